@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -10,6 +11,7 @@ import numpy as np
 
 from keras_dml.data.examples import Examples, any_labels_of
 from keras_dml.data.imageset import ImageSet
+from keras_dml.utils.types import Rows
 from keras_dml.utils.vectors import blocks
 
 _ROWS = 1024
@@ -31,6 +33,36 @@ def contents_of_arrays(structure: Any) -> Iterator[bytes]:
             if array.dtype.hasobject
             else array.tobytes()
         )
+
+
+def equal_contents(examples: Examples) -> Rows:
+    """Numbers of examples, (N,): the same for those with equal contents.
+
+    Images are equal if their files have the same bytes, and the same box.
+    """
+    if isinstance(examples, ImageSet) and examples.pixels is None:
+        files = {
+            path: hashlib.sha256(Path(path).read_bytes()).digest()
+            for path in examples.paths or ()
+        }
+        keys = [files[path] for path in examples.paths or ()]
+        if examples.boxes is not None:
+            boxes = zip(keys, examples.boxes, strict=True)
+            keys = [key + box.tobytes() for key, box in boxes]
+    else:
+        keys = [
+            hashlib.sha256(b"".join(contents_of_arrays(x))).digest()
+            for x in _one_by_one(examples)
+        ]
+    numbers: dict[bytes, int] = {}
+    return np.array([numbers.setdefault(x, len(numbers)) for x in keys])
+
+
+def _one_by_one(examples: Examples) -> Iterator[Any]:
+    for rows in blocks(len(examples), _ROWS):
+        inputs = examples.inputs(np.arange(rows.start, rows.stop))
+        for i in range(rows.stop - rows.start):
+            yield keras.tree.map_structure(lambda x, i=i: x[i : i + 1], inputs)
 
 
 def digest(examples: Examples) -> str:

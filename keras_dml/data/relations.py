@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from keras_dml.data.contents import equal_contents
 from keras_dml.data.examples import Examples, check_examples
 from keras_dml.utils.types import Rows
 
@@ -27,14 +28,21 @@ class Relations:
         rows: Rows,
         pairs: Rows,
         positive: npt.NDArray[np.bool_],
+        transitive: bool,
     ) -> None:
         """`pairs`, (P, 2), are the known pairs, with whether they are
         positive."""
         self.examples, self.rows = examples, rows
         self._check_different(pairs)
-        keys = self._keys(*pairs.T)
-        alike, apart = np.unique(keys[positive]), np.unique(keys[~positive])
-        self._check_consistent(np.intersect1d(alike, apart))
+        self._groups = np.arange(len(examples))
+        linked = pairs[positive]
+        if transitive:
+            self._groups = _connected(examples, linked)
+            linked = np.stack([np.arange(len(examples))] * 2, axis=1)
+        alike = np.unique(self._keys(*linked.T))
+        keys = self._keys(*pairs[~positive].T)
+        self._check_consistent(pairs[~positive][np.isin(keys, alike)])
+        apart = np.unique(keys)
         known = np.concatenate([alike, apart])
         order = np.argsort(known)
         self._known = known[order]
@@ -64,7 +72,8 @@ class Relations:
         return relation.astype(np.int8)
 
     def _keys(self, first: Rows, second: Rows) -> Rows:
-        """A number for each unordered pair of rows."""
+        """A number for each unordered pair of rows, or of their groups."""
+        first, second = self._groups[first], self._groups[second]
         low, high = np.minimum(first, second), np.maximum(first, second)
         return low * len(self.examples) + high
 
@@ -80,11 +89,13 @@ class Relations:
 
     def _check_consistent(self, both: Rows) -> None:
         if len(both):
-            first = list(divmod(int(both[0]), len(self.examples)))
+            first = sorted(both[0].tolist())
             raise ValueError(
                 f"{type(self).__name__} must not have a pair that is both "
                 f"positive and negative. Received: {len(both)} of them, "
-                f"the first with rows {first}. Remove one or both."
+                f"the first with rows {first}. Remove one or both. With "
+                "transitive=True, pairs that are linked by positive pairs, "
+                "and equal examples, are positive as well."
             )
 
     def __repr__(self) -> str:
@@ -104,6 +115,11 @@ class PairSet(Relations):
         pairs: (M, 2) rows of `examples`.
         positive: (M,) booleans, or 1 and 0: whether each pair is positive. By
             default all are.
+        transitive: Whether positive pairs are transitive: of (a, b) and (b, c),
+            a and c are positive as well, so each connected component is like a
+            class; a negative pair holds for all of both components. Examples
+            with equal contents are in one component. False: only the given
+            pairs are known.
 
     Attributes:
         positive: Whether each pair is positive, (M,) booleans.
@@ -125,13 +141,14 @@ class PairSet(Relations):
         examples: Examples,
         pairs: npt.ArrayLike,
         positive: npt.ArrayLike | None = None,
+        transitive: bool = False,
     ) -> None:
         rows = _as_tuples(examples, pairs, 2, "pairs", "PairSet")
         alike = np.ones(len(rows), bool)
         if positive is not None:
             alike = _as_booleans(positive, len(rows))
         self.positive = alike
-        super().__init__(examples, rows, rows, alike)
+        super().__init__(examples, rows, rows, alike, transitive)
 
 
 class TripletSet(Relations):
@@ -142,6 +159,7 @@ class TripletSet(Relations):
     Args:
         examples: The examples, such as an `ImageSet` or an `ArraySet`.
         triplets: (M, 3) rows of `examples`: anchor, positive, negative.
+        transitive: See `PairSet`.
 
     Raises:
         ValueError: If there are no triplets, if they are not as described, or
@@ -149,12 +167,31 @@ class TripletSet(Relations):
         IndexError: If a row is out of range.
     """
 
-    def __init__(self, examples: Examples, triplets: npt.ArrayLike) -> None:
+    def __init__(
+        self,
+        examples: Examples,
+        triplets: npt.ArrayLike,
+        transitive: bool = False,
+    ) -> None:
         rows = _as_tuples(examples, triplets, 3, "triplets", "TripletSet")
         pairs = np.vstack([rows[:, [0, 1]], rows[:, [0, 2]]])
-        super().__init__(
-            examples, rows, pairs, np.arange(len(pairs)) < len(rows)
-        )
+        positive = np.arange(len(pairs)) < len(rows)
+        super().__init__(examples, rows, pairs, positive, transitive)
+
+
+def _connected(examples: Examples, pairs: Rows) -> Rows:
+    """Connected component of every example, (N,), by pairs and contents."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    contents = equal_contents(examples)
+    _, first = np.unique(contents, return_index=True)
+    same = np.stack([np.arange(len(contents)), first[contents]], axis=1)
+    rows, columns = np.concatenate([pairs, same]).T
+    links = np.ones(len(rows), bool), (rows, columns)
+    graph = coo_array(links, shape=(len(examples), len(examples)))
+    groups: Rows = connected_components(graph, directed=False)[1]
+    return groups.astype(np.int64)
 
 
 def _as_tuples(

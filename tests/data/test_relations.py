@@ -148,3 +148,107 @@ def test_model_learns_what_is_alike() -> None:
 def test_bad_input(make, error, message) -> None:
     with pytest.raises(error, match=f"(?s){message}"):
         make()
+
+
+TEXTS = data.ArraySet(
+    np.array(["egg", "boil", "cook", "dog", "hound", "car", "auto", "egg"])
+)
+CHAINED = [[0, 1], [0, 2], [3, 4], [5, 6]]
+
+
+def test_transitive_pairs_connect_components_and_equal_contents() -> None:
+    pairs = PairSet(TEXTS, [*CHAINED, [1, 3]], [1, 1, 1, 1, 0], transitive=True)
+    relation = pairs.between(np.arange(8), unknown=0)
+    groups = np.array([0, 0, 0, 1, 1, 2, 2, 0])
+    expected = (groups[:, None] == groups).astype(int)
+    np.fill_diagonal(expected, -1)
+    np.testing.assert_array_equal(relation, expected)
+    # A negative pair holds for all of both components, and no others.
+    known = pairs.between(np.array([2, 4, 6, 7]))
+    assert known.tolist() == [
+        [-1, 0, -1, 1],
+        [0, -1, -1, 0],
+        [-1, -1, -1, -1],
+        [1, 0, -1, -1],
+    ]
+    # By default only the given pairs are known.
+    given = PairSet(TEXTS, CHAINED).between(np.array([1, 2, 0, 7]), 0)
+    assert given.tolist() == [
+        [-1, 0, 1, 0],
+        [0, -1, 1, 0],
+        [1, 1, -1, 0],
+        [0, 0, 0, -1],
+    ]
+
+
+def test_transitive_triplets() -> None:
+    triplets = TripletSet(TEXTS, [[0, 1, 3], [1, 2, 5]], transitive=True)
+    known = triplets.between(np.array([0, 2, 3, 5]))
+    assert known.tolist() == [
+        [-1, 1, 0, 0],
+        [1, -1, 0, 0],
+        [0, 0, -1, -1],
+        [0, 0, -1, -1],
+    ]
+
+
+@pytest.mark.parametrize("pair", [[1, 2], [0, 7], [7, 2]])
+def test_transitive_pairs_that_contradict_each_other(pair) -> None:
+    given = [*CHAINED, pair]
+    PairSet(TEXTS, given, [1, 1, 1, 1, 0])
+    with pytest.raises(ValueError, match=rf"{sorted(pair)}".strip("[]")):
+        PairSet(TEXTS, given, [1, 1, 1, 1, 0], transitive=True)
+
+
+def test_images_of_equal_files_are_connected(tmp_path) -> None:
+    paths = []
+    for number, gray in enumerate([0, 9, 0, 9]):
+        paths.append(tmp_path / f"{number}.png")
+        keras.utils.save_img(paths[-1], np.full((4, 4, 1), gray), scale=False)
+    images = data.ImageSet(paths)
+    pairs = PairSet(images, [[0, 1]], transitive=True)
+    assert pairs.between(np.arange(4)).sum() == 12 - 4
+    boxes = [[0, 0, 2, 2], [0, 0, 2, 2], [0, 0, 3, 3], [0, 0, 2, 2]]
+    boxed = PairSet(
+        data.ImageSet(paths, boxes=boxes), [[0, 1]], transitive=True
+    )
+    assert boxed.between(np.arange(4))[2].tolist() == [-1] * 4
+
+
+def test_batches_without_duplicates() -> None:
+    rng = np.random.default_rng(0)
+    texts = data.ArraySet(np.array([str(i % 150) for i in range(200)]))
+    rows = rng.integers(0, 200, (400, 2))
+    rows = rows[rows[:, 0] % 150 != rows[:, 1] % 150]
+    pairs = PairSet(texts, rows)
+
+    def repeated(**options) -> int:
+        """Batches with equal contents in two tuples."""
+        sampler = RelationSampler(pairs, tuples_per_batch=16, **options)
+        count = 0
+        for epoch in range(2):
+            plan = sampler.plan(epoch)
+            assert plan.shape == (sampler.steps, 32)
+            np.testing.assert_array_equal(plan, sampler.plan(epoch))
+            count += sum(len(np.unique(x % 150)) < 32 for x in plan)
+        return count
+
+    assert repeated() > 40
+    assert repeated(no_duplicates=True) == 0
+
+
+def test_nearly_all_pairs_are_drawn_without_duplicates() -> None:
+    rows = np.stack([np.arange(90), np.arange(90) + 100], 1)
+    examples = data.ArraySet(np.arange(200, dtype=np.float32)[:, None])
+    pairs = PairSet(examples, np.concatenate([rows, [[0, 101], [0, 102]]]))
+    sampler = RelationSampler(pairs, tuples_per_batch=4, no_duplicates=True)
+    drawn = {tuple(x) for x in sampler.plan(0).reshape(-1, 2, 4)
+             .transpose(0, 2, 1).reshape(-1, 2)}  # fmt: skip
+    assert len(drawn) >= len(pairs) - 4
+
+
+def test_too_few_pairs_without_duplicates() -> None:
+    pairs = PairSet(EXAMPLES, [[0, 1], [0, 2], [0, 3]])
+    sampler = RelationSampler(pairs, tuples_per_batch=2, no_duplicates=True)
+    with pytest.raises(ValueError, match="no_duplicates=True.*after 1"):
+        sampler.plan(0)

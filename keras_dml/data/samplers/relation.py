@@ -1,9 +1,12 @@
 """RelationSampler: batches of given pairs or triplets."""
 
+from collections import deque
+from itertools import islice
 from typing import Literal, TypeAlias
 
 import numpy as np
 
+from keras_dml.data.contents import equal_contents
 from keras_dml.data.relations import Relations
 from keras_dml.data.samplers.base import Sampler
 from keras_dml.data.samplers.planning import balanced_counts, spread
@@ -11,6 +14,9 @@ from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.types import Count, Rows
 
 Others: TypeAlias = Literal["ignore", "negative"]
+
+_TRIED = 8
+"""Tuples that are tried for a place in a batch."""
 
 OTHERS = ("ignore", "negative")
 
@@ -32,10 +38,15 @@ class RelationSampler(Sampler):
         tuples_per_batch: Number of pairs or triplets in a batch, T.
         others: How to treat two examples without a known relation: "ignore",
             or "negative" for in-batch negatives, if examples that are not
-            given as positive pairs are rarely positive.
+            given as positive pairs are rarely positive. See `transitive` of
+            `PairSet` and `no_duplicates` for examples that are.
         seed: Seed of all plans.
         steps_per_epoch: Number of batches per epoch. By default the number of
             complete batches that the tuples form.
+        no_duplicates: Whether no example of a batch belongs to two of its
+            tuples, nor has the same contents as one of another tuple. So a
+            second positive of an anchor is never its in-batch negative. Tuples
+            are then drawn about equally often.
 
     Raises:
         ValueError: If there are fewer tuples than a batch requires, or an
@@ -45,7 +56,8 @@ class RelationSampler(Sampler):
         - pytorch-metric-learning: `FixedSetOfTriplets` draws its triplets from
           classes once; a `TripletSet` takes any.
         - sentence-transformers: data sets with the columns (anchor, positive)
-          and (anchor, positive, negative).
+          and (anchor, positive, negative); `no_duplicates` is
+          `BatchSamplers.NO_DUPLICATES`.
 
     Example:
 
@@ -63,6 +75,7 @@ class RelationSampler(Sampler):
         others: Others = "ignore",
         seed: int = 0,
         steps_per_epoch: Count | None = None,
+        no_duplicates: bool = False,
     ) -> None:
         owner = "RelationSampler"
         if not isinstance(relations, Relations):
@@ -82,6 +95,10 @@ class RelationSampler(Sampler):
                 f"{relations!r}."
             )
         self.others = check_choice(owner, "others", others, OTHERS)
+        self.no_duplicates = no_duplicates
+        if no_duplicates:
+            contents = equal_contents(relations.examples)
+            self._contents = contents[relations.rows]
         super().__init__(
             # No two are alike but those that are said to be.
             labels=np.arange(len(relations.examples)),
@@ -99,8 +116,54 @@ class RelationSampler(Sampler):
             len(self.relations), slots, epoch, (self.seed, 1)
         )
         rng = np.random.default_rng([self.seed, 0, epoch])
-        rows = self.relations.rows[spread(counts, self.steps, rng)]
+        tuples = spread(counts, self.steps, rng)
+        if self.no_duplicates:
+            tuples = self._without_duplicates(tuples.ravel(), rng)
+        rows = self.relations.rows[tuples]
         return rows.transpose(0, 2, 1).reshape(self.steps, self.batch_size)
+
+    def _without_duplicates(
+        self, tuples: Rows, rng: np.random.Generator
+    ) -> Rows:
+        """Batches of tuples without common contents, (steps, T).
+
+        Tuples that do not fit into a batch wait for a later one; a batch that
+        these cannot fill gets random others.
+        """
+        waiting = deque(tuples.tolist())
+        batches = []
+        for _ in range(self.steps):
+            batch: list[int] = []
+            left: list[int] = []
+            seen: set[int] = set()
+            tries = _TRIED * self.tuples_per_batch
+            while waiting and tries and len(batch) < self.tuples_per_batch:
+                tries -= 1
+                number = waiting.popleft()
+                (batch if self._fits(number, seen) else left).append(number)
+            waiting.extendleft(reversed(left))
+            if len(batch) < self.tuples_per_batch:
+                others = rng.permutation(len(self.relations)).tolist()
+                fitting = (x for x in others if self._fits(x, seen))
+                batch += islice(fitting, self.tuples_per_batch - len(batch))
+            if len(batch) < self.tuples_per_batch:
+                raise ValueError(
+                    "`tuples_per_batch` of RelationSampler must be at most the "
+                    "number of tuples without common examples, because of "
+                    "no_duplicates=True. Received: tuples_per_batch="
+                    f"{self.tuples_per_batch}, and a batch that ends after "
+                    f"{len(batch)}. Use fewer, or no_duplicates=False."
+                )
+            batches.append(batch)
+        return np.array(batches)
+
+    def _fits(self, number: int, seen: set[int]) -> bool:
+        """Whether a tuple has no content that was seen, which it then is."""
+        contents = set(self._contents[number].tolist())
+        if contents & seen:
+            return False
+        seen |= contents
+        return True
 
     def batch_labels(self, rows: Rows) -> Rows:
         """Relation between every two examples of a batch, (B, B)."""
