@@ -63,7 +63,7 @@ def overflowing_together(gradients: list[Any]) -> list[Any]:
     as if they had already been summed.
 
     Args:
-        gradients: Tensors, `tf.IndexedSlices` or None, of this replica.
+        gradients: Dense tensors or None, of this replica.
 
     Returns:
         The gradients; all NaN if a gradient of any replica is not finite.
@@ -72,23 +72,17 @@ def overflowing_together(gradients: list[Any]) -> list[Any]:
     if context is None or context.num_replicas_in_sync == 1:
         return gradients
     are_finite = [
-        tf.reduce_all(tf.math.is_finite(_values(x)))
-        for x in gradients
-        if x is not None
+        tf.reduce_all(tf.math.is_finite(x)) for x in gradients if x is not None
     ]
     odd = tf.cast(tf.logical_not(tf.reduce_all(are_finite)), tf.float32)
     is_odd = context.all_reduce("SUM", odd) > 0
 
-    def marked(x: Any) -> Any:
-        if x is None:
-            return None
-        nan = tf.constant(float("nan"), x.dtype)
-        values = tf.where(is_odd, nan, _values(x))
-        if isinstance(x, tf.IndexedSlices):
-            return tf.IndexedSlices(values, x.indices, x.dense_shape)
-        return values
-
-    return [marked(x) for x in gradients]
+    return [
+        None
+        if x is None
+        else tf.where(is_odd, tf.constant(float("nan"), x.dtype), x)
+        for x in gradients
+    ]
 
 
 def clipped_together(
@@ -101,7 +95,7 @@ def clipped_together(
     Keras does not clip it again.
 
     Args:
-        gradients: Tensors, `tf.IndexedSlices` or None, of this replica.
+        gradients: Dense tensors or None, of this replica.
         optimizer: The optimizer that will apply them.
     """
     context = tf.distribute.get_replica_context()
@@ -123,7 +117,3 @@ def clipped_together(
         None if x is None else keras.ops.multiply(x, share)
         for x in inner._clip_gradients(whole)
     ]
-
-
-def _values(x: Tensor | tf.IndexedSlices) -> Tensor:
-    return x.values if isinstance(x, tf.IndexedSlices) else x

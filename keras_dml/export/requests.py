@@ -26,7 +26,10 @@ Batch = npt.NDArray[np.uint8]
 
 
 def generated_batches(view: View) -> list[Batch]:
-    """Two images each of the view's size, of a smaller and a larger one."""
+    """Two images each of three sizes, the view's first, and a black one.
+
+    A network may have no activation at all where an image is black.
+    """
     # Coarse blocks, because fine noise averages out to gray in the view.
     blocks = np.random.default_rng(0).integers(
         256, size=(2, 5, 5, view.channels), dtype=np.uint8
@@ -37,7 +40,7 @@ def generated_batches(view: View) -> list[Batch]:
         rows = np.arange(height) * 5 // height
         columns = np.arange(width) * 5 // width
         batches.append(blocks[:, rows][:, :, columns])
-    return batches
+    return [*batches, np.zeros_like(batches[0][:1])]
 
 
 def given_batches(

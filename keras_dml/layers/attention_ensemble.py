@@ -9,6 +9,7 @@ from keras import layers, ops
 
 from keras_dml.layers.pooling import FeaturePooling
 from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.model_copy import ModelTemplate
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Config, Pooling, Shape, Tensor
@@ -206,7 +207,7 @@ class AttentionEnsemble(layers.Layer):
             parts = ops.stack(
                 [self._embed_by(m, x) for m, x in enumerate(maps)], axis=1
             )
-        return ops.normalize(parts, axis=-1, epsilon=1e-12)
+        return l2_normalize(parts)
 
     def _embed_by(self, k: int, maps: Tensor) -> Tensor:
         return self.projections[k](self.pools[k](self.trunks[k](maps)))

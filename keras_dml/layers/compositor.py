@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_dml.utils.arguments import check_count
+from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.serialization import SerializableLayer, register
 from keras_dml.utils.types import Config, Shape, Tensor
 
@@ -140,7 +141,7 @@ class Compositor(SerializableLayer):
         """Weights c, (B, M, K), of sub-embeddings (B, K, d)."""
         y = ops.reshape(inputs, (-1, self.kernel.shape[0]))
         if self.input_norm:
-            y = ops.normalize(y, axis=-1, epsilon=1e-12)
+            y = l2_normalize(y)
         logits = ops.reshape(
             ops.matmul(y, self.kernel) + self.bias,
             (-1, self.kinds, self.num_compositors, self.num_learners),

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_dml.utils.arguments import check_count
+from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.serialization import SerializableLayer, register
 from keras_dml.utils.types import Shape, Tensor
 
@@ -147,7 +148,7 @@ class EmbeddingSlicer(SerializableLayer):
         outputs = ops.matmul(inputs, kernel)
         if self.use_bias:
             outputs = outputs + ops.concatenate(self.biases, axis=-1)
-        parts = ops.normalize(self._stack(outputs), axis=-1, epsilon=1e-12)
+        parts = l2_normalize(self._stack(outputs))
         return self.merge(parts)
 
     def split(self, embedding: Tensor) -> Tensor:

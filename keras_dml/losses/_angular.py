@@ -8,7 +8,6 @@ from keras import ops
 
 from keras_dml.losses.base import LOSSES, MetricLoss
 from keras_dml.losses.distances import inner_product
-from keras_dml.losses.gradients import custom_gradient
 from keras_dml.losses.mining.visits import (
     State,
     column_of,
@@ -22,6 +21,7 @@ from keras_dml.losses.reductions import (
     reduce_terms,
     weighted_exponents,
 )
+from keras_dml.utils.gradients import custom_gradient
 from keras_dml.utils.types import Tensor
 
 

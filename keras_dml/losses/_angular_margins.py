@@ -13,13 +13,10 @@ from keras_dml.losses._normalized_softmax import (
     add_angle,
 )
 from keras_dml.losses.base import LOSSES
-from keras_dml.losses.distances import (
-    inner_product,
-    l2_normalize,
-    safe_sqrt,
-)
+from keras_dml.losses.distances import inner_product, safe_sqrt
 from keras_dml.losses.proxy_loss import ProxyLoss, class_mask, cross_entropy
 from keras_dml.utils.arguments import check_angle, check_count, check_positive
+from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.types import Tensor
 
 

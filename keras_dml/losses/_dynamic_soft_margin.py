@@ -8,7 +8,7 @@ from keras import ops
 from keras_dml.losses._histogram import soft_histograms
 from keras_dml.losses._relations import is_multi_hot, relations
 from keras_dml.losses.base import LOSSES
-from keras_dml.losses.distances import DistanceLike, l2_normalize
+from keras_dml.losses.distances import DistanceLike
 from keras_dml.losses.mining.selection import Selection
 from keras_dml.losses.mining.visits import State, value_at
 from keras_dml.losses.pair_loss import PairLoss
@@ -20,6 +20,7 @@ from keras_dml.losses.variables import (
     not_built_error,
 )
 from keras_dml.utils.arguments import check_count, check_positive
+from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.types import Tensor
 
 _CLOSEST_NEGATIVES = Selection("all", "hard")

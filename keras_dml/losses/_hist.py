@@ -6,10 +6,10 @@ import keras
 from keras import ops
 
 from keras_dml.losses.base import LOSSES
-from keras_dml.losses.distances import l2_normalize
 from keras_dml.losses.proxy_loss import ProxyLoss, class_mask, cross_entropy
 from keras_dml.losses.variables import add_loss_variable, take_rows
 from keras_dml.utils.arguments import check_count, check_positive
+from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.types import Tensor
 
 

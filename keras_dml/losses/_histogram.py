@@ -6,10 +6,10 @@ import keras
 from keras import ops
 
 from keras_dml.losses.base import LOSSES, MetricLoss
-from keras_dml.losses.gradients import custom_gradient
 from keras_dml.losses.pairs import Batch, PairWeights, in_both
 from keras_dml.losses.reductions import scale_to_mean
 from keras_dml.utils.arguments import check_choice, check_count
+from keras_dml.utils.gradients import custom_gradient
 from keras_dml.utils.types import Tensor
 
 

@@ -13,9 +13,9 @@ from keras_dml.losses.composite import (
     joined,
     scaled,
 )
-from keras_dml.losses.distances import l2_normalize
 from keras_dml.losses.variables import scope_of
 from keras_dml.utils.arguments import check_count, check_not_empty
+from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.types import Tensor, Tensors
 
 _OWNER = "MatryoshkaLoss"

@@ -5,11 +5,11 @@ from typing import Any
 from keras import ops
 
 from keras_dml.losses.base import LOSSES
-from keras_dml.losses.distances import inner_product, l2_normalize, safe_sqrt
-from keras_dml.losses.gradients import custom_gradient
+from keras_dml.losses.distances import inner_product, safe_sqrt
 from keras_dml.losses.proxy_loss import ProxyLoss, class_mask, cross_entropy
 from keras_dml.losses.reductions import masked_logsumexp
 from keras_dml.utils.arguments import check_choice, check_count, check_positive
+from keras_dml.utils.gradients import custom_gradient, l2_normalize
 from keras_dml.utils.types import Tensor
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from keras import ops
 
 from keras_dml.losses.base import LOSSES, MetricLoss
-from keras_dml.losses.gradients import custom_gradient
 from keras_dml.losses.mining.visits import State, for_each_marked, value_at
 from keras_dml.losses.pairs import Batch, Pairs
 from keras_dml.utils.arguments import (
@@ -19,6 +18,7 @@ from keras_dml.utils.arguments import (
     check_not_empty,
     check_positive,
 )
+from keras_dml.utils.gradients import custom_gradient
 from keras_dml.utils.types import Tensor
 
 VARIANTS = ("O", "I_u", "I_b", "D_s", "D_q")

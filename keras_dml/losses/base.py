@@ -13,7 +13,6 @@ from keras import ops
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 
 from keras_dml.losses._relations import is_multi_hot, relations
-from keras_dml.losses.distances import l2_normalize
 from keras_dml.losses.labels import (
     ONE_HOT,
     are_relations,
@@ -31,6 +30,7 @@ from keras_dml.losses.reductions import (
     reduce_terms,
     sum_terms,
 )
+from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.serialization import (
     Serializable,
     SerializableRegistry,

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from keras import ops
 
-from keras_dml.losses.gradients import custom_gradient
+from keras_dml.utils.gradients import custom_gradient, l2_normalize
 from keras_dml.utils.registry import Entry, Registry
 from keras_dml.utils.types import Config, Tensor
 
@@ -23,24 +23,6 @@ DISTANCES: Registry[Callable[..., Tensor]] = Registry("distance")
 - `unit_euclidean`: Euclidean distances of unit rows from its own values,
   negated for a similarity. Mining by distance asks for them.
 """
-
-
-def l2_normalize(x: Tensor) -> Tensor:
-    """Rows of unit length; a zero row stays zero, with a finite gradient."""
-
-    @custom_gradient
-    def normalized(x: Tensor) -> Any:
-        squared = ops.sum(ops.square(x), axis=-1, keepdims=True)
-        scale = ops.rsqrt(ops.where(squared == 0, 1.0, squared))
-        unit = x * scale
-
-        def gradient(upstream: Tensor) -> Tensor:
-            radial = ops.sum(upstream * unit, axis=-1, keepdims=True)
-            return (upstream - unit * radial) * scale
-
-        return unit, gradient
-
-    return normalized(x)
 
 
 def safe_sqrt(x: Tensor) -> Tensor:

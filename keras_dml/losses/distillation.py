@@ -9,11 +9,8 @@ from typing import Any
 
 from keras import ops
 
-from keras_dml.losses.distances import (
-    euclidean_distance,
-    inner_product,
-    l2_normalize,
-)
+from keras_dml.losses.distances import euclidean_distance, inner_product
+from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.types import Tensor
 
 

@@ -8,7 +8,6 @@ import keras
 from keras import ops
 
 from keras_dml.losses.base import MetricLoss
-from keras_dml.losses.distances import l2_normalize
 from keras_dml.losses.pairs import Batch
 from keras_dml.losses.sampled_classes import (
     SampledClasses,
@@ -23,6 +22,7 @@ from keras_dml.losses.variables import (
     not_built_error,
 )
 from keras_dml.utils.arguments import check_count
+from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.types import Tensor
 
 

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from keras import ops
 
-from keras_dml.losses.gradients import with_gradient
 from keras_dml.losses.mining.visits import State, value_at
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Pairs
 from keras_dml.losses.reductions import Terms, reduce_terms
+from keras_dml.utils.gradients import with_gradient
 from keras_dml.utils.types import Tensor
 
 

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_dml.losses.labels import values_of
+from keras_dml.utils.gradients import custom_gradient
 from keras_dml.utils.types import Shape, Tensor
 
 
@@ -118,5 +119,15 @@ def take_rows(table: Tensor, labels: Tensor) -> Tensor:
 
     The caller marks those with `nan_outside`.
     """
-    ids = ops.clip(labels, 0, table.shape[0] - 1)
-    return ops.take(table, ops.cast(ids, "int32"), axis=0)
+    ids = ops.cast(ops.clip(labels, 0, table.shape[0] - 1), "int32")
+
+    @custom_gradient
+    def taken(table: Tensor) -> Any:
+        def gradient(upstream: Tensor) -> Tensor:
+            # TensorFlow's own has a slice per example, and the optimizers of
+            # Keras square these before they add those of the same class.
+            return ops.segment_sum(upstream, ids, table.shape[0])
+
+        return ops.take(table, ids, axis=0), gradient
+
+    return taken(table)

@@ -21,6 +21,7 @@ from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
 from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
     Config,
@@ -123,7 +124,7 @@ class GroupedHead(Head):
             )
         else:
             groups = self.module(features, mask=mask)
-        parts = ops.normalize(groups, axis=-1, epsilon=1e-12)
+        parts = l2_normalize(groups)
         flat = ops.reshape(parts, (-1, self.num_groups * self.module.group_dim))
         embedding = flat / math.sqrt(self.num_groups)
         return {"embedding": embedding, "parts": parts, **attention}

@@ -3,7 +3,6 @@
 from typing import Any, Literal, TypeAlias, get_args
 
 import keras
-from keras import ops
 
 from keras_dml import backbones, losses
 from keras_dml.losses.base import LossLike
@@ -12,6 +11,7 @@ from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
 from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Pooling, Shape, Tensor, Tensors, Units
 
@@ -70,7 +70,7 @@ class EmbeddingHead(Head):
         if self.layer_norm:
             pooled = self.norm(pooled)
         activation = self.dense(pooled)
-        embedding = ops.normalize(activation, axis=-1, epsilon=1e-12)
+        embedding = l2_normalize(activation)
         if not self.activation:
             return {"embedding": embedding}
         return {"embedding": embedding, "activation": activation}

@@ -22,6 +22,7 @@ from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
 from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.serialization import Serializable, register
 from keras_dml.utils.types import (
     NonNegative,
@@ -122,8 +123,7 @@ class BoostedHead(Head):
     def embed(self, pooled: Tensor) -> Tensors:
         sizes = self.group_sizes
         groups = [
-            ops.normalize(group, axis=-1, epsilon=1e-12)
-            for group in cut(self.dense(pooled), sizes)
+            l2_normalize(group) for group in cut(self.dense(pooled), sizes)
         ]
         alphas = boosting_weights(len(groups))
         weighted = [a**0.5 * x for a, x in zip(alphas, groups, strict=True)]

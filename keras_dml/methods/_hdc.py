@@ -13,13 +13,14 @@ from keras_dml import backbones, losses
 from keras_dml.backbones import splitting
 from keras_dml.layers import FeaturePooling
 from keras_dml.losses.base import LossLike
-from keras_dml.losses.distances import inner_product, l2_normalize
+from keras_dml.losses.distances import inner_product
 from keras_dml.losses.pairs import pair_masks
 from keras_dml.methods.declaration import Traits, declare
 from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
 from keras_dml.utils.arguments import check_count
+from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.model_copy import ModelTemplate
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (

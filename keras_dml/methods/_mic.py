@@ -9,7 +9,6 @@ from keras import ops
 from keras_dml import backbones, losses
 from keras_dml.losses import MetricLoss
 from keras_dml.losses.base import LossLike
-from keras_dml.losses.distances import l2_normalize
 from keras_dml.methods._diva.method import term_weights
 from keras_dml.methods._diva.objective import DivaObjective
 from keras_dml.methods._diva.tasks import LossTask
@@ -17,6 +16,7 @@ from keras_dml.methods.declaration import Traits, Uses, declare
 from keras_dml.model.head import Head
 from keras_dml.model.loss_weighting import weights_with
 from keras_dml.model.metric_model import MetricModel
+from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
     NonNegative,

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import keras
 from annotated_types import Ge, Le
-from keras import layers, ops
+from keras import layers
 from keras.optimizers import schedules
 
 from keras_dml import backbones, losses
@@ -18,6 +18,7 @@ from keras_dml.model.loss_weighting import weights_with
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
 from keras_dml.utils.arguments import check_count, check_not_empty
+from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.serialization import SerializableLayer, register
 from keras_dml.utils.types import (
     NonNegative,
@@ -85,7 +86,7 @@ class TargetSpace(SerializableLayer):
         self.loss.build(self, self.units)
 
     def call(self, features: Tensor) -> Tensor:
-        return ops.normalize(self.network(features), axis=-1, epsilon=1e-12)
+        return l2_normalize(self.network(features))
 
 
 @register

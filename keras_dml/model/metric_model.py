@@ -15,7 +15,6 @@ from keras_dml.data.view import View
 from keras_dml.distribution.batches import rows_of_replicas
 from keras_dml.distribution.gathering import (
     gathered,
-    overflowing_together,
     reducible,
 )
 from keras_dml.distribution.strategies import average_statistics, strategy_of
@@ -571,8 +570,6 @@ class MetricModel(EmbeddingModel):
             scaled_loss = self.optimizer.scale_loss(loss / replicas)
         variables = self.trainable_variables
         gradients = embedding.gradients(tape, scaled_loss, variables)
-        if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
-            gradients = overflowing_together(gradients)
         self._update(
             gradients, variables, self.objective.active_learner(targets)
         )

@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_dml.data.feature_set import are_features
-from keras_dml.losses.distances import l2_normalize
+from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.model_files import read_model
 from keras_dml.utils.types import Tensor
 

@@ -4,9 +4,13 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 import keras
+import tensorflow as tf
 from keras import ops
 
-from keras_dml.distribution.gathering import clipped_together
+from keras_dml.distribution.gathering import (
+    clipped_together,
+    overflowing_together,
+)
 from keras_dml.model.rate_multipliers import multiplier_of
 from keras_dml.model.sampled_rows import SampledRows, gradient_of_rows
 from keras_dml.utils.types import Tensor
@@ -211,8 +215,7 @@ class RestrictedUpdate:
         before = [(v, m, _copy(v)) for v, m in self.multipliers]
         is_early = self.optimizer.iterations < self.freeze_steps
         start = [(v, _copy(v)) for v in self.frozen]
-        gradients = clipped_together(gradients, self.optimizer)
-        self.optimizer.apply(gradients, variables)
+        self.optimizer.apply(self._prepared(gradients), variables)
         for variable, multiplier, old in before:
             variable.assign(old + multiplier * (variable - old))
         for variable, old in start:
@@ -221,6 +224,20 @@ class RestrictedUpdate:
             moves = ops.logical_or(turn < 0, ops.equal(turn, k))
             for variable, old in zip(group, kept[k], strict=True):
                 variable.assign(ops.where(moves, variable, old))
+
+    def _prepared(self, gradients: list[Tensor]) -> list[Tensor]:
+        """Dense gradients, which overflow and are clipped on all replicas.
+
+        The gradient of a table has a slice for every time that a row is read.
+        Keras squares and clips such slices before it adds them: a row read n
+        times would learn about √n times as fast with Adam or RMSprop.
+        """
+        dense = [
+            None if x is None else tf.convert_to_tensor(x) for x in gradients
+        ]
+        if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+            dense = overflowing_together(dense)
+        return clipped_together(dense, self.optimizer)
 
 
 def _copy(variable: keras.Variable) -> Tensor:

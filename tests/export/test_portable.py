@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_dml import backbones
+from keras_dml import backbones, methods
 from keras_dml.data import View
 from keras_dml.export import Gallery, export_model
 from keras_dml.export.portable import free_file
@@ -63,6 +63,21 @@ def test_embeddings_are_those_of_the_model(
     needed = 4 * sum(np.prod(x.shape) for x in weights)
     assert path.stat().st_size < needed + 20_000
     assert set(contents(path.parent)) == {path.name}
+
+
+@pytest.mark.slow
+def test_no_activation_is_no_direction(
+    file_format: str, tmp_path: Path
+) -> None:
+    inputs = keras.Input((8, 8, 1))
+    x = keras.layers.Conv2D(4, 3, activation="relu", use_bias=False)(inputs)
+    black = np.zeros((2, 8, 8, 1), "float32")
+    model = methods.baseline(keras.Model(inputs, x), embedding_dim=6)
+    path = export_model(
+        model, tmp_path / FILES[file_format], format=file_format
+    )
+    np.testing.assert_array_equal(model(black), np.zeros((2, 6)))
+    np.testing.assert_array_equal(run(file_format, path, black), model(black))
 
 
 @pytest.mark.slow

@@ -85,16 +85,6 @@ def test_nan_is_not_hidden():
         assert np.isfinite(values[[0, 0, 2, 2], [0, 2, 0, 2]]).all()
 
 
-def test_l2_normalize():
-    x = batch([0] * 4).astype("float32")
-    x[2] = 0
-    unit = np.array(distances.l2_normalize(x))
-    np.testing.assert_allclose(
-        np.linalg.norm(unit, axis=1), [1, 1, 0, 1], rtol=1e-6
-    )
-    np.testing.assert_allclose(unit[0], x[0] / np.linalg.norm(x[0]), rtol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("distance", "expected"),
     [(0.5, 91.4), (1.41, -0.3), (1.8, 29.7), (1.99, 201)],

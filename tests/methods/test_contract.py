@@ -159,8 +159,11 @@ slow_but_one = pytest.mark.parametrize(
 )
 
 
-def build(name: str, **changes: Any) -> MetricModel:
-    backbone = backbones.small_convnet((16, 16, 1), filters=(4, 8))
+def build(
+    name: str, backbone: keras.Model | None = None, **changes: Any
+) -> MetricModel:
+    if backbone is None:
+        backbone = backbones.small_convnet((16, 16, 1), filters=(4, 8))
     arguments = {**ARGUMENTS[name], **changes}
     model: MetricModel = methods.METHODS[name].value(backbone, **arguments)
     return model
@@ -289,6 +292,72 @@ def test_twenty_steps_lower_the_loss_and_trace_once(
     for learner in (0, 1, 2):
         model.train_on_batch(*training_batch(model, learner))
     assert len(traces) == 1
+
+
+def homogeneous_backbone() -> keras.Model:
+    """Features in proportion to the image: those of a black one are 0."""
+    x = inputs = keras.Input((16, 16, 1))
+    for number, filters in enumerate((4, 8)):
+        x = keras.layers.Conv2D(
+            filters, 3, 2, "same", use_bias=False, name=f"conv_{number}"
+        )(x)
+        x = keras.layers.ReLU(name=f"relu_{number}")(x)
+    return keras.Model(inputs, x)
+
+
+@slow_but_one
+@pytest.mark.parametrize(
+    "precision",
+    ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)],
+)
+def test_rows_without_a_direction_leave_weights_ordinary(
+    name: str, precision: str
+) -> None:
+    keras.config.set_dtype_policy(precision)
+    model = build(name, homogeneous_backbone(), loss="contrastive")
+    model.compile(keras.optimizers.SGD(0.01, momentum=0.9), run_eagerly=True)
+    x, y = training_batch(model, -1)
+    for view in x.values() if isinstance(x, dict) else (x,):
+        view /= 255
+        # In three of the four classes.
+        view[[0, 3, 6]] *= np.reshape([0, 1e-20, 1e-8], (3, 1, 1, 1))
+    for _ in range(4):
+        assert np.isfinite(model.train_on_batch(x, y)).all()
+    # Without a bound, all but one method reach 1e2 to 1e19.
+    for variable in model.trainable_variables:
+        assert np.abs(variable).max() < 10, variable.path
+
+
+@pytest.mark.parametrize(
+    ("name", "length"),
+    [
+        ("baseline", 0),
+        ("baseline", 1e-8),
+        ("baseline", 1e20),
+        pytest.param("bier", 0, marks=pytest.mark.slow),
+        pytest.param("bier", 1e-8, marks=pytest.mark.slow),
+    ],
+)
+def test_one_row_in_a_hundred_costs_no_recall(name: str, length) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(10), 20)
+    centres = 1.5 * rng.normal(size=(10, 32))
+    x = np.maximum(centres[labels] + rng.normal(size=(200, 32)), 0)
+    x[4] *= length
+    inputs = keras.Input((32,))
+    dense = keras.layers.Dense(64, "relu", use_bias=False)
+    model = methods.METHODS[name].value(
+        keras.Model(inputs, dense(inputs)),
+        embedding_dim=16, loss="contrastive", pooling="none",
+    )  # fmt: skip
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.9), run_eagerly=True)
+    for part in (slice(0, None, 2), slice(1, None, 2)) * 4:
+        model.train_on_batch(x[part].astype("float32"), labels[part])
+    embedding = np.delete(model(x.astype("float32")), 4, axis=0)
+    others = np.delete(labels, 4)
+    cosines = embedding @ embedding.T - 3 * np.eye(199)
+    assert np.mean(others[cosines.argmax(axis=1)] == others) > 0.95
+    assert max(np.abs(v).max() for v in model.get_weights()) < 10
 
 
 def count_calls(layer: keras.layers.Layer) -> list[int]:

@@ -14,6 +14,12 @@ from keras_dml import losses, methods
 from keras_dml.model.update import slots_of
 
 CLASSES, DIM, BATCH, STEPS = 20, 4, 8, 3
+PER_CLASS = {
+    "name": "margin",
+    "learn_beta": True,
+    "num_classes": CLASSES,
+    "mining": "all",
+}
 MEAN = {"name": "contrastive", "reduction": "mean"}
 SAMPLED = {
     "name": "soft_triple",
@@ -30,15 +36,20 @@ def trained(
     policy: str = "float32",
     normalization: dict[str, bool] | None = None,
     regularizer: str | None = None,
+    optimizer: keras.Optimizer | None = None,
+    tokens: bool = False,
     **arguments,
 ) -> tuple[list[float], list[np.ndarray]]:
     """The loss of each step, and all that there is at the end."""
     keras.config.set_dtype_policy(policy)
     keras.utils.set_random_seed(1)
-    inputs = keras.Input((5,))
+    x = inputs = keras.Input((5,))
+    if tokens:  # Few, which every replica reads more than once.
+        x = keras.layers.Embedding(4, 3)(keras.ops.cast(abs(x), "int32"))
+        x = keras.layers.Flatten()(x)
     x = keras.layers.Dense(
         6, activation="tanh", activity_regularizer=regularizer
-    )(inputs)
+    )(x)
     if normalization is not None:
         x = keras.layers.BatchNormalization(**normalization)(x)
     backbone = keras.Model(inputs, x)
@@ -53,7 +64,11 @@ def trained(
     for number, v in enumerate(model.trainable_variables):
         rng = np.random.default_rng(number)
         v.assign(0.5 * rng.standard_normal(v.shape))
-    model.compile(keras.optimizers.Adam(0.01), jit_compile=False)
+    if optimizer is None:
+        optimizer = keras.optimizers.Adam(0.01)
+    else:
+        optimizer = optimizer.from_config(optimizer.get_config())
+    model.compile(optimizer, jit_compile=False)
     rng = np.random.default_rng(0)
     x = rng.standard_normal((STEPS * BATCH, 5)).astype("float32")
     y = rng.integers(0, 6, STEPS * BATCH)
@@ -272,6 +287,18 @@ def main() -> None:
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     compare("share", strategy, loss=SAMPLED)
     compare("parts", strategy, loss="multi_similarity", accumulate=3)
+    for optimizer in (
+        keras.optimizers.Adam(0.01),
+        keras.optimizers.RMSprop(0.01, clipnorm=0.01),
+        keras.optimizers.Adagrad(0.01, global_clipnorm=0.01),
+    ):
+        compare(
+            f"rows under {type(optimizer).__name__}",
+            strategy,
+            loss=PER_CLASS,
+            tokens=True,
+            optimizer=optimizer,
+        )
     check_a_day(strategy)
     check_clipping(strategy)
     check_plain_model(strategy)

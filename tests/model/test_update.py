@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_dml import methods
 from keras_dml.model.update import slots_of
@@ -156,3 +157,51 @@ def test_the_backbone_is_frozen_in_the_first_updates(
         assert not same(head, model.head.get_weights())
         # The first update of the backbone has moments to go by.
         assert all(np.any(slot) for slot in slots_of(optimizer, variables[0]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        keras.optimizers.Adam(0.05),
+        keras.optimizers.RMSprop(0.05, clipnorm=0.01),
+        keras.optimizers.Adagrad(0.05, clipvalue=0.001),
+    ],
+    ids=lambda x: x.name,
+)
+def test_rows_read_often_are_updated_once(optimizer) -> None:
+    """Token tables and β per class move as by their dense gradients."""
+
+    def built():
+        keras.utils.set_random_seed(1)
+        tokens = keras.Input((4,), dtype="int32")
+        x = keras.layers.Embedding(5, 3)(tokens)
+        backbone = keras.Model(tokens, keras.layers.Flatten()(x))
+        loss = {
+            "name": "margin", "learn_beta": True, "num_classes": 6,
+            "mining": "all",
+        }  # fmt: skip
+        return methods.baseline(backbone, embedding_dim=4, loss=loss)
+
+    rng = np.random.default_rng(0)
+    x, labels = rng.integers(0, 5, (12, 4)), np.repeat(np.arange(4), 3)
+    model, dense = built(), built()
+    start = [v.numpy() for v in model.trainable_variables]
+    model.compile(optimizer.from_config(optimizer.get_config()))
+    reference = optimizer.from_config(optimizer.get_config())
+    for _ in range(3):
+        model.train_on_batch(x, labels)
+        with tf.GradientTape() as tape:
+            outputs = dense.outputs_of(x, training=True)
+            terms = dense.objective(outputs, {"label": labels})
+            loss = tf.reduce_mean(terms["metric"])
+        variables = dense.trainable_variables
+        gradients = tape.gradient(loss, variables)
+        # β reads its rows densely by itself, in any other trainer as well.
+        assert sum(isinstance(x, tf.IndexedSlices) for x in gradients) == 1
+        reference.apply(list(map(tf.convert_to_tensor, gradients)), variables)
+    for a, b, old in zip(
+        model.trainable_variables, variables, start, strict=True
+    ):
+        assert np.abs(b - old).max() > 2e-4, b.path
+        np.testing.assert_allclose(a, b, atol=5e-6, err_msg=b.path)

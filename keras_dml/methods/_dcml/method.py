@@ -22,6 +22,7 @@ from keras_dml.methods.declaration import declare
 from keras_dml.model.loss_weighting import weights_with
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective
+from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Config, Pooling, Tensor, Tensors, Units
 
@@ -64,8 +65,8 @@ class LearnersHead(EmbeddingHead):
         dim = self.embedding_dim // self.num_learners
         sub_embeddings = ops.reshape(y, (-1, self.num_learners, dim))
         return {
-            "embedding": _unit(y),
-            "parts": _unit(sub_embeddings),
+            "embedding": l2_normalize(y),
+            "parts": l2_normalize(sub_embeddings),
             "sub_embeddings": sub_embeddings,
         }
 
@@ -218,7 +219,3 @@ def _sub_tasks(
         '`tasks` of dcml must be "metric", "clusters", an Objective, or a '
         f"list of objectives, one per compositor. Received: tasks={tasks!r}."
     )
-
-
-def _unit(x: Tensor) -> Tensor:
-    return ops.normalize(x, axis=-1, epsilon=1e-12)

@@ -8,6 +8,7 @@ from keras_dml.layers import Compositor
 from keras_dml.losses.composite import least
 from keras_dml.losses.regularizers import self_reinforcement
 from keras_dml.model.objective import Objective
+from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Shapes, Tensor, Tensors
 
@@ -132,7 +133,7 @@ def _compose(
 
 def _as_ensemble(composites: Tensor) -> Tensors:
     """Composites, (B, M, d), under the names of an ensemble's outputs."""
-    parts = ops.normalize(composites, axis=-1, epsilon=1e-12)
+    parts = l2_normalize(composites)
     _, count, dim = parts.shape
     embedding = ops.reshape(parts, (-1, count * dim)) / count**0.5
     return {"embedding": embedding, "parts": parts}

@@ -10,7 +10,6 @@ from keras import ops
 from keras_dml import backbones
 from keras_dml.losses.base import LossLike
 from keras_dml.losses.composite import scaled
-from keras_dml.losses.distances import l2_normalize
 from keras_dml.methods._diva.objective import DivaObjective
 from keras_dml.methods._diva.tasks import (
     TASKS,
@@ -25,6 +24,7 @@ from keras_dml.model.head import Head
 from keras_dml.model.loss_weighting import weights_with
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.utils.arguments import check_count
+from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
     HalfToWhole,

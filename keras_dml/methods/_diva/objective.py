@@ -7,11 +7,11 @@ import keras
 
 from keras_dml.layers import GradientReversal
 from keras_dml.losses.composite import least
-from keras_dml.losses.distances import l2_normalize
 from keras_dml.losses.regularizers import correlation
 from keras_dml.methods._diva.tasks import Task, main_task
 from keras_dml.model.objective import Objective
 from keras_dml.utils.arguments import check_choice, check_count
+from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.serialization import SerializableLayer, register
 from keras_dml.utils.types import Shape, Shapes, Tensor, Tensors
 

@@ -5,6 +5,7 @@ from typing import Any
 from keras import layers, ops
 
 from keras_dml.model.head import Head
+from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Shape, Tensor, Tensors
 
@@ -86,7 +87,7 @@ class IndependentHead(Head):
             [dense(x) for dense, x in zip(self.dense, features, strict=True)],
             axis=1,
         )  # (B, K, d)
-        parts = ops.normalize(activations, axis=-1, epsilon=1e-12)
+        parts = l2_normalize(activations)
         whole = ops.reshape(parts, (-1, self.embedding_dim))
         outputs = {"embedding": whole / count**0.5, "parts": parts}
         if self.activations:

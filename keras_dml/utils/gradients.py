@@ -1,9 +1,10 @@
-"""Custom gradients: analytic ones, in place of automatic differentiation."""
+"""Analytic gradients, in place of those of automatic differentiation."""
 
 import functools
 from collections.abc import Callable
 from typing import Any
 
+import keras
 from keras import ops
 
 from keras_dml.utils.types import Tensor
@@ -56,3 +57,42 @@ def with_gradient(total: Tensor, slopes: Tensor, x: Tensor) -> Tensor:
         return ops.copy(total), gradient
 
     return attached(total, slopes, x)
+
+
+SHORT = 1e-2
+"""Length below which the direction of a row is taken as noise."""
+
+_SMALLEST = 2.0**-126  # Of float32, without denormal numbers.
+
+
+def l2_normalize(x: Tensor) -> Tensor:
+    """Rows of unit length, along the last axis; a zero row stays zero.
+
+    The gradient is inversely proportional to the length of a row, but not
+    larger than at the length `SHORT`, so that one row of nearly zero cannot
+    outweigh all others. That of a zero row is the incoming one.
+
+    Args:
+        x: (..., D), computed in float32 if in half precision.
+
+    Returns:
+        The same shape and dtype. A row longer than 1e19 has no square in
+        float32 and becomes zero.
+    """
+
+    @custom_gradient
+    def normalized(x: Tensor) -> Any:
+        squared = ops.sum(ops.square(x), axis=-1, keepdims=True)
+        scale = ops.rsqrt(ops.where(squared < _SMALLEST, 1.0, squared))
+        unit = x * scale
+
+        def gradient(upstream: Tensor) -> Tensor:
+            radial = ops.sum(upstream * unit, axis=-1, keepdims=True)
+            return (upstream - unit * radial) * ops.minimum(scale, 1 / SHORT)
+
+        return unit, gradient
+
+    x = ops.convert_to_tensor(x)
+    dtype = keras.backend.standardize_dtype(x.dtype)
+    wide = ops.cast(x, keras.backend.result_type(dtype, "float32"))
+    return ops.cast(normalized(wide), dtype)
