@@ -50,15 +50,16 @@ def connect(
 
     Raises:
         ValueError: If there are fewer GPUs than `devices`, if `workers` or
-            `index` is invalid, or if `facts` differ between workers.
+            `index` is invalid, if `facts` differ between workers, or if
+            TensorFlow has already computed something.
         TimeoutError: If a worker does not connect in time.
-        RuntimeError: If TensorFlow has already been initialized.
     """
     if devices is not None:
         check_count("connect", "devices", devices)
     resolver = _resolver(workers, index)
     gpus = _gpus(devices)
     if resolver is not None:
+        _check_not_started()
         addresses = _addresses(resolver)
         facts = {"workers": addresses, "devices": len(gpus), **(facts or {})}
         meet(addresses, worker_of(resolver).number, facts, timeout)
@@ -69,6 +70,19 @@ def connect(
     if gpus:
         return tf.distribute.MirroredStrategy()
     return tf.distribute.MirroredStrategy(_logical_cpus(devices))
+
+
+def _check_not_started() -> None:
+    from tensorflow.python.eager import context
+
+    if context.context()._initialized:
+        raise ValueError(
+            "connect must be called before TensorFlow computes anything, as "
+            "devices and workers are fixed by then. Received: a process in "
+            "which it has. Call connect first, before tensors, layers and "
+            "models are created; a loss of your own must not create any in its "
+            "constructor, but in `build`."
+        )
 
 
 def _gpus(devices: int | None) -> list[Any]:
@@ -82,11 +96,13 @@ def _gpus(devices: int | None) -> list[Any]:
             f"Received: {devices}, but this machine has {len(gpus)}. Use "
             f"--devices {len(gpus)}, or several --workers."
         )
+    _check_not_started()
     tf.config.set_visible_devices(gpus[:devices], "GPU")
     return list(gpus[:devices])
 
 
 def _logical_cpus(count: int) -> list[str]:
+    _check_not_started()
     (cpu, *_) = tf.config.list_physical_devices("CPU")
     one = tf.config.LogicalDeviceConfiguration()
     tf.config.set_logical_device_configuration(cpu, [one] * count)

@@ -1,7 +1,8 @@
 """Sections of recipes, made from the signatures of what they call."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from operator import or_
 from types import GenericAlias, UnionType
@@ -17,6 +18,8 @@ from typing import (
     get_type_hints,
 )
 
+import keras
+from keras.src.backend.common import global_state
 from pydantic import AfterValidator, BaseModel, create_model
 
 from keras_dml import losses
@@ -121,8 +124,30 @@ def _plain_union(options: tuple[Any, ...]) -> Any:
 
 def _known_loss(loss: Any) -> Any:
     if loss is not None:
-        losses.get(provisional(loss))
+        config = provisional(loss)
+        try:
+            with _without_devices():
+                losses.get(config)
+        except ValueError:
+            # Wrong, or a loss of the user's own that needs its values at once.
+            losses.get(config)
     return _without_needless_sections(loss)
+
+
+@contextmanager
+def _without_devices() -> Iterator[None]:
+    """Leaves variables without values, and forgets them.
+
+    A value starts TensorFlow, whose devices and workers are then fixed, and
+    Keras would create what it remembers together with the model.
+    """
+    key = "uninitialized_variables"
+    before = list(global_state.get_global_attribute(key, []))
+    try:
+        with keras.StatelessScope(initialize_variables=False):
+            yield
+    finally:
+        global_state.set_global_attribute(key, before)
 
 
 def _without_needless_sections(loss: Any) -> Any:

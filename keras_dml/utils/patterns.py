@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from keras_dml.utils.arguments import did_you_mean
 
@@ -64,17 +63,19 @@ def check_patterns(
 
 def _matching(pattern: str, texts: Sequence[str], argument: str) -> set[str]:
     """Those of the texts that a pattern matches; see `matches`."""
-    with tf.init_scope():
-        try:
-            found = tf.strings.regex_full_match(
-                tf.constant(list(texts), tf.string),
-                f"(?s:.*)({pattern})(?s:.*)",
-            )
-        except tf.errors.InvalidArgumentError as error:
-            raise ValueError(
-                f"{argument} must be RE2 regular expressions, which do not "
-                "support look-around or back-references. Received: "
-                f"{pattern!r}. "
-                f'{error.message}. Use "/loss/", for instance.'
-            ) from None
-    return set(np.array(texts, object)[found.numpy()])
+    # Arrow's RE2 and not TensorFlow's: recipes are checked before devices and
+    # workers are set, which TensorFlow does not allow once it has computed.
+    import pyarrow as arrow
+    from pyarrow import compute
+
+    try:
+        found = compute.match_substring_regex(
+            arrow.array(texts, arrow.string()), pattern
+        )
+    except (arrow.ArrowInvalid, UnicodeError) as error:
+        raise ValueError(
+            f"{argument} must be RE2 regular expressions, which do not "
+            "support look-around or back-references. Received: "
+            f'{pattern!r}. {error}. Use "/loss/", for instance.'
+        ) from None
+    return set(np.array(texts, object)[found.to_numpy(zero_copy_only=False)])

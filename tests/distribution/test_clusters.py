@@ -129,3 +129,49 @@ def test_devices_and_workers_train_alike(tmp_path) -> None:
     assert losses(tmp_path / "workers")[0] == pytest.approx(
         losses(tmp_path / "devices")[0], rel=1e-6
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("method.loss=margin", "rate_multipliers={head: 2.0}"),
+        ("method.loss={name: soft_triple, num_classes: auto}", "epochs=1"),
+    ],
+)
+def test_losses_with_variables_on_devices_and_workers(
+    settings, tmp_path
+) -> None:
+    """Checking a recipe makes its loss, before devices and workers are set."""
+    recipe, workers = write_recipe(tmp_path), free_addresses(2)
+    changes = [x for each in settings for x in ("--set", each)]
+    runs = [
+        start(recipe, tmp_path / "devices", *changes, "--devices", "2"),
+        *(
+            start(
+                recipe, tmp_path / "workers", *changes,
+                "--workers", ",".join(workers), "--index", str(index),
+            )
+            for index in range(2)
+        ),
+    ]  # fmt: skip
+    for run in runs:
+        output_of(run)
+    assert losses(tmp_path / "workers")[0] == pytest.approx(
+        losses(tmp_path / "devices")[0], rel=1e-5
+    )
+
+
+@pytest.mark.slow
+def test_devices_are_set_before_tensorflow_computes() -> None:
+    code = (
+        "import tensorflow as tf; from keras_dml.distribution import connect; "
+        "tf.zeros(()); connect(devices=1); connect({})"
+    )
+    for arguments in ("devices=2", "workers=['a:1', 'b:2'], index=0"):
+        done = subprocess.run(
+            [sys.executable, "-c", code.format(arguments)],
+            capture_output=True,
+            text=True,
+        )
+        assert "ValueError: connect must be called before" in done.stderr

@@ -7,6 +7,9 @@ import dataclasses
 import functools
 import gc
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -139,6 +142,53 @@ def test_trains_a_step_and_embeds(path, archives, built, monkeypatch) -> None:
     assert embeddings.shape in ((2, dim), (2, dim // 3 * 3))
     np.testing.assert_allclose(
         np.linalg.norm(embeddings, axis=1), 1.0, rtol=1e-5
+    )
+
+
+LOADS_ALL = """
+import sys
+from pathlib import Path
+
+from tensorflow.python.eager import context
+from keras_dml.distribution import connect
+from keras_dml.recipes import load
+
+for path in sys.argv[1:]:
+    load(path)
+    assert not context.context()._initialized, path
+load("glyphs/baseline", ("method.loss=own_losses:drawn",))
+assert not context.context()._initialized
+load("glyphs/baseline", ("method.loss=own_losses:valued",))
+assert context.context()._initialized
+from keras.src.backend.common.global_state import get_global_attribute
+assert not get_global_attribute("uninitialized_variables")
+"""
+
+OWN_LOSSES = """
+import keras
+from keras_dml.losses import LOSSES, ContrastiveLoss
+
+@LOSSES.register("drawn", "own")
+class Drawn(ContrastiveLoss):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.generator = keras.random.SeedGenerator(1)
+
+@LOSSES.register("valued", "own")
+class Valued(ContrastiveLoss):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.scale = keras.Variable(2.0)
+"""
+
+
+@pytest.mark.slow
+def test_loading_leaves_devices_and_workers_to_be_set(tmp_path) -> None:
+    (tmp_path / "own_losses.py").write_text(OWN_LOSSES)
+    subprocess.run(
+        [sys.executable, "-c", LOADS_ALL, *map(str, FILES)],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.getcwd()}"},
+        check=True,
     )
 
 
