@@ -1,6 +1,7 @@
 """Optimizers with coupled weight decay, as in PyTorch."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import keras
@@ -11,6 +12,16 @@ from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
 _ARGUMENT = "`decay_multipliers` of an optimizer with coupled decay"
+
+
+@cache
+def known_optimizers() -> dict[str, type[keras.Optimizer]]:
+    """Keras' optimizers by their names in lower case, as it takes them."""
+    return {
+        name.lower(): made
+        for name, made in vars(keras.optimizers).items()
+        if isinstance(made, type) and issubclass(made, keras.Optimizer)
+    }
 
 
 class CoupledDecay:

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from keras_dml.recipes.included import locate, names
+from keras_dml.recipes.included import folder, locate, names
 from keras_dml.recipes.reading import read_yaml
 from keras_dml.utils.arguments import did_you_mean
 
@@ -59,6 +59,20 @@ def _are_arguments(value: Any) -> bool:
     return not is_several(value)
 
 
+def with_origin(content: dict[str, Any], is_included: bool) -> dict[str, Any]:
+    """`content` that says whether its `classes_per_batch` may be too large.
+
+    Args:
+        content: A file, or a setting.
+        is_included: Whether it comes with the package. A number of the user's
+            own is met or refused.
+    """
+    batches = content.get("batches")
+    if not isinstance(batches, dict) or "classes_per_batch" not in batches:
+        return content
+    return {**content, "batches": {"fewer_classes": is_included, **batches}}
+
+
 class RecipeFiles:
     """Files of one recipe, each of which is read once."""
 
@@ -102,7 +116,8 @@ class RecipeFiles:
                 )
             below = locate(base, path.parent)
             inherited = merge(inherited, self.read(below, chain))
-        return merge(inherited, content)
+        is_included = Path(chain[-1]).is_relative_to(folder().resolve())
+        return merge(inherited, with_origin(content, is_included))
 
 
 def _content(path: Path) -> dict[str, Any]:

@@ -7,7 +7,16 @@ which are easier to follow beside each other.
 
 import inspect
 import re
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    Self,
+    TypeAlias,
+    get_args,
+    get_origin,
+)
 
 from pydantic import (
     BaseModel,
@@ -27,8 +36,9 @@ from keras_dml.evaluation.reranking.base import rerankings
 from keras_dml.losses._relations import Rule
 from keras_dml.methods.declaration import find
 from keras_dml.model.metric_model import Gather
-from keras_dml.optimizers import COUPLED
+from keras_dml.optimizers import COUPLED, known_optimizers
 from keras_dml.recipes.signatures import keys_of
+from keras_dml.utils.arguments import did_you_mean
 from keras_dml.utils.patterns import matches
 from keras_dml.utils.types import (
     Count,
@@ -53,10 +63,46 @@ _MOST_IMAGES = 2**28
 _NAME = r"\w([\w .,=()+-]{0,98}[\w)+-])?"
 
 
+def _as_text(value: Any) -> Any:
+    """A value in which true and false are words, which are no numbers."""
+    if isinstance(value, dict):
+        return {key: _as_text(below) for key, below in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_text(below) for below in value]
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def _are_numbers(annotation: Any) -> bool:
+    """Whether values are numbers, or hold some, and nothing else."""
+    arguments = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        arguments = arguments[:1]
+    elif get_origin(annotation) is dict:
+        arguments = arguments[1:]
+    if not arguments:
+        return annotation in (int, float)
+    left = [x for x in arguments if x not in (type(None), ...)]
+    return all(map(_are_numbers, left))
+
+
 class Section(BaseModel):
     """A section of a recipe; an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _true_is_no_number(cls, content: Any) -> Any:
+        """Refuses true and false for numbers, which Python takes for 1, 0."""
+        if not isinstance(content, dict):
+            return content
+        fields = cls.model_fields
+        return {
+            key: _as_text(value)
+            if key in fields and _are_numbers(fields[key].annotation)
+            else value
+            for key, value in content.items()
+        }
 
     if TYPE_CHECKING:
         # Type checkers do not know the keys that are made from signatures.
@@ -114,9 +160,15 @@ class HardClasses(Section):
 
 @keys_of(data.ClassBalanced, ("images_per_class", "steps_per_epoch"))
 class Batches(Section):
-    """Batches of `images_per_class` images from `classes_per_batch` classes."""
+    """Batches of `images_per_class` images from `classes_per_batch` classes.
+
+    With `fewer_classes`, batches have all training classes if these are fewer.
+    It is true for a number of classes that comes with the package, and false
+    for one of your own, unless you say otherwise.
+    """
 
     classes_per_batch: Count = 32
+    fewer_classes: bool = True
     hard_classes: HardClasses | None = None
 
     @model_validator(mode="after")
@@ -131,7 +183,7 @@ class Batches(Section):
     @property
     def sizes(self) -> dict[str, Any]:
         """What every sampler of batches of classes is given."""
-        return self.model_dump(exclude={"hard_classes"})
+        return self.model_dump(exclude={"hard_classes", "fewer_classes"})
 
 
 @keys_of(data.View, ("resize", "resize_mode"))
@@ -222,6 +274,30 @@ class Optimizer(Section):
     momentum: Share | None = None
     clipnorm: Positive | None = None
     global_clipnorm: Positive | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _is_known(cls, name: str) -> str:
+        known = known_optimizers()
+        if name.lower() not in known and ">" not in name:
+            raise ValueError(
+                f"must be an optimizer of Keras.{did_you_mean(name, known)}"
+            )
+        return name
+
+    @model_validator(mode="after")
+    def _takes_arguments(self) -> Self:
+        made = known_optimizers().get(self.name.lower())
+        if made is None:  # Of the user's own.
+            return self
+        known = inspect.signature(made.__init__).parameters
+        for name in ("epsilon", "momentum"):
+            if getattr(self, name) is not None and name not in known:
+                raise ValueError(
+                    f"{self.name!r} has no `{name}`; leave it out, or set it "
+                    "to null"
+                )
+        return self
 
     @field_validator("decay_multipliers")
     @classmethod

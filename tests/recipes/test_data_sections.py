@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from keras_dml import data
-from keras_dml.recipes import RecipeError, building
+from keras_dml.recipes import RecipeError, building, dump, load
 from keras_dml.recipes.files import validate
+from tests.conftest import blobs
 from tests.recipes.stand_ins import stand_in
 
 
@@ -108,3 +110,66 @@ def test_a_module_of_data_that_declares_a_loader_is_enough(
         building.splits(recipe)
     with pytest.raises(RecipeError, match="`data.count` is missing"):
         recipe_of({"name": "twos"})
+
+
+PHOTOGRAPHS = "photographs"
+
+
+@pytest.mark.parametrize(
+    ("settings", "may"),
+    [
+        ((), True),
+        (("batches.images_per_class=2",), True),
+        (("batches.classes_per_batch=8",), False),
+        (("batches={classes_per_batch: 8, images_per_class: 2}",), False),
+        (
+            ("batches.classes_per_batch=8", "batches.fewer_classes=true"),
+            True,
+        ),
+    ],
+)
+def test_numbers_of_the_package_are_no_demand(settings, may, tmp_path) -> None:
+    recipe = load(PHOTOGRAPHS, settings)
+    assert recipe.batches.fewer_classes is may
+    (tmp_path / "again.yaml").write_text(dump(recipe))
+    assert load(tmp_path / "again.yaml") == recipe
+    own = tmp_path / "own.yaml"
+    own.write_text("base: photographs\nbatches: {classes_per_batch: 8}\n")
+    assert load(own).batches.fewer_classes is False
+    own.write_text("base: photographs\nbatches: {images_per_class: 8}\n")
+    assert load(own).batches.fewer_classes is True
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "method={name: baseline, loss: contrastive}",
+        "method={name: divide_and_conquer, num_learners: 2, loss: triplet}",
+        "method={name: mic}",
+        "batches.hard_classes={}",
+    ],
+)
+def test_batches_of_few_classes(method, caplog) -> None:
+    train = blobs(5, 6)
+    recipe = load(PHOTOGRAPHS, (method,))
+    assert recipe.batches.classes_per_batch == 16
+    batches = building.sampler(recipe, train)
+    assert batches.classes_per_batch == 5
+    assert batches.batch_size == 5 * recipe.batches.images_per_class
+    if "baseline" in method:
+        for rows in batches.plan(0):
+            assert len(np.unique(train.labels[rows])) == 5
+    assert caplog.text.count("Batches have 5 classes instead of 16") == 1
+    asked = load(PHOTOGRAPHS, (method, "batches.classes_per_batch=6"))
+    with pytest.raises(ValueError, match="Use batches.classes_per_batch=5,"):
+        building.sampler(asked, train)
+
+
+def test_batches_of_few_labels() -> None:
+    tagged = blobs(6, 4).with_labels(np.eye(3, dtype=bool)[np.arange(24) % 3])
+    method = "method={name: baseline, loss: contrastive}"
+    recipe = load(PHOTOGRAPHS, (method,))
+    assert building.sampler(recipe, tagged).classes_per_batch == 3
+    asked = load(PHOTOGRAPHS, (method, "batches.classes_per_batch=4"))
+    with pytest.raises(ValueError, match="with at least 2 images, 3"):
+        building.sampler(asked, tagged)

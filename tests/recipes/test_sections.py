@@ -24,7 +24,7 @@ SIGNATURES = {
 # What a recipe says for itself.
 OWN = {
     "backbone": {"name", "feature_views", "feature_cache", "freeze_epochs"},
-    "batches": {"classes_per_batch", "hard_classes"},
+    "batches": {"classes_per_batch", "fewer_classes", "hard_classes"},
     "evaluation": {"metrics", "monitor"},
 }
 

@@ -9,6 +9,7 @@ from keras_dml.data.samplers.base import Sampler
 from keras_dml.data.samplers.planning import (
     Groups,
     balanced_counts,
+    default_classes,
     draw_images,
     proportional_shares,
     quotas,
@@ -42,8 +43,9 @@ class ClassBalanced(Sampler):
 
     Args:
         labels: Class of every image, (N,) integers.
-        classes_per_batch: Number of classes per batch, P. Set either this or
-            `batch_size`.
+        classes_per_batch: Number of classes per batch, P. Without this and
+            `batch_size`, 32, or all classes that can be drawn if there are
+            fewer.
         images_per_class: Number of images per class in a batch, K.
         weighting: How often classes are drawn: "balanced", all equally often;
             "proportional" to their numbers of images; "sqrt", proportional to
@@ -88,10 +90,10 @@ class ClassBalanced(Sampler):
         steps_per_epoch: StepCount | None = None,
     ) -> None:
         owner = type(self).__name__
-        if (classes_per_batch is None) == (batch_size is None):
+        if classes_per_batch is not None and batch_size is not None:
             raise ValueError(
-                f"{owner} requires either `classes_per_batch` or "
-                "`batch_size`. Received: classes_per_batch="
+                f"{owner} takes either `classes_per_batch` or `batch_size`. "
+                "Received: classes_per_batch="
                 f"{classes_per_batch}, batch_size={batch_size}. Use, for "
                 "example, classes_per_batch=32, images_per_class=4 or "
                 "batch_size=128, images_per_class=4."
@@ -99,19 +101,20 @@ class ClassBalanced(Sampler):
         self.images_per_class = check_count(
             owner, "images_per_class", images_per_class
         )
+        labels = self._as_labels(labels)
+        self._least = min(2, self.images_per_class)
+        self._groups = Groups.of(labels, np.arange(len(labels)), self._least)
         if batch_size is None:
             classes_per_batch = check_count(
-                owner, "classes_per_batch", classes_per_batch
+                owner,
+                "classes_per_batch",
+                default_classes(classes_per_batch, len(self._groups)),
             )
             batch_size = classes_per_batch * self.images_per_class
         super().__init__(labels, batch_size, seed, steps_per_epoch)
         self._warn_of_unknown()
         check_choice(owner, "weighting", weighting, WEIGHTINGS)
         self.weighting = weighting
-        self._least = min(2, self.images_per_class)
-        self._groups = Groups.of(
-            self.labels, np.arange(len(self.labels)), self._least
-        )
         left_out = len(self.labels) - len(self._groups.rows)
         if left_out:
             logger.warning(

@@ -8,7 +8,11 @@ import numpy as np
 
 from keras_dml.data.label_sets import are_label_sets, as_table
 from keras_dml.data.samplers.base import Sampler
-from keras_dml.data.samplers.planning import balanced_counts, spread
+from keras_dml.data.samplers.planning import (
+    balanced_counts,
+    default_classes,
+    spread,
+)
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.types import Count, Labels, Rows
 
@@ -35,7 +39,8 @@ class MultiLabelBalanced(Sampler):
     Args:
         labels: (N, C) booleans: which example has which label; or N sets of
             labels.
-        classes_per_batch: Number of labels drawn for a batch, P.
+        classes_per_batch: Number of labels drawn for a batch, P. None: 32, or
+            all labels that can be drawn if there are fewer.
         images_per_class: Number of examples of each label, K.
         seed: Seed of all plans.
         steps_per_epoch: See `Sampler`.
@@ -60,23 +65,26 @@ class MultiLabelBalanced(Sampler):
     def __init__(
         self,
         labels: Any,
-        classes_per_batch: Count = 32,
+        classes_per_batch: Count | None = None,
         images_per_class: Count = 4,
         seed: int = 0,
         steps_per_epoch: Count | None = None,
     ) -> None:
         owner = "MultiLabelBalanced"
-        self.classes_per_batch = check_count(
-            owner, "classes_per_batch", classes_per_batch
-        )
         self.images_per_class = check_count(
             owner, "images_per_class", images_per_class
         )
-        batch_size = self.classes_per_batch * self.images_per_class
-        super().__init__(labels, batch_size, seed, steps_per_epoch)
-        sizes = self.labels.sum(axis=0)
+        labels = self._as_labels(labels)
+        sizes = labels.sum(axis=0)
         least = min(2, self.images_per_class)
         self._drawable = np.flatnonzero(sizes >= least)
+        self.classes_per_batch = check_count(
+            owner,
+            "classes_per_batch",
+            default_classes(classes_per_batch, len(self._drawable)),
+        )
+        batch_size = self.classes_per_batch * self.images_per_class
+        super().__init__(labels, batch_size, seed, steps_per_epoch)
         self._members = [
             np.flatnonzero(self.labels[:, label]) for label in self._drawable
         ]

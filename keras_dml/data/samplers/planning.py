@@ -1,5 +1,6 @@
 """Plans of batches: how often and when a class is drawn, and which images."""
 
+import logging
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -7,6 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_dml.utils.types import FloatArray, Rows
+
+logger = logging.getLogger(__name__)
+
+MOST_CLASSES = 32
+"""Of a batch by default."""
 
 Seed: TypeAlias = tuple[int, ...]
 
@@ -41,6 +47,17 @@ class Groups:
         ordered = ordered[np.repeat(kept, sizes)]
         sizes = sizes[kept].astype(np.int64)
         return cls(found[kept], sizes, np.cumsum(sizes) - sizes, ordered)
+
+
+def default_classes(given: int | None, available: int) -> int:
+    """How many classes a batch has: 32, or all, if nothing is given."""
+    if given is not None:
+        return given
+    if available < MOST_CLASSES:
+        logger.info(
+            "Batches have all %d classes with several images.", available
+        )
+    return max(1, min(MOST_CLASSES, available))
 
 
 def balanced_counts(

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from keras_dml.recipes import Recipe, RecipeError, validate
-from keras_dml.recipes.inheritance import merge
+from keras_dml.recipes.inheritance import merge, with_origin
 from keras_dml.recipes.reading import read_yaml
 from keras_dml.utils.arguments import did_you_mean
 
@@ -140,7 +140,9 @@ def changed(recipe: Recipe, settings: Mapping[str, Any], source: str) -> Recipe:
         RecipeError: If they do not fit.
     """
     content = recipe.model_dump(mode="json")
-    return validate(merge(content, nested(settings)), source)
+    return validate(
+        merge(content, with_origin(nested(settings), False)), source
+    )
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:

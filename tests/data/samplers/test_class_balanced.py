@@ -210,7 +210,6 @@ def test_large_labels_and_seeds() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "either `classes_per_batch` or `batch_size`"),
         (
             {"classes_per_batch": 2, "batch_size": 8},
             "either `classes_per_batch` or `batch_size`",
@@ -272,3 +271,14 @@ def test_plan_of_sop_is_fast(arguments: dict[str, int]) -> None:
     start = time.perf_counter()
     sampler.plan(3)
     assert time.perf_counter() - start < 0.5
+
+
+@pytest.mark.parametrize(("classes", "expected"), [(3, 3), (32, 32), (40, 32)])
+def test_the_default_number_of_classes(classes, expected, caplog) -> None:
+    caplog.set_level(logging.INFO)
+    sampler = ClassBalanced(labels_of([3] * classes + [1]))
+    assert sampler.classes_per_batch == expected
+    assert sampler.plan(0).shape[1] == 4 * expected
+    assert ("all 3 classes" in caplog.text) == (classes == 3)
+    with pytest.raises(ValueError, match="not exceed"):
+        ClassBalanced(labels_of([3] * classes), classes + 1)

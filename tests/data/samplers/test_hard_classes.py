@@ -127,7 +127,6 @@ def test_mistakes() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        {},
         {"classes_per_batch": 0},
         {"classes_per_batch": 31},
         {"classes_per_batch": 2, "images_per_class": 0},

@@ -90,3 +90,11 @@ def test_labels_of_one_example_are_not_drawn(caplog) -> None:
 def test_bad_labels(labels, message) -> None:
     with pytest.raises(ValueError, match=message):
         data.MultiLabelBalanced(labels, 2, 2)
+
+
+@pytest.mark.parametrize(("labels", "expected"), [(3, 3), (40, 32)])
+def test_the_default_number_of_labels(labels, expected) -> None:
+    table = np.eye(labels, dtype=bool)[np.arange(3 * labels) % labels]
+    sampler = data.MultiLabelBalanced(table)
+    assert sampler.classes_per_batch == expected
+    assert sampler.plan(0).shape[1] == 4 * expected
