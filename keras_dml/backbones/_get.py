@@ -15,6 +15,7 @@ from keras_dml.layers import FrozenBatchNormalization
 from keras_dml.model.positions import freeze_positions
 from keras_dml.utils.arguments import check_count, check_positive, did_you_mean
 from keras_dml.utils.model_copy import copy_model
+from keras_dml.utils.model_files import why_unreadable
 from keras_dml.utils.model_parts import lower_part
 from keras_dml.utils.types import Config, Positive, Units
 
@@ -208,7 +209,8 @@ def _load(path: str) -> keras.Model:
     except Exception as error:
         raise ValueError(
             "`backbone` must be a .keras file that contains a Keras model. "
-            f"Received: backbone={path!r}, which Keras cannot load: {error}"
+            f"Received: backbone={path!r}, which Keras cannot load. "
+            f"{why_unreadable(path, error)}"
         ) from error
 
 

@@ -73,5 +73,17 @@ def build(
     inputs = keras.Input(input_shape or (224, 224, 3), name="image")
     x = ApplicationsPreprocessing(family, name="preprocessing")(inputs)
     network = getattr(keras.applications, constructor)
-    body = network(include_top=False, weights=weights, input_tensor=x)
+    try:
+        body = network(include_top=False, weights=weights, input_tensor=x)
+    except Exception as error:
+        # Keras has no class for a download that failed.
+        if type(error) is not Exception and not isinstance(error, OSError):
+            raise
+        raise ConnectionError(
+            f"`weights` of the backbone {name!r} cannot be had: {error}. "
+            f"Received: weights={weights!r}. Without internet, copy Keras' "
+            "folder ~/.keras/models from a machine that has downloaded them, "
+            "name a .keras file as the backbone, or use weights=None "
+            "(`backbone.weights: null` in a recipe) for random weights."
+        ) from error
     return keras.Model(inputs, body.output, name=name)

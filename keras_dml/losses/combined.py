@@ -11,13 +11,14 @@ from keras_dml.losses._weighted_sum import WeightedSum
 from keras_dml.losses.base import LOSSES, MetricLoss
 from keras_dml.losses.composite import COMPOSITES
 from keras_dml.utils.arguments import did_you_mean
+from keras_dml.utils.serialization import deserialized
 
 
 def resolve(identifier: Any) -> MetricLoss:
     """The loss described by `identifier`; see `losses.get`."""
     given = identifier
     if isinstance(given, Mapping) and "class_name" in given:
-        given = keras.saving.deserialize_keras_object(given)
+        given = deserialized("loss", given)
     if isinstance(given, MetricLoss):
         return given
     if isinstance(given, str):

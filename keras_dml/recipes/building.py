@@ -1,6 +1,7 @@
 """Building what a recipe describes: data, model, optimizer, callbacks."""
 
 import inspect
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -20,6 +21,8 @@ from keras_dml.recipes.method_sections import looked_up
 from keras_dml.recipes.schema import Recipe, Schedule, Steps
 from keras_dml.utils.types import Rows, Shape
 
+logger = logging.getLogger(__name__)
+
 
 def splits(recipe: Recipe) -> data.DataSplits:
     """The data of a recipe: train, validation and test classes."""
@@ -34,7 +37,18 @@ def splits(recipe: Recipe) -> data.DataSplits:
     return found
 
 
-def model(recipe: Recipe, batches: data.Sampler | None = None) -> MetricModel:
+def backbone(recipe: Recipe) -> keras.Model:
+    """The backbone of a recipe, which requires no data."""
+    others = {"name", "feature_views", "feature_cache", "freeze_epochs"}
+    section = recipe.backbone
+    return backbones.get(section.name, **section.model_dump(exclude=others))
+
+
+def model(
+    recipe: Recipe,
+    batches: data.Sampler | None = None,
+    network: keras.Model | None = None,
+) -> MetricModel:
     """The compiled model of a recipe.
 
     Args:
@@ -43,6 +57,7 @@ def model(recipe: Recipe, batches: data.Sampler | None = None) -> MetricModel:
             classes, for `num_classes: auto`, and the number of steps per epoch,
             for a learning rate schedule and `freeze_epochs`. Recipes that use
             none of them do not need it.
+        network: The result of `backbone`; None to build it here.
 
     Raises:
         ValueError: If the recipe needs `batches`, or a loss has fewer classes
@@ -59,21 +74,16 @@ def model(recipe: Recipe, batches: data.Sampler | None = None) -> MetricModel:
         arguments = num_classes.filled(arguments, counts)
     elif num_classes.is_auto(arguments):
         raise ValueError(_needs_batches(recipe, "`num_classes: auto`"))
-    backbone = backbones.get(
-        recipe.backbone.name,
-        **recipe.backbone.model_dump(
-            exclude={"name", "feature_views", "feature_cache", "freeze_epochs"}
-        ),
-    )
+    network = backbone(recipe) if network is None else network
     built = factory(
-        backbone,
+        network,
         loss_weights=dict(recipe.loss_weights),
         rate_multipliers=recipe.rate_multipliers,
         relation_rule=recipe.relation_rule,
         gather=recipe.gather,
         accumulate=recipe.accumulate,
         freeze_steps=_freeze_steps(recipe, batches),
-        view=_view(recipe, backbone),
+        view=_view(recipe, network),
         **arguments,
     )
     built.compile(optimizer(recipe, batches), jit_compile=recipe.jit)
@@ -230,7 +240,7 @@ def sampler(recipe: Recipe, train: data.Examples) -> data.Sampler:
     if train.has_label_sets:
         _check_label_sets(recipe, train)
         return data.MultiLabelBalanced(
-            train.labels, seed=recipe.seed, **arguments
+            train.labels, seed=recipe.seed, **_fitting(arguments, recipe, train)
         )
     if recipe.relation_rule is not None:
         raise ValueError(
@@ -250,7 +260,41 @@ def sampler(recipe: Recipe, train: data.Examples) -> data.Sampler:
     if traits.sampler is not None and traits.sampler.is_used(method):
         make = looked_up(traits.sampler)
         arguments = traits.sampler.given(method, arguments)
-    return make(train.labels, seed=recipe.seed, **arguments)
+    return make(
+        train.labels, seed=recipe.seed, **_fitting(arguments, recipe, train)
+    )
+
+
+def _fitting(
+    arguments: Arguments, recipe: Recipe, train: data.Examples
+) -> Arguments:
+    """Arguments of a sampler, with no more classes than there are."""
+    wanted = arguments.get("classes_per_batch", 0)
+    least = min(2, recipe.batches.images_per_class)
+    if train.has_label_sets:
+        counts = train.labels.sum(axis=0)
+    else:
+        counts = np.unique(train.known_labels, return_counts=True)[1]
+    most = int(np.sum(counts >= least))
+    if wanted <= most or not most:  # Without any, the sampler says why.
+        return arguments
+    if not recipe.batches.fewer_classes:
+        raise ValueError(
+            f"`batches.classes_per_batch` of the recipe {recipe.name!r} must "
+            "not exceed the number of training classes with at least "
+            f"{least} images, {most}. Received: {wanted}. Use "
+            f"batches.classes_per_batch={most}, or leave it out to have as "
+            "many as there are."
+        )
+    logger.warning(
+        "Batches have %d classes instead of %d, because %s has no more for "
+        "training with %d images or more.",
+        most,
+        wanted,
+        recipe.source,
+        least,
+    )
+    return {**arguments, "classes_per_batch": most}
 
 
 def _check_label_sets(recipe: Recipe, train: data.Examples) -> None:

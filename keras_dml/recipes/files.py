@@ -7,9 +7,15 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from keras_dml.recipes.included import locate
-from keras_dml.recipes.inheritance import RecipeError, RecipeFiles, merge
+from keras_dml.recipes.inheritance import (
+    RecipeError,
+    RecipeFiles,
+    merge,
+    with_origin,
+)
 from keras_dml.recipes.method_sections import recipe_type
-from keras_dml.recipes.reading import MOST_DEPTH, parse_yaml
+from keras_dml.recipes.preflight import missing_files
+from keras_dml.recipes.reading import MOST_DEPTH, check_nesting, parse_yaml
 from keras_dml.recipes.schema import Recipe
 from keras_dml.utils.arguments import did_you_mean
 
@@ -44,17 +50,26 @@ def load(
     """
     content = RecipeFiles().read(locate(path))
     for setting in settings:
-        content = merge(content, parse_setting(setting))
+        content = merge(
+            content, with_origin(parse_setting(setting), is_included=False)
+        )
     return validate(content, os.fspath(path))
 
 
 def validate(content: dict[str, Any], source: str) -> Recipe:
     """The recipe described by a mapping, validated; see `load`."""
     try:
+        check_nesting(content)
+    except ValueError as error:
+        raise RecipeError(
+            f"The recipe {source} cannot be used: {error}."
+        ) from None
+    try:
         schema = recipe_type(content)
         return schema.model_validate(content)
     except ValidationError as error:
         problems = [_explain(dict(e), schema) for e in error.errors()]
+        problems += missing_files(content)
     except ValueError as error:
         problems = [f"`method.name`: {error}"]
     raise RecipeError(

@@ -6,8 +6,12 @@ beside the package in a checkout.
 """
 
 import os
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
+from typing import Any
+
+from keras_dml.recipes.reading import read_yaml
 
 
 def folder() -> Path:
@@ -49,3 +53,22 @@ def locate(
     if path.exists() and not path.is_dir():
         return path
     return paths().get(os.fspath(source), path)
+
+
+def with_key(name: str) -> str | None:
+    """The dotted key of which `name` is the last part or all.
+
+    It is one that included recipes set; None if none of them does.
+    """
+    for path in sorted(paths().values(), key=lambda x: len(x.parts)):
+        for key in _keys(read_yaml(path)):
+            if key == name or key.endswith(f".{name}"):
+                return key
+    return None
+
+
+def _keys(content: Any, above: str = "") -> Iterator[str]:
+    if isinstance(content, dict):
+        for key, below in content.items():
+            yield f"{above}{key}"
+            yield from _keys(below, f"{above}{key}.")

@@ -68,6 +68,30 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
+def _plain_number(loader: _Loader, node: yaml.ScalarNode) -> Any:
+    """A number; but not YAML 1.1's 1:30, which is 90 there, and no number."""
+    if ":" in node.value:
+        return node.value
+    if node.tag.endswith("int"):
+        return loader.construct_yaml_int(node)
+    return loader.construct_yaml_float(node)
+
+
+for _kind in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _plain_number)
+
+
+def check_nesting(content: Any) -> None:
+    """Raises `ValueError` for values nested more deeply than a file's may."""
+    waiting = [(content, 0)]
+    while waiting:
+        value, depth = waiting.pop()
+        if isinstance(value, dict | list | tuple):
+            _check_depth(depth)
+            below = value.values() if isinstance(value, dict) else value
+            waiting += [(x, depth + 1) for x in below]
+
+
 def _check_aliases(root: yaml.Node) -> None:
     """Counts values as often as they are said, or referred to."""
     count, waiting = 1, [(root, 1)]

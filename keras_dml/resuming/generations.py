@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from keras_dml.utils.files import atomic_file, one_at_a_time
+from keras_dml.utils.files import atomic_file, one_at_a_time, sweep
 
 logger = logging.getLogger(__name__)
 
@@ -57,8 +57,7 @@ class Generations:
             BlockingIOError: If another training uses it.
         """
         with one_at_a_time(self.folder, "training"):
-            for partial in self.folder.glob(".state-*"):
-                partial.unlink()  # Of a process that was killed.
+            sweep(self.folder)
             yield
 
     def paths(self) -> list[Path]:

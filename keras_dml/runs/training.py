@@ -22,6 +22,11 @@ from keras_dml.distribution.workers import (
     this_worker,
 )
 from keras_dml.recipes import Recipe, building
+from keras_dml.recipes.preflight import (
+    missing_files,
+    problems_of,
+    raise_together,
+)
 from keras_dml.runs.folder import (
     METRICS,
     STATE,
@@ -44,7 +49,7 @@ from keras_dml.runs.tracking import (
     log_outcome,
     trackers_of,
 )
-from keras_dml.utils.files import one_at_a_time
+from keras_dml.utils.files import one_at_a_time, sweep
 from keras_dml.utils.provenance import environment
 
 
@@ -118,11 +123,18 @@ def train(
 
     def check() -> list[bool]:
         """Whether the run is finished, and whether it has begun."""
-        if not resume:
-            check_output(folder, overwrite)
-            return [False, False]
-        check_same_recipe(folder, recipe)
-        return [is_finished(folder), states.has_state]
+        if resume and is_finished(folder):
+            check_same_recipe(folder, recipe)
+            return [True, True]
+        problems = problems_of(
+            lambda: (
+                check_same_recipe(folder, recipe)
+                if resume
+                else check_output(folder, overwrite)
+            )
+        )
+        check_start(recipe, problems)
+        return [False, resume and states.has_state]
 
     with lost_workers_named(strategy):
         is_done, goes_on = done_by_chief(check, strategy)
@@ -170,12 +182,13 @@ def _train(
     is_chief = this_worker(strategy).is_chief
     keras.utils.set_random_seed(recipe.seed)
     keras.config.set_dtype_policy(recipe.precision)
-    splits = building.splits(recipe)
-    check_splits(recipe, splits)
-    check_same("data", digest(splits.train), strategy)
-    batches = building.sampler(recipe, splits.train)
     with strategy.scope():
-        model = building.model(recipe, batches)
+        network = building.backbone(recipe)  # May fail, and needs no data.
+    splits = building.splits(recipe)
+    check_same("data", digest(splits.train), strategy)
+    batches = _batches(recipe, splits)
+    with strategy.scope():
+        model = building.model(recipe, batches, network)
     start = time.perf_counter()
     seen = building.features(recipe, model, splits, with_test=is_chief)
     seconds = time.perf_counter() - start
@@ -189,7 +202,9 @@ def _train(
         return None
     progress = _Progress({} if goes_on else measure(recipe, model, seen))
     with one_at_a_time(folder, "run"), ExitStack() as exits:
-        if not goes_on:
+        if goes_on:
+            sweep(folder)
+        else:
             create_folder(folder, recipe, overwrite)
         rows = RunLog(folder / METRICS)
         training = Training(recipe, folder, model, splits)
@@ -223,6 +238,50 @@ def _train(
     if not outcome.interrupted:
         done_by_chief(lambda: None, strategy)
     return outcome
+
+
+def check_start(recipe: Recipe, problems: list[Exception]) -> None:
+    """Raises all problems of a run that are known before data are read.
+
+    Args:
+        recipe: A complete recipe.
+        problems: Those that are known already.
+    """
+    missing = missing_files(recipe.model_dump(mode="json"))
+    problems = [*problems, *map(FileNotFoundError, missing)]
+    if problems:  # Otherwise the backbone is built soon.
+        problems += [
+            x
+            for x in problems_of(lambda: building.backbone(recipe))
+            if not isinstance(x, FileNotFoundError)  # It is listed already.
+        ]
+    raise_together(recipe.name, problems)
+
+
+def _batches(recipe: Recipe, splits: data.DataSplits) -> data.Sampler:
+    """The sampler of a recipe whose data can be trained on and measured."""
+    found: list[data.Sampler] = []
+    problems = problems_of(
+        lambda: check_splits(recipe, splits),
+        lambda: found.append(building.sampler(recipe, splits.train)),
+    )
+    raise_together(recipe.name, problems)
+    return found[0]
+
+
+def try_out(recipe: Recipe, splits: data.DataSplits) -> None:
+    """Builds all that a run trains with, to find out whether it can.
+
+    Args:
+        recipe: A complete recipe.
+        splits: Its data.
+
+    Raises:
+        ValueError: As for `train`, like other errors.
+    """
+    keras.utils.set_random_seed(recipe.seed)
+    keras.config.set_dtype_policy(recipe.precision)
+    building.model(recipe, _batches(recipe, splits))
 
 
 class _Progress(keras.callbacks.Callback):

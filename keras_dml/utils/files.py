@@ -5,6 +5,7 @@ import errno
 import logging
 import os
 import platform
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -46,6 +47,21 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     finally:
         partial.unlink(missing_ok=True)
     sync(target.parent)
+
+
+_PARTIAL = re.compile(r"\..+\.[0-9a-f]{16}(\.[^.]*)?")
+"""Names of the files that `atomic_file` yields."""
+
+
+def sweep(folder: str | os.PathLike[str]) -> None:
+    """Removes what writers of `atomic_file` left that were killed.
+
+    Args:
+        folder: A folder in which, and below which, nobody writes.
+    """
+    for path in Path(folder).rglob(".*"):
+        if _PARTIAL.fullmatch(path.name) and path.is_file():
+            path.unlink()
 
 
 def write_atomically(

@@ -1,6 +1,7 @@
 """Model files, read as from a stranger."""
 
 import os
+import zipfile
 
 import keras
 
@@ -24,5 +25,15 @@ def read_model(path: str | os.PathLike[str]) -> keras.Model:
     except Exception as error:
         raise ValueError(
             f"The model file {os.fspath(path)!r} cannot be read. "
-            f"{type(error).__name__}: {error}"
+            f"{why_unreadable(path, error)}"
         ) from error
+
+
+def why_unreadable(path: str | os.PathLike[str], error: Exception) -> str:
+    """Why Keras cannot load a model; of half a file, it says "not found"."""
+    if os.path.isfile(path) and not zipfile.is_zipfile(path):
+        return (
+            "It is cut off or damaged: a .keras file is a zip archive. Save or "
+            "copy it again."
+        )
+    return f"{type(error).__name__}: {error}"

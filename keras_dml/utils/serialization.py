@@ -1,7 +1,7 @@
 """Serialization: configs from constructors, and registration with Keras."""
 
 import inspect
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from typing import Any, Generic, Self, TypeVar
 
 import keras
@@ -114,7 +114,7 @@ class SerializableRegistry(Registry[Any], Generic[T]):
         """
         given = identifier
         if isinstance(given, dict) and "class_name" in given:
-            given = keras.saving.deserialize_keras_object(given)
+            given = deserialized(self.kind, given)
         if isinstance(given, self.base):
             return given
         if isinstance(given, str):
@@ -138,13 +138,34 @@ class SerializableRegistry(Registry[Any], Generic[T]):
             and parameter.name not in arguments
         ]
         if missing:
+            auto = missing[0] == "num_classes"
             raise ValueError(
                 f"`{missing[0]}` of {self.kind} {name!r} must be given. "
                 f"Received: {self.kind}={identifier!r}. Use "
                 f'{{"name": "{name}", "{missing[0]}": …}}.'
+                + " In a recipe, `num_classes: auto` is how many training "
+                "classes there are." * auto
             )
         made: T = make(**arguments)
         return made
+
+
+def deserialized(argument: str, config: Mapping[str, Any]) -> Any:
+    """The object that Keras makes of a config.
+
+    Raises:
+        ValueError: If Keras does not make one, for instance as the class is
+            not registered: it imports no module that a config names.
+    """
+    try:
+        return keras.saving.deserialize_keras_object(config)
+    except Exception as error:  # Keras raises what it stumbles over.
+        raise ValueError(
+            f"`{argument}` must be the config of an object that Keras can "
+            f"make. Received: {argument}={dict(config)!r}. Of a class of your "
+            'own, import its module, or name it "package.module:name". Keras '
+            f"reports: {str(error).partition('Full object config')[0].strip()}"
+        ) from error
 
 
 def check_saveable(owner: str, argument: str, value: Any) -> None:

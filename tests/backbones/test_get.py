@@ -53,6 +53,27 @@ def test_keras_applications_by_name(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "error", [Exception("URL fetch failure on https://x"), TimeoutError("slow")]
+)
+def test_weights_without_internet(error, monkeypatch) -> None:
+    def failing(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(keras.applications, "MobileNet", failing)
+    with pytest.raises(ConnectionError) as raised:
+        backbones.get("mobilenet", weights="imagenet")
+    for part in (str(error), "~/.keras/models", "weights=None"):
+        assert part in str(raised.value)
+
+    def wrong(**_: object) -> None:
+        raise TypeError("a bug")
+
+    monkeypatch.setattr(keras.applications, "MobileNet", wrong)
+    with pytest.raises(TypeError, match="a bug"):
+        backbones.get("mobilenet")
+
+
 def test_every_network_of_keras_applications_has_its_preprocessing() -> None:
     from keras_dml.backbones.applications import family_of, networks
 

@@ -1,9 +1,10 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from keras_dml.recipes import RecipeError, dump, load
-from keras_dml.recipes.files import merge, parse_setting
+from keras_dml.recipes.files import merge, parse_setting, validate
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 
@@ -186,6 +187,27 @@ def test_parse_setting() -> None:
         (("augmentation.augment={random_hu: {}}",), "mean 'random_hue'"),
         (("epochs",), "key.key=value. Received: 'epochs'"),
         (("epochs=[",), "not YAML"),
+        (["epochs=true"], "`epochs`: .*valid integer.*Received: 'true'"),
+        (["epochs=1:30"], "`epochs`: .*valid integer.*Received: '1:30'"),
+        (["optimizer.learning_rate=on"], "`optimizer.learning_rate`: .*'true'"),
+        (["optimizer.learning_rate=1:3.5"], "valid number.*'1:3.5'"),
+        (
+            ["optimizer.schedule={name: steps, epochs: [yes]}"],
+            "`optimizer.schedule.epochs.0`",
+        ),
+        (["rate_multipliers={head: true}"], "`rate_multipliers.head`"),
+        (["backbone.freeze=1:1"], "`backbone.freeze`"),
+        (["optimizer.name=adagard"], "an optimizer of Keras.*'adagrad'"),
+        (["optimizer.momentum=0.9"], "'adam' has no `momentum`; leave it out"),
+        (
+            ["method.loss={class_name: system, module: os, config: {}}"],
+            "`loss` must be the config of an object that Keras can make",
+        ),
+        (
+            ["method.loss={name: triplet, mining: {class_name: X,config: {}}}"],
+            "`mining` must be the config",
+        ),
+        (["method.loss=proxy_nca"], "`num_classes: auto` is how many"),
     ],
 )  # fmt: skip
 def test_errors_say_what_is_wrong(settings, message, tmp_path) -> None:
@@ -214,6 +236,18 @@ def test_all_problems_are_told_at_once(tmp_path) -> None:
 def test_unreadable_files(text, message, tmp_path) -> None:
     with pytest.raises(RecipeError, match=message):
         load(write(tmp_path, "loop.yaml", text))
+
+
+def test_values_that_are_nested_too_deep() -> None:
+    deep: Any = 1
+    for _ in range(100_000):
+        deep = [deep]
+    base = {"name": "a", "data": {"name": "glyphs"}}
+    for method in ({"name": "baseline", "loss": deep}, {"x": deep}, deep):
+        with pytest.raises(RecipeError, match="nested more than 32 deep"):
+            validate({**base, "method": method}, "here")
+    while isinstance(deep, list):  # Python frees it by recursion.
+        deep = deep[0]
 
 
 def test_missing_file() -> None:

@@ -116,7 +116,7 @@ def test_a_state_that_cannot_be_written_leaves_all(
 
 
 def test_one_training_at_a_time(tmp_path) -> None:
-    leftover = tmp_path / ".state-3.npz.0123.npz"
+    leftover = tmp_path / ".state-3.npz.0123456789abcdef.npz"
     leftover.touch()
     with Generations(tmp_path).locked():
         assert not leftover.exists()

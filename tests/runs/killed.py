@@ -113,6 +113,8 @@ def main(recipe: str, folder: str) -> None:
     def go_on(actions: dict[tuple[int, int | None], Action]) -> Action:
         def work() -> None:
             act(actions)
+            if killed.exists():  # What a kill while a model is saved leaves.
+                (killed / f".last.keras.{'0' * 16}.keras").touch()
             runs.train(checked, killed, 0, resume=True, save_every=1)
 
         return work

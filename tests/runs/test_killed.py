@@ -30,6 +30,7 @@ def test_a_run_that_is_killed_ends_with_the_same_bits(tmp_path: Path) -> None:
     assert found.pop("number of rows") == 3
     left = found.pop("left")
     assert "state" not in left
+    assert {x for x in left if x.startswith(".")} <= {".lock"}
     assert {"best.keras", "last.keras", "result.json"} <= {*left}
     assert found == dict.fromkeys(found, True)
     assert done.stderr.count("Could not write the state") == 1

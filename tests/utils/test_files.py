@@ -19,6 +19,7 @@ from keras_dml.utils.files import (
     locked,
     one_at_a_time,
     read_regular,
+    sweep,
     write_atomically,
 )
 
@@ -100,6 +101,22 @@ def test_a_writer_that_is_killed_leaves_the_old_file(tmp_path) -> None:
     process.join()
     assert process.exitcode == -signal.SIGKILL
     assert file.read_text() == "first"
+
+
+def test_what_killed_writers_left_is_swept(tmp_path) -> None:
+    kept = [".lock", ".hidden.keras", ".a.0123456789abcdeg.keras", "a.keras"]
+    left = [f".last.keras.{'0a' * 8}.keras", f".lock.{'f' * 16}"]
+    left += [f"state/.state-1.npz.{'1' * 16}.npz"]
+    (tmp_path / "state").mkdir()
+    for name in (*kept, *left):
+        (tmp_path / name).touch()
+    with atomic_file(tmp_path / "new.csv") as partial:
+        partial.touch()
+        sweep(tmp_path)
+        assert not partial.exists()
+        partial.touch()
+    found = {x.name for x in tmp_path.rglob("*") if x.is_file()}
+    assert found == {*kept, "new.csv"}
 
 
 def test_a_link_is_replaced_and_not_its_target(tmp_path) -> None:

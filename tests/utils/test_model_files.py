@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_dml import backbones
 from keras_dml.utils.model_files import read_model
 
 
@@ -57,10 +58,20 @@ def test_many_random_changes(file: Path, tmp_path: Path) -> None:
     assert changes(file, tmp_path / "a.keras", 150) == {"loads", "refused"}
 
 
+@pytest.mark.parametrize("share", [0.3, 0.99])
+def test_half_a_file_is_not_called_missing(share, file, tmp_path) -> None:
+    path = tmp_path / "half.keras"
+    content = file.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    assert "cut off or damaged" in refused(path)
+    with pytest.raises(ValueError, match="`backbone`.*cut off or damaged"):
+        backbones.get(path)
+
+
 def test_what_is_no_model(tmp_path: Path) -> None:
     path = tmp_path / "a.keras"
     path.write_bytes(b"")
-    assert "cannot be read" in refused(path)
+    assert "cut off or damaged" in refused(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("config.json", '{"class_name": "X"}')
     refused(path)

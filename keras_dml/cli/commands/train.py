@@ -80,13 +80,21 @@ def train(
 ) -> None:
     """Train RECIPE and measure the model before and after training."""
     from keras_dml import distribution, recipes, runs
+    from keras_dml.recipes.preflight import problems_of
     from keras_dml.runs.outcome import definitions, divisions_table
     from keras_dml.runs.tracking import check_trackers
 
     check_trackers(log)
-    checked = recipes.load(recipe, settings)
     if resume and overwrite:
         raise click.UsageError("--resume and --overwrite cannot be combined.")
+    try:
+        checked = recipes.load(recipe, settings)
+    except recipes.RecipeError as error:
+        if output is None or resume:
+            raise
+        taken = problems_of(lambda: runs.check_output(output, overwrite))
+        lines = "\n  ".join(map(str, [error, *taken]))
+        raise recipes.RecipeError(lines) from None
     find = runs.last_folder if resume else runs.free_folder
     folder = output or find(checked.name)
     verbose = 1 if sys.stdout.isatty() else 2

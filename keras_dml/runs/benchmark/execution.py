@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from types import FrameType
-from typing import IO, Self
+from typing import IO, Any, Self
 
 from keras_dml.pools.sharing import gpu_of, sharing
 from keras_dml.recipes import dump
@@ -64,7 +65,29 @@ class Workers:
         if self._terminated and not self._at_work:
             raise SystemExit(TERMINATED)
         number = self._free_number()
-        self._at_work.append(_Process(run, number, self._environment(number)))
+        order = {
+            "recipe": dump(run.recipe),
+            "folder": str(run.folder),
+            "save_every": run.save_every,
+        }
+        self._at_work.append(
+            _Process(run, number, self._environment(number), order)
+        )
+
+    def try_out(self, runs: Sequence[Run]) -> str | None:
+        """Builds the model of each run in one process, before any begins.
+
+        What it prints goes into the log of the first.
+
+        Returns:
+            Why runs would fail, a line for each; None if none would.
+
+        Raises:
+            SystemExit: After SIGTERM.
+        """
+        order = {"recipes": [dump(run.recipe) for run in runs]}
+        self._at_work.append(_Process(runs[0], 0, dict(os.environ), order))
+        return self.first_ended()[1]
 
     def first_ended(self) -> tuple[Run, str | None]:
         """Waits for the first of the runs at work that ends.
@@ -104,13 +127,17 @@ class Workers:
 class _Process:
     """The process of a run.
 
-    It gets the recipe in the first line of its standard input, ends when that
+    It gets its order in the first line of its standard input, ends when that
     is closed, which it is if this process is killed, and answers on its
     standard output. Those at work have different numbers.
     """
 
     def __init__(
-        self, run: Run, number: int, environment: dict[str, str]
+        self,
+        run: Run,
+        number: int,
+        environment: dict[str, str],
+        order: dict[str, Any],
     ) -> None:
         self.run = run
         self.number = number
@@ -126,7 +153,7 @@ class _Process:
                 stderr=log,
                 env=environment,
             )
-        self._send_order()
+        self._send(order)
 
     @property
     def answer(self) -> IO[bytes]:
@@ -153,12 +180,7 @@ class _Process:
         self._process.kill()
         self._close()
 
-    def _send_order(self) -> None:
-        order = {
-            "recipe": dump(self.run.recipe),
-            "folder": str(self.run.folder),
-            "save_every": self.run.save_every,
-        }
+    def _send(self, order: dict[str, Any]) -> None:
         stdin = _pipe(self._process.stdin)
         with _unless_dead():
             stdin.write(json.dumps(order).encode() + b"\n")

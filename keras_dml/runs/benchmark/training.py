@@ -48,7 +48,8 @@ def benchmark(
         How each run of the plan ended, and what they say together.
 
     Raises:
-        RecipeError: If a recipe was changed after a run of it had ended.
+        RecipeError: If a recipe was changed after a run of it had ended, or a
+            model cannot be built, which is tried before the first run.
         ValueError: If `jobs` is not a positive number.
         BlockingIOError: If another benchmark is at work in the folder.
         KeyboardInterrupt: On Ctrl-C, after the tables of the runs that
@@ -61,6 +62,7 @@ def benchmark(
         done = _done(plan, journal, retry)
         try:
             with workers(jobs) as at_work:
+                _try_out(plan, done, at_work, echo)
                 for entry in _executed(plan, done, at_work, echo):
                     journal.append(entry)
                     done[entry.key] = entry
@@ -70,6 +72,25 @@ def benchmark(
         finally:
             found = write_report(plan, done, command)
     return [done[run.key] for run in plan.runs()], found
+
+
+def _try_out(
+    plan: Plan, done: Done, workers: Workers, echo: Callable[[str], None]
+) -> None:
+    """Raises `RecipeError` if recipes have runs that would fail at once."""
+    first: dict[str, Run] = {}
+    for run in plan.runs():
+        if run.key not in done:
+            first.setdefault(run.recipe.name, run)
+    if not first:
+        return
+    echo(f"Building {', '.join(first)}")
+    problems = workers.try_out(list(first.values()))
+    if problems is not None:
+        raise RecipeError(
+            "All recipes of a benchmark must be such that training can begin. "
+            f"Received:\n{problems}"
+        )
 
 
 def _executed(

@@ -18,7 +18,7 @@ def main() -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     error = None
     try:
-        error = _train(**order)
+        error = (_try_out if "recipes" in order else _train)(**order)
     except Exception as problem:  # Whatever it is, the others go on.
         traceback.print_exc()
         error = f"{type(problem).__name__}: {problem}"
@@ -48,6 +48,29 @@ def _train(recipe: str, folder: str, save_every: str | None) -> str | None:
         print(f"Trained again from the beginning: {error}")
         outcome = train(overwrite=True)
     return "; ".join(outcome.unsaved_lines()) or None if outcome else None
+
+
+def _try_out(recipes: list[str]) -> str | None:
+    """Builds the models of recipes; says of which that is not possible."""
+    import keras
+    import yaml
+
+    from keras_dml.recipes import building, validate
+    from keras_dml.runs.training import check_start, try_out
+
+    checked = [validate(yaml.safe_load(x), "benchmark") for x in recipes]
+    problems, splits = [], {}
+    for recipe in checked:
+        about = repr((recipe.data, recipe.train_on, recipe.seed))
+        try:
+            check_start(recipe, [])
+            if about not in splits:  # Of one data set at a time.
+                splits = {about: building.splits(recipe)}
+            try_out(recipe, splits[about])
+        except Exception as error:
+            problems.append(f"{recipe.name}: {error}")
+        keras.utils.clear_session()
+    return "\n".join(problems) or None
 
 
 def _end_with_parent() -> None:

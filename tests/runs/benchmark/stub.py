@@ -50,14 +50,22 @@ class Stub:
     Args:
         fails: Message for each name of a recipe that fails.
         stops: The number of the run, from 1, at which Ctrl-C is pressed.
+        problem: What building the models says.
     """
 
-    def __init__(self, fails: dict[str, str] | None = None, stops: int = 0):
+    def __init__(
+        self,
+        fails: dict[str, str] | None = None,
+        stops: int = 0,
+        problem: str | None = None,
+    ):
         self.done: list[tuple[str, int]] = []
         self.runs: list[Run] = []
         self.jobs = 1
         self._fails = fails or {}
         self._stops = stops
+        self._problem = problem
+        self.tried: list[tuple[str, int]] = []
 
     def __call__(self, jobs: int) -> Self:
         self.jobs = jobs
@@ -68,6 +76,10 @@ class Stub:
 
     def __exit__(self, *_: object) -> None:
         self.runs.clear()
+
+    def try_out(self, runs: list[Run]) -> str | None:
+        self.tried = [run.key for run in runs]
+        return self._problem
 
     def start(self, run: Run) -> None:
         self.runs.append(run)

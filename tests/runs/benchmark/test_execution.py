@@ -232,3 +232,25 @@ def test_sigterm_is_passed_on_and_the_run_goes_on(tmp_path) -> None:
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert execute(run) is None
     assert len((run.folder / "metrics.csv").read_text().split()) == 9
+
+
+@pytest.mark.slow
+def test_models_that_cannot_be_built(tmp_path) -> None:
+    path = write_recipe(tmp_path)
+    changes = {
+        "fine": (),
+        "layer": ("backbone.output=gone",),
+        "files": ("data.path=gone", "backbone.name=gone.keras"),
+    }
+    loaded = [
+        recipes.load(path, (f"name={name}", *settings))
+        for name, settings in changes.items()
+    ]
+    runs = [Run(x, tmp_path / x.name) for x in loaded]
+    with Workers() as workers:
+        told = workers.try_out(runs)
+        assert workers.try_out(runs[:1]) is None
+        assert workers.runs == []
+    assert told is not None
+    assert re.match("layer: .*`output`.*\nfiles: .*cannot be trained", told)
+    assert "gone.keras" in told and "'gone' does not exist" in told

@@ -57,6 +57,18 @@ def test_each_run_is_done_once(recipe) -> None:
     assert report(recipe) == before
 
 
+def test_models_are_built_before_the_first_run(recipe) -> None:
+    stub = Stub(problem="b: no such layer")
+    with pytest.raises(RecipeError, match="begin.*\n.*b: no such layer"):
+        done_by(plan_of(recipe), stub)
+    assert stub.tried == [("a", 0), ("b", 0)]
+    assert stub.done == []
+    done_by(plan_of(recipe), Stub())
+    more = Stub()
+    done_by(plan_of(recipe, seeds=3), more)
+    assert more.tried == [("a", 2), ("b", 2)]
+
+
 def test_several_runs_at_a_time(recipe, tmp_path) -> None:
     """Whatever ends first, nothing is lost and the tables are the same."""
     done_by(plan_of(recipe), Stub())
