@@ -28,14 +28,51 @@ class Commands(click.Group):
         if cmd_name not in known:
             from keras_dml.utils.arguments import did_you_mean
 
-            near = did_you_mean(cmd_name, known)
+            near = did_you_mean(cmd_name, [*known, "--version", "--help"])
             ctx.fail(f"There is no command {cmd_name!r}.{near}")
         module = importlib.import_module(f"{commands.__name__}.{cmd_name}")
         command: click.Command = getattr(module, cmd_name)
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        given = list(ctx.args)
+        try:
+            return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            if error.ctx is not None and _takes(error.ctx, "settings"):
+                error.message += _as_setting(error.option_name, given)
+            raise
+        except click.MissingParameter as error:
+            if error.param is not None and "recipe" in (error.param.name or ""):
+                error.message = (
+                    "Use `keras-dml recipes` to list those of the package."
+                )
+            raise
 
-@click.group(cls=Commands, context_settings={"show_default": True})
+
+def _takes(context: click.Context, name: str) -> bool:
+    return any(x.name == name for x in context.command.params)
+
+
+def _as_setting(option: str, given: list[str]) -> str:
+    """What an option that does not exist is as a setting of a recipe."""
+    from keras_dml.recipes.included import with_key
+
+    key = with_key(option.lstrip("-").replace("-", "_"))
+    if key is None:
+        return ""
+    words = [part for word in given for part in word.split("=", 1)]
+    value = words[words.index(option) + 1 :][:1] or ["VALUE"]
+    return f" Settings of a recipe are given by --set: --set {key}={value[0]}."
+
+
+@click.group(
+    cls=Commands,
+    context_settings={
+        "show_default": True,
+        "help_option_names": ["-h", "--help"],
+    },
+)
 @click.version_option(package_name="keras-dml")
 def main() -> None:
     """Deep metric learning for Keras: train, evaluate, export.

@@ -5,9 +5,7 @@ import os
 import re
 import signal
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from keras_dml.cli.interrupts import interrupts
+from keras_dml.utils.stderr import stderr_held_back
 
 if TYPE_CHECKING:
     from keras_dml.runs.outcome import Table
@@ -139,7 +138,9 @@ def import_package() -> None:
     """
     level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if level in ("2", "3") and "tensorflow" not in sys.modules:
-        with _silent_unless_it_fails():
+        # At every log level, it notes that it uses oneDNN, from C++ and before
+        # its log can be set.
+        with stderr_held_back():
             import tensorflow as tf
 
             if not os.path.exists("/dev/nvidiactl"):
@@ -148,31 +149,6 @@ def import_package() -> None:
     import keras_dml
 
     keras_dml.import_parts()
-
-
-@contextmanager
-def _silent_unless_it_fails() -> Iterator[None]:
-    """Keeps back what is written to stderr, and prints it after an error.
-
-    At every log level, TensorFlow notes there that it uses oneDNN, from C++
-    and before its log can be set.
-    """
-    try:
-        kept = os.dup(2)
-    except OSError:  # There is no stderr.
-        yield
-        return
-    with tempfile.TemporaryFile() as written:
-        os.dup2(written.fileno(), 2)
-        try:
-            yield
-        except BaseException:
-            written.seek(0)
-            os.write(kept, written.read())
-            raise
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
 
 
 def printable(text: str) -> str:
@@ -196,9 +172,17 @@ class PrintableFormatter(logging.Formatter):
         return printable(super().format(record))
 
 
-def print_table(table: "Table", title: str) -> None:
-    """Prints a header and rows under a title."""
+def print_table(table: "Table", title: str, whole: bool = False) -> None:
+    """Prints a header and rows under a title.
+
+    Args:
+        table: The header and the rows.
+        title: A line above them.
+        whole: Whether cells stay on one line, as paths must to be copied, even
+            if the window is too narrow.
+    """
     from rich.console import Console
+    from rich.measure import Measurement
     from rich.table import Column
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -210,4 +194,9 @@ def print_table(table: "Table", title: str) -> None:
         # Not as markup, which a name in brackets would be.
         drawn.add_row(*(Text(printable(cell)) for cell in row))
     say(title)
-    Console().print(drawn)
+    console = Console()
+    if whole:
+        unbounded = console.options.update(max_width=10**5)
+        needed = Measurement.get(console, unbounded, drawn).maximum
+        console = Console(width=max(console.width, needed))
+    console.print(drawn)

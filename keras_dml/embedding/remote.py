@@ -20,17 +20,29 @@ _FINAL = (FileNotFoundError, PermissionError, IsADirectoryError)
 
 
 def check_protocols(examples: Examples) -> None:
-    """Checks that the protocols of all URLs of a set are supported.
+    """Checks that the protocols of the URLs of a set are supported.
+
+    If others are, a row with a protocol that nobody knows is a bad one.
 
     Raises:
         ImportError: If fsspec, or a package it needs for such URLs, is missing.
-        ValueError: If fsspec does not support such URLs.
+        ValueError: If fsspec supports no row of the set.
     """
     first: dict[str, str] = {}
-    for url in _urls(examples):
+    urls = _urls(examples)
+    for url in urls:
         first.setdefault(url.partition("://")[0], url)
+    unknown = []
     for url in first.values():
-        file_system(url)
+        try:
+            file_system(url)
+        except ValueError as error:
+            unknown.append(f"{url!r}: {error}")
+    if unknown and len(unknown) == len(first) and len(urls) == len(examples):
+        raise ValueError(
+            "`examples` must be at paths, or at URLs that fsspec supports. "
+            f"Received: row 0, {unknown[0]}."
+        )
 
 
 @contextlib.contextmanager

@@ -126,7 +126,8 @@ def export_model(
         The folder of the version, or the path of the file.
 
     Raises:
-        ValueError: If `model` or another argument is invalid.
+        ValueError: If `model` or another argument is invalid, or Keras does not
+            run on TensorFlow.
         FileExistsError: If the target exists and may not be replaced.
         ImportError: If a package required by the format is not installed.
         OSError: If the export cannot be written, for instance because the disk
@@ -136,6 +137,7 @@ def export_model(
     check_choice("export", "format", format, FORMATS)
     check_choice("export", "input_dtype", input_dtype, PIXEL_DTYPES)
     check_options(format, gallery, overwrite)
+    _check_backend()
     if not takes_images(model):
         if check or input_dtype != "float32":
             raise ValueError(
@@ -166,6 +168,18 @@ def export_model(
         write_warmup(served, new, target.absolute().parent.name, batches[:2])
         parity.compare(served, new, batches, tolerance)
     return target
+
+
+def _check_backend() -> None:
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            "export_model requires Keras on TensorFlow, in whose graphs it "
+            f"writes the model. Received: KERAS_BACKEND="
+            f"{keras.backend.backend()}. Save the model, "
+            'model.save("model.keras"), and export it in a process with '
+            "KERAS_BACKEND=tensorflow, where "
+            'keras.models.load_model("model.keras") has the same weights.'
+        )
 
 
 def _export_arrays(

@@ -1,5 +1,6 @@
 """Models for ONNX Runtime and LiteRT, through Keras' own export."""
 
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from keras_dml.export.signatures import embed
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.files import atomic_file
+from keras_dml.utils.stderr import stderr_held_back
 from keras_dml.utils.types import FloatArray
 
 SUFFIXES = {"onnx": ".onnx", "litert": ".tflite"}
@@ -66,7 +68,9 @@ def write_portable(
     load = _loader(file_format, spec.name)
     exported = _inference_model(model, spec)
     signature = keras.InputSpec(spec.dtype, spec.shape, name=spec.name)
-    with atomic_file(target) as new:
+    with atomic_file(target) as new, warnings.catch_warnings():
+        # Of tf2onnx, which looks for names of an earlier NumPy.
+        warnings.filterwarnings("ignore", "In the future `np", FutureWarning)
         exported.export(
             new, format=file_format, verbose=False, input_signature=[signature]
         )
@@ -117,6 +121,12 @@ def _loader(file_format: str, name: str) -> Callable[[Path], Run]:
 
     def load_litert(path: Path) -> Run:
         run = litert.Interpreter(str(path)).get_signature_runner()
-        return lambda seen: run(**{name: seen})["embedding"]
+
+        @stderr_held_back()  # Its C++ code notes how it computes.
+        def embedded(seen: FloatArray) -> FloatArray:
+            found: FloatArray = run(**{name: seen})["embedding"]
+            return found
+
+        return embedded
 
     return load_litert

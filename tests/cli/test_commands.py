@@ -155,3 +155,63 @@ def test_commands_on_what_is_no_run(tmp_path) -> None:
     for command in ("evaluate", "export"):
         output = run(command, str(tmp_path), code=1)
         assert "not the folder of a run" in output
+
+
+@pytest.mark.parametrize("name", main.list_commands(None))
+def test_h_is_help(name) -> None:
+    assert "Usage:" in run(name, "-h")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("version", "Did you mean '--version'?"),
+        ("recipes shwo x", "Did you mean `keras-dml recipes show x`?"),
+        ("recipes cpy x to", "Did you mean `keras-dml recipes copy x to`?"),
+        ("recipes x", "Did you mean `keras-dml recipes show x`?"),
+        ("train", "Use `keras-dml recipes` to list"),
+        ("benchmark --output x", "Use `keras-dml recipes` to list"),
+        ("train x --epochs 2", "--set epochs=2."),
+        ("train x --learning-rate=0.1", "--set optimizer.learning_rate=0.1."),
+        ("recipes show x --epochs", "--set epochs=VALUE."),
+        ("train x --devcies 2", "Did you mean '--devices'?"),
+        ("report x --epochs 2", "No such option '--epochs'."),
+    ],
+)
+def test_what_is_nearly_right_is_told(arguments, message) -> None:
+    output = " ".join(run(*arguments.split(), code=2).split())
+    assert output.endswith(message) or message in output.split("Error: ")[1]
+    assert "--set" in message or "--set" not in output.split("Error: ")[1]
+
+
+def test_all_problems_are_told_before_data_are_read(tmp_path) -> None:
+    recipe = write_recipe(tmp_path)
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "file").touch()
+    wrong = ["--set", "data.path=gone", "--set", "backbone.name=gone.keras"]
+    others = ["`data.path`: 'gone' does not exist",
+              "`backbone.name`: 'gone.keras' does not exist",
+              "taken already exists"]  # fmt: skip
+    output = run("train", str(recipe), "--output", str(taken), *wrong, code=1)
+    for message in others:
+        assert output.count(message) == 1
+    output = run("train", str(recipe), "--output", str(taken), *wrong,
+                 "--set", "epochz=3", "--set", "method.loss=proxy_anchor",
+                 code=1)  # fmt: skip
+    for message in (*others, "Did you mean 'epochs'?", "`num_classes: auto`"):
+        assert output.count(message) == 1
+    output = run("train", str(recipe), "--output", str(taken), "--overwrite",
+                 "--set", "data.path=gone", "--set", "backbone.output=gone",
+                 code=1)  # fmt: skip
+    for message in ("'gone' does not exist", "`output`", "already exists"):
+        assert message in output
+
+
+def test_all_problems_of_the_labels_are_told(tmp_path) -> None:
+    output = run("train", str(write_recipe(tmp_path)), "--output",
+                 str(tmp_path / "run"), "--set", "batches.classes_per_batch=7",
+                 "--set", "evaluation.levels=[genus]", code=1)  # fmt: skip
+    assert "Use batches.classes_per_batch=5, or leave it out" in output
+    assert "`evaluation.levels` of a recipe must be levels" in output
+    assert not (tmp_path / "run").exists()

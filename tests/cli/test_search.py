@@ -58,6 +58,11 @@ def test_search_works_by_the_folder_alone(
     assert "match" in output
     said = "of queries whose class is not in the gallery of 36 rows"
     assert said in plain(output)
+    assert image in output.split()
+    monkeypatch.chdir(trained)
+    output = run("search", image, "--index", str(tmp_path / "copy"))
+    assert image.removeprefix(f"{trained}/") in output.split()
+    monkeypatch.chdir(tmp_path)
     page = (tmp_path / "page.html").read_text()
     assert page.count("data:image/jpeg") == 4
     assert said in page

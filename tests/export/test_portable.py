@@ -16,7 +16,6 @@ from tests.export.serving import contents, make_model, random_images
 
 # In the converter, and of the interpreter's own parts; nothing of ours.
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:In the future `np.object`"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
@@ -47,10 +46,11 @@ def file_format(request: Any) -> str:
 
 @pytest.mark.slow
 def test_embeddings_are_those_of_the_model(
-    file_format: str, model: keras.Model, tmp_path: Path
+    file_format: str, model: keras.Model, tmp_path: Path, capfd: Any
 ) -> None:
     path = tmp_path / "models" / FILES[file_format]
     assert export_model(model, path, format=file_format) == path
+    assert "INFO" not in capfd.readouterr().err
     for count in (1, 5):
         images = random_images(count, 30, 23, 1)
         seen = View.of(model).apply(images).numpy()
@@ -159,3 +159,10 @@ def test_galleries_are_for_servers(
         )  # fmt: skip
     with pytest.raises(ValueError, match="must end in"):
         export_model(make_model(), tmp_path / "model", format=file_format)
+
+
+def test_other_backends_are_refused(model, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    for suffix, file_format in (("", "saved_model"), (".onnx", "onnx")):
+        with pytest.raises(ValueError, match="KERAS_BACKEND=jax. Save the"):
+            export_model(model, tmp_path / f"x{suffix}", format=file_format)

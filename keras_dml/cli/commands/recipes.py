@@ -1,5 +1,6 @@
 """`keras-dml recipes`: list, show, copy."""
 
+from difflib import get_close_matches
 from pathlib import Path
 
 import click
@@ -17,16 +18,20 @@ from keras_dml.cli.json_output import answer, json_option
 
 
 class _Recipes(click.Group):
-    """A group that says which of its commands prints a recipe."""
+    """A group that says which of its commands was meant."""
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
-        command = super().get_command(ctx, cmd_name)
-        if command is None:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, *rest = args
+        if name not in self.commands:
+            near = get_close_matches(name, self.commands, n=1)
+            words = [near[0], *rest] if near else ["show", *args]
             ctx.fail(
-                f"There is no command {cmd_name!r} of recipes. Did you mean "
-                f"`keras-dml recipes show {cmd_name}`?"
+                f"There is no command {name!r} of recipes. Did you mean "
+                f"`keras-dml recipes {' '.join(words)}`?"
             )
-        return command
+        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=_Recipes, invoke_without_command=True)

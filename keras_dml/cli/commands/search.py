@@ -1,5 +1,6 @@
 """`keras-dml search`."""
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -80,7 +81,11 @@ def search(
     finds_all: bool,
     page: str | None,
 ) -> None:
-    """Find the images of an index that are most similar to each IMAGE."""
+    """Find the images of an index that are most similar to each IMAGE.
+
+    Each call loads the model, which takes seconds. For many queries, use
+    `keras-dml serve`.
+    """
     from keras_dml.cli.conditions import read_conditions
     from keras_dml.reports.search_page import results_page
     from keras_dml.search import open_index
@@ -119,7 +124,8 @@ def search(
     for path, found in zip(images, hits, strict=True):
         rows = [_row(rank, hit) for rank, hit in enumerate(found, 1)]
         header = ["", "score", "match", "class", "key", "file"]
-        print_table([header, *rows], _title(path, found, hits.threshold))
+        title = _title(path, found, hits.threshold)
+        print_table([header, *rows], title, whole=True)
     if hits.threshold is not None and hits.meaning:
         say(f"The threshold {hits.threshold:.4f} is {hits.meaning}.")
     if page is not None:
@@ -147,4 +153,10 @@ def _row(rank: int, hit: "Hit") -> list[str]:
 
     match = {True: "yes", False: "no", None: ""}[hit.is_match]
     texts = [str(rank), f"{hit.score:.4f}", match, caption(hit.row)]
-    return [*texts, str(hit.key), str(hit.row.get("path") or "")]
+    return [*texts, str(hit.key), _shown(str(hit.row.get("path") or ""))]
+
+
+def _shown(path: str) -> str:
+    """A path, relative to the working directory if it is in it."""
+    here = f"{os.getcwd()}{os.sep}"
+    return path.removeprefix(here)

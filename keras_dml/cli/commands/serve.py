@@ -1,5 +1,7 @@
 """`keras-dml serve`."""
 
+import logging
+
 import click
 
 from keras_dml.cli.common import command_body, say
@@ -120,6 +122,7 @@ def serve(
     from keras_dml.serve.server import serve as run
 
     log_as_json()
+    logging.getLogger(__name__).info("Loading the model %s", path)
     settings = Settings(**limits)  # type: ignore[arg-type]
     run(path, gallery, name=name, settings=settings, on_ready=_say_addresses)
 
