@@ -2,15 +2,22 @@
 
 import os
 import warnings
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from xxhash import xxh3_128
 
 from keras_dml.data._table import FORMATS, table
+from keras_dml.data.examples import Examples
 from keras_dml.data.folder import image_folder_splits
+from keras_dml.data.imageset import ImageSet
 from keras_dml.data.splits import DATASETS, DataSplits
+from keras_dml.utils.files import digest
 
 
 @dataclass(frozen=True)
@@ -32,12 +39,17 @@ class Findings:
     problems: tuple[str, ...]
 
 
+_NAMED = 3
+"""Number of copies that are named."""
+
+
 def check(path: str | os.PathLike[str]) -> Findings:
     """Returns which data set is at a path, and what is missing.
 
     Archives of benchmarks are recognized by their lists, tables by their file
     extension. Any other folder is treated as an image folder, and all of its
-    images are decoded.
+    images are decoded. Files with equal contents are reported: within a class,
+    in several classes, and in training as well as in the test.
 
     Args:
         path: A folder or file.
@@ -74,7 +86,7 @@ def _load(
             problems.append(str(error))
     problems += [str(x.message) for x in caught if x.category is UserWarning]
     if splits is not None:
-        problems += _lonely(splits)
+        problems += [*_lonely(splits), *_copies(splits)]
     return Findings(kind, loader.__name__, splits, tuple(problems))
 
 
@@ -91,3 +103,74 @@ def _lonely(splits: DataSplits) -> list[str]:
         for name, count in counts.items()
         if count
     ]
+
+
+def _copies(splits: DataSplits) -> list[str]:
+    """Images with equal files, or pixels, and where they are."""
+    copies: dict[Any, list[tuple[str, int, str]]] = defaultdict(list)
+    sets = {"training": splits.trainval, "test": splits.test}
+    for where, key, label, called in _images_of(sets):
+        copies[key].append((where, label, called))
+    groups = [x for x in copies.values() if len(x) > 1]
+    within = [
+        same
+        for group in groups
+        for label in {label for _, label, _ in group}
+        if len(same := [x for x in group if x[1] == label]) > 1
+    ]
+    across = [x for x in groups if len({label for _, label, _ in x}) > 1]
+    leaks = [x for x in groups if len({where for where, _, _ in x}) > 1]
+    return [
+        f"{what}: {sum(map(len, found))} ({_named(found)}). {why}"
+        for what, found, why in (
+            (
+                "Images with exact copies in their class",
+                within,
+                "They find each other, which flatters metrics. Keep one of "
+                "each.",
+            ),
+            (
+                "Images with exact copies in other classes",
+                across,
+                "One of their labels must be wrong. Remove them, or merge the "
+                "classes.",
+            ),
+            (
+                "Images with exact copies both in training and in the test",
+                leaks,
+                "The test is not of unseen images. Remove them from training.",
+            ),
+        )
+        if found
+    ]
+
+
+def _images_of(
+    sets: Mapping[str, Examples],
+) -> Iterator[tuple[str, Any, int, str]]:
+    """Set, contents, label and name of those images that may have copies."""
+    images = [(name, x) for name, x in sets.items() if isinstance(x, ImageSet)]
+    paths = [path for _, x in images for path in x.paths or ()]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        sizes = dict(zip(paths, pool.map(os.path.getsize, paths), strict=True))
+        often = Counter(sizes[path] for path in paths)
+        # Only files of one size can be equal.
+        alike = list({path for path in paths if often[sizes[path]] > 1})
+        found = zip(alike, pool.map(digest, map(Path, alike)), strict=True)
+        digests = dict(found)
+    for name, x in images:
+        for row, label in enumerate(x.known_labels.tolist()):
+            if x.paths is None:
+                key = xxh3_128(np.ascontiguousarray(x.images[row])).digest()
+                yield name, key, label, f"row {row} of {name}"
+            elif (path := x.paths[row]) in digests:
+                box = None if x.boxes is None else tuple(x.boxes[row].tolist())
+                yield name, (digests[path], box), label, path
+
+
+def _named(groups: list[list[tuple[str, int, str]]]) -> str:
+    some = [
+        " = ".join(called for _, _, called in group[:_NAMED])
+        for group in groups[:_NAMED]
+    ]
+    return "; ".join([*some, *(["…"] if len(groups) > _NAMED else [])])

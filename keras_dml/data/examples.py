@@ -319,7 +319,8 @@ def described(examples: Examples, what: str = "examples", *more: str) -> str:
     if examples.has_label_sets:
         about = f"with some of {examples.num_classes:,} labels each"
     elif examples.labels is not None:
-        about = f"of {examples.num_classes:,} classes"
+        count = examples.num_classes
+        about = f"of {count:,} {'class' if count == 1 else 'classes'}"
     parts = ", ".join((f"{len(examples):,} {what} {about}", *more))
     return f"{type(examples).__name__}({parts})"
 

@@ -19,7 +19,8 @@ from keras_dml.utils.progress import track
 from keras_dml.utils.types import Count, Fraction, HeldOut
 
 EXTENSIONS = (
-    ".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff",
+    ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif",
+    ".tiff",
 )  # fmt: skip
 """File extensions that are always read as images."""
 
@@ -33,6 +34,8 @@ _OPTIONAL = {
 # Paths that a warning names, and those of each kind of file.
 _NAMED, _NAMED_OF_KIND = 20, 2
 
+_NO_EXTENSION = "without an extension"
+
 logger = logging.getLogger(__name__)
 
 
@@ -44,16 +47,16 @@ def image_folder(
     """The images of a folder with one subfolder per class.
 
     Classes and images are in the byte order of their names, and labels follow
-    that order, from 0. Images are files that end in .jpg, .jpeg, .png, .bmp,
-    .gif, .webp, .tif or .tiff, in lower or upper case; in .heic or .heif, if
-    pillow-heif is installed; and in .avif, if Pillow can read it. Warnings
-    list everything that is skipped: files that cannot be decoded, and why;
-    other files, by type, with what is required to read them; folders inside a
-    class; folders without an image, which are not classes; and hidden files or
-    folders, if they are named like images (such as the `._*` files of macOS)
-    or contain images. Other hidden files are listed in the log (level INFO).
-    Something named like an image that is not a file (a folder, a pipe, a
-    broken link) counts as a file that cannot be decoded, and is not opened.
+    that order, from 0. Images are files that end in .jpg, .jpeg, .jpe, .jfif,
+    .png, .bmp, .gif, .webp, .tif or .tiff, in lower or upper case; in .heic or
+    .heif, if pillow-heif is installed; and in .avif, if Pillow can read it.
+    Warnings list everything that is skipped: files that cannot be decoded, and
+    why; other files, by type, with what is required to read them; folders
+    inside a class; folders without an image, which are not classes; and hidden
+    files or folders, if they are named like images (such as the `._*` files of
+    macOS) or contain images. Other hidden files are listed in the log (level
+    INFO). Something named like an image that is not a file (a folder, a pipe,
+    a broken link) counts as a file that cannot be decoded, and is not opened.
 
     Args:
         path: The folder.
@@ -89,8 +92,10 @@ def image_folder(
     others = [x for found in inside.values() for x in found]
     folders = {name: _images(found) for name, found in inside.items()}
     if not any(folders.values()):
-        said = _said_of(others) + _said_of_hidden(hidden)
-        raise ValueError(_no_images(root, stray) + said)
+        nested = [x for x in others if x.is_dir()]
+        files = [x for x in others if x not in set(nested)]
+        said = _said_of(files) + _said_of_hidden(hidden)
+        raise ValueError(_no_images(root, stray, nested) + said)
     if stray:
         _warn(f"Images directly in {root}, which have no class,", stray)
     bad = _unreadable(
@@ -112,7 +117,7 @@ def image_folder(
             empty,
         )
     if not classes:
-        raise ValueError(_no_images(root, [], *bad.values()))
+        raise ValueError(_no_images(root, [], [], *bad.values()))
     paths = [file for files in classes.values() for file in files]
     sizes = [len(files) for files in classes.values()]
     labels = np.repeat(np.arange(len(classes)), sizes)
@@ -217,13 +222,12 @@ def _said_of(files: list[Path]) -> str:
     """
     kinds: dict[str, list[str]] = {}
     for file in files:
-        kinds.setdefault(file.suffix.lower() or "no ending", []).append(
-            str(file)
-        )
+        kinds.setdefault(file.suffix.lower(), []).append(str(file))
     said = ""
     for kind, paths in sorted(kinds.items(), key=lambda x: -len(x[1])):
         such_as = ", ".join(paths[:_NAMED_OF_KIND])
-        said += f" {len(paths)} of {kind} ({such_as}"
+        said += f" {len(paths)} {f'of {kind}' if kind else _NO_EXTENSION}"
+        said += f" ({such_as}"
         said += ", …)" if len(paths) > _NAMED_OF_KIND else ")"
         if kind in _OPTIONAL:
             said += f", which can be read after `{_OPTIONAL[kind]}`"
@@ -314,12 +318,21 @@ def _warn(what: str, paths: list[Path]) -> None:
     )
 
 
-def _no_images(root: Path, stray: list[Path], *bad: ValueError) -> str:
+def _no_images(
+    root: Path, stray: list[Path], nested: list[Path], *bad: ValueError
+) -> str:
     found = "no image in any of its subfolders"
     way_out = f"Put images into {root / 'name_of_class'}."
     if bad:
         found += f" that can be decoded ({len(bad)} cannot)"
         way_out = f"The first: {bad[0]}"
+    if nested:
+        found = f"folders in its folders ({len(nested)}): {nested[0]}, …"
+        way_out = (
+            f"Use path={str(nested[0].parent)!r} if those are the classes. For "
+            "classes in several folders, write a table of paths and labels for "
+            "keras_dml.data.table."
+        )
     if stray:
         found = f"images directly in it ({len(stray)}): {stray[0].name}, …"
         way_out = f"Use the parent folder if {root.name!r} is a class."

@@ -13,6 +13,7 @@ from keras_dml.data.datasets import DatasetReader, of_batches
 from keras_dml.data.examples import Examples
 from keras_dml.data.given import as_examples
 from keras_dml.distribution.strategies import strategy_of
+from keras_dml.model.generated import input_specs
 from keras_dml.model.pixels import check_channels_last, warn_of_range
 from keras_dml.utils.progress import tracked
 from keras_dml.utils.types import FloatArray, Rows
@@ -116,7 +117,8 @@ def _embedded(
     """Embeddings of all batches, each padded to at least `least` examples."""
     parts = []
     predict = _predict_function(model)
-    for batch in tracked(batches, count, "Embedding", progress):
+    for given_batch in tracked(batches, count, "Embedding", progress):
+        batch = _of_rank(model, given_batch)
         if not parts:
             warn_of_range(model, batch, owner)
         if keras.backend.backend() != "tensorflow":
@@ -135,6 +137,31 @@ def _embedded(
             )
         parts.append(np.asarray(output, np.float32)[:size])
     return np.concatenate(parts)
+
+
+def _of_rank(model: keras.Model, batch: Any) -> Any:
+    """A batch whose arrays have as many axes as the model's inputs.
+
+    Keras takes (B,) for (B, 1) and the other way round, but a model that has
+    seen both is traced for any number of axes, which many layers cannot be.
+    """
+    try:
+        specs = input_specs(model)
+    except ValueError:
+        return batch
+    wanted, given = (tf.nest.flatten(x) for x in (specs, batch))
+    alike = isinstance(specs, dict) == isinstance(batch, dict)
+    if not alike or len(wanted) != len(given):
+        return batch
+
+    def shaped(spec: Any, x: Any) -> Any:
+        more = len(spec.shape) - len(x.shape)
+        if more == 1 and spec.shape[-1] == 1:
+            return x[..., None]
+        return x[..., 0] if more == -1 and x.shape[-1] == 1 else x
+
+    arrays = [shaped(*pair) for pair in zip(wanted, given, strict=True)]
+    return tf.nest.pack_sequence_as(batch, arrays)
 
 
 def _filled(batch: Any, count: int) -> Any:

@@ -7,14 +7,25 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from keras_dml.data.fields import encoded
 from keras_dml.search.filters import Where
 from keras_dml.search.gallery import Gallery, Values
+from keras_dml.search.sources import label_values
 
 Pairs: TypeAlias = list[tuple[Any, Any]]
 """Labels and names of rows, or None for those that are missing."""
 
 LABEL, NAME = "label", "name"
 """Columns with the number and the name of each row's class."""
+
+
+def class_columns(labels: Any) -> dict[str, list[Any]]:
+    """Columns of classes, (N,), which are integers or strings."""
+    numbers, names = encoded(labels, None, "Index")
+    columns = {LABEL: label_values(numbers)}
+    if names and numbers.ndim == 1:
+        columns[NAME] = [names[i] for i in columns[LABEL]]
+    return columns
 
 
 def as_in(

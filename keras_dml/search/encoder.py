@@ -1,5 +1,6 @@
 """Encoder: the model of an index, which embeds images."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import keras
 import numpy as np
 
 from keras_dml.data import ArraySet, Examples, ImageSet
+from keras_dml.data.relations import Relations
 from keras_dml.evaluation import embed
 from keras_dml.model.generated import input_specs
 from keras_dml.model.identity import ModelIdentity, WatchedWeights
@@ -124,7 +126,15 @@ class Encoder:
             ValueError: If an image is invalid, or there is no model.
         """
         check_count(owner, "batch_size", batch_size)
-        sets = self._texts(items) or image_sets(items, f"`{name}` of {owner}")
+        if isinstance(items, Mapping | Relations):
+            of = "ArraySet(x)" if isinstance(items, Mapping) else "x.examples"
+            raise ValueError(
+                f"`{name}` of {owner} must be examples, images or embeddings. "
+                f"Received: x of type {type(items).__name__}. Use {of}, which "
+                "has one row per example."
+            )
+        given = _listed(items)
+        sets = self._texts(given) or image_sets(given, f"`{name}` of {owner}")
         if sets is None:
             return None
         model = self.unchanged(owner)
@@ -164,3 +174,11 @@ class Encoder:
                 for row in range(len(images)):
                     images.read(row)
             raise
+
+
+def _listed(items: Any) -> Any:
+    """Strings in an array, (N,), (N, 1) or alone, as a list."""
+    kind = getattr(getattr(items, "dtype", None), "kind", "")
+    if kind in ("O", "U") and np.shape(items)[1:] in ((), (1,)):
+        return np.reshape(np.asarray(items, object), -1).tolist()
+    return items

@@ -10,6 +10,7 @@ import numpy as np
 from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.search import building, faiss_kinds, store
 from keras_dml.search.changes import Changes, columns_of
+from keras_dml.search.class_labels import class_columns
 from keras_dml.search.copying import BATCH, Pushed
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.engine import EXACT
@@ -17,7 +18,7 @@ from keras_dml.search.gallery import Gallery
 from keras_dml.search.local import LocalGallery
 from keras_dml.search.metrics import COSINE, Metric, MetricName
 from keras_dml.search.recall import Recall
-from keras_dml.search.rows import Columns
+from keras_dml.search.rows import Columns, as_columns
 from keras_dml.search.searches import Searches
 from keras_dml.search.sources import Source
 from keras_dml.search.uris import table_at
@@ -50,6 +51,8 @@ class Index(Changes, Searches):
         parameters: How thoroughly to search, in the notation of faiss:
             "nprobe=32" for IVF, "efSearch=64" for HNSW. By default, nprobe is
             the square root of the number of lists and efSearch is 64.
+        labels: Class of every row, (N,) integers or strings, which become the
+            columns "label" and, for strings, "name".
         model: The model that computed the embeddings. It is needed to search by
             image.
         store: The address of a database to keep the rows in, such as
@@ -83,10 +86,13 @@ class Index(Changes, Searches):
         metric: MetricName = COSINE,
         factory: str = EXACT,
         parameters: str | None = None,
+        labels: Any = None,
         model: keras.Model | None = None,
         store: str | None = None,
     ) -> None:
         encoder = Encoder(model)
+        if labels is not None:
+            columns = {**class_columns(labels), **as_columns(columns)}
         self._over(
             *building.built(
                 (embeddings, columns, keys),
@@ -148,10 +154,11 @@ class Index(Changes, Searches):
         x = encoder.embed(images, "images", "Index.build", batch_size)
         if x is None:
             raise ValueError(
-                "`images` of Index.build must be an ImageSet, files or uint8 "
-                f"pixels. Received: {type(images).__name__}. Use "
-                "Index(embeddings) for embeddings, and "
-                "keras_dml.data.from_dataset for a tf.data.Dataset."
+                "`images` of Index.build must be a set such as ImageSet or "
+                "ArraySet, files, texts or uint8 pixels. Received: "
+                f"{type(images).__name__}. Use Index(embeddings) for "
+                "embeddings, and keras_dml.data.from_dataset for a "
+                "tf.data.Dataset or a PyDataset."
             )
         index = cls.__new__(cls)
         index._over(

@@ -160,9 +160,9 @@ class Embeddings:
             wanted = "D" if dim is None else dim
             raise ValueError(
                 f"`{name}` of {owner} must be embeddings, (N, {wanted}) or "
-                f"({wanted},), or images: an ImageSet, files or uint8 "
-                f"pixels. Received: {name} of shape {shape} and dtype "
-                f"{given.dtype}."
+                f"({wanted},), or examples: a set such as ImageSet or "
+                f"ArraySet, files, texts or uint8 pixels. Received: {name} of "
+                f"shape {shape} and dtype {given.dtype}."
             )
         self.shape: tuple[int, int] = given.shape
         self._given = given

@@ -1,5 +1,6 @@
 """Tests of `check`: what a folder is, and what is missing."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,39 @@ def test_an_image_folder(folder: Path) -> None:
     found = check(folder / "images")
     assert found.loader == "image_folder_splits"
     assert found.splits is not None
-    (lonely,) = found.problems
+    lonely, *copies = found.problems
+    assert all("exact copies" in x for x in copies)
     assert lonely.startswith("Test classes with a single image: 2.")
     (folder / "images" / "a" / "3.png").write_bytes(b"bad")
     problems = check(folder / "images").problems
     assert "3.png" in problems[0]
+
+
+@pytest.mark.parametrize("as_table", [False, True])
+def test_exact_copies_are_named(folder: Path, as_table: bool) -> None:
+    """Nobody found them, in a class, in two classes or in two splits."""
+    root = folder / "images"
+    for i, file in enumerate(sorted(root.glob("*/*.png"))):
+        file.write_bytes(file.read_bytes() + bytes([i]))
+    before = check(root).problems
+    for old, new in (("a/1", "a/9"), ("a/2", "b/9"), ("b/1", "d/9")):
+        shutil.copy(root / f"{old}.png", root / f"{new}.png")
+    place = root
+    if as_table:
+        place = folder / "table.csv"
+        files = sorted(root.glob("*/*.png"))
+        splits = {"a": "train", "b": "train", "c": "test", "d": "test"}
+        rows = (f"{x},{x.parent.name},{splits[x.parent.name]}" for x in files)
+        write_lines(place, ["path,label,split", *rows])
+    problems = check(place).problems
+    assert not any("copies" in x for x in before)
+    within, across, leaks = (x for x in problems if "copies" in x)
+    assert within.startswith("Images with exact copies in their class: 2 (")
+    assert f"{root / 'a' / '1.png'} = {root / 'a' / '9.png'})" in within
+    assert across.startswith("Images with exact copies in other classes: 4 (")
+    assert str(root / "b" / "9.png") in across
+    assert "both in training and in the test: 2 (" in leaks
+    assert f"{root / 'b' / '1.png'} = {root / 'd' / '9.png'})" in leaks
 
 
 def test_a_table(folder: Path) -> None:
@@ -66,7 +95,7 @@ def test_archives_are_known_by_their_lists(
 def test_a_folder_called_images_is_no_archive(folder: Path) -> None:
     found = check(folder)
     assert found.loader == "image_folder_splits"
-    assert "Put images into" in found.problems[0]
+    assert f"Use path={str(folder / 'images')!r} if" in found.problems[0]
 
 
 def run(*arguments: str, code: int) -> str:

@@ -88,7 +88,7 @@ def test_what_is_not_read_is_named(
     assert f"{root / 'B' / '2.HEIC'}, {root / 'B' / '3.heic'}, …)" in files
     assert 'can be read after `pip install "keras-dml[heif]"`.' in files
     assert f" 1 of .txt ({root / 'b' / 'notes.txt'})." in files
-    assert f" 1 of no ending ({root / 'plain'})." in files
+    assert f" 1 without an extension ({root / 'plain'})." in files
     assert ": .hidden." in caplog.text
     assert ": .DS_Store, ._2.png." in caplog.text
     assert files.endswith(
@@ -104,6 +104,27 @@ def test_a_folder_of_other_files_says_so(tmp_path: Path) -> None:
     (tmp_path / "class" / "1.heic").write_text("no image")
     with pytest.raises(ValueError, match=r"1 of \.heic .*keras-dml\[heif\]"):
         image_folder(tmp_path)
+
+
+def test_nested_folders_name_a_way_out(tmp_path: Path) -> None:
+    for name in ("animals/okapi", "animals/crow", "plants/fern"):
+        save(tmp_path / name / "1.png")
+    with pytest.raises(ValueError, match="folders in its folders") as caught:
+        image_folder(tmp_path)
+    message = str(caught.value)
+    assert f"Use path={str(tmp_path / 'animals')!r} if" in message
+    assert "keras_dml.data.table" in message
+    assert "without an extension" not in message
+    assert image_folder(tmp_path / "animals").num_classes == 2
+
+
+@pytest.mark.parametrize("extension", [".jfif", ".JPE"])
+def test_other_extensions_of_jpeg(tmp_path: Path, extension: str) -> None:
+    save(tmp_path / "class" / "1.jpg", 9)
+    (tmp_path / "class" / "1.jpg").rename(tmp_path / "class" / f"1{extension}")
+    images = image_folder(tmp_path)
+    assert repr(images) == "ImageSet(1 images of 1 class, files)"
+    assert images.read(0).mean() == pytest.approx(9, abs=1)
 
 
 def test_every_kind_of_file(tmp_path: Path) -> None:

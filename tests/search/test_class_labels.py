@@ -97,3 +97,21 @@ def test_columns_that_are_no_classes_are_left_alone() -> None:
     index = Index(X, {"name": list("abcdefgh")})
     index.add(X[:1], {"label": [3], "name": ["a"]})
     assert index.columns["label"][-1] == 3
+
+
+@pytest.mark.parametrize("labels", [["b", "a", "b", "a"], [3, 2, 3, 2]])
+def test_labels_of_embeddings(labels: list) -> None:
+    index = Index(X[:4], {"price": [1, 2, 3, 4]}, labels=labels)
+    is_text = isinstance(labels[0], str)
+    assert index.labels == labels
+    assert index.columns["label"] == ([1, 0, 1, 0] if is_text else labels)
+    assert set(index.types) == {
+        "label",
+        "price",
+        *(["name"] if is_text else []),
+    }
+    assert index.search(X[:1], where={"label": index.row(1)["label"]}).ids[
+        0, :2
+    ].tolist() in ([1, 3], [3, 1])
+    with pytest.raises(ValueError, match="one value per row"):
+        Index(X, labels=labels)

@@ -7,10 +7,57 @@ import numpy as np
 import pytest
 
 from keras_dml import methods
-from keras_dml.data import ArraySet
+from keras_dml.data import ArraySet, PairSet
 from keras_dml.search import Index
 
 TEXTS = ["red shoe", "blue hat", "green coat"]
+
+
+@pytest.mark.parametrize("taken", [(), (1,)])
+@pytest.mark.parametrize("given", [(), (1,)])
+def test_texts_as_a_column_or_a_vector(
+    taken: tuple[int, ...], given: tuple[int, ...]
+) -> None:
+    """Models were traced for both, which Keras's layers cannot be."""
+    words = [word for text in TEXTS for word in text.split()]
+    vectorize = keras.layers.TextVectorization(
+        vocabulary=words, output_sequence_length=2
+    )
+    embed = keras.layers.Embedding(9, 4)
+    inputs = keras.Input(taken, dtype="string")
+    x = keras.layers.GlobalAveragePooling1D()(embed(vectorize(inputs)))
+    model = methods.baseline(keras.Model(inputs, x), embedding_dim=4)
+    examples = ArraySet(np.array(TEXTS).reshape(-1, *given), TEXTS)
+    index = Index.build(model, examples)
+    assert index.search(examples, 1).ids[:, 0].tolist() == [0, 1, 2]
+    for queries in (
+        np.array(TEXTS[1:2]),
+        np.array(TEXTS[1:2], object)[:, None],
+        np.array(TEXTS[1]),
+        TEXTS[1],
+        ArraySet(TEXTS[1:2]),
+    ):
+        assert index.search(queries, 1).ids.tolist() == [[1]]
+    index.add(np.array(["blue shoe"]))
+    assert index.search("blue shoe", 1).ids.tolist() == [[3]]
+
+
+def test_a_dict_of_inputs_is_refused_by_name() -> None:
+    inputs = {name: keras.Input((2,), name=name) for name in ("a", "b")}
+    x = keras.layers.Concatenate()(list(inputs.values()))
+    model = keras.Model(inputs, keras.layers.Dense(3)(x))
+    given = {"a": np.eye(2), "b": np.eye(2) * 2}
+    index = Index.build(model, ArraySet(given))
+    with pytest.raises(
+        ValueError, match=r"`queries` of Index.search .*Use Arra"
+    ):
+        index.search(given)
+    assert index.search(ArraySet(given), 1).ids[:, 0].tolist() == [0, 1]
+    pairs = PairSet(ArraySet(given), [[0, 1]])
+    with pytest.raises(
+        ValueError, match=r"`images` of Index.build .*x.examples"
+    ):
+        Index.build(model, pairs)
 
 
 @pytest.mark.parametrize("shape", [(), (1,)])
