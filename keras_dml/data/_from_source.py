@@ -40,7 +40,8 @@ def from_source(
         x: The model's input: a key of the record or a function of it; or a
             dict of these by the names of the model's inputs. Pillow images
             become uint8 pixels, (H, W, 1) or (H, W, 3), with their EXIF
-            orientation applied.
+            orientation applied; gray ones get three channels if the first
+            image has them.
         label: Key or function of the label, an integer or a string. None: the
             examples have no labels.
         names: Class names. By default those that a Hugging Face data set
@@ -146,6 +147,11 @@ class _Field(Column):
         records = self._records.at(tuple(rows.tolist()))
         for place, record in enumerate(records):
             value = _as_array(_value(record, self._field))
+            are_pixels = self.dtype == np.uint8 and len(self.shape) == 4
+            in_color = are_pixels and self.shape[-1] == 3
+            if in_color and value.shape == (*self.shape[1:-1], 1):
+                # A gray image, as `image_folder` shows it to a model of color.
+                value = np.broadcast_to(value, self.shape[1:])
             # A float would be cut off, and a large integer wrap around.
             is_float = value.dtype.kind == self.dtype.kind == "f"
             if not is_float and not np.can_cast(value.dtype, self.dtype):
@@ -156,11 +162,19 @@ class _Field(Column):
                     'converts it: np.asarray(record["x"], "float32").'
                 )
             if value.shape != self.shape[1:]:
+                first_is_gray = are_pixels and not in_color
+                is_alike = value.shape == (*self.shape[1:-1], 3)
+                way_out = (
+                    'converts it: lambda record: record["image"]'
+                    '.convert("RGB").'
+                    if first_is_gray and is_alike
+                    else "resizes, crops or pads it."
+                )
                 raise ValueError(
                     f"{self.name} of {_OWNER} must have one shape. Received: "
                     f"{self.shape[1:]} in row 0 and {value.shape} in row "
                     f"{rows[place]}. Use a function of the record that "
-                    "resizes, crops or pads it."
+                    f"{way_out}"
                 )
             found[place] = value
         return found

@@ -321,7 +321,8 @@ def described(examples: Examples, what: str = "examples", *more: str) -> str:
     elif examples.labels is not None:
         count = examples.num_classes
         about = f"of {count:,} {'class' if count == 1 else 'classes'}"
-    parts = ", ".join((f"{len(examples):,} {what} {about}", *more))
+    things = what.removesuffix("s") if len(examples) == 1 else what
+    parts = ", ".join((f"{len(examples):,} {things} {about}", *more))
     return f"{type(examples).__name__}({parts})"
 
 

@@ -38,7 +38,8 @@ class Index(Changes, Searches):
             shard at a time and have columns of their own; their ids become the
             keys.
         columns: Values of the rows by column, N each: text, finite numbers,
-            booleans, None, or lists of these.
+            booleans, None, or lists of these. Or a table of pandas, whose
+            missing values become None.
         keys: Unique keys of the N rows, all strings or all integers; or the
             name of the column that holds them.
         metric: The metric of the scores. "cosine": the cosine similarity, for

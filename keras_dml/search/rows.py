@@ -189,6 +189,9 @@ def as_columns(columns: Any) -> Columns:
     """`columns`, none by default; ValueError unless they go by name."""
     if columns is None:
         return {}
+    if hasattr(columns, "columns") and hasattr(columns, "isna"):
+        # A table of pandas.
+        return {name: columns[name] for name in columns.columns}
     if not isinstance(columns, Mapping):
         raise ValueError(
             "`columns` of an Index must map names of columns to values. "
@@ -228,6 +231,12 @@ def _as_plain(name: str, values: Iterable[Any], count: int) -> list[Any]:
             f"{values!r} for the column {name!r} and {count} rows. Use a list."
         )
     listed = values.tolist() if isinstance(values, np.ndarray) else list(values)
+    if hasattr(values, "isna"):  # Of pandas, which has marks of its own.
+        missing = values.isna().tolist()
+        listed = [
+            None if is_missing else x
+            for x, is_missing in zip(listed, missing, strict=True)
+        ]
     if len(listed) != count:
         raise ValueError(
             "`columns` of an Index must have one value per row. Received: "
@@ -242,7 +251,8 @@ def _as_plain(name: str, values: Iterable[Any], count: int) -> list[Any]:
             raise ValueError(
                 "`columns` of an Index must hold text, finite numbers, "
                 f"booleans, None or lists of these. Received: {value!r} in row "
-                f"{row} of the column {name!r}. Use None for unknown values."
+                f"{row} of the column {name!r}. Use None for unknown values, "
+                "or pass a pandas table or column as it is."
             ) from None
     return listed
 

@@ -123,7 +123,7 @@ def test_other_extensions_of_jpeg(tmp_path: Path, extension: str) -> None:
     save(tmp_path / "class" / "1.jpg", 9)
     (tmp_path / "class" / "1.jpg").rename(tmp_path / "class" / f"1{extension}")
     images = image_folder(tmp_path)
-    assert repr(images) == "ImageSet(1 images of 1 class, files)"
+    assert repr(images) == "ImageSet(1 image of 1 class, files)"
     assert images.read(0).mean() == pytest.approx(9, abs=1)
 
 

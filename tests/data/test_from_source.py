@@ -132,3 +132,26 @@ def test_a_row_of_another_shape_is_named() -> None:
         ValueError, match=r"\(2,\) in row 0 and \(1,\) in row 1"
     ):
         examples.inputs(...)
+
+
+@pytest.mark.parametrize("mode", ["L", "1", "LA"])
+def test_a_gray_image_among_images_in_color(mode: str, tmp_path) -> None:
+    """`image_folder` takes both; so do records, in Pillow's images."""
+    pixels = np.random.default_rng(0).integers(0, 255, (4, 4, 3), np.uint8)
+    color = Image.fromarray(pixels)
+    gray = color.convert(mode)
+    records = [{"image": x, "label": i} for i, x in enumerate([color, gray])]
+    found = data.from_source(records, "image", "label").inputs(...)
+    assert (found.shape, found.dtype) == ((2, 4, 4, 3), np.uint8)
+    np.testing.assert_array_equal(found[0], pixels)
+    expected = np.asarray(gray.convert("L"))
+    np.testing.assert_array_equal(found[1], np.stack([expected] * 3, -1))
+    with pytest.raises(ValueError, match=r'\.convert\("RGB"\)'):
+        data.from_source(records[::-1], "image", "label").inputs(...)
+    whole = data.from_source(
+        records[::-1], lambda record: record["image"].convert("RGB")
+    )
+    assert whole.inputs(...).shape == (2, 4, 4, 3)
+    arrays = [{"x": np.zeros((4, 3))}, {"x": np.zeros((4, 1))}]
+    with pytest.raises(ValueError, match="resizes, crops or pads it"):
+        data.from_source(arrays, "x").inputs(...)

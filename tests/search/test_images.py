@@ -154,7 +154,7 @@ def test_bad_files_are_named(model, files, tmp_path) -> None:
         index.search(bad)
     with pytest.raises(ValueError, match="nothing.png"):
         index.search(tmp_path / "nothing.png")
-    with pytest.raises(ValueError, match="ImageSet, files or uint8"):
+    with pytest.raises(ValueError, match="ArraySet, files, texts or uint8"):
         Index.build(model, np.zeros((3, 6)))
 
 
