@@ -86,6 +86,8 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         - TF Similarity: `EvalCallback`.
     """
 
+    measures_embeddings = True
+
     def __init__(
         self,
         images: Any,

@@ -24,6 +24,10 @@ _LOOKED_AT = 4096
 and these may be memory-mapped files."""
 
 
+_SAMPLED = 16
+"""Number of examples that are kept."""
+
+
 class BatchChecks:
     """Checks batches on the host and rejects data that cannot train.
 
@@ -61,6 +65,7 @@ class BatchChecks:
         self.is_share = is_share
         self.expects_bytes = expects_bytes
         self.is_planned = False  # By a sampler, which looks at its labels.
+        self.sample: Any = None  # A few inputs that were looked at last.
         self.error: ValueError | None = None
         self._said: set[str] = set()
 
@@ -149,6 +154,10 @@ class BatchChecks:
                 f"example. Received: {len(inputs[0])} examples, {len(labels)} "
                 "labels."
             )
+        step = max(1, len(labels) // _SAMPLED)
+        self.sample = keras.tree.map_structure(
+            lambda array: np.array(array[::step][:_SAMPLED]), x
+        )
         inputs = [np.asarray(array[:_LOOKED_AT]) for array in inputs]
         for array in inputs:
             self._check_finite(array)

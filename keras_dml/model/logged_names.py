@@ -73,6 +73,13 @@ def measured_epochs_only(
         yield
 
 
+def any_measures_embeddings(callbacks: Any) -> bool:
+    """Whether a callback evaluates, which tells of a collapse by itself."""
+    return any(
+        getattr(x, "measures_embeddings", False) for x in _flat(callbacks)
+    )
+
+
 def _read_by(callback: keras.callbacks.Callback) -> set[str]:
     """What a callback of Keras reads from the logs of an epoch."""
     if type(callback) is keras.callbacks.EarlyStopping:

@@ -28,9 +28,14 @@ from keras_dml.model.argument_checks import (
     check_view,
 )
 from keras_dml.model.batch_checks import as_ids
+from keras_dml.model.collapse import NoticeCollapse
 from keras_dml.model.embedding_model import EmbeddingModel
 from keras_dml.model.head import Head
-from keras_dml.model.logged_names import check_readers, measured_epochs_only
+from keras_dml.model.logged_names import (
+    any_measures_embeddings,
+    check_readers,
+    measured_epochs_only,
+)
 from keras_dml.model.loss_weighting import LossWeighting, weights_with
 from keras_dml.model.model_data import (
     checks_of,
@@ -49,6 +54,7 @@ from keras_dml.model.replicas import (
     prepare_for_replicas,
     replicated,
 )
+from keras_dml.model.resuming import with_callback
 from keras_dml.model.sampled_rows import SampledRows
 from keras_dml.model.steering import steering
 from keras_dml.model.training_data import (
@@ -375,6 +381,9 @@ class MetricModel(EmbeddingModel):
         )  # fmt: skip
         self.label_names = data.names or self.label_names
         self._tell(data, verbose)
+        if not any_measures_embeddings(callbacks):
+            watch = NoticeCollapse(self, checks)
+            callbacks = with_callback(watch, callbacks)
         self._initial_epoch = None  # Of an earlier `fit`.
         steered = steering(
             self, data, is_share, callbacks, initial_epoch, shuffle,

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_dml import losses
 from keras_dml.losses import MetricLoss
 from keras_dml.losses._relations import RULES, Rule, is_multi_hot, relations
 from keras_dml.losses.base import METRIC
@@ -193,7 +194,8 @@ class LossObjective(Objective):
     `loss.per_example` as "metric" has their weighted sum.
 
     Args:
-        loss: A loss of `keras_dml.losses`.
+        loss: A loss of `keras_dml.losses`, or its name or config, as for
+            `losses.get`.
         **kwargs: See `Objective`.
 
     Attributes:
@@ -209,10 +211,10 @@ class LossObjective(Objective):
     terms: tuple[str, ...] = (METRIC,)
     loss_input = "embedding"
 
-    def __init__(self, loss: MetricLoss, **kwargs: Any) -> None:
+    def __init__(self, loss: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.loss = loss
-        self.loss_terms = tuple(loss.term_weights)
+        self.loss: MetricLoss = losses.get(loss)
+        self.loss_terms = tuple(self.loss.term_weights)
         self.part_losses: list[MetricLoss] = []
         self.part_layers: list[keras.layers.Layer] = []
 

@@ -539,3 +539,39 @@ def test_fit_tells_of_examples_unless_silent(caplog) -> None:
         "fit draws class-balanced batches from your arrays: 48 examples, 1 "
         "steps of 32 per epoch. Use balanced=False for random batches."
     ]
+
+
+@pytest.mark.parametrize("feed", ["arrays", "dataset"])
+@pytest.mark.parametrize(("bias", "kind"), [(0.0, "a zero"), (1.0, "the same")])
+def test_a_collapse_is_told_once(feed, bias, kind, caplog) -> None:
+    """The loss is the margin, as no example differs from another."""
+    inputs = keras.Input((5,))
+    features = keras.layers.Dense(4, "relu")(inputs)
+    model = methods.baseline(
+        keras.Model(inputs, features), embedding_dim=3, loss="triplet"
+    )
+    model.compile(keras.optimizers.SGD(0.0))
+    model.backbone.set_weights([np.zeros((5, 4)), np.full(4, bias)])
+    data = FEEDS[feed](vectors(), LABELS)
+    history = model.fit(**data, epochs=4, verbose=0).history
+    np.testing.assert_allclose(history["loss"], 0.2, rtol=1e-5)
+    (said,) = messages(caplog)
+    assert "The model has collapsed: all of 1" in said
+    assert kind in said and "the loss stays at 0.2" in said
+
+
+def test_a_constant_loss_is_no_collapse(caplog) -> None:
+    model = small()
+    model.compile(keras.optimizers.SGD(0.0))
+    model.fit(vectors(), LABELS, batch_size=48, epochs=3, verbose=0)
+    assert not messages(caplog)
+
+
+def test_objectives_take_losses_by_name_and_config() -> None:
+    from keras_dml.methods import EmbeddingObjective
+
+    config = {"name": "triplet", "margin": 0.7}
+    assert EmbeddingObjective(config).loss.margin == 0.7
+    assert type(EmbeddingObjective("triplet").loss) is losses.TripletLoss
+    with pytest.raises(ValueError, match="no loss 'tripet'"):
+        EmbeddingObjective("tripet")
