@@ -57,12 +57,12 @@ def key_of(text: str | None, name: str) -> Key:
     """A key from JSON: a number, or a text in quotes."""
     try:
         key = json.loads(text or "")
-    except ValueError:
+    except (ValueError, RecursionError):
         key = None
     if isinstance(key, bool) or not isinstance(key, int | str):
         raise ValueError(
             f"`{name}` must be a key as JSON: a whole number, or a text in "
-            f"double quotes. Received: {name}={text!r}."
+            f"double quotes. Received: {name}={(text or '')[:200]!r}."
         )
     return key
 

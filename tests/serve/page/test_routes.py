@@ -180,6 +180,7 @@ def test_a_thumbnail_that_the_row_brings(few) -> None:
         ("", 400),
         ("own", 400),
         ("[1]", 400),
+        ("[" * 20_000, 400),
     ],
 )
 def test_rows_without_a_picture(few, key, status) -> None:

@@ -94,7 +94,7 @@ export const showProgram = (about, query, picture) => {
   byId("python").textContent = hasLookup
     ? predictPython(address, name, k) : searchPython(address, name);
   byId("copy-note").textContent = (hasLookup
-    ? "It asks the REST API, which is that of TensorFlow Serving."
+    ? "Calls the REST API, the same one as TensorFlow Serving's."
     : "It asks the endpoint of this page, which takes filters and any format.")
     + (hasToken() ? " The variable TOKEN must hold the token." : "");
 };
