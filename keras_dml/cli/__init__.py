@@ -40,11 +40,12 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except click.NoSuchOption as error:
             if error.ctx is not None and _takes(error.ctx, "settings"):
-                error.message += _as_setting(error.option_name, given)
+                hint = _as_setting(error.option_name, given)
+                error.message += hint  # type: ignore[misc]
             raise
         except click.MissingParameter as error:
             if error.param is not None and "recipe" in (error.param.name or ""):
-                error.message = (
+                error.message = (  # type: ignore[misc]
                     "Use `keras-dml recipes` to list those of the package."
                 )
             raise

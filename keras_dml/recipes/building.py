@@ -271,7 +271,7 @@ def _fitting(
     """Arguments of a sampler, with no more classes than there are."""
     wanted = arguments.get("classes_per_batch", 0)
     least = min(2, recipe.batches.images_per_class)
-    if train.has_label_sets:
+    if train.has_label_sets and train.labels is not None:
         counts = train.labels.sum(axis=0)
     else:
         counts = np.unique(train.known_labels, return_counts=True)[1]
