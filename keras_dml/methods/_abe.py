@@ -209,7 +209,7 @@ def _are_constructed(pairs: str, method: Arguments) -> None:
 
 @declare(
     "abe",
-    "one network, learners that each see the image through a mask of their own",
+    "several learners in one network, each with its own attention mask",
     Traits(
         figures=(
             "attention_overlays",

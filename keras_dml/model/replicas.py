@@ -112,7 +112,7 @@ def replicated(
 
 
 def least_rows(model: keras.Model) -> int:
-    """Number of rows that each replica must have: no rows have no mean."""
+    """Number of rows that each replica needs: no mean without rows."""
     return 1 if model.gather == "none" else 0
 
 

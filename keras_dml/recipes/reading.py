@@ -93,7 +93,7 @@ def check_nesting(content: Any) -> None:
 
 
 def _check_aliases(root: yaml.Node) -> None:
-    """Counts values as often as they are said, or referred to."""
+    """Counts every value, also those that are repeated by a reference."""
     count, waiting = 1, [(root, 1)]
     while waiting:
         node, depth = waiting.pop()

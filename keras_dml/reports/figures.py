@@ -72,7 +72,7 @@ def _curves(run: Run) -> Iterator[RunFigure]:
     )
     yield RunFigure(
         "losses",
-        "The loss and its unweighted terms: means over every epoch, each on "
+        "The loss and its unweighted terms: epoch averages, each on "
         "its own axis.",
         lambda: visualization.loss_curves(history, terms),
     )
@@ -103,9 +103,9 @@ def _embedding_space(run: Run) -> Iterator[RunFigure]:
         return
     yield RunFigure(
         "map",
-        "Some test classes in the plane, by t-SNE on cosine similarities, "
-        "which keeps neighbors together but whose large distances are "
-        "meaningless. The ten largest classes are marked and numbered.",
+        "Some test classes in the plane, by t-SNE on cosine similarities. "
+        "Neighbors stay together; large distances mean nothing. The ten "
+        "largest classes are marked and numbered.",
         lambda: visualization.embedding_map(
             run.embeddings, run.images.known_labels, run.images.names
         ),

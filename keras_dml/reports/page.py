@@ -172,9 +172,9 @@ def _figure(figure: RunFigure) -> str:
 
 def _explored(shown: dict[str, Any]) -> str:
     full, *parts = shown["embeddings"]
-    alone = f", and under each of {', '.join(parts)}" if parts else ""
+    alone = f", and by each of {', '.join(parts)}" if parts else ""
     return (
         f"{len(shown['queries'])} of {shown['total']:,} test images, chosen "
-        "at random (seed 0), and their neighbors among all images that are "
-        f"searched, under the {full}{alone}."
+        "at random (seed 0), and their nearest neighbors in the whole "
+        f"gallery, by the {full}{alone}."
     )

@@ -17,7 +17,7 @@ WIDTH, HEIGHT = 4.2, 3.0
 
 
 class Look(NamedTuple):
-    """How a series looks, told apart without its color too."""
+    """The style of a series, which differs from others by more than color."""
 
     color: str
     marker: str

@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 @click.option(
     "--overwrite",
     is_flag=True,
-    help="Replace an existing index; other people's data are never touched.",
+    help="Replace an existing index; tables this tool did not create are never "
+    "touched.",
 )
 @json_option
 @command_body

@@ -73,7 +73,8 @@ class LearnersHead(EmbeddingHead):
 
 @declare(
     "dcml",
-    "sub-tasks on learned, signed sums of the learners' embeddings",
+    "sub-tasks on mixtures of the learners' embeddings, whose signed weights "
+    "are learned",
     divided_data(
         lambda method: method["num_compositors"] or method["num_learners"],
         only_with=("tasks", "clusters"),

@@ -29,7 +29,7 @@ Start: TypeAlias = Literal["same", "random"]
 
 @declare(
     "ensemble",
-    "independent baselines, which share nothing but the batch",
+    "baselines trained on the same batches but otherwise independent",
 )
 def ensemble(
     backbone: str | keras.Model = "small_convnet",
