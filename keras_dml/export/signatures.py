@@ -200,6 +200,31 @@ class Lookup:
         }
 
 
+def lookups(
+    encoded: Callable[..., dict[str, Tensor]], find: Lookup
+) -> dict[str, Callable[..., dict[str, Tensor]]]:
+    """ "lookup" and "lookup_k", by an "encoded" that has been exported."""
+    files = tf.TensorSpec((None,), "string", name="images")
+
+    def embed_files(images: Tensor) -> tuple[Tensor, Tensor]:
+        found = encoded(images=images)
+        status = found["status"]
+        return status, tf.boolean_mask(found["embedding"], status == OK)
+
+    return {
+        LOOKUP: tf.function(
+            lambda images: find(*embed_files(images)),
+            [files],
+            autograph=False,
+        ),
+        LOOKUP_K: tf.function(
+            lambda images, k: find.of_own_k(*embed_files(images), k),
+            [files, K_SPEC],
+            autograph=False,
+        ),
+    }
+
+
 def _nothing(x: Tensor) -> Tensor:
     return tf.constant(NOTHING[x.dtype], x.dtype)
 

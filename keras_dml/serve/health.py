@@ -7,7 +7,7 @@ from keras_dml.serve.reloading import Reloader
 
 
 def health(current: Current, reloader: Reloader | None) -> dict[str, Any]:
-    """What is served, and what is wrong with what should be.
+    """What is served, what is being loaded, and what is wrong.
 
     A server that answers is healthy: a problem is one of its files.
     """
@@ -16,5 +16,6 @@ def health(current: Current, reloader: Reloader | None) -> dict[str, Any]:
         "status": "ok",
         "model": {"name": current.name, "version": current.version},
         "gallery": None if index is None else {"rows": len(index)},
+        "loading": None if reloader is None else reloader.loading,
         "problem": None if reloader is None else reloader.problem,
     }

@@ -8,6 +8,7 @@ TensorFlow Serving.
 import logging
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from keras_dml.data import View
 from keras_dml.export import Gallery, export_model
 from keras_dml.export.gallery import as_gallery
 from keras_dml.export.requests import generated_batches
+from keras_dml.export.signatures import ENCODED, LOOKUP, Lookup, lookups
 from keras_dml.model.generated import takes_images
 from keras_dml.runs.folder import load_model
 from keras_dml.search import Index, open_index
@@ -58,6 +60,47 @@ def load(
     if isinstance(source, KerasSource):
         return _load_keras(source, gallery, before + 1)
     return _load_saved(source, gallery)
+
+
+def with_gallery(
+    current: Current, source: Source, place: GallerySource
+) -> Current | None:
+    """The model that is served, with the gallery that is there now.
+
+    Nothing is exported: "lookup" and "lookup_k" search the new gallery by the
+    embeddings of "encoded", with the operations that an export has.
+
+    Returns:
+        None if all must be loaded, as the signatures would be others.
+
+    Raises:
+        OSError, ValueError: As of `load`.
+    """
+    if current.index is None or current.model is None:
+        return None
+    index = open_index(place.place, current.model)
+    if not isinstance(source, KerasSource):
+        return replace(current, index=index)
+    gallery = _exportable(current.model, index)
+    known = current.definitions.get(LOOKUP)
+    signatures = dict(current.signatures)
+    if gallery is not None and known is not None and ENCODED in signatures:
+        k = min(NEIGHBORS, len(gallery))
+        outputs = known.outputs
+        if outputs["ids"].shape != (-1, k) or any(
+            outputs[name].dtype != np.asarray(getattr(gallery, name)).dtype
+            for name in ("ids", "labels")
+        ):
+            return None
+        signatures |= lookups(signatures[ENCODED], Lookup(gallery, k))
+    elif gallery is not None or known is not None:
+        return None
+    return replace(
+        current,
+        version=current.version + 1,
+        index=index,
+        signatures=signatures,
+    )
 
 
 def _load_keras(

@@ -5,7 +5,9 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
 
-from keras_dml.serve.loading import load
+from keras_dml.serve.current import Current
+from keras_dml.serve.loading import load, with_gallery
+from keras_dml.serve.memory import release_memory
 from keras_dml.serve.service import Service
 from keras_dml.serve.sources import GallerySource, Source, Stamp
 
@@ -27,6 +29,7 @@ class Reloader:
 
     Attributes:
         on_reload: Is called with "ok" or "failed" after each attempt.
+        loading: What is being loaded; None if nothing is.
         problem: What is wrong with the files now in place; None if they are
             served.
     """
@@ -40,8 +43,9 @@ class Reloader:
     ) -> None:
         self._service = service
         self._source, self._gallery = source, gallery
-        self._seen = stamps
+        self._seen, self._served = stamps, stamps[0]
         self.on_reload: Callable[[str], object] = lambda outcome: None
+        self.loading: str | None = None
         self.problem: str | None = None
 
     @contextlib.asynccontextmanager
@@ -65,6 +69,8 @@ class Reloader:
         stamps = stamps_of(self._source, self._gallery)
         if stamps == self._seen:
             return
+        # Not of the last look: that one may not have been loaded.
+        is_gallery = stamps[0] == self._served
         self._seen = stamps
         if missing := self._missing(stamps):
             self.problem = (
@@ -73,10 +79,10 @@ class Reloader:
             )
             logger.warning(self.problem)
             return
+        self.loading = "the gallery" if is_gallery else "a new version"
+        logger.info("Loading %s.", self.loading)
         try:
-            current = load(
-                self._source, self._gallery, self._service.current.version
-            )
+            current = self._loaded(is_gallery)
         # A server outlives whatever is wrong with a file.
         except Exception as error:
             self.problem = (
@@ -86,10 +92,21 @@ class Reloader:
             logger.exception(self.problem)
             self.on_reload(FAILED)
             return
+        finally:
+            self.loading = None
         self.problem = None
-        self._service.current = current
+        self._service.current, self._served = current, stamps[0]
         logger.info("Serving version %d of %s.", current.version, current.name)
+        release_memory(collect=True)
         self.on_reload(OK)
+
+    def _loaded(self, is_gallery: bool) -> Current:
+        """What is there now; only the gallery, if nothing else is new."""
+        now, place = self._service.current, self._gallery
+        if is_gallery and place is not None:
+            if found := with_gallery(now, self._source, place):
+                return found
+        return load(self._source, place, now.version)
 
     def _missing(self, stamps: tuple[Stamp, Stamp]) -> str | None:
         if stamps[0] is None:

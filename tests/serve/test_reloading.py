@@ -10,6 +10,8 @@ import pytest
 import tensorflow as tf
 from starlette.testclient import TestClient
 
+from keras_dml.search import Index
+from keras_dml.serve import loading
 from keras_dml.serve.app import application
 from keras_dml.serve.loading import load
 from keras_dml.serve.reloading import Reloader, stamps_of
@@ -113,7 +115,7 @@ def test_a_run_s_model_and_its_gallery_are_replaced(tmp_path, pixels) -> None:
     served.reloader.look()
     # The gallery is still of the model before.
     assert served.service.current is first
-    assert "must be the one that computed its embeddings" in served.problem()
+    assert "must be the one that computed the embeddings" in served.problem()
     shutil.rmtree(place)
     (tmp_path / "new" / "index").rename(place)
     served.reloader.look()
@@ -146,6 +148,45 @@ def test_what_cannot_be_served_is_named(tmp_path, make, error) -> None:
     make(path)
     with pytest.raises((OSError, ValueError), match=error):
         load(find_source(str(path)), None)
+
+
+@pytest.mark.slow
+def test_a_new_gallery_is_swapped_without_an_export(
+    tmp_path, pixels, monkeypatch
+) -> None:
+    file, place = write(tmp_path)
+    served = Served(file, place)
+    first = served.service.current
+    monkeypatch.setattr(loading, "export_model", None)
+    images = tf.constant([tf.io.encode_png(x).numpy() for x in pixels])
+
+    def keys(current: Any) -> tuple[Any, Any]:
+        ids = current.signatures["lookup"](images=images)["ids"].numpy()
+        own = current.signatures["lookup_k"](
+            images=images, k=tf.constant([3] * len(pixels))
+        )
+        return ids, own["ids"].numpy()
+
+    index = Index.load(place)
+    gone = keys(first)[0][:, 0].tolist()
+    index.remove(gone)
+    index.save(place)
+    served.reloader.look()
+    second = served.service.current
+    assert served.problem() is None
+    assert (second.version, second.model) == (2, first.model)
+    hits = index.search(pixels, 10)
+    expected = [[hit.key for hit in found] for found in hits]
+    ids, own = keys(second)
+    assert ids.tolist() == expected
+    assert own.tolist() == [x[:3] for x in expected]
+    assert not np.isin(ids, gone).any()
+    # A damaged one keeps it served, and says so.
+    (place / "index.json").write_text("{")
+    served.reloader.look()
+    assert served.service.current is second
+    assert "the previous one is still served" in served.problem()
+    assert served.reloader.loading is None
 
 
 def test_a_name_must_fit_into_an_address(tmp_path) -> None:

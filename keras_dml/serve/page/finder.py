@@ -31,7 +31,7 @@ class Finder:
     def __init__(self, service: Service, settings: Settings) -> None:
         self._service = service
         self._settings = settings
-        self._latest: tuple[Current, Outputs] | None = None
+        self._latest: Outputs | None = None
         self._lock = threading.Lock()
 
     async def outputs(self, current: Current) -> Outputs | None:
@@ -76,9 +76,10 @@ class Finder:
     def _outputs_of(self, current: Current) -> Outputs | None:
         # One thread compiles, and the others wait for it.
         with self._lock:
-            if self._latest is None or self._latest[0] is not current:
-                if current.model is None or current.view is None:
+            model, view = current.model, current.view
+            if self._latest is None or self._latest.model is not model:
+                if model is None or view is None:
                     return None
-                self._latest = current, Outputs(current.model, current.view)
+                self._latest = Outputs(model, view)
                 release_memory(collect=True)
-            return self._latest[1]
+            return self._latest
