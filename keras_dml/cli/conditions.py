@@ -30,7 +30,13 @@ def read_conditions(
             )
         name, sign, value = match.groups()
         known = where.setdefault(name, {})
-        values = _values(text, value, columns.get(name, ()))
+        column = columns.get(name, ())
+        lists = [x for x in column if isinstance(x, list)]
+        if lists and sign == "=":
+            values = _values(text, value, [x for row in lists for x in row])
+            known.setdefault("contains", []).extend(values)
+            continue
+        values = _values(text, value, column)
         if sign in ("=", "!="):
             known.setdefault("==" if sign == "=" else sign, []).extend(values)
         elif sign in known:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from keras_dml.search.filters import ORDERS
+from keras_dml.search.filters import CONTAINS, ORDERS, exactly
 
 _LARGEST = 2**63
 """Above every integer that a database can hold."""
@@ -37,6 +37,12 @@ class Language(ABC):
         self, name: str, sign: str, wanted: Any, types: set[type]
     ) -> str:
         """One of `filters.conditions`, for a column of some types."""
+        if sign == CONTAINS:
+            raise ValueError(
+                "`where` of an Index in a database must use one of ==, !=, in, "
+                "not in, <, <=, > and >=. Received: 'contains' for the column "
+                f"{name!r}. Use an index in a folder to search in lists."
+            )
         if sign in ORDERS:
             return _any(self, self._ordered(name, sign, wanted, types))
         parts = [self.unknown(name)] if None in wanted else []
@@ -89,18 +95,21 @@ def _as_stored(name: str, wanted: list[Any], types: set[type]) -> Iterator[Any]:
         is_whole = math.isfinite(value) and value == int(value)
         if int in types and is_whole and -_LARGEST <= value < _LARGEST:
             yield int(value)
-        elif float in types and _float(value) == value:
-            yield _float(value)
+        elif float in types and math.isfinite(
+            number := exactly("==", value, is_whole=False)[1]
+        ):
+            if number == value:
+                yield number
 
 
 def _of_floats(sign: str, value: Any) -> tuple[str, float]:
     """A comparison of floats, all of which are finite."""
-    number, largest = _float(value), sys.float_info.max
+    sign, number = exactly(sign, value, is_whole=False)
     if math.isfinite(number):
         return sign, number
     # Beyond all of them: everything is less, or nothing is.
     return f"{sign[0]}=" if (number > 0) == (sign[0] == "<") else sign[0], (
-        math.copysign(largest, number)
+        math.copysign(sys.float_info.max, number)
     )
 
 
@@ -117,10 +126,3 @@ def _of_integers(sign: str, value: Any) -> tuple[str, int] | None:
     if least <= -_LARGEST:
         return "<=", _LARGEST - 1
     return (">=", least) if least < _LARGEST else None
-
-
-def _float(value: Any) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf

@@ -1,13 +1,17 @@
 """Filters: the rows whose columns fulfil conditions."""
 
+import math
 import operator
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from keras_dml.utils.arguments import did_you_mean
+from keras_dml.utils.types import Rows
 
 Mask: TypeAlias = NDArray[np.bool_]
 
@@ -21,7 +25,14 @@ ORDERS: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
 }
 
-OPERATORS = ("==", "!=", *ORDERS)
+_SAME = {"==": "==", "in": "==", "!=": "!=", "not in": "!="}
+
+CONTAINS = "contains"
+
+OPERATORS = (*_SAME, CONTAINS, *ORDERS)
+
+_MISSING = ("NAType", "NaTType")
+"""Types of what is missing in pandas, which need not be installed."""
 
 _EXACT = 2**53
 """From here on, float64 merges integers."""
@@ -55,7 +66,9 @@ class Filters:
             for name, sign, wanted in conditions(where, self.kinds):
                 column = self.column(name)
                 if sign in ORDERS:
-                    kept &= column.ordered(ORDERS[sign], wanted)
+                    kept &= column.ordered(sign, wanted)
+                elif sign == CONTAINS:
+                    kept &= column.containing(wanted)
                 else:
                     same = column.equal(wanted)
                     kept &= same if sign == "==" else ~same
@@ -101,8 +114,8 @@ def conditions(
             if there is no such column.
 
     Yields:
-        Column; "==" or "!=", and the values that are meant; or another
-        operator, and a value.
+        Column; "==", "!=" or "contains", and the values that are meant; or
+        another operator, and a value.
 
     Raises:
         ValueError: If `where` is not as described in `Index.search`.
@@ -119,10 +132,88 @@ def conditions(
                     f"Received: {sign!r} for the column {name!r}."
                 )
             if sign in ORDERS:
+                value = plain(value)
                 _check_ordered(name, value, held)
                 yield name, sign, value
+            elif sign == CONTAINS:
+                if held - {"list"}:
+                    raise ValueError(
+                        "`where` of an Index must use contains with a column "
+                        f"of lists. Received: the column {name!r}, which holds "
+                        f'{" and ".join(sorted(held))}. Use "in" for one of '
+                        "several values."
+                    )
+                yield name, sign, _alternatives(name, value, frozenset())
             else:
-                yield name, sign, _alternatives(name, value, held)
+                yield name, _SAME[sign], _alternatives(name, value, held)
+
+
+def by_condition(
+    where: Any, count: int, owner: str
+) -> Iterator[tuple[Rows | slice, Where | None]]:
+    """Queries, and the filter that is theirs.
+
+    Args:
+        where: A filter for all, or a list of conditions, one for each query.
+        count: Number of queries.
+        owner: What is given it, for an error.
+    """
+    is_list = isinstance(where, list | tuple) and len(where) > 0
+    if not is_list or not all(isinstance(x, Mapping | None) for x in where):
+        yield slice(None), where
+        return
+    if len(where) != count:
+        raise ValueError(
+            f"`where` of {owner} must be one filter, or a list of one per "
+            f"query. Received: {len(where)} conditions for {count} queries."
+        )
+    queries: dict[bytes, list[int]] = {}
+    for query, condition in enumerate(where):
+        queries.setdefault(pickle.dumps(condition), []).append(query)
+    for rows in queries.values():
+        yield np.array(rows), where[rows[0]]
+
+
+def plain(value: Any) -> Any:
+    """A value as columns keep it.
+
+    Numbers of fewer than 64 bits become those of 64 that are written alike, as
+    0.1 is: else they equal nothing that anyone writes. Dates become text of
+    ISO 8601, which sorts by time, and times with a zone those of UTC.
+    """
+    if isinstance(value, np.datetime64):
+        is_day = np.datetime_data(value.dtype)[0] in ("Y", "M", "W", "D")
+        value = value.astype(f"datetime64[{'D' if is_day else 'us'}]").item()
+    if type(value).__name__ in _MISSING:
+        return None
+    if isinstance(value, np.floating) and value.itemsize < 8:
+        return float(str(value))
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        value = value.astimezone(UTC)
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def exactly(sign: str, value: Any, is_whole: bool) -> tuple[str, Any]:
+    """A comparison of integers, or of floats, with a number of their type.
+
+    It passes what the given one does by the exact values of both, where a
+    conversion rounds, as that of 2**53 + 1 to a float.
+    """
+    if is_whole:
+        if isinstance(value, float) and math.isfinite(value):
+            value = (math.ceil if sign in ("<", ">=") else math.floor)(value)
+        return sign, value
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf if value > 0 else -math.inf
+    if number < value:
+        sign = "<=" if sign[0] == "<" else ">"
+    elif number > value:
+        sign = "<" if sign[0] == "<" else ">="
+    return sign, number
 
 
 def check_column(name: Any, names: Iterable[str]) -> None:
@@ -187,13 +278,19 @@ class _Numbers:
             found = np.isin(self._array, some) & self._known
         return found | ~self._known if None in wanted else found
 
-    def ordered(self, order: Callable[[Any, Any], Any], value: Any) -> Mask:
+    def ordered(self, sign: str, value: Any) -> Mask:
         """Where the value is less, or so."""
-        try:
-            mask: Mask = order(self._array, value) & self._known
-        except OverflowError:  # An integer beyond all floats.
-            return self.ordered(order, float("inf" if value > 0 else "-inf"))
+        array = self._array
+        is_whole = array.dtype != np.float64
+        if is_whole:
+            array = array.astype(np.int64, copy=False)
+        sign, number = exactly(sign, value, is_whole)
+        mask: Mask = ORDERS[sign](array, number) & self._known
         return mask
+
+    def containing(self, wanted: Sequence[Any]) -> Mask:
+        """Where a list contains one of several: nowhere."""
+        return np.zeros(len(self._array), bool)
 
     def _cast(self, value: Any) -> Any:
         """A number in the array's type; None if it cannot be there."""
@@ -240,10 +337,19 @@ class _Values:
         is_wanted[[self._codes[x] for x in keys if x in self._codes]] = True
         return is_wanted[self._code_of_row]
 
-    def ordered(self, order: Callable[[Any, Any], Any], value: Any) -> Mask:
+    def ordered(self, sign: str, value: Any) -> Mask:
         """Where the value is less, or so; those of other kinds are not."""
-        kind, value = kind_of(value), _hashable(value)
+        kind, order = kind_of(value), ORDERS[sign]
         passes = [kind_of(x) == kind and order(x, value) for x in self._codes]
+        return np.array(passes, bool)[self._code_of_row]
+
+    def containing(self, wanted: Sequence[Any]) -> Mask:
+        """Where a list contains one of several values."""
+        values = {_hashable(x) for x in wanted}
+        passes = [
+            isinstance(x, tuple) and not values.isdisjoint(x)
+            for x in self._codes
+        ]
         return np.array(passes, bool)[self._code_of_row]
 
 
@@ -271,7 +377,7 @@ def _alternatives(name: str, condition: Any, held: frozenset[str]) -> list[Any]:
         condition, list | tuple | set | frozenset | range | np.ndarray
     )
     values = list(condition) if several else [condition]
-    values = [x.item() if isinstance(x, np.generic) else x for x in values]
+    values = [plain(x) for x in values]
     for value in values:
         if value is not None:
             _check_kind(name, value, held)
@@ -293,8 +399,8 @@ def _check_kind(name: str, value: Any, held: frozenset[str]) -> None:
     # NaN is unequal to itself.
     if kind == "other" or value != value:
         raise ValueError(
-            "`where` of an Index must compare with text, numbers, booleans "
-            f"or None. Received: {value!r} for the column {name!r}."
+            "`where` of an Index must compare with text, numbers, booleans, "
+            f"dates or None. Received: {value!r} for the column {name!r}."
         )
     if held and kind not in held:
         holds = " and ".join(sorted(held))

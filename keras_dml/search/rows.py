@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.search.filters import Filters, Where
+from keras_dml.search.filters import Filters, Where, plain
 from keras_dml.search.keys import (
     Key,
     Keys,
@@ -230,13 +230,12 @@ def _as_plain(name: str, values: Iterable[Any], count: int) -> list[Any]:
             "`columns` of an Index must have one value per row. Received: "
             f"{values!r} for the column {name!r} and {count} rows. Use a list."
         )
-    listed = values.tolist() if isinstance(values, np.ndarray) else list(values)
-    if hasattr(values, "isna"):  # Of pandas, which has marks of its own.
-        missing = values.isna().tolist()
-        listed = [
-            None if is_missing else x
-            for x, is_missing in zip(listed, missing, strict=True)
-        ]
+    dtype = getattr(values, "dtype", None)
+    is_wide = dtype == np.float64 or getattr(dtype, "kind", "f") not in "fmM"
+    if isinstance(values, np.ndarray) and is_wide:
+        listed = values.tolist()
+    else:
+        listed = list(values)
     if len(listed) != count:
         raise ValueError(
             "`columns` of an Index must have one value per row. Received: "
@@ -250,21 +249,23 @@ def _as_plain(name: str, values: Iterable[Any], count: int) -> list[Any]:
         except ValueError:
             raise ValueError(
                 "`columns` of an Index must hold text, finite numbers, "
-                f"booleans, None or lists of these. Received: {value!r} in row "
-                f"{row} of the column {name!r}. Use None for unknown values, "
-                "or pass a pandas table or column as it is."
+                "booleans, dates, None or lists of these. Received: "
+                f"{value!r} in row {row} of the column {name!r}. Use None for "
+                "unknown values."
             ) from None
     return listed
 
 
 def _plain(value: Any) -> Any:
     """A value as JSON has it; ValueError if it cannot have it."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, list | tuple):
+    if type(value) is not float:
+        value = plain(value)
+    if isinstance(value, list | tuple | np.ndarray):
         return [_plain(x) for x in value]
     if not isinstance(value, _PLAIN):
         raise ValueError
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError
+        if value == value:
+            raise ValueError
+        return None  # As pandas has what is missing.
     return value

@@ -1,6 +1,7 @@
 """Searches: finding rows of an index, and calibrating what is a match."""
 
 import logging
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,17 @@ from keras_dml.evaluation.identification import (
 )
 from keras_dml.evaluation.verification import calibrate
 from keras_dml.search.contents import Contents
-from keras_dml.search.filters import Where
+from keras_dml.search.filters import Where, by_condition
 from keras_dml.search.hits import NONE, Hits, padded, without
 from keras_dml.search.identification import calibrate_search
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.types import FloatArray, Rows
 
 logger = logging.getLogger(__name__)
+
+
+MOST = 2**20
+"""Hits of a query that may be asked for whatever the size of the gallery."""
 
 
 class Searches(Contents):
@@ -38,7 +43,7 @@ class Searches(Contents):
         queries: Any,
         k: int = 10,
         *,
-        where: Where | None = None,
+        where: Where | Sequence[Mapping[str, Any] | None] | None = None,
         exclude: Any = None,
         threshold: float | None = None,
         batch_size: int = 256,
@@ -51,16 +56,20 @@ class Searches(Contents):
                 files as bytes, PIL images, or pixels, (H, W), (H, W, C) or (Q,
                 H, W, C), as uint8 or as numbers from 0 to 255, which are
                 rounded.
-            k: Number of images to find. Fewer are returned if the gallery is
-                smaller.
+            k: Number of images to find, at most 2²⁰ or the size of the gallery.
+                Fewer are returned if the gallery is smaller.
             where: The rows to search among, as conditions by column. A value
                 that a column must have: `{"name": "crow"}`; one of several
-                values: `{"label": [3, 4]}`; or comparisons by ==, !=, <, <=, >
-                and >=: `{"price": {">=": 10, "<": 20}}`. Rows must fulfil the
-                conditions on all columns. None equals None and nothing else,
-                and never fulfils <, <=, > or >=. Instead of conditions, a mask,
-                (N,) booleans in the order of `ids`, or a function that maps
-                columns, as arrays, to a mask.
+                values: `{"label": [3, 4]}`; or comparisons by ==, !=, "in",
+                "not in", <, <=, > and >=: `{"price": {">=": 10, "<": 20}}`; or,
+                in lists, "contains": `{"tags": {"contains": "red"}}`, which
+                also takes several values, of which one must be there. Dates
+                compare with dates. Rows must fulfil the conditions on all
+                columns. None equals None and nothing else, and never fulfils
+                <, <=, > or >=. Instead of conditions, a mask, (N,) booleans in
+                the order of `ids`, or a function that maps columns, as arrays,
+                to a mask. A list of Q conditions has one for each query, None
+                for no condition.
             exclude: For each query, the key of a row that it must not find,
                 usually its own, (Q,). Keys that do not exist exclude nothing.
             threshold: The score from which a hit counts as a match; by default,
@@ -72,13 +81,25 @@ class Searches(Contents):
                 dimension, if they are images but there is no model, or if
                 another argument is invalid.
         """
-        k = check_count("Index.search", "k", k)
-        threshold = self._threshold(threshold, "Index.search")
-        x = self._embeddings(queries, "queries", "Index.search", batch_size)
+        owner = "Index.search"
+        k = check_count(owner, "k", k)
+        if k > MOST and k > len(self):
+            raise ValueError(
+                f"`k` of {owner} must be at most {MOST:,}, or the size of the "
+                f"gallery, {len(self):,}, where that is larger. Received: "
+                f"k={k}. Use k=len(index) for all rows."
+            )
+        threshold = self._threshold(threshold, owner)
+        x = self._embeddings(queries, "queries", owner, batch_size)
         has_own = exclude is not None
-        scores, ids = self._gallery.nearest(x.array, k + has_own, where)
+        k += has_own
+        scores = np.empty((len(x), k), np.float32)
+        ids = np.empty((len(x), k), np.int64)
+        for rows, some in by_condition(where, len(x), owner):
+            found = self._gallery.nearest(x.array[rows], k, some)
+            scores[rows], ids[rows] = found
         if has_own:
-            own = self._own(exclude, len(ids), "Index.search")
+            own = self._own(exclude, len(ids), owner)
             scores, ids = without(own, scores, ids)
         return self._hits(scores, ids, threshold)
 
@@ -87,7 +108,7 @@ class Searches(Contents):
         queries: Any,
         threshold: float | None = None,
         *,
-        where: Where | None = None,
+        where: Where | Sequence[Mapping[str, Any] | None] | None = None,
         exclude: Any = None,
         batch_size: int = 256,
     ) -> Hits:
@@ -116,7 +137,17 @@ class Searches(Contents):
                 "Index.calibrate."
             )
         x = self._embeddings(queries, "queries", owner, batch_size).array
-        which, scores, ids = self._gallery.above(x, threshold, where)
+        parts = []
+        for rows, some in by_condition(where, len(x), owner):
+            which, *rest = self._gallery.above(x[rows], threshold, some)
+            parts.append((np.arange(len(x))[rows][which], *rest))
+        which, scores, ids = parts[0]
+        if len(parts) > 1:
+            which = np.concatenate([x[0] for x in parts])
+            scores = np.concatenate([x[1] for x in parts])
+            ids = np.concatenate([x[2] for x in parts])
+            order = np.argsort(which, kind="stable")
+            which, scores, ids = which[order], scores[order], ids[order]
         if exclude is not None:
             kept = ids != self._own(exclude, len(x), owner)[which]
             which, scores, ids = which[kept], scores[kept], ids[kept]

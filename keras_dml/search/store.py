@@ -70,7 +70,10 @@ def save(
         version: The version that may be replaced; any if `overwrite`.
         overwrite: See `Index.save`.
     """
-    _inspect(folder)
+    # Beside other files not even a lock is made. Where there is one, another
+    # process may be writing, whose files look like others before it is done.
+    if (folder / LOCK).is_symlink() or not (folder / LOCK).is_file():
+        _inspect(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / LOCK):
         # At first, one without an index, which lists the files to come.
@@ -98,8 +101,9 @@ def load(
     while True:
         try:
             return manifest.next, *_load(folder, manifest, verify)
-        except FileNotFoundError:
-            # Another process may have replaced the version meanwhile.
+        except (FileNotFoundError, IndexFileError):
+            # Another process may have replaced the version meanwhile, and
+            # faiss says of a missing file that it cannot be read.
             newer = read(folder)
             if newer == manifest:
                 raise

@@ -1,5 +1,7 @@
 """One contract of all engines: what a database does is what faiss does."""
 
+from datetime import date
+
 import numpy as np
 import pytest
 
@@ -115,6 +117,32 @@ def test_filters_pass_what_a_mask_passes(at) -> None:
         passed.append((expected.ids[0] >= 0).sum())
     assert passed.count(0) > 10
     assert passed.count(9) > 50
+    index.close()
+
+
+@databases
+def test_edges_of_numbers_dates_and_operators(at) -> None:
+    columns = {
+        "wide": [2.0**53, 2.0**53 + 2, None, -(2.0**60), np.float32(0.1)],
+        "day": [date(2024, 5, i + 1) for i in range(5)],
+        "tags": [["a"], [], None, ["b"], ["a", "b"]],
+    }
+    index = Index(X[:5], columns, store=at("gallery"))
+    local = Index(X[:5], columns)
+    for where in (
+        {"wide": float("inf")},
+        {"wide": {"!=": [float("-inf"), None]}},
+        {"wide": {">": 2**53 + 1}},
+        {"wide": {"<=": 2**53 + 1}},
+        {"wide": 0.1},
+        {"wide": {"in": [np.float32(0.1), None]}},
+        {"day": {">=": date(2024, 5, 3), "not in": [date(2024, 5, 4)]}},
+        [{"day": date(2024, 5, 2)}, {"wide": {"<": float("inf")}}],
+    ):
+        expected = local.search(QUERIES[:2], 5, where=where)
+        same(index.search(QUERIES[:2], 5, where=where), expected)
+    with pytest.raises(ValueError, match="'contains' for the column 'tags'"):
+        index.search(QUERIES[0], where={"tags": {"contains": "a"}})
     index.close()
 
 

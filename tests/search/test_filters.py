@@ -1,5 +1,6 @@
 """Searches among rows that pass a filter, against sorting their scores."""
 
+import datetime
 import functools
 import itertools
 
@@ -216,7 +217,13 @@ def test_filters_see_changes() -> None:
     assert sorted(found.keys[0]) == [0, 1, 4]
 
 
+DAY = datetime.date(2024, 5, 1)
+NOON = datetime.datetime(2024, 5, 1, 12)
+
 VALUES = {
+    "edge": [2**53, 2**53 + 1, None, -(2**53) - 1, 5],
+    "wide": [2.0**53, 2.0**53 + 2, None, -(2.0**60), 0.1],
+    "tags": [["a", "b"], [], None, ["b", 3], ["c"]],
     "whole": [3, -1, None, 2**60, 2**60 + 1],
     "real": [0.5, None, -1.0, 3.0, 1e300],
     "mixed": [1, 2.5, None, 2**53 + 1, -3],
@@ -265,6 +272,28 @@ CASES = [
     ("any", {"<": "2"}, [4]),
     ("box", [[1, 2]], [0, 3]),
     ("none", "a", []),
+    ("edge", {"<=": 2.0**53}, [0, 3, 4]),
+    ("edge", {">": 2.0**53}, [1]),
+    ("edge", {">=": 4.5}, [0, 1, 4]),
+    ("edge", {"<": float("inf")}, [0, 1, 3, 4]),
+    ("edge", {"<": -(10**30)}, []),
+    ("wide", {"<=": 2**53 + 1}, [0, 3, 4]),
+    ("wide", {"<": 2**53 + 1}, [0, 3, 4]),
+    ("wide", {">": 2**53 + 1}, [1]),
+    ("wide", {">=": 2**53 + 1}, [1]),
+    ("wide", {">": -(2**60) - 1}, [0, 1, 3, 4]),
+    ("wide", np.float32(0.1), [4]),
+    ("wide", {"<=": np.float32(0.1)}, [3, 4]),
+    ("mixed", {"<=": np.float32(2.5)}, [0, 1, 4]),
+    ("wide", float("inf"), []),
+    ("whole", {"in": [3, -1]}, [0, 1]),
+    ("whole", {"not in": [3, None]}, [1, 3, 4]),
+    ("text", {"not in": ["a", "b"]}, [2, 3, 4]),
+    ("tags", {"contains": "b"}, [0, 3]),
+    ("tags", {"contains": ["a", "c"]}, [0, 4]),
+    ("tags", {"contains": 3}, [3]),
+    ("tags", {"in": [["a", "b"], []]}, [0, 1]),
+    ("none", {"contains": "a"}, []),
 ]
 
 
@@ -296,6 +325,7 @@ def test_masks_and_functions() -> None:
         ({"wohle": 1}, "Did you mean 'whole'"),
         ({"whole": "3"}, "for the column 'whole', which holds number"),
         ({"text": {"<": 3}}, "3, a number, for the column 'text', which"),
+        ({"text": {"contains": "a"}}, "contains with a column of lists"),
         ({"whole": {"=": 3}}, "Received: '=' for the column 'whole'"),
         ({"whole": {"<": None}}, "<, <=, > and >= with text or a number"),
         ({"whole": {"<": [1, 2]}}, "<, <=, > and >= with text or a number"),
@@ -314,6 +344,75 @@ def test_masks_and_functions() -> None:
 def test_filters_that_are_refused(where, message) -> None:
     with pytest.raises(ValueError, match=message):
         FILTERS.mask(where)
+
+
+def test_numbers_of_fewer_bits_equal_what_is_written() -> None:
+    prices = np.array([0.1, 2.5, 16777216], np.float32)
+    index = Index(X[:3], {"p": prices, "h": prices[:2].astype("f2").tolist() + [
+        np.float16(0.7)]})  # fmt: skip
+    for condition in (0.1, np.float32(0.1), {"<=": 0.1}, [0.1, 7]):
+        assert index.search(X[0], where={"p": condition}).keys == [[0]]
+    assert index.search(X[0], where={"h": 0.7}).keys == [[2]]
+    assert index[0]["p"] == 0.1
+
+
+def test_dates_and_what_is_missing_in_a_frame(tmp_path) -> None:
+    pandas = pytest.importorskip("pandas")
+    zone = datetime.timezone(datetime.timedelta(hours=2))
+    frame = pandas.DataFrame(
+        {
+            "day": pandas.to_datetime(
+                ["2024-04-30 00:00", "2024-05-01 12:00", None]
+            ),
+            "price": [1.5, np.nan, 2.0],
+            "count": pandas.array([1, None, 3], "Int64"),
+            "date": [DAY, None, np.datetime64("2023-01-01")],
+            "zone": [NOON.replace(tzinfo=zone), pandas.NaT, pandas.NA],
+        },
+        index=[7, 8, 9],
+    )
+    Index(X[:3], frame).save(tmp_path / "i")
+    index = Index.load(tmp_path / "i")
+    assert index[1]["price"] is None
+    assert index[1]["count"] is None
+    assert index[0]["zone"] == "2024-05-01T10:00:00+00:00"
+    for where, keys in [
+        ({"day": {">": DAY}}, [1]),
+        ({"day": NOON}, [1]),
+        ({"day": pandas.Timestamp(NOON)}, [1]),
+        ({"day": np.datetime64("2024-05-01T12:00:00", "ns")}, [1]),
+        ({"day": None}, [2]),
+        ({"day": {"!=": pandas.NaT}}, [0, 1]),
+        ({"date": {"in": [DAY]}}, [0]),
+        ({"date": {"<": DAY}}, [2]),
+        ({"zone": {"==": NOON.replace(hour=10, tzinfo=datetime.UTC)}}, [0]),
+        ({"count": {">=": 1}}, [0, 2]),
+        ({"price": None}, [1]),
+    ]:
+        assert sorted(index.search(X[0], where=where).keys[0]) == keys, where
+
+
+@pytest.mark.parametrize("factory", ["Flat", "HNSW8"])
+def test_each_query_can_have_conditions_of_its_own(factory) -> None:
+    cameras = np.arange(COUNT) % 3
+    index = Index(X, {"camera": cameras}, factory=factory)
+    where = [{"camera": {"!=": i % 3}} for i in range(5)] + [None]
+    found = index.search(X[:6], 4, where=where, exclude=range(6))
+    near = index.range_search(X[:6], 0.5, where=where)
+    for i, one in enumerate(where):
+        alone = index.search(X[i], 4, where=one, exclude=i)
+        assert found.ids[i].tolist() == alone.ids[0].tolist()
+        assert found.scores[i].tolist() == alone.scores[0].tolist()
+        assert near.keys[i] == index.range_search(X[i], 0.5, where=one).keys[0]
+    assert (cameras[found.ids[:5]] != cameras[:5, None]).all()
+    with pytest.raises(ValueError, match="6 conditions for 2 queries"):
+        index.search(X[:2], where=where)
+
+
+@pytest.mark.parametrize("k", [2**40, 2**70])
+def test_more_hits_than_memory_holds_are_refused(k) -> None:
+    with pytest.raises(ValueError, match=f"the gallery, 500, .*k={k}"):
+        index_of("Flat").search(X[0], k)
 
 
 plain = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(

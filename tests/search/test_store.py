@@ -1,5 +1,6 @@
 """The folder of an index: whole or not at all, and checked."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_dml.search import Index, IndexFileError, manifest, store
+from keras_dml.search import Index, IndexFileError, faiss_kinds, manifest, store
 
 X = np.random.default_rng(0).normal(size=(50, 8))
 
@@ -200,3 +201,46 @@ def test_killed_while_it_is_written(tmp_path) -> None:
                     "replace old killed", "random old killed",
                     "first killed"):  # fmt: skip
         assert outcome in result.stdout
+
+
+def test_a_version_that_is_replaced_while_faiss_opens_it(
+    tmp_path, monkeypatch
+) -> None:
+    """faiss says of a missing file what it says of one that is damaged."""
+    folder, x = tmp_path / "i", np.eye(4, dtype=np.float32)
+    Index(x).save(folder)
+    read = faiss_kinds.read
+
+    def replaced(path, *arguments):
+        monkeypatch.undo()
+        Index(x[:3]).save(folder, overwrite=True)
+        return read(path, *arguments)
+
+    monkeypatch.setattr(faiss_kinds, "read", replaced)
+    assert len(Index.load(folder, verify=False)) == 3
+
+
+def test_a_save_waits_before_it_looks_at_the_folder(
+    tmp_path, monkeypatch
+) -> None:
+    """Files of another writer are no other files."""
+    folder, x = tmp_path / "i", np.eye(4, dtype=np.float32)
+    Index(x).save(folder)
+    held = []
+    inspect, locked = store._inspect, store.locked
+
+    @contextlib.contextmanager
+    def noting(path):
+        with locked(path):
+            held.append(True)
+            yield
+            held.clear()
+
+    def inspected(path):
+        assert held
+        return inspect(path)
+
+    monkeypatch.setattr(store, "locked", noting)
+    monkeypatch.setattr(store, "_inspect", inspected)
+    Index(x[:3]).save(folder, overwrite=True)
+    assert len(Index.load(folder)) == 3
