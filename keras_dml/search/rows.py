@@ -236,6 +236,12 @@ def _as_plain(name: str, values: Iterable[Any], count: int) -> list[Any]:
         listed = values.tolist()
     else:
         listed = list(values)
+    if hasattr(values, "isna"):  # Of pandas, which has marks of its own.
+        missing = values.isna().tolist()
+        listed = [
+            None if is_missing else x
+            for x, is_missing in zip(listed, missing, strict=True)
+        ]
     if len(listed) != count:
         raise ValueError(
             "`columns` of an Index must have one value per row. Received: "
@@ -251,7 +257,7 @@ def _as_plain(name: str, values: Iterable[Any], count: int) -> list[Any]:
                 "`columns` of an Index must hold text, finite numbers, "
                 "booleans, dates, None or lists of these. Received: "
                 f"{value!r} in row {row} of the column {name!r}. Use None for "
-                "unknown values."
+                "unknown values, or pass a pandas table or column as it is."
             ) from None
     return listed
 
@@ -265,7 +271,5 @@ def _plain(value: Any) -> Any:
     if not isinstance(value, _PLAIN):
         raise ValueError
     if isinstance(value, float) and not math.isfinite(value):
-        if value == value:
-            raise ValueError
-        return None  # As pandas has what is missing.
+        raise ValueError
     return value
