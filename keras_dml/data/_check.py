@@ -161,7 +161,9 @@ def _images_of(
     for name, x in images:
         for row, label in enumerate(x.known_labels.tolist()):
             if x.paths is None:
-                key = xxh3_128(np.ascontiguousarray(x.images[row])).digest()
+                key = xxh3_128(
+                    np.ascontiguousarray(x.images[row]).data
+                ).digest()
                 yield name, key, label, f"row {row} of {name}"
             elif (path := x.paths[row]) in digests:
                 box = None if x.boxes is None else tuple(x.boxes[row].tolist())

@@ -105,7 +105,7 @@ def read_image(
 
 def draft(image: "Image", side: int) -> None:
     """Has an opened JPEG decoded smaller; see `read_image`."""
-    image.draft(None, (2 * side, 2 * side))  # type: ignore[arg-type]
+    image.draft(None, (2 * side, 2 * side))
 
 
 def pixels_of(image: "Image") -> Pixels:

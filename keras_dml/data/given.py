@@ -64,7 +64,8 @@ def same_examples(a: Any, b: Any) -> bool:
     They are if they are the same object, the same files, or the same array.
     """
     if isinstance(a, ImageSet) and isinstance(b, ImageSet):
-        same = a.paths == b.paths and np.array_equal(a.boxes, b.boxes)
+        boxes, others = np.asarray(a.boxes), np.asarray(b.boxes)  # None, too
+        same = a.paths == b.paths and np.array_equal(boxes, others)
         return same and (bool(a.paths) or same_array(a.images, b.images))
     if isinstance(a, ArraySet) and isinstance(b, ArraySet):
         return set(a.columns) == set(b.columns) and all(

@@ -115,7 +115,7 @@ def _embedded(
     least: int = 0,
 ) -> FloatArray:
     """Embeddings of all batches, each padded to at least `least` examples."""
-    parts = []
+    parts: list[FloatArray] = []
     predict = _predict_function(model)
     for given_batch in tracked(batches, count, "Embedding", progress):
         batch = _of_rank(model, given_batch)

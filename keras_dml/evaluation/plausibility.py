@@ -135,7 +135,7 @@ def _num_with_copy(queries: Images, gallery: Images) -> int:
     excluded = _excluded(queries, gallery)
     for rows in blocks(len(gallery), max(1, 2**24 // x.shape[1])):
         y = gallery.embeddings[rows]
-        for i in np.flatnonzero(~has_copy):
+        for i in np.flatnonzero(~has_copy).tolist():
             near = np.abs(y[:, axes[i]] - x[i, axes[i]]) <= limits[i]
             near &= np.logical_not(excluded(i, rows))
             gaps = np.linalg.norm(y[near] - x[i], axis=1)

@@ -176,7 +176,7 @@ class WatchedWeights:
         for value in self._read():
             # As bytes, which also bfloat16 has.
             array = np.ascontiguousarray(value).reshape(-1)
-            digest.update(array.view(np.uint8))
+            digest.update(array.view(np.uint8).data)
         return digest.digest()
 
 

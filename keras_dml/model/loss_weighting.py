@@ -6,12 +6,11 @@ from typing import Any
 
 import keras
 from keras import ops
+from keras.optimizers.schedules import LearningRateSchedule as Schedule
 
 from keras_dml.utils.arguments import did_you_mean
 from keras_dml.utils.serialization import Serializable, register
 from keras_dml.utils.types import Config, Tensor, Tensors
-
-Schedule = keras.optimizers.schedules.LearningRateSchedule
 
 _LATE = (10**9, 2 * 10**9)
 """Steps at which a schedule that ever stops changing has its last value."""

@@ -99,7 +99,8 @@ def check_channels_last(model: Any, x: Any, name: str, owner: str) -> None:
         name: The argument.
         owner: The function that has it.
     """
-    wanted, given = getattr(model, "input_shape", None), getattr(x, "shape", ())
+    wanted: Any = getattr(model, "input_shape", None)
+    given: tuple[int, ...] = getattr(x, "shape", ())
     is_rgb = isinstance(wanted, tuple) and len(wanted) == 4 and wanted[3] == 3
     is_first = len(given) in (3, 4) and given[-3] == 3 and given[-1] != 3
     if is_rgb and is_first and given[-1] != 1:

@@ -137,10 +137,10 @@ class Searches(Contents):
                 "Index.calibrate."
             )
         x = self._embeddings(queries, "queries", owner, batch_size).array
-        parts = []
+        parts: list[tuple[Rows, FloatArray, Rows]] = []
         for rows, some in by_condition(where, len(x), owner):
-            which, *rest = self._gallery.above(x[rows], threshold, some)
-            parts.append((np.arange(len(x))[rows][which], *rest))
+            which, scores, ids = self._gallery.above(x[rows], threshold, some)
+            parts.append((np.arange(len(x))[rows][which], scores, ids))
         which, scores, ids = parts[0]
         if len(parts) > 1:
             which = np.concatenate([x[0] for x in parts])
