@@ -1,10 +1,17 @@
 """Unit rows, and their gradient by the closed form, at every length."""
 
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_dml.methods import EmbeddingHead, LearnersHead, SlicedHead
 from keras_dml.utils.gradients import SHORT, l2_normalize
 from tests.conftest import graph_and_xla
 
@@ -56,3 +63,88 @@ def test_gradient_is_bounded_at_short_rows(jit) -> None:
         rtol=1e-4,
         atol=1e-4,
     )
+
+
+JAX = """
+import sys
+
+import jax
+import keras
+import numpy as np
+
+from tests.utils.test_gradients import functions_of_rows, rows
+
+assert keras.backend.backend() == "jax"
+upstream, results = np.load(sys.argv[1]), {}
+for name, (function, weights) in functions_of_rows().items():
+
+    def total(x, weights, function=function, name=name):
+        return (function(x, weights) * upstream[name]).sum()
+
+    gradient = jax.grad(total, argnums=(0, 1))
+    for way, call in (("eager", gradient), ("jitted", jax.jit(gradient))):
+        by_x, by_weights = call(rows(), [w.value for w in weights])
+        for i, each in enumerate([by_x, *by_weights]):
+            results[f"{name}/{way}/{i}"] = each
+np.savez(sys.argv[2], **results)
+"""
+
+
+def functions_of_rows() -> dict:
+    """What makes unit rows: `(x, values of its weights) -> rows`, weights."""
+    found = {"l2_normalize": (lambda x, _: l2_normalize(x), [])}
+    heads = {
+        "baseline": EmbeddingHead(5),
+        "divide_and_conquer": SlicedHead(5, 2),
+        "dcml": LearnersHead(6, 3),
+    }
+    for name, head in heads.items():
+        head(np.zeros((2, 5), "float32"))
+        rng = np.random.default_rng(3)
+        for weight in head.trainable_variables:  # A zero row stays zero.
+            if len(weight.shape) == 2:
+                weight.assign(rng.normal(size=weight.shape))
+
+        def embed(x, values, head=head):
+            return head.stateless_call(values, [], x)[0]["embedding"]
+
+        found[name] = embed, head.trainable_variables
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.peers
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs JAX")
+def test_gradients_of_short_rows_on_jax_equal_those_on_tensorflow(
+    tmp_path,
+) -> None:
+    x, rng = tf.constant(rows()), np.random.default_rng(1)
+    upstream, expected = {}, {}
+    for name, (function, weights) in functions_of_rows().items():
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = function(x, [w.value for w in weights])
+            upstream[name] = rng.normal(size=y.shape).astype("float32")
+            total = tf.reduce_sum(y * upstream[name])
+        expected[name] = tape.gradient(total, [x, *(w.value for w in weights)])
+    np.savez(tmp_path / "in.npz", **upstream)
+    paths = str(tmp_path / "in.npz"), str(tmp_path / "out.npz")
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", JAX, *paths],
+        check=True,
+        env={**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
+        cwd=pathlib.Path(__file__).parents[2],
+    )
+    with np.load(paths[1]) as results:
+        for name in expected:
+            for i, gradient in enumerate(expected[name]):
+                gradient = tf.convert_to_tensor(gradient).numpy()
+                assert np.isfinite(gradient).all()
+                for way in ("eager", "jitted"):
+                    np.testing.assert_allclose(
+                        results[f"{name}/{way}/{i}"],
+                        gradient,
+                        rtol=1e-4,
+                        atol=1e-4,
+                        err_msg=f"{name}, {way}, {i}",
+                    )
