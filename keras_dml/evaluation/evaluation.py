@@ -317,14 +317,13 @@ class Evaluation:
         parts = [images.embeddings for images in given]
         is_cosine = self.distance == "cosine"
         collapsed = plausibility.warn_of_collapse(parts, is_cosine, self.owner)
-        queries, *galleries = given
-        # A gallery that is the queries leaves out their own rows.
-        if galleries and not (
-            collapsed
-            or np.array_equal(queries.rows, galleries[0].rows)
-            or not self._wanted_of("ranks")
-        ):
-            plausibility.warn_of_copies(queries, galleries[0], self.owner)
+        if collapsed or not self._wanted_of("ranks"):
+            return
+        draws = inputs.searches(given, self.protocol, self.owner)
+        queries, gallery = draws[0]
+        # Own rows are left out of a search.
+        if not np.isin(queries.rows, gallery.rows).any():
+            plausibility.warn_of_copies(queries, gallery, self.owner)
 
     def _check_spread(self) -> None:
         """Rejects workers for searches that are not divided into panels."""

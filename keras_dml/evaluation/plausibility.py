@@ -115,7 +115,7 @@ def warn_of_copies(queries: Images, gallery: Images, owner: str) -> None:
             return
     warn(
         "Nearly every query of %s (%d of %d sampled) has an exact copy of "
-        "itself in `gallery` and finds it first, so recall@1 says nothing. "
+        "itself in the gallery and finds it first, so recall@1 says nothing. "
         "Leave the queries out of the gallery. To search a set among itself, "
         "omit `gallery`; to search it for some of its rows, use "
         "protocol=Protocol(queries=rows).",

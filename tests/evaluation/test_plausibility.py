@@ -137,6 +137,11 @@ def test_copies_of_the_queries_in_the_gallery_are_said(
     assert "64 of 64 sampled" in said.messages[0]
     assert "Protocol(queries=rows)" in said.messages[0]
     said.clear()
+    both = np.concatenate([X, gallery]), np.concatenate([Y, labels])
+    apart = Protocol(np.arange(len(X)), np.arange(len(X), len(both[0])))
+    evaluate_embeddings(*both, protocol=apart, **options)
+    assert "64 of 64 sampled" in said.text
+    said.clear()
     # Near is no copy, some are not nearly all, and their own metrics are right.
     for near in (
         gallery + np.float32(0.01),
