@@ -222,11 +222,16 @@ def split_classes(images: E, train_classes: int | float = 0.5) -> tuple[E, E]:
     if isinstance(count, float):
         count = int(count * images.num_classes + 0.5)
     if isinstance(count, bool) or not 0 < count < images.num_classes:
+        count = images.num_classes
         raise ValueError(
             "`train_classes` of split_classes must leave at least one "
-            f"class in both parts. Received: train_classes={train_classes} "
-            f"of {images.num_classes} classes. Use 1 to "
-            f"{images.num_classes - 1}, or a fraction such as 0.5."
+            "class in both parts. Received: "
+            f"train_classes={train_classes}, images.num_classes={count}. "
+            + (
+                f"Use 1 to {count - 1}, or a fraction such as 0.5."
+                if count > 1
+                else "Use images of two classes or more."
+            )
         )
     is_train = labels < images.classes[count]
     return images.select(is_train), images.select(~is_train)

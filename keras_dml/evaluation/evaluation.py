@@ -272,7 +272,7 @@ class Evaluation:
         return (
             replace(queries, embeddings=x),
             replace(gallery, embeddings=y),
-            (distances),
+            distances,
         )
 
     def _nothing_to_find(
@@ -282,8 +282,7 @@ class Evaluation:
         return ValueError(
             f"The labels given to {self.owner} must leave at least "
             f"one query with a relevant image{at}: another image of its class "
-            "in "
-            f"the gallery. Received: {len(queries)} queries, "
+            f"in the gallery. Received: {len(queries)} queries, "
             f"{len(gallery)} gallery images and no such pair."
         )
 

@@ -30,8 +30,12 @@ _said: ContextVar[set[str] | None] = ContextVar("said", default=None)
 
 @contextlib.contextmanager
 def saying_once(said: set[str]) -> Iterator[None]:
-    """Within it, `warn` does not repeat messages that are in `said`."""
-    token = _said.set(said)
+    """Within it, `warn` does not repeat messages that are in `said`.
+
+    Within another, the other one's messages count.
+    """
+    outer = _said.get()
+    token = _said.set(said if outer is None else outer)
     try:
         yield
     finally:
@@ -144,7 +148,7 @@ def _num_with_copy(queries: Images, gallery: Images) -> int:
 
 
 def _excluded(queries: Images, gallery: Images) -> Callable[[int, slice], Any]:
-    """Which gallery rows a query must not find: own class in its own group."""
+    """Gallery rows that queries must not find: their class in their group."""
     mine, theirs = queries.groups, gallery.groups
     if mine is None or theirs is None:
         return lambda i, rows: False

@@ -64,7 +64,7 @@ _NAME = r"\w([\w .,=()+-]{0,98}[\w)+-])?"
 
 
 def _as_text(value: Any) -> Any:
-    """A value in which true and false are words, which are no numbers."""
+    """A value in which true and false are words, as they are not numbers."""
     if isinstance(value, dict):
         return {key: _as_text(below) for key, below in value.items()}
     if isinstance(value, list | tuple):

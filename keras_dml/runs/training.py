@@ -21,6 +21,7 @@ from keras_dml.distribution.workers import (
     lost_workers_named,
     this_worker,
 )
+from keras_dml.evaluation.plausibility import saying_once
 from keras_dml.recipes import Recipe, building
 from keras_dml.recipes.preflight import (
     missing_files,
@@ -142,10 +143,11 @@ def train(
             is_chief = this_worker(strategy).is_chief
             outcome = load_outcome(folder) if is_chief else None
         else:
-            outcome = _train(
-                recipe, folder, goes_on, verbose, overwrite or resume, log,
-                strategy, states,
-            )  # fmt: skip
+            with saying_once(set()):
+                outcome = _train(
+                    recipe, folder, goes_on, verbose, overwrite or resume,
+                    log, strategy, states,
+                )  # fmt: skip
         epochs = recipe.refit and done_by_chief(
             lambda: _epochs_to_refit(outcome), strategy
         )

@@ -85,12 +85,15 @@ def calibrate_search(
     if count < _ENOUGH_CLASSES or len(best) * rate < 1:
         logger.warning(
             "Index.calibrate has %d classes with %d images, which hardly tell "
-            "a share of %s of queries: the interval is too narrow, and the "
+            "a share of %s of queries: %s, and the "
             "true rate may be several times as high. Use at least %d classes "
             "and %d images for criterion=%r.",
             count,
             len(best),
             percent(rate),
+            "there is no interval"
+            if ends[0] == (None, None)
+            else "the interval is too narrow",
             _ENOUGH_CLASSES,
             int(np.ceil(1 / rate)),
             criterion,

@@ -65,7 +65,7 @@ def load(
 def with_gallery(
     current: Current, source: Source, place: GallerySource
 ) -> Current | None:
-    """The model that is served, with the gallery that is there now.
+    """The model that is served, with the gallery as it now is on disk.
 
     Nothing is exported: "lookup" and "lookup_k" search the new gallery by the
     embeddings of "encoded", with the operations that an export has.

@@ -101,7 +101,7 @@ class Reloader:
         self.on_reload(OK)
 
     def _loaded(self, is_gallery: bool) -> Current:
-        """What is there now; only the gallery, if nothing else is new."""
+        """What is on disk now; only the gallery, if nothing else is new."""
         now, place = self._service.current, self._gallery
         if is_gallery and place is not None:
             if found := with_gallery(now, self._source, place):

@@ -236,5 +236,5 @@ def test_a_network_that_is_declared_has_its_name(monkeypatch) -> None:
         backbones.get("flat", weights="flat.h5")
     with pytest.raises(ValueError, match="Did you mean 'flat'"):
         backbones.get("flatt")
-    with pytest.raises(AttributeError, match="has no 'flatt'"):
+    with pytest.raises(AttributeError, match="has no attribute 'flatt'"):
         _ = backbones.flatt

@@ -36,6 +36,14 @@ def test_no_class_on_a_side(train_classes: int | float) -> None:
         split_classes(make(4), train_classes)
 
 
+@pytest.mark.parametrize(("classes", "way_out"), [(2, "1 to 1"), (1, "two")])
+def test_what_to_do_fits_the_number_of_classes(
+    classes: int, way_out: str
+) -> None:
+    with pytest.raises(ValueError, match=f"={classes}. Use .*{way_out}"):
+        split_classes(make(classes), 0)
+
+
 def test_holdout_is_seeded() -> None:
     images = make(20)
     train, held_out = holdout_classes(images, seed=3)

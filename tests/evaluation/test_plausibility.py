@@ -15,6 +15,7 @@ from keras_dml.evaluation import (
     evaluate,
     evaluate_embeddings,
 )
+from keras_dml.evaluation.plausibility import saying_once
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(100, 8)).astype(np.float32)
@@ -307,3 +308,19 @@ def test_what_is_no_set_of_examples_is_refused_by_name(model) -> None:
 
     with pytest.raises(ValueError, match="must be finite and not empty"):
         evaluate(model, Endless())
+
+
+def test_an_outer_scope_of_messages_counts_in_all_within(model, said) -> None:
+    """A run measures before, while and after it trains."""
+    images = ArraySet(X[:10], np.zeros(10, int))
+    with saying_once(set()):
+        for _ in range(2):
+            evaluation = RetrievalEvaluation(images, metrics="recall@1")
+            evaluation.set_model(model)
+            evaluation.set_params({"epochs": 1})
+            evaluation.on_epoch_end(0, {})
+            evaluate(model, images, metrics="recall@1")
+    of_one_class = [x for x in said.messages if "are of one class" in x]
+    assert len(of_one_class) == 1
+    evaluate(model, images, metrics="recall@1")
+    assert "are of one class" in said.messages[-1]
