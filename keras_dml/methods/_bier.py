@@ -189,13 +189,13 @@ class BoostedObjective(LossObjective):
         **kwargs: Any,
     ) -> None:
         super().__init__(loss, **kwargs)
-        if not loss.weights_pairs:
+        if not self.loss.weights_pairs:
             raise ValueError(
                 "`loss` of bier must be computed from pairs of examples, "
                 "which its "
-                f"learners weight. Received: {type(loss).__name__} "
-                f"{loss.name!r}, which does not accept weights of pairs. Use, "
-                'for example, "binomial_deviance" or "contrastive".'
+                f"learners weight. Received: {type(self.loss).__name__} "
+                f"{self.loss.name!r}, which does not accept weights of pairs. "
+                'Use, for example, "binomial_deviance" or "contrastive".'
             )
         self.slope = check_choice("bier", "slope", slope, get_args(Slope))
         kinds = get_args(Independence)
@@ -205,8 +205,10 @@ class BoostedObjective(LossObjective):
         self.regressor_units = regressor_units
         self.norm_penalty = norm_penalty
         self.split_terms()
-        is_deviance = isinstance(loss, BinomialDevianceLoss)
-        self.deviance: Any = loss if is_deviance else BinomialDevianceLoss()
+        is_deviance = isinstance(self.loss, BinomialDevianceLoss)
+        self.deviance: Any = (
+            self.loss if is_deviance else BinomialDevianceLoss()
+        )
         self.reversal = GradientReversal(name="reversal")
         # From the later group of each pair to the earlier one.
         self.pairs: list[tuple[int, int]] = []

@@ -187,11 +187,11 @@ class CascadeObjective(LossObjective):
         **kwargs: Any,
     ) -> None:
         super().__init__(loss, **kwargs)
-        if not loss.weights_pairs:
+        if not self.loss.weights_pairs:
             raise ValueError(
                 "`loss` of hdc must be computed from pairs of examples, of "
-                f"which models choose the hardest. Received: {loss!r}. Use, "
-                'for example, "contrastive" or "binomial_deviance".'
+                f"which models choose the hardest. Received: {self.loss!r}. "
+                'Use, for example, "contrastive" or "binomial_deviance".'
             )
         self.hard_shares = check_shares(hard_shares)
         self.split_terms()

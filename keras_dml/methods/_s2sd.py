@@ -134,7 +134,10 @@ class SelfDistillation(LossObjective):
         self.split_terms()
         self.spaces = [
             TargetSpace(
-                loss.copy(), dim, dtype=self.dtype_policy, name=f"target_{i}"
+                self.loss.copy(),
+                dim,
+                dtype=self.dtype_policy,
+                name=f"target_{i}",
             )
             for i, dim in enumerate(target_dims)
         ]

@@ -44,7 +44,7 @@ from keras_dml.model.model_data import (
     one_batch,
 )
 from keras_dml.model.momentum import MomentumEncoder
-from keras_dml.model.objective import Objective
+from keras_dml.model.objective import Objective, check_objective
 from keras_dml.model.pixels import warn_of_range
 from keras_dml.model.rate_multipliers import check_multipliers
 from keras_dml.model.replicas import (
@@ -186,7 +186,7 @@ class MetricModel(EmbeddingModel):
         self.freeze_steps = check_count(
             "MetricModel", "freeze_steps", freeze_steps, least=0
         )
-        self.objective = objective
+        self.objective = check_objective("MetricModel", "objective", objective)
         if relation_rule is not None:  # It is saved with the objective.
             rule = check_choice(
                 "MetricModel", "relation_rule", relation_rule, RULES

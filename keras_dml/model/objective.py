@@ -181,6 +181,16 @@ class Objective(SerializableLayer):
         queue."""
 
 
+def check_objective(owner: str, name: str, given: Any) -> Objective:
+    """`given`; raises `ValueError` unless it is an objective."""
+    if not isinstance(given, Objective):
+        raise ValueError(
+            f"`{name}` of {owner} must be given as Objective. Received: "
+            f"{given!r}. For a loss, use methods.EmbeddingObjective(loss)."
+        )
+    return given
+
+
 class LossObjective(Objective):
     """Base class of objectives that train with a metric loss.
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 
-from keras_dml import callbacks, losses, methods
+from keras_dml import MetricModel, callbacks, losses, methods
 from keras_dml.data import ArraySet, ClassBalanced, PairSet, pipeline
 from keras_dml.model.batch_checks import BatchChecks
 from tests.conftest import graph_and_xla
@@ -567,11 +567,50 @@ def test_a_constant_loss_is_no_collapse(caplog) -> None:
     assert not messages(caplog)
 
 
-def test_objectives_take_losses_by_name_and_config() -> None:
-    from keras_dml.methods import EmbeddingObjective
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("EmbeddingObjective", {}),
+        ("BoostedObjective", {"group_sizes": [4, 4]}),
+        ("CascadeObjective", {"hard_shares": [1.0, 0.5]}),
+        ("DivergentObjective", {}),
+        ("GroupedObjective", {}),
+        ("SelfDistillation", {"target_dims": [8]}),
+        ("SharedTask", {}),
+        ("LossTask", {}),
+    ],
+)
+def test_objectives_take_losses_by_name_and_config(name, arguments) -> None:
+    objective = getattr(methods, name)
+    config = {"name": "contrastive", "positive_margin": 0.7}
+    assert objective(config, **arguments).loss.positive_margin == 0.7
+    given = objective("contrastive", **arguments).loss
+    assert type(given) is losses.ContrastiveLoss
+    with pytest.raises(ValueError, match="no loss 'contrastiv'"):
+        objective("contrastiv", **arguments)
 
-    config = {"name": "triplet", "margin": 0.7}
-    assert EmbeddingObjective(config).loss.margin == 0.7
-    assert type(EmbeddingObjective("triplet").loss) is losses.TripletLoss
-    with pytest.raises(ValueError, match="no loss 'tripet'"):
-        EmbeddingObjective("tripet")
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda loss: methods.SeparateTasks([loss]), "`objectives` of Sep"),
+        (lambda loss: methods.IndependentObjective([loss]), "`objectives`"),
+        (lambda loss: methods.MetaClasses(loss, 2, 8), "`objective` of Me"),
+        (lambda loss: methods.Bootstrap(loss), "`objective` of Bootstrap"),
+        (
+            lambda loss: methods.CompositionObjective(
+                methods.EmbeddingObjective("triplet"), loss
+            ),
+            "`tasks` of CompositionObjective",
+        ),
+        (lambda loss: methods.DivaObjective([loss]), "`tasks` of DivaObj"),
+        (
+            lambda loss: MetricModel(small().backbone, small().head, loss),
+            "`objective` of MetricModel",
+        ),
+    ],
+)
+@pytest.mark.parametrize("loss", ["triplet", losses.TripletLoss()])
+def test_a_loss_is_no_objective(make, error, loss) -> None:
+    with pytest.raises(ValueError, match=f"{error}.* For a loss, use methods"):
+        make(loss)

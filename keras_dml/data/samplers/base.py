@@ -105,6 +105,6 @@ class Sampler(abc.ABC):
 
     def __repr__(self) -> str:
         return (
-            f"{type(self).__name__}({len(self.labels):,} images; "
+            f"{type(self).__name__}({len(self.labels):,} examples; "
             f"{self.steps:,} steps of {self.batch_size} per epoch)"
         )

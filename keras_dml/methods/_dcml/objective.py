@@ -7,7 +7,7 @@ from keras import ops
 from keras_dml.layers import Compositor
 from keras_dml.losses.composite import least
 from keras_dml.losses.regularizers import self_reinforcement
-from keras_dml.model.objective import Objective
+from keras_dml.model.objective import Objective, check_objective
 from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Shapes, Tensor, Tensors
@@ -54,8 +54,9 @@ class CompositionObjective(Objective):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.metric = metric
-        self.tasks = tasks
+        owner = type(self).__name__
+        self.metric = check_objective(owner, "metric", metric)
+        self.tasks = check_objective(owner, "tasks", tasks)
         self.compositor = compositor
         self.terms = (
             *metric.terms,

@@ -9,7 +9,11 @@ from keras import ops
 from keras_dml.losses import MetricLoss
 from keras_dml.losses.composite import least
 from keras_dml.losses.variables import check_class_ids, nan_outside, take_rows
-from keras_dml.model.objective import LossObjective, Objective
+from keras_dml.model.objective import (
+    LossObjective,
+    Objective,
+    check_objective,
+)
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Shapes, Tensors
@@ -67,11 +71,13 @@ class SeparateTasks(Objective):
 
     Raises:
         ValueError: If the numbers of objectives and parts differ, or an
-            objective is given twice.
+            objective is given twice or is none.
     """
 
     def __init__(self, objectives: Sequence[Objective], **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        for task in objectives:
+            check_objective(type(self).__name__, "objectives", task)
         if len({id(task) for task in objectives}) < len(objectives):
             raise ValueError(
                 "`objectives` of SeparateTasks must be different objects, "
@@ -149,7 +155,8 @@ class ObjectiveWrapper(Objective):
 
     def __init__(self, objective: Objective, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.objective = objective
+        owner = type(self).__name__
+        self.objective = check_objective(owner, "objective", objective)
         self.terms = objective.terms
 
     @property

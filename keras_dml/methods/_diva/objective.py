@@ -112,7 +112,7 @@ class DivaObjective(Objective):
         A dict with a (B,) tensor for each term.
 
     Raises:
-        ValueError: If the second view is missing.
+        ValueError: If the second view is missing, or a task is none.
     """
 
     def __init__(
@@ -124,6 +124,13 @@ class DivaObjective(Objective):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        for task in tasks:
+            if not isinstance(task, Task):
+                raise ValueError(
+                    f"`tasks` of {type(self).__name__} must be instances of "
+                    f"Task. Received: {task!r}. For a loss, use "
+                    'methods.LossTask(loss, name="discriminative").'
+                )
         self.tasks = list(tasks)
         self.main = main_task([task.name for task in self.tasks])
         self.decorrelate = decorrelate
