@@ -7,9 +7,8 @@ from typing import TypeAlias
 import keras
 import numpy as np
 
-from keras_dml.data import Examples, ImageSet, concatenate, image_folder
+from keras_dml.data import Examples, concatenate, image_folder
 from keras_dml.data.folder import images_in
-from keras_dml.data.thumbnails import thumbnail
 from keras_dml.recipes import Recipe
 from keras_dml.utils.model_files import read_model as load
 
@@ -51,14 +50,6 @@ def read_images(names: Sequence[str], recipe: Recipe | None) -> LoadedImages:
             "them separately, or put images without a class into one folder."
         )
     return [file for x in found if isinstance(x, list) for file in x]
-
-
-def thumbnails(images: LoadedImages) -> dict[str, list[str]]:
-    """A column of small pictures, for images that are in no files."""
-    if not isinstance(images, ImageSet) or images.paths is not None:
-        return {}
-    pictures = [thumbnail(images.read(i), 64) for i in range(len(images))]
-    return {"thumbnail": pictures}
 
 
 def _read(name: str, recipe: Recipe | None) -> LoadedImages:

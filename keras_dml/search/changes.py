@@ -10,6 +10,7 @@ from keras_dml.search.contents import Contents
 from keras_dml.search.filters import Where
 from keras_dml.search.gallery import Values
 from keras_dml.search.keys import Key, as_keys, check_unique
+from keras_dml.search.pictures import THUMBNAIL, thumbnail_column
 from keras_dml.search.rows import Columns, as_columns, checked_columns
 from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.types import Rows
@@ -27,6 +28,8 @@ class Changes(Contents):
         keys: Any = None,
     ) -> Rows:
         """Adds rows.
+
+        Images get thumbnails if the index has a column of them.
 
         Args:
             items: Images, as for `build`, or embeddings, (N, D) or (D,).
@@ -173,7 +176,11 @@ class Changes(Contents):
     ) -> tuple[Embeddings, Values]:
         """Embeddings and columns of rows to write."""
         x = self._embeddings(items, "items", owner, batch_size)
-        values = checked_columns(columns_of(items, columns), len(x))
+        given = columns_of(items, columns)
+        if THUMBNAIL in self._gallery.names:
+            sets = self._encoder.sets(items, "items", owner) or []
+            given = {**thumbnail_column(sets), **given}
+        values = checked_columns(given, len(x))
         is_own = bool({LABEL, NAME} & set(as_columns(columns)))
         return x, as_in(self._gallery, values, is_own, owner)
 

@@ -111,6 +111,16 @@ class Encoder:
         elif self.identity is not None:
             self.identity.check(model, owner)
 
+    def sets(
+        self, items: Any, name: str, owner: str
+    ) -> list[tuple[Rows, Examples]] | None:
+        """The user's images, or texts if the model takes text, as sets.
+
+        Args and errors are those of `embed`; see also `image_sets`.
+        """
+        given = _listed(items)
+        return self._texts(given) or image_sets(given, f"`{name}` of {owner}")
+
     def embed(
         self, items: Any, name: str, owner: str, batch_size: int
     ) -> FloatArray | None:
@@ -133,8 +143,7 @@ class Encoder:
                 f"Received: x of type {type(items).__name__}. Use {of}, which "
                 "has one row per example."
             )
-        given = _listed(items)
-        sets = self._texts(given) or image_sets(given, f"`{name}` of {owner}")
+        sets = self.sets(items, name, owner)
         if sets is None:
             return None
         model = self.unchanged(owner)

@@ -17,6 +17,7 @@ from keras_dml.search.engine import EXACT
 from keras_dml.search.gallery import Gallery
 from keras_dml.search.local import LocalGallery
 from keras_dml.search.metrics import COSINE, Metric, MetricName
+from keras_dml.search.pictures import thumbnail_column
 from keras_dml.search.recall import Recall
 from keras_dml.search.rows import Columns, as_columns
 from keras_dml.search.searches import Searches
@@ -131,6 +132,7 @@ class Index(Changes, Searches):
         parameters: str | None = None,
         batch_size: int = 256,
         store: str | None = None,
+        thumbnails: bool = False,
     ) -> "Index":
         """Embeds a gallery and builds its index.
 
@@ -147,6 +149,9 @@ class Index(Changes, Searches):
             keys, metric, factory, parameters, store: As for `Index`, for
                 instance `keys="source"`.
             batch_size: Number of images embedded at a time.
+            thumbnails: Whether rows get the column "thumbnail", with a small
+                picture of the image, about 10 kB, that pages show wherever the
+                index is.
 
         Raises:
             ValueError: As for `Index`, or if `images` are not images.
@@ -161,10 +166,21 @@ class Index(Changes, Searches):
                 "embeddings, and keras_dml.data.from_dataset for a "
                 "tf.data.Dataset or a PyDataset."
             )
+        given = columns_of(images, columns)
+        if thumbnails:
+            sets = encoder.sets(images, "images", "Index.build") or []
+            pictures = thumbnail_column(sets)
+            if not pictures:
+                raise ValueError(
+                    "`thumbnails` of Index.build requires images. Received: "
+                    f"thumbnails=True for a {type(images).__name__}. Leave it "
+                    "out."
+                )
+            given = {**pictures, **given}
         index = cls.__new__(cls)
         index._over(
             *building.built(
-                (x, columns_of(images, columns), keys),
+                (x, given, keys),
                 Metric(metric),
                 factory,
                 parameters,

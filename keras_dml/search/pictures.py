@@ -3,6 +3,9 @@
 import io
 import os
 from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +15,12 @@ from keras_dml.data import Examples, ImageSet
 from keras_dml.data.decode import pixels_of, read_image
 from keras_dml.data.fields import Pixels
 from keras_dml.data.imageset import as_image_set
+from keras_dml.data.thumbnails import row_thumbnail, thumbnail
+from keras_dml.utils.progress import track
 from keras_dml.utils.types import Rows
+
+THUMBNAIL = "thumbnail"
+"""The column of small pictures, data URIs; see `row_thumbnail`."""
 
 
 def image_sets(items: Any, who: str) -> list[tuple[Rows, Examples]] | None:
@@ -44,6 +52,40 @@ def image_sets(items: Any, who: str) -> list[tuple[Rows, Examples]] | None:
         (np.array(some), ImageSet(np.stack([pictures[i] for i in some])))
         for some in rows.values()
     ]
+
+
+def thumbnail_column(
+    sets: Sequence[tuple[Rows, Examples]],
+) -> dict[str, list[str]]:
+    """A column with the picture of each image, as a page shows it.
+
+    Args:
+        sets: See `image_sets`.
+
+    Returns:
+        Data URIs by name, in the order of the places; nothing unless all sets
+        are of images.
+
+    Raises:
+        ValueError: If a file cannot be decoded.
+    """
+    found: dict[int, str] = {}
+    for places, images in sets:
+        if not isinstance(images, ImageSet):
+            return {}
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            made = pool.map(partial(_thumbnail, images), range(len(images)))
+            shown = track(made, len(images), "Making thumbnails")
+            found.update(zip(places.tolist(), shown, strict=True))
+    pictures = [found[place] for place in sorted(found)]
+    return {THUMBNAIL: pictures} if sets else {}
+
+
+def _thumbnail(images: ImageSet, row: int) -> str:
+    if images.paths is None:
+        return thumbnail(images.read(row))
+    box = None if images.boxes is None else images.boxes[row].tolist()
+    return row_thumbnail({"path": images.paths[row], "box": box}) or ""
 
 
 def _batch(pixels: Pixels, who: str) -> Pixels:

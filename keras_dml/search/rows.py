@@ -1,7 +1,9 @@
 """RowTable: what is known of the rows of an index."""
 
+import functools
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -150,12 +152,18 @@ class RowTable:
             content["ids"] = self.ids.tolist()
         if self.keys is not None:
             content["keys"] = self.keys.listed
+        if "path" in self.columns:
+            content["folder"] = str(path.absolute().parent)
         # One call of `dumps` is several times as fast as `dump`.
         path.write_text(json.dumps(content, allow_nan=False), encoding="ascii")
 
     @classmethod
     def read(cls, path: Path, count: int, next_id: int) -> "RowTable":
-        """The rows that `write` wrote; ValueError if they do not fit."""
+        """The rows that `write` wrote; ValueError if they do not fit.
+
+        A "path" without a file is replaced by that of the file at the same
+        place relative to the folder, if the folder was moved.
+        """
         content = json.loads(path.read_text(encoding="ascii"))
         columns = content.get("columns") if isinstance(content, dict) else None
         if not isinstance(columns, dict) or not all(
@@ -171,6 +179,10 @@ class RowTable:
         else:
             raise ValueError(f"it does not have ids for {count} rows")
         table.columns = checked_columns(columns, count)
+        before, now = content.get("folder"), str(path.absolute().parent)
+        if isinstance(before, str) and before != now and "path" in columns:
+            paths = table.columns["path"]
+            table.columns["path"] = _followed(paths, before, now)
         table.next_id = next_id
         if "keys" in content:
             table.keys = _read_keys(content["keys"], table.ids)
@@ -209,6 +221,29 @@ def ascending(ids: Sequence[int], end: int) -> Rows:
         if (np.diff(array) > 0).all():
             return array
     raise ValueError(f"ids do not ascend below {end}")
+
+
+def _followed(paths: list[Any], before: str, now: str) -> list[Any]:
+    """Paths, with files that moved along with a folder where they are now."""
+
+    @functools.cache
+    def moved(folder: str) -> str:
+        try:
+            relative = os.path.relpath(folder, before)
+        except ValueError:  # On another drive, or of another system.
+            return folder
+        return os.path.normpath(os.path.join(now, relative))
+
+    def found(path: Any) -> Any:
+        if not isinstance(path, str) or not os.path.isabs(path):
+            return path
+        if os.path.exists(path):
+            return path
+        folder, name = os.path.split(path)
+        there = os.path.join(moved(folder), name)
+        return there if os.path.exists(there) else path
+
+    return [found(path) for path in paths]
 
 
 def _read_keys(keys: Any, ids: Rows) -> Keys:

@@ -1,5 +1,6 @@
 """`keras-dml index` and `keras-dml search`, from a run to a page."""
 
+import re
 import shutil
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from PIL import Image
 
 from keras_dml.cli.conditions import read_conditions
+from keras_dml.data.thumbnails import row_thumbnail
 from keras_dml.search import Index
 from tests.cli.test_commands import run
 from tests.runs.small_run import write_images, write_recipe
@@ -66,6 +68,22 @@ def test_search_works_by_the_folder_alone(
     page = (tmp_path / "page.html").read_text()
     assert page.count("data:image/jpeg") == 4
     assert said in page
+
+
+@pytest.mark.slow
+def test_thumbnails_replace_the_files(trained, tmp_path) -> None:
+    files = write_images(tmp_path / "files", 3, 1)
+    query = shutil.copy(next(files.glob("*/*.png")), tmp_path / "query.png")
+    run("index", str(trained / "run"), str(files), "--thumbnails",
+        "--output", str(tmp_path / "i"))  # fmt: skip
+    expected = {row_thumbnail({"path": x}) for x in files.glob("*/*.png")}
+    shutil.rmtree(files)
+    page = tmp_path / "page.html"
+    run("search", str(query), "--index", str(tmp_path / "i"),
+        "--html", str(page))  # fmt: skip
+    shown = re.findall('<img src="(.*?)"', page.read_text())
+    assert len(shown) == 4
+    assert set(shown) == expected
 
 
 @pytest.mark.slow

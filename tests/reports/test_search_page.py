@@ -1,6 +1,7 @@
 """The page of results: safe, whole, and told apart without pictures."""
 
 import os
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -8,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_dml.cli import sources
 from keras_dml.data import ImageSet
 from keras_dml.reports.search_page import results_page
 from keras_dml.search import Index
+from keras_dml.search.pictures import image_sets, thumbnail_column
 
 NAME = '"><img src=x onerror=alert(1)>&.png'
 CLASS = "<script>alert('x')</script>"
@@ -32,8 +33,9 @@ class Reader(HTMLParser):
         self.text += data
 
 
-def write(path: Path) -> str:
-    pixels = np.random.default_rng(0).integers(256, size=(300, 200, 3))
+def write(path: Path, seed: int = 7) -> str:
+    path = path if path.suffix else path.with_suffix(".png")
+    pixels = np.random.default_rng(seed).integers(256, size=(300, 200, 3))
     Image.fromarray(pixels.astype("uint8")).save(path)
     return str(path)
 
@@ -96,9 +98,53 @@ def test_it_fits_a_telephone_and_the_dark(page) -> None:
     assert "prefers-color-scheme: dark" in page.text
 
 
+def sources_of(index: Index, query: str) -> list[str | None]:
+    """The pictures of the page of a query and both hits."""
+    reader = Reader()
+    reader.feed(results_page([query], index.search([1, 0], 2)))
+    return [x["src"] for tag, x in reader.tags if tag == "img"]
+
+
+@pytest.mark.parametrize("place", ["i", "a/b/i", "photographs/i"])
+def test_an_index_and_its_photographs_move_together(tmp_path, place) -> None:
+    """Paths were those of the first machine."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    (first / "photographs").mkdir(parents=True)
+    paths = [write(first / "photographs" / x, i) for i, x in enumerate("ab")]
+    query = write(tmp_path / "query.png")
+    index = Index(np.eye(2), {"path": paths}, keys="path")
+    index.save(first / place)
+    before = sources_of(index, query)
+    assert len(set(before)) == 3
+    shutil.copytree(first / place, tmp_path / "alone")
+    # Where the files are still there, they are meant.
+    assert Index.load(tmp_path / "alone").columns["path"] == paths
+    first.rename(second)
+    moved = Index.load(second / place)
+    there = [str(second / "photographs" / x) for x in ("a.png", "b.png")]
+    assert moved.columns["path"] == there
+    assert moved.keys == paths
+    assert sources_of(moved, query) == before
+    moved.save(tmp_path / "again")
+    assert Index.load(tmp_path / "again").columns["path"] == there
+    alone = Index.load(tmp_path / "alone")
+    assert alone.columns["path"] == paths
+    assert len(sources_of(alone, query)) == 1
+    page = results_page([query], alone.search([1, 0], 2))
+    assert page.count("file cannot be read") == 2
+
+
+def test_other_paths_stay_as_they_are(tmp_path) -> None:
+    paths = ["a.png", None, 3, "https://example.org/a.png", "/none/a.png", ""]
+    Index(np.eye(6), {"path": paths}).save(tmp_path / "i")
+    shutil.move(tmp_path / "i", tmp_path / "j")
+    (tmp_path / "a.png").touch()
+    assert Index.load(tmp_path / "j").columns["path"] == paths
+
+
 def test_thumbnails_stand_for_images_in_no_file(tmp_path) -> None:
     data = ImageSet(np.zeros((2, 8, 8, 1), np.uint8), np.array([0, 1]))
-    column = sources.thumbnails(data)
+    column = thumbnail_column(image_sets(data, "data"))
     column["thumbnail"][1] = 'https://example.org/"x.jpg'
     index = Index(np.eye(2), column)
     query = write(tmp_path / "query.png")
@@ -107,5 +153,3 @@ def test_thumbnails_stand_for_images_in_no_file(tmp_path) -> None:
     pictures = [x["src"] for tag, x in reader.tags if tag == "img"]
     # The page asks for nothing outside it.
     assert pictures[1:] == column["thumbnail"][:1]
-    assert sources.thumbnails([query]) == {}
-    assert sources.thumbnails(ImageSet([query], np.array([0]))) == {}

@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from keras_dml import backbones, losses, methods
-from keras_dml.data import ImageSet, View
+from keras_dml.data import ArraySet, ImageSet, View
+from keras_dml.data.thumbnails import row_thumbnail, thumbnail
 from keras_dml.evaluation import embed
 from keras_dml.export import Gallery, export_model
 from keras_dml.export.gallery import as_gallery
@@ -156,6 +157,29 @@ def test_bad_files_are_named(model, files, tmp_path) -> None:
         index.search(tmp_path / "nothing.png")
     with pytest.raises(ValueError, match="ArraySet, files, texts or uint8"):
         Index.build(model, np.zeros((3, 6)))
+
+
+@pytest.mark.slow
+def test_thumbnails_are_kept_on_request(model, files, tmp_path) -> None:
+    """Those of files were not offered: elsewhere, pages showed none."""
+    assert "thumbnail" not in Index.build(model, files).columns
+    index = Index.build(model, files, thumbnails=True)
+    of_files = [row_thumbnail({"path": path}) for path in files.paths]
+    assert index.columns["thumbnail"] == of_files
+    path = str(files.paths[0])
+    boxed = ImageSet([path], [3], boxes=[[1, 2, 12, 14]])
+    (new,) = index.add(boxed)
+    part = thumbnail(files.read(0)[2:14, 1:12])
+    assert index.row(new)["thumbnail"] == part
+    (own,) = index.add(path, {"thumbnail": [None]})
+    assert index.row(own)["thumbnail"] is None
+    index.add(index.embeddings[:1])
+    wide = Image.new("RGB", (400, 20), "red")
+    mixed = [wide, path, Path(files.paths[3]).read_bytes()]
+    found = Index.build(model, mixed, thumbnails=True).columns["thumbnail"]
+    assert found == [thumbnail(np.array(wide)), of_files[0], of_files[3]]
+    with pytest.raises(ValueError, match="`thumbnails` of Index.build"):
+        Index.build(model, ArraySet(blobs().inputs(...)), thumbnails=True)
 
 
 def test_boxes_are_kept(model, tmp_path) -> None:

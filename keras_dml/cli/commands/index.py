@@ -52,6 +52,12 @@ if TYPE_CHECKING:
     help="Search parameters: nprobe=32 for IVF, efSearch=64 for HNSW.",
 )
 @click.option(
+    "--thumbnails",
+    is_flag=True,
+    help="Store a small picture of each file, about 10 kB, for an index that "
+    "is copied to another machine without the files.",
+)
+@click.option(
     "--calibrate",
     "calibration",
     metavar="PATH_OR_SPLIT",
@@ -87,6 +93,7 @@ def index(
     train, validation or test. Write ./test for a folder with that name.
     """
     from keras_dml.cli import sources
+    from keras_dml.data import ImageSet
     from keras_dml.search import Index
     from keras_dml.search.uris import table_at
 
@@ -106,7 +113,9 @@ def index(
         )
     model, recipe = sources.read_model(source, which)
     images = sources.read_images(data, recipe)
-    built = Index.build(model, images, sources.thumbnails(images), **kind)
+    is_in_no_file = isinstance(images, ImageSet) and images.paths is None
+    kind["thumbnails"] |= is_in_no_file
+    built = Index.build(model, images, **kind)
     if calibration is not None:
         unseen = sources.read_images([calibration], recipe)
         built.calibrate(unseen, criterion=criterion)

@@ -3,12 +3,14 @@
 import html
 import io
 import re
+import shutil
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from keras_dml.data.thumbnails import data_uri, row_thumbnail
 from keras_dml.search import Index
 from keras_dml.serve.page.assets import read_assets
 from tests.serve.page.served import (
@@ -165,6 +167,39 @@ def test_a_thumbnail_of_a_part_of_a_file(few) -> None:
 def test_a_thumbnail_that_the_row_brings(few) -> None:
     answer = few.get("/page/thumbnail", params={"key": '"small"'})
     assert answer.headers["content-type"] == "image/png"
+
+
+@pytest.mark.slow
+def test_an_index_on_another_machine(model, tmp_path) -> None:
+    """With thumbnails, with its files, and with neither."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    paths = [
+        str(write_picture(first / "files" / f"{x}.png", x)) for x in (3, 9)
+    ]
+    expected = [row_thumbnail({"path": path}) for path in paths]
+    assert expected[0] != expected[1]
+    for kept in (True, False):
+        index = Index.build(model, paths, thumbnails=kept)
+        index.save(first / f"index_{kept}", include_model=False)
+    shutil.copytree(first / "index_False", tmp_path / "bare")
+    shutil.copytree(first / "index_True", tmp_path / "pictured")
+    first.rename(second)
+    for place, found in (
+        (tmp_path / "pictured", expected),
+        (second / "index_False", expected),
+        (tmp_path / "bare", [None, None]),
+    ):
+        index = Index.load(place, model)
+        with client(current(model, index)) as opened:
+            for key, uri in enumerate(found):
+                answer = opened.get("/page/thumbnail", params={"key": str(key)})
+                if uri is None:
+                    assert answer.status_code == 404
+                    said = "The file of the row cannot be read."
+                    assert answer.json()["error"] == said
+                    continue
+                kind = answer.headers["content-type"]
+                assert data_uri(answer.content, kind) == uri
 
 
 @pytest.mark.parametrize(
