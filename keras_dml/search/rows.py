@@ -227,21 +227,21 @@ def _followed(paths: list[Any], before: str, now: str) -> list[Any]:
     """Paths, with files that moved along with a folder where they are now."""
 
     @functools.cache
-    def moved(folder: str) -> str:
+    def places(folder: str) -> list[str]:
+        # Most often none or one, so that few files are asked for.
         try:
             relative = os.path.relpath(folder, before)
         except ValueError:  # On another drive, or of another system.
-            return folder
-        return os.path.normpath(os.path.join(now, relative))
+            return []
+        moved = os.path.normpath(os.path.join(now, relative))
+        return [x for x in (folder, moved) if os.path.isdir(x)]
 
     def found(path: Any) -> Any:
         if not isinstance(path, str) or not os.path.isabs(path):
             return path
-        if os.path.exists(path):
-            return path
         folder, name = os.path.split(path)
-        there = os.path.join(moved(folder), name)
-        return there if os.path.exists(there) else path
+        files = (os.path.join(place, name) for place in places(folder))
+        return next(filter(os.path.exists, files), path)
 
     return [found(path) for path in paths]
 
