@@ -7,6 +7,7 @@ error; a line in the log and a count in the metrics.
 import asyncio
 import base64
 import binascii
+import contextlib
 import hmac
 import logging
 import re
@@ -29,6 +30,9 @@ request_log = logging.getLogger("keras_dml.serve.requests")
 
 Refusal: TypeAlias = Callable[[str, int, str], Response]
 """From the path, the code and the message of an error to its answer."""
+
+DRAINED = 8
+"""Bytes of a refused body that are thrown away, in times of `max_body`."""
 
 _UNKNOWN = "unknown"
 """The route of what has none."""
@@ -107,9 +111,16 @@ class Guard:
             response.headers["retry-after"] = str(error.retry_after)
         if code == 401:
             response.headers["www-authenticate"] = _challenge(scope)
-        if not exchange.has_body:  # Who still sends is not listened to.
-            response.headers["connection"] = "close"
-        await response(scope, exchange.receive, exchange.send)
+        if exchange.has_body:
+            return await response(scope, exchange.receive, exchange.send)
+        response.headers["connection"] = "close"
+        # Who took too long, or is one too many, is not listened to.
+        is_heard = isinstance(error, RequestError)
+        await exchange.send_unread(
+            response,
+            DRAINED * self._settings.max_body if is_heard else 0,
+            self._settings.head_timeout,
+        )
 
     def _record(
         self, scope: Scope, exchange: "_Exchange", seconds: float
@@ -159,12 +170,40 @@ class _Exchange:
         self.has_body = False
 
     async def receive(self) -> Message:
-        message = await self._receive()
-        self.received += len(message.get("body", b""))
-        self.has_body |= not message.get("more_body", False)
+        message = await self._receive_part()
         if self.received > self._most:
             raise _too_large(self._most)
         return message
+
+    async def _receive_part(self) -> Message:
+        message = await self._receive()
+        self.received += len(message.get("body", b""))
+        self.has_body |= not message.get("more_body", False)
+        return message
+
+    async def send_unread(
+        self, response: Response, most: int, seconds: float
+    ) -> None:
+        """Sends an answer to who still sends, and may read only afterwards.
+
+        What comes is thrown away for a while: closing a connection with unread
+        bytes resets it, and its client loses the answer.
+
+        Args:
+            response: The answer.
+            most: Bytes of the body until the connection is closed.
+            seconds: Seconds until then.
+        """
+        code, headers = response.status_code, response.raw_headers
+        start = {"type": "http.response.start", "status": code}
+        await self.send({**start, "headers": headers})
+        body = {"type": "http.response.body", "body": response.body}
+        await self.send({**body, "more_body": True})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self.has_body and self.received < most:
+                    await self._receive_part()
+        await self.send({"type": "http.response.body"})
 
     async def send(self, message: Message) -> None:
         self.code = message.get("status", self.code)

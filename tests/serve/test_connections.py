@@ -315,3 +315,38 @@ def test_what_does_not_finish_when_the_server_stops_is_told_so(caplog) -> None:
     assert 1 <= seconds_since(began) < LATE
     assert (code, "it is stopping" in body["error"]) == (503, True)
     assert "Traceback" not in caplog.text
+
+
+def posted(server: InThread, data: Any, **headers: str) -> tuple[int, str]:
+    """The answer to a body that is sent at once, whole or in chunks."""
+    client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    with contextlib.closing(client):
+        client.request("POST", f"{MODEL}:predict", data, headers)
+        answer = client.getresponse()
+        assert answer.headers["connection"] == "close"
+        return answer.status, json.loads(answer.read())["error"]
+
+
+@pytest.mark.parametrize("in_chunks", [False, True])
+def test_a_body_above_the_limit_sent_at_once_is_told_so(in_chunks) -> None:
+    size = 40 * 2**20
+    data: Any = bytes(size)
+    with serving(max_body=size // 6, head_timeout=LATE) as server:
+        chunks = (data[i : i + 2**20] for i in range(0, size, 2**20))
+        code, error = posted(server, chunks if in_chunks else data)
+        assert (code, f"exceed {size // 6:,} bytes" in error) == (413, True)
+        wait_for_connections(server, 0)
+    with serving(token="secret", head_timeout=LATE) as server:  # noqa: S106
+        assert posted(server, data)[0] == 401
+
+
+def test_what_is_refused_is_not_read_for_ever() -> None:
+    head = f"POST {MODEL}:predict HTTP/1.1\r\nContent-Length: 999999\r\n\r\n"
+    with serving(max_body=1000) as server:  # By bytes, and by time.
+        for data in (bytes(2**16), b""):
+            began = time.monotonic()
+            with connected(server, head.encode() + data) as opened:
+                [(code, _)] = answers(until_closed(opened))
+            assert code == 413
+            assert (SOON - 0.01 < seconds_since(began)) == (not data)
+            assert seconds_since(began) < LATE

@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from keras_dml.serve.app import application
 from keras_dml.serve.current import Current
+from keras_dml.serve.guard import DRAINED
 from keras_dml.serve.logs import JsonFormatter
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
@@ -70,8 +71,11 @@ def test_a_body_of_no_stated_length_is_read_up_to_the_limit() -> None:
         "headers": [],
     }
     asyncio.run(app(scope, receive, send))
-    assert sum(read) == 11_000
     assert sent[0]["status"] == 413
+    # It goes on sending for a while, and the connection is closed then.
+    assert len(sent[1]["body"]) and sent[1]["more_body"]
+    assert sum(read) == DRAINED * 10_000
+    assert sent[2] == {"type": "http.response.body"}
 
 
 TOKEN = "secret"  # noqa: S105
