@@ -12,6 +12,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from keras_dml.serve import page, rest
 from keras_dml.serve.connections import ON_REFUSAL
@@ -64,6 +65,23 @@ def application(
     )
     app.state.service = service
     return app
+
+
+async def starting(scope: Scope, receive: Receive, send: Send) -> None:
+    """The application of a server that is still loading its model."""
+    if scope["type"] != "http":
+        return
+    path = scope["path"]
+    if path == "/healthz":
+        told = {"status": "loading", "loading": "the model"}
+        response = _json(told, 503)
+    else:
+        message = "The server is loading its model. Try again."
+        response = _refusal(PLAIN if path == "/" else path, 503, message)
+    # By "refresh", browsers do that by themselves.
+    response.headers.update({"retry-after": "2", "refresh": "2"})
+    response.headers["connection"] = "close"
+    await response(scope, receive, send)
 
 
 def _failed(request: Request, error: Exception) -> Response:

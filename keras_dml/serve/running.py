@@ -75,7 +75,7 @@ def _same_width(
     if arrays[0].ndim != 2:
         return arrays
     width = max(x.shape[1] for x in arrays)
-    nothing = NOTHING.get(tf.as_dtype(arrays[0].dtype), 0)
+    nothing: Any = NOTHING.get(tf.as_dtype(arrays[0].dtype), 0)
     if isinstance(nothing, str):
         nothing = nothing.encode()
     return [

@@ -6,6 +6,7 @@ import logging
 import math
 import signal
 import socket
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 
@@ -14,7 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from keras_dml.serve import connections, sockets
-from keras_dml.serve.app import application
+from keras_dml.serve.app import application, starting
 from keras_dml.serve.loading import load
 from keras_dml.serve.memory import limit_memory, release_memory
 from keras_dml.serve.reloading import Reloader, stamps_of
@@ -23,6 +24,9 @@ from keras_dml.serve.settings import Settings
 from keras_dml.serve.sources import GallerySource, find_source
 
 logger = logging.getLogger(__name__)
+
+_SOON = 5
+"""Seconds in which a server without a model has long begun."""
 
 
 def serve(
@@ -64,7 +68,9 @@ def serve(
                 settings.host,
             )
         stamps = stamps_of(source, place)
-        service = Service(load(source, place), settings)
+        with loading(opened, settings):
+            current = load(source, place)
+        service = Service(current, settings)
         reloader = Reloader(service, source, place, stamps)
         # Requests of pixels are many small lists, which make Python look
         # through all objects for garbage: 0.2 s while those of TensorFlow
@@ -79,6 +85,28 @@ def serve(
         # Pictures have a limit of their own; Pillow would warn at its.
         warnings.simplefilter("ignore", PIL.Image.DecompressionBombWarning)
         server.run([opened])
+
+
+@contextlib.contextmanager
+def loading(opened: socket.socket, settings: Settings) -> Iterator[None]:
+    """Answers that the model is being loaded, until the block ends.
+
+    Args:
+        opened: The socket; connections that nobody has accepted by the end
+            wait for the server.
+        settings: The limits.
+    """
+    ready = threading.Event()
+    server = Server(starting, settings, ready.set)
+    # A server closes its sockets when it stops.
+    thread = threading.Thread(target=server.run, args=([opened.dup()],))
+    thread.start()
+    ready.wait(_SOON)  # One that is stopped earlier leaves its socket open.
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 class Server(uvicorn.Server):
@@ -119,6 +147,9 @@ class Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """As uvicorn's, which then raises the signal once more."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
         kinds = (signal.SIGINT, signal.SIGTERM)
         before = {x: signal.signal(x, self.handle_exit) for x in kinds}
         try:

@@ -53,7 +53,7 @@ class Settings:
     head_timeout: float = 10.0
     request_timeout: float = 30.0
     stop_timeout: float = 30.0
-    poll: float = 1.0
+    poll: float = 0.25
 
     def __post_init__(self) -> None:
         for name in COUNTS:

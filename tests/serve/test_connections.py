@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from keras_dml.serve.app import application
 from keras_dml.serve.current import Current
-from keras_dml.serve.server import Server
+from keras_dml.serve.server import Server, loading
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
 from keras_dml.serve.sockets import listen
@@ -350,3 +350,38 @@ def test_what_is_refused_is_not_read_for_ever() -> None:
             assert code == 413
             assert (SOON - 0.01 < seconds_since(began)) == (not data)
             assert seconds_since(began) < LATE
+
+
+def test_while_a_model_is_loading_the_server_says_so() -> None:
+    settings = Settings(port=0)
+    app = application(Service(CURRENT, settings), settings)
+    with contextlib.closing(listen(settings)) as opened:
+        port = opened.getsockname()[1]
+
+        def ask(path: str) -> tuple[int, Any, bytes]:
+            client = http.client.HTTPConnection("127.0.0.1", port, timeout=LATE)
+            with contextlib.closing(client):
+                client.request("GET", path)
+                answer = client.getresponse()
+                return answer.status, answer.headers, answer.read()
+
+        with contextlib.suppress(OSError), loading(opened, settings):
+            code, headers, body = ask("/healthz")
+            told = {"status": "loading", "loading": "the model"}
+            assert (code, json.loads(body)) == (503, told)
+            assert headers["retry-after"] == "2"
+            code, headers, body = ask(MODEL)
+            assert (code, b"is loading its model" in body) == (503, True)
+            code, headers, body = ask("/")
+            assert (code, headers["refresh"]) == (503, "2")
+            assert body.startswith(b"<!doctype html>")
+            raise OSError  # As where the model cannot be read.
+        server = InThread(app, settings, lambda: None)
+        thread = threading.Thread(target=server.run, args=([opened],))
+        thread.start()
+        try:
+            code, headers, body = ask("/healthz")
+            assert (code, json.loads(body)["status"]) == (200, "ok")
+        finally:
+            server.should_exit = True
+            thread.join(LATE)
