@@ -179,5 +179,9 @@ def _as_column(
             f"`{name}` of Gallery must be integers or strings. Received: "
             f"{name} of dtype {column.dtype}."
         )
-    encoded = [x.encode() if isinstance(x, str) else x for x in texts]
+    # Names of files may hold what UTF-8 does not.
+    encoded = [
+        x.encode(errors="backslashreplace") if isinstance(x, str) else x
+        for x in texts
+    ]
     return np.array(encoded, object)

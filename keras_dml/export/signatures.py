@@ -1,6 +1,6 @@
 """The signatures of a served model, and the SavedModel that has them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -201,7 +201,7 @@ class Lookup:
 
 
 def lookups(
-    encoded: Callable[..., dict[str, Tensor]], find: Lookup
+    encoded: Callable[..., Mapping[str, Tensor]], find: Lookup
 ) -> dict[str, Callable[..., dict[str, Tensor]]]:
     """ "lookup" and "lookup_k", by an "encoded" that has been exported."""
     files = tf.TensorSpec((None,), "string", name="images")

@@ -282,19 +282,27 @@ def _as_plain(name: str, values: Iterable[Any], count: int) -> list[Any]:
             "`columns` of an Index must have one value per row. Received: "
             f"{len(listed)} values in the column {name!r} and {count} rows."
         )
-    if set(map(type, listed)) <= {*_PLAIN} - {float}:
-        return listed  # A million rows pass in milliseconds.
+    if (types := set(map(type, listed))) <= {*_PLAIN} - {float}:
+        whole = [x for x in listed if type(x) is int] if int in types else [0]
+        if _fits(min(whole)) and _fits(max(whole)):
+            return listed  # A million rows pass in milliseconds.
     for row, value in enumerate(listed):
         try:
             listed[row] = _plain(value)
         except ValueError:
             raise ValueError(
                 "`columns` of an Index must hold text, finite numbers, "
-                "booleans, dates, None or lists of these. Received: "
-                f"{value!r} in row {row} of the column {name!r}. Use None for "
-                "unknown values, or pass a pandas table or column as it is."
+                "integers of up to 64 bits, booleans, dates, None or lists of "
+                f"these. Received: {value!r} in row {row} of the column "
+                f"{name!r}. Use None for unknown values, or pass a pandas "
+                "table or column as it is."
             ) from None
     return listed
+
+
+def _fits(number: int) -> bool:
+    """Whether everyone who reads the file can hold an integer."""
+    return -(2**63) <= number < 2**64
 
 
 def _plain(value: Any) -> Any:
@@ -306,5 +314,7 @@ def _plain(value: Any) -> Any:
     if not isinstance(value, _PLAIN):
         raise ValueError
     if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError
+    if type(value) is int and not _fits(value):
         raise ValueError
     return value

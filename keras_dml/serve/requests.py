@@ -53,6 +53,7 @@ def read(
     document: dict[str, Any],
     specs: Mapping[str, TensorSpec],
     may_hold_bools: bool = False,
+    are_files: bool = False,
 ) -> PredictRequest:
     """The tensors of a request, for the inputs of its signature.
 
@@ -60,6 +61,7 @@ def read(
         document: The request, of lists or as `read_numbers` reads it.
         specs: The inputs by name.
         may_hold_bools: As of `as_array`.
+        are_files: Whether strings are image files, which text cannot be.
 
     Raises:
         RequestError: In the words of TensorFlow Serving, if they are not
@@ -84,7 +86,18 @@ def read(
     }
     for name, array in inputs.items():
         specs[name].check(name, array)
+        if are_files and array.dtype == object:
+            _check_files(values[name])
     return PredictRequest(is_row, inputs)
+
+
+def _check_files(values: Sequence[Any]) -> None:
+    for value in values:
+        if not is_b64(value):
+            raise RequestError(
+                'Image files must be objects {"b64": "…"} with the bytes of a '
+                f"file in base64. Received: the string {shown(value)}."
+            )
 
 
 def check_examples(document: dict[str, Any]) -> None:

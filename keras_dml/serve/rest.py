@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from keras_dml.export.signatures import ENCODED, LOOKUP, LOOKUP_K
 from keras_dml.serve.current import Current
 from keras_dml.serve.definitions import Definition
 from keras_dml.serve.errors import RequestError
@@ -39,6 +40,9 @@ from keras_dml.serve.service import Service
 _MODEL = r"(?i)/v1/models/([^/:]+)(?:/versions/(\d+)|/labels/([^/:]+))?"
 _VERB = re.compile(_MODEL + ":(classify|regress|predict)")
 _ABOUT = re.compile(_MODEL + "(/metadata)?")
+
+FILES = (ENCODED, LOOKUP, LOOKUP_K)
+"""Signatures of an export that take image files."""
 
 _SMALL = 2**16
 """Bytes of a body that the event loop reads itself, in about a millisecond."""
@@ -109,7 +113,8 @@ async def _post(
             check_examples(document)
         _check_served(current, name, version, label)
         definition = _definition(current, signature, verb.lower())
-        predict = read(document, definition.inputs, bools)
+        are_files = signature in FILES
+        predict = read(document, definition.inputs, bools, are_files)
         return signature, predict, _pixels(predict.inputs, most_pixels)
 
     if len(body) <= _SMALL:

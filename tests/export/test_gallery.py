@@ -37,6 +37,11 @@ def test_texts_are_utf8(texts: Any) -> None:
     assert Gallery(ROWS, texts, texts).ids.tolist() == wanted
 
 
+def test_names_of_files_that_are_not_utf8_are_readable() -> None:
+    gallery = Gallery(np.eye(2), ["a\udc80", "\ud800"])
+    assert gallery.labels.tolist() == [rb"a\udc80", rb"\ud800"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -163,6 +163,20 @@ def test_columns_of_rows_that_differ() -> None:
     }
 
 
+@pytest.mark.parametrize("wide", [10**400, 2**64, -(2**63) - 1, [2**64]])
+def test_integers_of_a_column_fit_into_64_bits(tmp_path, wide) -> None:
+    index = Index(gallery(3), {"size": [2**64 - 1, -(2**63), None]})
+    refused = "integers of up to 64 bits.*in row 1 of the column 'size'"
+    for values in ([1, wide], [None, wide], [0.5, wide]):
+        with pytest.raises(ValueError, match=refused):
+            Index(gallery(2), {"size": values})
+        with pytest.raises(ValueError, match=refused):
+            index.add(gallery(2), {"size": values})
+    assert len(index) == 3
+    index.save(tmp_path / "index")
+    assert Index.load(tmp_path / "index").columns == index.columns
+
+
 # Without "np", faiss orders the codes of PQ for seconds.
 KINDS = ["IVF8,Flat", "IVF8,PQ4x4np", "HNSW16", "SQ8", "PCA6,IVF4,Flat",
          "IVF8,PQ4x4np,RFlat", "PQ4x4np"]  # fmt: skip

@@ -229,6 +229,27 @@ RAGGED = [[[[0]] * 16] * 16, [[[0]] * 15] * 16]
         ({"signature_name": "encoded", "instances": [3]}, "JSON Value: 3 Type: "
          "Number is not of expected type: string"),
         (b'{"signature_name": "encoded", "instances": ["\\ud800"]}', ""),
+        ({"signature_name": "encoded", "instances": [b64(b"x"), "iVBOR"]},
+         'must be objects {"b64": "…"} with the bytes of a file in base64. '
+         'Received: the string "iVBOR"'),
+        ({"signature_name": "lookup", "inputs": ["x"]}, "must be objects {"),
+        ({"signature_name": "lookup_k", "instances": [{"images": "x", "k": 1}]},
+         "must be objects {"),
+        (b'{"instances": [' + b"9" * 400 + b"]}", ""),
+        (b'{"instances": [1e' + b"9" * 400 + b"]}", ""),
+        (b'{"instances": [' + b"9" * 5000 + b"]}", ""),
+        (b'{"signature_name": "encoded", "instances": [' + b"9" * 400 + b"]}",
+         "is not of expected type: string"),
+        (b'{"signature_name": "lookup_k", "instances": [{"images": '
+         b'{"b64": ""}, "k": ' + b"9" * 400 + b"}]}", ""),
+        (b'{"signature_name": ' + b"[" * 40_000 + b"}", ""),
+        (b'{"instances": ' + b"[" * 40_000 + b"]" * 40_000 + b"}", ""),
+        (b'{"instances": ' + b"[" * 900 + b"]" * 900 + b"}", ""),
+        (b'{"instances": ' + b"[" * 900 + b"1" + b"]" * 900 + b"}", ""),
+        (b'{"x": ' + b"[" * 900 + b"]" * 900 + b', "signature_name": 3}', ""),
+        (b'{"signature_name": "encoded", "instances": ' + b"[" * 900
+         + b'"x"' + b"]" * 900 + b"}", ""),
+        (b'{"instances": ' + b'{"b64":' * 900 + b"1" + b"}" * 901, ""),
     ],
 )  # fmt: skip
 def test_wrong_requests_say_what_is_wrong(client, body, error) -> None:
