@@ -45,6 +45,7 @@ _CODES: dict[type[Exception], int] = {
     NotAPicture: 400,
     TooManyPixels: 413,
     Busy: 503,
+    RecursionError: 400,
     MemoryError: 503,
     TimeoutError: 504,
 }
@@ -62,6 +63,8 @@ def message_of(error: Exception) -> str:
     """What a client is told; nothing of the inside of the server."""
     if isinstance(error, TimeoutError):
         return "The request took longer than the server's time limit."
+    if isinstance(error, RecursionError):
+        return "The request is nested too deeply."
     if isinstance(error, MemoryError):
         return "There is not enough memory for this request."
     if isinstance(error, tf.errors.OpError):

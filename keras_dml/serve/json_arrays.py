@@ -25,6 +25,10 @@ _KINDS = {"f": "iuf", "i": "iu", "u": "iu", "b": "b"}
 _NAMES = {"float32": "float", "float64": "double", "object": "string"}
 
 
+_MOST_AXES = 64
+"""As NumPy has them."""
+
+
 def parse(body: bytes) -> Any:
     """The value that a text in JSON has; NaN and Infinity are numbers.
 
@@ -258,6 +262,8 @@ def _shape_of(value: Any) -> tuple[int, ...]:
     """The shape that the first items of nested lists have."""
     shape = []
     while isinstance(value, list):
+        if len(shape) == _MOST_AXES:
+            raise RequestError("Arrays must not be nested more than 64 deep")
         shape.append(len(value))
         if not value:
             break

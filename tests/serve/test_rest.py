@@ -174,6 +174,7 @@ def test_errors_are_those_of_tensorflow_serving(
     assert (answer.json(), answer.status_code) == ({"error": error}, code)
 
 
+NESTED = [(b"[", b"]"), (b'{"a":', b"}"), (b'[{"a":', b"}]")]
 RAGGED = [[[[0]] * 16] * 16, [[[0]] * 15] * 16]
 
 
@@ -249,6 +250,10 @@ RAGGED = [[[[0]] * 16] * 16, [[[0]] * 15] * 16]
         (b'{"x": ' + b"[" * 900 + b"]" * 900 + b', "signature_name": 3}', ""),
         (b'{"signature_name": "encoded", "instances": ' + b"[" * 900
          + b'"x"' + b"]" * 900 + b"}", ""),
+        *[(b'{"signature_name": "encoded", "inputs": ' + x * 1000 + b"1"
+           + y * 1000 + b"}", "") for x, y in NESTED],
+        *[(b'{"instances": ' + x * 1000 + b"1" + y * 1000 + b"}", "")
+          for x, y in NESTED],
         (b'{"instances": ' + b'{"b64":' * 900 + b"1" + b"}" * 901, ""),
     ],
 )  # fmt: skip
