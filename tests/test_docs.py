@@ -284,7 +284,9 @@ def check_command(arguments: list[str]) -> None:
     command: click.Command = main
     context = None
     while isinstance(command, click.Group):
-        context = click.Context(command, parent=context)
+        context = click.Context(
+            command, parent=context, **command.context_settings
+        )
         _, found, arguments = command.resolve_command(context, arguments)
         assert found is not None
         command = found

@@ -11,6 +11,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import click
+
+from keras_dml.cli import main as keras_dml
 from keras_dml.cli.commands.benchmark import benchmark, metrics_setting
 from keras_dml.runs.benchmark import read_plan
 from keras_dml.runs.benchmark.journal import JOURNAL, Journal
@@ -30,7 +33,8 @@ def plan_of(command: str, output: Path) -> Plan:
     """The plan of a printed command, with another folder."""
     words = shlex.split(command.replace("\\\n", " "))
     options = words[words.index("benchmark") + 1 :]
-    found = benchmark.make_context("benchmark", options).params
+    program = click.Context(keras_dml, **keras_dml.context_settings)
+    found = benchmark.make_context("benchmark", options, program).params
     settings = [*found["settings"], *metrics_setting(found["metrics"])]
     return read_plan(
         found["recipes"], found["seeds"], output, settings, found["baseline"]

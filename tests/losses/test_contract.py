@@ -48,6 +48,8 @@ CASES = {
         "negative_margin": 0.9,
         "power": 2,
         "reduction": "mean",
+        "negative_weight": 2.0,
+        "joint": True,
     },
     "cos_face": {"scale": 9.0},
     "decoupled_contrastive": {"sigma": 0.4},
