@@ -187,12 +187,30 @@ def test_a_key_is_left_out(asked) -> None:
         ({"exclude": "[" * 20_000}, "`exclude` must be a key"),
         ({"exclude": "9" * 5_000}, "`exclude` must be a key"),
         ({"exclude": '"a"'}, "exclude"),
+        ({"exclude": "9" * 400}, "exclude"),
+        ({"where": '{"name": ' + "[" * 900 + "]" * 900 + "}"}, ""),
+        ({"where": '{"price": ' + '{"<":' * 900 + "1" + "}" * 901}, ""),
+        ({"where": '{"price": {"in": [' + "[" * 900 + "]" * 900 + "]}}"}, ""),
+        ({"where": '{"price": {"<": ' + "9" * 5_000 + "}}"}, "`where` must be"),
     ],
 )
 def test_bad_requests_say_what_is_wrong(asked, query, said) -> None:
     answer = asked.post("/page/search", params=query, content=picture())
     assert answer.status_code == 400
     assert said in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("where", "count"),
+    [
+        ('{"price": {"<": ' + "9" * 400 + "}}", 1),
+        ('{"price": ' + "9" * 400 + "}", 0),
+        ('{"name": "\\ud800"}', 0),
+    ],
+)
+def test_conditions_that_no_row_can_equal(asked, where, count) -> None:
+    found = search(asked, 9, k=1, where=where)
+    assert len(found["hits"]) == count
 
 
 @pytest.mark.parametrize(
