@@ -260,7 +260,7 @@ def _name(dtype: np.dtype[Any]) -> str:
 
 def _shape_of(value: Any) -> tuple[int, ...]:
     """The shape that the first items of nested lists have."""
-    shape = []
+    shape: list[int] = []
     while isinstance(value, list):
         if len(shape) == _MOST_AXES:
             raise RequestError("Arrays must not be nested more than 64 deep")
