@@ -13,6 +13,7 @@ from keras_dml.search.encoder import Encoder
 from keras_dml.search.engine import Engine
 from keras_dml.search.gallery import Gallery, Values
 from keras_dml.search.keys import Key, new_keys
+from keras_dml.search.kinds import Kind
 from keras_dml.search.local import LocalGallery
 from keras_dml.search.manifest import IndexFileError
 from keras_dml.search.metrics import Metric
@@ -30,6 +31,26 @@ Built = tuple[LocalGallery, Recall | None]
 
 _TRAINED = 256
 """Training vectors per list, or per value of a code, for faiss."""
+
+
+def check_kind(
+    dim: int | None,
+    by: Metric,
+    factory: str,
+    parameters: str | None,
+    place: str | None,
+) -> None:
+    """ValueError if there is no such kind of index; see `built`.
+
+    Args:
+        dim: Dimensions of the vectors; None if they are not known yet.
+        by, factory, parameters, place: As for `built`.
+    """
+    if place is not None:
+        Kind.of(factory, parameters, table_at(place, "Index").engine)
+    elif dim is not None:
+        index = faiss_kinds.make(dim, factory, by.faiss_type)
+        faiss_kinds.set_parameters(index, parameters)
 
 
 def built(

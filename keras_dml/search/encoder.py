@@ -66,6 +66,17 @@ class Encoder:
             self.use(read_model(self._file))
         return self._model
 
+    @property
+    def dim(self) -> int | None:
+        """Dimensions of the embeddings; None before a model says them."""
+        try:
+            shapes = keras.tree.map_structure(
+                lambda x: x.shape, input_specs(self.model)
+            )
+            return int(self.model.compute_output_shape(shapes)[-1])
+        except (NotImplementedError, RuntimeError, TypeError, ValueError):
+            return None
+
     def difference(self, other: "Encoder") -> str | None:
         """How another encoder's model differs, if both are known."""
         if self.identity is None or other.identity is None:

@@ -35,9 +35,13 @@ WIDER, WIDEST = 8, 1 / 100
 """Where too few of the vectors found pass, this many times as many are
 searched for, up to this fraction of all; beyond it, all are compared."""
 
-HELD = 0.8
-"""Lists of a query that hold less than this, over an average, are doubtful if
-as many rows as they lack were removed from the index."""
+FARTHER = 0.05
+"""After removals, inverted files are doubted where a query's last hit is
+farther than that of all but this fraction of the rows: its nearest ones may
+have been removed, and what is then nearest lies in more lists."""
+
+SAMPLE = 512
+"""Rows that are searched for to know how far hits usually are."""
 
 AGREEING = 0.98
 """Share of the hits that two efforts must find both to be believed."""
@@ -72,8 +76,8 @@ class Engine:
         self.factory = factory
         self.parameters = faiss_kinds.set_parameters(index, parameters)
         self.is_exact = factory == EXACT
-        self.ids = ids
         self._lists = faiss_kinds.lists_of(index)
+        self._number(ids)
         # Inverted files keep ids themselves; others number their vectors.
         self._has_ids = faiss_kinds.keeps_ids(index)
         # Norm of the longest vector, or more; None if it is not known.
@@ -164,7 +168,16 @@ class Engine:
                 f"index that faiss refuses to change: {error}. Build it again, "
                 "with all rows or with another factory."
             ) from None
-        self.ids = np.concatenate([self.ids, ids])
+        self._number(np.concatenate([self.ids, ids]))
+
+    def _number(self, ids: Rows) -> None:
+        """Sets the ids of the vectors, which have changed."""
+        self.ids = ids
+        # Whether rows were removed from lists.
+        removed = bool(len(ids)) and ids[-1] >= len(ids)
+        self._has_holes = bool(removed) and self._lists is not None
+        # By k, the score that FARTHER is of.
+        self._usual: dict[int, float] = {}
 
     def reserve(self, count: int) -> None:
         """Reserves memory for a total number of vectors, if faiss allows it."""
@@ -190,7 +203,7 @@ class Engine:
         if self.removes():
             faiss = faiss_kinds.library()
             self.index.remove_ids(faiss.IDSelectorBatch(self._labels(ids)))
-            self.ids = self.ids[~np.isin(self.ids, ids)]
+            self._number(self.ids[~np.isin(self.ids, ids)])
 
     def write(self, path: Path) -> None:
         """Writes the faiss index into a file."""
@@ -307,22 +320,28 @@ class Engine:
         finds the same hits twice, and at last everything is compared.
         """
         self._share_threads(len(queries))
-        width, effort = k, max(1.0, (k / MEASURED) ** 0.5)
+        width, effort = k, self._effort(k)
         if chosen is not None:
             can_search = faiss_kinds.searching(self.index, k) is not None
             if not can_search or _are_few(len(chosen), total):
                 return exhaustive.nearest(self.index, queries, k, chosen)
             share = len(chosen) / len(self)
             # Where vectors are only hidden, there is no filter.
-            effort *= (EFFORT if len(chosen) < total else 1) / share
+            if len(chosen) < total and not self._has_holes:
+                effort *= EFFORT
+            effort /= share
             # Five standard deviations above the mean, a binomial one's.
             deviation = (k * (1 - share)) ** 0.5 / share
             width = min(len(self), round(k / share + 5 * deviation))
         passes = None if chosen is None else self._mask(chosen)
         found, near = self._first(queries, k, passes, width, effort)
-        is_right = self._lists_are_full(queries) & (near[:, -1] != NONE)
-        if is_right.all():
+        if not self._has_holes and near[:, -1].min() != NONE:
             return found, near
+        is_right = near[:, -1] != NONE
+        if self._has_holes:
+            # Among all vectors, the last hit comes later.
+            rank = k if chosen is None else round(k * len(self) / len(chosen))
+            is_right &= self._are_near(queries, found, min(rank, len(self)))
         left = np.flatnonzero(~is_right)
         while len(self) > FEW and len(left):
             width, effort = WIDER * width, 2 * effort
@@ -371,17 +390,32 @@ class Engine:
             np.take_along_axis(near, order, axis=1),
         )
 
-    def _lists_are_full(self, queries: FloatArray) -> Mask | np.bool_:
-        """Whether removed rows cannot have been many of a query's lists."""
-        lists, removed = self._lists, int(self.ids[-1]) + 1 - len(self)
-        if not removed or lists is None:
-            return np.True_
-        mean = lists.nprobe / lists.nlist * len(self)
-        if removed < (1 - HELD) * mean:
-            return np.True_
-        share = faiss_kinds.probed(self.index, queries)
-        is_full: Mask = (share >= HELD) | (removed < (1 - share) * mean)
-        return is_full
+    def _effort(self, k: int) -> float:
+        """How many times as thoroughly k neighbors are searched for.
+
+        Next to removed rows, hits are farther and in more lists.
+        """
+        effort = (k / MEASURED) ** 0.5 if k > MEASURED else 1
+        return effort * EFFORT if self._has_holes else effort
+
+    def _are_near(self, queries: FloatArray, found: FloatArray, k: int) -> Mask:
+        """Whether the last of hits is about as near as the kth of rows, (Q,)."""
+        if k not in self._usual:
+            rows = faiss_kinds.sample(self._lists, SAMPLE)
+            # They find themselves, too.
+            parameters = faiss_kinds.searching(self._lists, k, self._effort(k))
+            scores, _ = self._lists.search(rows, k + 1, params=parameters)
+            usual = self._last(rows, scores)
+            self._usual[k] = float(np.quantile(usual, FARTHER))
+        is_near: Mask = self._last(queries, found) >= self._usual[k]
+        return is_near
+
+    def _last(self, queries: FloatArray, found: FloatArray) -> FloatArray:
+        """The last score of each query, (Q,), whatever the query's norm."""
+        last = self.metric.inner(found[:, -1])
+        if self.metric.is_distance:
+            return last
+        return last / np.maximum(row_norms(queries), np.float32(1e-30))
 
     def _mask(self, chosen: Rows) -> Mask:
         """Which labels are chosen; at −1, the last, that none is."""

@@ -156,7 +156,10 @@ class Index(Changes, Searches):
         Raises:
             ValueError: As for `Index`, or if `images` are not images.
         """
-        encoder = Encoder(model)
+        encoder, by = Encoder(model), Metric(metric)
+        # Before time is spent on embedding.
+        kind = by, factory, parameters
+        building.check_kind(encoder.dim, *kind, store)
         x = encoder.embed(images, "images", "Index.build", batch_size)
         if x is None:
             raise ValueError(
@@ -181,9 +184,7 @@ class Index(Changes, Searches):
         index._over(
             *building.built(
                 (x, given, keys),
-                Metric(metric),
-                factory,
-                parameters,
+                *kind,
                 encoder,
                 store,
             ),

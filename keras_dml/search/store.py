@@ -15,7 +15,6 @@ refuses a folder in which there is anything else.
 
 import contextlib
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -72,8 +71,12 @@ def save(
     """
     # Beside other files not even a lock is made. Where there is one, another
     # process may be writing, whose files look like others before it is done.
-    if (folder / LOCK).is_symlink() or not (folder / LOCK).is_file():
-        _inspect(folder)
+    if not _has_lock(folder):
+        try:
+            _inspect(folder)
+        except FileExistsError:
+            if not _has_lock(folder):  # Nor was one made meanwhile.
+                raise
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / LOCK):
         # At first, one without an index, which lists the files to come.
@@ -174,6 +177,11 @@ def _clean(folder: Path) -> Manifest:
     return manifest
 
 
+def _has_lock(folder: Path) -> bool:
+    lock = folder / LOCK
+    return lock.is_file() and not lock.is_symlink()
+
+
 def _inspect(folder: Path) -> Manifest | None:
     """The manifest of an index beside which there is nothing else, or None."""
     try:
@@ -239,8 +247,6 @@ def _engine(vectors: Any, rows: RowTable, content: Content) -> Engine:
         if content.factory == EXACT or not np.diff(ids).all():
             raise ValueError("its hidden vectors are not hidden")
     faiss_kinds.check_ids(vectors, ids)
-    if not re.fullmatch(r"(\w+=\d{1,7}(\.\d+)?(,|$))*", content.parameters):
-        raise ValueError(f"parameters={content.parameters!r}")
     metric = Metric(content.metric)
     return Engine(vectors, metric, content.factory, content.parameters, ids)
 

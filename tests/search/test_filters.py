@@ -157,6 +157,28 @@ def test_what_is_next_to_a_condition_is_found(
     assert recall_of(found, others) >= least
 
 
+@pytest.mark.parametrize(
+    ("factory", "metric"),
+    [("IVF64,Flat", "cosine"), ("IVF64,SQ8", "euclidean"),
+     ("PCA16,IVF64,Flat", "cosine")],
+)  # fmt: skip
+def test_what_is_next_to_few_removed_rows_is_found(factory, metric) -> None:
+    """Too few to empty a list: what is then nearest lies in other lists."""
+    draw = np.random.default_rng(0)
+    centers, group = draw.normal(size=(150, 16)), np.arange(6000) % 150
+    x = centers[group] + 0.7 * draw.normal(size=(6000, 16))
+    queries = centers[0] + 0.7 * draw.normal(size=(40, 16))
+    index = Index(x, {"class": group}, metric=metric, factory=factory)
+    least = index.recall.at[10] - 0.02
+    index.remove(where={"class": 0})
+    a, b = (units(queries), units(x)) if metric == "cosine" else (queries, x)
+    scores = a @ b.T
+    if metric == "euclidean":
+        scores -= (x**2).sum(axis=1) / 2
+    scores[:, group == 0] = -np.inf
+    assert recall_of(index.search(queries, 10), scores) >= least
+
+
 @pytest.mark.parametrize("metric", ["dot", "euclidean"])
 def test_what_is_next_to_a_condition_is_found_by_all_metrics(metric) -> None:
     x = near(CLASS, 0.3)

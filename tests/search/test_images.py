@@ -376,3 +376,18 @@ def test_a_gallery_of_another_model_is_not_exported(model) -> None:
     with pytest.raises(ValueError, match="`model` of export must be the one"):
         as_gallery(small_model(1), index)
     as_gallery(small_model(), index)
+
+
+@pytest.mark.parametrize(
+    ("argument", "kind"),
+    [("parameters", {"factory": "IVF4,Flat", "parameters": "nprobe=-1;rm"}),
+     ("parameters", {"factory": "HNSW8", "parameters": "nprobe=4"}),
+     ("parameters", {"parameters": "efSearch"}),
+     ("factory", {"factory": "IVF4,PQ5"}), ("factory", {"factory": "Flut"})],
+)  # fmt: skip
+def test_a_kind_is_checked_before_images_are_embedded(
+    model, files, argument, kind, monkeypatch
+) -> None:
+    monkeypatch.setattr("keras_dml.search.encoder.embed", None)
+    with pytest.raises(ValueError, match=f"`{argument}` of an Index must"):
+        Index.build(model, files, **kind)

@@ -244,3 +244,18 @@ def test_a_save_waits_before_it_looks_at_the_folder(
     monkeypatch.setattr(store, "_inspect", inspected)
     Index(x[:3]).save(folder, overwrite=True)
     assert len(Index.load(folder)) == 3
+
+
+def test_a_first_save_beside_another_waits_too(tmp_path, monkeypatch) -> None:
+    """Its files may come before ours looks, which holds no lock yet."""
+    folder, x = tmp_path / "i", np.eye(4, dtype=np.float32)
+    inspect = store._inspect
+
+    def late(path):
+        monkeypatch.setattr(store, "_inspect", inspect)
+        Index(x).save(folder)
+        raise FileExistsError("it holds other files")
+
+    monkeypatch.setattr(store, "_inspect", late)
+    Index(x[:3]).save(folder, overwrite=True)
+    assert len(Index.load(folder)) == 3

@@ -95,6 +95,7 @@ def index(
     from keras_dml.cli import sources
     from keras_dml.data import ImageSet
     from keras_dml.search import Index
+    from keras_dml.search.kinds import Kind
     from keras_dml.search.uris import table_at
 
     if store is not None and output is not None:
@@ -102,10 +103,11 @@ def index(
     target = Path(output or Path("indexes") / Path(source).resolve().stem)
     pushed_as: dict[str, Any] = {}
     if store is not None:
-        table_at(store, "--store")  # Before images are embedded.
         # In memory it is exact, until it is pushed.
         names = ("factory", "parameters")
         pushed_as = {name: kind.pop(name) for name in names}
+        # Before images are embedded.
+        Kind.of(**pushed_as, engine=table_at(store, "--store").engine)
     elif not overwrite and (target / "index.json").exists():
         raise FileExistsError(
             f"There is already an index in {target}. Use --overwrite to "
