@@ -399,7 +399,7 @@ class Engine:
         return effort * EFFORT if self._has_holes else effort
 
     def _are_near(self, queries: FloatArray, found: FloatArray, k: int) -> Mask:
-        """Whether the last of hits is about as near as the kth of rows, (Q,)."""
+        """Whether the last hits are about as near as rows' kth, (Q,)."""
         if k not in self._usual:
             rows = faiss_kinds.sample(self._lists, SAMPLE)
             # They find themselves, too.
