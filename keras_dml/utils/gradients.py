@@ -70,7 +70,9 @@ def l2_normalize(x: Tensor) -> Tensor:
 
     The gradient is inversely proportional to the length of a row, but not
     larger than at the length `SHORT`, so that one row of nearly zero cannot
-    outweigh all others. That of a zero row is the incoming one.
+    outweigh all others. That of a zero row is the incoming one. A symbolic
+    tensor, with which `EmbeddingModel.encoder` records the operations of Keras
+    alone, has the gradient of these, which has no such bound.
 
     Args:
         x: (..., D), computed in float32 if in half precision.
@@ -80,10 +82,13 @@ def l2_normalize(x: Tensor) -> Tensor:
         float32 and becomes zero.
     """
 
+    def scale_of(x: Tensor) -> Tensor:
+        squared = ops.sum(ops.square(x), axis=-1, keepdims=True)
+        return ops.rsqrt(ops.where(squared < _SMALLEST, 1.0, squared))
+
     @custom_gradient
     def normalized(x: Tensor) -> Any:
-        squared = ops.sum(ops.square(x), axis=-1, keepdims=True)
-        scale = ops.rsqrt(ops.where(squared < _SMALLEST, 1.0, squared))
+        scale = scale_of(x)
         unit = x * scale
 
         def gradient(upstream: Tensor) -> Tensor:
@@ -92,7 +97,9 @@ def l2_normalize(x: Tensor) -> Tensor:
 
         return unit, gradient
 
-    x = ops.convert_to_tensor(x)
+    is_symbolic = isinstance(x, keras.KerasTensor)
+    x = x if is_symbolic else ops.convert_to_tensor(x)
     dtype = keras.backend.standardize_dtype(x.dtype)
     wide = ops.cast(x, keras.backend.result_type(dtype, "float32"))
-    return ops.cast(normalized(wide), dtype)
+    unit = wide * scale_of(wide) if is_symbolic else normalized(wide)
+    return ops.cast(unit, dtype)
