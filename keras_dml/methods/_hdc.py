@@ -70,6 +70,8 @@ class CascadeHead(Head):
         ValueError: If D is less than K, or the features have a mask.
     """
 
+    is_plain = False  # Files of models have it as one layer.
+
     def __init__(
         self,
         stages: Sequence[keras.Model],

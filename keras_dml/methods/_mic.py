@@ -44,6 +44,8 @@ class MicHead(Head):
         class encoder, and both unit embeddings, float32.
     """
 
+    is_plain = False  # Files of models have it as one layer.
+
     def __init__(self, embedding_dim: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.embedding_dim = embedding_dim

@@ -52,7 +52,9 @@ def plain_encoder(backbone: keras.Model, head: Head) -> keras.Model:
     if features.dtype != head.compute_dtype:
         features = ops.cast(features, head.compute_dtype)
     try:
-        outputs = _traced(head, features, mask)
+        outputs = (
+            _traced(head, features, mask) if head.is_plain else head(features)
+        )
     except (TypeError, ValueError):
         # Some of what it computes is no operation of Keras, such as a
         # gradient of its own, or needs a size that is not known: the head

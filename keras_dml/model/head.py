@@ -40,6 +40,9 @@ class Head(SerializableLayer):
         ValueError: If `pooling` is unknown or does not fit the features.
     """
 
+    is_plain = True
+    """Whether `EmbeddingModel.encoder` has its operations instead of itself."""
+
     def __init__(self, pooling: str = "avg", **kwargs: Any) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)

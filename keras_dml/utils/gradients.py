@@ -82,13 +82,10 @@ def l2_normalize(x: Tensor) -> Tensor:
         float32 and becomes zero.
     """
 
-    def scale_of(x: Tensor) -> Tensor:
-        squared = ops.sum(ops.square(x), axis=-1, keepdims=True)
-        return ops.rsqrt(ops.where(squared < _SMALLEST, 1.0, squared))
-
     @custom_gradient
     def normalized(x: Tensor) -> Any:
-        scale = scale_of(x)
+        squared = ops.sum(ops.square(x), axis=-1, keepdims=True)
+        scale = ops.rsqrt(ops.where(squared < _SMALLEST, 1.0, squared))
         unit = x * scale
 
         def gradient(upstream: Tensor) -> Tensor:
@@ -97,9 +94,10 @@ def l2_normalize(x: Tensor) -> Tensor:
 
         return unit, gradient
 
-    is_symbolic = isinstance(x, keras.KerasTensor)
-    x = x if is_symbolic else ops.convert_to_tensor(x)
+    if isinstance(x, keras.KerasTensor):
+        # One operation: files of models count the operations of `encoder`.
+        return ops.normalize(x, axis=-1, epsilon=1e-12)
+    x = ops.convert_to_tensor(x)
     dtype = keras.backend.standardize_dtype(x.dtype)
     wide = ops.cast(x, keras.backend.result_type(dtype, "float32"))
-    unit = wide * scale_of(wide) if is_symbolic else normalized(wide)
-    return ops.cast(unit, dtype)
+    return ops.cast(normalized(wide), dtype)

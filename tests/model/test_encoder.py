@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -44,6 +45,18 @@ def test_gives_the_same_bits(method, tmp_path) -> None:
     encoder.save(tmp_path / "encoder.keras")
     again = keras.models.load_model(tmp_path / "encoder.keras")
     np.testing.assert_array_equal(again.predict(PIXELS, verbose=0), expected)
+
+
+@pytest.mark.parametrize("method", ["baseline", "mic"])
+def test_files_of_the_first_version_are_read(method) -> None:
+    # There, weights of a head are in the encoder, whose operations may have
+    # places of their own, or which has the whole head as one layer.
+    folder = Path(__file__).parent / "first_version"
+    model = keras.models.load_model(folder / f"{method}.keras")
+    x = np.arange(8, dtype="float32").reshape(2, 4) - 3
+    expected = [[0.6709222, 0.7415277], [-0.5755, 0.8178019]]
+    np.testing.assert_allclose(model(x), expected, atol=1e-6)
+    np.testing.assert_allclose(model.encoder(x), expected, atol=1e-6)
 
 
 def test_shares_the_weights_and_leaves_the_model_as_it_is() -> None:

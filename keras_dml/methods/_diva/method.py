@@ -61,6 +61,8 @@ class TaskHead(Head):
             not all 0.
     """
 
+    is_plain = False  # Files of models have it as one layer.
+
     def __init__(
         self,
         tasks: Sequence[str],
