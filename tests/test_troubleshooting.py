@@ -24,6 +24,12 @@ Y = np.repeat(np.arange(8), 4)
 EXAMPLES = dml.data.ArraySet(X, Y)
 PROXIES = {"name": "proxy_anchor", "num_classes": 4}
 
+OF_OTHERS = {
+    "A model that Keras cannot load",
+    "A second strategy in one process",
+}
+"""Headings of messages of Keras and TensorFlow."""
+
 PROVOKED: dict[str, Callable[[], object]] = {}
 """By the headings of the page: what raises, or logs, the quoted message."""
 
@@ -203,7 +209,7 @@ def _() -> None:
 
 
 def test_every_quote_has_its_test() -> None:
-    assert set(QUOTED) == {*PROVOKED, "A model that Keras cannot load"}
+    assert set(QUOTED) == {*PROVOKED, *OF_OTHERS}
     assert PAGE.count("\n### ") == len(QUOTED)
 
 

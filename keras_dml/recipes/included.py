@@ -11,8 +11,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from keras_dml.recipes.reading import read_yaml
-
 
 def folder() -> Path:
     """The folder of the included recipes."""
@@ -60,6 +58,8 @@ def with_key(name: str) -> str | None:
 
     It is one that included recipes set; None if none of them does.
     """
+    from keras_dml.recipes.reading import read_yaml
+
     for path in sorted(paths().values(), key=lambda x: len(x.parts)):
         for key in _keys(read_yaml(path)):
             if key == name or key.endswith(f".{name}"):

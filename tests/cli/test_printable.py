@@ -75,7 +75,7 @@ def test_rows_of_an_index(tmp_path: Path, monkeypatch) -> None:
     paths = [str(tmp_path / "pipe"), "/dev/zero", str(tmp_path), EVIL, "0"]
     names = [EVIL, "[link=file:///etc/passwd]x", None, "d", "e"]
     x = np.eye(5, dtype="float32")
-    boxes: list[object] = ["abc", [1, 2], None, [0.5] * 4, [10**30] * 4]
+    boxes: list[object] = ["abc", [1, 2], None, [0.5] * 4, [10**18] * 4]
     index = Index(x, {"path": paths, "name": names, "box": boxes})
     found = index.search(x[:1], 5)
     monkeypatch.setattr(Index, "load", lambda *_: index)

@@ -55,7 +55,7 @@ def test_one_class(tmp_path: Path) -> None:
         save(tmp_path / "only" / f"{i}.png")
     images = image_folder(tmp_path)
     assert views(images).shape == (4, 16, 16, 3)
-    with pytest.raises(ValueError, match="of 1 classes"):
+    with pytest.raises(ValueError, match="of two classes or more"):
         image_folder_splits(tmp_path)
     with pytest.raises(
         ValueError, match=r"`classes_per_batch` of ClassBalanced .*1"
@@ -169,7 +169,11 @@ VECTORS = np.random.default_rng(0).normal(size=(12, 8)).astype("float32")
     [
         (tf.sparse.from_dense(np.eye(2)), [0, 1], r"SparseT.*to_dense\(x\)"),
         (VECTORS[:2], ["a", 1], "all integers or all strings. .*and 1"),
-        (VECTORS[:2], ["a", float("nan")], "Received: strings, and nan"),
+        (
+            VECTORS[:2],
+            ["a", float("nan")],
+            r"Received: none \(nan\) for 1 of 2",
+        ),
     ],
 )
 def test_arrays(x: Any, labels: Any, message: str) -> None:

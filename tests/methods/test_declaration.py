@@ -37,7 +37,7 @@ def test_a_module_in_the_folder_is_enough(tmp_path, monkeypatch) -> None:
 
 
 def test_unknown_method() -> None:
-    with pytest.raises(AttributeError, match="has no 'bayer'"):
+    with pytest.raises(AttributeError, match="has no attribute 'bayer'"):
         _ = methods.bayer
     with pytest.raises(ValueError, match="no method 'dclm'.*'dcml'"):
         _ = methods.METHODS["dclm"]

@@ -27,7 +27,9 @@ def classes(index: Index) -> list[tuple[int, str]]:
     return list(zip(columns["label"], columns["name"], strict=True))
 
 
-@pytest.mark.parametrize("place", ["memory", "lancedb"])
+@pytest.mark.parametrize(
+    "place", ["memory", pytest.param("lancedb", marks=pytest.mark.engines)]
+)
 def test_added_classes_get_the_labels_of_the_index(
     place: str, model, tmp_path: Path
 ) -> None:

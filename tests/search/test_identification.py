@@ -271,6 +271,7 @@ def test_what_it_means_is_saved_and_said(tmp_path) -> None:
     )
 
 
+@pytest.mark.engines
 def test_a_database_calibrates_as_memory_does(tmp_path) -> None:
     pytest.importorskip("lancedb")
     x, labels = draw(30, 5, 8, 1)
