@@ -112,17 +112,17 @@ def as_gallery(
     """
     if isinstance(value, Examples):
         return Gallery.of(model, value, threshold)
+    if store := getattr(value, "store", None):
+        raise ValueError(
+            "`gallery` of export must be in memory, because it becomes "
+            f"part of the model. Received: an index in {store}. Use an "
+            "index in a folder, or export the model alone and search in "
+            "the database."
+        )
     # A mapping of arrays, or a class of a user's own, knows no model.
     if check := getattr(value, "check_model", None):
         check(model, "export")
     if not isinstance(value, Gallery):
-        if store := getattr(value, "store", None):
-            raise ValueError(
-                "`gallery` of export must be in memory, because it becomes "
-                f"part of the model. Received: an index in {store}. Use an "
-                "index in a folder, or export the model alone and search in "
-                "the database."
-            )
         if not (hasattr(value, "embeddings") and hasattr(value, "labels")):
             raise ValueError(
                 "`gallery` of export must be a set of examples, or have "
