@@ -12,7 +12,7 @@ from keras_dml.evaluation.verification.pair_counts import (
 )
 from keras_dml.utils.registry import Paper
 from keras_dml.utils.stored import changed
-from keras_dml.utils.types import Rows
+from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks, unit_rows
 
 _ISO = Paper(
@@ -87,8 +87,7 @@ def equal_error_rate(counts: PairCounts) -> float:
     """
     if not (counts.positives and counts.negatives):
         return float("nan")
-    missed = 1 - counts.accepted_positive / counts.positives
-    false = counts.accepted_negative / counts.negatives
+    missed, false = _error_rates(counts)
     nearest = int(np.argmin(np.abs(missed - false)))
     return float(missed[nearest] + false[nearest]) / 2
 
@@ -120,8 +119,7 @@ def min_dcf(counts: PairCounts, x: float) -> float:
     """
     if not (counts.positives and counts.negatives):
         return float("nan")
-    missed = 1 - counts.accepted_positive / counts.positives
-    false = counts.accepted_negative / counts.negatives
+    missed, false = _error_rates(counts)
     return float((x * missed + (1 - x) * false).min()) / min(x, 1 - x)
 
 
@@ -165,3 +163,9 @@ def _within(lists: Positives, items: slice) -> tuple[Rows, Rows]:
     """Queries and images of lists, within a block of the gallery."""
     there = (lists.items >= items.start) & (lists.items < items.stop)
     return lists.owners[there], lists.items[there] - items.start
+
+
+def _error_rates(counts: PairCounts) -> tuple[FloatArray, FloatArray]:
+    """False non-match and false match rates at every threshold."""
+    missed = 1 - counts.accepted_positive / counts.positives
+    return missed, counts.accepted_negative / counts.negatives
