@@ -120,7 +120,7 @@ def test_real_runs(tmp_path) -> None:
                  code=1)  # fmt: skip
     assert "1 of 2 runs failed" in output
     text = (out / "results.md").read_text()
-    assert "finite" in text
+    assert "`model(examples)` of evaluate must be finite" in text
     measured = runs.remeasure(out / "small" / "seed-0").results
     assert f"| small | {measured['map@r']:.4f} | – | [" in text
     assert "val_map@r" in (out / "small" / "seed-0.log").read_text()
