@@ -1,13 +1,14 @@
 """R replicas against one: every loss, every miner, every method.
 
-    python -m tests.distribution.equality R [FAMILY…] [--eager FAMILY…]
-    python -m tests.distribution.float64 R [FAMILY…] [--eager FAMILY…]
+    python -m tests.distribution.equality R [FAMILY…] [--eager] [--some]
+    python -m tests.distribution.float64 R [FAMILY…] [--eager] [--some]
 
 train each case for three steps on one replica, and on R of the logical
 devices of one machine, and print a line of JSON for it: in float32, as users
 train, and in float64, which leaves no room for what is not rounding. Losses
 are trained many at once, each with a part of the embedding to itself: what
-takes time is tracing, which families named after `--eager` go without.
+takes time is tracing, which `--eager` goes without. `--some` leaves out what
+differs from the others by its formula alone.
 """
 
 import argparse
@@ -39,6 +40,22 @@ LABELS = np.concatenate(
 )
 COUNT = BATCH * STEPS
 MARGIN = {"name": "margin", "learn_beta": True, "mining": "all"}
+SOME = (
+    "contrastive",  # pairs
+    "triplet, distance_weighted",  # triplets that are drawn
+    "histogram",  # statistics of a batch
+    "barlow_twins",  # and of its dimensions
+    "dynamic_soft_margin",  # and of those before, in a variable
+    "proxy_anchor",  # proxies
+    "soft_triple",  # and a term of them alone
+    "margin, learned β",
+    "memory",
+    "contrastive, label sets",
+    "contrastive, relations",
+    "bier",  # gradients of its own
+    "diva",  # a queue of a momentum network
+    "divide_and_conquer",  # updates of some variables
+)
 
 
 @dataclass
@@ -161,7 +178,8 @@ def parted(given: dict[str, Any], **options: Any) -> MetricModel:
     return MetricModel(backbone, Parts(len(given)), EachApart(given), **options)
 
 
-def apart(given: dict[str, Any], **targets: Any) -> Case:
+def apart(given: dict[str, Any], some: bool, **targets: Any) -> Case:
+    given = {k: v for k, v in given.items() if not some or k in SOME}
     return Case(
         "apart", lambda: parted(given), vectors(), targets, parts=tuple(given)
     )
@@ -179,7 +197,7 @@ def baseline(name: str, loss: Any, *layers: Any, **changes: Any) -> Case:
     return Case(name, make, **case)
 
 
-def all_losses() -> Iterator[Case]:
+def all_losses(some: bool) -> Iterator[Case]:
     given = {name: of_registry(name) for name in losses.LOSSES}
     given["margin, learned β"] = {
         "name": "margin",
@@ -191,7 +209,7 @@ def all_losses() -> Iterator[Case]:
         "loss": "contrastive",
         "size": 40,
     }
-    yield apart(given, label=LABELS)
+    yield apart(given, some, label=LABELS)
 
 
 def of_registry(name: str) -> dict[str, Any]:
@@ -204,29 +222,29 @@ def of_registry(name: str) -> dict[str, Any]:
     return {"name": name, **needed}
 
 
-def all_miners() -> Iterator[Case]:
+def all_miners(some: bool) -> Iterator[Case]:
     given = {
         f"{loss}, {miner}": {"name": loss, "mining": miner}
         for miner in losses.mining.MINING
         for loss in ("triplet", "contrastive")
     }
-    yield apart(given, label=LABELS)
+    yield apart(given, some, label=LABELS)
 
 
-def other_labels() -> Iterator[Case]:
+def other_labels(some: bool) -> Iterator[Case]:
     """Labels that are no class ids."""
     given = {x: x for x in ("contrastive", "triplet", "multi_sup_con")}
     sets = np.random.default_rng(1).random((COUNT, 5)) < 0.3
-    yield apart({f"{x}, label sets": x for x in given}, label=sets)
+    yield apart({f"{x}, label sets": x for x in given}, some, label=sets)
     table = LABELS.reshape(STEPS, BATCH)
     relations = (table[:, :, None] == table[:, None, :]).astype("int64")
     relations[:, :3, 5:9] = -1  # Neither.
     relations[:, 5:9, :3] = -1
     rows = relations.reshape(COUNT, BATCH)
-    yield apart({f"{x}, relations": x for x in given}, label=rows)
+    yield apart({f"{x}, relations": x for x in given}, some, label=rows)
 
 
-def all_options() -> Iterator[Case]:
+def all_options(some: bool = False) -> Iterator[Case]:
     """What a step has besides a loss."""
     weight = np.random.default_rng(2).uniform(0, 2, COUNT)
     several = {
@@ -249,11 +267,13 @@ def all_options() -> Iterator[Case]:
     )
 
 
-def all_methods() -> Iterator[Case]:
+def all_methods(some: bool) -> Iterator[Case]:
     """Each method with arguments that are no defaults."""
     from tests.methods.test_contract import ARGUMENTS
 
     for name in methods.METHODS:
+        if some and name not in SOME:
+            continue
         arguments = {**ARGUMENTS[name], "loss": MARGIN}
         arguments.pop("view", None)
         if name == "baseline":
@@ -319,6 +339,14 @@ def trained(
     )
 
 
+def differences(
+    family: str, case: Case, many: tf.distribute.Strategy, eager: bool = False
+) -> Iterator[Difference]:
+    one = trained(case, tf.distribute.get_strategy(), eager)
+    for found in compared(case, one, trained(case, many, eager)):
+        yield Difference(family, *found)
+
+
 def compared(case: Case, one: Trained, many: Trained) -> Iterator[tuple]:
     """(name, error of the loss, error of the update, variable, integers)."""
     for a, b in zip(one.before, many.before, strict=True):
@@ -379,15 +407,13 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("replicas", type=int)
     parser.add_argument("families", nargs="*", default=list(FAMILIES))
-    parser.add_argument("--eager", nargs="*", default=[], choices=FAMILIES)
+    parser.add_argument("--eager", action="store_true")
+    parser.add_argument("--some", action="store_true")
     given = parser.parse_args()
     many = replicas(given.replicas)
     for family in given.families:
-        eager = family in given.eager
-        for case in FAMILIES[family]():
-            one = trained(case, tf.distribute.get_strategy(), eager)
-            for found in compared(case, one, trained(case, many, eager)):
-                row = Difference(family, *found)
+        for case in FAMILIES[family](given.some):
+            for row in differences(family, case, many, given.eager):
                 print(json.dumps(asdict(row), ensure_ascii=False), flush=True)
 
 

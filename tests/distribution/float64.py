@@ -1,6 +1,6 @@
 """The package in float64: every float32 in its source is read as that.
 
-    python -m tests.distribution.float64 R [FAMILY…] [--eager FAMILY…]
+    python -m tests.distribution.float64 R [FAMILY…] [--eager] [--some]
 
 is `tests.distribution.equality` with digits to spare.
 """

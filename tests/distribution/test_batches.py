@@ -45,12 +45,14 @@ def test_a_replica_without_rows_can_be_refused() -> None:
     [
         {},
         pytest.param(
-            {"augment": {"random_color_jitter": {"brightness_factor": 0.3}}},
+            {
+                "augment": {"random_color_jitter": {"brightness_factor": 0.3}},
+                "num_views": 2,
+            },
             marks=pytest.mark.slow,
         ),
-        pytest.param({"num_views": 2}, marks=pytest.mark.slow),
     ],
-    ids=["crop and flip", "augment", "two views"],
+    ids=["crop and flip", "two views, augmented"],
 )
 def test_shares_are_rows_of_the_whole(views) -> None:
     """Whatever is drawn for a row, one process draws it as well."""
