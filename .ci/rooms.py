@@ -1,0 +1,74 @@
+"""Large checks are due when what they look at changed since they last passed.
+
+`python .ci/rooms.py CHECK` ends with 0 if the check is due and with 1 if not;
+`python .ci/rooms.py CHECK passed` writes a digest of its files, and of the
+versions that extras ask for, to `.ci/passed.json`, which is committed.
+"""
+
+import hashlib
+import json
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PASSED = ROOT / ".ci" / "passed.json"
+# Files and folders by check; tests that have its mark belong to it, too.
+ROOMS = {
+    "engines": (
+        "keras_dml/embedding",
+        "keras_dml/evaluation/ranks",
+        "keras_dml/pools",
+        "keras_dml/search",
+    ),
+    "notebooks": ("docs/notebooks", "tests/goldens/signatures.json"),
+    "peers": (
+        "keras_dml/backbones",
+        "keras_dml/evaluation",
+        "keras_dml/export",
+        "keras_dml/layers",
+        "keras_dml/losses",
+        "keras_dml/model",
+        "keras_dml/optimizers",
+    ),
+    "tracking": ("keras_dml/callbacks", "keras_dml/runs/tracking.py"),
+}
+
+
+def files_of(check: str) -> Iterator[Path]:
+    mark = f"pytest.mark.{check}"
+    yield ROOT / ".ci" / check
+    for room in ROOMS[check]:
+        path = ROOT / room
+        if not path.exists():
+            raise SystemExit(f"{__file__}: {check} looks at {room}: no such")
+        yield from path.rglob("*.*") if path.is_dir() else [path]
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        if mark in path.read_text(encoding="utf-8"):
+            yield path
+
+
+def digest(check: str) -> str:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    extras = project["project"]["optional-dependencies"]
+    total = hashlib.sha256(json.dumps(extras, sort_keys=True).encode())
+    for path in sorted(set(files_of(check))):
+        if "__pycache__" not in path.parts and path.is_file():
+            total.update(path.relative_to(ROOT).as_posix().encode())
+            total.update(path.read_bytes())
+    return total.hexdigest()
+
+
+def main(check: str, passed: bool) -> int:
+    known = json.loads(PASSED.read_text()) if PASSED.exists() else {}
+    current = digest(check)
+    if passed:
+        known[check] = current
+        PASSED.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+        return 0
+    return 1 if known.get(check) == current else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:] == ["passed"]))
