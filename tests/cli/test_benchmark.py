@@ -10,7 +10,7 @@ from keras_dml import runs
 from keras_dml.cli import main
 from keras_dml.runs.benchmark import benchmark
 from tests.runs.benchmark.stub import Stub
-from tests.runs.small_run import RECIPE, write_recipe
+from tests.runs.small_run import METHODS, RECIPE, write_recipe
 
 
 def run(*arguments: str, code: int = 0) -> str:
@@ -111,16 +111,12 @@ def test_mistakes(arguments, message, recipe, tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_real_runs(tmp_path) -> None:
-    recipe = write_recipe(tmp_path)
-    out = tmp_path / "out"
-    output = run(recipe, f"{recipe}::name=broken::optimizer.learning_rate=1e30",
-                 "--seeds", "1", "--output", out, "--set", "epochs=1",
-                 "--set", "method={name: baseline, loss: contrastive}",
-                 code=1)  # fmt: skip
-    assert "1 of 2 runs failed" in output
-    text = (out / "results.md").read_text()
-    assert "`model(examples)` of evaluate must be finite" in text
+def test_a_real_run(tmp_path) -> None:
+    recipe, out = write_recipe(tmp_path), tmp_path / "out"
+    output = run(recipe, "--seeds", "1", "--output", out, "--set", "epochs=1",
+                 "--set", METHODS["baseline"])  # fmt: skip
+    assert "1 of 1" in output
     measured = runs.remeasure(out / "small" / "seed-0").results
+    text = (out / "results.md").read_text()
     assert f"| small | {measured['map@r']:.4f} | – | [" in text
     assert "val_map@r" in (out / "small" / "seed-0.log").read_text()

@@ -1,5 +1,6 @@
 """Tests of `keras-dml export`."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from keras_dml.cli.commands.export import SUFFIXES
 from keras_dml.data import image_folder_splits
 from keras_dml.evaluation import embed
 from keras_dml.export._export_model import FORMATS
+from keras_dml.search import Index
 from tests.runs.small_run import write_images
 
 
@@ -30,7 +32,7 @@ def trained(run_of: Any) -> Path:
     return run_of("baseline").parent
 
 
-def lookup(export: Path, paths: list[str]) -> dict[str, Any]:
+def lookup(export: str, paths: list[str]) -> dict[str, Any]:
     files = [Path(path).read_bytes() for path in paths]
     signature = tf.saved_model.load(str(export)).signatures["lookup"]
     outputs = signature(images=tf.constant(files))
@@ -38,27 +40,23 @@ def lookup(export: Path, paths: list[str]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_an_index_is_looked_up_in(trained: Path, tmp_path: Path) -> None:
-    index, output = tmp_path / "index", tmp_path / "small"
-    run("index", trained / "run", "test", "--output", index)
-    run("export", trained / "run", "--output", output, "--gallery", index,
-        "--k", 1)  # fmt: skip
-    images = image_folder_splits(trained / "images").test
-    found = lookup(output / "1", [images.paths[i] for i in (0, 7)])
-    assert found["ids"][:, 0].tolist() == [0, 7]
-
-
-@pytest.mark.slow
-def test_test_images_are_looked_up(trained: Path, tmp_path: Path) -> None:
+def test_test_images_are_looked_up_in_the_next_version(
+    trained: Path, tmp_path: Path
+) -> None:
     output = tmp_path / "models" / "small"
-    printed = run("export", trained / "run", "--output", output, "--gallery",
-                  "test", "--k", 2, "--threshold", 0.5,
-                  "--models-config")  # fmt: skip
+    (output / "1").mkdir(parents=True)
+    command = ["export", trained / "run", "--output", output, "--gallery",
+               "test", "--k", 2, "--threshold", 0.5, "--models-config",
+               "--json"]  # fmt: skip
+    ended = CliRunner().invoke(main, list(map(str, command)))
     config = tmp_path / "models" / "models.config"
-    assert f"Exported to {output / '1'}" in printed and str(config) in printed
+    made = json.loads(ended.stdout)
+    assert made["model"] == str(output / "2")
+    assert made["models_config"] == str(config)
+    assert f"Exported to {output / '2'}\nWrote {config}" in ended.stderr
     assert 'name: "small"' in config.read_text()
     images = image_folder_splits(trained / "images").test
-    found = lookup(output / "1", [images.paths[i] for i in (0, 7)])
+    found = lookup(made["model"], [images.paths[i] for i in (0, 7)])
     x = embed(runs.load_model(trained / "run"), images)
     cosines = x[[0, 7]] @ x.T
     assert found["ids"][:, 0].tolist() == [0, 7]
@@ -72,14 +70,24 @@ def test_test_images_are_looked_up(trained: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_folders_are_galleries(trained: Path, tmp_path: Path) -> None:
+def test_an_index_a_folder_and_a_split_are_galleries(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = []
+
+    def export_model(model: Any, path: Path, *, gallery: Any, **_: Any) -> Path:
+        given.append(gallery)
+        return path
+
+    monkeypatch.setattr("keras_dml.export.export_model", export_model)
+    Index(np.eye(8)).save(tmp_path / "index")
     images = write_images(tmp_path / "own", classes=2, images=3)
-    run("export", trained / "run", "--output", tmp_path / "m", "--gallery",
-        images, "--k", 6)  # fmt: skip
-    labels = lookup(tmp_path / "m/1", [str(next(images.rglob("*.png")))])[
-        "labels"
-    ]
-    assert sorted(labels[0]) == [b"class_00"] * 3 + [b"class_01"] * 3
+    for gallery in (tmp_path / "index", images, "train"):
+        run("export", trained / "run", "--gallery", gallery)
+    index, folder, train = given
+    assert isinstance(index, Index) and len(index) == 8
+    assert folder.names == {0: "class_00", 1: "class_01"} and len(folder) == 6
+    assert len(train) == 30
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from click.testing import CliRunner
 
@@ -16,14 +18,15 @@ def trained(run_of):
 
 
 @pytest.mark.slow
-def test_report_writes_a_page(trained, tmp_path) -> None:
-    output = run("report", str(trained), "--queries", "3")
-    assert f"Wrote {trained / 'report.html'}" in output
-    text = (trained / "report.html").read_text()
-    assert "3 of 36 test images" in text
-    other = tmp_path / "deep" / "page.html"
-    run("report", str(trained), "--output", str(other))
-    assert other.exists()
+def test_report_writes_a_page(trained) -> None:
+    command = ["report", str(trained), "--queries", "3", "--json"]
+    ended = CliRunner().invoke(main, command, catch_exceptions=False)
+    page = trained / "report.html"
+    assert f"Wrote {page} (" in ended.stderr
+    assert json.loads(ended.stdout) == {
+        "page": str(page), "bytes": page.stat().st_size,
+    }  # fmt: skip
+    assert "3 of 36 test images" in page.read_text()
 
 
 def test_report_of_what_is_no_run(tmp_path) -> None:

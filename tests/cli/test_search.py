@@ -11,7 +11,7 @@ from keras_dml.cli.conditions import read_conditions
 from keras_dml.data.thumbnails import row_thumbnail
 from keras_dml.search import Index
 from tests.cli.test_commands import run
-from tests.runs.small_run import write_images, write_recipe
+from tests.runs.small_run import METHODS, write_images, write_recipe
 
 
 def plain(output: str) -> str:
@@ -24,7 +24,8 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("search")
     recipe = write_recipe(folder)
     run("train", str(recipe), "--output", str(folder / "run"), "--set",
-        "epochs=1", "--set", "data.validation=0.4")  # fmt: skip
+        "epochs=1", "--set", "data.validation=0.4", "--set",
+        METHODS["baseline"])  # fmt: skip
     return folder
 
 
