@@ -187,8 +187,7 @@ def test_results_stand_in_columns_where_there_is_room(browser, page) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_page_fits_and_has_contrast(width, scheme, browser, page) -> None:
     browser.look(width, 900, scheme)
     browser.open(page)

@@ -37,8 +37,13 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def text(run_of, page_of) -> str:
-    return page_of(run_of("attentive_grouping")).read_text()
+def run(run_of) -> Run:
+    return Run(run_of("attentive_grouping"))
+
+
+@pytest.fixture(scope="module")
+def text(run, page_of) -> str:
+    return page_of(run.folder).read_text()
 
 
 def data_of(text: str) -> dict:
@@ -58,14 +63,10 @@ def test_page_needs_nothing_else(text) -> None:
     assert len(text) < 10e6
 
 
-def test_ids_are_unique(text) -> None:
-    ids = [x["id"] for _, x in Page(text).elements if "id" in x]
-    assert len(ids) == len(set(ids))
-
-
-def test_links_lead_somewhere(text) -> None:
+def test_ids_are_unique_and_links_lead_to_them(text) -> None:
     page = Page(text).elements
-    ids = {x["id"] for _, x in page if "id" in x}
+    ids = [x["id"] for _, x in page if "id" in x]
+    assert len(ids) == len(set(ids))
     links = [
         link[1:]
         for _, x in page
@@ -73,11 +74,10 @@ def test_links_lead_somewhere(text) -> None:
         if (link := x.get(name, "")).startswith("#")
     ]
     assert links
-    assert set(links) <= ids
+    assert set(links) <= set(ids)
 
 
-def test_metrics_stand_with_their_intervals(text, run_of) -> None:
-    run = Run(run_of("attentive_grouping"))
+def test_metrics_stand_with_their_intervals(text, run) -> None:
     for name, interval in bootstrap(run.results).items():
         row = re.search(f'<tr><th scope="row">{name}</th>(.*?)</tr>', text)
         cells = re.findall(r"[\d.]+", re.sub("<.*?>", " ", row[1]))
@@ -86,11 +86,11 @@ def test_metrics_stand_with_their_intervals(text, run_of) -> None:
 
 
 def test_divisions_stand_in_the_page_of_a_divided_run(
-    text, run_of, page_of
+    text, hostile_run, page_of
 ) -> None:
-    folder = run_of("divide_and_conquer")
-    divided = page_of(folder).read_text()
-    (first,) = json.loads((folder / "result.json").read_text())["divisions"]
+    divided = page_of(hostile_run).read_text()
+    result = json.loads((hostile_run / "result.json").read_text())
+    (first,) = result["divisions"]
     table = divided.split('id="divisions-title"')[1].split("</table>")[0]
     (row,) = re.findall(r'<tr><th scope="row">(.*?)</tr>', table)
     cells = re.split(r"(?:</?t[hd][^>]*>)+", row)
@@ -98,13 +98,12 @@ def test_divisions_stand_in_the_page_of_a_divided_run(
     assert "divisions-title" not in text
 
 
-def test_recipe_stands_in_the_page(text, run_of) -> None:
-    recipe = (run_of("attentive_grouping") / "recipe.yaml").read_text()
+def test_recipe_stands_in_the_page(text, run) -> None:
+    recipe = (run.folder / "recipe.yaml").read_text()
     assert recipe in "".join(Page(text).texts)
 
 
-def test_explorer_has_the_neighbors_under_each_embedding(text, run_of) -> None:
-    run = Run(run_of("attentive_grouping"))
+def test_explorer_has_the_neighbors_under_each_embedding(text, run) -> None:
     data = data_of(text)
     assert data["embeddings"] == ["full embedding", "group 1", "group 2"]
     assert len(data["queries"]) == len(run.images)  # There are 36.
@@ -125,8 +124,7 @@ def test_explorer_has_the_neighbors_under_each_embedding(text, run_of) -> None:
                 assert bool(right) == same
 
 
-def test_explorer_has_thumbnails_and_names(text, run_of) -> None:
-    run = Run(run_of("attentive_grouping"))
+def test_explorer_has_thumbnails_and_names(text, run) -> None:
     for row, (name, file, source) in data_of(text)["images"].items():
         label = int(run.images.labels[int(row)])
         assert name == run.images.names[label]
@@ -139,8 +137,7 @@ def test_explorer_has_thumbnails_and_names(text, run_of) -> None:
         assert np.abs(error).mean() < 16
 
 
-def test_explorer_has_attention_from_0_to_255(text, run_of) -> None:
-    run = Run(run_of("attentive_grouping"))
+def test_explorer_has_attention_from_0_to_255(text, run) -> None:
     attention = data_of(text)["attention"]
     shape = attention["height"], attention["width"]
     for row, maps in attention["maps"].items():
