@@ -20,6 +20,7 @@ from keras_dml.export.signatures import (
     PIXELS,
     Lookup,
     embed,
+    write_archive,
 )
 from keras_dml.model.generated import generated_inputs, input_specs
 from keras_dml.utils.types import Tensor, Tensors
@@ -96,10 +97,7 @@ def write_arrays(served: ServedArrays, folder: Path, name: str) -> None:
         find = Lookup(served.gallery, served.k)
         _add_lookups(archive, served.specs, embed_named, find)
         logged += [y for x in served.samples() for y in served.lookups(x)]
-    try:
-        archive.write_out(str(folder), verbose=False)
-    except tf.errors.OpError as error:
-        raise OSError(f"The export cannot be written: {error}") from error
+    write_archive(archive, folder)
     write_logs(folder, name, logged)
 
 

@@ -98,8 +98,18 @@ def write_saved_model(served: Served, folder: Path) -> None:
             lambda images, k: find.of_own_k(*embed_files(images), k),
             [files, K_SPEC],
         )
+    write_archive(archive, folder)
+
+
+def write_archive(archive: keras.export.ExportArchive, folder: Path) -> None:
+    """Writes a SavedModel; OSError if that fails.
+
+    It has no gradients of its own, which nobody asks a served model for: who
+    loads one with them keeps all of it in memory for good.
+    """
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     try:
-        archive.write_out(str(folder), verbose=False)
+        archive.write_out(str(folder), options, verbose=False)
     except tf.errors.OpError as error:
         raise OSError(f"The export cannot be written: {error}") from error
 

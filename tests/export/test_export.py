@@ -1,5 +1,7 @@
 """Tests of the export: what it holds, and what it refuses."""
 
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +121,17 @@ def test_only_what_an_embedding_needs_is_exported(
     assert sorted(held) == sorted(
         [*(np.prod(x.shape) for x in wanted), *searched]
     )
+
+
+def test_nothing_of_an_export_is_kept_once_it_is_not_served(
+    exported: Path,
+) -> None:
+    """Gradients of its own would stay registered, with all that they see."""
+    loaded = tf.saved_model.load(str(exported))
+    graph = weakref.ref(loaded.signatures["lookup"].graph)
+    del loaded
+    gc.collect()
+    assert graph() is None
 
 
 @pytest.mark.slow
