@@ -10,12 +10,10 @@ printed. A client of a server is answered by one that does as TensorFlow
 Serving. YAML blocks must be recipes.
 
 What takes hours, or needs a network, an account or another library, is in
-`console` blocks, whose commands must exist as they are given, and in `py`
-blocks, which must compile and name what exists.
+`console` and `py` blocks. `.ci/lint` checks that what they name exists.
 """
 
 import argparse
-import ast
 import contextlib
 import dataclasses
 import io
@@ -27,7 +25,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import keras
 import numpy as np
 import pytest
@@ -38,7 +35,6 @@ import keras_dml
 from keras_dml import recipes
 from keras_dml.cli import main
 from keras_dml.recipes.files import merge, validate
-from keras_dml.runs.benchmark import read_plan
 from tests.export.rest import serving
 from tests.recipes.stand_ins import stand_in
 from tests.runs.small_run import write_images
@@ -82,14 +78,6 @@ def blocks(page: Path, *languages: str) -> list[tuple[str, str]]:
     """Languages and contents."""
     pattern = rf"^```({'|'.join(languages)})\n(.*?)^```"
     return re.findall(pattern, page.read_text(), re.M | re.S)
-
-
-def with_blocks(*languages: str):
-    return pytest.mark.parametrize(
-        "page",
-        [page for page in PAGES if blocks(page, *languages)],
-        ids=name,
-    )
 
 
 def few(images: keras_dml.data.Examples, each: int) -> keras_dml.data.Examples:
@@ -237,85 +225,20 @@ def invoke(arguments: list[str]) -> None:
     assert result.exit_code == 0, f"{arguments}\n{result.output}"
 
 
-@with_blocks("yaml")
 @pytest.mark.usefixtures("own_registries")
-def test_recipes_in_docs_are_recipes(page: Path, tmp_path, monkeypatch) -> None:
+def test_recipes_in_docs_are_recipes(tmp_path, monkeypatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
-    for language, block in blocks(page, "python", "yaml"):
-        if language == "python":
-            if file := FILE.match(block):
+    for page in PAGES:
+        for language, block in blocks(page, "python", "yaml"):
+            if language == "yaml":
+                validate(whole(yaml.safe_load(block)), str(page))
+            elif file := FILE.match(block):
                 (tmp_path / file[1]).write_text(block)
-            continue
-        content = yaml.safe_load(block)
-        while base := content.pop("base", None):
-            path = ROOT / "recipes" / "glyphs" / base
-            content = merge(yaml.safe_load(path.read_text()), content)
-        validate(content, str(page))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_blocks_say_what_they_are(page: Path) -> None:
-    fences = re.findall(r"^ *```(.*)", page.read_text(), re.M)
-    known = {"python", "py", "sh", "console", "yaml", "json", "sql", "text"}
-    assert set(fences[::2]) <= known
-    assert set(fences[1::2]) <= {""}
-
-
-@with_blocks("console")
-def test_commands_that_are_not_run_exist(page: Path, monkeypatch) -> None:
-    monkeypatch.setattr(click.Path, "convert", lambda self, value, *_: value)
-    for _, block in blocks(page, "console"):
-        lines = re.findall(r"^\w*\$ (.*)", block.replace("\\\n", ""), re.M)
-        assert lines
-        for line in lines:
-            check_line(line)
-
-
-def check_line(line: str) -> None:
-    program, *arguments = shlex.split(re.split(r" [|>] ", line)[0], True)
-    if program == "python":
-        assert (ROOT / arguments[0]).is_file(), line
-    if program == "keras-dml":
-        check_command(arguments)
-
-
-def check_command(arguments: list[str]) -> None:
-    """Whether commands, options and included recipes exist, with settings."""
-    command: click.Command = main
-    context = None
-    while isinstance(command, click.Group):
-        context = click.Context(
-            command, parent=context, **command.context_settings
-        )
-        _, found, arguments = command.resolve_command(context, arguments)
-        assert found is not None
-        command = found
-    given = command.make_context(command.name, arguments, context).params
-    if command.name in ("train", "tune"):
-        recipes.load(given["recipe"], given["settings"])
-    if command.name == "benchmark":
-        known = recipes.names()
-        names = [x for x in given["recipes"] if x.split("::")[0] in known]
-        read_plan(names, given["seeds"], "runs", given["settings"])
-
-
-@with_blocks("py")
-def test_programs_that_are_not_run_name_what_exists(page: Path) -> None:
-    for _, block in blocks(page, "py"):
-        for node in ast.walk(ast.parse(block)):
-            if isinstance(node, ast.Attribute):
-                check_attribute(ast.unparse(node))
-
-
-def check_attribute(dotted: str) -> None:
-    first, *rest = dotted.split(".")
-    found: object = {"dml": keras_dml, "keras": keras}.get(first)
-    for part in rest if found is not None else ():
-        found = getattr(found, part)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_links_lead_somewhere(page: Path) -> None:
-    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
-    for link in re.findall(r"\]\(([^)#:]+)\)", prose):
-        assert (page.parent / link).exists(), link
+def whole(content: dict) -> dict:
+    """A recipe with what it is based on."""
+    while base := content.pop("base", None):
+        path = ROOT / "recipes" / "glyphs" / base
+        content = merge(yaml.safe_load(path.read_text()), content)
+    return content

@@ -138,10 +138,10 @@ def packages() -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", packages())
-def test_no_function_hides_a_module(name) -> None:
+def test_no_function_hides_a_module() -> None:
     """A module named like what it exports starts with an underscore."""
-    package = importlib.import_module(name)
-    for module in pkgutil.iter_modules(package.__path__):
-        found = importlib.import_module(f"{name}.{module.name}")
-        assert getattr(package, module.name) is found
+    for name in packages():
+        package = importlib.import_module(name)
+        for module in pkgutil.iter_modules(package.__path__):
+            found = importlib.import_module(f"{name}.{module.name}")
+            assert getattr(package, module.name) is found, found

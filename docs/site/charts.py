@@ -1,7 +1,7 @@
 """Draws the charts of results: `python docs/site/charts.py`.
 
 Numbers are read from the tables of docs/results.md and of its pages, so that a
-chart cannot say anything else than they do; a test draws them again.
+chart cannot say anything else than they do; `.ci/lint` draws them again.
 """
 
 import re

@@ -2,7 +2,7 @@
 
 docs/results/journals has the journals of benchmarks (`runs.jsonl`), with a line
 for each run. From them and the command on the page, the table is made as
-`keras-dml benchmark` makes it, with links for names. A test makes it again.
+`keras-dml benchmark` makes it, with links for names. `.ci/lint` makes it again.
 """
 
 import re

@@ -124,8 +124,8 @@ def pcf(
     mean = Vectors(embeddings, 1.0).mean()
     covariance = np.zeros((size, size))
     for rows in blocks(len(embeddings), _ROWS):
-        centred = embeddings[rows] - mean
-        covariance += centred.T @ centred
+        centered = embeddings[rows] - mean
+        covariance += centered.T @ centered
     variances = np.linalg.eigvalsh(covariance)[::-1].clip(0)
     total = variances.sum()
     rounding = len(embeddings) * (8 * np.finfo(np.float64).eps) ** 2

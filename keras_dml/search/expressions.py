@@ -16,7 +16,7 @@ class Language(ABC):
     """How a database writes conditions.
 
     Attributes:
-        nothing: What no row fulfils.
+        nothing: What no row fulfills.
     """
 
     nothing: str

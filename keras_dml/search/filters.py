@@ -1,4 +1,4 @@
-"""Filters: the rows whose columns fulfil conditions."""
+"""Filters: the rows whose columns fulfill conditions."""
 
 import math
 import operator

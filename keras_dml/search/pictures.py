@@ -92,11 +92,11 @@ def _batch(pixels: Pixels, who: str) -> Pixels:
     """Pixels of several images, (N, H, W) or (N, H, W, C)."""
     shape = pixels.shape
     has_channels = len(shape) in (3, 4) and shape[-1] in (1, 3)
-    # A batch of grey images that are 2 or 4 wide would be a rare one.
-    is_grey = len(shape) in (2, 3) and shape[-1] not in (2, 4)
+    # A batch of gray images that are 2 or 4 wide would be a rare one.
+    is_gray = len(shape) in (2, 3) and shape[-1] not in (2, 4)
     is_one = len(shape) == 2 or (len(shape) == 3 and has_channels)
     batch = pixels[None] if is_one else pixels
-    if not (has_channels or is_grey) or 0 in batch.shape[1:]:
+    if not (has_channels or is_gray) or 0 in batch.shape[1:]:
         raise ValueError(
             f"{who} must be pixels, (H, W), (H, W, C) or (N, H, W, C), with C "
             f"1 or 3. Received: uint8 of shape {shape}. Use PIL images for "
@@ -122,9 +122,9 @@ def _pictures(items: Any, who: str) -> list[Pixels] | None:
 
 def _is_image(item: Any) -> bool:
     kinds = str | os.PathLike | bytes | PIL.Image.Image
-    is_grey = getattr(item, "dtype", None) == np.uint8 and item.ndim == 2
+    is_gray = getattr(item, "dtype", None) == np.uint8 and item.ndim == 2
     has_channels = _are_pixels(item) and np.ndim(item) == 3
-    return isinstance(item, kinds) or is_grey or has_channels
+    return isinstance(item, kinds) or is_gray or has_channels
 
 
 def _are_pixels(x: Any) -> bool:

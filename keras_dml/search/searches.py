@@ -64,8 +64,8 @@ class Searches(Contents):
                 "not in", <, <=, > and >=: `{"price": {">=": 10, "<": 20}}`; or,
                 in lists, "contains": `{"tags": {"contains": "red"}}`, which
                 also takes several values, of which one must be there. Dates
-                compare with dates. Rows must fulfil the conditions on all
-                columns. None equals None and nothing else, and never fulfils
+                compare with dates. Rows must fulfill the conditions on all
+                columns. None equals None and nothing else, and never fulfills
                 <, <=, > or >=. Instead of conditions, a mask, (N,) booleans in
                 the order of `ids`, or a function that maps columns, as arrays,
                 to a mask. A list of Q conditions has one for each query, None

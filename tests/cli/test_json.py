@@ -2,6 +2,7 @@
 
 import json
 from collections import namedtuple
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from click.testing import CliRunner
 from keras_dml.cli import main
 from keras_dml.cli.json_output import plain
 from keras_dml.runs import remeasure
-from tests.cli.test_pages import COMMANDS, CONTEXT, leaves
 from tests.runs.small_run import write_images
 
+CONTEXT = click.Context(main)
+COMMANDS = main.list_commands(CONTEXT)
 WITHOUT = {"serve"}
 """Commands that end with no result."""
 
@@ -27,6 +29,14 @@ def document(*arguments: str, code: int = 0) -> Any:
     )
     assert ended.exit_code == code, ended.output
     return json.loads(ended.stdout, parse_constant=pytest.fail)
+
+
+def leaves(command: click.Command) -> Iterator[click.Command]:
+    if isinstance(command, click.Group):
+        for part in command.commands.values():
+            yield from leaves(part)
+    else:
+        yield command
 
 
 @pytest.fixture(scope="module")

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     "--calibrate",
     "calibration",
     metavar="PATH_OR_SPLIT",
-    help="Labelled images for finding the threshold of a match, of 20 classes "
+    help="Labeled images for finding the threshold of a match, of 20 classes "
     "and more that the model was not trained on, such as `validation`.",
 )
 @click.option(

@@ -262,7 +262,7 @@ class Keys:
         self._first_query = queries.start
         shift = STRIDE * (positives.owners[own] - queries.start)
         keys = positives.scores[own] - offset + shift
-        # Between infinities, so that every place has two neighbours.
+        # Between infinities, so that every place has two neighbors.
         self._keys = np.concatenate([[-np.inf], keys, [np.inf]])
         # A key is as large as its query's number: adding that rounds.
         largest = STRIDE * (queries.stop - queries.start + 1)

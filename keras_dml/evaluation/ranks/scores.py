@@ -80,13 +80,13 @@ class Scores:
 
     def left(self, rows: Selection, dtype: Any = np.float32) -> FloatArray:
         """Left factor of the queries in `rows`, (n, D + 2)."""
-        centred, bias = self._centred(self.queries, rows)
-        return _augmented(centred, bias, 1.0, self._unit, dtype)
+        centered, bias = self._centred(self.queries, rows)
+        return _augmented(centered, bias, 1.0, self._unit, dtype)
 
     def right(self, rows: Selection, dtype: Any = np.float32) -> FloatArray:
         """Right factor of the gallery images in `rows`, (n, D + 2)."""
-        centred, bias = self._centred(self.gallery, rows)
-        return _augmented(centred, 1.0, bias, 1.0, dtype)
+        centered, bias = self._centred(self.gallery, rows)
+        return _augmented(centered, 1.0, bias, 1.0, dtype)
 
     def tolerance(self, left: FloatArray) -> FloatArray:
         """Bound on the error of `left @ right.T` for each query, (n,).
@@ -100,7 +100,7 @@ class Scores:
         size = norms * norm + np.abs(wide[:, -2]) + wide[:, -1] * bias
         terms = left.shape[1] + 16
         rounding = product_error(terms, left.dtype)
-        # Exact scores err by their size; those of dot, not being centred,
+        # Exact scores err by their size; those of dot, not being centered,
         # by the size of the embeddings, which is at most 1.
         exact_size = 4 * self._unit if self.distance == "dot" else size
         underflow = terms * 2.0**-126 * (1 + norms + norm)
@@ -150,20 +150,20 @@ class Scores:
         self, vectors: Vectors, rows: Selection
     ) -> tuple[FloatArray, FloatArray]:
         """Vectors minus the mean, (n, D), and their bias, (n,)."""
-        centred = vectors.rows(rows) - self._mean
+        centered = vectors.rows(rows) - self._mean
         if self.distance == "dot":
-            return centred, (centred * self._mean).sum(axis=1)
-        bias = -0.5 * squares(centred)
+            return centered, (centered * self._mean).sum(axis=1)
+        bias = -0.5 * squares(centered)
         if self.distance == "cosine":
             bias -= vectors.is_zero[rows] * 0.5
-        return centred, bias
+        return centered, bias
 
     def _largest_sizes(self, vectors: Vectors) -> tuple[float, float]:
         """Largest norm and largest absolute bias."""
         norm = bias = 0.0
         for rows in vectors.blocks():
-            centred, biases = self._centred(vectors, rows)
-            norm = max(norm, float(squares(centred).max()) ** 0.5)
+            centered, biases = self._centred(vectors, rows)
+            norm = max(norm, float(squares(centered).max()) ** 0.5)
             bias = max(bias, float(np.abs(biases).max()))
         return norm, bias
 

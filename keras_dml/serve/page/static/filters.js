@@ -13,7 +13,7 @@ const list = byId("filter-list");
 let columns = [];
 let made = 0;
 
-const labelled = (control, label) => {
+const labeled = (control, label) => {
   control.setAttribute("aria-label", label);
   return control;
 };
@@ -25,7 +25,7 @@ const option = (value, text) => {
 };
 
 const select = (label, options) => {
-  const control = labelled(element("select"), label);
+  const control = labeled(element("select"), label);
   control.append(...options.map(([value, text]) => option(value, text)));
   return control;
 };
@@ -36,7 +36,7 @@ const valueControl = ({ name, kind, values }) => {
   if (kind === "boolean") {
     return [select(label, [["true", "true"], ["false", "false"]])];
   }
-  const input = labelled(element("input"), label);
+  const input = labeled(element("input"), label);
   input.type = kind === "number" ? "number" : "text";
   if (kind === "number") input.step = "any";
   if (!values.length) return [input];
@@ -58,7 +58,7 @@ const addFilter = () => {
     rest.replaceChildren(select("Comparison", SIGNS[chosen.kind]),
       ...valueControl(chosen));
   };
-  const remove = labelled(element("button", "remove", "×"), "Remove the filter");
+  const remove = labeled(element("button", "remove", "×"), "Remove the filter");
   remove.type = "button";
   remove.addEventListener("click", () => {
     item.remove();

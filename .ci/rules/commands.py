@@ -1,0 +1,126 @@
+"""Pages say of commands what their help says; printed commands exist."""
+
+import functools
+import re
+import shlex
+from collections.abc import Iterator
+from unittest import mock
+
+import click
+
+from keras_dml import recipes
+from keras_dml.cli import main
+from keras_dml.recipes import included
+from keras_dml.runs.benchmark import read_plan
+from rules.tree import Finding, Tree
+
+
+def check(tree: Tree) -> Iterator[Finding]:
+    yield from of_pages(tree)
+    # The folder of recipes does not change here.
+    paths = functools.cache(included.paths)
+    with mock.patch.object(included, "paths", paths):
+        yield from of_lines(tree)
+
+
+def of_pages(tree: Tree) -> Iterator[Finding]:
+    folder = tree.docs / "commands"
+    context = click.Context(main)
+    names = main.list_commands(context)
+    pages = {x.stem: x for x in sorted(folder.glob("[!R]*.md"))}
+    for name in set(names) ^ set(pages):
+        text = f"{name} is only in one of the commands and their pages"
+        yield Finding(folder / f"{name}.md", 1, text)
+    for name, page in pages.items():
+        if name in names:
+            command = main.get_command(context, name)
+            for text in faults(tree.text(page), command):
+                yield Finding(page, 1, text)
+
+
+def of_lines(tree: Tree) -> Iterator[Finding]:
+    for page in tree.pages:
+        for block in tree.blocks(page, "console"):
+            code = block.code.replace("\\\n", "")
+            lines = re.findall(r"^\w*\$ (.*)", code, re.M)
+            if not lines:
+                yield Finding(page, block.line, "a command begins with $")
+            for line in lines:
+                if fault := fault_of(tree, line):
+                    yield Finding(page, block.line, f"{fault}: {line}")
+
+
+def faults(page: str, command: click.Command) -> Iterator[str]:
+    """What its options and help say, and the page does not."""
+    page = words(page)
+    count = 0
+    for leaf in leaves(command):
+        if words(leaf.help or "") not in page:
+            yield f"it does not say: {leaf.help}"
+        for option in leaf.params:
+            if isinstance(option, click.Option):
+                names = ", ".join(f"`{x}`" for x in option.opts)
+                row = f"| {names} | {said_of(option)} |"
+                count += 1
+                if row not in page:
+                    yield f"there is no row {row}"
+    if page.count("| `-") != count:
+        yield f"it has not {count} rows of options"
+
+
+def leaves(command: click.Command) -> Iterator[click.Command]:
+    if isinstance(command, click.Group):
+        for part in command.commands.values():
+            yield from leaves(part)
+    else:
+        yield command
+
+
+def said_of(option: click.Option) -> str:
+    """The help, with the default, which `--help` adds to it."""
+    said = words(option.help or "")
+    default = option.to_info_dict()["default"]
+    if option.is_flag or default in (None, ()) or "[default: " in said:
+        return said
+    return f"{said} [default: {default}]"
+
+
+def words(text: str) -> str:
+    return " ".join(text.replace("\\|", "|").split())
+
+
+def fault_of(tree: Tree, line: str) -> str | None:
+    """Why a printed command would fail."""
+    program, *arguments = shlex.split(re.split(r" [|>] ", line)[0], True)
+    if program == "python" and not (tree.root / arguments[0]).is_file():
+        return f"there is no {arguments[0]}"
+    if program == "keras-dml":
+        # Files need not be there.
+        convert = mock.patch.object(
+            click.Path, "convert", lambda self, value, *_: value
+        )
+        try:
+            with convert:
+                try_command(arguments)
+        except (click.ClickException, ValueError, OSError) as error:
+            return str(error)
+    return None
+
+
+def try_command(arguments: list[str]) -> None:
+    """Raises where a command, option, recipe or setting does not exist."""
+    command: click.Command | None = main
+    context = None
+    while isinstance(command, click.Group):
+        context = click.Context(
+            command, parent=context, **command.context_settings
+        )
+        _, command, arguments = command.resolve_command(context, arguments)
+    assert command is not None  # noqa: S101
+    given = command.make_context(command.name, arguments, context).params
+    if command.name in ("train", "tune"):
+        recipes.load(given["recipe"], given["settings"])
+    if command.name == "benchmark":
+        known = recipes.names()
+        names = [x for x in given["recipes"] if x.split("::")[0] in known]
+        read_plan(names, given["seeds"], "runs", given["settings"])

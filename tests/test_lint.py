@@ -1,0 +1,156 @@
+"""`.ci/lint` finds a fault of each of its rules, planted in a folder."""
+
+import importlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+PAGE = """# How it ends
+
+It is recieved by `dml.losses.Nothing`, see [that](nothing.md).
+
+```console
+$ keras-dml train nowhere
+$ keras-dml trane
+$ python nothing.py
+```
+
+```py
+dml.Nothing()
+```
+
+```basic
+```
+"""
+
+MODULE = """def f():
+    if f:
+        return "half a sentence, "
+        "and the other half"
+"""
+
+NOTEBOOK = {
+    "cells": [
+        {
+            "cell_type": "code",
+            "execution_count": 2,
+            "metadata": {},
+            "source": ["open('/home/me')"],
+            "outputs": [
+                {"output_type": "error"},
+                {"output_type": "display_data", "data": {"image/png": ""}},
+            ],
+        }
+    ]
+}
+
+JOURNAL = json.dumps({"recipe": "planted", "seed": 0, "error": "killed"})
+
+ADDED = {
+    "docs/planted.md": PAGE,
+    "docs/notebooks/planted.ipynb": json.dumps(NOTEBOOK),
+    "docs/results/journals/planted.jsonl": JOURNAL,
+    "docs/images/planted.png": "x" * 200_000,
+    "keras_dml/planted.py": MODULE,
+    "tests/test_planted.py": 'torch = pytest.importorskip("torch")',
+    "tests/scripts/planted.py": "import keras_dml\nkeras_dml._private",
+}
+
+CHANGED = {
+    "pyproject.toml": ('version = "0.1.0"', 'version = "9.9.9"'),
+    "docs/methods/abe.md": ("| MAP@R, glyphs | 0.7", "| MAP@R, glyphs | 0.9"),
+    "docs/images/leaderboard_glyphs.svg": ("<svg", "<svg "),
+    "docs/results/leaderboard_glyphs.md": ("| 0.7474 ", "| 0.9474 "),
+    "docs/backbones.md": ('| `"small_convnet"` |', '| `"planted"` |'),
+    "docs/commands/serve.md": ("| `--", "| `--planted-"),
+    "docs/fidelity.md": ("| `losses.", "| `losses.Planted"),
+    "docs/migration/tf_similarity.md": ("| `losses.", "| `losses.Planted"),
+}
+
+EXPECTED = {
+    "blocks": ["the language is 'basic'"],
+    "commands": [
+        "The recipe nowhere cannot be read", "no command 'trane'",
+        "there is no nothing.py", "there is no row | `--",
+    ],
+    "docstrings": ["does not name Planted"],
+    "english": ["How it ends", "is it half of the one before?"],
+    "fidelity": ["there is no losses.Planted"],
+    "generated": ["tables.py", "charts.py", "leaderboards.py"],
+    "images": ["it has over 200 kB"],
+    "journals": ["planted failed", "planted has the seeds [0]"],
+    "links": ["there is no nothing.md", "planted.md is 0 times in the menu"],
+    "marks": ["1 tests need pytest.mark.peers"],
+    "names": ["there is no dml.losses.Nothing", "there is no dml.Nothing"],
+    "notebooks": ["did not run", "a cell failed", "no text", "names a folder"],
+    "project": ["the version is 9.9.9"],
+    "scripts": ["_private is private"],
+    "tables": ['there is no row | `"small_convnet"` |'],
+}  # fmt: skip
+"""By rule, parts of what it must say."""
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("checkout")
+    for name in ("README.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, root)
+    pictures = shutil.ignore_patterns("*.png", "*.ipynb")
+    shutil.copytree(ROOT / "docs", root / "docs", ignore=pictures)
+    shutil.copytree(ROOT / ".github", root / ".github")
+    for name, text in ADDED.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    for name, (old, new) in CHANGED.items():
+        text = (root / name).read_text()
+        assert old in text, name
+        (root / name).write_text(text.replace(old, new, 1))
+    (root / "recipes").symlink_to(ROOT / "recipes")
+    return root
+
+
+@pytest.mark.slow
+def test_each_rule_finds_its_fault(planted, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / ".ci")
+    names = importlib.import_module("rules.__main__").names()
+    assert set(names) == set(EXPECTED)
+    tree = importlib.import_module("rules.tree").Tree(planted)
+    for name in names:
+        check = importlib.import_module(f"rules.{name}").check
+        found = [f"{x.path.name}:{x.line}: {x.text}" for x in check(tree)]
+        for text in EXPECTED[name]:
+            said = [x for x in found if text in x]
+            assert said, f"{name} does not find {text!r}, but {found}"
+
+
+@pytest.mark.slow
+def test_spelling_and_imports_are_checked(planted) -> None:
+    pytest.importorskip("codespell_lib")
+    pytest.importorskip("importlinter")
+    for part in (ROOT / "keras_dml").iterdir():
+        if part.suffix == ".py" or (part / "__init__.py").exists():
+            copy = planted / "keras_dml" / part.name
+            copy = copy if part.suffix else copy / "__init__.py"
+            copy.parent.mkdir(exist_ok=True)
+            copy.write_text("")
+    (planted / "keras_dml" / "planted.py").unlink()
+    use = planted / "keras_dml" / "losses" / "planted.py"
+    use.write_text("import keras_dml\nfrom keras_dml import cli, data\n")
+    folder = Path(sys.executable).parent
+    spelled = run(folder / "codespell", "docs/planted.md", cwd=planted)
+    assert "planted.md:3: recieved ==> received" in spelled
+    imports = run(folder / "lint-imports", "--no-cache", cwd=planted)
+    assert "3 broken" in imports
+    assert "keras_dml.losses.planted -> keras_dml.cli" in imports
+
+
+def run(*command: object, cwd: Path) -> str:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    assert done.returncode
+    return done.stdout
