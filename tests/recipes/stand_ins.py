@@ -152,6 +152,8 @@ WHOLE = {
     "network.keras": keras.applications.MobileNetV2,
     "hf://facebook/dino-vits16": keras.applications.ResNet50,
 }
+OURS = ("bn_inception", "torchvision_googlenet", "googlenet")
+"""Large networks of the package, which need no stand-in."""
 
 
 @cache
@@ -177,6 +179,8 @@ def backbone(
         make = partial(WHOLE[name], include_top=False, weights=None)
         small = small_vit if "vit" in name else small_resnet
         model = (make if whole else small)(input_shape=input_shape)
+    elif name in OURS and not whole:
+        model = small_resnet(input_shape)
     return backbones.get(
         model,
         input_shape=input_shape,

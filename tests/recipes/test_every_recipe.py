@@ -1,19 +1,18 @@
-"""Every recipe makes its batches and its model of an archive of noise.
+"""Recipes train a step on an archive of noise, and embed.
 
-One of all that differ in numbers only trains a step, and embeds.
+test_recipe_files.py loads all recipes, and sees that these have all traits.
 """
 
 import dataclasses
 import functools
 import gc
-import json
+import itertools
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import keras
 import numpy as np
@@ -24,17 +23,8 @@ from keras_dml.evaluation import embed
 from keras_dml.recipes import Recipe, building, load
 from keras_dml.utils.types import FloatArray
 from tests.recipes import stand_ins
-
-RECIPES = Path(__file__).parents[2] / "recipes"
-FILES = sorted(RECIPES.rglob("[!_]*.yaml"))
-# One with each method is not slow.
-QUICK = [RECIPES / "glyphs" / f"{name}.yaml" for name in methods.METHODS]
-# Networks that are not ours, in full depth: all, upper, and lower layers.
-WHOLE = [
-    RECIPES / "cub200" / "baseline.yaml",
-    RECIPES / "emoji" / "upper_baseline.yaml",
-    RECIPES / "emoji" / "lower_baseline.yaml",
-]
+from tests.recipes.library import FILES, LAYERS, MORE, QUICK, WHOLE, name_of
+from tests.recipes.library import recipe as recipe_at
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +48,6 @@ def glyphs() -> data.DataSplits:
     return dataclasses.replace(splits, **few)
 
 
-@pytest.fixture(scope="module")
-def built() -> set[str]:
-    """What recipes said of which there was a model."""
-    return set()
-
-
 @pytest.fixture(autouse=True)
 def stood_in(glyphs, monkeypatch) -> Iterator[None]:
     loaders = {"glyphs": lambda: glyphs, **stand_ins.LOADERS}
@@ -73,19 +57,12 @@ def stood_in(glyphs, monkeypatch) -> Iterator[None]:
     gc.collect()  # A model and its optimizer refer to each other.
 
 
-def test_every_method_has_a_recipe() -> None:
-    assert set(QUICK) <= set(FILES)
-
-
 @pytest.mark.parametrize(
     "path",
-    [
-        pytest.param(path, marks=() if path in QUICK else pytest.mark.slow)
-        for path in FILES
-    ],
-    ids=lambda path: str(path.relative_to(RECIPES)),
+    [*QUICK, *(pytest.param(x, marks=pytest.mark.slow) for x in MORE)],
+    ids=name_of,
 )
-def test_trains_a_step_and_embeds(path, archives, built, monkeypatch) -> None:
+def test_trains_a_step_and_embeds(path, archives, monkeypatch) -> None:
     recipe = load(path)
     whole = path in WHOLE or names_layers(recipe)
     get = functools.partial(stand_ins.backbone, whole=whole)
@@ -107,6 +84,8 @@ def test_trains_a_step_and_embeds(path, archives, built, monkeypatch) -> None:
             settings += ["data.train_classes=0.5"]
     if recipe.method.name == "abe":
         settings += ["batches.images_per_class=2"]
+    if recipe.method.name in ("abe", "dreml", "ensemble"):
+        settings += ["method.num_learners=2"]
     if recipe.method.name == "distillation":
         settings += [f"method.teacher={teacher(archives)}"]
     if recipe.method.name == "dreml":
@@ -117,13 +96,7 @@ def test_trains_a_step_and_embeds(path, archives, built, monkeypatch) -> None:
     splits = building.splits(recipe)
     batches = building.sampler(recipe, splits.train)
     assert batches.steps == 1
-    is_trained = path in one_of_each_kind()
-    if not is_trained and said(recipe) in built:
-        return
     model = building.model(recipe, batches)
-    built.add(said(recipe))
-    if not is_trained:
-        return
     # Tracing takes longer than a step. But without a graph, weights of the
     # losses of learners that are idle have no gradient, not even zeros.
     model.run_eagerly = not model.objective.learner_variables()
@@ -145,7 +118,31 @@ def test_trains_a_step_and_embeds(path, archives, built, monkeypatch) -> None:
     )
 
 
-LOADS_ALL = """
+@pytest.mark.slow
+def test_layers_that_recipes_name_are_there() -> None:
+    networks: dict[str, set[str]] = {}
+    for path in FILES:
+        sections = recipe_at(path).backbone, recipe_at(path).method
+        for key, section in itertools.product(LAYERS, sections):
+            named = getattr(section, key, None) or ()
+            named = {named} if isinstance(named, str) else set(named)
+            networks.setdefault(recipe_at(path).backbone.name, set()).update(
+                named
+            )
+    for name, layers in networks.items():
+        if layers:
+            network = stand_ins.backbone(
+                name,
+                whole=True,
+                input_shape=(64, 64, 3),
+                weights=None,
+                freeze_batch_norm=False,
+                freeze_until=None,
+            )
+            assert layers <= {x.name for x in network.layers}, name
+
+
+LOADS = """
 import sys
 from pathlib import Path
 
@@ -186,7 +183,7 @@ class Valued(ContrastiveLoss):
 def test_loading_leaves_devices_and_workers_to_be_set(tmp_path) -> None:
     (tmp_path / "own_losses.py").write_text(OWN_LOSSES)
     subprocess.run(
-        [sys.executable, "-c", LOADS_ALL, *map(str, FILES)],
+        [sys.executable, "-c", LOADS, *map(str, [*QUICK, *MORE])],
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.getcwd()}"},
         check=True,
     )
@@ -201,40 +198,10 @@ def teacher(folder: Path) -> Path:
     return path
 
 
-@functools.cache
-def one_of_each_kind() -> set[Path]:
-    """Recipes that, data, metrics and numbers aside, say different things.
-
-    Of those that say the same, data sets take turns.
-    """
-    kinds: dict[str, list[Path]] = {}
-    for path in FILES:
-        kind = without_numbers(json.loads(said(load(path))))
-        kinds.setdefault(json.dumps(kind), []).append(path)
-    return {
-        paths[number % len(paths)]
-        for number, paths in enumerate(kinds.values())
-    } | {*QUICK, *WHOLE}
-
-
 def names_layers(recipe: Recipe) -> bool:
     """Whether the method needs layers of the network that the recipe names."""
     names = {"branch", "branches"}
     return bool(names & recipe.method.model_fields_set)
-
-
-def said(recipe: Recipe) -> str:
-    """What a recipe says, but for data and metrics."""
-    return recipe.model_dump_json(exclude={"name", "data", "evaluation"})
-
-
-def without_numbers(x: Any) -> Any:
-    if isinstance(x, dict):
-        return {key: without_numbers(value) for key, value in x.items()}
-    if isinstance(x, list):
-        return [without_numbers(value) for value in x]
-    is_number = isinstance(x, int | float) and not isinstance(x, bool)
-    return 0 if is_number else x
 
 
 def probe(model: keras.Model) -> FloatArray:

@@ -6,8 +6,6 @@ import pytest
 from keras_dml.recipes import RecipeError, dump, load
 from keras_dml.recipes.files import merge, parse_setting, validate
 
-RECIPES = Path(__file__).parents[2] / "recipes"
-
 BASE = """
 name: base
 data: {name: glyphs}
@@ -253,13 +251,3 @@ def test_values_that_are_nested_too_deep() -> None:
 def test_missing_file() -> None:
     with pytest.raises(RecipeError, match="missing.yaml cannot be read"):
         load("missing.yaml")
-
-
-@pytest.mark.parametrize(
-    "path",
-    sorted(RECIPES.rglob("[!_]*.yaml")),
-    ids=lambda path: str(path.relative_to(RECIPES)),
-)
-def test_every_recipe_loads_and_says_what_it_is(path: Path) -> None:
-    load(path)
-    assert path.read_text().startswith("# ")

@@ -1,32 +1,33 @@
 """The recipe files: what their comments say, and what they set."""
 
+import functools
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from keras_dml.methods import METHODS
-from keras_dml.recipes import load
 from keras_dml.recipes.files import merge
+from tests.recipes.library import (
+    ALL,
+    FILES,
+    LAYERS,
+    MORE,
+    QUICK,
+    RECIPES,
+    name_of,
+    recipe,
+)
 
-RECIPES = Path(__file__).parents[2] / "recipes"
-ALL = sorted(RECIPES.rglob("*.yaml"))
 DATA_SETS = ("cub200", "cars196", "sop", "inshop", "vehicleid")
-PUBLISHED = [
-    path
-    for path in ALL
-    if path.parent.name in DATA_SETS and path.name[0] != "_"
-]
+PUBLISHED = [path for path in FILES if path.parent.name in DATA_SETS]
 PAPERS = r"et al\., (ICCV|CVPR|ECCV|ICML|NeurIPS)? ?20\d\d"
 
 
-def ids(path: Path) -> str:
-    return str(path.relative_to(RECIPES))
-
-
+@functools.cache
 def content_of(path: Path) -> dict[str, Any]:
     content = yaml.safe_load(path.read_text())
     assert isinstance(content, dict)
@@ -36,20 +37,17 @@ def content_of(path: Path) -> dict[str, Any]:
 def bases_of(path: Path) -> list[Path]:
     bases = content_of(path).get("base", [])
     names = bases if isinstance(bases, list) else [bases]
-    return [path.parent / name for name in names]
+    return [(path.parent / name).resolve() for name in names]
 
 
-def merged(path: Path) -> dict[str, Any]:
-    content = inherited(path)
-    own = content_of(path)
-    own.pop("base", None)
-    return merge(content, own)
+def own(path: Path) -> dict[str, Any]:
+    return {k: v for k, v in content_of(path).items() if k != "base"}
 
 
 def inherited(path: Path) -> dict[str, Any]:
     content: dict[str, Any] = {}
     for base in bases_of(path):
-        content = merge(content, merged(base))
+        content = merge(content, merge(inherited(base), own(base)))
     return content
 
 
@@ -74,57 +72,85 @@ def methods_of(folder: str) -> set[str]:
     return files & set(METHODS)
 
 
-def test_glyphs_have_every_method() -> None:
+def test_data_sets_have_the_same_methods() -> None:
     assert methods_of("glyphs") == set(METHODS)
-
-
-@pytest.mark.parametrize("folder", [*DATA_SETS, "caltech101", "emoji"])
-def test_data_sets_have_the_same_methods(folder: str) -> None:
     assert len(methods_of("sop")) >= 7
-    assert methods_of(folder) >= methods_of("sop")
+    for folder in (*DATA_SETS, "caltech101", "emoji"):
+        assert methods_of(folder) >= methods_of("sop"), folder
 
 
-@pytest.mark.parametrize("path", PUBLISHED, ids=ids)
-def test_comments_name_paper_table_and_aim(path: Path) -> None:
-    lines = path.read_text().split("\nbase:")[0].splitlines()
-    assert all(line.startswith("# ") for line in lines)
-    text = " ".join(line.removeprefix("# ") for line in lines)
-    assert re.search(PAPERS, text), text
-    assert re.search(r"Table \d|abstract", text), text
-    aim = r"aims? at:? R@1 \d\d\.\d|R@1 \d\d\.\d, which this aims at"
-    none = "no (published )?number to aim at.*The settings are those"
-    assert re.search(f"{aim}|{none}", text), text
-    assert "not run here" in text
+def test_comments_name_paper_table_and_aim() -> None:
+    for path in PUBLISHED:
+        lines = path.read_text().split("\nbase:")[0].splitlines()
+        assert all(line.startswith("# ") for line in lines), path
+        text = " ".join(line.removeprefix("# ") for line in lines)
+        assert re.search(PAPERS, text), path
+        assert re.search(r"Table \d|abstract", text), path
+        aim = r"aims? at:? R@1 \d\d\.\d|R@1 \d\d\.\d, which this aims at"
+        none = "no (published )?number to aim at.*The settings are those"
+        assert re.search(f"{aim}|{none}", text), path
+        assert "not run here" in text, path
 
 
 def test_recipes_of_papers_end_with_all_training_classes() -> None:
     """As the published numbers do."""
-    assert all(load(path).refit for path in PUBLISHED)
+    assert all(recipe(path).refit for path in PUBLISHED)
 
 
-@pytest.mark.parametrize("path", [p for p in ALL if bases_of(p)], ids=ids)
-def test_no_key_repeats_its_base(path: Path) -> None:
-    base, own = inherited(path), content_of(path)
-    del own["base"]
-    complete = merge(base, own)
-    for keys in leaves(own):
-        assert merge(base, without(own, keys)) != complete, ".".join(keys)
+def test_no_key_repeats_its_base() -> None:
+    for path in filter(bases_of, ALL):
+        base, said = inherited(path), own(path)
+        complete = merge(base, said)
+        for keys in leaves(said):
+            assert merge(base, without(said, keys)) != complete, (path, keys)
 
 
-@pytest.mark.parametrize("path", ALL, ids=ids)
-def test_bases_are_for_something(path: Path) -> None:
-    if path.name[0] == "_":
-        users = [p for p in ALL if path.resolve() in
-                 [base.resolve() for base in bases_of(p)]]  # fmt: skip
-        assert len(users) >= 2
+def test_bases_are_for_something() -> None:
+    users = Counter(base for path in ALL for base in set(bases_of(path)))
+    for path in set(ALL) - set(FILES):
+        assert users[path.resolve()] >= 2, path
 
 
-def test_names_are_those_of_the_files_and_differ() -> None:
-    names = [load(path).name for path in ALL if path.name[0] != "_"]
-    assert len(names) == len(set(names))
-    for path in PUBLISHED:
-        name = f"{path.parent.name}-{path.stem}".replace("_", "-")
-        assert load(path).name == name
+def test_every_recipe_loads_says_what_it_is_and_has_its_own_name() -> None:
+    for path in FILES:
+        assert path.read_text().startswith("# "), path
+        if path in PUBLISHED:
+            expected = name_of(path).replace("/", "-").replace("_", "-")
+            assert recipe(path).name == expected
+        method = recipe(path).method.model_dump()
+        assert method["embedding_dim"] % method.get("num_learners", 1) == 0
+    assert len({recipe(path).name for path in FILES}) == len(FILES)
+
+
+def choices(content: Any) -> Iterator[str]:
+    """What a section says, whatever its numbers are."""
+    if isinstance(content, dict):
+        for key, value in content.items():
+            if value is not None and key in LAYERS:
+                value = "a layer"
+            yield from (f"{key}.{leaf}" for leaf in choices(value))
+    elif isinstance(content, list | tuple):
+        for value in content or [None]:
+            yield from choices(value)
+    else:
+        is_name = isinstance(content, bool | str | None)
+        yield str(content) if is_name else "number"
+
+
+def traits(path: Path) -> set[str]:
+    said = recipe(path).model_dump(exclude={"name", "evaluation"})
+    data, method = said.pop("data"), said.pop("method")
+    method.pop("teacher", None)
+    losses = [method.pop(x, None) for x in ("loss", "auxiliary_loss")]
+    sections = {"data": data["name"], method.pop("name"): method}
+    return set(choices({**said, **sections, "loss": losses}))
+
+
+def test_recipes_that_are_trained_have_the_traits_of_all() -> None:
+    """Each loss, and each choice in the section of a method or another."""
+    left = set().union(*map(traits, FILES))
+    left -= set().union(*map(traits, [*QUICK, *MORE]))
+    assert not left
 
 
 # As the papers print them, or, where they do not, the released code.
@@ -418,21 +444,22 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-def test_published_settings(name: str) -> None:
-    recipe = load(RECIPES / f"{name}.yaml").model_dump()
-    for key, expected in SETTINGS[name].items():
-        value: Any = recipe
-        for part in key.split("."):
-            value = value[part]
-        assert value == expected, key
+def test_published_settings() -> None:
+    for name, expected in SETTINGS.items():
+        found = recipe(RECIPES / f"{name}.yaml").model_dump()
+        for key, wanted in expected.items():
+            value: Any = found
+            for part in key.split("."):
+                value = value[part]
+            assert value == wanted, (name, key)
 
 
-@pytest.mark.parametrize("folder", ["cub200", "cars196", "sop", "inshop"])
-def test_what_papers_report_is_measured(folder: str) -> None:
+def test_what_papers_report_is_measured() -> None:
     """F1 of attentive grouping, and the mAP of DiVA's code."""
-    recipe = load(RECIPES / folder / "baseline.yaml")
-    assert {"nmi", "f1", "map@r_with_self"} <= set(recipe.evaluation.metrics)
+    for folder in ("cub200", "cars196", "sop", "inshop"):
+        found = recipe(RECIPES / folder / "baseline.yaml")
+        reported = {"nmi", "f1", "map@r_with_self"}
+        assert reported <= set(found.evaluation.metrics), folder
 
 
 def test_batches_are_as_large_as_published() -> None:
@@ -457,11 +484,9 @@ def test_batches_are_as_large_as_published() -> None:
         "soft_triple": 32,
     }
     for path in PUBLISHED:
-        recipe = load(path)
-        size = (
-            recipe.batches.classes_per_batch * recipe.batches.images_per_class
-        )
+        found = recipe(path)
+        size = found.batches.classes_per_batch * found.batches.images_per_class
         small = path.parent.name in ("sop", "inshop")
         margin = 80 if small else 128
         expected = of_losses.get(path.stem, margin)
-        assert size == sizes.get(recipe.method.name, expected), path
+        assert size == sizes.get(found.method.name, expected), path

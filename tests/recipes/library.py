@@ -1,0 +1,51 @@
+"""The included recipes, each of which is read once."""
+
+import functools
+from pathlib import Path
+
+from keras_dml.recipes import Recipe, load
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+ALL = sorted(RECIPES.rglob("*.yaml"))
+"""Recipes, and what only others are based on."""
+FILES = [path for path in ALL if path.name[0] != "_"]
+
+# Keys whose values are names of layers of the network.
+LAYERS = ("branch", "branches", "attention_end", "freeze_until", "output")
+
+# Those of which a step is trained. These are not slow.
+QUICK = [
+    RECIPES / "glyphs" / f"{name}.yaml"
+    for name in ("baseline", "bier", "dcml", "distillation", "diva", "dreml",
+                 "ensemble", "hdc", "mic")
+]  # fmt: skip
+# Networks that are not ours, in full depth: upper, and lower layers.
+WHOLE = [
+    RECIPES / "emoji" / "upper_baseline.yaml",
+    RECIPES / "emoji" / "lower_baseline.yaml",
+]
+# Together they have every trait of all recipes.
+MORE = [
+    *WHOLE,
+    *(
+        RECIPES / f"{name}.yaml"
+        for name in """
+caltech101/frozen_dcml cars196/attentive_grouping cars196/bier cars196/dreml
+cars196/hdc cars196/mic cub200/baseline cub200/divide_and_conquer_triplet
+cub200/hyp cub200/matryoshka cub200/proxy_anchor cub200/proxy_nca_pp
+cub200/recall_at_k cub200/soft_triple emoji/diva emoji/full_abe
+emoji/matryoshka emoji/s2sd glyphs/dcml_clusters glyphs/hyp
+glyphs/matryoshka inshop/abe inshop/s2sd photographs quickstart
+sop/attentive_grouping_inception symbol_names vehicleid/dcml
+""".split()
+    ),
+]
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(RECIPES).with_suffix("").as_posix()
+
+
+@functools.cache
+def recipe(path: Path) -> Recipe:
+    return load(path)
