@@ -222,7 +222,9 @@ def soft_histograms(
             upstream = ops.reshape(upstream, (-1, nodes))
             following = ops.pad(upstream[:, 1:], ((0, 0), (0, 1)))
             slopes = ops.reshape(following - upstream, (-1,))
-            slopes = ops.reshape(ops.take(slopes, segment), ops.shape(values))
+            # NaN has no node, and what is below 0 cannot be looked up.
+            slopes = ops.take(slopes, ops.maximum(segment, 0))
+            slopes = ops.reshape(slopes, ops.shape(values))
             inside = ops.logical_and(values >= low, values <= high)
             inside = ops.logical_and(inside, either)
             if count is not None:
