@@ -1,6 +1,8 @@
 """What every loss keeps: one walk over all of them."""
 
+import functools
 import inspect
+import itertools
 
 import keras
 import numpy as np
@@ -9,7 +11,14 @@ import pytest
 from keras_dml import losses
 from keras_dml.losses import ProxyLoss
 from keras_dml.utils.serialization import parameters_of
-from tests.losses.oracle import DEGENERATE, LABELS, batch, value_and_gradient
+from tests.losses.oracle import (
+    DEGENERATE,
+    LABELS,
+    batch,
+    compiled,
+    step_of,
+    value_and_gradient,
+)
 
 CLASSES = 6
 LOSSES = {name: entry.value for name, entry in losses.LOSSES.items()}
@@ -186,13 +195,69 @@ def test_configuration_round_trip_with_no_argument_at_its_default(name):
     assert losses.get(config).get_config() == loss.get_config()
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("case", DEGENERATE)
-def test_degenerate_batches_are_finite(name, case):
-    loss = default(name)
-    values, gradient = value_and_gradient(loss, *inputs(DEGENERATE[case]))
-    assert np.isfinite(values).all()
-    assert np.isfinite(gradient).all()
+def without_draws(name):
+    """A loss that uses all of its code and draws nothing."""
+    arguments = needed(name)
+    if name == "margin":
+        arguments["mining"] = "semihard"
+    if "num_centers" in parameters_of(LOSSES[name]):
+        arguments["num_centers"] = 3
+    if name == "instance":  # At the default hardly any pair has a gradient.
+        arguments["gamma"] = 9.0
+    owner = keras.layers.Layer()
+    loss = LOSSES[name](**arguments)
+    loss.build(owner, 5)
+    for variable in owner.trainable_variables if name not in PAIRWISE else ():
+        rows = int(np.prod(variable.shape[:-1]))
+        values = batch([0] * rows, variable.shape[-1]).astype("float32")
+        variable.assign(np.reshape(values, variable.shape))
+    return loss
+
+
+@functools.cache
+def graph_of(name):
+    """The step of a loss, traced once for batches of any size."""
+    return compiled(step_of(without_draws(name)))
+
+
+def difficult(size):
+    """Batches of a size: (labels, embeddings)."""
+    rows = np.arange(size)
+    ordinary = batch([0] * size)
+    equal = np.repeat(ordinary[:1], size, axis=0)
+    some_zero, zero = (x * (rows != 1)[:, None] for x in (equal, 0 * equal))
+    labels = 0 * rows + 4, rows % 6, rows // 2  # one class, all, pairs
+    yield from itertools.product(labels, (ordinary, equal, some_zero, zero))
+
+
+SMALL_IDS = np.array([0, 1, 0, 1, 2, 2, 3])
+LARGE_IDS = np.array([2**24, 2**24 + 1, 2**40, 2**40 + 1])[SMALL_IDS]
+BATCHES = {
+    "ordinary": (LABELS["unbalanced"], batch(LABELS["unbalanced"])),
+    **{case: (labels, batch(labels)) for case, labels in DEGENERATE.items()},
+    **{f"difficult {k}": case for k, case in enumerate(difficult(6))},
+    "small ids": (SMALL_IDS, batch(SMALL_IDS)),
+    "large ids": (LARGE_IDS, batch(SMALL_IDS)),
+}
+for bad in (np.nan, np.inf):
+    BATCHES[str(bad)] = LABELS["balanced"], batch(LABELS["balanced"])
+    BATCHES[str(bad)][1][3, 1] = bad
+
+
+@functools.cache
+def results_of(name):
+    """Values and gradients of all batches, by the graph of a loss.
+
+    At once, as every test seeds TensorFlow, which then makes its graphs anew.
+    """
+    return {
+        case: [
+            result.numpy()
+            for result in graph_of(name)(np.array(labels), x.astype("float32"))
+        ]
+        for case, (labels, x) in BATCHES.items()
+        if case != "large ids" or name in PAIRWISE
+    }
 
 
 NEEDS_POSITIVES = [
@@ -212,24 +277,33 @@ NEEDS_NEGATIVES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "case"),
-    [(n, "no positives") for n in NEEDS_POSITIVES]
-    + [(n, "one class") for n in NEEDS_NEGATIVES]
-    + [(n, "one example") for n in PAIRWISE],
-)
-def test_nothing_to_compare_is_exactly_zero(name, case):
-    values, gradient = value_and_gradient(
-        default(name), *inputs(DEGENERATE[case])
-    )
-    np.testing.assert_array_equal(values, np.zeros_like(values))
-    np.testing.assert_array_equal(gradient, np.zeros_like(gradient))
+@pytest.mark.parametrize("name", NAMES)
+def test_a_graph_computes_what_eager_code_does(name):
+    labels, x = inputs(LABELS["unbalanced"])
+    expected = value_and_gradient(without_draws(name), labels, x)
+    scale = np.abs(expected[1]).max()
+    assert scale > 1e-4
+    values, gradient = results_of(name)["ordinary"]
+    np.testing.assert_allclose(values, expected[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(gradient, expected[1], atol=1e-5 * scale)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_degenerate_batches_are_finite_or_exactly_zero(name):
+    zero = {
+        "no positives": name in NEEDS_POSITIVES,
+        "one class": name in NEEDS_NEGATIVES,
+        "one example": name in PAIRWISE,
+    }
+    for case in DEGENERATE:
+        for result in results_of(name)[case]:
+            assert np.isfinite(result).all(), case
+            assert not zero.get(case) or not result.any(), case
 
 
 @pytest.mark.parametrize("name", NEEDS_POSITIVES)
 def test_a_lonely_anchor_costs_nothing(name):
-    labels, x = inputs(LABELS["unbalanced"])  # the last two are alone
-    values = np.array(default(name).per_example(labels, x))
+    values, _ = results_of(name)["ordinary"]  # the last two are alone
     if name == "histogram":  # its value is the share of negative pairs
         assert (values > 0).all()
         return
@@ -238,40 +312,30 @@ def test_a_lonely_anchor_costs_nothing(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("normalize", [True, False])
-def test_equal_and_zero_embeddings_are_finite(name, normalize):
-    labels = np.array([0, 0, 1, 1, 2, 2])
-    row = batch([0]).astype("float32")
-    loss = LOSSES[name](**needed(name), normalize=normalize)
+def test_equal_and_zero_embeddings_are_finite(name):
+    for case, results in results_of(name).items():
+        if case.startswith("difficult"):
+            assert all(np.isfinite(x).all() for x in results), case
+    loss = LOSSES[name](**needed(name), normalize=False)
     loss.build(keras.layers.Layer(), 5)
-    for x in (np.repeat(row, 6, 0), np.zeros((6, 5), "float32")):
-        x[1] = 0
-        values, gradient = value_and_gradient(loss, labels, x)
-        assert np.isfinite(values).all()
-        assert np.isfinite(gradient).all()
+    labels, x = list(difficult(6))[-2]  # pairs of equals and one zero
+    for result in value_and_gradient(loss, labels, x.astype("float32")):
+        assert np.isfinite(result).all()
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_nan_and_infinity_come_out_as_nan(name, bad):
-    labels, x = inputs(LABELS["balanced"])
-    x[3, 1] = bad
-    loss = default(name)
-    assert np.isnan(loss.per_example(labels, x)[3])
-    assert np.isnan(loss(labels, x))
+def test_nan_and_infinity_come_out_as_nan(name):
+    for bad in ("nan", "inf"):
+        values, _ = results_of(name)[bad]
+        assert np.isnan(values[3])
+        assert np.isnan(values.mean())
 
 
 @pytest.mark.parametrize("name", PAIRWISE)
 def test_large_ids_are_not_merged(name):
-    labels, x = inputs([0, 1, 0, 1, 2, 2, 3])
-    large = np.array([2**24, 2**24 + 1, 2**40, 2**40 + 1])[labels]
-    small, big = (
-        built(name, **({"seed": 1} if is_mined(name) else {})) for _ in range(2)
-    )
-    np.testing.assert_array_equal(
-        small.per_example(labels, x), big.per_example(large, x)
-    )
-    assert float(small(labels, x)) == float(big(large, x))
+    small, large = (results_of(name)[f"{x} ids"] for x in ("small", "large"))
+    for one, other in zip(small, large, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def is_mined(name):
@@ -279,53 +343,22 @@ def is_mined(name):
 
 
 @pytest.mark.parametrize("name", PAIRWISE)
-def test_relation_matrix_and_references_agree_with_class_ids(name):
+def test_relations_and_references_agree_with_class_ids(name):
     labels, x = inputs(LABELS["unbalanced"])
     relation = (labels[:, None] == labels).astype("int32")
-    arguments = {"mining": "semihard"} if is_mined(name) else {}
-    loss = built(name, **arguments)
-    expected, slope = value_and_gradient(loss, labels, x)
-    actual, gradient = value_and_gradient(loss, relation, x)
+    loss = built(name, **({"mining": "semihard"} if is_mined(name) else {}))
+    expected = loss.per_example(labels, x)
+    actual = loss.per_example(relation, x)
     np.testing.assert_array_equal(actual, expected)
-    np.testing.assert_array_equal(gradient, slope)
-    # The batch as its own references, self-pairs marked as neither.
+    # The batch as its own references, self-pairs marked as neither, and
+    # more references of which none is either.
     np.fill_diagonal(relation, -1)
-    actual, _ = value_and_gradient(loss, relation, x, ref_embeddings=x)
-    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", PAIRWISE)
-def test_ignored_references_change_nothing(name):
-    labels, x = inputs(LABELS["balanced"])
-    refs = batch([0] * 6, seed=3).astype("float32")
-    relation = (labels[:, None] == np.array([0, 1, 2, 0, 1, 2])).astype(int)
-    arguments = {"mining": "hard"} if is_mined(name) else {}
-    loss = built(name, **arguments)
-    expected = loss.per_example(relation, x, ref_embeddings=refs)
-    assert np.any(expected)
     actual = loss.per_example(
-        np.concatenate([relation, -np.ones((9, 4), int)], axis=1),
+        np.concatenate([relation, -np.ones((8, 4), int)], axis=1),
         x,
-        ref_embeddings=np.concatenate([refs, x[:4]]),
+        ref_embeddings=np.concatenate([x, x[:4]]),
     )
-    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
-
-
-def default_without_draws(name):
-    """The same loss, draws and initial weights included, on any backend."""
-    arguments = {"mining": "semihard"} if is_mined(name) else needed(name)
-    if "num_centers" in parameters_of(LOSSES[name]):
-        arguments["num_centers"] = 3
-    if name == "instance":  # At the default hardly any pair has a gradient.
-        arguments["gamma"] = 9.0
-    owner = keras.layers.Layer()
-    loss = LOSSES[name](**arguments)
-    loss.build(owner, 5)
-    for variable in owner.trainable_variables if name not in PAIRWISE else ():
-        rows = int(np.prod(variable.shape[:-1]))
-        values = batch([0] * rows, variable.shape[-1]).astype("float32")
-        variable.assign(np.reshape(values, variable.shape))
-    return loss
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
 
 
 PAIRS_APART = np.full((128, 128), -1)

@@ -32,19 +32,18 @@ NO_FUNCTION = {
 @pytest.mark.parametrize("name", sorted(set(CASES) - NO_FUNCTION))
 def test_function_and_loss_agree(name):
     function, loss = getattr(losses, name), default(name)
-    x = keras.ops.convert_to_tensor(X)
+    x, weights = keras.ops.convert_to_tensor(X), {}
     if isinstance(loss, ProxyLoss):
         actual = function(LABEL, x, loss.proxies)
     else:
         is_drawn = getattr(loss, "seed_generator", None) is not None
         more = {"mining": "hard"} if is_drawn else {}
         loss = losses.get({"name": name, **more})
-        weights = tuple(WEIGHTS) if loss.weights_pairs else None
-        actual = function(LABEL, x, pair_weights=weights, **more)
-        expected = loss.per_example(LABEL, x, pair_weights=weights)
-        np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-6)
+        if loss.weights_pairs:
+            more["pair_weights"] = tuple(WEIGHTS)
+            weights["pair_weights"] = more["pair_weights"]
         actual = function(LABEL, x, **more)
-    expected = loss.per_example(LABEL, x)
+    expected = loss.per_example(LABEL, x, **weights)
     np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-6)
 
 

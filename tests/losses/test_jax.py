@@ -10,12 +10,8 @@ import numpy as np
 import pytest
 
 from tests.losses.oracle import LABELS, value_and_gradient
-from tests.losses.test_contract import (
-    CLASSES,
-    NAMES,
-    default_without_draws,
-)
-from tests.losses.test_modes import DTYPES, PRECISION, representable
+from tests.losses.test_contract import CLASSES, NAMES, without_draws
+from tests.losses.test_modes import PRECISION, representable
 
 pytestmark = [
     pytest.mark.slow,
@@ -42,16 +38,15 @@ import numpy as np
 from keras_dml import losses
 from keras_dml.losses.mining import DistanceWeighted
 from keras_dml.losses.pairs import compare
-from tests.losses.test_contract import NAMES, default_without_draws
+from tests.losses.test_contract import NAMES, difficult, without_draws
 from tests.losses.test_jax import MORE
-from tests.losses.test_modes import difficult
 
 assert keras.backend.backend() == "jax"
 data = np.load(sys.argv[1])
 labels, x = data["labels"].astype("int32"), data["x"]
 results = {}
 for name in NAMES:
-    loss = default_without_draws(name)
+    loss = without_draws(name)
 
     def mean(x, labels, loss=loss):
         values = loss.per_example(labels, x)
@@ -114,13 +109,11 @@ def jax_results(tmp_path_factory):
 @pytest.mark.parametrize(
     ("name", "kind"),
     [(name, "float32") for name in NAMES]
-    + [(name, kind) for name in MORE for kind in ("eager", *DTYPES[1:])],
+    + [(name, kind) for name in MORE for kind in ("eager", *PRECISION)],
 )
 def test_loss_equals_tensorflow(jax_results, name, kind):
     labels, x, results = jax_results
-    values, gradient = value_and_gradient(
-        default_without_draws(name), labels, x
-    )
+    values, gradient = value_and_gradient(without_draws(name), labels, x)
     atol = VALUES.get(name, 1e-6)
     np.testing.assert_allclose(
         results[f"{name}/{kind}/values"], values, rtol=2e-5, atol=atol

@@ -37,21 +37,20 @@ def test_the_loss_is_that_of_the_drawn_classes_alone(name) -> None:
     sampled = built(loss_on_proxies(name, CLASSES, class_share=0.6, seed=5))
     twin = SampledClasses("", CLASSES, 0.6, seed=5)
     x = unit(np.random.default_rng(0).normal(size=(len(LABELS), DIM)))
-    for _ in range(2):
-        ids = np.asarray(twin.draw(LABELS))
-        counts = {}
-        if name == "dynamic_arc_face":
-            counts["class_counts"] = [int(i) + 1 for i in ids]
-        alone = loss_on_proxies(name, DRAWN, **counts)
-        alone.build(keras.layers.Layer(name="owner"), DIM)
-        rows = np.asarray(sampled.proxies).reshape(CLASSES, -1, DIM)[ids]
-        alone.proxies.assign(rows.reshape(-1, DIM))
-        labels = np.array([list(ids).index(label) for label in LABELS])
-        np.testing.assert_allclose(
-            sampled.per_example(LABELS, x),
-            alone.per_example(labels, x),
-            rtol=1e-5,
-        )
+    ids = np.asarray(twin.draw(LABELS))
+    counts = {}
+    if name == "dynamic_arc_face":
+        counts["class_counts"] = [int(i) + 1 for i in ids]
+    alone = loss_on_proxies(name, DRAWN, **counts)
+    alone.build(keras.layers.Layer(name="owner"), DIM)
+    rows = np.asarray(sampled.proxies).reshape(CLASSES, -1, DIM)[ids]
+    alone.proxies.assign(rows.reshape(-1, DIM))
+    labels = np.array([list(ids).index(label) for label in LABELS])
+    np.testing.assert_allclose(
+        sampled.per_example(LABELS, x),
+        alone.per_example(labels, x),
+        rtol=1e-5,
+    )
 
 
 def test_draws_hold_the_batch_and_any_others_alike() -> None:

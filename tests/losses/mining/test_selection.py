@@ -37,10 +37,21 @@ def explicit(labels, x, positive, negative):
     return weights
 
 
-@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
-@pytest.mark.parametrize("positive", ["all", "easy", "hard"])
-@pytest.mark.parametrize("negative", ["all", "easy", "semihard", "hard"])
-def test_weights_of_pairs(labels, positive, negative):
+@pytest.mark.parametrize(
+    ("positive", "negative", "which"),
+    [
+        (positive, negative, "balanced")
+        for positive in ("all", "easy", "hard")
+        for negative in ("all", "easy", "semihard", "hard")
+    ]
+    + [
+        (*strategies, which)
+        for strategies in (("all", "semihard"), ("hard", "hard"))
+        for which in ("unbalanced", "pairs")
+    ],
+)
+def test_weights_of_pairs(positive, negative, which):
+    labels = LABELS[which]
     x = unit(batch(labels, dim=3, seed=0))
     pairs = compare(np.array(labels), x.astype("float32"))
     actual = Selection(positive, negative).pair_weights(pairs)
