@@ -7,7 +7,6 @@ import pytest
 from keras_dml import methods
 from keras_dml.model.update import slots_of
 from keras_dml.optimizers import COUPLED, CoupledAdam, CoupledSGD
-from tests.conftest import graph_and_xla
 
 DECAY, STEPS = 0.1, 6
 SHAPES = ((4, 3), (3,))
@@ -148,16 +147,15 @@ def step(model, learner: int | None = None) -> None:
     model.train_on_batch(x, y)
 
 
-@graph_and_xla
-def test_idle_learners_stay_bit_identical(jit, tiny_backbone) -> None:
+def test_idle_learners_stay_bit_identical(tiny_backbone) -> None:
     model = methods.divide_and_conquer(
-        tiny_backbone, embedding_dim=9, num_learners=3,
+        tiny_backbone, embedding_dim=8, num_learners=2,
         loss={
             "name": "margin", "learn_beta": True, "num_classes": 4,
             "mining": "all",
         },
     )  # fmt: skip
-    model.compile(CoupledAdam(1e-2, weight_decay=DECAY), jit_compile=jit)
+    model.compile(CoupledAdam(1e-2, weight_decay=DECAY), jit_compile=False)
 
     def state(k: int) -> list[bytes]:
         owned = model.objective.learner_variables()[k]
@@ -166,15 +164,16 @@ def test_idle_learners_stay_bit_identical(jit, tiny_backbone) -> None:
         assert len(slots) == 2 * len(variables)
         return [v.numpy().tobytes() for v in [*variables, *slots]]
 
-    for k in (-1, 0, 1, 2):
+    for k in (-1, 0, 1):
         step(model, k)
-    before = [state(k) for k in range(3)]
+    before = [state(k) for k in range(2)]
     step(model, 1)
-    assert [state(k) == before[k] for k in range(3)] == [True, False, True]
+    assert [state(k) == before[k] for k in range(2)] == [True, False]
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
-@pytest.mark.parametrize("decays", [False, True])
+@pytest.mark.parametrize(
+    ("policy", "decays"), [("float32", False), ("mixed_float16", True)]
+)
 def test_loss_variables_decay_only_if_asked(
     policy, decays, tiny_backbone
 ) -> None:
@@ -197,7 +196,7 @@ def test_a_reloaded_model_goes_on_the_same(tiny_backbone, tmp_path) -> None:
         tiny_backbone, embedding_dim=8, loss="contrastive",
         rate_multipliers={"head": 10.0},
     )  # fmt: skip
-    model.compile(CoupledAdam(1e-2, weight_decay=DECAY))
+    model.compile(CoupledAdam(1e-2, weight_decay=DECAY), jit_compile=True)
     step(model)
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
