@@ -3,8 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from keras_dml.evaluation import METRICS
 from keras_dml.runs.outcome import definition, definitions
 
@@ -27,9 +25,8 @@ OURS = [
 ]
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_every_metric_has_a_section(name) -> None:
-    assert re.sub("[^a-z0-9_-]", "", name) in anchors(PAGE)
+def test_every_metric_has_a_section() -> None:
+    assert {re.sub("[^a-z0-9_-]", "", x) for x in OURS} <= set(anchors(PAGE))
 
 
 def test_the_table_of_the_docs_is_that_of_the_registry() -> None:

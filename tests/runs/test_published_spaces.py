@@ -41,17 +41,17 @@ def test_every_study_has_a_space() -> None:
     assert spaces == TRIALS.keys()
 
 
-@pytest.mark.parametrize("name", TRIALS)
-def test_random_trials_are_drawn_from_their_space(name: str) -> None:
-    """The first ten of a study, whose draws hang on nothing but the seed."""
+def test_random_trials_are_drawn_from_their_space() -> None:
+    """Two of the first ten of a study, which hang on nothing but the seed."""
     optuna = pytest.importorskip("optuna")
-    space = read_space(SPACES / f"{name}.yaml", recipes.load(name))
-    for number, settings in sorted(TRIALS[name].items())[:10]:
-        sampler = optuna.samplers.TPESampler(seed=number)
-        drawn = space.suggest(optuna.create_study(sampler=sampler).ask())
-        assert drawn.keys() == settings.keys()
-        for key, value in drawn.items():
-            expected = settings[key]
-            if isinstance(value, float):  # The table has three digits.
-                expected = pytest.approx(float(expected), rel=6e-3)
-            assert value == expected, (number, key)
+    for name, numbered in TRIALS.items():
+        space = read_space(SPACES / f"{name}.yaml", recipes.load(name))
+        for number, settings in sorted(numbered.items())[:10:5]:
+            sampler = optuna.samplers.TPESampler(seed=number)
+            drawn = space.suggest(optuna.create_study(sampler=sampler).ask())
+            assert drawn.keys() == settings.keys(), name
+            for key, value in drawn.items():
+                expected = settings[key]
+                if isinstance(value, float):  # The table has three digits.
+                    expected = pytest.approx(float(expected), rel=6e-3)
+                assert value == expected, (name, number, key)

@@ -7,21 +7,23 @@ from keras_dml.recipes import RecipeError, building
 from keras_dml.runs.benchmark.plan import Run
 from keras_dml.runs.benchmark.training import _ended
 from keras_dml.runs.folder import load_outcome
-from tests.runs.small_run import write_recipe
+from tests.runs.small_run import METHODS, write_recipe
 
-EPOCHS = ("epochs=3",)
+SMALL = ("epochs=3", METHODS["baseline"])
 
 
 def recipe_of(tmp_path, *settings):
-    return recipes.load(write_recipe(tmp_path), (*EPOCHS, *settings))
+    return recipes.load(write_recipe(tmp_path), (*SMALL, *settings))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("setting", ["train_on=all", "data.validation=0"])
-def test_no_class_is_held_out(setting, tmp_path, caplog) -> None:
+def test_no_class_is_held_out(tmp_path, caplog) -> None:
     halves = building.splits(recipe_of(tmp_path))
-    recipe = recipe_of(tmp_path, setting, "stop_after=2")
+    recipe = recipe_of(tmp_path, "train_on=all", "stop_after=2")
     whole = building.splits(recipe)
+    without = building.splits(recipe_of(tmp_path, "data.validation=0"))
+    assert not len(without.validation)
+    assert {*without.train.paths} == {*whole.train.paths}
     assert len(whole.validation) == 0
     held_out = set(halves.validation.classes.tolist())
     assert held_out and held_out < set(whole.train.classes.tolist())
@@ -41,11 +43,16 @@ def test_no_class_is_held_out(setting, tmp_path, caplog) -> None:
 
 @pytest.mark.slow
 def test_refit_is_a_training_on_all_for_as_long_as_was_best(tmp_path) -> None:
-    recipe = recipe_of(tmp_path, "refit=true")
+    recipe = recipe_of(tmp_path, "refit=true", "epochs=2")
     folder = tmp_path / "run"
     outcome = runs.train(recipe, folder, verbose=0)
     by_hand = runs.train(
-        recipe_of(tmp_path, "train_on=all", f"stop_after={outcome.best_epoch}"),
+        recipe_of(
+            tmp_path,
+            "train_on=all",
+            "epochs=2",
+            f"stop_after={outcome.best_epoch}",
+        ),
         tmp_path / "by_hand",
         verbose=0,
     )
@@ -58,20 +65,12 @@ def test_refit_is_a_training_on_all_for_as_long_as_was_best(tmp_path) -> None:
     assert entry.metrics["map@r, refit"] == outcome.refit["map@r"]
     assert entry.metrics["map@r"] == outcome.after["map@r"]
     # What was chosen on held-out classes is what the run measured itself.
-    plain = runs.train(recipe_of(tmp_path), tmp_path / "plain", verbose=0)
-    assert plain.after == outcome.after
-    assert plain.refit is None
-
-
-@pytest.mark.slow
-def test_a_refit_that_was_killed_goes_on(tmp_path) -> None:
-    recipe = recipe_of(tmp_path, "refit=true")
-    folder = tmp_path / "run"
-    whole = runs.train(recipe, folder, verbose=0)
+    assert dict(runs.remeasure(folder).results) == dict(outcome.after)
+    # As if the refit had been killed before its measurement.
     result = folder / "refit" / "result.json"
-    result.unlink()  # As if it had ended before its measurement.
+    result.unlink()
     again = runs.train(recipe, folder, verbose=0, resume=True)
-    assert again.refit == whole.refit
+    assert again.refit == outcome.refit
     assert result.exists()
 
 

@@ -192,19 +192,10 @@ def test_two_runs_do_not_share_a_folder(finished, tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_one_recipe_gives_one_result(finished, tmp_path) -> None:
-    outcome, _ = finished
-    recipe, folder = start(tmp_path)
-    again = runs.train(recipe, folder, verbose=0)
-    assert again.after == outcome.after
-    assert [d["sizes"] for d in again.divisions] == [
-        d["sizes"] for d in outcome.divisions
-    ]
-
-
-@pytest.mark.slow
 @needs_tensorboard
-def test_tensorboard_logs_the_same_training(finished, tmp_path) -> None:
+def test_the_same_recipe_with_tensorboard_is_the_same_training(
+    finished, tmp_path
+) -> None:
     outcome, unlogged = finished
     recipe, folder = start(tmp_path)
     logged = runs.train(recipe, folder, verbose=0, log=["tensorboard"])
@@ -213,6 +204,8 @@ def test_tensorboard_logs_the_same_training(finished, tmp_path) -> None:
         assert float(row.pop("recluster_seconds")) >= 0
     assert rows == expected
     assert logged.after == outcome.after
+    sizes = [[d["sizes"] for d in x.divisions] for x in (logged, outcome)]
+    assert sizes[0] == sizes[1] != []
     assert outcome.seconds["trackers"] == 0
     assert 0 < logged.seconds["trackers"] < logged.seconds["training"]
     assert "trackers" in (folder / "summary.md").read_text()
@@ -238,19 +231,6 @@ def test_a_missing_tensorboard_is_told_before_data_are_read(
 
 
 @pytest.mark.slow
-@needs_tensorboard
-def test_ctrl_c_leaves_a_whole_log(tmp_path, monkeypatch) -> None:
-    recipe, folder = start(tmp_path, METHODS["baseline"])
-
-    def interrupted(self, epoch, logs=None) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(RetrievalEvaluation, "on_epoch_end", interrupted)
-    assert runs.train(recipe, folder, 0, log=["tensorboard"]).interrupted
-    assert (folder / "tensorboard" / "projector_config.pbtxt").exists()
-
-
-@pytest.mark.slow
 def test_ctrl_c_leaves_a_loadable_model(tmp_path, monkeypatch) -> None:
     recipe, folder = start(tmp_path, "epochs=5", METHODS["baseline"])
     measure = RetrievalEvaluation._measure
@@ -270,14 +250,18 @@ def test_ctrl_c_leaves_a_loadable_model(tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_in_the_first_epoch(tmp_path, monkeypatch) -> None:
+@needs_tensorboard
+def test_ctrl_c_in_the_first_epoch_leaves_a_whole_log(
+    tmp_path, monkeypatch
+) -> None:
     recipe, folder = start(tmp_path, METHODS["baseline"])
 
     def interrupted(self) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(RetrievalEvaluation, "_measure", interrupted)
-    outcome = runs.train(recipe, folder, verbose=0)
-    assert outcome.best_epoch is None
+    outcome = runs.train(recipe, folder, verbose=0, log=["tensorboard"])
+    assert outcome.interrupted and outcome.best_epoch is None
     assert outcome.images_per_second is None
     assert "No epoch was completed" in (folder / "summary.md").read_text()
+    assert (folder / "tensorboard" / "projector_config.pbtxt").exists()

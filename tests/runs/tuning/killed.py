@@ -24,7 +24,7 @@ def main(given: str, folder: str) -> None:
     Judged.on_epoch_begin = on_epoch_begin
     recipe = recipes.load(Path(given) / "recipe.yaml")
     space = json.loads((Path(given) / "space.json").read_text())
-    runs.tune(recipe, space, folder, trials=4)
+    runs.tune(recipe, space, folder, trials=3)
 
 
 if __name__ == "__main__":

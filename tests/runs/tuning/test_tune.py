@@ -57,7 +57,7 @@ def whole(tmp_path_factory):
         patched.setattr(RetrievalEvaluation, "_measure", watched)
         # Who measures test classes calls this.
         patched.setattr("keras_dml.runs.training.measure", None)
-        tuned = runs.tune(recipe, SPACE, folder / "study", trials=4)
+        tuned = runs.tune(recipe, SPACE, folder / "study", trials=3)
     return recipe, tuned, measured
 
 
@@ -67,9 +67,9 @@ def test_the_best_trial_is_a_recipe_that_gives_its_value(whole, tmp_path):
     best = tuned.best
     values = [x.value for x in tuned.trials if x.state == "complete"]
     assert best.value == max(values)
-    assert len(tuned.trials) == 4
+    assert len(tuned.trials) == 3
     assert best.value == max(best.curve.values())
-    found = recipes.load(tuned.folder / "best.yaml")
+    found = recipes.load(tuned.folder / "best.yaml", ("refit=false",))
     assert found.name == "small-tuned"
     rate = best.settings["optimizer.learning_rate"]
     assert found.optimizer.learning_rate == rate
@@ -85,7 +85,7 @@ def test_the_table_has_every_trial(whole) -> None:
     _, tuned, _ = whole
     with (tuned.folder / "trials.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert {int(x["trial"]) for x in rows} == {0, 1, 2, 3}
+    assert {int(x["trial"]) for x in rows} == {0, 1, 2}
     assert float(rows[0]["map@r"]) == pytest.approx(tuned.best.value, abs=1e-4)
     assert set(SPACE) < set(rows[0])
     shares = importances(tuned.folder)
@@ -106,7 +106,7 @@ def test_a_killed_study_goes_on_as_if_it_had_not_been(whole, tmp_path) -> None:
     left = runs.load_study(folder)
     assert [x.state for x in left.trials] == ["complete", "running"]
     assert len(left.trials[1].curve) == 1
-    again = runs.tune(recipe, SPACE, folder, trials=4)
+    again = runs.tune(recipe, SPACE, folder, trials=3)
     assert found_by(again) == found_by(tuned)
     # The trial that was killed had its first epoch already.
     assert yaml.safe_load((folder / "best.yaml").read_text()) == yaml.safe_load(
@@ -120,12 +120,11 @@ def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(
 ) -> None:
     recipe = small(tmp_path, "epochs=1")
     space = {"batches.classes_per_batch": [2, 50]}
-    tuned = runs.tune(recipe, space, tmp_path / "study", trials=5, seed=1)
+    tuned = runs.tune(recipe, space, tmp_path / "study", trials=2, seed=1)
     states = {
         (x.settings["batches.classes_per_batch"], x.state) for x in tuned.trials
     }
-    assert states <= {(2, "complete"), (2, "pruned"), (50, "failed")}
-    assert len({x for x, _ in states}) == 2
+    assert states == {(2, "complete"), (50, "failed")}
     failed = next(x for x in tuned.trials if x.state == "failed")
     assert "50" in failed.error
     assert "50" in (tmp_path / "study" / "trials.csv").read_text()
@@ -133,17 +132,27 @@ def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(
 
 @pytest.mark.slow
 def test_a_trial_below_the_median_is_pruned(tmp_path, monkeypatch) -> None:
-    values = iter([*[0.9, 0.9] * 5, 0.1, 0.1])
+    """After the first third of its epochs, or as soon as is asked for."""
+    import optuna
+
+    values = iter([0.1, 0.1, 0.1])
 
     def measured(self) -> dict[str, float]:
         return dict.fromkeys(self.logged_names, next(values))
 
     monkeypatch.setattr(RetrievalEvaluation, "_measure", measured)
-    tuned = runs.tune(
-        small(tmp_path), SPACE, tmp_path / "study", trials=6, warmup_epochs=0
+    recipe, folder = small(tmp_path), tmp_path / "study"
+    runs.tune(recipe, SPACE, folder, timeout=1e-9)
+    good = optuna.trial.create_trial(
+        value=0.9, intermediate_values={1: 0.9, 2: 0.9}
     )
-    assert [x.state for x in tuned.trials] == ["complete"] * 5 + ["pruned"]
-    assert tuned.trials[-1].curve == {1: 0.1}
+    open_study(folder).add_trials([good] * 5)
+    runs.tune(recipe, SPACE, folder, trials=6)
+    tuned = runs.tune(recipe, SPACE, folder, trials=7, warmup_epochs=0)
+    by_number = {x.number: x for x in tuned.trials}
+    assert [by_number[x].state for x in (5, 6)] == ["pruned"] * 2
+    assert by_number[5].curve == {1: 0.1, 2: 0.1}
+    assert by_number[6].curve == {1: 0.1}
 
 
 @pytest.mark.parametrize(
@@ -165,19 +174,6 @@ def test_no_trial_is_pruned_in_its_first_epochs(epochs, warmup, first) -> None:
     for epoch in range(1, epochs + 1):
         trial.report(0.1, epoch)
         assert trial.should_prune() == (epoch >= first)
-
-
-@pytest.mark.slow
-def test_a_trial_that_begins_low_may_end_highest(tmp_path, monkeypatch) -> None:
-    values = iter([*[0.5, 0.5] * 5, 0.1, 0.9])
-
-    def measured(self) -> dict[str, float]:
-        return dict.fromkeys(self.logged_names, next(values))
-
-    monkeypatch.setattr(RetrievalEvaluation, "_measure", measured)
-    tuned = runs.tune(small(tmp_path), SPACE, tmp_path / "study", trials=6)
-    assert [x.state for x in tuned.trials] == ["complete"] * 6
-    assert tuned.best.number == 5
 
 
 @pytest.mark.slow
