@@ -57,7 +57,7 @@ def application(
             *rest.routes(service),
             Route("/healthz", healthz),
             Route("/metrics", measured),
-            *page.routes(service, settings),
+            *page.routes(service, settings, reloader),
         ],
         middleware=[Middleware(Guard, settings, metrics, _refusal)],
         exception_handlers={HTTPException: _failed},

@@ -22,6 +22,7 @@ from keras_dml.serve.page.thumbnails import (
     content_of,
     picture_of,
 )
+from keras_dml.serve.reloading import Reloader
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
 
@@ -44,7 +45,9 @@ HEADERS = {
 }
 
 
-def routes(service: Service, settings: Settings) -> list[BaseRoute]:
+def routes(
+    service: Service, settings: Settings, reloader: Reloader | None = None
+) -> list[BaseRoute]:
     """The routes of the page.
 
     "/" and "/page/assets/…" are the same for everyone and tell nothing of
@@ -72,7 +75,7 @@ def routes(service: Service, settings: Settings) -> list[BaseRoute]:
     async def search(request: Request) -> Response:
         wanted = requests.wanted(request.query_params)
         found = await finder.find(await request.body(), wanted)
-        return _json(found)
+        return _json(found | {"loading": reloader and reloader.loading})
 
     async def thumbnail(request: Request) -> Response:
         key = requests.key_of(request.query_params.get("key"), "key")
@@ -89,7 +92,8 @@ def routes(service: Service, settings: Settings) -> list[BaseRoute]:
         async with request.form(max_files=1, max_fields=10) as form:
             data, wanted = await requests.of_form(form)
         found = await finder.find(data, wanted)
-        content = plain_page(found, service.current.index)
+        loading = reloader and reloader.loading
+        content = plain_page(found, service.current.index, loading)
         return _response(content, HTML)
 
     return [

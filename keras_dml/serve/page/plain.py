@@ -42,8 +42,16 @@ $hits
 _ERROR = Template("""<p class="error" role="alert">$error</p>""")
 
 
-def plain_page(found: dict[str, Any], index: "Index | None") -> str:
-    """What was found, as of `finding.find`, in HTML without scripts."""
+def plain_page(
+    found: dict[str, Any], index: "Index | None", loading: str | None = None
+) -> str:
+    """What was found, as of `finding.find`, in HTML without scripts.
+
+    Args:
+        found: The answer.
+        index: The gallery.
+        loading: What is being loaded, as of `Reloader`.
+    """
     hits = found["hits"] or ()
     note = "There is no gallery."
     if index is not None:
@@ -51,6 +59,8 @@ def plain_page(found: dict[str, Any], index: "Index | None") -> str:
         if index.threshold is not None:
             note += f" Those of {index.threshold.value:.4f} and more match: "
             note += f"{index.threshold.meaning}."
+    if loading:
+        note += f" The server is loading {loading}."
     content = _FOUND.substitute(
         note=escape(note),
         seen=escape(found["seen"]),

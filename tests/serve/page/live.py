@@ -12,9 +12,11 @@ import uvicorn
 
 from keras_dml.serve.app import application
 from keras_dml.serve.current import Current
+from keras_dml.serve.reloading import Reloader
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
 from tests.reports.browser import ELEMENT, Browser
+from tests.serve.page.served import idle_reloader
 
 SENT = """
 const [bytes, name, kind, how] = arguments;
@@ -33,9 +35,9 @@ def serving(now: Current, **settings: Any) -> Iterator["Live"]:
     """A server of the address `url`, until the block ends."""
     made = Settings(port=0, **settings)
     service = Service(now, made)
-    config = uvicorn.Config(
-        application(service, made), port=0, log_level="warning", ws="none"
-    )
+    reloader = idle_reloader(service)
+    app = application(service, made, reloader)
+    config = uvicorn.Config(app, port=0, log_level="warning", ws="none")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -46,7 +48,7 @@ def serving(now: Current, **settings: Any) -> Iterator["Live"]:
                 raise TimeoutError("the server did not start")
             time.sleep(0.02)
         port = server.servers[0].sockets[0].getsockname()[1]
-        yield Live(f"http://127.0.0.1:{port}/", service)
+        yield Live(f"http://127.0.0.1:{port}/", service, reloader)
     finally:
         server.should_exit = True
         thread.join(30)
@@ -55,8 +57,8 @@ def serving(now: Current, **settings: Any) -> Iterator["Live"]:
 class Live:
     """A running server."""
 
-    def __init__(self, url: str, service: Service) -> None:
-        self.url, self.service = url, service
+    def __init__(self, url: str, service: Service, reloader: Reloader) -> None:
+        self.url, self.service, self.reloader = url, service, reloader
 
 
 class Visitor(Browser):

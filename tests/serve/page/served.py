@@ -3,6 +3,7 @@
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -15,8 +16,10 @@ from keras_dml.data import View
 from keras_dml.search import Index
 from keras_dml.serve.app import application
 from keras_dml.serve.current import Current
+from keras_dml.serve.reloading import Reloader
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
+from keras_dml.serve.sources import KerasSource
 from tests.conftest import blobs
 from tests.serve.conftest import LOCAL
 
@@ -69,13 +72,23 @@ def current(model, index=None, version: int = 1) -> Current:
 
 @contextmanager
 def client(now: Current, **settings) -> Iterator[TestClient]:
-    """A client of a server; its `service` can be given another version."""
+    """A client of a server; its `service` can be given another version.
+
+    And its `reloader` something that it is loading.
+    """
     made = Settings(**settings)
     service = Service(now, made)
+    reloader = idle_reloader(service)
     # In `with` all requests share one event loop.
-    with TestClient(application(service, made), LOCAL) as opened:
-        opened.service = service
+    with TestClient(application(service, made, reloader), LOCAL) as opened:
+        opened.service, opened.reloader = service, reloader
         yield opened
+
+
+def idle_reloader(service: Service) -> Reloader:
+    """One that never finds anything new."""
+    source = KerasSource("small", Path("small.keras"))
+    return Reloader(service, source, None, (source.stamp(), None))
 
 
 def picture(row: int = 0, kind: str = "png") -> bytes:

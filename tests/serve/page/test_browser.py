@@ -380,11 +380,16 @@ def test_a_new_version_is_shown(browser, model, index) -> None:
         assert "no gallery" in browser.text("#status")
         assert browser.texts("#parts-head") == ["Where the model looks"]
         assert browser.run("return document.getElementById('options').hidden")
+        assert "loading" not in browser.text("#status")
+        running.reloader.loading = "the gallery"
         running.service.current = current(model, index, 2)
         send(browser, picture(2), "drop")
         browser.until(
             "return document.querySelectorAll('#hits li').length === 12"
         )
+        browser.answered()
+        said = browser.text("#status")
+        assert said.endswith(" The server is loading the gallery.")
         assert "version 2 · gallery of 48 images" in browser.text("#served")
         assert not browser.run(
             "return document.getElementById('options').hidden"

@@ -247,6 +247,23 @@ def test_the_form_without_javascript(asked) -> None:
     assert asked.get(f"/page/{address[1]}").status_code == 200
 
 
+def test_what_is_being_loaded_is_said_with_what_is_found(
+    asked, monkeypatch
+) -> None:
+    def answers():
+        files = {"picture": ("a.png", picture(0), "image/png")}
+        plain = asked.post("/page/plain", files=files).text
+        return asked.post("/page/search", content=picture(0)).json(), plain
+
+    found, plain = answers()
+    assert found["loading"] is None
+    assert "is loading" not in plain
+    monkeypatch.setattr(asked.reloader, "loading", "the gallery")
+    found, plain = answers()
+    assert (found["loading"], len(found["hits"])) == ("the gallery", 12)
+    assert "The server is loading the gallery." in plain
+
+
 @pytest.mark.parametrize("given", [{}, {"picture": "text"}])
 def test_a_form_without_a_picture(asked, given) -> None:
     answer = asked.post("/page/plain", data={"k": "3", **given})

@@ -126,7 +126,9 @@ const search = async () => {
     const query = asked();
     const answer = await fetchAnswer(query, own.signal);
     if (running !== own) return;
-    say(showResults(about, answer, leaveOut));
+    const loading = answer.loading
+      ? ` The server is loading ${answer.loading}.` : "";
+    say(showResults(about, answer, leaveOut) + loading);
     // On a phone they are below the options, where nobody would see them.
     if (NARROW.matches) byId("results").scrollIntoView();
     showProgram(about, query, picture);
