@@ -7,7 +7,6 @@ import torch
 
 SHAPES = {
     "16x8, 4 a class": (np.repeat(np.arange(4), 4), 8),
-    "32x64, 2 a class": (np.repeat(np.arange(16), 2), 64),
     "21x16, unbalanced": (np.array([0] * 7 + [1] * 5 + [2] * 9), 16),
     "12x8, lonely anchors": (np.array([0, 0, 0, 1, 1, 2, 3, 4] + [5] * 4), 8),
     "6x8, no positives": (np.arange(6), 8),
@@ -16,8 +15,8 @@ SHAPES = {
 }
 """Batches: labels and embedding dimension."""
 
-ORDINARY = list(SHAPES)[:3]
-DEGENERATE = list(SHAPES)[4:]
+ORDINARY = list(SHAPES)[:2]
+DEGENERATE = list(SHAPES)[3:]
 
 
 def embeddings(labels, dim, seed=0):
