@@ -1,4 +1,8 @@
-"""Settings and small things that many tests need."""
+"""Settings and small things that many tests need.
+
+Fixtures import what takes long: with `-n` this file is also read by a process
+that only hands out tests, and the others wait for it.
+"""
 
 import gc
 import os
@@ -15,22 +19,14 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # a process a core has one thread
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import hypothesis
-import keras
-import numpy as np
 import pytest
 
-from keras_dml import backbones
-from keras_dml.data import ImageSet
+if TYPE_CHECKING:
+    import keras
 
-# How fast examples are made says more of the machine than of a test.
-hypothesis.settings.register_profile(
-    "any machine",
-    suppress_health_check=[hypothesis.HealthCheck.too_slow],
-    deadline=None,
-)
-hypothesis.settings.load_profile("any machine")
+    from keras_dml.data import ImageSet
 
 graph_and_xla = pytest.mark.parametrize(
     "jit",
@@ -46,6 +42,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="SECONDS",
         help="of processor time, which a test that is not slow may take",
     )
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """How fast examples are made says more of the machine than of a test."""
+    if isinstance(collector, pytest.Session):
+        from hypothesis import HealthCheck, settings
+
+        settings.register_profile(
+            "any machine",
+            suppress_health_check=[HealthCheck.too_slow],
+            deadline=None,
+        )
+        settings.load_profile("any machine")
 
 
 def pytest_collection_finish() -> None:
@@ -79,6 +88,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
 @pytest.fixture(autouse=True)
 def _fresh_keras(request: pytest.FixtureRequest) -> Iterator[None]:
     """The same seed for every test, and no policy left behind by one."""
+    import keras
+
     keras.utils.set_random_seed(0)
     policy = keras.config.dtype_policy()
     yield
@@ -92,14 +103,18 @@ def _fresh_keras(request: pytest.FixtureRequest) -> Iterator[None]:
 def _graphs_of_a_module() -> Iterator[None]:
     """Frees the graphs of a module's models when it is done."""
     yield
+    import keras
+
     keras.utils.clear_session(free_memory=False)
     gc.collect()
     gc.freeze()  # What is left stays, too.
 
 
 @pytest.fixture
-def tiny_backbone() -> keras.Model:
+def tiny_backbone() -> "keras.Model":
     """(B, 16, 16, 1) → (B, 8, 8, 8)."""
+    from keras_dml import backbones
+
     return backbones.small_convnet((16, 16, 1), filters=(4, 8))
 
 
@@ -118,8 +133,12 @@ def run_of(shared_folder) -> Callable[[str], Path]:
     return partial(train_once, shared_folder / "runs")
 
 
-def blobs(classes: int = 6, images: int = 8, seed: int = 0) -> ImageSet:
+def blobs(classes: int = 6, images: int = 8, seed: int = 0) -> "ImageSet":
     """Noisy 16×16 images whose classes are blobs in different places."""
+    import numpy as np
+
+    from keras_dml.data import ImageSet
+
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(classes), images)
     centres = rng.uniform(3, 13, (classes, 2))[labels]
@@ -131,6 +150,6 @@ def blobs(classes: int = 6, images: int = 8, seed: int = 0) -> ImageSet:
 
 
 @pytest.fixture
-def images() -> ImageSet:
+def images() -> "ImageSet":
     """Six classes of eight 16×16 images."""
     return blobs()
