@@ -6,39 +6,40 @@ from fractions import Fraction
 
 import numpy as np
 
-Number = float | Fraction
+
+def integers(*arrays: np.ndarray) -> list[np.ndarray]:
+    """Floats as Python integers, all times the same power of two."""
+    ratios = [
+        [float(value).as_integer_ratio() for value in array.flat]
+        for array in arrays
+    ]
+    scale = max(below for each in ratios for _, below in each)
+    return [
+        np.array([above * (scale // below) for above, below in each], object)
+        .reshape(array.shape)
+        for each, array in zip(ratios, arrays, strict=True)
+    ]  # fmt: skip
 
 
-def negative_squared_distance(x: np.ndarray, y: np.ndarray) -> Number:
-    return -sum(
-        (Fraction(float(a)) - Fraction(float(b))) ** 2
-        for a, b in zip(x, y, strict=True)
-    )
+def scores_of(x: np.ndarray, y: np.ndarray, distance: str) -> list[list]:
+    """Integers or fractions that order the rows of `y` for each of `x`.
 
-
-def dot(x: np.ndarray, y: np.ndarray) -> Number:
-    return sum(
-        (
-            Fraction(float(a)) * Fraction(float(b))
-            for a, b in zip(x, y, strict=True)
-        ),
-        Fraction(0),
-    )
-
-
-def signed_squared_cosine(x: np.ndarray, y: np.ndarray) -> Number:
-    """Orders a query's images as the cosine does, without a square root."""
-    product, square = dot(x, y), dot(y, y)
-    if not square:
-        return Fraction(0)
-    return product * abs(product) / square
-
-
-SCORES: dict[str, Callable[[np.ndarray, np.ndarray], Number]] = {
-    "euclidean": negative_squared_distance,
-    "dot": dot,
-    "cosine": signed_squared_cosine,
-}
+    The larger, the nearer: what is the same for all rows of `y` is left out,
+    and cosines are squared with their signs.
+    """
+    x, y = integers(x, y)
+    products, squares = x @ y.T, (y * y).sum(axis=1)
+    if distance == "dot":
+        return products.tolist()
+    if distance == "euclidean":
+        return (2 * products - squares).tolist()
+    return [
+        [
+            Fraction(product * abs(product), square or 1)
+            for product, square in zip(row, squares, strict=True)
+        ]
+        for row in products
+    ]
 
 
 def rankings(
@@ -49,10 +50,9 @@ def rankings(
 ) -> list[list[int]]:
     """For each query all gallery rows that it may retrieve, nearest first."""
     result = []
-    for i, query in enumerate(queries):
+    for i, scores in enumerate(scores_of(queries, gallery, distance)):
         rows = [j for j in range(len(gallery)) if not ignored(i, j)]
-        scores = {j: SCORES[distance](query, gallery[j]) for j in rows}
-        result.append(sorted(rows, key=lambda j: (-scores[j], j)))
+        result.append(sorted(rows, key=lambda j: -scores[j]))
     return result
 
 
@@ -117,7 +117,7 @@ def per_query(
     """The metric of every query that has a relevant image."""
     values = []
     for i, rows in enumerate(order):
-        hits = [bool(gallery_labels[j] == query_labels[i]) for j in rows]
+        hits = (gallery_labels[rows] == query_labels[i]).tolist()
         if any(hits):
             values.append(metric(name, hits))
     return values

@@ -1,5 +1,7 @@
 """Bootstrap intervals and paired comparison."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ def data(noise: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return x + noise * rng.standard_normal(x.shape), labels
 
 
+@functools.cache
 def results_of(noise: float, seed: int = 0, **options):
     return evaluate_embeddings(*data(noise, seed), **options)
 

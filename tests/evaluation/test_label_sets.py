@@ -59,7 +59,7 @@ def as_sets(table: np.ndarray) -> list[set[int]]:
     return [set(np.flatnonzero(row).tolist()) for row in table]
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 10**6),
     count=st.integers(6, 30),
@@ -375,7 +375,7 @@ def test_prefixes_must_fit(prefixes):
 # Distances of one's own.
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 10**6), classes=st.integers(1, 5))
 def test_a_function_is_a_distance(seed, classes):
     rng = np.random.default_rng(seed)

@@ -55,8 +55,8 @@ def ways(
     monkeypatch.setattr(tiles, "FEW_PEAKS", few_peaks)
     # Above 1 nothing is computed for both sides at once.
     monkeypatch.setattr(panels, "SHARED_PRODUCT", shared)
-    monkeypatch.setattr(panels, "LARGEST_SIDE", 128)
-    monkeypatch.setattr(tiles, "BAND", 5000)
+    monkeypatch.setattr(panels, "LARGEST_SIDE", 64)
+    monkeypatch.setattr(tiles, "BAND", 1250)
     gone: set[str] = set()
     note_best, tile_of = RankedPositives.note_best, counting.Tile
 
@@ -78,8 +78,8 @@ def ways(
 
 @pytest.mark.parametrize("distance", ["dot", "euclidean"])
 def test_all_against_all(ways: set[str], distance: str) -> None:
-    x, labels = lattice(700)
-    order = rankings(x, x, distance, np.eye(700, dtype=bool))
+    x, labels = lattice(350)
+    order = rankings(x, x, distance, np.eye(350, dtype=bool))
     results = evaluate_embeddings(x, labels, metrics=METRICS, distance=distance)
     check(results, order, labels, labels)
     assert {"few, False", "few, True"} <= ways
@@ -87,8 +87,8 @@ def test_all_against_all(ways: set[str], distance: str) -> None:
 
 
 def test_against_a_gallery(ways: set[str]) -> None:
-    x, labels = lattice(900, seed=1)
-    x, y, mine, others = x[:300], x[300:], labels[:300], labels[300:]
+    x, labels = lattice(450, seed=1)
+    x, y, mine, others = x[:150], x[150:], labels[:150], labels[150:]
     results = evaluate_embeddings(
         x,
         mine,
@@ -97,17 +97,17 @@ def test_against_a_gallery(ways: set[str]) -> None:
         metrics=METRICS,
         distance="dot",
     )
-    order = rankings(x, y, "dot", np.zeros((300, 600), bool))
+    order = rankings(x, y, "dot", np.zeros((150, 300), bool))
     check(results, order, mine, others)
     assert "few, False" in ways
 
 
 def test_groups_take_no_rank(ways: set[str]) -> None:
-    x, labels = lattice(600, seed=2)
+    x, labels = lattice(300, seed=2)
     labels %= 20
-    cameras = np.random.default_rng(1).integers(0, 3, 600)
+    cameras = np.random.default_rng(1).integers(0, 3, 300)
     same = labels[:, None] == labels
-    ignored = np.eye(600, dtype=bool)
+    ignored = np.eye(300, dtype=bool)
     ignored |= same & (cameras[:, None] == cameras)
     order = rankings(x, x, "dot", ignored)
     results = evaluate_embeddings(
@@ -122,9 +122,9 @@ def test_floats_as_without(ways: set[str], distance: str, noise: float) -> None:
     """Asked with MRR, which never ends early, the values are the same."""
     rng = np.random.default_rng(3)
     center = rng.standard_normal(8)
-    x = (center + noise * rng.standard_normal((500, 8))).astype(np.float32)
-    x[400:450] = x[:50]
-    labels = rng.integers(0, 100, 500)
+    x = (center + noise * rng.standard_normal((250, 8))).astype(np.float32)
+    x[200:225] = x[:25]
+    labels = rng.integers(0, 50, 250)
     early = evaluate_embeddings(x, labels, metrics=METRICS, distance=distance)
     whole = evaluate_embeddings(
         x, labels, metrics=(*METRICS, "mrr", "minp"), distance=distance
@@ -136,10 +136,10 @@ def test_floats_as_without(ways: set[str], distance: str, noise: float) -> None:
 
 
 def test_all_the_same(ways: set[str]) -> None:
-    labels = np.arange(400) // 2
-    x = np.ones((400, 3), np.float32)
+    labels = np.arange(200) // 2
+    x = np.ones((200, 3), np.float32)
     results = evaluate_embeddings(x, labels, metrics=METRICS)
-    order = rankings(x, x, "dot", np.eye(400, dtype=bool))
+    order = rankings(x, x, "dot", np.eye(200, dtype=bool))
     check(results, order, labels, labels)
 
 
