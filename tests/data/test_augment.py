@@ -89,9 +89,15 @@ def test_the_first_number_flips(crop: str) -> None:
         np.testing.assert_array_equal(seen, expected)
 
 
-@pytest.mark.parametrize("crop", ["random", "center"])
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("mode", RESIZE_MODES)
+@pytest.mark.parametrize(
+    ("crop", "channels", "mode"),
+    [
+        *(("random", 3, mode) for mode in RESIZE_MODES),
+        ("random", 1, "longest"),
+        ("center", 3, "shortest"),
+        ("center", 1, "squash"),
+    ],
+)
 def test_a_batch_is_seen_as_its_images(
     crop: str, channels: int, mode: str
 ) -> None:

@@ -129,19 +129,18 @@ def list_index(pixels: Path, index: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "damage", [flip_byte, cut, swap_shapes, foreign_index, list_index]
-)
 def test_damage_is_found_and_repaired(
-    mixed: ImageSet, home: Path, damage: Any, caplog: pytest.LogCaptureFixture
+    mixed: ImageSet, home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     expected = epochs_of(mixed, cache="disk")
     (pixels,), (index,) = home.glob("*.pixels"), home.glob("*.json")
     whole = pixels.read_bytes(), index.read_bytes()
-    damage(pixels, index)
-    check_equal(epochs_of(mixed, cache="disk"), expected)
-    assert "is damaged and is created again" in caplog.text
-    assert (pixels.read_bytes(), index.read_bytes()) == whole
+    for damage in (flip_byte, cut, swap_shapes, foreign_index, list_index):
+        damage(pixels, index)
+        caplog.clear()
+        check_equal(epochs_of(mixed, cache="disk"), expected)
+        assert "is damaged and is created again" in caplog.text, damage
+        assert (pixels.read_bytes(), index.read_bytes()) == whole, damage
 
 
 @pytest.mark.slow
@@ -175,29 +174,25 @@ SIZE = 12 * 16 * 21 * 3
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("memory", "disk", "place"),
-    [
-        (2 * SIZE, 0, "in memory: 1 MB"),
-        (2 * SIZE - 2, SIZE, ".pixels: 1 MB"),
-        (0, SIZE - 1, "not cached: they need 1 MB"),
-    ],
-)
 def test_the_choice_is_by_size_and_said(
     alike: ImageSet,
-    memory: int,
-    disk: int,
-    place: str,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     home: Path,
 ) -> None:
-    monkeypatch.setattr(module, "available_memory", lambda: memory)
-    monkeypatch.setattr(module, "free_disk", lambda folder: disk)
     caplog.set_level(logging.INFO, "keras_dml")
-    check_equal(epochs_of(alike, cache="auto"), epochs_of(alike))
-    assert place in caplog.text
-    assert home.exists() == (".pixels" in place)
+    expected = epochs_of(alike)
+    for memory, disk, place in (
+        (2 * SIZE, 0, "in memory: 1 MB"),
+        (0, SIZE - 1, "not cached: they need 1 MB"),
+        (2 * SIZE - 2, SIZE, ".pixels: 1 MB"),
+    ):
+        monkeypatch.setattr(module, "available_memory", lambda n=memory: n)
+        monkeypatch.setattr(module, "free_disk", lambda folder, n=disk: n)
+        caplog.clear()
+        check_equal(epochs_of(alike, cache="auto"), expected)
+        assert place in caplog.text
+        assert home.exists() == (".pixels" in place)
 
 
 def test_no_room_is_an_error(

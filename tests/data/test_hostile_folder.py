@@ -15,7 +15,7 @@ from PIL import Image
 
 from keras_dml.cli import main
 from keras_dml.data import ClassBalanced, ImageSet, image_folder, pipeline
-from keras_dml.evaluation import embed, evaluate
+from keras_dml.evaluation import embed
 
 RNG = np.random.default_rng(0)
 
@@ -86,16 +86,12 @@ def one_epoch(images: ImageSet) -> None:
         pass
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_a_bad_file_is_named_and_left_out(folder: Path, name: str) -> None:
     BAD[name](folder / "class 1" / name)
     with pytest.warns(UserWarning, match=rf"^Image files .*\(1\): .*{name}"):
         images = image_folder(folder)
     assert len(images) == 12
-    one_epoch(images)
-    assert embed(model(), images).shape == (12, 48)
-    assert 0 <= evaluate(model(), images)["recall@1"] <= 1
     with pytest.raises(ValueError, match=rf"{name}' cannot be decoded"):
         image_folder(folder, unreadable="raise")
 
@@ -136,27 +132,27 @@ def test_a_class_that_is_called_as_an_image(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_one_bad_file_among_ten_thousand(tmp_path: Path) -> None:
+def test_one_bad_file_among_thousands(tmp_path: Path) -> None:
     small = io.BytesIO()
     Image.fromarray(RNG.integers(0, 256, (8, 8), np.uint8)).save(small, "JPEG")
     content = small.getvalue()
-    for i in range(10_000):
-        file = tmp_path / f"{i // 100}" / f"{i}.jpg"
+    for i in range(2000):
+        file = tmp_path / f"{i // 20}" / f"{i}.jpg"
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(content)
-    bad = tmp_path / "77" / "7707.jpg"
+    bad = tmp_path / "77" / "1547.jpg"
     bad.write_bytes(content[:-40])
-    with pytest.warns(UserWarning, match=r"^Image files .*\(1\): .*7707\.jpg"):
+    with pytest.warns(UserWarning, match=r"^Image files .*\(1\): .*1547\.jpg"):
         images = image_folder(tmp_path)
-    assert len(images) == 9_999
+    assert len(images) == 1999
     everything = image_folder(tmp_path, verify=False)
-    assert len(everything) == 10_000
-    with pytest.raises(Exception, match=r"7707\.jpg' cannot be decoded"):
+    assert len(everything) == 2000
+    with pytest.raises(Exception, match=r"1547\.jpg' cannot be decoded"):
         embed(model(), everything)
     sampler = ClassBalanced(
         everything.labels, classes_per_batch=100, images_per_class=4
     )
-    with pytest.raises(ValueError, match=r"7707\.jpg' cannot be decoded"):
+    with pytest.raises(ValueError, match=r"1547\.jpg' cannot be decoded"):
         pipeline(everything, sampler, 8, cache="memory")
 
 
@@ -198,7 +194,7 @@ def test_training_on_such_a_folder(folder: Path, tmp_path: Path) -> None:
     shutil.rmtree(folder / "class 3")
     result = CliRunner().invoke(main, [*run, "--overwrite"])
     assert result.exit_code == 1
-    assert "1 class" in result.output
+    assert "images.num_classes=1" in result.output
 
 
 def test_check_names_what_is_odd(folder: Path) -> None:

@@ -161,8 +161,9 @@ def test_any_type_of_pixels(dtype: str) -> None:
     )
 
 
-@pytest.mark.parametrize("mode", RESIZE_MODES)
-@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize(
+    ("channels", "mode"), [(1, "shortest"), (3, "longest"), (3, "squash")]
+)
 def test_saved_model_with_unknown_shapes(
     tmp_path: Path, channels: int, mode: str
 ) -> None:

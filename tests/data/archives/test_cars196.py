@@ -176,7 +176,7 @@ def test_files_with_a_changed_bit(merged: Path) -> None:
     """Four of these end SciPy's process, with version 1.17."""
     file = merged / "cars_annos.mat"
     whole, outcomes = file.read_bytes(), set()
-    for seed in (25, 59, 109, 122, *range(16)):
+    for seed in (25, 59, 109, 122, *range(4)):
         file.write_bytes(whole)
         change_a_bit(file, seed)
         try:
