@@ -19,6 +19,7 @@ from keras_dml.distribution.gathering import (
 )
 from keras_dml.distribution.strategies import average_statistics, strategy_of
 from keras_dml.losses._relations import RULES, Rule
+from keras_dml.losses.base import METRIC
 from keras_dml.model.accumulation import embedding_of
 from keras_dml.model.argument_checks import (
     check_backend,
@@ -88,6 +89,10 @@ class MetricModel(EmbeddingModel):
     uses all outputs of the head: the objective turns them into named terms,
     `loss_weights` weight their sum, and the update changes the variables that
     the objective allows to change in this step.
+
+    The logs have `loss`, and every term under its name; a single term
+    "metric" only where the loss is not the same number, as it has another
+    weight than 1, or a regularizer adds to it.
 
     Targets are a dict with `"label"` (and any other values that the sampler
     provides), as made by `keras_dml.data.pipeline`, or only the labels, (B,).
@@ -215,7 +220,9 @@ class MetricModel(EmbeddingModel):
         ]
         self.loss_tracker = keras.metrics.Mean(name="loss")
         self.term_trackers = {
-            name: keras.metrics.Mean(name=name) for name in objective.terms
+            name: keras.metrics.Mean(name=name)
+            for name in objective.terms
+            if not (name == METRIC and self._is_plain_loss())
         }
         self._update: Any = None  # Made with the train function.
         self._has_told = False
@@ -237,6 +244,15 @@ class MetricModel(EmbeddingModel):
                 self.momentum_scale,
             )
         self.objective.built = True
+
+    def _is_plain_loss(self) -> bool:
+        """Whether the loss is the only term, unweighted and alone."""
+        added = [v.regularizer for v in self.variables]
+        added += [
+            getattr(x, "activity_regularizer", None)
+            for x in self._flatten_layers()
+        ]
+        return self.weighting.given == {METRIC: 1.0} and not any(added)
 
     def outputs_of(
         self, inputs: Tensor | Tensors, training: bool = False
@@ -626,8 +642,8 @@ class MetricModel(EmbeddingModel):
     ) -> Tensors:
         size = tf.shape(next(iter(terms.values())))[0]
         self.loss_tracker.update_state(loss, sample_weight=size)
-        for name, value in terms.items():
-            self.term_trackers[name].update_state(value)
+        for name, tracker in self.term_trackers.items():
+            tracker.update_state(terms[name])
         logs: Tensors = self.compute_metrics(
             x, targets["label"], outputs["embedding"], sample_weight
         )

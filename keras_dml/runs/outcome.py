@@ -92,7 +92,9 @@ class Outcome:
             if self.seconds.get(name)
         ]
         if self.images_per_second is not None:
-            lines.append(f"{self.images_per_second:.0f} images per second")
+            speed = f"{self.images_per_second:.0f}"
+            images = "image" if speed == "1" else "images"
+            lines.append(f"{speed} {images} per second")
         return lines
 
     def choice_line(self) -> str:

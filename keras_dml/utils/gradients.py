@@ -64,6 +64,8 @@ SHORT = 1e-2
 
 _SMALLEST = 2.0**-126  # Of float32, without denormal numbers.
 
+_HUGE = 2.0**50  # Sums of squares of larger values may leave float32.
+
 
 def l2_normalize(x: Tensor) -> Tensor:
     """Rows of unit length, along the last axis; a zero row stays zero.
@@ -72,25 +74,31 @@ def l2_normalize(x: Tensor) -> Tensor:
     larger than at the length `SHORT`, so that one row of nearly zero cannot
     outweigh all others. That of a zero row is the incoming one. A symbolic
     tensor, with which `EmbeddingModel.encoder` records the operations of Keras
-    alone, has the gradient of these, which has no such bound.
+    alone, has the gradient of these, which has no such bound, and where a row
+    longer than 1e19 becomes zero.
 
     Args:
         x: (..., D), computed in float32 if in half precision.
 
     Returns:
-        The same shape and dtype. A row longer than 1e19 has no square in
-        float32 and becomes zero.
+        The same shape and dtype.
     """
 
     @custom_gradient
     def normalized(x: Tensor) -> Any:
+        largest = ops.max(ops.abs(x), axis=-1, keepdims=True)
+        ones = ops.ones_like(largest)  # They change no digit.
+        factor = ops.where(largest > _HUGE, _HUGE**-1.5, ones)
+        x = x * factor
         squared = ops.sum(ops.square(x), axis=-1, keepdims=True)
         scale = ops.rsqrt(ops.where(squared < _SMALLEST, 1.0, squared))
         unit = x * scale
 
         def gradient(upstream: Tensor) -> Tensor:
             radial = ops.sum(upstream * unit, axis=-1, keepdims=True)
-            return (upstream - unit * radial) * ops.minimum(scale, 1 / SHORT)
+            return (upstream - unit * radial) * ops.minimum(
+                scale * factor, 1 / SHORT
+            )
 
         return unit, gradient
 

@@ -153,7 +153,7 @@ def fit(network, *callbacks, **options) -> None:
 @pytest.mark.parametrize(
     ("monitor", "before", "message"),
     [
-        ("val_map@r", [], r"\['loss', 'metric'\].*Put a RetrievalEvaluation"),
+        ("val_map@r", [], r"\['loss'\].*Put a RetrievalEvaluation"),
         ("val_recal@1", [EVALUATION], "Did you mean 'val_recall@1'"),
         ("val_map@r", [EVALUATION], "before the Checkpoint"),
         ("val_loss", [], "the logs have"),
@@ -181,8 +181,7 @@ RATE = keras.callbacks.LearningRateScheduler(lambda epoch: 0.1)
         ("val_recall@1", [EVALUATION], {}),
         ("val_2/recall@1", [RATE, EVALUATION], {}),
         ("loss", [], {}),
-        ("metric", [EVALUATION], {}),
-        ("val_metric", [], {"validation_split": 0.5}),
+        ("val_loss", [EVALUATION], {"validation_split": 0.5}),
         ("learning_rate", [RATE], {}),
         ("learning_rate", [LearningRateMonitor()], {}),
         # What is not known is not refused.

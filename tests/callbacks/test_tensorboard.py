@@ -31,10 +31,11 @@ def test_missing_tensorboard_is_named(images, tmp_path, monkeypatch) -> None:
         EmbeddingTensorBoard(tmp_path, images)
 
 
-def model_of(backbone, **loss):
+def model_of(backbone, loss_weights=None, **loss):
     model = methods.baseline(
-        backbone, embedding_dim=4, loss=losses.ContrastiveLoss(**loss)
-    )
+        backbone, embedding_dim=4, loss=losses.ContrastiveLoss(**loss),
+        loss_weights=loss_weights,
+    )  # fmt: skip
     model.compile(keras.optimizers.Adam(1e-2))
     return model
 
@@ -61,7 +62,7 @@ def read(folder) -> dict[str, dict[int, object]]:
 @pytest.mark.slow
 @needs_tensorboard
 def test_a_training_is_logged(tiny_backbone, images, tmp_path) -> None:
-    model = model_of(tiny_backbone)
+    model = model_of(tiny_backbone, loss_weights={"metric": 2.0})
     batch = next(iter(train_on(images)))
     board = EmbeddingTensorBoard(
         tmp_path, images, batch=batch, every=2, projector=10
@@ -72,7 +73,7 @@ def test_a_training_is_logged(tiny_backbone, images, tmp_path) -> None:
     for name, column in (("loss", "loss"), ("terms/metric", "metric")):
         logged = [found[name][step] for step in (1, 2, 3)]
         np.testing.assert_allclose(logged, history[column], rtol=1e-6)
-    assert [float(found["weights/metric"][s]) for s in (1, 2, 3)] == [1] * 3
+    assert [float(found["weights/metric"][s]) for s in (1, 2, 3)] == [2] * 3
     assert found["learning_rate"][3] == pytest.approx(1e-2)
     # Embeddings every second epoch, and after the last one.
     assert set(found["distances/positive"]) == {2, 3}

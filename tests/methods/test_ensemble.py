@@ -40,7 +40,7 @@ def ensemble(**arguments: Any) -> MetricModel:
 def trained(model: MetricModel, steps: int = 3) -> list[float]:
     # Quicker than to trace for three steps.
     model.compile(keras.optimizers.Adam(1e-2), run_eagerly=True)
-    return [float(model.train_on_batch(X, Y)[0]) for _ in range(steps)]
+    return [float(model.train_on_batch(X, Y)) for _ in range(steps)]
 
 
 @pytest.mark.slow

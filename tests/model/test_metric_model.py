@@ -168,8 +168,44 @@ def test_fit_logs_means_of_the_epoch(tiny_backbone) -> None:
     history = model.fit(
         x, targets, batch_size=6, epochs=1, callbacks=[keep], verbose=0
     ).history
-    assert set(history) == {"loss", "metric"}
+    assert set(history) == {"loss"}
     assert history["loss"][0] == pytest.approx(seen[-1])
+
+
+@pytest.mark.parametrize(
+    ("weights", "regularizer", "columns"),
+    [
+        (None, {}, {"loss"}),
+        ({"metric": 0.5}, {}, {"loss", "metric"}),
+        (None, {"kernel_regularizer": "l2"}, {"loss", "metric"}),
+        (None, {"activity_regularizer": "l2"}, {"loss", "metric"}),
+    ],
+)
+def test_the_only_term_is_logged_where_it_is_not_the_loss(
+    weights, regularizer, columns, tmp_path
+) -> None:
+    inputs = keras.Input((12,))
+    x = keras.layers.Dense(5, **regularizer)(inputs)
+    model = methods.baseline(
+        keras.Model(inputs, x), embedding_dim=4, loss_weights=weights
+    )
+    model.compile(keras.optimizers.SGD(0.0))
+    x = np.random.default_rng(0).normal(size=(12, 12)).astype("f4")
+    labels = np.arange(12) % 3
+    path = tmp_path / "log.csv"
+    validated = {f"val_{name}" for name in columns}
+    history = model.fit(
+        x, labels, batch_size=12, verbose=0, validation_data=(x, labels),
+        callbacks=[keras.callbacks.CSVLogger(path)],
+    ).history  # fmt: skip
+    assert set(history) == columns | validated
+    assert set(path.read_text().split()[0].split(",")) - {"epoch"} == set(
+        history
+    )
+    logs = model.evaluate(x, labels, verbose=0, return_dict=True)
+    assert set(logs) == columns
+    if "metric" in columns:
+        assert logs["metric"] != pytest.approx(logs["loss"], rel=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,10 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 from keras_dml.evaluation import METRICS
-from keras_dml.runs.outcome import definition, definitions
+from keras_dml.runs.outcome import Outcome, definition, definitions
 
 PAGE = Path(__file__).parents[2] / "docs" / "evaluation.md"
 
@@ -65,3 +66,12 @@ def test_metrics_of_others() -> None:
 def test_a_line_for_each_metric() -> None:
     lines = definitions(["map@r", "recall@4"])
     assert [line.partition(":")[0] for line in lines] == ["map@r", "recall@4"]
+
+
+@pytest.mark.parametrize(
+    ("speed", "expected"),
+    [(1.4, "1 image"), (0.3, "0 images"), (1.6, "2 images"), (90, "90 images")],
+)
+def test_speeds_are_counted_in_images(speed, expected) -> None:
+    run = SimpleNamespace(seconds={"training": 2.0}, images_per_second=speed)
+    assert Outcome.cost_lines(run)[-1] == f"{expected} per second"

@@ -28,7 +28,7 @@ def test_rows_are_unit_or_zero() -> None:
     found = np.array(l2_normalize(rows()))
     # What has a square in float32 has a direction.
     lengths = np.linalg.norm(found, axis=1)
-    np.testing.assert_allclose(lengths, [1, 1, 1, 1, 0, 0, 0], atol=1e-6)
+    np.testing.assert_allclose(lengths, [1, 1, 1, 1, 0, 0, 1], atol=1e-6)
     ordinary = rows()[:3]
     expected = keras.ops.normalize(ordinary, axis=-1, epsilon=1e-12)
     np.testing.assert_array_equal(found[:3], expected)
@@ -41,6 +41,22 @@ def test_half_precision_overflows_only_where_the_row_does(dtype) -> None:
     assert unit.dtype == dtype
     expected = [[0.6, 0.8], [0.6, -0.8], [0.0, 0.0]]
     np.testing.assert_allclose(tf.cast(unit, "float32"), expected, atol=5e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("length", [1e15, 1e18, 1e20, 1e37])
+def test_a_huge_row_has_its_direction_and_gradient(length, dtype) -> None:
+    x = tf.Variable(tf.cast([[0.6 * length, 0.8 * length, 0.0]], dtype))
+    with tf.GradientTape() as tape:
+        unit = l2_normalize(x)
+        total = tf.cast(unit[0, 0], "float32") * 2.0**30
+    tolerance = 1e-6 if dtype == "float32" else 1e-2
+    np.testing.assert_allclose(
+        tf.cast(unit, "float32"), [[0.6, 0.8, 0]], tolerance
+    )
+    expected = np.array([[0.64, -0.48, 0.0]]) * 2.0**30 / length
+    gradient = tf.cast(tape.gradient(total, x), "float32")
+    np.testing.assert_allclose(gradient, expected, max(tolerance, 1e-5))
 
 
 @graph_and_xla
@@ -56,7 +72,7 @@ def test_gradient_is_bounded_at_short_rows(jit) -> None:
 
     unit = np.array(l2_normalize(x), "float64")
     tangent = upstream - unit * (unit * upstream).sum(1, keepdims=True)
-    factors = [1 / 3, 1 / SHORT, 1 / SHORT, 1 / SHORT, 1, 1, 0]
+    factors = [1 / 3, 1 / SHORT, 1 / SHORT, 1 / SHORT, 1, 1, 1e-20]
     np.testing.assert_allclose(
         gradient(tf.constant(x)),
         np.array(factors)[:, None] * tangent,
