@@ -25,6 +25,7 @@ from keras_dml.evaluation.label_sets import (
     as_targets,
 )
 from keras_dml.evaluation.ranks.relevance import Images
+from keras_dml.model.pixels import check_channels_last
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.arrays import as_embeddings, as_ids, as_rows
 from keras_dml.utils.stored import EmbeddingRows
@@ -79,6 +80,8 @@ def from_model(
             "`evaluate_embeddings("
             "embeddings, labels)`."
         )
+    check_channels_last(model, examples, "examples", "evaluate")
+    check_channels_last(model, gallery, "gallery", "evaluate")
     given = _sources(examples, gallery, gallery_labels, "evaluate")
     own = [labels, gallery_labels]
     # Nothing is embedded in vain.

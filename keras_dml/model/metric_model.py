@@ -46,7 +46,7 @@ from keras_dml.model.model_data import (
 )
 from keras_dml.model.momentum import MomentumEncoder
 from keras_dml.model.objective import Objective, check_objective
-from keras_dml.model.pixels import warn_of_range
+from keras_dml.model.pixels import watched
 from keras_dml.model.rate_multipliers import check_multipliers
 from keras_dml.model.replicas import (
     check_jit,
@@ -499,7 +499,7 @@ class MetricModel(EmbeddingModel):
                 on each worker separately.
         """
         check_one_worker(self, "predict")
-        warn_of_range(self, x, "MetricModel.predict")
+        x = watched(self, x, "MetricModel.predict")
         data = replicated(self, Prepared(x, None, None, batch_size, steps))
         return super().predict(
             data.x, data.batch_size, verbose, data.steps, callbacks

@@ -2,11 +2,15 @@
 
 import logging
 import weakref
+from types import GeneratorType
 from typing import Any
 
 import keras
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
+
+from keras_dml.data.planned import changed
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +92,57 @@ def warn_of_range(model: Any, x: Any, owner: str) -> None:
         logger.warning(WRONG_PIXELS, owner, *found)
 
 
+def watched(model: keras.Model, data: Any, owner: str) -> Any:
+    """Inputs, of which `warn_of_range` sees the first batch on its way.
+
+    A dataset or a generator may give its batches only once.
+
+    Args:
+        model: A model.
+        data: Arrays, a `tf.data.Dataset`, a generator or a `PyDataset`, with
+            or without labels.
+        owner: The function that was given them.
+    """
+
+    def look(batch: Any) -> Any:
+        x = keras.utils.unpack_x_y_sample_weight(batch)[0]
+        warn_of_range(model, x, owner)
+        return batch
+
+    def look_first(step: Any, batch: Any) -> Any:
+        x = keras.utils.unpack_x_y_sample_weight(batch)[0]
+
+        def on_host(x: npt.NDArray[Any]) -> bool:
+            look(x)
+            return True
+
+        seen = tf.cond(
+            step == 0,
+            lambda: tf.numpy_function(on_host, [x], tf.bool),
+            lambda: True,
+        )
+        with tf.control_dependencies([seen]):
+            return tf.nest.map_structure(tf.identity, batch)
+
+    if model in _told or not expects_bytes(model):
+        return data
+    if isinstance(data, GeneratorType):
+        return (look(batch) for batch in data)
+    if isinstance(data, keras.utils.PyDataset):
+        look(data[0])  # Keras reads it more than once, too.
+    elif not isinstance(data, tf.data.Dataset):
+        look(data)
+    elif _is_tensor(data.element_spec):
+        whole = tf.autograph.experimental.do_not_convert(look_first)
+        return changed(data, lambda batches: batches.enumerate().map(whole))
+    return data
+
+
+def _is_tensor(spec: Any) -> bool:
+    x = keras.utils.unpack_x_y_sample_weight(spec)[0]
+    return isinstance(x, tf.TensorSpec) and x.shape.rank in (4, None)
+
+
 def check_channels_last(model: Any, x: Any, name: str, owner: str) -> None:
     """Raises `ValueError` for images, (3, H, W), of a model of RGB images.
 
@@ -95,10 +150,12 @@ def check_channels_last(model: Any, x: Any, name: str, owner: str) -> None:
 
     Args:
         model: A model.
-        x: The argument `name` of `owner`, of any kind.
+        x: The argument `name` of `owner`, of any kind, or with labels, (x, y).
         name: The argument.
         owner: The function that has it.
     """
+    if isinstance(x, tuple) and x:
+        x, name = x[0], f"{name}[0]"
     wanted: Any = getattr(model, "input_shape", None)
     given: tuple[int, ...] = getattr(x, "shape", ())
     is_rgb = isinstance(wanted, tuple) and len(wanted) == 4 and wanted[3] == 3

@@ -50,10 +50,32 @@ def dataset(x) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices((x, LABELS)).batch(4)
 
 
+class Batches(keras.utils.PyDataset):
+    """Batches of four images."""
+
+    def __init__(self, x) -> None:
+        super().__init__()
+        self.x = x
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int):
+        return self.x[4 * index : 4 * index + 4], LABELS[:4]
+
+
 USES = {
     "fit": lambda m, x: m.fit(x, LABELS, verbose=0),
     "evaluate": lambda m, x: m.evaluate(x, LABELS, verbose=0),
     "predict": lambda m, x: m.predict(x, verbose=0),
+    "predict a dataset": lambda m, x: m.predict(dataset(x), verbose=0),
+    "predict inputs alone": lambda m, x: m.predict(
+        dataset(x).map(lambda x, _: x), verbose=0
+    ),
+    "predict a PyDataset": lambda m, x: m.predict(Batches(x), verbose=0),
+    "predict a generator": lambda m, x: m.predict(
+        (x[i : i + 4] for i in (0, 4, 8)), verbose=0
+    ),
     "embed": lambda m, x: evaluation.embed(m, x),
     "embed a dataset": lambda m, x: evaluation.embed(m, dataset(x)),
     "measure": lambda m, x: evaluation.evaluate(m, (x, LABELS)),
@@ -100,6 +122,15 @@ def test_which_layers_expect_bytes(layer, expected) -> None:
     assert expects_bytes(keras.Sequential([layer])) == expected
 
 
+def test_predict_of_batches_that_are_looked_at_is_that_of_arrays() -> None:
+    network, x = model(), RANGES["0 to 1"]
+    given = (x[i : i + 4] for i in (0, 4, 8))  # It can be read only once.
+    found = [network.predict(batches, verbose=0) for batches in (given, x)]
+    np.testing.assert_allclose(*found, atol=1e-6)
+    found = network.predict(dataset(x).repeat(2), verbose=0)
+    assert found.shape == (24, 2)
+
+
 def test_channels_first_are_refused() -> None:
     network, first = model(), np.moveaxis(BYTES[0], -1, 0)
     index = search.Index.build(network, data.ImageSet(BYTES))
@@ -108,6 +139,11 @@ def test_channels_first_are_refused() -> None:
         lambda: index.add(first),
         lambda: evaluation.embed(network, first),
         lambda: evaluation.embed(network, np.moveaxis(BYTES, -1, 1)),
+        lambda: evaluation.embed(network, (first, LABELS[::4])),
+        lambda: evaluation.evaluate(network, (first, [0, 1, 1])),
+        lambda: evaluation.evaluate(
+            network, (BYTES, LABELS), gallery=(first, [0, 1, 1])
+        ),
     ):
         with pytest.raises(ValueError, match="channels last.*moveaxis"):
             use()
