@@ -15,6 +15,7 @@ from keras_dml.data._from_dataset import from_dataset
 from keras_dml.data._from_source import from_source
 from keras_dml.data._glyphs import glyphs
 from keras_dml.data._pipeline import eval_batches, pipeline
+from keras_dml.data._read_trials import read_trials
 from keras_dml.data._symbol_names import symbol_names
 from keras_dml.data._table import table
 from keras_dml.data._tfds_images import tfds_images
@@ -97,6 +98,7 @@ __all__ = [
     "load_examples",
     "pipeline",
     "preview",
+    "read_trials",
     "sop",
     "split_classes",
     "symbol_names",

@@ -2,7 +2,6 @@
 
 import logging
 import weakref
-from types import GeneratorType
 from typing import Any
 
 import keras
@@ -95,7 +94,7 @@ def warn_of_range(model: Any, x: Any, owner: str) -> None:
 def watched(model: keras.Model, data: Any, owner: str) -> Any:
     """Inputs, of which `warn_of_range` sees the first batch on its way.
 
-    A dataset or a generator may give its batches only once.
+    A dataset may give its batches only once. Generators are not looked at.
 
     Args:
         model: A model.
@@ -126,12 +125,10 @@ def watched(model: keras.Model, data: Any, owner: str) -> Any:
 
     if model in _told or not expects_bytes(model):
         return data
-    if isinstance(data, GeneratorType):
-        return (look(batch) for batch in data)
     if isinstance(data, keras.utils.PyDataset):
         look(data[0])  # Keras reads it more than once, too.
     elif not isinstance(data, tf.data.Dataset):
-        look(data)
+        warn_of_range(model, data, owner)
     elif _is_tensor(data.element_spec):
         whole = tf.autograph.experimental.do_not_convert(look_first)
         return changed(data, lambda batches: batches.enumerate().map(whole))

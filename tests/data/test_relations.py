@@ -6,7 +6,8 @@ import pytest
 
 import keras_dml as dml
 from keras_dml import data
-from keras_dml.data import PairSet, RelationSampler, TripletSet
+from keras_dml.data import PairSet, RelationSampler, TripletSet, read_trials
+from tests.data.archives.writing import write_image
 
 EXAMPLES = data.ArraySet(np.arange(20, dtype=np.float32).reshape(10, 2))
 
@@ -252,3 +253,57 @@ def test_too_few_pairs_without_duplicates() -> None:
     sampler = RelationSampler(pairs, tuples_per_batch=2, no_duplicates=True)
     with pytest.raises(ValueError, match="no_duplicates=True.*after 1"):
         sampler.plan(0)
+
+
+FACES = ["Ann/Ann_0001.jpg", "Ann/Ann_0004.jpg", "Bob B/Bob B_0012.jpg"]
+LISTS = {
+    "vox.txt": "1 {0} {1}\n0 {0} {2}\n\n0 {2} {1}\n",
+    "pairs.csv": "name_a,name_b,label\r\n{0},{1},1\r\n{0}, {2} ,0\r\n{2},{1},0",
+    "plain.CSV": "{0},{1},1\n{0},{2},0\n{2},{1},0\n",
+    "pairs.txt": "10\t300\nAnn\t1\t4\nAnn\t1\tBob_B\t12\nBob_B\t12\tAnn\t4\n",
+    "dev.txt": "3\nAnn 1 4\nAnn 1 Bob_B 12\nBob_B 12 Ann 4\n",
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_trials_of_text_files(name, tmp_path) -> None:
+    # Only a table has names with spaces.
+    is_table = name.lower().endswith(".csv")
+    faces = [x if is_table else x.replace(" ", "_") for x in FACES]
+    for face in faces:
+        write_image(tmp_path / face)
+    (tmp_path / name).write_text(LISTS[name].format(*faces), "utf-8-sig")
+    expected = [[0, 1], [0, 2], [2, 1]]
+    pairs = read_trials(tmp_path / name, tmp_path)
+    assert pairs.rows.tolist() == expected
+    assert pairs.positive.tolist() == [True, False, False]
+    assert pairs.examples.paths == tuple(str(tmp_path / x) for x in faces)
+    # As ids, in another order, among others.
+    ids = ["other", *faces[::-1]]
+    examples = data.ArraySet(np.eye(4, dtype=np.float32), ids=ids)
+    pairs = read_trials(tmp_path / name, examples)
+    assert pairs.rows.tolist() == [[3 - i, 3 - j] for i, j in expected]
+    x = np.array([[0, 1], [1, 1], [1, 0.1], [1, 0]])
+    results = dml.evaluation.evaluate_trials(x, pairs, ("eer", "tpr@fpr=0.5"))
+    assert (results["eer"].estimate, results["tpr@fpr=0.5"].estimate) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.txt", "1 a b\n2 a c\n", "must be a trial.*'2 a c'"),
+        ("a.txt", "Ann 1 4\n3 300\n", "must be a trial.*'3 300'"),
+        ("a.csv", "a,b,2\na,c,1\n", "must be a trial.*'a b 2'"),
+        ("a.csv", "x,y,label\na,b,same\n", "must be a trial.*'a b same'"),
+        ("a.txt", "1 a b\n0 a d\n", "without 1 of 3, such as 'd'"),
+        ("a.txt", "300\n", "must not be empty"),
+    ],
+)
+def test_trials_that_are_none(name, text, message, tmp_path) -> None:
+    (tmp_path / name).write_text(text)
+    examples = data.ArraySet(np.eye(3, dtype=np.float32), ids=["a", "b", "c"])
+    with pytest.raises(ValueError, match=message):
+        read_trials(tmp_path / name, examples)
+    if "without" in message:
+        with pytest.raises(FileNotFoundError, match="do not exist"):
+            read_trials(tmp_path / name, tmp_path)

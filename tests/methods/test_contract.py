@@ -308,11 +308,7 @@ def homogeneous_backbone() -> keras.Model:
 @slow_but_one
 @pytest.mark.parametrize(
     "precision",
-    [
-        "float32",
-        pytest.param("mixed_bfloat16", marks=pytest.mark.slow),
-        pytest.param("mixed_float16", marks=pytest.mark.slow),
-    ],
+    ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)],
 )
 def test_rows_without_a_direction_leave_weights_ordinary(
     name: str, precision: str
@@ -340,7 +336,6 @@ def test_rows_without_a_direction_leave_weights_ordinary(
         ("baseline", 1e20),
         pytest.param("bier", 0, marks=pytest.mark.slow),
         pytest.param("bier", 1e-8, marks=pytest.mark.slow),
-        pytest.param("bier", 1e20, marks=pytest.mark.slow),
     ],
 )
 def test_one_row_in_a_hundred_costs_no_recall(name: str, length) -> None:
