@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+
 from keras_dml.evaluation import METRICS
 from keras_dml.runs.outcome import Outcome, definition, definitions
 
