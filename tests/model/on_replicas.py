@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from keras_dml import losses, methods
 from keras_dml.model.update import slots_of
+from tests.distribution.equality import replicas
 
 CLASSES, DIM, BATCH, STEPS = 20, 4, 8, 3
 PER_CLASS = {
@@ -116,7 +117,7 @@ def check_moving_statistics(strategy: tf.distribute.Strategy) -> None:
         norm = keras.layers.BatchNormalization(momentum=0.5)
         backbone = keras.Model(inputs, norm(inputs))
         model = methods.baseline(backbone, embedding_dim=DIM, gather="none")
-        model.compile("sgd")
+        model.compile("sgd", run_eagerly=True)
     labels = np.tile([0, 1], (STEPS, BATCH // 2))
     data = tf.data.Dataset.from_tensor_slices((x, labels))
     model.fit(data, verbose=0)
@@ -209,18 +210,14 @@ def check_clipping(strategy: tf.distribute.Strategy) -> None:
             optimizer = keras.optimizers.SGD(0.5, **clip)
             if "global_clipnorm" in clip:
                 optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
-            model.compile(optimizer, jit_compile=False)
+            model.compile(optimizer, run_eagerly=True)
         data = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH)
         model.fit(data, verbose=0)
         return model.get_weights()
 
     one = tf.distribute.get_strategy()
     free = fitted(one)
-    for clip in (
-        {"clipnorm": 0.02},
-        {"global_clipnorm": 0.02},
-        {"clipvalue": 0.01},
-    ):
+    for clip in ({"clipnorm": 0.02}, {"global_clipnorm": 0.02}):
         expected = fitted(one, **clip)
         assert np.abs(expected[0] - free[0]).max() > 1e-3
         for a, b in zip(expected, fitted(strategy, **clip), strict=True):
@@ -280,16 +277,10 @@ def vectors() -> tuple[np.ndarray, np.ndarray]:
 
 
 def main() -> None:
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_logical_device_configuration(
-        cpu, [tf.config.LogicalDeviceConfiguration()] * 2
-    )
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    compare("share", strategy, loss=SAMPLED)
+    strategy = replicas(2)
     compare("parts", strategy, loss="multi_similarity", accumulate=3)
     for optimizer in (
         keras.optimizers.Adam(0.01),
-        keras.optimizers.RMSprop(0.01, clipnorm=0.01),
         keras.optimizers.Adagrad(0.01, global_clipnorm=0.01),
     ):
         compare(

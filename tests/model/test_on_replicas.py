@@ -10,12 +10,11 @@ import pytest
 
 @pytest.mark.slow
 def test_two_replicas_compute_what_one_does() -> None:
-    program = Path(__file__).with_name("on_replicas.py")
     result = subprocess.run(
-        [sys.executable, "-W", "ignore", str(program)],
+        [sys.executable, "-W", "ignore", "-m", "tests.model.on_replicas"],
         capture_output=True,
         text=True,
         env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-        cwd=program.parents[2],
+        cwd=Path(__file__).parents[2],
     )
     assert result.returncode == 0, result.stderr[-3000:]
