@@ -44,29 +44,23 @@ def free_disk() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 
 
-# What happens in each process, before which epoch or step.
-LEGS: list[dict[tuple[int, int | None], Action]] = [
-    {(0, 1): kill},
+# What happens in each process, before which step of which epoch.
+LEGS: list[dict[tuple[int, int], Action]] = [
     {(0, 3): kill},
-    {(1, None): kill},
     {(1, 2): terminate},
     {(2, 0): fill_disk, (2, 2): free_disk, (2, 3): kill},
     {},
 ]
 
 
-def act(actions: dict[tuple[int, int | None], Action]) -> None:
+def act(actions: dict[tuple[int, int], Action]) -> None:
     """Has actions done by a callback that every run has."""
-
-    def on_epoch_begin(self: Any, epoch: int, logs: Any = None) -> None:
-        actions.get((epoch, None), lambda: None)()
 
     def on_train_batch_begin(self: Any, batch: int, logs: Any = None) -> None:
         steps = self.model.optimizer.iterations.numpy()
         epoch = int(steps) // self.params["steps"]
         actions.get((epoch, batch), lambda: None)()
 
-    RunLog.on_epoch_begin = on_epoch_begin
     RunLog.on_train_batch_begin = on_train_batch_begin
 
 
@@ -110,7 +104,7 @@ def main(recipe: str, folder: str) -> None:
     checked = recipes.load(recipe)
     whole, killed = Path(folder) / "whole", Path(folder) / "killed"
 
-    def go_on(actions: dict[tuple[int, int | None], Action]) -> Action:
+    def go_on(actions: dict[tuple[int, int], Action]) -> Action:
         def work() -> None:
             act(actions)
             if killed.exists():  # What a kill while a model is saved leaves.

@@ -202,19 +202,24 @@ def test_a_process_ends_with_the_benchmark(run) -> None:
     assert not run.folder.exists()
 
 
-@pytest.mark.slow
-def test_an_error_is_the_answer(run) -> None:
-    error = execute(run)
-    assert error is not None
-    assert error.startswith("FileNotFoundError: ") and "nowhere" in error
-    assert "Traceback" in run.log.read_text()
-    assert not run.folder.exists()
+def test_an_error_is_the_answer() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-P", worker.__file__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        process.stdin.write(b'{"order": "of another version"}\n')
+        process.stdin.flush()
+        error = json.load(process.stdout)["error"]
+        assert error.startswith("TypeError: ") and "'order'" in error
+        assert b"Traceback" in process.stderr.read()
 
 
 @pytest.mark.slow
 def test_sigterm_is_passed_on_and_the_run_goes_on(tmp_path) -> None:
     path = write_recipe(tmp_path)
-    recipe = recipes.load(path, ("epochs=8", METHODS["baseline"]))
+    recipe = recipes.load(path, ("epochs=4", METHODS["baseline"]))
     run = Run(recipe, tmp_path / "small" / "seed-0", save_every="1")
 
     def terminate() -> None:
@@ -231,7 +236,7 @@ def test_sigterm_is_passed_on_and_the_run_goes_on(tmp_path) -> None:
     assert "SIGTERM: training stops here" in run.log.read_text()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert execute(run) is None
-    assert len((run.folder / "metrics.csv").read_text().split()) == 9
+    assert len((run.folder / "metrics.csv").read_text().split()) == 5
 
 
 @pytest.mark.slow
@@ -249,7 +254,6 @@ def test_models_that_cannot_be_built(tmp_path) -> None:
     runs = [Run(x, tmp_path / x.name) for x in loaded]
     with Workers() as workers:
         told = workers.try_out(runs)
-        assert workers.try_out(runs[:1]) is None
         assert workers.runs == []
     assert told is not None
     assert re.match("layer: .*`output`.*\nfiles: .*cannot be trained", told)

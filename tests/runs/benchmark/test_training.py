@@ -1,10 +1,6 @@
 """What is done, what is not done again, and what is refused."""
 
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +9,8 @@ import yaml
 from keras_dml.recipes import RecipeError
 from keras_dml.runs.benchmark import benchmark, read_plan
 from keras_dml.runs.benchmark.journal import JOURNAL, Journal
+from keras_dml.runs.benchmark.plan import Run
+from keras_dml.runs.folder import create_folder
 from keras_dml.utils.files import one_at_a_time
 from tests.runs.benchmark.stub import Stub
 from tests.runs.small_run import RECIPE
@@ -117,34 +115,22 @@ def test_ctrl_c_keeps_what_is_done(recipe) -> None:
     assert "4 of 4 runs finished." in report(recipe)
 
 
-KILLED = """
-import os, signal, sys
-from tests.runs.benchmark.stub import Stub
-from tests.runs.benchmark.test_training import plan_of
-from keras_dml.runs.benchmark import benchmark
-from keras_dml.runs.folder import create_folder
+def test_killed_during_the_second_run(recipe, tmp_path) -> None:
+    """What is on the disk at that time is what a kill leaves."""
+    out, left = tmp_path / "out", tmp_path / "left"
 
-class Killed(Stub):
-    def start(self, run):
-        if len(self.done) == 1:
-            create_folder(run.folder, run.recipe)
-            os.kill(os.getpid(), signal.SIGKILL)
-        super().start(run)
+    class Killed(Stub):
+        def start(self, run: Run) -> None:
+            if len(self.done) == 1:
+                create_folder(run.folder, run.recipe)
+                shutil.copytree(out, left)
+                raise KeyboardInterrupt
+            super().start(run)
 
-benchmark(plan_of(sys.argv[1]), "command", workers=Killed())
-"""
-
-
-@pytest.mark.slow
-def test_killed_during_the_second_run(recipe) -> None:
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, recipe],
-        cwd=Path(__file__).parents[3],
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        check=False,
-    )
-    assert killed.returncode == -signal.SIGKILL
-    out = Path(recipe).parent / "out"
+    with pytest.raises(KeyboardInterrupt):
+        done_by(plan_of(recipe), Killed())
+    shutil.rmtree(out)
+    left.rename(out)
     assert (out / "b" / "seed-0" / "recipe.yaml").exists()
     assert list(Journal(out).entries()) == ALL[:1]
     done, _ = done_by(plan_of(recipe), Stub())
