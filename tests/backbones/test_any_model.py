@@ -75,8 +75,9 @@ def x_of(model: keras.Model) -> dict | np.ndarray:
     return rng.normal(size=(4, *shape[1:])).astype("float32")
 
 
-def train_step(model: keras.Model, x, jit: bool = False) -> dict[str, float]:
-    model.compile(keras.optimizers.SGD(0.1), jit_compile=jit)
+def train_step(model: keras.Model, x, eager: bool = True) -> dict[str, float]:
+    # Tracing a step takes longer than the step.
+    model.compile(keras.optimizers.SGD(0.1), run_eagerly=eager)
     y = np.array([0, 0, 1, 1])
     data = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
     return model.fit(data, verbose=0).history
@@ -102,7 +103,8 @@ def test_trains_and_is_saved(kind, tmp_path) -> None:
     backbone = KINDS[kind]()
     x = x_of(backbone)
     model = methods.baseline(backbone, embedding_dim=3)
-    assert np.isfinite(train_step(model, x)["loss"]).all()
+    loss = train_step(model, x, eager=kind != "words")["loss"]
+    assert np.isfinite(loss).all()
     embeddings = model.predict(x, verbose=0)
     np.testing.assert_allclose(np.linalg.norm(embeddings, axis=1), 1, 1e-5)
     model.save(tmp_path / "model.keras")
@@ -128,8 +130,10 @@ def test_every_method_takes_tokens_and_ignores_padding(method) -> None:
     assert not np.allclose(model(longer + 1), model(IDS + 1), atol=1e-3)
 
 
-@pytest.mark.parametrize("grouping", ["A", "M", "G", "C"])
-@pytest.mark.parametrize("pooling", ["avg", "gem"])
+@pytest.mark.parametrize(
+    ("grouping", "pooling"),
+    [("A", "avg"), ("M", "gem"), ("G", "avg"), ("C", "gem")],
+)
 def test_groupings_ignore_padding(grouping, pooling) -> None:
     model = methods.attentive_grouping(
         words(), embedding_dim=4, num_groups=2, grouping=grouping,

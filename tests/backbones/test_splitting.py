@@ -191,7 +191,6 @@ def test_pooling_that_keeps_the_size_stays() -> None:
         ("MobileNetV2", "block_5_add", "block_12_add"),
         ("InceptionV3", "mixed2", "mixed7"),
         ("EfficientNetB0", "block3b_add", "block5c_add"),
-        ("DenseNet121", "pool3_relu", "conv4_block24_concat"),
     ],
 )
 def test_networks_of_keras_applications(name, after, last) -> None:

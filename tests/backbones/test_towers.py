@@ -183,6 +183,8 @@ def test_trains_is_saved_and_exported(kind, presets, tmp_path) -> None:
     np.testing.assert_array_equal(
         again.predict(pixels(), verbose=0), embeddings
     )
+    if kind not in ("vit", "clip"):  # a network, and one cut out of another
+        return
     folder = dml.export.export_model(model, tmp_path / "exported")
     served = tf.saved_model.load(str(folder)).signatures["serving_default"]
     found = served(tf.constant(pixels()))["embedding"]
@@ -282,7 +284,7 @@ def test_a_text_tower(tmp_path) -> None:
         for row, count in zip(tokens.numpy(), (4, 5, 4, 3), strict=True)
     ]
     np.testing.assert_allclose(model.head.pool(tokens), expected, atol=1e-5)
-    model.compile(keras.optimizers.SGD(0.1))
+    model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
     data = tf.data.Dataset.from_tensor_slices((x, [0, 0, 1, 1])).batch(4)
     assert np.isfinite(model.fit(data, verbose=0).history["loss"]).all()
     embeddings = model.predict(x, verbose=0)
@@ -304,7 +306,7 @@ def test_lora_trains_adapters_and_the_head(tmp_path) -> None:
     )  # fmt: skip
     trained = {v.name for v in model.backbone.trainable_variables}
     assert trained == {"lora_kernel_a", "lora_kernel_b", "bias"}
-    model.compile(keras.optimizers.Adam(1e-2))
+    model.compile(keras.optimizers.Adam(1e-2), run_eagerly=True)
     before = {v.path: v.numpy() for v in network.weights}
     model.fit(pixels(), np.array([0, 0, 1, 1]), epochs=2, verbose=0)
     for v in network.weights:
@@ -325,10 +327,10 @@ def test_lora_trains_adapters_and_the_head(tmp_path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [clip, siglip])
 def test_of_a_model_with_two_towers_the_image_s_is_taken(make) -> None:
-    backbone = backbones.get(make())
-    tokens = backbone(pixels())
-    assert len(backbone.inputs) == 1 and len(tokens.shape) == 3
-    pooled = backbones.get(make(), output="pooled_output")
+    network = make()
+    backbone = backbones.get(network)
+    assert len(backbone.inputs) == 1 and len(backbone.output_shape) == 3
+    pooled = backbones.get(network, output="pooled_output")
     assert len(pooled.output_shape) == 2
 
 
