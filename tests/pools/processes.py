@@ -36,7 +36,7 @@ def wait_for(what: Callable[[], object], seconds: float = 60) -> None:
 def driver(code: str) -> Iterator["subprocess.Popen[str]"]:
     """A process that runs some code, in a process group of its own."""
     process = subprocess.Popen(
-        [sys.executable, "-c", code],
+        [sys.executable, "-P", "-c", code],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -13,17 +13,20 @@ def actors() -> Pool:
     return RayActors(2, "local")
 
 
-POOLS = [
-    InProcess,
-    pytest.param(lambda: LocalWorkers(2), marks=pytest.mark.slow),
-    pytest.param(actors, marks=[pytest.mark.engines, pytest.mark.slow]),
-]
-every_pool = pytest.mark.parametrize(
-    "make", POOLS, ids=["in process", "local workers", "actors of Ray"]
+@pytest.fixture(
+    params=[
+        InProcess,
+        pytest.param(LocalWorkers, marks=pytest.mark.slow),
+        pytest.param(RayActors, marks=[pytest.mark.engines, pytest.mark.slow]),
+    ]
 )
+def make(request: pytest.FixtureRequest) -> Callable[[], Pool]:
+    if request.param is LocalWorkers:
+        request.getfixturevalue("light_package")
+        return lambda: LocalWorkers(2)
+    return actors if request.param is RayActors else InProcess
 
 
-@every_pool
 def test_each_task_is_done_once(make: Callable[[], Pool], tmp_path) -> None:
     taken = []
     tasks = (taken.append(i) or i for i in range(20))
@@ -45,7 +48,6 @@ def test_each_task_is_done_once(make: Callable[[], Pool], tmp_path) -> None:
     assert list(make().run(Squares(), [])) == []
 
 
-@every_pool
 def test_errors_that_users_can_mend(make: Callable[[], Pool]) -> None:
     with pytest.raises(ValueError) as caught:
         list(make().run(Squares(), [2, -1]))

@@ -2,9 +2,7 @@
 
 import errno
 import os
-import random
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +14,7 @@ from keras_dml.pools import LocalWorkers, local, schedule, serving
 from tests.pools.processes import driver, wait_for, workers_of
 from tests.pools.works import Dies, Raises, Slow, Squares, StartRaises
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("light_package")]
 
 
 @pytest.fixture(autouse=True)
@@ -98,9 +96,12 @@ def test_workers_have_a_gpu_each(monkeypatch) -> None:
     assert results(LocalWorkers(1), Raises(), ["threads"]) == ["0"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGSEGV, 0])
-def test_a_worker_that_dies_is_replaced(tmp_path, number) -> None:
-    work = Dies(tmp_path, times=2, number=number)
+@pytest.mark.parametrize(
+    ("number", "at_start"),
+    [(signal.SIGSEGV, False), (0, False), (signal.SIGKILL, True)],
+)
+def test_a_worker_that_dies_is_replaced(tmp_path, number, at_start) -> None:
+    work = Dies(tmp_path, times=2, number=number, at_start=at_start)
     assert results(LocalWorkers(2), work, range(6)) == [0, 1, 4, 9, 16, 25]
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -127,43 +128,17 @@ def test_workers_that_die_at_their_start(tmp_path) -> None:
         results(LocalWorkers(2), work, range(6))
 
 
-def test_a_start_that_hangs_ends_in_time(monkeypatch) -> None:
+def test_a_start_that_hangs_ends_in_time(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(schedule, "PATIENCE", 0.5)
+    work = Dies(tmp_path, times=9, at_start=True, number=signal.SIGSTOP)
     with pytest.raises(RuntimeError, match="at the start; .* within 0 s"):
-        results(LocalWorkers(1), Squares(), range(6))
+        results(LocalWorkers(1), work, range(6))
 
 
 def test_a_worker_that_hangs_is_replaced(tmp_path) -> None:
     work = Dies(tmp_path, times=1, number=signal.SIGSTOP)
     pool = LocalWorkers(2, timeout=2)
     assert results(pool, work, range(6)) == [0, 1, 4, 9, 16, 25]
-
-
-def test_workers_that_are_killed_at_random(tmp_path) -> None:
-    """In tasks and at starts; stopped ones, too."""
-    draw = random.Random(0)
-    ended = threading.Event()
-    killed = []
-
-    def kill() -> None:
-        while len(killed) < 5 and not ended.wait(draw.uniform(1, 4)):
-            workers = workers_of(os.getpid())
-            if workers:
-                killed.append(draw.choice(workers))
-                killed[-1].send_signal(
-                    draw.choice([signal.SIGKILL, signal.SIGSTOP])
-                )
-
-    thread = threading.Thread(target=kill)
-    thread.start()
-    try:
-        pool = LocalWorkers(2, timeout=3)
-        done = results(pool, Slow(tmp_path, seconds=0.2), range(200))
-    finally:
-        ended.set()
-        thread.join()
-    assert done == [i**2 for i in range(200)]
-    assert len(killed) == 5
 
 
 def test_two_pools_at_once(tmp_path) -> None:

@@ -1,9 +1,7 @@
 """Actors of Ray: clusters, actors, machines and drivers that go away."""
 
-import os
 import signal
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -132,12 +130,6 @@ def test_a_task_that_kills_every_actor_is_named(cluster, tmp_path) -> None:
         results(pool, Dies(tmp_path, times=9), range(6))
 
 
-def test_actors_that_die_at_their_start(cluster, tmp_path) -> None:
-    pool = RayActors(2, cluster.address)
-    with pytest.raises(RuntimeError, match="3 workers were lost at the start"):
-        results(pool, Dies(tmp_path, times=9, at_start=True), range(6))
-
-
 def test_an_actor_that_hangs_is_replaced(cluster, tmp_path) -> None:
     pool = RayActors(2, cluster.address, timeout=3)
     work = Dies(tmp_path, times=1, number=signal.SIGSTOP)
@@ -172,8 +164,9 @@ for done in RayActors(2, {address!r}).run(Slow(Path({folder!r}), 60), range(9)):
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize(
+    ("number", "own"), [(signal.SIGTERM, False), (signal.SIGKILL, True)]
+)
 def test_actors_end_with_their_driver(cluster, tmp_path, number, own) -> None:
     """And the Ray that it started; a cluster that was there goes on."""
     address = "local" if own else cluster.address
@@ -209,25 +202,3 @@ def test_a_cluster_that_is_not_there(address) -> None:
     with pytest.raises(OSError, match="No Ray cluster answers at"):
         results(RayActors(1, address), Squares(), range(6))
     assert time.monotonic() - began < 10
-
-
-def test_actors_that_are_killed_at_random(cluster, tmp_path) -> None:
-    ended = threading.Event()
-    killed = []
-
-    def kill() -> None:
-        while len(killed) < 3 and not ended.wait(5):
-            for process in actors()[:1]:
-                os.kill(process.pid, signal.SIGKILL)
-                killed.append(process)
-
-    thread = threading.Thread(target=kill)
-    thread.start()
-    try:
-        pool = RayActors(2, cluster.address)
-        done = results(pool, Slow(tmp_path, seconds=0.2), range(200))
-    finally:
-        ended.set()
-        thread.join()
-    assert done == [i**2 for i in range(200)]
-    assert len(killed) == 3
