@@ -68,25 +68,32 @@ def client(page: str, address: str) -> tuple[dict[str, Any], str]:
     return names, printed.getvalue()
 
 
-@pytest.fixture(autouse=True)
-def queries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name, row in ("known", 0), ("unknown", 9):
-        Path(f"{name}.png").write_bytes(file_of(blobs().read(row)))
-    Path("broken.png").write_bytes(b"no picture")
+@pytest.fixture(scope="module")
+def ran(addresses, tmp_path_factory) -> Iterator[dict[tuple[str, str], Any]]:
+    """What each page's client defines and prints, by page and server."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("queries"))
+        for name, row in ("known", 0), ("unknown", 9):
+            Path(f"{name}.png").write_bytes(file_of(blobs().read(row)))
+        Path("broken.png").write_bytes(b"no picture")
+        yield {
+            (form, server): client(page, address)
+            for form, page in PAGES.items()
+            for server, address in addresses.items()
+        }
 
 
 @pytest.mark.parametrize("form", PAGES)
-def test_both_servers_answer_alike(addresses, form) -> None:
-    printed = {client(PAGES[form], x)[1] for x in addresses.values()}
+def test_both_servers_answer_alike(addresses, ran, form) -> None:
+    printed = {ran[form, server][1] for server in addresses}
     assert len(printed) == 1
     assert "ok" in printed.pop()
 
 
 @pytest.mark.parametrize("server", ["embedded", "TensorFlow Serving"])
-def test_rows_and_columns_find_the_same(addresses, server) -> None:
-    rows, printed = client(PAGES["rows"], addresses[server])
-    columns, _ = client(PAGES["columns"], addresses[server])
+def test_rows_and_columns_find_the_same(ran, server) -> None:
+    rows, printed = ran["rows", server]
+    columns, _ = ran["columns", server]
     assert re.match(r"known.png ok .* \[1.0, ", printed)
     files = [
         {"b64": base64.b64encode(Path(x).read_bytes()).decode()}

@@ -18,9 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from keras_dml.cli import main
+from keras_dml.serve.server import serve
+from keras_dml.serve.settings import Settings
 from tests.export.serving import file_of
-from tests.serve.conftest import write
+from tests.pools.processes import wait_for
 from tests.serve.test_reloading import add
 from tests.serve.test_rest import b64
 
@@ -118,39 +122,26 @@ def adder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_two_servers_on_one_gallery_which_is_then_deleted(
-    tmp_path, pixels
-) -> None:
-    file, place = write(tmp_path)
-    query = b64(file_of(pixels[0]))
-    with serving(file, "--gallery", place) as first:
-        assert first.addresses == [
-            f"REST: http://127.0.0.1:{first.port}/v1/models/glyphs\n",
-            f"Page: http://127.0.0.1:{first.port}/\n",
-        ]
-        with serving(file, "--gallery", place) as second:
-            answers = [
-                x.predict(query, signature_name="lookup")
-                for x in (first, second)
-            ]
-            assert answers[0] == answers[1]
-            assert answers[0][0] == 200
-            shutil.rmtree(place)
-            for server in (first, second):
-                until = time.monotonic() + 30
-                while not server.ask("/healthz")[1]["problem"]:
-                    assert time.monotonic() < until
-                    time.sleep(0.1)
-                again = server.predict(query, signature_name="lookup")
-                assert again == answers[0]
-            assert second.stop() == 0
-        assert first.stop() == 0
-    lines = logged(first)
-    said = [x["message"] for x in lines if x["level"] == "warning"]
-    assert any("gallery" in x and "no longer exists" in x for x in said)
-    assert {"/healthz", "/v1/models/glyphs:predict"} == {
-        x["path"] for x in lines if x["message"] == "request"
-    }
+@pytest.fixture(scope="module")
+def model(adder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `live` serves, and which gets new versions."""
+    folder = tmp_path_factory.mktemp("live") / "adder"
+    shutil.copytree(adder, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def live(model) -> Iterator[Server]:
+    with serving(model, "--queue", "20") as server:
+        yield server
+
+
+PREDICT = "/v1/models/adder:predict"
+BEGUN = (
+    f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\n"
+    "Authorization: Bearer secret\r\nContent-Length: %d\r\n\r\n"
+)
+"""A request whose body does not come."""
 
 
 def logged(server: Server) -> list[dict[str, Any]]:
@@ -160,159 +151,174 @@ def logged(server: Server) -> list[dict[str, Any]]:
     return lines
 
 
-def test_what_runs_is_finished_when_it_stops(adder) -> None:
-    with serving(adder) as server:
-        connections = [server.connect() for _ in range(20)]
-        rows = json.dumps({"instances": list(range(100_000))})
-        for connection in connections:
-            connection.request("POST", "/v1/models/adder:predict", rows)
-        time.sleep(0.3)
-        server.process.send_signal(signal.SIGTERM)
-        codes: Counter[int] = Counter()
-        for connection in connections:
-            answer = connection.getresponse()
-            answer.read()
-            codes[answer.status] += 1
-            connection.close()
-        assert codes.keys() <= {200, 503}
-        assert codes[200] > 0
-        assert server.process.wait(60) == 0
-        with pytest.raises(OSError):
-            server.ask("/healthz")
-
-
-def test_what_takes_too_long_when_it_stops_is_refused(adder) -> None:
-    with serving(adder, "--stop-timeout", "1") as server:
-        with socket.create_connection(("127.0.0.1", server.port)) as opened:
-            opened.sendall(
-                b"POST /v1/models/adder:predict HTTP/1.1\r\nHost: localhost\r\n"
-                b"Content-Length: 9\r\n\r\n"
-            )
-            time.sleep(0.3)
-            began = time.monotonic()
-            assert server.stop() == 0
-            assert 1 <= time.monotonic() - began < 20
-            assert opened.recv(2**16).startswith(b"HTTP/1.1 503 ")
-    logged(server)
-
-
-def test_a_new_version_drops_no_request(adder, tmp_path) -> None:
-    model = tmp_path / "adder"
-    shutil.copytree(adder, model)
-    found: list[Any] = []
-    with serving(model) as server:
-        stop = threading.Event()
-
-        def client() -> None:
-            with contextlib.closing(server.connect()) as connection:
-                while not stop.is_set():
-                    body = {"instances": [1.0]}
-                    address = "/v1/models/adder:predict"
-                    code, answer = ask(connection, address, body)
-                    found.append((code, *answer["predictions"]))
-
-        threads = [threading.Thread(target=client) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        add(2, tmp_path / "new")
-        (tmp_path / "new").rename(model / "2")
-        until = time.monotonic() + 60
-        while (200, 3.0) not in found and time.monotonic() < until:
-            time.sleep(0.1)
-        stop.set()
-        for thread in threads:
-            thread.join()
-        server.stop()
-    assert set(found) == {(200, 2.0), (200, 3.0)}
-    assert "Serving version 2 of adder." in {
-        x["message"] for x in logged(server)
+def test_a_gallery_that_is_deleted_is_served_on(
+    written, client, pixels, tmp_path
+) -> None:
+    file, place = written[0], tmp_path / "index"
+    shutil.copytree(written[1], place)
+    query = {"signature_name": "lookup", "instances": [b64(file_of(pixels[0]))]}
+    with serving(file, "--gallery", place) as server:
+        assert server.addresses == [
+            f"REST: http://127.0.0.1:{server.port}/v1/models/glyphs\n",
+            f"Page: http://127.0.0.1:{server.port}/\n",
+        ]
+        address = "/v1/models/glyphs:predict"
+        answer = server.ask(address, query)
+        # As another one does, which serves the same.
+        assert answer == (200, client.post(address, json=query).json())
+        shutil.rmtree(place)
+        wait_for(lambda: server.ask("/healthz")[1]["problem"])
+        assert server.ask(address, query) == answer
+        assert server.stop() == 0
+    lines = logged(server)
+    said = [x["message"] for x in lines if x["level"] == "warning"]
+    assert any("gallery" in x and "no longer exists" in x for x in said)
+    assert {"/healthz", address} == {
+        x["path"] for x in lines if x["message"] == "request"
     }
 
 
-def test_a_version_that_fails_is_logged_as_json(adder, tmp_path) -> None:
-    model = tmp_path / "adder"
-    shutil.copytree(adder, model)
-    with serving(model) as server:
-        (tmp_path / "new").mkdir()
-        (tmp_path / "new" / "saved_model.pb").write_text("nothing")
-        (tmp_path / "new").rename(model / "2")
-        until = time.monotonic() + 60
-        while not server.ask("/healthz")[1]["problem"]:
-            assert time.monotonic() < until
-            time.sleep(0.1)
-        assert server.stop() == 0
-    [line] = [x for x in logged(server) if x["level"] == "error"]
+def test_when_it_stops_it_finishes_what_does_not_take_too_long(
+    adder, monkeypatch
+) -> None:
+    """Its token is in the environment."""
+    monkeypatch.setitem(os.environ, "KERAS_DML_SERVE_TOKEN", "secret")
+    with serving(adder, "--stop-timeout", "5") as server:
+        assert server.predict(1.0)[0] == 401
+        assert server.ask("/healthz")[0] == 200
+        connections = [server.connect() for _ in range(20)]
+        rows = json.dumps({"instances": list(range(20_000))})
+        for connection in connections:
+            token = {"Authorization": "Bearer secret"}
+            connection.request("POST", PREDICT, rows, token)
+        with socket.create_connection(("127.0.0.1", server.port)) as opened:
+            opened.sendall((BEGUN % 9).encode())
+            time.sleep(0.3)
+            server.process.send_signal(signal.SIGTERM)
+            codes: Counter[int] = Counter()
+            for connection in connections:
+                answer = connection.getresponse()
+                answer.read()
+                codes[answer.status] += 1
+                connection.close()
+            assert codes.keys() <= {200, 503}
+            assert codes[200] > 0
+            assert opened.recv(2**16).startswith(b"HTTP/1.1 503 ")
+        assert server.process.wait(60) == 0
+        with pytest.raises(OSError):
+            server.ask("/healthz")
+        server._reader.join(10)
+    logged(server)
+
+
+def test_a_thousand_requests_at_once_are_answered(live) -> None:
+    def client(i: int) -> list[int]:
+        with contextlib.closing(live.connect()) as connection:
+            rows = {"instances": [float(i)] * 15}
+            return [ask(connection, PREDICT, rows)[0] for _ in range(10)]
+
+    with ThreadPoolExecutor(100) as pool:
+        codes = Counter(x for y in pool.map(client, range(100)) for x in y)
+    assert codes.keys() <= {200, 503}
+    assert codes[200] > 0
+    assert sum(codes.values()) == 1000
+    assert live.predict(1.0)[0] == 200
+
+
+def test_a_gigabyte_is_refused_at_once(live) -> None:
+    with socket.create_connection(("127.0.0.1", live.port)) as opened:
+        opened.sendall((BEGUN % 2**30).encode())
+        opened.settimeout(30)
+        answer = b""
+        while part := opened.recv(2**16):
+            answer += part
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert live.predict(1.0)[0] == 200
+
+
+def test_a_new_version_drops_no_request(live, model, tmp_path) -> None:
+    assert live.predict(1.0) == (200, {"predictions": [2.0]})
+    found: list[Any] = []
+    stop = threading.Event()
+
+    def client() -> None:
+        with contextlib.closing(live.connect()) as connection:
+            while not stop.is_set():
+                code, answer = ask(connection, PREDICT, {"instances": [1.0]})
+                found.append((code, *answer["predictions"]))
+
+    threads = [threading.Thread(target=client) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    add(2, tmp_path / "new")
+    (tmp_path / "new").rename(model / "2")
+    try:
+        wait_for(lambda: (200, 3.0) in found)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert set(found) == {(200, 2.0), (200, 3.0)}
+    said = "Serving version 2 of adder."
+    wait_for(lambda: said in {x["message"] for x in logged(live)})
+    # One that fails is logged, and the last one served on.
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "saved_model.pb").write_text("nothing")
+    (tmp_path / "new").rename(model / "3")
+    wait_for(lambda: live.ask("/healthz")[1]["problem"])
+    assert live.predict(1.0) == (200, {"predictions": [3.0]})
+    wait_for(lambda: "error" in {x["level"] for x in logged(live)})
+    [line] = [x for x in logged(live) if x["level"] == "error"]
     assert "The new version cannot be loaded" in line["message"]
     assert line["exception"].startswith("Traceback")
 
 
-def test_a_thousand_requests_at_once_are_answered(adder) -> None:
-    with serving(adder, "--queue", "20") as server:
-        address = "/v1/models/adder:predict"
-
-        def client(i: int) -> list[int]:
-            with contextlib.closing(server.connect()) as connection:
-                rows = {"instances": [float(i)] * 15}
-                return [ask(connection, address, rows)[0] for _ in range(10)]
-
-        with ThreadPoolExecutor(100) as pool:
-            codes = Counter(x for y in pool.map(client, range(100)) for x in y)
-        assert codes.keys() <= {200, 503}
-        assert codes[200] > 0
-        assert sum(codes.values()) == 1000
-        assert server.predict(1.0) == (200, {"predictions": [2.0]})
-
-
-def test_a_gigabyte_is_refused_at_once(adder) -> None:
-    with serving(adder) as server:
-        with socket.create_connection(("127.0.0.1", server.port)) as opened:
-            opened.sendall(
-                b"POST /v1/models/adder:predict HTTP/1.1\r\nHost: localhost\r\n"
-                b"Content-Length: 1073741824\r\n\r\n"
-            )
-            opened.settimeout(30)
-            answer = b""
-            while part := opened.recv(2**16):
-                answer += part
-        assert answer.startswith(b"HTTP/1.1 413 ")
-        assert server.predict(1.0)[0] == 200
-
-
 @pytest.mark.parametrize(
-    ("arguments", "error"),
+    ("path", "arguments", "error"),
     [
-        (["nothing"], "There is nothing at 'nothing'"),
-        (["--host", "no.such.host.invalid"], "which is unknown"),
-        (["--gallery", "nothing"], "There is no index in"),
+        ("nothing", [], "There is nothing at '"),
+        ("adder", ["--host", "no.such.host.invalid"], "which is unknown"),
+        ("adder", ["--gallery", "nothing"], "There is no index in"),
     ],
 )
-def test_errors_at_the_start_name_what_is_wrong(adder, arguments, error):
-    path = [] if arguments[0] == "nothing" else [adder]
-    with pytest.raises(RuntimeError) as raised:
-        Server(*path, *arguments, "--port", "0")
-    assert error in str(raised.value)
-    assert "Traceback" not in str(raised.value)
+def test_errors_at_the_start_name_what_is_wrong(
+    adder, unlogged, path, arguments, error
+) -> None:
+    model = str(adder.parent / path)
+    command = ["serve", model, *arguments, "--port", "0"]
+    ended = CliRunner().invoke(main, command)
+    assert ended.exit_code == 1
+    assert error in ended.output
+    assert "Traceback" not in ended.output
 
 
-def test_a_port_in_use_is_said_before_anything_is_loaded(adder) -> None:
+@pytest.fixture
+def unlogged(monkeypatch) -> None:
+    """The command runs in this process, whose log and memory it leaves."""
+    monkeypatch.setattr("keras_dml.serve.logs.log_as_json", lambda: None)
+    monkeypatch.setattr("keras_dml.serve.server.limit_memory", lambda: None)
+
+
+def test_a_port_in_use_is_said_before_anything_is_loaded(
+    adder, unlogged, monkeypatch
+) -> None:
+    monkeypatch.setattr("keras_dml.serve.server.load", None)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(RuntimeError, match=f"Port {port} .* is in use"):
-            Server(adder, "--port", port)
+        with pytest.raises(OSError, match=f"Port {port} .* is in use"):
+            serve(str(adder), settings=Settings(port=port))
 
 
-def test_other_machines_without_a_token_are_warned_of(adder) -> None:
-    with serving(adder, "--host", "0.0.0.0") as server:  # noqa: S104
-        assert server.ask("/healthz")[0] == 200
-        assert server.stop() == 0
-    [line] = [x for x in logged(server) if x["level"] == "warning"]
-    assert "because it has no --token" in line["message"]
+def test_other_machines_without_a_token_are_warned_of(
+    adder, unlogged, monkeypatch, caplog
+) -> None:
+    def fails(*_: Any) -> None:
+        raise OSError("enough")
 
-
-def test_the_token_can_be_in_the_environment(adder, monkeypatch) -> None:
-    monkeypatch.setitem(os.environ, "KERAS_DML_SERVE_TOKEN", "secret")
-    with serving(adder) as server:
-        assert server.predict(1.0)[0] == 401
-        assert server.ask("/healthz")[0] == 200
+    monkeypatch.setattr("keras_dml.serve.server.load", fails)
+    for host, is_warned in (("127.0.0.1", False), ("0.0.0.0", True)):  # noqa: S104
+        with pytest.raises(OSError, match="enough"):
+            serve(str(adder), settings=Settings(host=host, port=0))
+        assert ("because it has no --token" in caplog.text) == is_warned

@@ -12,8 +12,6 @@ import pytest
 from keras_dml.search import Index
 from keras_dml.serve.current import Current
 from keras_dml.serve.errors import Busy
-from keras_dml.serve.loading import load
-from keras_dml.serve.sources import GallerySource, find_source
 from tests.reports.browser import is_there
 from tests.serve.page.live import SENT, Visitor, serving
 from tests.serve.page.served import (
@@ -281,20 +279,15 @@ def test_the_copied_programs_find_the_same(page, index, tmp_path) -> None:
 
 
 def test_copied_programs_that_ask_the_rest_api(
-    browser, model, index, tmp_path
+    browser, current, tmp_path
 ) -> None:
-    model.save(tmp_path / "small.keras")
-    index.save(tmp_path / "index")
-    now = load(
-        find_source(str(tmp_path / "small.keras")),
-        GallerySource(str(tmp_path / "index")),
-    )
+    index = current.index
     write_picture(tmp_path / "photo.png", 6)
-    with serving(now) as running:
+    with serving(current) as running:
         browser.visit(running.url)
         browser.choose(tmp_path / "photo.png")
         browser.answered()
-        assert "/v1/models/small:predict" in browser.text("#curl")
+        assert "/v1/models/glyphs:predict" in browser.text("#curl")
         check_programs(browser, tmp_path, expected(index, 6))
         # TensorFlow Serving does not decode it.
         (tmp_path / "photo.tiff").write_bytes(picture(6, "tiff"))
@@ -434,8 +427,7 @@ def test_a_server_that_is_gone(browser, model) -> None:
     assert "does not answer" in browser.text("#error")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_the_page_fits_and_has_contrast(browser, live, width, scheme) -> None:
     browser.look(width, 900, scheme)
     browser.visit(live.url)
