@@ -13,7 +13,7 @@ from keras_dml import backbones
 from keras_dml.data import ImageSet
 from keras_dml.embedding import EmbeddingShards, embed_shards
 
-COUNT, ROWS_PER_SHARD = 4000, 50
+COUNT, ROWS_PER_SHARD = 1600, 40
 
 
 def network() -> keras.Model:

@@ -28,39 +28,16 @@ def urls(monkeypatch) -> list[str]:
 
 
 @pytest.mark.slow
-def test_they_are_fetched(tmp_path, urls):
-    network, labels = model(), np.arange(COUNT) % 4
-    found = embed_shards(
-        network, ImageSet(urls, labels), tmp_path / "out", rows_per_shard=5
-    )
-    np.testing.assert_allclose(
-        found.array(), embed(network, ImageSet(pixels())), atol=1e-6
-    )
-    assert found.ids == found.columns["path"] == urls
-    np.testing.assert_array_equal(found.labels, labels)
-
-
-@pytest.mark.slow
-def test_files_of_this_machine_may_be_among_them(tmp_path, urls):
-    Image.fromarray(pixels()[3]).save(tmp_path / "3.png")
-    urls[3] = str(tmp_path / "3.png")
-    network = model()
-    found = embed_shards(
-        network, ImageSet(urls), tmp_path / "out", rows_per_shard=5
-    )
-    np.testing.assert_allclose(
-        found.array(), embed(network, ImageSet(pixels())), atol=1e-6
-    )
-
-
-@pytest.mark.slow
-def test_those_that_are_bad_are_named(tmp_path, urls):
+def test_they_are_fetched_and_those_that_are_bad_are_named(tmp_path, urls):
     files = fsspec.filesystem("memory")
     files.rm_file("/remote_images/07.png")
     files.pipe_file("/remote_images/08.png", b"not an image")
-    network = model()
+    # Files of this machine may be among them.
+    Image.fromarray(pixels()[3]).save(tmp_path / "3.png")
+    urls[3] = str(tmp_path / "3.png")
+    network, labels = model(), np.arange(COUNT) % 4
     found = embed_shards(
-        network, ImageSet(urls), tmp_path / "out", rows_per_shard=5
+        network, ImageSet(urls, labels), tmp_path / "out", rows_per_shard=5
     )
     assert [(x.row, x.id) for x in found.bad] == [(7, urls[7]), (8, urls[8])]
     assert f"{urls[7]!r} cannot be downloaded: FileNotF" in found.bad[0].error
@@ -69,6 +46,8 @@ def test_those_that_are_bad_are_named(tmp_path, urls):
     np.testing.assert_allclose(
         found.array(), embed(network, ImageSet(pixels()[kept])), atol=1e-6
     )
+    assert found.columns["path"] == [urls[row] for row in kept]
+    np.testing.assert_array_equal(found.labels, labels[kept])
 
 
 def test_a_network_that_fails_now_and_then(tmp_path, urls, monkeypatch):

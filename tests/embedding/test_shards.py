@@ -1,16 +1,21 @@
 """Folders of shards, as they are read."""
 
+import functools
 import pickle
-import subprocess
-import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from keras_dml.embedding import EmbeddingShards, MappedEmbeddings, write_shards
+from keras_dml.embedding import (
+    EmbeddingShards,
+    MappedEmbeddings,
+    mapped,
+    write_shards,
+)
 
 COUNT, DIM = 25, 6
 
@@ -159,21 +164,21 @@ def test_a_pickle_is_read_where_the_file_is_not(tmp_path):
     np.testing.assert_array_equal(pickle.loads(pickled), expected)
 
 
-@pytest.mark.slow
-def test_the_temporary_folder_goes_with_the_process(tmp_path):
-    gallery(tmp_path / "out")
-    code = (
-        "import sys; from keras_dml.embedding import EmbeddingShards\n"
-        "array = EmbeddingShards(sys.argv[1]).array()\n"
-        "print(array.shape, array.filename)"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "out"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    shape, _, path = ran.stdout.strip().rpartition(" ")
-    assert shape == "(25, 6)"
-    assert not Path(path).parent.exists()
+def test_the_temporary_folder_goes_with_the_process(tmp_path, monkeypatch):
+    at_exit = []
+    own = SimpleNamespace(register=at_exit.append)
+    monkeypatch.setattr(mapped, "atexit", own)
+    fresh = functools.cache(mapped._temporary.__wrapped__)
+    monkeypatch.setattr(mapped, "_temporary", fresh)
+    array = gallery(tmp_path / "out").array()
+    assert array.shape == (25, 6)
+    [remove] = at_exit
+    with monkeypatch.context() as patched:  # A fork's end is not its own.
+        patched.setattr(mapped.os, "getpid", lambda: 0)
+        remove()
+    assert Path(array.filename).exists()
+    remove()
+    assert not Path(array.filename).parent.exists()
 
 
 def edit(path: Path, column: str) -> None:
