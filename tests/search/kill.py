@@ -143,7 +143,7 @@ def main(folder: str, seed: int) -> None:
             prepare = lambda call=call, number=number: kill_at(call, number)  # noqa: E731
             if not attempt(call, prepare):
                 break
-    for _ in range(20):
+    for _ in range(8):
         # Its last part is that of the new version, which is soon over.
         attempt("random", lambda: None, duration * rng.random() ** 2)
     for (kind, version, killed), count in sorted(outcomes.items()):

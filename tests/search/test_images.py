@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_dml import backbones, losses, methods
+from keras_dml import backbones, methods
 from keras_dml.data import ArraySet, ImageSet, View
 from keras_dml.data.thumbnails import row_thumbnail, thumbnail
 from keras_dml.evaluation import embed
@@ -38,6 +38,12 @@ def files(tmp_path_factory) -> ImageSet:
     return image_folder(write_images(tmp_path_factory.mktemp("files"), 4, 3))
 
 
+@pytest.fixture(scope="module")
+def index(model, files) -> Index:
+    """To be searched in, and not changed."""
+    return Index.build(model, files)
+
+
 @pytest.mark.slow
 def test_build_embeds_and_keeps_what_is_known(model, files) -> None:
     index = Index.build(model, files, {"shop": ["a"] * 12})
@@ -51,22 +57,28 @@ def test_build_embeds_and_keeps_what_is_known(model, files) -> None:
     assert np.array_equal(by_embedding.ids, index.search(files, 5).ids)
 
 
-def test_all_kinds_of_queries_agree(model, files) -> None:
-    index = Index.build(model, files)
-    pixels = files.read(7)  # (16, 16, 1)
+def test_all_kinds_of_queries_agree(index, files) -> None:
+    path, pixels = files.paths[7], files.read(7)  # (16, 16, 1)
     expected = index.search(files.select([7]), 3)
     kinds = {
-        "path": files.paths[7],
-        "Path": Path(files.paths[7]),
-        "paths": [files.paths[7]],
+        "path": path,
+        "Path": Path(path),
+        "paths": [path],
         "pixels": pixels,
         "gray pixels": pixels[..., 0],
         "batch": pixels[None],
+        "bytes": Path(path).read_bytes(),
+        "PIL": Image.open(path),
+        "RGB": Image.open(path).convert("RGB"),
+        "floats": pixels.astype(np.float32),
+        "batch of floats": pixels[None].astype(np.float64),
+        "rounded": np.clip(pixels + 0.3, 0, 255),
+        "list of pixels": [pixels],
     }
     for name, query in kinds.items():
         found = index.search(query, 3)
         assert np.array_equal(found.ids, expected.ids), name
-        np.testing.assert_allclose(found.scores, expected.scores, atol=1e-6)
+        np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
 
 
 def test_images_without_a_set_have_no_label(model, files) -> None:
@@ -80,8 +92,7 @@ def test_images_without_a_set_have_no_label(model, files) -> None:
 
 
 @pytest.mark.slow
-def test_the_folder_is_all_that_searching_takes(model, files, tmp_path) -> None:
-    index = Index.build(model, files)
+def test_the_folder_is_all_that_searching_takes(index, files, tmp_path) -> None:
     index.save(tmp_path / "i")
     again = Index.load(tmp_path / "i")
     found, expected = (x.search(files.paths[0], 4) for x in (again, index))
@@ -91,8 +102,7 @@ def test_the_folder_is_all_that_searching_takes(model, files, tmp_path) -> None:
     assert Index.load(tmp_path / "i").search(files.paths[0], 1).ids[0, 0] == 0
 
 
-def test_without_its_model(model, files, tmp_path) -> None:
-    index = Index.build(model, files)
+def test_without_its_model(model, index, files, tmp_path) -> None:
     index.save(tmp_path / "i", include_model=False)
     alone = Index.load(tmp_path / "i")
     with pytest.raises(ValueError, match="without a model"):
@@ -101,8 +111,8 @@ def test_without_its_model(model, files, tmp_path) -> None:
     assert given.search(files.paths[0], 1).ids[0, 0] == 0
 
 
-def test_another_model_is_refused(model, files, tmp_path) -> None:
-    Index.build(model, files).save(tmp_path / "i")
+def test_another_model_is_refused(index, tmp_path) -> None:
+    index.save(tmp_path / "i")
     with pytest.raises(ValueError, match="with different weights"):
         Index.load(tmp_path / "i", small_model(seed=1))
 
@@ -123,8 +133,8 @@ def test_other_preprocessing_is_another_model(files, tmp_path) -> None:
         Index.load(tmp_path / "i", scaled(1 / 127.5))
 
 
-def test_other_sizes_are_another_model(model, files, tmp_path) -> None:
-    Index.build(model, files).save(tmp_path / "i")
+def test_other_sizes_are_another_model(index, tmp_path) -> None:
+    index.save(tmp_path / "i")
     backbone = backbones.small_convnet((20, 20, 1), filters=(4, 8))
     larger = methods.baseline(backbone, embedding_dim=6)
     with pytest.raises(ValueError, match="another size"):
@@ -147,8 +157,7 @@ def test_calibration_by_images(model) -> None:
     assert index.search(blobs().pixels[0]).threshold == threshold.value
 
 
-def test_bad_files_are_named(model, files, tmp_path) -> None:
-    index = Index.build(model, files)
+def test_bad_files_are_named(model, index, files, tmp_path) -> None:
     bad = tmp_path / "bad.jpg"
     bad.write_bytes(b"\xff\xd8\xff no image")
     with pytest.raises(ValueError, match="bad.jpg"):
@@ -189,27 +198,6 @@ def test_boxes_are_kept(model, tmp_path) -> None:
     row = Index.build(model, boxed).row(0)
     assert row["box"] == [1, 2, 12, 14]
     assert row["source"] == "a-1"
-
-
-def test_images_in_memory_are_queries(model, files) -> None:
-    index = Index.build(model, files)
-    path, pixels = files.paths[7], files.read(7)  # (16, 16, 1)
-    content = Path(path).read_bytes()
-    rgb = Image.open(path).convert("RGB")
-    expected = index.search(path, 3)
-    kinds = {
-        "bytes": content,
-        "PIL": Image.open(path),
-        "RGB": rgb,
-        "floats": pixels.astype(np.float32),
-        "batch of floats": pixels[None].astype(np.float64),
-        "rounded": np.clip(pixels + 0.3, 0, 255),
-        "list of pixels": [pixels],
-    }
-    for name, query in kinds.items():
-        found = index.search(query, 3)
-        assert np.array_equal(found.ids, expected.ids), name
-        np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -285,24 +273,10 @@ def plain_model() -> keras.Model:
     return keras.Sequential([*layers, keras.layers.Dense(6)])
 
 
-def trained(model: keras.Model) -> None:
-    x, y = np.ones((4, 16, 16, 1)), np.array([0, 0, 1, 1])
-    loss = {} if hasattr(model, "head") else {"loss": losses.TripletLoss()}
-    model.compile(keras.optimizers.SGD(0.1), **loss)
-    model.train_on_batch(x + np.arange(4.0)[:, None, None, None], y)
-
-
 def fitted(model: keras.Model) -> None:
     x = np.random.default_rng(0).random((8, 16, 16, 1)) * 255
-    loss = {} if hasattr(model, "head") else {"loss": losses.TripletLoss()}
-    model.compile("sgd", **loss)
+    model.compile("sgd")
     model.fit(x, np.arange(8) // 4, batch_size=8, verbose=0)
-
-
-def loaded(model: keras.Model, folder: Path) -> None:
-    other = keras.models.clone_model(model)
-    other.save_weights(folder / "other.weights.h5")
-    model.load_weights(folder / "other.weights.h5")
 
 
 def one_number(model: keras.Model) -> None:
@@ -311,17 +285,14 @@ def one_number(model: keras.Model) -> None:
     model.weights[0].assign(weight)
 
 
-def shuffled(model: keras.Model) -> None:
-    model.set_weights([np.flip(x) for x in model.get_weights()])
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("make", [small_model, plain_model])
 @pytest.mark.parametrize(
-    "change", [fitted, trained, loaded, one_number, shuffled]
+    ("make", "change"), [(small_model, fitted), (plain_model, one_number)]
 )
 def test_a_model_that_changed_is_noticed(
-    make: Callable[[], keras.Model], change: Callable[..., None], tmp_path: Path
+    make: Callable[[], keras.Model],
+    change: Callable[[keras.Model], None],
+    tmp_path: Path,
 ) -> None:
     """Searches once found something, and `add` mixed two models."""
     keras.utils.set_random_seed(0)
@@ -329,7 +300,7 @@ def test_a_model_that_changed_is_noticed(
     before = model.get_weights()
     index = Index.build(model, images)
     index.save(tmp_path / "index")
-    change(model, tmp_path) if change is loaded else change(model)
+    change(model)
     changed = "weights have changed since"
     for use in (
         lambda: index.search(images, 1),

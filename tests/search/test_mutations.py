@@ -71,15 +71,8 @@ def test_random_changes(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_many_random_changes(kind: str, tmp_path: Path) -> None:
-    before = Index.load(saved(tmp_path, kind))
-    assert "refused" in check(tmp_path, before, 400, fits=False)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
 def test_random_changes_with_checksums_that_fit(
     kind: str, tmp_path: Path
 ) -> None:
     before = Index.load(saved(tmp_path, kind))
-    assert check(tmp_path, before, 200, fits=True) == {"loads", "refused"}
+    assert check(tmp_path, before, 80, fits=True) == {"loads", "refused"}
