@@ -1,5 +1,6 @@
 """A client for `server.py`, and models and images to serve."""
 
+import functools
 import io
 import pickle
 import subprocess
@@ -60,10 +61,15 @@ def assert_same(served: Any, expected: Any) -> None:
     np.testing.assert_allclose(served, expected, rtol=0, atol=1e-5)
 
 
+@functools.lru_cache(4)
+def signatures(folder: Path) -> Any:
+    """Of an export, which takes a second or two to load."""
+    return tf.saved_model.load(str(folder)).signatures
+
+
 def serve(folder: Path, images: Any, name: str = "encoded") -> dict[str, Any]:
     """Outputs of a signature in this process."""
-    signature = tf.saved_model.load(str(folder)).signatures[name]
-    outputs = signature(images=tf.constant(images))
+    outputs = signatures(folder)[name](images=tf.constant(images))
     return {key: x.numpy() for key, x in outputs.items()}
 
 

@@ -3,16 +3,19 @@
 import gc
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from keras_dml import backbones
 from keras_dml.data import View
-from keras_dml.export import Gallery, export_model, files
+from keras_dml.export import Gallery, export_model, parity, requests
+from keras_dml.export.signatures import Served
 from tests.export.serving import (
     assert_same,
     contents,
@@ -21,61 +24,19 @@ from tests.export.serving import (
     predict,
     random_images,
     serve,
+    signatures,
 )
 
 # What it holds.
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("policy", "input_dtype"),
-    [("float32", "uint8"), ("mixed_float16", "float32")],
-)
-def test_signatures_whatever_the_model_computes_in(
-    policy: str, input_dtype: str, tmp_path: Path
-) -> None:
-    keras.config.set_dtype_policy(policy)
-    path = export_model(make_model(), tmp_path / "1", input_dtype=input_dtype)
-    signatures = tf.saved_model.load(str(path)).signatures
-    taken = {}
-    for name, signature in signatures.items():
-        images = signature.structured_input_signature[1]["images"]
-        taken[name] = (images.shape.rank, images.dtype.name)
-        embedding = signature.structured_outputs["embedding"]
-        assert embedding.dtype == "float32"
-        assert embedding.shape.as_list() == [None, 8]
-    assert taken == {
-        "serving_default": (4, input_dtype),
-        "encoded": (1, "string"),
-    }
-    images = random_images(2, 21, 19, 1)
-    sent = tf.cast(images, input_dtype)
-    served = signatures["serving_default"](images=sent)["embedding"]
-    encoded = serve(path, [file_of(x) for x in images])["embedding"]
-    assert_same(served, encoded)
-
-
-@pytest.mark.slow
-def test_encoded_files_take_the_channels_of_the_model(
+def test_images_are_seen_in_the_way_of_the_model(
     model: keras.Model, exported: Path, tmp_path: Path
 ) -> None:
-    color_model = make_model(channels=3)
-    color_exported = export_model(color_model, tmp_path / "1")
-    for channels in (1, 3):
-        image = random_images(20, 18, channels)
-        for x, folder in ((model, exported), (color_model, color_exported)):
-            served = serve(folder, [file_of(image)])["embedding"]
-            assert_same(served, predict(x, image[None]))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["longest", "squash"])
-def test_images_are_resized_in_the_way_of_the_model(
-    mode: str, tmp_path: Path
-) -> None:
-    view = View((16, 16), 3, 20, mode)
-    model = make_model(channels=3, view=view)
-    path = export_model(model, tmp_path / "1")
+    view = View((16, 16), 3, 20, "longest")
+    color_model = make_model(channels=3, view=view)
+    path = export_model(color_model, tmp_path / "1")
     images = [random_images(*size, 3) for size in ((30, 41), (41, 23), (1, 9))]
     by_file = serve(path, [file_of(x) for x in images])["embedding"]
     by_pixels = [
@@ -83,14 +44,23 @@ def test_images_are_resized_in_the_way_of_the_model(
         for x in images
     ]
     assert_same(by_file, np.concatenate(by_pixels))
-    assert_same(by_file, np.concatenate([predict(model, [x]) for x in images]))
-    model.view = View((16, 16), 3, 20)
-    other = np.concatenate([predict(model, [x]) for x in images])
+    expected = [predict(color_model, [x]) for x in images]
+    assert_same(by_file, np.concatenate(expected))
+    # Files have the channels of the model, whatever their own.
+    for channels in (1, 3):
+        image = random_images(20, 18, channels)
+        for x, folder in ((model, exported), (color_model, path)):
+            served = serve(folder, [file_of(image)])["embedding"]
+            assert_same(served, predict(x, image[None]))
+    color_model.view = View((16, 16), 3, 20)
+    other = np.concatenate([predict(color_model, [x]) for x in images])
     assert (np.abs(by_file - other).max(axis=1) > 1e-3).all()
 
 
 @pytest.mark.slow
-def test_plain_keras_model_is_exported_as_it_is(tmp_path: Path) -> None:
+def test_plain_model_in_half_precision_is_exported_as_it_is(
+    tmp_path: Path,
+) -> None:
     keras.config.set_dtype_policy("mixed_float16")
     backbone = backbones.small_convnet((16, 16, 3), filters=(4, 8))
     pooled = keras.layers.GlobalAveragePooling2D()(backbone.output)
@@ -98,14 +68,34 @@ def test_plain_keras_model_is_exported_as_it_is(tmp_path: Path) -> None:
     images = random_images(4, 33, 20, 3)
     predicted = predict(plain, images)
     path = export_model(
-        plain, tmp_path / "1", gallery=Gallery(predicted, [0, 1, 2, 3]), k=4
+        plain,
+        tmp_path / "1",
+        gallery=Gallery(predicted, [0, 1, 2, 3]),
+        k=4,
+        input_dtype="uint8",
     )
-    served = serve(path, images.astype("float32"), "serving_default")
-    embedding = served["embedding"]
-    assert (embedding.dtype, predicted.dtype) == (np.float32, np.float16)
-    assert_same(embedding, predicted)
+    given = signatures(path)
+    taken = {
+        name: x.structured_input_signature[1]["images"]
+        for name, x in given.items()
+    }
+    files = (1, "string")
+    assert {k: (x.shape.rank, x.dtype.name) for k, x in taken.items()} == {
+        "serving_default": (4, "uint8"),
+        "encoded": files,
+        "lookup": files,
+        "lookup_k": files,
+    }
+    for name in ("serving_default", "encoded"):
+        outputs = given[name].structured_outputs
+        assert outputs["embedding"].dtype == "float32"
+        assert outputs["embedding"].shape.as_list() == [None, 8]
+    pixels = given["serving_default"](images=tf.constant(images))
+    assert predicted.dtype == np.float16
+    assert_same(pixels["embedding"], predicted)
     # Cosines do not need embeddings in unit length.
-    found = serve(path, [file_of(x) for x in images], "lookup")
+    files = tf.constant([file_of(x) for x in images])
+    found = given["lookup"](images=files)
     np.testing.assert_array_equal(found["labels"][:, 0], range(4))
     np.testing.assert_allclose(found["scores"][:, 0], 1, atol=1e-5)
 
@@ -134,90 +124,26 @@ def test_nothing_of_an_export_is_kept_once_it_is_not_served(
     assert graph() is None
 
 
-@pytest.mark.slow
 def test_gallery_is_no_part_of_the_graph(
-    model: keras.Model, exported: Path, tmp_path: Path
+    gallery: Gallery, exported: Path
 ) -> None:
     # A graph ends at 2 GiB.
-    rows = np.random.default_rng(0).normal(size=(20_000, 8))
-    gallery = Gallery(rows, [f"class {i}" for i in range(len(rows))])
-    path = export_model(model, tmp_path, gallery=gallery, k=3)
-    sizes = [(x / "saved_model.pb").stat().st_size for x in (exported, path)]
-    assert abs(sizes[1] - sizes[0]) < 1000
+    file = SavedModel.FromString((exported / "saved_model.pb").read_bytes())
+    graph = file.meta_graphs[0].graph_def
+    nodes = [
+        *graph.node,
+        *(x for f in graph.library.function for x in f.node_def),
+    ]
+    constants = [x.attr["value"].tensor for x in nodes if x.op == "Const"]
+    shapes = [[y.size for y in x.tensor_shape.dim] for x in constants]
+    assert shapes and not [x for x in shapes if len(gallery) in x]
 
 
 # Refusals.
 
 
 @pytest.mark.slow
-def test_other_weights_than_the_models_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = make_model()
-    save = tf.saved_model.save
-
-    def save_then_train(*args: Any, **kwargs: Any) -> None:
-        save(*args, **kwargs)
-        weight = model.backbone.get_layer("norm_1").beta
-        weight.assign_add(keras.random.normal(weight.shape) * 1e-3)
-
-    monkeypatch.setattr(tf.saved_model, "save", save_then_train)
-    with pytest.raises(RuntimeError, match="differs by"):
-        export_model(model, tmp_path / "saved_models" / "glyphs" / "1")
-    assert contents(tmp_path) == {}
-
-
-@pytest.mark.slow
-def test_refusal_names_the_signature_that_differs(
-    model: keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    decode = files.decode_plain
-    monkeypatch.setattr(files, "decode_plain", lambda x: 255 - decode(x))
-    with pytest.raises(RuntimeError, match="'encoded' differs"):
-        export_model(model, tmp_path / "1")
-    assert contents(tmp_path) == {}
-
-
-@pytest.mark.slow
-def test_searches_that_find_other_rows_are_refused(
-    model: keras.Model,
-    gallery: Gallery,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    top_k = tf.math.top_k
-
-    def second_best(x: Any, k: int) -> Any:
-        best = top_k(x, k)
-        return best._replace(values=best.values + 0.1)
-
-    monkeypatch.setattr(tf.math, "top_k", second_best)
-    with pytest.raises((RuntimeError, tf.errors.OpError)):
-        export_model(model, tmp_path / "1", gallery=gallery)
-    assert contents(tmp_path) == {}
-
-
-@pytest.mark.slow
-def test_decoders_that_fail_are_refused(
-    model: keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files, "MOST_PIXELS", 100)
-    with pytest.raises(RuntimeError, match=r"status(.|\s)*too large"):
-        export_model(model, tmp_path / "1")
-    assert contents(tmp_path) == {}
-
-
-@pytest.mark.slow
-def test_embeddings_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
-    model = make_model()
-    model.backbone.get_layer("norm_1").beta.assign([float("nan")] * 8)
-    with pytest.raises(RuntimeError, match="differs by nan"):
-        export_model(model, tmp_path / "1")
-    assert contents(tmp_path) == {}
-
-
-@pytest.mark.slow
-def test_given_images_are_compared_too(
+def test_what_differs_for_a_given_image_is_refused(
     model: keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apply = View.apply
@@ -228,9 +154,53 @@ def test_given_images_are_compared_too(
         return tf.where(is_wrong, 255.0 - seen, seen)
 
     monkeypatch.setattr(View, "apply", wrong_in_the_graph)
-    export_model(model, tmp_path / "1")
+    path = tmp_path / "saved_models" / "glyphs" / "1"
     with pytest.raises(RuntimeError, match="differs by"):
-        export_model(model, tmp_path / "2", check=[random_images(90, 20, 1)])
+        export_model(model, path, check=[random_images(90, 20, 1)])
+    assert contents(tmp_path) == {}
+
+
+def compare(folder: Path, model: keras.Model, gallery: Gallery) -> None:
+    """What an export is compared with before it gets its name."""
+    view = View.of(model)
+    served = Served(model, view, "float32", gallery, 3)
+    loaded = SimpleNamespace(signatures=signatures(folder))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tf.saved_model, "load", lambda path: loaded)
+        parity.compare(served, folder, requests.generated_batches(view), 1e-5)
+
+
+def test_an_export_of_other_numbers_is_refused(
+    model: keras.Model, gallery: Gallery, exported: Path
+) -> None:
+    compare(exported, model, gallery)
+    other = Gallery(gallery.embeddings[::-1] + 0.01, gallery.labels)
+    with pytest.raises(RuntimeError, match="'lookup' differs"):
+        compare(exported, model, other)
+    changed = keras.models.clone_model(model)
+    changed.set_weights(model.get_weights())
+    weight = changed.backbone.get_layer("norm_1").beta
+    weight.assign_add(keras.random.normal(weight.shape) * 1e-3)
+    with pytest.raises(RuntimeError, match="'serving_default' differs by"):
+        compare(exported, changed, gallery)
+    weight.assign([float("nan")] * 8)
+    with pytest.raises(RuntimeError, match="differs by nan"):
+        compare(exported, changed, gallery)
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        (lambda x: tf.io.encode_jpeg(255 - x), "'encoded' differs"),
+        (lambda x: b"no image", r"status(.|\s)*unsupported"),
+    ],
+)
+def test_an_export_that_decodes_otherwise_is_refused(
+    model, gallery, exported, monkeypatch, file: Any, message: str
+) -> None:
+    monkeypatch.setattr(tf.io, "encode_png", file)
+    with pytest.raises(RuntimeError, match=message):
+        compare(exported, model, gallery)
 
 
 @pytest.mark.parametrize("shape, dtype", [((9, 9, 3), "u1"), ((9, 9, 1), "f4")])

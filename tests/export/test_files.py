@@ -283,7 +283,7 @@ load_files(tf.constant([gif((8, 8), (8, 8))]), view)
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 before = peak()
-file = gif((8, 8), *[(1000, 1000)] * 400)
+file = gif((8, 8), *[(1000, 1000)] * 150)
 status, _ = load_files(tf.constant([file]), view)
 assert status.numpy().tolist() == [b"ok"]
 print(len(file) / 1e6, "MB of GIF take", peak() - before, "MB")
@@ -293,7 +293,7 @@ assert peak() - before < 60
 
 @pytest.mark.slow
 def test_frames_of_a_gif_take_no_memory() -> None:
-    """Decoded, they would take 400 MB, and as RGB three times that."""
+    """Decoded, they would take 150 MB, and as RGB three times that."""
     ended = subprocess.run(
         [sys.executable, "-c", MEMORY], capture_output=True, text=True
     )
@@ -355,7 +355,7 @@ def test_no_damage_takes_the_other_files_down(load) -> None:
     ]
     [good] = load([files[0]])[1]
     counts = dict.fromkeys(("ok", "unsupported", "damaged", "too large"), 0)
-    for _ in range(60):
+    for _ in range(30):
         batch = [damaged(rng.choice(files), rng) for _ in range(40)]
         status, seen = load([*batch, files[0]])
         for name in status[:-1]:
@@ -364,8 +364,8 @@ def test_no_damage_takes_the_other_files_down(load) -> None:
         np.testing.assert_array_equal(seen[-1], good)
         assert not seen[[x != "ok" for x in status]].any()
     # Much of it must be noticed by nothing but the decoder.
-    assert counts["damaged"] > 800
-    assert counts["ok"] > 400
+    assert counts["damaged"] > 350
+    assert counts["ok"] > 170
 
 
 def test_a_large_image_becomes_gray_in_strips_with_the_same_pixels() -> None:

@@ -8,7 +8,6 @@ import keras
 import numpy as np
 import PIL.Image
 import pytest
-import tensorflow as tf
 
 from tests.export.serving import (
     answers,
@@ -17,6 +16,7 @@ from tests.export.serving import (
     predict,
     random_images,
     request,
+    signatures,
 )
 
 pytestmark = pytest.mark.slow
@@ -182,7 +182,7 @@ def test_each_image_has_its_own_k(gallery, served) -> None:
 
 def test_all_outputs_can_be_batched_by_the_server(exported: Path) -> None:
     # It joins requests along the first axis, and cuts answers along it.
-    for signature in tf.saved_model.load(str(exported)).signatures.values():
+    for signature in signatures(exported).values():
         outputs = signature.structured_outputs.values()
         inputs = signature.structured_input_signature[1].values()
         assert [x.shape[0] for x in [*outputs, *inputs]] == [None] * (

@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras_dml.export import write_models_config
 from keras_dml.export.requests import WARMUP, prediction_log
 from tests.export import messages
+from tests.export.serving import signatures
 
 
 def records(exported: Path) -> list[bytes]:
@@ -26,8 +27,7 @@ def test_requests_are_for_every_signature(exported: Path) -> None:
         inputs = {entry.key: entry.value for entry in request.inputs}
         assert inputs.keys() == {"images", *["k"] * (name == "lookup_k")}
         sent.setdefault(name, []).append(inputs["images"])
-    signatures = tf.saved_model.load(str(exported)).signatures
-    assert sent.keys() == signatures.keys()
+    assert sent.keys() == signatures(exported).keys()
     assert len(sent["serving_default"]) == 2  # Of different sizes.
     assert len(sent["lookup"][0].string_val) == 4
 
