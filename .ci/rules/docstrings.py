@@ -79,6 +79,12 @@ def check(tree: Tree) -> Iterator[Finding]:
         page = tree.docs / "reference" / (link[1] if link else "")
         if page.stem != name or not page.exists():
             yield at(entry.value, f"{name} does not link its page")
+        needed = ["What it computes", "Args:", "Returns:"]
+        if name != "baseline":
+            needed += ["Deviations:", "Reference:"]
+        for part in needed:
+            if part not in text:
+                yield at(entry.value, f'{name} has no "{part}"')
     for value in SAMPLERS:
         for text in of_sampler(value):
             yield at(value, text)

@@ -1,4 +1,8 @@
-"""Trainings of every method go on with the same bits."""
+"""Trainings of methods that keep a state go on with the same bits.
+
+For all methods, `methods/test_contract.py` checks that a training is decided
+by the variables that a state holds, and `kills.py` kills them.
+"""
 
 import subprocess
 import sys
@@ -19,8 +23,11 @@ def test_every_method_is_resumed() -> None:
 @pytest.mark.parametrize(
     ("name", "precision"),
     [
-        *((name, "float32") for name in METHODS),
-        ("baseline", "mixed_float16"),
+        ("baseline", "mixed_float16"),  # A learned weight, a scaled loss.
+        ("diva", "float32"),  # A queue, a momentum network, two views.
+        ("divide_and_conquer", "float32"),  # Clusters, learners in turn.
+        ("ensemble", "float32"),  # Samples of its own for each learner.
+        ("mic", "float32"),  # Surrogate labels.
     ],
 )
 def test_goes_on_within_an_epoch(name: str, precision: str, tmp_path) -> None:
