@@ -18,7 +18,7 @@ def parts(backbone, **arguments):
         images.labels, classes_per_batch=3, images_per_class=2, num_neighbors=1
     )
     model = methods.baseline(backbone, embedding_dim=4, loss="triplet")
-    model.compile(keras.optimizers.SGD(0.1))
+    model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
     return images, sampler, model, HardClasses(images, sampler, **arguments)
 
 

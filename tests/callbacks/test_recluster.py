@@ -29,12 +29,9 @@ def sampler_of(images: ImageSet, **kwargs) -> ClusterSampler:
     )  # fmt: skip
 
 
-def fit(backbone, images, sampler, *callbacks, epochs: int, **kwargs):
-    model = methods.divide_and_conquer(
-        backbone, embedding_dim=9, num_learners=LEARNERS, loss="contrastive",
-        **kwargs,
-    )  # fmt: skip
-    model.compile("adam")
+def fit(backbone, images, sampler, *callbacks, epochs: int):
+    model = model_of(backbone, loss="contrastive")
+    model.compile("adam", run_eagerly=True)
     batches = pipeline(images, sampler, size=16, channels=1, crop="center")
     history = model.fit(
         batches, epochs=epochs, callbacks=list(callbacks), verbose=0
@@ -56,15 +53,39 @@ class Watch(keras.callbacks.Callback):
         self.assignments.append(self.sampler.assignments)
 
 
+def play(backbone, recluster, watch, epochs: int) -> None:
+    """The epochs of a training, in which nothing is trained."""
+    recluster.set_model(model_of(backbone))
+    recluster.set_params({"epochs": epochs})
+    for epoch in range(epochs):
+        recluster.on_epoch_begin(epoch)
+        watch.on_epoch_end(epoch)
+
+
+def model_of(backbone, **kwargs):
+    return methods.divide_and_conquer(
+        backbone, embedding_dim=9, num_learners=LEARNERS, **kwargs
+    )
+
+
 @pytest.mark.slow
 def test_divides_every_t_epochs_while_learners_alternate(
     tiny_backbone, images
 ) -> None:
+    """The pipeline sees a division made at the start of the same epoch."""
     sampler = sampler_of(images)
+    planned = []
+    plan = sampler.plan
+
+    def spied(epoch):
+        planned.append((epoch, sampler.assignments.copy()))
+        return plan(epoch)
+
+    sampler.plan = spied
     recluster, watch = Recluster(images, sampler, every=2), Watch(sampler)
-    _, history = fit(tiny_backbone, images, sampler, recluster, watch, epochs=8)
-    assert [d.epoch for d in recluster.divisions] == [0, 2, 4]
-    assert watch.phases == [("sliced", "clusters")] * 6 + [("full", "all")] * 2
+    _, history = fit(tiny_backbone, images, sampler, recluster, watch, epochs=5)
+    assert [d.epoch for d in recluster.divisions] == [0, 2]
+    assert watch.phases == [("sliced", "clusters")] * 4 + [("full", "all")]
     for division in recluster.divisions:
         assert sum(division.sizes) == len(images)
         assert len(division.sizes) == LEARNERS
@@ -73,29 +94,10 @@ def test_divides_every_t_epochs_while_learners_alternate(
     assert recluster.divisions[0].kept is None
     assert 0 <= recluster.divisions[1].kept <= 1
     seconds = history.history["recluster_seconds"]
-    assert [s > 0 for s in seconds] == [i in (0, 2, 4) for i in range(8)]
-
-
-@pytest.mark.slow
-def test_the_batches_of_an_epoch_follow_its_division(
-    tiny_backbone, images
-) -> None:
-    """The pipeline sees a division made at the start of the same epoch."""
-    sampler = sampler_of(images)
-    seen = []
-    plan = sampler.plan
-
-    def spied(epoch):
-        seen.append((epoch, sampler.assignments.copy()))
-        return plan(epoch)
-
-    sampler.plan = spied
-    watch = Watch(sampler)
-    recluster = Recluster(images, sampler, every=1)
-    fit(tiny_backbone, images, sampler, recluster, watch, epochs=3)
-    assert [epoch for epoch, _ in seen] == [0, 1, 2]
-    for (_, planned), current in zip(seen, watch.assignments, strict=True):
-        np.testing.assert_array_equal(planned, current)
+    assert [s > 0 for s in seconds] == [i in (0, 2) for i in range(5)]
+    assert [epoch for epoch, _ in planned] == list(range(5))
+    for (_, seen), current in zip(planned, watch.assignments, strict=True):
+        np.testing.assert_array_equal(seen, current)
 
 
 def test_clusters_are_those_of_the_full_embedding(
@@ -106,12 +108,7 @@ def test_clusters_are_those_of_the_full_embedding(
 
     sampler = sampler_of(images)
     recluster = Recluster(images, sampler)
-    model = methods.divide_and_conquer(
-        tiny_backbone,
-        embedding_dim=9,
-        num_learners=LEARNERS,
-        loss="contrastive",
-    )
+    model = model_of(tiny_backbone)
     recluster.set_model(model)
     recluster.set_params({"epochs": 4})
     recluster.on_epoch_begin(0)
@@ -125,12 +122,11 @@ def test_clusters_are_those_of_the_full_embedding(
     assert np.mean(nearest == assigned) > 0.9
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("partition", ["random", "labels"])
 def test_other_partitions_divide_once(partition, tiny_backbone, images) -> None:
     sampler = sampler_of(images)
     recluster = Recluster(images, sampler, every=1, partition=partition)
-    fit(tiny_backbone, images, sampler, recluster, epochs=3)
+    play(tiny_backbone, recluster, Watch(sampler), epochs=3)
     assert [d.epoch for d in recluster.divisions] == [0]
     assert sampler.assignments is not None
     classes = [
@@ -140,7 +136,6 @@ def test_other_partitions_divide_once(partition, tiny_backbone, images) -> None:
     assert (max(classes) == 1) == (partition == "labels")
 
 
-@pytest.mark.slow
 def test_groups_by_hand_divide_once(tiny_backbone, images) -> None:
     """Table 6: classes that someone has grouped, each group to a learner."""
     kinds = np.array(["fur", "wood", "glass"])[images.labels % LEARNERS]
@@ -149,7 +144,7 @@ def test_groups_by_hand_divide_once(tiny_backbone, images) -> None:
     recluster = Recluster(
         images, sampler, every=1, partition="column", partition_column="kind"
     )
-    fit(tiny_backbone, images, sampler, recluster, epochs=3)
+    play(tiny_backbone, recluster, Watch(sampler), epochs=3)
     assert [d.epoch for d in recluster.divisions] == [0]
     assert len(set(zip(kinds, sampler.assignments, strict=True))) == LEARNERS
 
@@ -178,11 +173,7 @@ def test_which_column_is_no_partition(
 
 def test_features_space_clusters_pooled_features(tiny_backbone, images) -> None:
     recluster = Recluster(images, sampler_of(images), cluster_space="features")
-    recluster.set_model(
-        methods.divide_and_conquer(
-            tiny_backbone, embedding_dim=9, num_learners=LEARNERS
-        )
-    )
+    recluster.set_model(model_of(tiny_backbone))
     points = recluster._points()
     x = images.images[..., None].astype("float32")
     pooled = tiny_backbone.predict(x, verbose=0).mean(axis=(1, 2))
@@ -199,7 +190,6 @@ def test_features_are_those_of_the_models_view(tiny_backbone, images) -> None:
     assert View.of(features) == View((16, 16), 1, 20, "longest")
 
 
-@pytest.mark.slow
 def test_three_phases_of_the_released_code(tiny_backbone, images) -> None:
     phases = [
         (1, "sliced", "clusters"),
@@ -209,7 +199,7 @@ def test_three_phases_of_the_released_code(tiny_backbone, images) -> None:
     sampler = sampler_of(images)
     watch = Watch(sampler)
     recluster = Recluster(images, sampler, every=1, phases=phases)
-    fit(tiny_backbone, images, sampler, recluster, watch, epochs=4)
+    play(tiny_backbone, recluster, watch, epochs=4)
     assert watch.phases == [p[1:] for p in phases] + [("full", "all")]
     assert [d.epoch for d in recluster.divisions] == [0, 1]
 
@@ -241,11 +231,7 @@ def test_a_cluster_that_cannot_train_goes_to_its_neighbour(
 def test_resumed_training_divides_at_once(tiny_backbone, images) -> None:
     sampler = sampler_of(images)
     recluster = Recluster(images, sampler, every=4)
-    recluster.set_model(
-        methods.divide_and_conquer(
-            tiny_backbone, embedding_dim=9, num_learners=LEARNERS
-        )
-    )
+    recluster.set_model(model_of(tiny_backbone))
     recluster.set_params({"epochs": 10})
     recluster.on_epoch_begin(3)
     assert [d.epoch for d in recluster.divisions] == [3]
@@ -294,7 +280,6 @@ def written(folder, images: ImageSet, **changes):
     return write_shards(points, folder, rows_per_shard=7, **given)
 
 
-@pytest.mark.slow
 def test_the_first_division_is_of_embeddings_that_are_there(
     tiny_backbone, images, tmp_path, monkeypatch
 ) -> None:
@@ -309,7 +294,7 @@ def test_the_first_division_is_of_embeddings_that_are_there(
     sampler = sampler_of(images)
     watch = Watch(sampler)
     divided = Recluster(images, sampler, every=2, initial=tmp_path)
-    fit(tiny_backbone, images, sampler, divided, watch, epochs=4)
+    play(tiny_backbone, divided, watch, epochs=4)
     assert [d.epoch for d in divided.divisions] == [0, 2]
     assert len(embedded) == 1  # The second division.
     clusters = kmeans(shards, LEARNERS)
@@ -318,14 +303,13 @@ def test_the_first_division_is_of_embeddings_that_are_there(
     np.testing.assert_array_equal(watch.assignments[0], clusters)
 
 
-@pytest.mark.slow
 def test_clusters_of_a_sample(tiny_backbone, images, tmp_path) -> None:
     shards = written(tmp_path, images)
     sampler = sampler_of(images)
     watch = Watch(sampler)
     size = len(images) // 2
     divided = Recluster(images, sampler, sample=size, initial=shards, every=9)
-    fit(tiny_backbone, images, sampler, divided, watch, epochs=1)
+    play(tiny_backbone, divided, watch, epochs=1)
     clusters = kmeans(shards, LEARNERS, sample=size)
     np.testing.assert_array_equal(watch.assignments[0], clusters)
     with pytest.raises(ValueError, match="`sample` of Recluster"):
@@ -361,11 +345,8 @@ def test_the_merged_loss_starts_once_where_its_phase_begins(
 ) -> None:
     from keras_dml.evaluation import embed
 
-    model = methods.divide_and_conquer(
-        tiny_backbone, embedding_dim=9, num_learners=LEARNERS,
-        loss=losses.ProxyNCALoss(6),
-        merged_start=start,
-    )  # fmt: skip
+    loss = losses.ProxyNCALoss(6)
+    model = model_of(tiny_backbone, loss=loss, merged_start=start)
     recluster = Recluster(images, sampler_of(images))
     recluster.set_model(model)
     recluster.set_params({"epochs": 5})

@@ -36,7 +36,7 @@ def model_of(backbone, loss_weights=None, **loss):
         backbone, embedding_dim=4, loss=losses.ContrastiveLoss(**loss),
         loss_weights=loss_weights,
     )  # fmt: skip
-    model.compile(keras.optimizers.Adam(1e-2))
+    model.compile(keras.optimizers.Adam(1e-2), run_eagerly=True)
     return model
 
 
@@ -157,7 +157,7 @@ def test_weights_of_terms_that_are_learned_or_scheduled(
         loss="multi_similarity",
         loss_weights={"metric": "learned", "diversity": schedule},
     )  # fmt: skip
-    model.compile(keras.optimizers.Adam(1e-2))
+    model.compile(keras.optimizers.Adam(1e-2), run_eagerly=True)
     board = EmbeddingTensorBoard(tmp_path, images, projector=0)
     model.fit(train_on(images), epochs=2, verbose=0, callbacks=[board])
     found = read(tmp_path)

@@ -68,7 +68,7 @@ def fit(tracker, *others, epochs=3, images=None):
         [keras.Input((16, 16, 1)), keras.layers.Conv2D(4, 3, strides=4)]
     )
     model = methods.baseline(backbone, embedding_dim=4, loss="contrastive")
-    model.compile(keras.optimizers.Adam(1e-2))
+    model.compile(keras.optimizers.Adam(1e-2), run_eagerly=True)
     sampler = ClassBalanced(
         images.labels, classes_per_batch=3, images_per_class=3
     )
@@ -93,15 +93,14 @@ def test_every_epoch_is_logged_as_keras_logs_it() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("away", [1, 2])
-def test_what_could_not_be_sent_is_sent_later(away, caplog) -> None:
+def test_what_could_not_be_sent_is_sent_later(caplog) -> None:
     tracker = Remembering()
-    tracker.away = away
+    tracker.away = 2
     with caplog.at_level(logging.WARNING):
         fit(tracker)
     assert [epoch for epoch, _ in tracker.rows] == [1, 2, 3]
     said = [r.message for r in caplog.records if "Remembering" in r.message]
-    assert len(said) == away
+    assert len(said) == 2
     assert all("the server is away" in x for x in said)
     assert all("Training continues" in x for x in said)
 
