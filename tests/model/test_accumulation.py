@@ -13,14 +13,21 @@ from keras_dml.model.accumulation import (
     WholeBatch,
     embedding_of,
 )
-from keras_dml.utils.serialization import parameters_of
-from tests.losses.test_contract import needed
 from tests.methods.test_contract import build, training_batch
 from tests.model.graphs import shapes_in_step
 
 ROWS, PARTS = 11, 4  # Parts of three, of which the last repeats a row.
 CLASSES = 6
-QUICK = ("multi_similarity", "margin", "proxy_anchor")
+LOSSES = {
+    "pairs": "multi_similarity",
+    "random": {"name": "margin", "seed": 1},
+    "proxies": {"name": "proxy_anchor", "num_classes": CLASSES},
+    "memory": {"name": "cross_batch_memory", "loss": "contrastive", "size": 20},
+    "prefixes": {
+        "name": "matryoshka", "loss": "multi_similarity", "dims": [2, 4],
+    },
+    "several": {"contrastive": 1.0, "triplet": 0.5},
+}  # fmt: skip
 
 
 def vectors(rows: int = ROWS):
@@ -65,44 +72,19 @@ def assert_same(whole, parts, x, y, atol=1e-5, steps=2) -> None:
     assert moved > 30 * atol
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(x, marks=() if x in QUICK else pytest.mark.slow)
-        for x in losses.LOSSES
-    ],
-)
+@pytest.mark.parametrize("name", LOSSES)
 def test_every_loss_is_that_of_the_whole_batch(name) -> None:
-    arguments = {"name": name, **needed(name, CLASSES)}
-    if "seed" in parameters_of(losses.LOSSES[name].value):
-        arguments["seed"] = 1
-    models = [model_with(arguments, parts) for parts in (1, 2)]
-    assert_same(*models, *vectors(), steps=1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "loss",
-    [
-        {"name": "cross_batch_memory", "loss": "contrastive", "size": 20},
-        {"name": "matryoshka", "loss": "multi_similarity", "dims": [2, 4]},
-        {"contrastive": 1.0, "triplet": 0.5},
-    ],
-    ids=["memory", "prefixes", "several"],
-)
-def test_losses_made_of_losses_are_those_of_the_whole_batch(loss) -> None:
-    models = [model_with(loss, parts) for parts in (1, PARTS)]
+    """Those with a state, or with random numbers, of which one is enough."""
+    models = [model_with(LOSSES[name], parts) for parts in (1, PARTS)]
     assert_same(*models, *vectors())
 
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(x, marks=() if x == "baseline" else pytest.mark.slow)
-        for x in methods.METHODS
-    ],
+    ["baseline", "diva", "distillation", "divide_and_conquer", "s2sd"],
 )
 def test_every_method_is_that_of_the_whole_batch(name) -> None:
+    """Two views, a teacher, learners in turn, features among the outputs."""
     models = []
     for parts in (1, 2):
         keras.utils.set_random_seed(3)

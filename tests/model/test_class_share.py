@@ -8,13 +8,12 @@ import tensorflow as tf
 from keras_dml import losses, methods
 from keras_dml.losses.sampled_classes import SampledClasses
 from keras_dml.model.update import slots_of
-from tests.losses.test_sampled_classes import NAMES, loss_on_proxies
+from tests.losses.test_sampled_classes import loss_on_proxies
 from tests.model.graphs import shapes_in_step
 
 CLASSES, DIM, BATCH = 12, 4, 6
 ALL = 0.999  # All classes, but drawn.
 ADAM = keras.optimizers.Adam
-QUICK = ("arc_face", "proxy_anchor", "soft_triple")
 
 
 def batch(step: int):
@@ -70,13 +69,7 @@ def assert_same(one, other, rtol=1e-6) -> None:
         np.testing.assert_allclose(x, y, rtol=rtol, atol=5e-7)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(x, marks=() if x in QUICK else pytest.mark.slow)
-        for x in NAMES
-    ],
-)
+@pytest.mark.parametrize("name", ["arc_face", "proxy_anchor", "soft_triple"])
 def test_the_share_of_all_is_the_full_loss(name) -> None:
     full, drawn = (
         model_with(

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from keras_dml import MetricModel, backbones, losses, methods
 from keras_dml.data import ClassBalanced, pipeline
-from tests.conftest import blobs, graph_and_xla
+from tests.conftest import blobs
 from tests.methods.test_contract import batch
 
 LABELS = np.repeat(np.arange(6), 8)
@@ -202,9 +202,8 @@ def test_export_as_openvino(tiny_backbone, tmp_path) -> None:
 # Held-out losses.
 
 
-@graph_and_xla
-def test_evaluate_gives_the_terms_and_changes_nothing(jit) -> None:
-    model = small({"name": "margin", "learn_beta": True, "seed": 1}, jit)
+def test_evaluate_gives_the_terms_and_changes_nothing() -> None:
+    model = small({"name": "margin", "learn_beta": True, "seed": 1})
     model.train_on_batch(vectors(), LABELS)
     before = weights_of(model)
     first = model.evaluate(vectors(1), LABELS, verbose=0, return_dict=True)
@@ -223,13 +222,12 @@ def test_evaluate_is_the_loss_of_the_batch() -> None:
     assert model.test_on_batch(x, LABELS) == pytest.approx(found["loss"])
 
 
-@pytest.mark.slow
 def test_evaluate_leaves_the_queue_alone(tiny_backbone) -> None:
     model = methods.diva(
         tiny_backbone, embedding_dim=8, tasks=("discriminative", "dance"),
         queue_size=24,
     )  # fmt: skip
-    model.compile("adam")
+    model.compile("adam", run_eagerly=True)
     x, targets = batch()
     views = {"image": x, "image2": x}
     model.train_on_batch(views, targets)
@@ -244,7 +242,7 @@ def test_alternating_learners_are_evaluated_merged(
     model = methods.divide_and_conquer(
         tiny_backbone, embedding_dim=4, num_learners=2, loss="triplet"
     )
-    model.compile("adam")
+    model.compile("adam", run_eagerly=True)
     x, targets = batch()
     found = model.test_on_batch(x, targets["label"], return_dict=True)
     expected = model.objective.loss(targets["label"], model(x))
@@ -314,9 +312,8 @@ def spread(labels, embeddings):
     return keras.ops.sqrt(keras.ops.sum(away**2, axis=1))
 
 
-@graph_and_xla
-def test_metrics_take_labels_and_embeddings(jit) -> None:
-    model = small(jit=jit, metrics=[spread])
+def test_metrics_take_labels_and_embeddings() -> None:
+    model = small(metrics=[spread])
     x = vectors()
     data = tf.data.Dataset.from_tensors((x, {"label": LABELS}))
     expected = float(keras.ops.mean(spread(LABELS, model(x))))
@@ -520,7 +517,7 @@ def test_strings_are_numbered_and_named() -> None:
 @pytest.mark.slow
 def test_a_copy_embeds_alike(tiny_backbone) -> None:
     model = methods.baseline(tiny_backbone, embedding_dim=4)
-    model.compile("adam")
+    model.compile("adam", run_eagerly=True)
     x, targets = batch()
     model.train_on_batch(x, targets)
     cloned = keras.models.clone_model(model)
@@ -529,7 +526,7 @@ def test_a_copy_embeds_alike(tiny_backbone) -> None:
     for other in copies:
         assert isinstance(other, MetricModel)
         np.testing.assert_array_equal(other(x), model(x))
-        other.compile("adam")
+        other.compile("adam", run_eagerly=True)
         other.train_on_batch(x, targets)
 
 
@@ -572,7 +569,7 @@ def test_weights_files_have_the_optimizer(
     """Training goes on as if it had not stopped, with the same bits."""
     first, second = small(**options), small(**options)
     for model in (first, second):
-        model.compile(optimizer())
+        model.compile(optimizer(), run_eagerly=True)
         model.backbone.trainable = not frozen
     for seed in range(3):
         first.train_on_batch(vectors(seed), LABELS)
@@ -669,7 +666,7 @@ def test_a_restored_training_goes_on(frequency, steps, tmp_path) -> None:
             backbones.small_convnet((16, 16, 1), filters=(4, 8)),
             embedding_dim=4, loss={"name": "margin", "seed": 1},
         )  # fmt: skip
-        model.compile("adam")
+        model.compile("adam", run_eagerly=True)
         data = pipeline(images, sampler, size=16)
         model.fit(data, epochs=4, verbose=0, callbacks=list(callbacks))
         return model

@@ -28,7 +28,7 @@ def two_terms(backbone, **kwargs) -> MetricModel:
 
 
 def logs_of(model) -> dict[str, float]:
-    model.compile("sgd")
+    model.compile("sgd", run_eagerly=True)
     return model.train_on_batch(*batch(), return_dict=True)
 
 
@@ -52,7 +52,7 @@ def test_a_weight_may_follow_a_schedule(tiny_backbone) -> None:
         [1], [1.0, 10.0]
     )
     model = two_terms(tiny_backbone, loss_weights={"one": schedule})
-    model.compile("sgd")
+    model.compile("sgd", run_eagerly=True)
     losses = []
     for _ in range(3):
         model.reset_metrics()
@@ -92,7 +92,7 @@ def test_a_learned_weight_waits_for_its_schedule(tiny_backbone) -> None:
     steps = keras.optimizers.schedules.PiecewiseConstantDecay([1], [0.0, 2.0])
     weights = weights_with({"one": steps}, {"one": "learned"})
     model = two_terms(tiny_backbone, loss_weights=weights)
-    model.compile(keras.optimizers.SGD(0.1))
+    model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
     learned = model.weighting.weights_by_term["one"]
     values = []
     for _ in range(3):
@@ -144,7 +144,7 @@ def test_regularizers_of_the_backbone_count() -> None:
 
 def test_sample_weights_count(tiny_backbone) -> None:
     model = two_terms(tiny_backbone)
-    model.compile("sgd")
+    model.compile("sgd", run_eagerly=True)
     weights = np.r_[np.zeros(6), np.ones(6)].astype("f4")
     logs = model.train_on_batch(*batch(), weights, return_dict=True)
     assert logs["loss"] == pytest.approx(1.5)
@@ -152,7 +152,7 @@ def test_sample_weights_count(tiny_backbone) -> None:
 
 def test_labels_may_come_alone(tiny_backbone) -> None:
     model = methods.baseline(tiny_backbone, embedding_dim=4)
-    model.compile("adam")
+    model.compile("adam", run_eagerly=True)
     x, targets = batch()
     model.fit(x, targets["label"], batch_size=6, epochs=1, verbose=0)
 
@@ -251,7 +251,6 @@ def test_no_pattern_hits_terms_and_variables_of_losses(
     assert multiplier_of(model, variables[stays]) == 1.0
 
 
-@pytest.mark.slow
 def test_variables_of_losses_do_not_decay_unless_asked(tiny_backbone) -> None:
     def beta_after(decay: bool) -> float:
         model = methods.baseline(
@@ -261,7 +260,8 @@ def test_variables_of_losses_do_not_decay_unless_asked(tiny_backbone) -> None:
         )  # fmt: skip
         beta = next(v for v in model.objective.trainable_variables)
         # One class a batch: no negatives and no gradient on β from them.
-        model.compile(keras.optimizers.SGD(0.1, weight_decay=0.5))
+        sgd = keras.optimizers.SGD(0.1, weight_decay=0.5)
+        model.compile(sgd, run_eagerly=True)
         x, targets = batch()
         targets["label"] = np.arange(12)  # No pairs: no gradient at all.
         start = float(np.ravel(beta)[0])
@@ -289,11 +289,10 @@ def test_earlier_exclusions_from_decay_survive(tiny_backbone) -> None:
     assert not any(d for path, d in decays.items() if "/loss/" in path)
 
 
-@pytest.mark.slow
 def test_mixed_precision_scales_the_loss(tiny_backbone) -> None:
     keras.config.set_dtype_policy("mixed_float16")
     model = methods.baseline("small_convnet", embedding_dim=4)
-    model.compile("adam")
+    model.compile("adam", run_eagerly=True)
     scaler = model.optimizer
     assert isinstance(scaler, keras.optimizers.LossScaleOptimizer)
     x = np.random.default_rng(0).uniform(0, 255, (12, 48, 48, 1))

@@ -6,8 +6,6 @@ import pytest
 import tensorflow as tf
 
 from keras_dml import MetricModel, methods
-from keras_dml.export import export_model
-from tests.conftest import graph_and_xla
 from tests.methods.test_contract import batch
 
 
@@ -15,7 +13,7 @@ def model_of(backbone, ema_momentum=0.75, **kwargs) -> MetricModel:
     model = methods.baseline(
         backbone, embedding_dim=4, ema_momentum=ema_momentum, **kwargs
     )
-    model.compile(keras.optimizers.SGD(0.5))
+    model.compile(keras.optimizers.SGD(0.5), run_eagerly=True)
     return model
 
 
@@ -45,14 +43,21 @@ def test_it_starts_as_a_copy_of_its_own(tiny_backbone) -> None:
     )
 
 
-@pytest.mark.parametrize("copy_statistics", [False, True])
-@graph_and_xla
+@pytest.mark.parametrize(
+    ("copy_statistics", "mode"),
+    [
+        (False, "eager"),
+        (True, "graph"),
+        pytest.param(True, "xla", marks=pytest.mark.slow),
+    ],
+)
 def test_parameters_are_a_running_average(
-    copy_statistics, jit, tiny_backbone
+    copy_statistics, mode, tiny_backbone
 ) -> None:
     """φ* ← μ φ* + (1 − μ) φ; statistics stay, or are copied."""
     model = model_of(tiny_backbone, copy_statistics=copy_statistics)
-    model.compile(keras.optimizers.SGD(0.5), jit_compile=jit)
+    if mode != "eager":
+        model.compile(keras.optimizers.SGD(0.5), jit_compile=mode == "xla")
     online, copy = networks(model)
     names = [w.path for part in online for w in part.weights]
     expected = weights_of(copy)
@@ -116,8 +121,8 @@ def test_no_gradient_reaches_it_and_nothing_of_it_trains(
     assert tape.gradient(outputs["momentum_embedding"], image2) is None
 
 
-@pytest.mark.slow
-def test_it_is_saved_but_not_exported(tiny_backbone, tmp_path) -> None:
+def test_it_is_saved(tiny_backbone, tmp_path) -> None:
+    """And not exported: see methods/test_diva.py."""
     model = model_of(tiny_backbone)
     for step in range(2):
         model.train_on_batch(*views(step))
@@ -126,10 +131,6 @@ def test_it_is_saved_but_not_exported(tiny_backbone, tmp_path) -> None:
     copies = [weights_of(networks(x)[1]) for x in (model, again)]
     for a, b in zip(*copies, strict=True):
         np.testing.assert_array_equal(a, b)
-    folder = export_model(model, tmp_path / "1")
-    stored = tf.train.list_variables(str(folder / "variables/variables"))
-    held = [name for name, _ in stored if "_CHECKPOINTABLE" not in name]
-    assert len(held) == len(weights_of(networks(model)[0]))
 
 
 def test_without_it_a_second_view_changes_nothing(tiny_backbone) -> None:
@@ -161,12 +162,10 @@ def test_at_half_the_size_it_sees_means_of_four_pixels(tiny_backbone) -> None:
     assert not np.allclose(found, model(x["image2"]), atol=1e-3)
 
 
-@graph_and_xla
 def test_at_another_size_it_follows_and_is_saved(
-    jit, tiny_backbone, tmp_path
+    tiny_backbone, tmp_path
 ) -> None:
     model = model_of(tiny_backbone, momentum_scale=0.75)
-    model.compile(keras.optimizers.SGD(0.5), jit_compile=jit)
     before = weights_of(networks(model)[1])
     for step in range(2):
         model.train_on_batch(*views(step))

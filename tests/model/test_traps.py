@@ -8,14 +8,33 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 
-from keras_dml import MetricModel, callbacks, losses, methods
+from keras_dml import MetricModel, backbones, callbacks, losses, methods
 from keras_dml.data import ArraySet, ClassBalanced, PairSet, pipeline
 from keras_dml.model.batch_checks import BatchChecks
+from keras_dml.resuming.variables import variables_of
 from tests.conftest import graph_and_xla
-from tests.model.test_keras_contract import LABELS, dense, small, told, vectors
+from tests.model.test_keras_contract import LABELS, dense, told, vectors
+from tests.model.test_keras_contract import small as fresh
 
 ONE_HOT = np.eye(6, dtype="int32")[LABELS]
 PROXIES = {"name": "proxy_nca", "num_classes": 6}
+MODELS: dict[str, tuple[MetricModel, list[np.ndarray]]] = {}
+"""And what they begin with. Each is traced once, which takes the longest."""
+
+
+def small(loss="triplet", jit: bool = False) -> MetricModel:
+    """A model of vectors that has not seen anything."""
+    key = f"{loss} {jit}"
+    if key not in MODELS:
+        model = fresh(loss, jit)
+        model.optimizer.build(model.trainable_variables)
+        MODELS[key] = model, list(map(np.array, variables_of(model)))
+    model, values = MODELS[key]
+    for variable, value in zip(variables_of(model), values, strict=True):
+        variable.assign(value)
+    model._has_told = False
+    model.label_names = {}
+    return model
 
 
 def dataset(x, y, batch_size: int = 12) -> tf.data.Dataset:
@@ -54,36 +73,32 @@ FEEDS = {
 }
 
 
-each_feed = pytest.mark.parametrize(
-    "feed",
-    [
-        name
-        if name in ("dataset", "arrays")
-        else pytest.param(name, marks=pytest.mark.slow)
-        for name in FEEDS
-    ],
-)
-
-
 def messages(caplog) -> list[str]:
     return [x for x in told(caplog) if "fit draws class-balanced" not in x]
 
 
-@each_feed
+NO_IDS = {
+    "one-hot": ("triplet", ONE_HOT, r"\(48|\(12, 6\)|\(None, 6\).*argmax"),
+    "float one-hot": ("triplet", ONE_HOT.astype("f4"), "float32.*argmax"),
+    "float": ("triplet", LABELS.astype("f4"), "must be integers.*astype"),
+    "1..C": (PROXIES, LABELS + 1, r"num_classes=6 and a label 6\. Number the"),
+    "-1..C-1": (PROXIES, LABELS - 1, r"num_classes=6 and a label -1"),
+}
+
+
 @pytest.mark.parametrize(
-    ("loss", "labels", "message"),
+    ("feed", "kind"),
     [
-        ("triplet", ONE_HOT, r"\(48|\(12, 6\)|\(None, 6\).*argmax"),
-        ("triplet", ONE_HOT.astype("float32"), "float32.*argmax"),
-        ("triplet", LABELS.astype("float32"), "must be integers.*astype"),
-        (PROXIES, LABELS + 1, r"num_classes=6 and a label 6\. Number the"),
-        (PROXIES, LABELS - 1, r"num_classes=6 and a label -1"),
+        *((feed, kind) for feed in ("dataset", "arrays") for kind in NO_IDS),
+        *((feed, "one-hot") for feed in ("dict", "generator", "PyDataset")),
+        *((feed, "1..C") for feed in ("generator", "PyDataset")),
+        ("plain arrays", "1..C"),
     ],
-    ids=["one-hot", "float one-hot", "float", "1..C", "-1..C-1"],
 )
-def test_fit_refuses_labels(feed, loss, labels, message) -> None:
+def test_fit_refuses_labels(feed, kind) -> None:
+    loss, labels, message = NO_IDS[kind]
     with pytest.raises(ValueError, match=message):
-        small(loss).fit(**FEEDS[feed](vectors(), labels), verbose=0)
+        fresh(loss).fit(**FEEDS[feed](vectors(), labels), verbose=0)
 
 
 @pytest.mark.parametrize(
@@ -91,8 +106,7 @@ def test_fit_refuses_labels(feed, loss, labels, message) -> None:
     [
         ("dataset", False),
         pytest.param("dataset", True, marks=pytest.mark.slow),
-        pytest.param("generator", False, marks=pytest.mark.slow),
-        pytest.param("PyDataset", False, marks=pytest.mark.slow),
+        ("generator", False),
     ],
 )
 def test_one_hot_labels_of_as_many_classes_as_examples(feed, jit) -> None:
@@ -105,9 +119,8 @@ def test_one_hot_labels_of_as_many_classes_as_examples(feed, jit) -> None:
     data = {
         "dataset": lambda: batches,
         "generator": lambda: (pair for pair in batches.as_numpy_iterator()),
-        "PyDataset": lambda: Batches(batches),
     }[feed]()
-    model = small(jit=jit)
+    model = fresh(jit=jit)
     with pytest.raises(ValueError, match="one-hot labels.*argmax"):
         model.fit(data, shuffle=False, verbose=0)
     with pytest.raises(ValueError, match="one-hot.*argmax"):
@@ -147,7 +160,7 @@ def test_data_that_are_not_batched(spec) -> None:
     data = tf.data.Dataset.from_tensor_slices((vectors(), LABELS))
     given = data if spec else (pair for pair in data.as_numpy_iterator())
     with pytest.raises(ValueError, match=r"must be batched.*\.batch\(64\)"):
-        small().fit(given, shuffle=False, verbose=0)
+        fresh().fit(given, shuffle=False, verbose=0)
 
 
 def test_data_without_labels() -> None:
@@ -176,9 +189,8 @@ def test_strings_in_batches() -> None:
             small().fit(given, shuffle=False, verbose=0)
 
 
-@graph_and_xla
-def test_batches_without_positives_are_told_once(jit, caplog) -> None:
-    model = small(jit=jit)
+def test_batches_without_positives_are_told_once(caplog) -> None:
+    model = small()
     data = tf.data.Dataset.from_tensor_slices((vectors(), np.arange(48)))
     model.fit(data.batch(12), epochs=2, verbose=0)
     (message,) = messages(caplog)
@@ -232,9 +244,9 @@ def test_pairs_apart_are_told_where_triplets_are_needed(caplog) -> None:
     relation[[0, 1], [1, 0]] = 1
     relation[[2, 3], [3, 2]] = 0
     data = tf.data.Dataset.from_tensors((vectors()[:4], relation))
-    small("contrastive").fit(data, verbose=0)
+    fresh("contrastive").fit(data, verbose=0)
     assert not messages(caplog)
-    small("triplet").fit(data, verbose=0)
+    fresh("triplet").fit(data, verbose=0)
     (message,) = messages(caplog)
     assert "both a positive and a negative" in message
 
@@ -299,34 +311,22 @@ def test_random_batches_of_many_classes_are_told(caplog) -> None:
     assert "0.13 positive pairs" in message and "balanced=False" in message
 
 
-@pytest.mark.parametrize(
-    ("feed", "scale"),
-    [
-        ("arrays", 1),
-        pytest.param("dataset", 1, marks=pytest.mark.slow),
-        pytest.param("dataset", 255, marks=pytest.mark.slow),
-        pytest.param("arrays", 255, marks=pytest.mark.slow),
-        pytest.param("PyDataset", 1, marks=pytest.mark.slow),
-    ],
-)
-def test_pixels_in_0_to_1_are_told_once(feed, scale, tiny_backbone, caplog):
-    model = methods.baseline(tiny_backbone, embedding_dim=4, loss="triplet")
-    model.compile("adam")
-    x = np.random.default_rng(0).uniform(0, scale, (48, 16, 16, 1))
-    given = FEEDS[feed](x.astype("float32"), LABELS)
-    model.fit(**given, epochs=2, verbose=0)
-    found = messages(caplog)
-    if scale == 1:
-        assert len(found) == 1 and "Pass pixels from 0 to 255" in found[0]
-    else:
-        assert not found
+def test_pixels_in_0_to_1_in_a_dataset_are_told_once(caplog) -> None:
+    """Other uses and ranges are in test_pixels.py."""
+    backbone = backbones.small_convnet((8, 8, 1), filters=(2,))
+    model = methods.baseline(backbone, embedding_dim=4, loss="triplet")
+    model.compile("adam", run_eagerly=True)
+    x = np.random.default_rng(0).uniform(0, 1, (48, 8, 8, 1)).astype("f4")
+    model.fit(dataset(x, LABELS), epochs=2, verbose=0)
+    (said,) = messages(caplog)
+    assert "Pass pixels from 0 to 255" in said
 
 
 def test_models_that_do_not_rescale_take_any_pixels(caplog) -> None:
     inputs = keras.Input((8, 8, 1))
     backbone = keras.Model(inputs, keras.layers.Flatten()(inputs))
     model = methods.baseline(backbone, embedding_dim=4, loss="triplet")
-    model.compile("adam")
+    model.compile("adam", run_eagerly=True)
     x = np.random.default_rng(0).uniform(0, 1, (48, 8, 8, 1))
     model.fit(x.astype("float32"), LABELS, verbose=0)
     assert not messages(caplog)
@@ -542,8 +542,7 @@ def test_fit_tells_of_examples_unless_silent(caplog) -> None:
 
 
 @pytest.mark.parametrize("feed", ["arrays", "dataset"])
-@pytest.mark.parametrize(("bias", "kind"), [(0.0, "a zero"), (1.0, "the same")])
-def test_a_collapse_is_told_once(feed, bias, kind, caplog) -> None:
+def test_a_collapse_is_told_once(feed, caplog) -> None:
     """The loss is the margin, as no example differs from another."""
     inputs = keras.Input((5,))
     features = keras.layers.Dense(4, "relu")(inputs)
@@ -551,18 +550,20 @@ def test_a_collapse_is_told_once(feed, bias, kind, caplog) -> None:
         keras.Model(inputs, features), embedding_dim=3, loss="triplet"
     )
     model.compile(keras.optimizers.SGD(0.0))
-    model.backbone.set_weights([np.zeros((5, 4)), np.full(4, bias)])
     data = FEEDS[feed](vectors(), LABELS)
-    history = model.fit(**data, epochs=4, verbose=0).history
-    np.testing.assert_allclose(history["loss"], 0.2, rtol=1e-5)
-    (said,) = messages(caplog)
-    assert "The model has collapsed: all of 1" in said
-    assert kind in said and "the loss stays at 0.2" in said
+    for bias, kind in ((0.0, "a zero"), (1.0, "the same")):
+        model.backbone.set_weights([np.zeros((5, 4)), np.full(4, bias)])
+        caplog.clear()
+        history = model.fit(**data, epochs=4, verbose=0).history
+        np.testing.assert_allclose(history["loss"], 0.2, rtol=1e-5)
+        (said,) = messages(caplog)
+        assert "The model has collapsed: all of 1" in said
+        assert kind in said and "the loss stays at 0.2" in said
 
 
 def test_a_constant_loss_is_no_collapse(caplog) -> None:
     model = small()
-    model.compile(keras.optimizers.SGD(0.0))
+    model.optimizer.learning_rate = 0.0
     model.fit(vectors(), LABELS, batch_size=48, epochs=3, verbose=0)
     assert not messages(caplog)
 

@@ -7,17 +7,16 @@ import tensorflow as tf
 
 from keras_dml import methods
 from keras_dml.model.update import slots_of
-from tests.conftest import graph_and_xla
 
 LEARNERS = 3
 
 
-def model_with(optimizer, backbone, jit: bool, **kwargs):
+def model_with(optimizer, backbone, mode: str = "graph", **kwargs):
     model = methods.divide_and_conquer(
         backbone, embedding_dim=10, num_learners=LEARNERS,
-        loss=kwargs.pop("loss", "contrastive"), **kwargs,
+        loss={"name": "margin", "learn_beta": True, "mining": "all"}, **kwargs,
     )  # fmt: skip
-    model.compile(optimizer, jit_compile=jit)
+    model.compile(optimizer, jit_compile=mode == "xla")
     return model
 
 
@@ -30,10 +29,10 @@ def step(model, learner: int) -> None:
 
 
 def state_of(model, k: int) -> list[np.ndarray]:
-    """Weights and optimizer slots of learner k."""
+    """Weights and optimizer slots of learner k: kernel, bias and β."""
     variables = model.head.learner_variables()[k]
-    owned = model.objective.learner_variables()
-    variables = variables + (owned[k] if owned else [])
+    variables = variables + model.objective.learner_variables()[k]
+    assert len(variables) == 3
     slots = [s for v in variables for s in slots_of(model.optimizer, v)]
     assert slots
     return [v.numpy() for v in [*variables, *slots]]
@@ -44,61 +43,42 @@ def same(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
 
 
 OPTIMIZERS = {
-    "adam": lambda: keras.optimizers.Adam(1e-2),
     "adamw": lambda: keras.optimizers.AdamW(1e-2, weight_decay=0.1),
     "sgd": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
     "ema": lambda: keras.optimizers.Adam(1e-2, use_ema=True),
 }
 
 
-@graph_and_xla
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_idle_learners_stay_bit_identical(name, jit, tiny_backbone) -> None:
-    model = model_with(OPTIMIZERS[name](), tiny_backbone, jit)
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        *((name, "graph") for name in OPTIMIZERS),
+        pytest.param("adamw", "xla", marks=pytest.mark.slow),
+    ],
+)
+def test_idle_learners_stay_bit_identical(name, mode, tiny_backbone) -> None:
+    model = model_with(OPTIMIZERS[name](), tiny_backbone, mode)
     for k in [-1, 0, 1, 2]:
         step(model, k)  # Momentum that would move an idle learner.
-    for active in (0, 1):
+    for active in (0, 1, -1):  # Of which the last moves all.
         shared = tiny_backbone.get_weights()
         before = [state_of(model, k) for k in range(LEARNERS)]
         step(model, active)
-        for k in range(LEARNERS):
-            assert same(before[k], state_of(model, k)) == (k != active)
+        moved = [not same(before[k], state_of(model, k)) for k in (0, 1, 2)]
+        assert moved == [active in (k, -1) for k in (0, 1, 2)]
         assert not same(shared, tiny_backbone.get_weights())
-
-
-@pytest.mark.slow
-def test_merged_step_moves_every_learner(tiny_backbone) -> None:
-    model = model_with("adam", tiny_backbone, False)
-    step(model, 0)
-    before = [state_of(model, k) for k in range(LEARNERS)]
-    step(model, -1)
-    assert not any(same(before[k], state_of(model, k)) for k in range(LEARNERS))
 
 
 @pytest.mark.slow
 def test_update_all_lets_the_optimizer_move_idle_learners(
     tiny_backbone,
 ) -> None:
-    model = model_with("adam", tiny_backbone, False, update="all")
+    model = model_with("adam", tiny_backbone, update="all")
     for k in range(LEARNERS):
         step(model, k)
     before = state_of(model, 0)
     step(model, 1)
     assert not same(before, state_of(model, 0))
-
-
-@pytest.mark.slow
-def test_a_loss_that_owns_variables_has_them_by_learner(tiny_backbone) -> None:
-    loss = {"name": "margin", "learn_beta": True}
-    model = model_with("adam", tiny_backbone, False, loss=loss)
-    for k in [-1, 0, 1, 2]:
-        step(model, k)
-    before = [state_of(model, k) for k in range(LEARNERS)]
-    assert len(before[0]) == 3 * 3  # Kernel, bias, β; each with two slots.
-    step(model, 2)
-    assert [same(before[k], state_of(model, k)) for k in range(LEARNERS)] == [
-        True, True, False,
-    ]  # fmt: skip
 
 
 @pytest.mark.slow
@@ -109,14 +89,14 @@ def test_active_step_equals_a_plain_one(tiny_backbone) -> None:
     for update in ("active", "all"):
         keras.utils.set_random_seed(1)
         tiny_backbone.set_weights(weights)
-        model = model_with("adam", tiny_backbone, False, update=update)
+        model = model_with("adam", tiny_backbone, update=update)
         step(model, 1)
         moved.append(state_of(model, 1) + tiny_backbone.get_weights())
     assert same(*moved)
 
 
 def test_optimizer_with_nameless_state_is_refused(tiny_backbone) -> None:
-    model = model_with(keras.optimizers.Adafactor(), tiny_backbone, False)
+    model = model_with(keras.optimizers.Adafactor(), tiny_backbone)
     with pytest.raises(ValueError, match='Adafactor.*update="all"'):
         step(model, 0)
 
@@ -129,7 +109,7 @@ def test_rate_multiplier_scales_the_update(tiny_backbone) -> None:
         keras.utils.set_random_seed(1)
         tiny_backbone.set_weights(weights)
         model = model_with(
-            "adam", tiny_backbone, False,
+            "adam", tiny_backbone,
             rate_multipliers={"backbone/.*kernel": multiplier},
         )  # fmt: skip
         kernel = tiny_backbone.get_layer("conv_0").kernel
@@ -140,13 +120,14 @@ def test_rate_multiplier_scales_the_update(tiny_backbone) -> None:
     np.testing.assert_allclose(moves[1], 0.25 * moves[0], atol=1e-7)
 
 
-@pytest.mark.slow
-@graph_and_xla
+@pytest.mark.parametrize(
+    "mode", ["graph", pytest.param("xla", marks=pytest.mark.slow)]
+)
 def test_the_backbone_is_frozen_in_the_first_updates(
-    jit, tiny_backbone
+    mode, tiny_backbone
 ) -> None:
     optimizer = keras.optimizers.AdamW(1e-2, weight_decay=0.1)
-    model = model_with(optimizer, tiny_backbone, jit, freeze_steps=2)
+    model = model_with(optimizer, tiny_backbone, mode, freeze_steps=2)
     for update in range(4):
         variables = tiny_backbone.trainable_variables
         before = [v.numpy() for v in variables]
@@ -159,7 +140,6 @@ def test_the_backbone_is_frozen_in_the_first_updates(
         assert all(np.any(slot) for slot in slots_of(optimizer, variables[0]))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "optimizer",
     [
@@ -187,7 +167,8 @@ def test_rows_read_often_are_updated_once(optimizer) -> None:
     x, labels = rng.integers(0, 5, (12, 4)), np.repeat(np.arange(4), 3)
     model, dense = built(), built()
     start = [v.numpy() for v in model.trainable_variables]
-    model.compile(optimizer.from_config(optimizer.get_config()))
+    given = optimizer.from_config(optimizer.get_config())
+    model.compile(given, run_eagerly=True)
     reference = optimizer.from_config(optimizer.get_config())
     for _ in range(3):
         model.train_on_batch(x, labels)
