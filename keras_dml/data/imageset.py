@@ -257,7 +257,7 @@ def listed_images(
     owner: object,
     root: Path,
     files: Sequence[str],
-    labels: npt.ArrayLike,
+    labels: npt.ArrayLike | None,
     **fields: Any,
 ) -> ImageSet:
     """The images in files of a folder, all of which must exist.

@@ -75,7 +75,8 @@ def routes(
     async def search(request: Request) -> Response:
         wanted = requests.wanted(request.query_params)
         found = await finder.find(await request.body(), wanted)
-        return _json(found | {"loading": reloader and reloader.loading})
+        loading = reloader.loading if reloader else None
+        return _json(found | {"loading": loading})
 
     async def thumbnail(request: Request) -> Response:
         key = requests.key_of(request.query_params.get("key"), "key")
@@ -92,7 +93,7 @@ def routes(
         async with request.form(max_files=1, max_fields=10) as form:
             data, wanted = await requests.of_form(form)
         found = await finder.find(data, wanted)
-        loading = reloader and reloader.loading
+        loading = reloader.loading if reloader else None
         content = plain_page(found, service.current.index, loading)
         return _response(content, HTML)
 
