@@ -160,9 +160,12 @@ def test_who_closes_the_iterator_ends_the_workers(tmp_path) -> None:
 
 
 DRIVER = """
+import signal
 from pathlib import Path
 from keras_dml.pools import LocalWorkers
 from tests.pools.works import Slow
+# What a shell starts in the background ignores it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 for done in LocalWorkers(2).run(Slow(Path({folder!r}), seconds=60), range(9)):
     print(done)
 """
