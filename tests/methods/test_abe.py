@@ -125,7 +125,7 @@ def test_constructed_pairs() -> None:
 def test_divergence_weighs_as_much_as_said(tiny_backbone) -> None:
     model = model_of(tiny_backbone, loss_weights={"divergence": 0.25})
     x, targets = batch()
-    model.compile(keras.optimizers.SGD(0.0))
+    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
     logs = model.train_on_batch(x, targets, return_dict=True)
     expected = logs["metric"] + 0.25 * logs["divergence"]
     assert logs["loss"] == pytest.approx(expected, rel=1e-5)
@@ -230,13 +230,13 @@ def test_constructed_pairs_of_an_odd_batch(tiny_backbone) -> None:
 
 
 @pytest.mark.slow
-@every_variant
-def test_trains_on_pair_batches(variant, images, tiny_backbone) -> None:
+def test_trains_on_pair_batches(images, tiny_backbone) -> None:
+    """Copies of the lower layers, compiled by XLA."""
     from keras_dml import data
 
     sampler = data.PairSampler(images.labels, num_pairs=6, steps_per_epoch=10)
     batches = data.pipeline(images, sampler, size=16, channels=1)
-    model = model_of(tiny_backbone, pairs="constructed", variant=variant)
-    model.compile(keras.optimizers.Adam(1e-2), jit_compile=variant == "tails")
+    model = model_of(tiny_backbone, pairs="constructed", variant="tails")
+    model.compile(keras.optimizers.Adam(1e-2), jit_compile=True)
     history = model.fit(batches, epochs=3, verbose=0).history["loss"]
     assert history[-1] < 0.9 * history[0]

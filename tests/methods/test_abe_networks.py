@@ -96,13 +96,11 @@ MODULES = [
 @pytest.mark.parametrize(
     ("branch", "attention_end", "channels"),
     [
-        # (a): one Inception module, four, and all seven.
-        *(("pool3_3x3_s2", end, 480) for end in MODULES[2::3]),
-        # (b): five modules from other branching points.
+        # (a): one Inception module, and all seven.
+        ("pool3_3x3_s2", MODULES[2], 480),
+        ("pool3_3x3_s2", MODULES[8], 480),
+        # (b): five modules from the first and the last branching point.
         ("pool2_3x3_s2", MODULES[4], 192),
-        (MODULES[0], MODULES[5], 256),
-        (MODULES[1], MODULES[6], 480),
-        (MODULES[2], MODULES[7], 512),
         (MODULES[3], MODULES[8], 512),
     ],
 )
@@ -165,7 +163,7 @@ def test_tails_without_noise_stay_equal(tiny_backbone) -> None:
     for noise in (0.0, 0.2):
         model = model_of(tiny_backbone, variant="tails", tail_noise=noise)
         x, targets = batch()
-        model.compile("adam")
+        model.compile("adam", run_eagerly=True)
         for _ in range(5):
             model.train_on_batch(x, targets)
         parts = model.outputs_of(x)["parts"].numpy()

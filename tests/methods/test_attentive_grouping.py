@@ -60,7 +60,7 @@ def test_peers_train_and_are_saved(grouping, tiny_backbone, tmp_path) -> None:
     keras.config.set_dtype_policy("mixed_float16")
     backbone = backbones.small_convnet((16, 16, 1), filters=(4, 8))
     model = model_of(backbone, grouping=grouping, pooling="max")
-    model.compile(keras.optimizers.Adam(5e-3))
+    model.compile(keras.optimizers.Adam(5e-3), run_eagerly=True)
     values = [
         model.train_on_batch(*batch(), return_dict=True)["loss"]
         for _ in range(15)
@@ -208,7 +208,6 @@ def betas_of(model) -> list[keras.Variable]:
     return [v for v in model.trainable_variables if "/loss/" in v.path]
 
 
-@pytest.mark.slow
 def test_default_learns_a_beta_for_each_group(tiny_backbone, tmp_path) -> None:
     model = methods.attentive_grouping(
         tiny_backbone, embedding_dim=12, rate_multipliers={"/loss/": 5.0}
@@ -216,7 +215,7 @@ def test_default_learns_a_beta_for_each_group(tiny_backbone, tmp_path) -> None:
     betas = betas_of(model)
     assert [tuple(v.shape) for v in betas] == [(1,)] * 4
     assert len({v.path for v in betas}) == 4
-    model.compile(keras.optimizers.SGD(1e-2))
+    model.compile(keras.optimizers.SGD(1e-2), run_eagerly=True)
     model.train_on_batch(*batch())
     assert np.all(np.concatenate(betas) != np.float32(1.2))
     for k, beta in enumerate(betas):

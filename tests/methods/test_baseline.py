@@ -43,7 +43,7 @@ def test_memories_store_what_the_loss_is_given() -> None:
     memory = losses.CrossBatchMemory("n_pair", size=12)
     model = model_with(memory, loss_input="activation")
     x, labels = batch()
-    model.compile("sgd")
+    model.compile("sgd", run_eagerly=True)
     model.optimizer.learning_rate = 0.0
     expected = model.outputs_of(x, training=True)["activation"]
     model.train_on_batch(x, labels)

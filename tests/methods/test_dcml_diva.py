@@ -64,7 +64,7 @@ def test_each_task_trains_compositors_and_learners(model) -> None:
 
 @pytest.mark.slow
 def test_trains_and_queues_composites(model, tmp_path) -> None:
-    model.compile(keras.optimizers.Adam(1e-3), jit_compile=False)
+    model.compile(keras.optimizers.Adam(1e-3), run_eagerly=True)
     views, targets = two_views()
     for _ in range(3):
         keys = model.momentum_encoder(views["image2"])

@@ -14,7 +14,7 @@ from keras_dml.methods import (
 )
 from keras_dml.model.objective import Objective
 from keras_dml.utils.serialization import register
-from tests.conftest import blobs, graph_and_xla
+from tests.conftest import blobs
 from tests.methods.test_contract import batch
 from tests.methods.test_dcml import model_of
 
@@ -123,13 +123,12 @@ def test_meta_classes_refuse(arguments, message) -> None:
         MetaClasses(on("contrastive"), *arguments)
 
 
-@pytest.mark.slow
 def test_dreml_on_composites(tiny_backbone, tmp_path) -> None:
     """Each composite learns a grouping of its own, saved with the model."""
     tasks = [MetaClasses(on("contrastive"), 4, 2, seed=m) for m in range(4)]
     model = model_of(tiny_backbone, tasks=tasks)
     tasks[2].meta_class.assign([1, 1, 0, 0])
-    model.compile("adam")
+    model.compile("adam", run_eagerly=True)
     model.train_on_batch(*batch())
     np.testing.assert_array_equal(tasks[2].meta_class, [1, 1, 0, 0])
     again = saved_and_loaded(model, tmp_path)
@@ -174,7 +173,7 @@ def test_a_cluster_step_moves_every_learner(tiny_backbone) -> None:
     model = model_of(
         tiny_backbone, tasks="clusters", loss_weights={"metric": 0.0}
     )
-    model.compile(keras.optimizers.SGD(0.1))
+    model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
     before = model.head.dense.kernel.numpy().reshape(-1, 3, 4)
     model.train_on_batch(*batch(1))
     after = model.head.dense.kernel.numpy().reshape(-1, 3, 4)
@@ -196,7 +195,7 @@ def test_trains_on_clusters_of_its_embedding() -> None:
         loss={"name": "margin", "learn_beta": True},
         tasks="clusters",
     )
-    model.compile("adam")
+    model.compile("adam", run_eagerly=True)
     train = data.pipeline(images, sampler, size=16)
     history = model.fit(train, epochs=2, callbacks=[recluster], verbose=0)
     assert len(recluster.divisions) == 1
@@ -284,11 +283,9 @@ def test_keys_teach_the_compositors_nothing(tiny_backbone) -> None:
     )
 
 
-@pytest.mark.slow
-@graph_and_xla
-def test_sub_tasks_act_after_the_step(jit, tiny_backbone) -> None:
+def test_sub_tasks_act_after_the_step(tiny_backbone) -> None:
     model = model_with_keys(tiny_backbone)
-    model.compile("adam", jit_compile=jit)
+    model.compile("adam", run_eagerly=True)
     views, targets = two_views()
     task = model.objective.tasks
     model.train_on_batch(views, targets)

@@ -113,7 +113,7 @@ def test_permuted_shared_task_keeps_the_base_losss_mining(
 
 def test_one_view_is_refused_with_the_way_out(tiny_backbone) -> None:
     model = model_of(tiny_backbone)
-    model.compile("adam")
+    model.compile("adam", run_eagerly=True)
     with pytest.raises(ValueError, match=r"pipeline\(..., num_views=2\)"):
         model.train_on_batch(*batch())
 

@@ -4,9 +4,7 @@ import pytest
 import tensorflow as tf
 
 from keras_dml import losses, methods
-from keras_dml.export import export_model
 from keras_dml.methods._baseline import EmbeddingHead
-from tests.conftest import graph_and_xla
 from tests.methods.test_contract import batch
 
 
@@ -60,7 +58,7 @@ def test_other_slices_get_no_gradient(learner, tiny_backbone) -> None:
 def test_without_splitting_it_is_one_embedding(tiny_backbone) -> None:
     model = methods.divide_and_conquer(tiny_backbone, split_embedding=False)
     assert isinstance(model.head, EmbeddingHead)
-    model.compile("adam")
+    model.compile("adam", run_eagerly=True)
     model.train_on_batch(*batch(1))  # The learner is of no consequence.
 
 
@@ -140,25 +138,11 @@ def test_trains_with_every_base_loss_of_the_paper(
 
 
 @pytest.mark.slow
-def test_proxies_are_not_exported(tiny_backbone, tmp_path) -> None:
-    loss, _ = TABLE_3["proxy_nca"]
-    model = model_of(tiny_backbone, loss=loss)
-    assert model.objective.trainable_variables
-    stored = tf.train.list_variables(
-        str(export_model(model, tmp_path / "1") / "variables/variables")
-    )
-    held = [s for name, s in stored if "_CHECKPOINTABLE" not in name]
-    served = [*model.backbone.variables, *model.head.variables]
-    assert len(held) == len(served)
-
-
-@pytest.mark.slow
-@graph_and_xla
 @pytest.mark.parametrize("loss", ["margin", "triplet"])
-def test_mining_in_loops_trains_compiled(loss, jit, tiny_backbone) -> None:
+def test_mining_in_loops_trains_compiled(loss, tiny_backbone) -> None:
     # A loop within a condition: whose turn it is, and then whose positive.
     model = model_of(tiny_backbone, loss=loss)
-    model.compile(keras.optimizers.Adam(), jit_compile=jit)
+    model.compile(keras.optimizers.SGD(0.1), jit_compile=True)
     for learner in (0, 1, -1):
         x, targets = batch(learner)
         before = [w.numpy() for w in model.head.trainable_variables]

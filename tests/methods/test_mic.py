@@ -173,7 +173,7 @@ def test_trains_on_clusters_that_go_across_classes() -> None:
     sampler = data.SurrogateSampler(images.labels, 3, 4, steps_per_epoch=3)
     labels = callbacks.SurrogateLabels(images, sampler, 4, every=2)
     model = model_of(num_surrogates=4, gamma=1.0)
-    model.compile(keras.optimizers.Adam(5e-3))
+    model.compile(keras.optimizers.Adam(5e-3), run_eagerly=True)
     history = model.fit(
         data.pipeline(images, sampler, size=16, channels=1),
         epochs=3,

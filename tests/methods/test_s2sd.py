@@ -160,7 +160,7 @@ def test_the_papers_recipes_warm_up(name: str) -> None:
 @pytest.mark.slow
 def test_the_warmup_counts_steps_of_a_training_that_goes_on(tmp_path) -> None:
     model = model_of(warmup=3)
-    model.compile(keras.optimizers.SGD(0.0))
+    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
     x, targets = batch()
 
     def weight_of_features(model) -> float:
