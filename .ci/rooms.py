@@ -23,6 +23,7 @@ ROOMS = {
         "keras_dml/search",
     ),
     "notebooks": ("docs/notebooks", "tests/goldens/signatures.json"),
+    "pages": ("README.md", "docs", "tests/goldens/signatures.json"),
     "peers": (
         "keras_dml/backbones",
         "keras_dml/evaluation",

@@ -1,6 +1,7 @@
 """Every code block of the README and of docs/ runs, on a bit of the data.
 
-Commands train for an epoch.
+Commands train for an epoch. `.ci/pages` runs all pages, when one has changed or
+how a public name is called; two run with the tests that are not slow.
 
 The blocks of a page run in order. Those in Python share their names. One that
 begins with the name of a file, "# name.py" or "# name.yaml", is written to that
@@ -71,7 +72,9 @@ def name(page: Path) -> str:
 def marks(page: Path) -> list[pytest.MarkDecorator]:
     if name(page) in NEEDING:
         return [getattr(pytest.mark, NEEDING[name(page)][0])]
-    return [] if name(page) in QUICK else [pytest.mark.slow]
+    if name(page) in QUICK:
+        return []
+    return [pytest.mark.slow, pytest.mark.pages]
 
 
 def blocks(page: Path, *languages: str) -> list[tuple[str, str]]:

@@ -215,7 +215,10 @@ def compiled(name: str, mode: str) -> MetricModel:
 
 def loss_of_a_step(model: MetricModel, learner: int = -1) -> float:
     model.reset_metrics()
-    return float(model.train_on_batch(*training_batch(model, learner))[0])
+    logs = model.train_on_batch(
+        *training_batch(model, learner), return_dict=True
+    )
+    return float(logs["loss"])
 
 
 @pytest.fixture(scope="module")
