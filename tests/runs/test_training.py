@@ -210,7 +210,7 @@ def test_the_same_recipe_with_tensorboard_is_the_same_training(
     assert 0 < logged.seconds["trackers"] < logged.seconds["training"]
     assert "trackers" in (folder / "summary.md").read_text()
     found = read_events(folder / "tensorboard")
-    for tag in ("terms/metric", "validation/map@r", "distances/positive",
+    for tag in ("validation/map@r", "distances/positive",
                 "retrieval", "active pairs/metric, negative"):  # fmt: skip
         assert set(found[tag]) == {1, 2}, tag
     for epoch, row in enumerate(rows, 1):
