@@ -195,7 +195,7 @@ def test_trains_on_clusters_of_its_embedding() -> None:
         loss={"name": "margin", "learn_beta": True},
         tasks="clusters",
     )
-    model.compile("adam", run_eagerly=True)
+    model.compile("adam")
     train = data.pipeline(images, sampler, size=16)
     history = model.fit(train, epochs=2, callbacks=[recluster], verbose=0)
     assert len(recluster.divisions) == 1
