@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_dml.pools import Work
+from tests.pools.processes import wait_for
 
 
 class Squares(Work[int, int]):
@@ -32,16 +33,22 @@ class Slow(Squares):
     Args:
         folder: Where "PID" files are made.
         seconds: How long each task takes.
+        together: Number of processes that must have begun before a task ends,
+            so that none does all tasks while another still starts.
     """
 
-    def __init__(self, folder: Path, seconds: float = 0.05) -> None:
+    def __init__(
+        self, folder: Path, seconds: float = 0.05, together: int = 1
+    ) -> None:
         self.folder = folder
         self.seconds = seconds
+        self.together = together
 
     def _square(self, number: int) -> int:
         with (self.folder / str(os.getpid())).open("a") as file:
             file.write(f"{number}\n")
         time.sleep(self.seconds)
+        wait_for(lambda: len(os.listdir(self.folder)) >= self.together, 300)
         return super()._square(number)
 
 
