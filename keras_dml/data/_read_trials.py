@@ -50,13 +50,14 @@ def read_trials(
     ```
     """
     file = Path(path)
+    is_table = file.suffix.lower() == ".csv"
     names, positive = [], []
-    for number, cells in enumerate(_lines(file)):
-        trial = _trial(cells, file.suffix.lower() == ".csv")
+    for number, cells in enumerate(_lines(file, is_table)):
+        trial = _trial(cells, is_table)
         if trial is not None:
             names.append(trial[:2])
             positive.append(trial[2])
-        elif number or not _is_header(cells, file):
+        elif number or not _is_header(cells, is_table):
             raise ValueError(
                 f"A line of {file} must be a trial: '1 a.jpg b.jpg', 'Ann 1 "
                 "4', 'Ann 1 Bob 2', or, in a .csv file, 'a.jpg,b.jpg,1'. "
@@ -79,16 +80,15 @@ def read_trials(
     return PairSet(examples, np.reshape(pairs, (-1, 2)).astype(int), positive)
 
 
-def _lines(file: Path) -> list[list[str]]:
+def _lines(file: Path, is_table: bool) -> list[list[str]]:
     """The cells of each line that is not empty."""
     with file.open(newline="", encoding="utf-8-sig") as lines:
-        is_table = file.suffix.lower() == ".csv"
         rows = csv.reader(lines) if is_table else map(str.split, lines)
         return [[x.strip() for x in row] for row in rows if any(row)]
 
 
-def _is_header(cells: list[str], file: Path) -> bool:
-    if file.suffix.lower() == ".csv":
+def _is_header(cells: list[str], is_table: bool) -> bool:
+    if is_table:
         return len(cells) == 3 and not cells[2].isdecimal()
     return all(map(str.isdecimal, cells))
 

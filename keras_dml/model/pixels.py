@@ -103,21 +103,14 @@ def watched(model: keras.Model, data: Any, owner: str) -> Any:
         owner: The function that was given them.
     """
 
-    def look(batch: Any) -> Any:
-        x = keras.utils.unpack_x_y_sample_weight(batch)[0]
-        warn_of_range(model, x, owner)
-        return batch
-
     def look_first(step: Any, batch: Any) -> Any:
-        x = keras.utils.unpack_x_y_sample_weight(batch)[0]
-
         def on_host(x: npt.NDArray[Any]) -> bool:
-            look(x)
+            warn_of_range(model, x, owner)
             return True
 
         seen = tf.cond(
             step == 0,
-            lambda: tf.numpy_function(on_host, [x], tf.bool),
+            lambda: tf.numpy_function(on_host, [_inputs_of(batch)], tf.bool),
             lambda: True,
         )
         with tf.control_dependencies([seen]):
@@ -126,18 +119,22 @@ def watched(model: keras.Model, data: Any, owner: str) -> Any:
     if model in _told or not expects_bytes(model):
         return data
     if isinstance(data, keras.utils.PyDataset):
-        look(data[0])  # Keras reads it more than once, too.
+        # Keras reads it more than once, too.
+        warn_of_range(model, _inputs_of(data[0]), owner)
     elif not isinstance(data, tf.data.Dataset):
         warn_of_range(model, data, owner)
-    elif _is_tensor(data.element_spec):
+    elif _is_tensor(_inputs_of(data.element_spec)):
         whole = tf.autograph.experimental.do_not_convert(look_first)
         return changed(data, lambda batches: batches.enumerate().map(whole))
     return data
 
 
+def _inputs_of(batch: Any) -> Any:
+    return keras.utils.unpack_x_y_sample_weight(batch)[0]
+
+
 def _is_tensor(spec: Any) -> bool:
-    x = keras.utils.unpack_x_y_sample_weight(spec)[0]
-    return isinstance(x, tf.TensorSpec) and x.shape.rank in (4, None)
+    return isinstance(spec, tf.TensorSpec) and spec.shape.rank in (4, None)
 
 
 def check_channels_last(model: Any, x: Any, name: str, owner: str) -> None:

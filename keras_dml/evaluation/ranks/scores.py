@@ -80,12 +80,12 @@ class Scores:
 
     def left(self, rows: Selection, dtype: Any = np.float32) -> FloatArray:
         """Left factor of the queries in `rows`, (n, D + 2)."""
-        centered, bias = self._centred(self.queries, rows)
+        centered, bias = self._centered(self.queries, rows)
         return _augmented(centered, bias, 1.0, self._unit, dtype)
 
     def right(self, rows: Selection, dtype: Any = np.float32) -> FloatArray:
         """Right factor of the gallery images in `rows`, (n, D + 2)."""
-        centered, bias = self._centred(self.gallery, rows)
+        centered, bias = self._centered(self.gallery, rows)
         return _augmented(centered, 1.0, bias, 1.0, dtype)
 
     def tolerance(self, left: FloatArray) -> FloatArray:
@@ -146,7 +146,7 @@ class Scores:
             result[either | self.gallery.is_zero[gallery_rows]] = -1.0
         return result * self._unit
 
-    def _centred(
+    def _centered(
         self, vectors: Vectors, rows: Selection
     ) -> tuple[FloatArray, FloatArray]:
         """Vectors minus the mean, (n, D), and their bias, (n,)."""
@@ -162,7 +162,7 @@ class Scores:
         """Largest norm and largest absolute bias."""
         norm = bias = 0.0
         for rows in vectors.blocks():
-            centered, biases = self._centred(vectors, rows)
+            centered, biases = self._centered(vectors, rows)
             norm = max(norm, float(squares(centered).max()) ** 0.5)
             bias = max(bias, float(np.abs(biases).max()))
         return norm, bias

@@ -57,6 +57,9 @@ def routes(
     finder = Finder(service, settings)
     assets = read_assets()
 
+    def loading() -> str | None:
+        return reloader.loading if reloader else None
+
     async def home(request: Request) -> Response:
         return _file(*assets[HOME])
 
@@ -75,8 +78,7 @@ def routes(
     async def search(request: Request) -> Response:
         wanted = requests.wanted(request.query_params)
         found = await finder.find(await request.body(), wanted)
-        loading = reloader.loading if reloader else None
-        return _json(found | {"loading": loading})
+        return _json(found | {"loading": loading()})
 
     async def thumbnail(request: Request) -> Response:
         key = requests.key_of(request.query_params.get("key"), "key")
@@ -93,8 +95,7 @@ def routes(
         async with request.form(max_files=1, max_fields=10) as form:
             data, wanted = await requests.of_form(form)
         found = await finder.find(data, wanted)
-        loading = reloader.loading if reloader else None
-        content = plain_page(found, service.current.index, loading)
+        content = plain_page(found, service.current.index, loading())
         return _response(content, HTML)
 
     return [
