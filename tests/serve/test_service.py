@@ -120,12 +120,11 @@ def test_a_batch_can_wait_for_more() -> None:
     work.gate.set()
 
     async def requests() -> list[Any]:
-        service = Service(FIRST, Settings(batch_timeout=0.2, max_batch=2))
-        began = time.monotonic()
+        service = Service(FIRST, Settings(batch_timeout=600, max_batch=2))
         first = asyncio.ensure_future(service.submit("a", work, 1))
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # The second makes it full.
         await asyncio.gather(first, service.submit("a", work, 2))
-        assert time.monotonic() - began < 0.15  # It was full.
+        service = Service(FIRST, Settings(batch_timeout=0.2, max_batch=2))
         began = time.monotonic()
         await service.submit("a", work, 3)
         assert time.monotonic() - began >= 0.2
