@@ -4,7 +4,6 @@ Tests run their examples.
 """
 
 import inspect
-import operator
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 from latex2mathml.converter import convert
 
 from keras_dml import data, losses, methods
-from keras_dml.losses import distances, mining, regularizers, tfa
+from keras_dml.losses import distances, mining, regularizers
 from rules.tree import Finding, Tree, line_of
 
 
@@ -32,7 +31,7 @@ LOSSES = {
     entry.value.__name__: entry.value
     for registry in (losses.LOSSES, losses.COMPOSITES)
     for entry in registry.values()
-} | {f"tfa.{name}": x for name, x in own(tfa, inspect.isclass).items()}
+}
 MINERS = {
     name: getattr(mining, name)
     for name in ("Selection", "MultiSimilarity", "DistanceWeighted")
@@ -141,13 +140,10 @@ def migration(tree: Tree) -> Iterator[Finding]:
     row = re.compile(r"^\| `(?:tfa\.)?losses\.(\w+)\(.*", re.M)
     for page in sorted(tree.docs.glob("migration/*.md")):
         for found in row.finditer(tree.text(page)):
-            mine = re.findall(r"dml\.losses\.((?:tfa\.)?\w+)\(", found[0])
+            mine = re.findall(r"dml\.losses\.(\w+)\(", found[0])
             if len(mine) != 1:
                 continue
-            loss = operator.attrgetter(mine[0])(losses)
-            section = sections(loss).get("Also known as", "")
-            is_tfa = mine[0].startswith("tfa.")
-            name = f"tfa.losses.{found[1]}" if is_tfa else found[1]
-            if found[1] not in section and name not in (loss.__doc__ or ""):
+            loss = getattr(losses, mine[0])
+            if found[1] not in sections(loss).get("Also known as", ""):
                 text = f"the docstring of {mine[0]} does not name {found[1]}"
                 yield Finding(page, line_of(found), text)

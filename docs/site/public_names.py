@@ -24,13 +24,13 @@ class PublicNames(griffe.Extension):
                 if value.name not in package.members:
                     package[value.name] = griffe.Alias(value.name, value)
                     package.exports.append(value.name)
-        for package in (pkg["losses"], pkg["losses.tfa"]):
-            for attribute in list(package.attributes.values()):
-                if attribute.is_alias:
-                    continue
-                if found := FUNCTIONAL.fullmatch(str(attribute.value)):
-                    made = function_of(found[1], attribute, package, pkg)
-                    package.set_member(attribute.name, made)
+        package = pkg["losses"]
+        for attribute in list(package.attributes.values()):
+            if attribute.is_alias:
+                continue
+            if found := FUNCTIONAL.fullmatch(str(attribute.value)):
+                made = function_of(found[1], attribute, package, pkg)
+                package.set_member(attribute.name, made)
 
 
 def published(package: griffe.Module) -> Iterator[griffe.Object]:

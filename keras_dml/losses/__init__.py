@@ -6,7 +6,7 @@ Also known as:
 
 from typing import TYPE_CHECKING
 
-from keras_dml.losses import distances, mining, regularizers, tfa
+from keras_dml.losses import distances, mining, regularizers
 from keras_dml.losses._all_pairs import (
     CircleLoss,
     LiftedStructureLoss,
@@ -219,7 +219,6 @@ __all__ = [
     "sub_center_arc_face",
     "sum_terms",
     "sup_con",
-    "tfa",
     "triplet",
     "tuplet_margin",
     "vicreg",

@@ -11,6 +11,7 @@ from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Pairs, in_both
 from keras_dml.losses.reductions import masked_logsumexp
 from keras_dml.utils.arguments import check_positive
+from keras_dml.utils.serialization import register_removed
 from keras_dml.utils.types import Tensor
 
 
@@ -216,7 +217,7 @@ class LiftedStructureLoss(PairLoss):
           `GeneralizedLiftedStructureLoss()` is
           `LiftedStructureLoss(generalized=True)`.
         - TensorFlow Addons: `LiftedStructLoss()` is
-          `LiftedStructureLoss(normalize=False)`; see `tfa.LiftedStructLoss`.
+          `LiftedStructureLoss(normalize=False)`.
 
     Example:
         `LiftedStructureLoss(generalized=True)(labels, embeddings)`
@@ -268,6 +269,12 @@ class LiftedStructureLoss(PairLoss):
         lack = self.margin - pairs.distances
         pull, push = _log_sums(pairs, masks, pairs.distances, lack)
         return self.reduce(ops.relu(pull + push)[:, 0], in_both(*masks))
+
+
+register_removed(
+    "keras_dml.tfa>LiftedStructLoss",
+    "LiftedStructureLoss(margin, normalize=False)",
+)
 
 
 def _log_sums(

@@ -9,6 +9,7 @@ from keras_dml.losses.distances import DistanceLike
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Pairs
 from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.serialization import register_removed
 from keras_dml.utils.types import Tensor
 
 
@@ -65,8 +66,9 @@ class ContrastiveLoss(PairLoss):
           `SignalToNoiseRatioContrastiveLoss` has `distance="snr"`;
           `ThresholdConsistentMarginLoss()` is `ContrastiveLoss(0.9, 0.5,
           distance="cosine")`.
-        - TensorFlow Addons: `ContrastiveLoss` takes pairs and their distances;
-          see `tfa.ContrastiveLoss`.
+        - TensorFlow Addons: `ContrastiveLoss`, of the distances of pairs, is
+          `ContrastiveLoss(power=2, distance="euclidean",
+          reduction="sum_over_pairs", normalize=False)` of the pairs.
         - sentence-transformers: `ContrastiveLoss`, on pairs with labels 0 or 1,
           is `0.5 * ContrastiveLoss(1.0, 0.5, power=2, distance="cosine",
           reduction="sum_over_pairs")`. `MegaBatchMarginLoss` is
@@ -110,6 +112,13 @@ class ContrastiveLoss(PairLoss):
             excess, lack = excess**2, lack**2
         lack = self.negative_weight * lack
         return self.reduce_pairs(pairs, excess, lack, self.joint)
+
+
+register_removed(
+    "keras_dml.tfa>ContrastiveLoss",
+    "ContrastiveLoss(negative_margin=margin, power=2, "
+    'distance="euclidean", reduction="sum_over_pairs", normalize=False)',
+)
 
 
 @LOSSES.register("binomial_deviance")

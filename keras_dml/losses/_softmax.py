@@ -10,6 +10,7 @@ from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Pairs
 from keras_dml.losses.reductions import masked_logsumexp
 from keras_dml.utils.arguments import check_positive
+from keras_dml.utils.serialization import register_removed
 from keras_dml.utils.types import Tensor
 
 
@@ -123,8 +124,6 @@ class NPairLoss(NTXentLoss):
     Also known as:
         - pytorch-metric-learning: `NPairsLoss()` is `NPairLoss(normalize=True)`
           of one pair per class, positives as references.
-        - TensorFlow Addons: `NpairsLoss` takes the matrix of similarities; see
-          `tfa.NpairsLoss`.
         - sentence-transformers: `MultipleNegativesRankingLoss(scale=1,
           similarity_fct=dot_score)`, with the positives as references.
 
@@ -177,6 +176,9 @@ class SupConLoss(_SoftmaxLoss):
         - pytorch-metric-learning: `SupConLoss(temperature)` is
           `SupConLoss(temperature, reduction="mean_nonzero")`, but for a batch
           of one class, which it scores 0.
+        - TensorFlow Addons: `NpairsLoss`, of inner products, is
+          `SupConLoss(1.0, distance="dot", normalize=False)`, with the
+          positives as references.
 
     Example:
         `SupConLoss(temperature=0.1)(labels, embeddings)`
@@ -203,3 +205,9 @@ class SupConLoss(_SoftmaxLoss):
             log_total = log_total[:, 0] * (ops.sum(positive, axis=1) / divisor)
         pull = ops.sum(ops.where(used[0], positive * logits, 0.0), axis=1)
         return self.reduce(log_total - pull / divisor, count > 0)
+
+
+register_removed(
+    "keras_dml.tfa>NpairsLoss",
+    'SupConLoss(1.0, distance="dot", normalize=False)',
+)

@@ -9,6 +9,7 @@ from keras_dml.losses.distances import DistanceLike
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Pairs
 from keras_dml.losses.triplets import TripletTerms, reduced_triplets
+from keras_dml.utils.serialization import register_removed
 from keras_dml.utils.types import Tensor
 
 
@@ -59,8 +60,10 @@ class TripletLoss(PairLoss):
           distance="cosine", mining=Selection("hard", "semihard"),
           reduction="sum_over_pairs")`; its margin of None is
           `soft_margin=True`.
-        - TensorFlow Addons: `TripletSemiHardLoss`, `TripletHardLoss`; see
-          `tfa`.
+        - TensorFlow Addons: `TripletSemiHardLoss(margin)` is
+          `TripletLoss(margin, distance="euclidean", normalize=False)`;
+          `TripletHardLoss(margin)` has also `mining="hard"` and
+          `reduction="sum_over_pairs"`.
         - sentence-transformers: `BatchAllTripletLoss`, `BatchHardTripletLoss`,
           `BatchHardSoftMarginTripletLoss`, `BatchSemiHardTripletLoss`,
           `TripletLoss`.
@@ -103,3 +106,15 @@ class TripletLoss(PairLoss):
             return TripletTerms(ops.relu(gap), slope, -slope, costs)
 
         return reduced_triplets(self, pairs, terms_of)
+
+
+register_removed(
+    "keras_dml.tfa>TripletSemiHardLoss",
+    'TripletLoss(margin, distance="euclidean", normalize=False)',
+)
+register_removed(
+    "keras_dml.tfa>TripletHardLoss",
+    'TripletLoss(margin, distance="euclidean", mining="hard", '
+    'reduction="sum_over_pairs", normalize=False), if soft with margin=0.0 '
+    "and soft_margin=True",
+)

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Container, Mapping
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, NoReturn, Self, TypeVar
 
 import keras
 
@@ -43,6 +43,28 @@ class Serializable:
     @classmethod
     def from_config(cls, config: Config) -> Self:
         return cls(**_deserialized(cls, config))
+
+
+def register_removed(name: str, instead: str) -> None:
+    """Makes Keras say what replaces a class that saved models still name.
+
+    Args:
+        name: Its registered name, "package>Name".
+        instead: What to use now.
+    """
+
+    class Removed(Serializable):
+        @classmethod
+        def from_config(cls, config: Config) -> NoReturn:
+            raise ValueError(
+                f"{name!r} was removed. Received: a saved model with it, and "
+                f"the arguments {config!r}. Use {instead}; Keras loads a "
+                "compiled model without its loss by load_model(path, "
+                "compile=False)."
+            )
+
+    package, _, own = name.partition(">")
+    keras.saving.register_keras_serializable(package, own)(Removed)
 
 
 class SerializableLayer(Serializable, keras.layers.Layer):

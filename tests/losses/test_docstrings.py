@@ -12,16 +12,11 @@ EXAMPLE = re.compile(r"^Example:\n((?:    .*\n|\n)+)", re.M)
 MAKE_A_MODEL = ("CrossBatchMemory", "MatryoshkaLoss")
 
 
-def is_of_tfa(name: str, x: object) -> bool:
-    is_class = inspect.isclass(x) and x.__module__ == losses.tfa.__name__
-    return is_class and not name.startswith("_")
-
-
 LOSSES = [
     entry.value
     for registry in (losses.LOSSES, losses.COMPOSITES)
     for entry in registry.values()
-] + [x for name, x in vars(losses.tfa).items() if is_of_tfa(name, x)]
+]
 
 
 def test_examples_run() -> None:

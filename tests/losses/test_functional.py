@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from keras_dml import losses
-from keras_dml.losses import ProxyLoss, tfa
+from keras_dml.losses import ProxyLoss
 from tests.losses.oracle import LABELS, batch, unit
 from tests.losses.test_contract import CASES, PAIRWISE, default
 
@@ -99,15 +99,3 @@ def test_no_name_is_counted():
         losses.triplet(LABEL, X)
     numbers = [int(name.rpartition("_")[2]) for name in names[1:]]
     assert numbers[1] == numbers[0] + 1
-
-
-def test_those_of_tensorflow_addons():
-    for function, loss in (
-        (tfa.triplet_semihard, tfa.TripletSemiHardLoss(0.3)),
-        (tfa.triplet_hard, tfa.TripletHardLoss(0.3)),
-        (tfa.lifted_struct, tfa.LiftedStructLoss(0.3)),
-    ):
-        np.testing.assert_array_equal(
-            function(LABEL, tf.constant(X), margin=tf.constant(0.3)),
-            loss.per_example(LABEL, X),
-        )

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_dml import losses
-from keras_dml.losses import distances, reductions, tfa
+from keras_dml.losses import distances, reductions
 from tests.losses.oracle import LABELS, batch, value_and_gradient
 
 LABEL = np.array(LABELS["balanced"])
@@ -125,22 +125,3 @@ def test_mistakes() -> None:
         losses.TripletLoss(reduction="average")
     with pytest.raises(ValueError, match="CircleLoss must be a similarity"):
         losses.CircleLoss(distance="euclidean")
-
-
-@pytest.mark.parametrize(
-    ("loss", "default"),
-    [
-        (tfa.TripletSemiHardLoss, "mean"),
-        (tfa.TripletHardLoss, "sum_over_pairs"),
-        (tfa.LiftedStructLoss, "mean"),
-    ],
-)
-def test_losses_of_addons_hold_to_the_reduction(loss, default) -> None:
-    labels = np.array(LABELS["unbalanced"])  # Two of them are alone.
-    x = batch(labels).astype("float32")
-    values = {
-        reduction: float(loss(reduction=reduction)(labels, x))
-        for reduction in losses.REDUCTIONS
-    }
-    assert float(loss()(labels, x)) == values[default]
-    assert len(set(values.values())) > 1

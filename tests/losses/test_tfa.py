@@ -1,19 +1,16 @@
-"""TensorFlow Addons' losses against numbers of TensorFlow Addons 0.23."""
+"""The table of docs/migration/ against numbers of TensorFlow Addons 0.23."""
 
 import math
 import pathlib
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_dml.losses import tfa
-from tests.losses.oracle import (
-    LABELS,
-    check_against_loop,
-    sets,
-    value_and_gradient,
-)
+import keras_dml as dml
+from tests.losses.oracle import value_and_gradient
+from tests.parity.tables import code, rows
 
 GOLDENS = (
     pathlib.Path(__file__).parents[3] / "shared" / "goldens" / "tfa_0_23.npz"
@@ -21,11 +18,20 @@ GOLDENS = (
 needs_goldens = pytest.mark.skipif(
     not GOLDENS.exists(), reason="goldens of TensorFlow Addons not found"
 )
-METRICS = ("L2", "squared-L2", "angular")
+METRICS = {"L2": "euclidean", "squared-L2": "squared", "angular": "cosine"}
 CASES = range(6)
 ONE_CLASS = 4
 # Each batch with one metric, and each metric with both kinds of gaps.
-ARGUMENTS = [(case, METRICS[case % 3], case >= 3) for case in CASES]
+ARGUMENTS = [(case, list(METRICS)[case % 3], case >= 3) for case in CASES]
+OURS = {
+    code(theirs).removeprefix("tfa.losses."): code(ours)
+    for theirs, ours in rows("tensorflow_addons.md", "Losses")
+}
+
+
+def ours(theirs, **changes):
+    """What the table has in place of a loss, with other arguments."""
+    return eval(OURS[theirs], {"dml": dml}).copy(**changes)  # noqa: S307
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +52,8 @@ def close(actual, expected):
 @needs_goldens
 @pytest.mark.parametrize(("case", "metric"), [x[:2] for x in ARGUMENTS])
 def test_triplet_semihard(goldens, case, metric):
-    loss = tfa.TripletSemiHardLoss(0.3, distance_metric=metric)
+    distance = METRICS[metric]
+    loss = ours("TripletSemiHardLoss()", margin=0.3, distance=distance)
     values, gradient = value_and_gradient(loss, *inputs(goldens, case))
     key = f"{case}/TripletSemiHardLoss/margin=0.3/distance_metric={metric}"
     if case == ONE_CLASS:
@@ -63,7 +70,11 @@ def test_triplet_semihard(goldens, case, metric):
 @needs_goldens
 @pytest.mark.parametrize(("case", "metric", "soft"), ARGUMENTS)
 def test_triplet_hard(goldens, case, metric, soft):
-    loss = tfa.TripletHardLoss(0.3, soft, distance_metric=metric)
+    if soft:
+        loss = ours("TripletHardLoss(soft=True)", distance=METRICS[metric])
+    else:
+        distance = METRICS[metric]
+        loss = ours("TripletHardLoss()", margin=0.3, distance=distance)
     labels, x = inputs(goldens, case)
     values, gradient = value_and_gradient(loss, labels, x)
     key = (
@@ -109,7 +120,7 @@ def distances(anchor, others, metric):
 @pytest.mark.parametrize("case", [0, ONE_CLASS])
 def test_lifted_struct(goldens, case):
     values, gradient = value_and_gradient(
-        tfa.LiftedStructLoss(), *inputs(goldens, case)
+        ours("LiftedStructLoss()"), *inputs(goldens, case)
     )
     key = f"{case}/LiftedStructLoss/margin=1.0"
     if case == ONE_CLASS:
@@ -127,42 +138,42 @@ def test_lifted_struct(goldens, case):
 def test_npairs(goldens, case):
     labels = goldens[f"{case}/NpairsLoss/labels"]
     logits = goldens[f"{case}/NpairsLoss/logits"]
-    close(tfa.NpairsLoss()(labels, logits), goldens[f"{case}/NpairsLoss/loss"])
+    # The inner products with unit vectors are the logits.
+    values = ours("NpairsLoss()").per_example(
+        labels, logits, labels, np.eye(len(labels))
+    )
+    close(np.mean(values), goldens[f"{case}/NpairsLoss/loss"])
 
 
 @needs_goldens
 @pytest.mark.parametrize("case", [0, 3])
 def test_contrastive(goldens, case):
     key = f"{case}/ContrastiveLoss"
-    value = tfa.ContrastiveLoss(margin=1.0)(
-        goldens[f"{key}/same"], goldens[f"{key}/distance"]
+    # The distances from 0 are the distances.
+    values = ours("ContrastiveLoss()").per_example(
+        goldens[f"{key}/same"].astype(int)[:, None],
+        goldens[f"{key}/distance"][:, None],
+        ref_embeddings=np.zeros((1, 1)),
     )
-    close(value, goldens[f"{key}/margin=1.0/loss"])
+    close(np.mean(values), goldens[f"{key}/margin=1.0/loss"])
 
 
-def test_embeddings_are_not_normalized():
-    def loop(labels, x):
-        terms = []
-        for a, same, other in sets(labels):
-            for p in same if other else []:
-                positive = sum((x[a] - x[p]) ** 2)
-                negatives = [sum((x[a] - x[n]) ** 2) for n in other]
-                beyond = [d for d in negatives if d > positive]
-                negative = min(beyond) if beyond else max(negatives)
-                terms.append(max(0.0, positive - negative + 1.0))
-        return sum(terms) / len(terms)
-
-    loss = tfa.TripletSemiHardLoss(distance_metric="squared-L2")
-    check_against_loop(loss, loop, LABELS["balanced"])
-
-
-def test_npairs_of_known_logits():
-    # −ln(e² / (e² + 1)) = ln(1 + e^-2) = 0.1269.
-    logits = np.array([[2.0, 0.0], [0.0, 2.0]])
-    value = tfa.NpairsLoss()(np.array([3, 5]), logits)
-    assert float(value) == pytest.approx(0.126928, abs=1e-6)
-
-
-def test_unknown_metric():
-    with pytest.raises(ValueError, match="`distance_metric` of TripletHard"):
-        tfa.TripletHardLoss(distance_metric="L1")
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("TripletSemiHardLoss", "TripletLoss"),
+        ("TripletHardLoss", "TripletLoss"),
+        ("LiftedStructLoss", "LiftedStructureLoss"),
+        ("NpairsLoss", "SupConLoss"),
+        ("ContrastiveLoss", "ContrastiveLoss"),
+    ],
+)
+def test_a_saved_model_names_a_removed_class(old, new):
+    config = {
+        "class_name": old,
+        "config": {"margin": 1.0},
+        "module": "keras_dml.losses.tfa",
+        "registered_name": f"keras_dml.tfa>{old}",
+    }
+    with pytest.raises(ValueError, match=rf"{old}' was removed.*Use {new}\("):
+        keras.saving.deserialize_keras_object(config)

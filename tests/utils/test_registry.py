@@ -75,7 +75,7 @@ def test_a_name_has_one_meaning(tools) -> None:
     ("name", "ours"),
     [
         ("losses.TripletMarginLoss", "losses.TripletLoss here"),
-        ("losses.TripletSemiHardLoss", "Use keras_dml.losses.tfa.Triplet"),
+        ("losses.TripletSemiHardLoss", "losses.TripletLoss here"),
         ("losses.MultipleNegativesRankingLoss", "NPairLoss or .*NTXentLoss"),
         ("losses.InfoNCE", "losses.NTXentLoss here"),
         ("losses.TripletLos", "Did you mean 'TripletLoss'"),
