@@ -22,7 +22,6 @@ from keras_dml.losses._angular_margins import (
 from keras_dml.losses._contrastive import BinomialDevianceLoss, ContrastiveLoss
 from keras_dml.losses._cross_batch_memory import CrossBatchMemory
 from keras_dml.losses._dynamic_soft_margin import DynamicSoftMarginLoss
-from keras_dml.losses._function_loss import FunctionLoss
 from keras_dml.losses._functional import functional
 from keras_dml.losses._hist import HISTLoss
 from keras_dml.losses._histogram import FastAPLoss, HistogramLoss
@@ -59,9 +58,9 @@ from keras_dml.losses._selectively_contrastive import (
 from keras_dml.losses._softmax import NPairLoss, NTXentLoss, SupConLoss
 from keras_dml.losses._triplet import TripletLoss
 from keras_dml.losses._tuplet import IntraPairVarianceLoss, TupletMarginLoss
-from keras_dml.losses._weighted_sum import WeightedSum
-from keras_dml.losses.base import LOSSES, LossLike, MetricLoss, get
-from keras_dml.losses.composite import COMPOSITES, CompositeLoss
+from keras_dml.losses.base import COMPOSITES, LOSSES, LossLike, MetricLoss
+from keras_dml.losses.combined import FunctionLoss, WeightedSum, get
+from keras_dml.losses.composite import CompositeLoss
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import (
     Batch,

@@ -12,8 +12,9 @@ from keras_dml.losses._relations import (
     is_multi_hot,
     relations,
 )
-from keras_dml.losses.base import METRIC, LossLike, get
-from keras_dml.losses.composite import COMPOSITES, CompositeLoss
+from keras_dml.losses.base import COMPOSITES, METRIC, LossLike
+from keras_dml.losses.combined import get
+from keras_dml.losses.composite import CompositeLoss
 from keras_dml.losses.labels import dtype_name
 from keras_dml.losses.variables import (
     check_not_built,

@@ -5,9 +5,9 @@ from typing import Any
 
 import keras
 
-from keras_dml.losses.base import LossLike, MetricLoss, get
+from keras_dml.losses.base import COMPOSITES, LossLike, MetricLoss
+from keras_dml.losses.combined import get
 from keras_dml.losses.composite import (
-    COMPOSITES,
     CompositeLoss,
     is_weight,
     joined,

@@ -305,20 +305,14 @@ class MetricLoss(Serializable, keras.losses.Loss):
         return {name: value for name, value in found.items() if callable(value)}
 
     def __add__(self, other: Any) -> "MetricLoss":
-        from keras_dml.losses._weighted_sum import added
-
-        return self if _is_zero(other) else added(self, other)
+        return self if _is_zero(other) else _weighted_sum().of(self, other)
 
     def __radd__(self, other: Any) -> "MetricLoss":
-        from keras_dml.losses._weighted_sum import added
-
         # `sum` begins with 0.
-        return self if _is_zero(other) else added(other, self)
+        return self if _is_zero(other) else _weighted_sum().of(other, self)
 
     def __mul__(self, weight: Any) -> "MetricLoss":
-        from keras_dml.losses._weighted_sum import times
-
-        return times(self, weight)
+        return _weighted_sum().of(self).times(weight)
 
     __rmul__ = __mul__
 
@@ -420,6 +414,11 @@ LOSSES: SerializableRegistry[MetricLoss] = SerializableRegistry(
 )
 """Every loss by the name that `get` and recipes take."""
 
+COMPOSITES: SerializableRegistry[MetricLoss] = SerializableRegistry(
+    "loss", MetricLoss
+)
+"""Losses made of other losses, by the name that `get` and recipes take."""
+
 LossLike: TypeAlias = (
     MetricLoss
     | str
@@ -432,27 +431,9 @@ LossLike: TypeAlias = (
 function. As `losses.get` takes them."""
 
 
-def get(identifier: Any) -> MetricLoss:
-    """Returns the loss described by an identifier.
-
-    Args:
-        identifier: A loss; a name in `LOSSES`; a dict with a name and
-            arguments, `{"name": "margin", "beta": 1.1}`; several losses, as a
-            dict by name or a list, see `WeightedSum`; a function of labels and
-            embeddings, a `keras.losses.Loss`, or the import path of one,
-            "package.module:function", see `FunctionLoss`; or a loss serialized
-            by Keras.
-
-    Raises:
-        ValueError: If the name or an argument is unknown; the message suggests
-            the nearest known one.
-    """
-    if isinstance(identifier, MetricLoss):
-        return identifier
-    # What it makes is derived from what is defined here.
-    from keras_dml.losses.combined import resolve
-
-    return resolve(identifier)
+def _weighted_sum() -> Any:
+    """The class of sums of losses, which is derived from `MetricLoss`."""
+    return COMPOSITES["weighted_sum"].value
 
 
 def _is_zero(value: Any) -> bool:

@@ -1,21 +1,414 @@
-"""The identifiers that `losses.get` takes, and their losses."""
+"""Losses of several losses and of functions, and `get`, which makes them."""
 
 import importlib
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import keras
+from keras import ops
 
-from keras_dml.losses._function_loss import FunctionLoss
-from keras_dml.losses._weighted_sum import WeightedSum
-from keras_dml.losses.base import LOSSES, MetricLoss
-from keras_dml.losses.composite import COMPOSITES
+from keras_dml.losses.base import COMPOSITES, LOSSES, MetricLoss
+from keras_dml.losses.composite import (
+    CompositeLoss,
+    is_weight,
+    joined,
+    least,
+    scaled,
+)
+from keras_dml.losses.pairs import Batch
+from keras_dml.losses.variables import scope_of
 from keras_dml.utils.arguments import did_you_mean
 from keras_dml.utils.serialization import deserialized
+from keras_dml.utils.types import Config, Tensor, Tensors
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.@-]*")
+_NOT_NAMES = ("loss", "name", "class_name")
+_REDUCTIONS = ("sum_over_batch_size", "mean", "none", None, "sum")
 
 
-def resolve(identifier: Any) -> MetricLoss:
-    """The loss described by `identifier`; see `losses.get`."""
+@COMPOSITES.register("weighted_sum")
+class WeightedSum(CompositeLoss):
+    r"""Weighted sum: several losses at once, each as a separate term.
+
+    $$
+    \mathcal{L} = \sum_i w_i \mathcal{L}_i .
+    $$
+
+    Each loss keeps its own miner, reduction, distance and weights. In every
+    method, each is logged under its name, and its weight can be replaced by
+    `loss_weights`; in plain `compile`, only the sum is used.
+
+    Methods, recipes and `losses.get` create a weighted sum from a dict or a
+    list, and so do `+` and `*` of losses and numbers.
+
+    Labels:
+        Any labels that all of its losses take.
+
+    Args:
+        losses: A dict of losses by name, or a list of losses, which get the
+            names under which they are registered. Each loss is given as for
+            `losses.get`. In a dict, a registered name can also map to a weight
+            only, and any name to `{"loss": ..., "weight": ...}`.
+        weights: Weight of each loss, by name or in the order of the list: a
+            number, a `LearningRateSchedule`, or "learned", as for
+            `MetricModel`; the latter two require a `MetricModel`. By default 1.
+        name: Name of the instance.
+
+    Raises:
+        ValueError: If there are no losses, if a name or weight is invalid, or
+            if two losses have the same name.
+
+    Also known as:
+        - pytorch-metric-learning: `MultipleLosses(losses, miners, weights)`;
+          the miner is an argument of each loss here.
+
+    Example:
+        ```python
+        WeightedSum({"contrastive": 1.0, "triplet": 0.5})
+        TripletLoss(mining="hard") + 0.5 * MultiSimilarityLoss()
+        ```
+    """
+
+    def __init__(
+        self,
+        losses: Mapping[str, Any] | Sequence[Any],
+        weights: Mapping[str, Any] | Sequence[Any] | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        self.losses: dict[str, MetricLoss] = {}
+        self.weights: dict[str, Any] = {}
+        given = losses if isinstance(losses, Mapping) else _named(losses)
+        for key, value in given.items():
+            self._add(key, *_loss_and_weight(key, value))
+        if not self.losses:
+            raise ValueError(
+                "`losses` of WeightedSum must not be empty. Received: "
+                f"losses={losses!r}."
+            )
+        self._set_weights(weights)
+        self.term_weights  # noqa: B018  Checks them.
+
+    def _add(self, name: str, loss: MetricLoss, weight: Any) -> None:
+        if not _NAME.fullmatch(str(name)) or name in _NOT_NAMES:
+            raise ValueError(
+                "`losses` of WeightedSum must have names of letters, digits "
+                f"and underscores, other than {_NOT_NAMES}. Received: {name!r}."
+            )
+        self.losses[name] = loss
+        self.weights[name] = _checked_weight(name, weight)
+
+    def _set_weights(self, weights: Any) -> None:
+        if weights is None:
+            return
+        if not isinstance(weights, Mapping):
+            if len(weights) != len(self.losses):
+                raise ValueError(
+                    "`weights` of WeightedSum must contain one weight per "
+                    f"loss. Received: {len(weights)} weights for the losses "
+                    f"{list(self.losses)}."
+                )
+            weights = dict(zip(self.losses, weights, strict=True))
+        for name, weight in weights.items():
+            if name not in self.losses:
+                raise ValueError(
+                    "`weights` of WeightedSum must use the names of its "
+                    f"losses, {list(self.losses)}. Received: {name!r}."
+                )
+            self.weights[name] = _checked_weight(name, weight)
+
+    @property
+    def num_classes(self) -> int | None:  # type: ignore[override]
+        return least(loss.num_classes for loss in self.losses.values())
+
+    @property
+    def needs_positives(self) -> bool:  # type: ignore[override]
+        return all(loss.needs_positives for loss in self.losses.values())
+
+    @property
+    def needs_negatives(self) -> bool:  # type: ignore[override]
+        return all(loss.needs_negatives for loss in self.losses.values())
+
+    @property
+    def needs_triplets(self) -> bool:  # type: ignore[override]
+        return all(loss.needs_triplets for loss in self.losses.values())
+
+    @property
+    def owns_variables(self) -> bool:
+        return any(loss.owns_variables for loss in self.losses.values())
+
+    @property
+    def has_memory(self) -> bool:
+        return any(loss.has_memory for loss in self.losses.values())
+
+    @property
+    def weights_pairs(self) -> bool:  # type: ignore[override]
+        return all(loss.weights_pairs for loss in self.losses.values())
+
+    @property
+    def takes_references(self) -> bool:  # type: ignore[override]
+        return all(loss.takes_references for loss in self.losses.values())
+
+    @property
+    def term_weights(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, loss in self.losses.items():
+            weights = scaled(
+                "WeightedSum", self.weights[name], loss.term_weights
+            )
+            terms = joined(name, weights)
+            if found.keys() & terms.keys():
+                raise ValueError(
+                    "Terms of WeightedSum must have different names. Received: "
+                    f"{sorted(found.keys() & terms.keys())} twice. Use other "
+                    "names for the losses."
+                )
+            found |= terms
+        return found
+
+    def build(self, owner: keras.layers.Layer, embedding_dim: int) -> None:
+        with scope_of(owner):
+            for name, loss in self.losses.items():
+                # Two losses may have variables of one name.
+                child = keras.layers.Layer(dtype="float32", name=name)
+                loss.build(child, embedding_dim)
+                child.built = True
+                setattr(owner, f"{name}_loss", child)
+
+    def term_values(
+        self, labels: Tensor, embeddings: Tensor, **kwargs: Any
+    ) -> Tensors:
+        values: Tensors = {}
+        for name, loss in self.losses.items():
+            terms = loss.term_values(labels, embeddings, **kwargs)
+            values |= joined(name, terms)
+        return values
+
+    def start_from(
+        self,
+        parts: Sequence[MetricLoss],
+        class_means: Tensor | None = None,
+    ) -> None:
+        for name, loss in self.losses.items():
+            of_parts = [part.losses[name] for part in parts]
+            loss.start_from(of_parts, class_means)
+
+    def remember(
+        self, labels: Tensor, embeddings: Tensor, when: Tensor | None = None
+    ) -> None:
+        for loss in self.losses.values():
+            loss.remember(labels, embeddings, when)
+
+    def copy(self, **changes: Any) -> "WeightedSum":
+        """As for `MetricLoss`; changes apply to each of the losses."""
+        copies = {name: x.copy(**changes) for name, x in self.losses.items()}
+        return WeightedSum(copies, self.weights, name=self.name)
+
+    @classmethod
+    def of(cls, *losses: Any) -> "WeightedSum":
+        """The sum of losses, of which those that are sums are taken apart."""
+        parts: dict[str, MetricLoss] = {}
+        weights: dict[str, Any] = {}
+        for loss in map(get, losses):
+            is_sum = isinstance(loss, WeightedSum)
+            inner = loss.losses if is_sum else {_name_of(loss): loss}
+            for first, part in inner.items():
+                name = _free_name(first, parts)
+                parts[name] = part
+                weights[name] = loss.weights[first] if is_sum else 1.0
+        return cls(parts, weights)
+
+    def times(self, weight: Any) -> "WeightedSum":
+        """The sum with every weight multiplied by `weight`."""
+        weights = scaled("WeightedSum", weight, self.weights)
+        return WeightedSum(self.losses, weights)
+
+    def get_config(self) -> Config:
+        return {
+            "losses": {
+                name: keras.saving.serialize_keras_object(loss)
+                for name, loss in self.losses.items()
+            },
+            "weights": {
+                name: keras.saving.serialize_keras_object(weight)
+                for name, weight in self.weights.items()
+            },
+            "name": self.name,
+        }
+
+
+def _named(losses: Sequence[Any]) -> dict[str, Any]:
+    """The losses of a list by their own names, numbered where they repeat."""
+    named: dict[str, Any] = {}
+    for given in losses:
+        loss, weight = _loss_and_weight(None, given)
+        name = _free_name(_name_of(loss), named)
+        named[name] = {"loss": loss, "weight": weight}
+    return named
+
+
+def _free_name(first: str, taken: Container[str]) -> str:
+    name, number = first, 2
+    while name in taken:
+        name, number = f"{first}_{number}", number + 1
+    return name
+
+
+def _loss_and_weight(key: str | None, given: Any) -> tuple[MetricLoss, Any]:
+    """A loss and its weight, from what stands under `key` or in a list."""
+    if key is not None and is_weight(given):
+        return get(key), given
+    if not isinstance(given, Mapping) or "class_name" in given:
+        return get(given), 1.0
+    config = dict(given)
+    weight = config.pop("weight", 1.0)
+    if set(config) == {"loss"}:
+        return get(config["loss"]), weight
+    if key is not None:
+        config.setdefault("name", key)
+    return get(config), weight
+
+
+def _checked_weight(name: str, weight: Any) -> Any:
+    if isinstance(weight, Mapping) and "class_name" in weight:
+        weight = keras.saving.deserialize_keras_object(weight)
+    if not is_weight(weight):
+        raise ValueError(
+            "`weights` of WeightedSum must be numbers, "
+            'LearningRateSchedules, or "learned". Received: '
+            f"{weight!r} for {name!r}."
+        )
+    return weight
+
+
+def _name_of(loss: MetricLoss) -> str:
+    """Its own name if the user gave it one, or that of its class."""
+    name, _, number = loss.name.rpartition("_")
+    name = name if number.isdigit() else loss.name
+    if name.replace("_", "") != type(loss).__name__.lower():
+        return str(loss.name)
+    for registry in (LOSSES, COMPOSITES):
+        for entry in registry.values():
+            if entry.value is type(loss):
+                return entry.name
+    return str(name)
+
+
+@COMPOSITES.register("function")
+class FunctionLoss(MetricLoss):
+    r"""Function: a loss given as a function or as a Keras loss.
+
+    `losses.get`, and therefore every method, wraps functions in this class. It
+    does not support references or pair weights; for these, derive a class from
+    `PairLoss`.
+
+    $$
+    \ell_i = f(y, x)_i
+    $$
+
+    for a function $f$ of all labels and embeddings in the batch.
+
+    Labels:
+        Any labels that the function takes.
+
+    Args:
+        function: A function of `(labels, embeddings)` that returns the loss of
+            the batch, a scalar, or of every example, (B,). Or a
+            `keras.losses.Loss`, whose `call` returns one of these, and whose
+            `reduction` is applied.
+        normalize: Whether to L2-normalize the embeddings first. Those of a
+            `MetricModel` already have unit length.
+        needs_positives: Whether the function needs at least two examples of the
+            same class in a batch. If so, `fit` warns about batches without
+            them.
+        name: Name of the instance; by default that of the function.
+
+    Raises:
+        ValueError: If `function` is not callable, or is a Keras loss with a
+            reduction other than mean, sum or none.
+
+    Also known as:
+        None of the compared libraries has an equivalent.
+
+    Example:
+        `FunctionLoss(lambda y, x: keras.ops.mean(x**2))(labels, embeddings)`
+
+    Requirements:
+        To save a model with this loss, the function must be known to Keras:
+        decorate it with `keras.saving.register_keras_serializable`.
+    """
+
+    takes_references = False
+
+    def __init__(
+        self,
+        function: Callable[..., Any] | keras.losses.Loss,
+        normalize: bool = False,
+        needs_positives: bool = True,
+        name: str | None = None,
+    ) -> None:
+        name = name or getattr(function, "__name__", None)
+        name = name or getattr(function, "name", None)
+        super().__init__(
+            normalize=normalize, name=None if name == "<lambda>" else name
+        )
+        if not callable(function):
+            raise ValueError(
+                "`function` of FunctionLoss must be a function of labels and "
+                f"embeddings, or a Keras loss. Received: {function!r}."
+            )
+        self.function = function
+        self.needs_positives = needs_positives
+        self._is_sum = False
+        if isinstance(function, keras.losses.Loss):
+            if function.reduction not in _REDUCTIONS:
+                raise ValueError(
+                    "`function` of FunctionLoss must have one of the "
+                    f"reductions {_REDUCTIONS}. Received: {function!r} with "
+                    f"reduction={function.reduction!r}."
+                )
+            self._is_sum = function.reduction == "sum"
+
+    def call(self, batch: Batch) -> Tensor:
+        if any(value is not None for value in batch[2:]):
+            raise ValueError(
+                f"The function {self.name!r} only takes labels and embeddings, "
+                "without references or pair weights. To use these, derive a "
+                "loss from `keras_dml.losses.PairLoss` instead."
+            )
+        function: Callable[..., Any] = self.function
+        if isinstance(function, keras.losses.Loss):
+            function = function.call
+        values = ops.convert_to_tensor(function(batch.labels, batch.embeddings))
+        values = ops.cast(values, "float32")
+        size = ops.shape(batch.embeddings)[0]
+        if len(values.shape) == 0:
+            return ops.broadcast_to(values, (size,))
+        if len(values.shape) != 1:
+            raise ValueError(
+                f"The function {self.name!r} must return a scalar, or one "
+                "value per example, (B,). Received: a result of shape "
+                f"{tuple(values.shape)}."
+            )
+        return values * ops.cast(size, "float32") if self._is_sum else values
+
+
+def get(identifier: Any) -> MetricLoss:
+    """Returns the loss described by an identifier.
+
+    Args:
+        identifier: A loss; a name in `LOSSES`; a dict with a name and
+            arguments, `{"name": "margin", "beta": 1.1}`; several losses, as a
+            dict by name or a list, see `WeightedSum`; a function of labels and
+            embeddings, a `keras.losses.Loss`, or the import path of one,
+            "package.module:function", see `FunctionLoss`; or a loss serialized
+            by Keras.
+
+    Raises:
+        ValueError: If the name or an argument is unknown; the message suggests
+            the nearest known one.
+    """
     given = identifier
     if isinstance(given, Mapping) and "class_name" in given:
         given = deserialized("loss", given)
@@ -24,7 +417,7 @@ def resolve(identifier: Any) -> MetricLoss:
     if isinstance(given, str):
         given = {"name": given}
     if isinstance(given, Mapping) and "name" in given:
-        return _named(dict(given))
+        return _by_name(dict(given))
     if isinstance(given, list | tuple) or is_several(given):
         return WeightedSum(given)
     if isinstance(given, keras.losses.Loss) or (
@@ -39,7 +432,7 @@ def resolve(identifier: Any) -> MetricLoss:
     )
 
 
-def _named(config: dict[str, Any]) -> MetricLoss:
+def _by_name(config: dict[str, Any]) -> MetricLoss:
     name = config["name"]
     if name in COMPOSITES or (name not in LOSSES and COMPOSITES.known_as(name)):
         return COMPOSITES.resolve(config)

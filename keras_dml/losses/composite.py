@@ -9,13 +9,7 @@ from keras.optimizers import schedules
 
 from keras_dml.losses.base import MetricLoss
 from keras_dml.losses.pairs import PairWeights
-from keras_dml.utils.serialization import SerializableRegistry
 from keras_dml.utils.types import Tensor, Tensors
-
-COMPOSITES: SerializableRegistry[MetricLoss] = SerializableRegistry(
-    "loss", MetricLoss
-)
-"""Losses made of other losses, by the name that `get` and recipes take."""
 
 
 class CompositeLoss(MetricLoss):
