@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING
 from keras_dml.embedding._embed import embed
 from keras_dml.evaluation._evaluate import evaluate, evaluate_embeddings
 from keras_dml.evaluation.clustering import kmeans
-from keras_dml.evaluation.confidence import (
-    Comparison,
-    Difference,
-    Interval,
-    bootstrap,
-    compare,
-)
+from keras_dml.evaluation.confidence import Comparison, bootstrap, compare
 from keras_dml.evaluation.identification import IdentificationThreshold
 from keras_dml.evaluation.inputs import Protocol, one_per_class
 from keras_dml.evaluation.metrics import METRICS
@@ -32,6 +26,7 @@ from keras_dml.evaluation.reranking import (
     Reranking,
     rerank,
 )
+from keras_dml.evaluation.resampling import Difference, Interval
 from keras_dml.evaluation.results import Results
 from keras_dml.evaluation.verification import (
     Threshold,

@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from keras_dml.evaluation.confidence import times_drawn
+from keras_dml.evaluation.resampling import times_drawn
 from keras_dml.evaluation.verification.threshold import Threshold, percent
 from keras_dml.utils.types import Config, FloatArray
 

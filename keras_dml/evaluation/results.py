@@ -8,6 +8,7 @@ import numpy as np
 
 from keras_dml.evaluation.label_sets import ClassNames
 from keras_dml.evaluation.metrics import MACRO
+from keras_dml.evaluation.resampling import resampled
 from keras_dml.utils.notebook import html_table
 from keras_dml.utils.types import FloatArray, Rows
 
@@ -161,14 +162,18 @@ class Results(Mapping[str, float]):
     def _repr_html_(self) -> str:
         """An HTML view for notebooks: the metrics with their 95 %
         intervals."""
-        from keras_dml.evaluation.confidence import bootstrap
-
-        few = self.per_query and len(self.query_rows) <= _MOST_BOOTSTRAPPED
-        intervals = bootstrap(self) if few else {}
+        few = len(self.query_rows) <= _MOST_BOOTSTRAPPED
+        weights = {name: self.weights(name) for name in self.per_query if few}
+        found = {}
+        if weights:
+            labels = self.query_labels
+            found = resampled("Results", self.per_query, weights, labels)
         rows = [["metric", "value", "95 % interval"]]
         for name, value in self.items():
-            found = intervals.get(name)
-            ends = f"{found.low:.4f} to {found.high:.4f}" if found else "–"
+            ends = "–"
+            if name in found:
+                interval = found[name][0]
+                ends = f"{interval.low:.4f} to {interval.high:.4f}"
             rows.append([name, f"{value:.4f}", ends])
         about = (
             f"{self.num_queries:,} queries, {self.num_classes:,} classes, "

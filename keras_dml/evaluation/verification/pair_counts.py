@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keras_dml.evaluation.confidence import times_drawn
+from keras_dml.evaluation.resampling import times_drawn
 from keras_dml.utils.progress import tracked
 from keras_dml.utils.stored import EmbeddingRows, changed, selected
 from keras_dml.utils.types import FloatArray, Rows

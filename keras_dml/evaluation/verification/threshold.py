@@ -8,9 +8,9 @@ import numpy as np
 
 from keras_dml.data.relations import PairSet, Relations
 from keras_dml.embedding import EmbeddingShards
-from keras_dml.evaluation.confidence import FEWEST_CLASSES, Ends, percentiles
 from keras_dml.evaluation.label_sets import as_class_ids
 from keras_dml.evaluation.ranks.scores import DISTANCES, DistanceName
+from keras_dml.evaluation.resampling import FEWEST_CLASSES, Ends, percentiles
 from keras_dml.evaluation.verification.pair_counts import (
     AllPairs,
     Drawn,

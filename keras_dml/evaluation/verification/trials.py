@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keras_dml.data.relations import PairSet
-from keras_dml.evaluation.confidence import (
+from keras_dml.evaluation.metrics import expanded
+from keras_dml.evaluation.ranks.scores import DISTANCES, DistanceName
+from keras_dml.evaluation.resampling import (
     FEWEST_CLASSES,
     Interval,
     percentiles,
     times_drawn,
 )
-from keras_dml.evaluation.metrics import expanded
-from keras_dml.evaluation.ranks.scores import DISTANCES, DistanceName
 from keras_dml.evaluation.verification.pair_counts import (
     CELLS,
     Drawn,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_dml.evaluation import Threshold, calibrate
-from keras_dml.evaluation.confidence import percentiles, times_drawn
+from keras_dml.evaluation.resampling import percentiles, times_drawn
 from keras_dml.evaluation.verification import pair_counts
 from keras_dml.evaluation.verification.pair_counts import STEP, PairCounts
 from keras_dml.evaluation.verification.threshold import Criterion
