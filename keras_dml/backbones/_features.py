@@ -17,12 +17,12 @@ import tensorflow as tf
 from annotated_types import Ge
 
 from keras_dml.data import cache_folder, eval_batches
+from keras_dml.data.batches import Views, planned_batches
 from keras_dml.data.caching import MEMORY_SHARE, available_memory
 from keras_dml.data.contents import contents
 from keras_dml.data.decoded import megabytes
 from keras_dml.data.examples import WHOLE, About, Examples
 from keras_dml.data.feature_set import FEATURES, MASK, FeatureSet
-from keras_dml.data.image_batches import Views
 from keras_dml.data.imageset import ImageSet
 from keras_dml.model.head import Head
 from keras_dml.utils.arguments import check_choice, check_count
@@ -218,7 +218,7 @@ def _random(
     count = len(examples)
     steps = -(-count // batch_size)
     rows = np.resize(np.arange(count), (steps, batch_size))
-    planned = examples.planned_batches(views)
+    planned = planned_batches(examples, views)
     for view in range(num_views):
         numbers = tf.range(view * steps, (view + 1) * steps, dtype=tf.int64)
         batches = planned(tf.constant(rows, tf.int64), numbers, WHOLE)

@@ -9,6 +9,11 @@ from annotated_types import Ge, Le
 
 from keras_dml.data.augment import Crop
 from keras_dml.data.augmentations import Augmentations, AugmentBy
+from keras_dml.data.batches import (
+    Views,
+    batches_in_order,
+    planned_batches,
+)
 from keras_dml.data.caching import Cache
 from keras_dml.data.examples import (
     WHOLE,
@@ -16,7 +21,6 @@ from keras_dml.data.examples import (
     any_labels_of,
     check_examples,
 )
-from keras_dml.data.image_batches import Views
 from keras_dml.data.planned import parts_of, planned_by
 from keras_dml.data.resizing import ResizeMode
 from keras_dml.data.samplers import RelationSampler, Sampler
@@ -138,7 +142,7 @@ def pipeline(
         seed=seed,
         cache=cache,
     )
-    batches = examples.planned_batches(views)
+    batches = planned_batches(examples, views)
 
     def targets_of(rows: tf.Tensor, targets: tf.Tensor) -> dict[str, Any]:
         return {
@@ -182,7 +186,7 @@ def eval_batches(
         0..255; or rows of arrays, (B, ...), or a dict of these.
     """
     check_count("eval_batches", "batch_size", batch_size)
-    batches = examples.batches_in_order(view, batch_size)
+    batches = batches_in_order(examples, view, batch_size)
     # The thread that tunes a pipeline sleeps, and its iterator's end waits
     # for it, up to half a second: much for one pass over a few thousand.
     fixed = tf.data.Options()

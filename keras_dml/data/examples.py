@@ -26,7 +26,6 @@ from keras_dml.utils.types import Labels, Rows
 if TYPE_CHECKING:
     import keras
 
-    from keras_dml.data.image_batches import Views
     from keras_dml.data.view import View
 
 Inputs: TypeAlias = Any
@@ -280,20 +279,6 @@ class Examples(abc.ABC):
     def view_for(self, model: "keras.Model") -> "View | None":
         """Returns how a model prepares each example, if it does."""
         return None
-
-    def planned_batches(self, views: "Views") -> Planned:
-        """Returns a function that makes the batches of a planned epoch."""
-        from keras_dml.data import array_batches
-
-        return array_batches.augmented(self, views)
-
-    def batches_in_order(
-        self, view: "View | None", batch_size: int
-    ) -> tf.data.Dataset:
-        """Returns batches of all examples, in the order of the rows."""
-        from keras_dml.data import array_batches
-
-        return array_batches.in_order(self, batch_size)
 
     def __repr__(self) -> str:
         return described(self)

@@ -10,10 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from keras_dml.data import array_batches
 from keras_dml.data.arrayset import ArraySet
+from keras_dml.data.batches import (
+    VIEWS,
+    Views,
+    planned_batches,
+    rows_of,
+    twice,
+)
 from keras_dml.data.examples import About, Examples, Inputs, Planned
-from keras_dml.data.image_batches import VIEWS, Views
 from keras_dml.utils.types import Rows
 
 FEATURES, MASK = "backbone_features", "backbone_mask"
@@ -102,43 +107,6 @@ class FeatureSet(Examples):
     def inputs(self, rows: npt.ArrayLike | EllipsisType) -> Inputs:
         return self.test.inputs(rows)
 
-    def planned_batches(self, views: Views) -> Planned:
-        """Returns the batches of an epoch, with a random view of each example.
-
-        Args:
-            views: The seed of the draws, and whether two views are drawn.
-        """
-        views.check_none(self, "num_views")
-        if self.augmented is None:
-            read = array_batches.planned(self.test)
-            return array_batches.twice(read) if views.num_views == 2 else read
-        read = array_batches.planned(self.augmented)
-        count, num_views = len(self), self.num_views
-
-        def batches(
-            rows: tf.Tensor, steps: tf.Tensor, part: slice
-        ) -> tf.data.Dataset:
-            drawn = tf.map_fn(
-                lambda step: tf.random.stateless_uniform(
-                    (views.num_views, rows.shape[1]),
-                    [views.seed, step],
-                    maxval=num_views,
-                    dtype=tf.int64,
-                    alg="philox",
-                ),
-                steps,
-                fn_output_signature=tf.int64,
-            )
-            each = [
-                read(rows + count * drawn[:, view], steps, part)
-                for view in range(views.num_views)
-            ]
-            if len(each) == 1:
-                return each[0]
-            return tf.data.Dataset.zip(dict(zip(VIEWS, each, strict=True)))
-
-        return batches
-
     def _at(self, rows: Rows | None, about: About) -> "FeatureSet":
         test, augmented = self.test, self.augmented
         if rows is not None:
@@ -183,3 +151,38 @@ def symbolic(examples: FeatureSet) -> dict[str, keras.KerasTensor]:
         name: keras.Input(x.shape[1:], dtype=str(x.dtype), name=name)
         for name, x in first.items()
     }
+
+
+@planned_batches.register
+def _planned_features(features: FeatureSet, views: Views) -> Planned:
+    """A random one of the views of each example, or two."""
+    views.check_none(features, "num_views")
+    if features.augmented is None:
+        read = rows_of(features.test)
+        return twice(read) if views.num_views == 2 else read
+    read = rows_of(features.augmented)
+    count, num_views = len(features), features.num_views
+
+    def batches(
+        rows: tf.Tensor, steps: tf.Tensor, part: slice
+    ) -> tf.data.Dataset:
+        drawn = tf.map_fn(
+            lambda step: tf.random.stateless_uniform(
+                (views.num_views, rows.shape[1]),
+                [views.seed, step],
+                maxval=num_views,
+                dtype=tf.int64,
+                alg="philox",
+            ),
+            steps,
+            fn_output_signature=tf.int64,
+        )
+        each = [
+            read(rows + count * drawn[:, view], steps, part)
+            for view in range(views.num_views)
+        ]
+        if len(each) == 1:
+            return each[0]
+        return tf.data.Dataset.zip(dict(zip(VIEWS, each, strict=True)))
+
+    return batches

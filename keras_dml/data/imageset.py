@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from keras_dml.data.examples import About, Examples, Planned, described
+from keras_dml.data.examples import About, Examples, described
 from keras_dml.data.fields import (
     Names,
     Pixels,
@@ -25,9 +25,7 @@ from keras_dml.utils.types import Labels, Rows
 
 if TYPE_CHECKING:
     import keras
-    import tensorflow as tf
 
-    from keras_dml.data.image_batches import Views
     from keras_dml.data.view import View
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -191,23 +189,6 @@ class ImageSet(Examples):
         from keras_dml.data.view import View
 
         return View.of(model)
-
-    def planned_batches(self, views: "Views") -> Planned:
-        from keras_dml.data import image_batches
-
-        return image_batches.planned(self, views)
-
-    def batches_in_order(
-        self, view: "View | None", batch_size: int
-    ) -> "tf.data.Dataset":
-        from keras_dml.data import image_batches
-
-        if view is None:
-            raise ValueError(
-                "`view` of eval_batches must be given for images. Received: "
-                f"view=None for {self!r}. Use View.of(model)."
-            )
-        return image_batches.in_order(self, view, batch_size)
 
     def read(self, row: int) -> Pixels:
         """Returns the pixels of one image, (H, W, 1) or (H, W, 3) uint8.

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from keras_dml.data.archive import Archive
 from keras_dml.data.examples import (
     E,
     Examples,
@@ -21,9 +22,6 @@ from keras_dml.data.fields import check_lengths
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.registry import Registry
 from keras_dml.utils.types import Rows
-
-if TYPE_CHECKING:
-    from keras_dml.data.archives.reading import Archive
 
 
 @dataclass(frozen=True)
@@ -179,7 +177,7 @@ def dataset(
     name: str,
     definition: str,
     *,
-    archive: "Archive | None" = None,
+    archive: Archive | None = None,
     leave_out: Sequence[str] = (),
 ) -> Callable[[Loader], Loader]:
     """Returns a decorator that registers a function as a data set.

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.data.archives.reading import Archive, Counts, halves
+from keras_dml.data.archive import Archive, Counts, halves
 from keras_dml.data.caching import cache_folder
 from keras_dml.data.examples import concatenate
 from keras_dml.data.imageset import ImageSet, listed_images

@@ -30,7 +30,7 @@ from pydantic import (
 
 from keras_dml import backbones, callbacks, data
 from keras_dml.data.augmentations import as_steps
-from keras_dml.data.image_batches import Views
+from keras_dml.data.batches import Views
 from keras_dml.evaluation.metrics import expanded
 from keras_dml.evaluation.reranking.base import rerankings
 from keras_dml.losses._relations import Rule

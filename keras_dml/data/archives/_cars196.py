@@ -9,23 +9,24 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from keras_dml.data.archives import matlab, reading
+from keras_dml.data import archive
+from keras_dml.data.archives import matlab
 from keras_dml.data.imageset import listed_images
 from keras_dml.data.splits import DataSplits, dataset
 from keras_dml.utils.files import check_regular
 from keras_dml.utils.types import HeldOut
 
-_MERGED = reading.Layout("cars196", ("cars_annos.mat", "car_ims"))
+_MERGED = archive.Layout("cars196", ("cars_annos.mat", "car_ims"))
 # The test set's labels came as a file of their own; it is kept in either
 # place.
 _WITH_LABELS = "cars_test_annos_withlabels.mat"
 _DEVKIT = ("devkit/cars_train_annos.mat", "cars_train", "cars_test")
-ARCHIVE = reading.Archive(
+ARCHIVE = archive.Archive(
     "Cars196",
     (
         _MERGED,
-        reading.Layout("stanford_cars", (*_DEVKIT, f"devkit/{_WITH_LABELS}")),
-        reading.Layout("stanford_cars", (*_DEVKIT, _WITH_LABELS)),
+        archive.Layout("stanford_cars", (*_DEVKIT, f"devkit/{_WITH_LABELS}")),
+        archive.Layout("stanford_cars", (*_DEVKIT, _WITH_LABELS)),
     ),
     {
         "train classes": 98,
@@ -47,7 +48,7 @@ def cars196(
     cropped: bool = False,
     validation: HeldOut = 0.2,
     seed: int = 0,
-    counts: reading.Counts | None = ARCHIVE.counts,
+    counts: archive.Counts | None = ARCHIVE.counts,
 ) -> DataSplits:
     """Cars196, split by class: the first 98 for training, the others for
     testing.
@@ -91,7 +92,7 @@ def cars196(
         names=dict(enumerate(class_names, 1)),
         boxes=boxes if cropped else None,
     )
-    trainval, test = reading.halves(images, counts)
+    trainval, test = archive.halves(images, counts)
     ARCHIVE.check_counts(folder, counts, train=trainval, test=test)
     return DataSplits.holding_out(trainval, test, "cars196", validation, seed)
 
@@ -133,7 +134,7 @@ def _load(file: Path) -> dict[str, Any]:
         why = said.rpartition("\n")[2] or str(error)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         why = str(error)
-    raise reading.damaged(f"{file} must be a MATLAB file", why)
+    raise archive.damaged(f"{file} must be a MATLAB file", why)
 
 
 def _fields(content: dict[str, Any], file: Path) -> dict[str, Any]:
@@ -152,6 +153,6 @@ def _fields(content: dict[str, Any], file: Path) -> dict[str, Any]:
             for name, x in fields.items()
         }
     except (ValueError, TypeError, OverflowError) as error:
-        raise reading.damaged(
+        raise archive.damaged(
             f"{file} must have integers as annotations", str(error)
         ) from None

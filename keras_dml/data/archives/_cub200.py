@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_dml.data.archives import reading
+from keras_dml.data import archive
 from keras_dml.data.imageset import listed_images
 from keras_dml.data.splits import DataSplits, dataset
 from keras_dml.utils.types import HeldOut, Rows
@@ -16,9 +16,9 @@ _LISTS = (
     "bounding_boxes.txt",
     "classes.txt",
 )
-ARCHIVE = reading.Archive(
+ARCHIVE = archive.Archive(
     "CUB-200-2011",
-    (reading.Layout("CUB_200_2011", (*_LISTS, "images"), images="images"),),
+    (archive.Layout("CUB_200_2011", (*_LISTS, "images"), images="images"),),
     {
         "train classes": 100,
         "train images": 5864,
@@ -34,7 +34,7 @@ def cub200(
     cropped: bool = False,
     validation: HeldOut = 0.2,
     seed: int = 0,
-    counts: reading.Counts | None = ARCHIVE.counts,
+    counts: archive.Counts | None = ARCHIVE.counts,
 ) -> DataSplits:
     """CUB-200-2011, split by class: the first 100 for training, the others for
     testing.
@@ -68,26 +68,26 @@ def cub200(
     images_file, labels_file, boxes_file, classes_file = (
         folder / name for name in _LISTS
     )
-    ids, names = reading.read_list(images_file, 2)
-    (labels,) = reading.read_by_id(labels_file, 2, ids)
-    classes, class_names = reading.read_list(classes_file, 2)
-    numbers = reading.as_integers(classes, "class", classes_file)
+    ids, names = archive.read_list(images_file, 2)
+    (labels,) = archive.read_by_id(labels_file, 2, ids)
+    classes, class_names = archive.read_list(classes_file, 2)
+    numbers = archive.as_integers(classes, "class", classes_file)
     images = listed_images(
         images_file,
         folder / layout.images,
         names,
-        reading.as_integers(labels, "class", labels_file),
+        archive.as_integers(labels, "class", labels_file),
         names=dict(zip(numbers, class_names, strict=True)),
         boxes=_read_boxes(boxes_file, ids) if cropped else None,
     )
-    trainval, test = reading.halves(images, counts)
+    trainval, test = archive.halves(images, counts)
     ARCHIVE.check_counts(folder, counts, train=trainval, test=test)
     return DataSplits.holding_out(trainval, test, "cub200", validation, seed)
 
 
 def _read_boxes(file: Path, ids: list[str]) -> Rows:
     """Boxes from x, y, width and height, rounded outwards."""
-    x, y, width, height = np.array(reading.read_by_id(file, 5, ids), np.float64)
+    x, y, width, height = np.array(archive.read_by_id(file, 5, ids), np.float64)
     first = np.floor([x, y])
     last = np.ceil([x + width, y + height])
     return np.concatenate([first, last]).T.astype(np.int64)

@@ -5,19 +5,19 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_dml.data.archives import reading
+from keras_dml.data import archive
 from keras_dml.data.imageset import listed_images
 from keras_dml.data.splits import DataSplits, dataset
 from keras_dml.utils.types import HeldOut
 
 _PARTITION = "Eval/list_eval_partition.txt"
 _FOLDER = "In-shop Clothes Retrieval Benchmark"
-ARCHIVE = reading.Archive(
+ARCHIVE = archive.Archive(
     "In-Shop Clothes Retrieval",
     (
-        reading.Layout(_FOLDER, (_PARTITION, "img")),
+        archive.Layout(_FOLDER, (_PARTITION, "img")),
         # As img.zip is unpacked beside itself.
-        reading.Layout(_FOLDER, (_PARTITION, "Img/img"), images="Img"),
+        archive.Layout(_FOLDER, (_PARTITION, "Img/img"), images="Img"),
     ),
     {
         "train classes": 3997,
@@ -39,7 +39,7 @@ def inshop(
     path: str | os.PathLike[str],
     validation: HeldOut = 0.2,
     seed: int = 0,
-    counts: reading.Counts | None = ARCHIVE.counts,
+    counts: archive.Counts | None = ARCHIVE.counts,
 ) -> DataSplits:
     """In-Shop Clothes Retrieval of DeepFashion, with the split of the archive.
 
@@ -69,7 +69,7 @@ def inshop(
     file = folder / _PARTITION
     files, items, statuses = _read(file)
     numbers = [item.removeprefix("id_") for item in items]
-    labels = reading.as_integers(numbers, "item_id", file)
+    labels = archive.as_integers(numbers, "item_id", file)
     images = listed_images(
         file,
         folder / layout.images,
@@ -98,15 +98,15 @@ def inshop(
 def _read(file: Path) -> list[list[str]]:
     """Files, items and statuses; the first line states their number."""
     count = file.read_text(encoding="utf-8").partition("\n")[0].strip()
-    columns = reading.read_list(file, 3, skip=2)
+    columns = archive.read_list(file, 3, skip=2)
     if count != str(len(columns[0])):
-        raise reading.damaged(
+        raise archive.damaged(
             f"{file} must have the number of images stated in its first line",
             f"{len(columns[0])} images, and a first line of {count!r}",
         )
     odd = set(columns[2]) - set(_STATUSES)
     if odd:
-        raise reading.damaged(
+        raise archive.damaged(
             f"Every evaluation_status in {file} must be one of {_STATUSES}",
             str(sorted(odd)),
         )

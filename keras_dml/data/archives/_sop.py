@@ -3,15 +3,15 @@
 import os
 from pathlib import Path
 
-from keras_dml.data.archives import reading
+from keras_dml.data import archive
 from keras_dml.data.imageset import ImageSet, listed_images
 from keras_dml.data.splits import DataSplits, dataset
 from keras_dml.utils.types import HeldOut
 
 _LISTS = ("Ebay_train.txt", "Ebay_test.txt")
-ARCHIVE = reading.Archive(
+ARCHIVE = archive.Archive(
     "Stanford Online Products",
-    (reading.Layout("Stanford_Online_Products", _LISTS),),
+    (archive.Layout("Stanford_Online_Products", _LISTS),),
     {
         "train classes": 11318,
         "train images": 59551,
@@ -30,7 +30,7 @@ def sop(
     path: str | os.PathLike[str],
     validation: HeldOut = 0.2,
     seed: int = 0,
-    counts: reading.Counts | None = ARCHIVE.counts,
+    counts: archive.Counts | None = ARCHIVE.counts,
 ) -> DataSplits:
     """Stanford Online Products, with the class split of the archive.
 
@@ -61,11 +61,11 @@ def sop(
 
 def _read(file: Path) -> ImageSet:
     # The first line names the columns.
-    _, classes, kind_ids, names = reading.read_list(file, 4, skip=1)
-    labels = reading.as_integers(classes, "class_id", file)
+    _, classes, kind_ids, names = archive.read_list(file, 4, skip=1)
+    labels = archive.as_integers(classes, "class_id", file)
     # Folders are called bicycle_final and so on.
     kinds = [name.partition("_final/")[0] for name in names]
     class_names = {x: f"{k} {x}" for x, k in zip(labels, kinds, strict=True)}
     images = listed_images(file, file.parent, names, labels, names=class_names)
-    super_classes = reading.as_integers(kind_ids, "super_class_id", file)
+    super_classes = archive.as_integers(kind_ids, "super_class_id", file)
     return images.with_groups({"super_class": super_classes})

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from keras_dml.data.archives import reading
+from keras_dml.data import archive
 from keras_dml.data.imageset import ImageSet, listed_images
 from keras_dml.data.splits import DataSplits, dataset
 from keras_dml.utils.arguments import check_choice
@@ -17,9 +17,9 @@ _TESTS = {
     "medium": "train_test_split/test_list_1600.txt",
     "large": "train_test_split/test_list_2400.txt",
 }
-ARCHIVE = reading.Archive(
+ARCHIVE = archive.Archive(
     "VehicleID",
-    (reading.Layout("VehicleID_V1.0", (_TRAIN, *_TESTS.values(), "image")),),
+    (archive.Layout("VehicleID_V1.0", (_TRAIN, *_TESTS.values(), "image")),),
     {
         "train classes": 13164,
         "train images": 113346,
@@ -40,7 +40,7 @@ def vehicleid(
     test: Literal["small", "medium", "large"] = "small",
     validation: HeldOut = 0.2,
     seed: int = 0,
-    counts: reading.Counts | None = ARCHIVE.counts,
+    counts: archive.Counts | None = ARCHIVE.counts,
 ) -> DataSplits:
     """PKU VehicleID, with the split and the three test sets of the archive.
 
@@ -85,9 +85,9 @@ def vehicleid(
 
 
 def _read(folder: Path, name: str) -> ImageSet:
-    ids, vehicles = reading.read_list(folder / name, 2)
+    ids, vehicles = archive.read_list(folder / name, 2)
     files = [f"{image}.jpg" for image in ids]
-    labels = reading.as_integers(vehicles, "vehicle_id", folder / name)
+    labels = archive.as_integers(vehicles, "vehicle_id", folder / name)
     return listed_images(
         folder / name, folder / "image", files, labels, ids=ids
     )

@@ -1,8 +1,9 @@
-"""Batches of images in tf.data: random training views, and test views."""
+"""Batches in tf.data: rows of arrays, random views of images, test views."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from functools import singledispatch
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,15 +17,14 @@ from keras_dml.data.augmentations import (
     seeded,
 )
 from keras_dml.data.caching import Cache, cached
-from keras_dml.data.examples import Examples, Planned
+from keras_dml.data.columns import is_text
+from keras_dml.data.examples import WHOLE, Examples, Inputs, Planned
+from keras_dml.data.imageset import ImageSet
 from keras_dml.data.loading import Loader, parallel
 from keras_dml.data.planned import parts_of
 from keras_dml.data.resizing import ResizeMode
 from keras_dml.data.view import View
 from keras_dml.utils.arguments import check_count
-
-if TYPE_CHECKING:
-    from keras_dml.data.imageset import ImageSet
 
 VIEWS = ("image", "image2")
 
@@ -87,7 +87,7 @@ class Views:
                 "pixels=examples.inputs(...) if they are in a file or source."
             )
 
-    def of(self, images: "ImageSet") -> Augment:
+    def of(self, images: ImageSet) -> Augment:
         """The augmentation of an image set."""
         if self.size is None:
             raise ValueError(
@@ -114,8 +114,77 @@ class Views:
         )
 
 
-def planned(images: "ImageSet", views: Views) -> Planned:
-    """A function that makes the batches of a planned epoch; see `Planned`."""
+@singledispatch
+def planned_batches(examples: Examples, views: Views) -> Planned:
+    """A function that makes the batches of a planned epoch; see `Planned`.
+
+    By default NumPy reads the rows of a batch, with one or two augmented views
+    of every example. Other kinds of examples register their own function.
+
+    Raises:
+        ValueError: If options for images are used, or two views that would be
+            equal.
+    """
+    if views.augment is None:
+        views.check_none(examples)
+        return rows_of(examples)
+    views.check_none(examples, "augment", "augment_by", "num_views")
+    reader = _Reader(examples)
+    change = seeded(views.augment, reader.example, views.augment_by)
+    batches = _read_by(reader)
+    if views.num_views == 2:
+        batches = twice(batches)
+
+    def augmented_batches(
+        rows: tf.Tensor, steps: tf.Tensor, part: slice
+    ) -> tf.data.Dataset:
+        # What changes a batch draws for all of it.
+        x = batches(rows, steps, WHOLE)
+        x = changed(x, change, views.num_views, views.seed, steps)
+        return parts_of(x, part)
+
+    return augmented_batches
+
+
+def rows_of(examples: Examples) -> Planned:
+    """The rows of a planned epoch, as they are."""
+    return _read_by(_Reader(examples))
+
+
+def twice(batches: Planned) -> Planned:
+    """Batches with two equal views of every example."""
+
+    def both(rows: tf.Tensor, steps: tf.Tensor, part: slice) -> tf.data.Dataset:
+        x = batches(rows, steps, part)
+        return x.map(lambda x: dict.fromkeys(VIEWS, x))
+
+    return both
+
+
+def _read_by(reader: "_Reader") -> Planned:
+    read = tf.autograph.experimental.do_not_convert(reader)
+
+    def batches(
+        rows: tf.Tensor, steps: tf.Tensor, part: slice
+    ) -> tf.data.Dataset:
+        return tf.data.Dataset.from_tensor_slices(rows[:, part]).map(read)
+
+    return batches
+
+
+@singledispatch
+def batches_in_order(
+    examples: Examples, view: View | None, batch_size: int
+) -> tf.data.Dataset:
+    """All examples, in the order of the rows; the last batch may be short."""
+    read = tf.autograph.experimental.do_not_convert(_Reader(examples))
+    rows = tf.data.Dataset.range(len(examples)).batch(batch_size)
+    return rows.map(read).prefetch(tf.data.AUTOTUNE)
+
+
+@planned_batches.register
+def _planned_images(images: ImageSet, views: Views) -> Planned:
+    """Random views of images."""
     augment = views.of(images)
     loader = Loader(images, cached(images, augment, views.cache))
     change = None
@@ -141,10 +210,16 @@ def planned(images: "ImageSet", views: Views) -> Planned:
     return batches
 
 
-def in_order(
-    images: "ImageSet", view: View, batch_size: int
+@batches_in_order.register
+def _images_in_order(
+    images: ImageSet, view: View | None, batch_size: int
 ) -> tf.data.Dataset:
-    """All images in the test view, in the order of the rows."""
+    """All images in the test view."""
+    if view is None:
+        raise ValueError(
+            "`view` of eval_batches must be given for images. Received: "
+            f"view=None for {images!r}. Use View.of(model)."
+        )
     loader = Loader(images)
     rows = tf.range(len(images), dtype=tf.int64)
     if loader.is_stack:
@@ -229,3 +304,46 @@ def _each_view(
     """One view, or a dict of two: `draws` is (..., views, numbers)."""
     views = [apply(images, x) for x in tf.unstack(draws, axis=-2)]
     return views[0] if len(views) == 1 else dict(zip(VIEWS, views, strict=True))
+
+
+class _Reader:
+    """Reads the inputs of rows, (B,), from inside a graph."""
+
+    def __init__(self, examples: Examples) -> None:
+        self._examples = examples
+        # What one example is like says what all are.
+        first = examples.inputs(np.arange(min(1, len(examples))))
+        self._structure = first
+        self._specs = [_spec(array) for array in tf.nest.flatten(first)]
+
+    @property
+    def example(self) -> Any:
+        """The `tf.TensorSpec` of an example, or a dict of specs."""
+        specs = [tf.TensorSpec(*spec) for spec in self._specs]
+        return tf.nest.pack_sequence_as(self._structure, specs)
+
+    def __call__(self, rows: tf.Tensor) -> Inputs:
+        types = [dtype for _, dtype in self._specs]
+        found = tf.numpy_function(self._read, [rows], types)
+        for tensor, (shape, _) in zip(found, self._specs, strict=True):
+            tensor.set_shape((rows.shape[0], *shape))
+        return tf.nest.pack_sequence_as(self._structure, found)
+
+    def _read(self, rows: Any) -> list[Any]:
+        inputs = tf.nest.flatten(self._examples.inputs(rows))
+        return [_as_bytes(x) for x in inputs]
+
+
+def _spec(array: Any) -> tuple[tuple[int, ...], tf.DType]:
+    dtype = tf.string if is_text(array.dtype) else tf.as_dtype(array.dtype)
+    return array.shape[1:], dtype
+
+
+def _as_bytes(array: Any) -> Any:
+    """Strings in the form that TensorFlow takes; everything else unchanged."""
+    if not is_text(array.dtype):
+        return array
+    texts = [x.encode() if isinstance(x, str) else x for x in array.flat]
+    encoded = np.empty(array.size, object)
+    encoded[:] = texts
+    return encoded.reshape(array.shape)
