@@ -1,7 +1,6 @@
 """The application: REST, the page, health and metrics."""
 
 import contextlib
-import functools
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -9,20 +8,20 @@ import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from keras_dml.serve import page, rest
-from keras_dml.serve.connections import ON_REFUSAL
-from keras_dml.serve.guard import Guard, record_refusal
+from keras_dml.serve.guard import Guard
 from keras_dml.serve.health import health
 from keras_dml.serve.metrics import Metrics
 from keras_dml.serve.page._routes import PLAIN, plain_failed
 from keras_dml.serve.reloading import Reloader
 from keras_dml.serve.service import Service
-from keras_dml.serve.settings import Settings
+from keras_dml.serve.settings import Settings, is_local
 
 
 def application(
@@ -46,10 +45,10 @@ def application(
         return Response(metrics.text(), media_type=metrics.MEDIA_TYPE)
 
     @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[dict[str, Any]]:
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
         looking = reloader.looking() if reloader else contextlib.nullcontext()
         async with looking:
-            yield {ON_REFUSAL: functools.partial(record_refusal, metrics)}
+            yield
         await service.close()
 
     app = Starlette(
@@ -59,12 +58,27 @@ def application(
             Route("/metrics", measured),
             *page.routes(service, settings, reloader),
         ],
-        middleware=[Middleware(Guard, settings, metrics, _refusal)],
+        middleware=[
+            Middleware(Guard, settings, metrics, _refusal),
+            # A website can point its own name to this machine and have its
+            # scripts read what a server here answers (DNS rebinding).
+            Middleware(TrustedHostMiddleware, allowed_hosts(settings.host)),
+        ],
         exception_handlers={HTTPException: _failed},
         lifespan=lifespan,
     )
     app.state.service = service
     return app
+
+
+def allowed_hosts(host: str) -> list[str]:
+    """Names by which clients may ask a server that listens on an address.
+
+    Any name, unless this machine alone can reach it.
+    """
+    if not is_local(host):
+        return ["*"]
+    return ["localhost", "127.0.0.1", "[::1]", host]
 
 
 async def starting(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,13 +1,12 @@
 """Guard: what holds for every request, whatever it asks for.
 
-The host, the token, the size of the body, the time limit; an answer to every
-error; a line in the log and a count in the metrics.
+The token, the size of the body, the time limit; an answer to every error; a
+line in the log and a count in the metrics.
 """
 
 import asyncio
 import base64
 import binascii
-import contextlib
 import hmac
 import logging
 import re
@@ -18,9 +17,7 @@ from typing import TypeAlias
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from keras_dml.serve.connections import SURPLUS
 from keras_dml.serve.errors import Busy, RequestError, code_of, message_of
-from keras_dml.serve.hosts import allowed_hosts, check_host
 from keras_dml.serve.metrics import Metrics
 from keras_dml.serve.settings import Settings
 
@@ -30,12 +27,6 @@ request_log = logging.getLogger("keras_dml.serve.requests")
 
 Refusal: TypeAlias = Callable[[str, int, str], Response]
 """From the path, the code and the message of an error to its answer."""
-
-DRAINED = 8
-"""Bytes of a refused body that are thrown away, in times of `max_body`."""
-
-_UNKNOWN = "unknown"
-"""The route of what has none."""
 
 VERBS = ("predict", "classify", "regress")
 
@@ -64,7 +55,6 @@ class Guard:
     ) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
         self._refusal = refusal
-        self._hosts = allowed_hosts(settings.host)
 
     async def __call__(
         self, scope: Scope, receive: Receive, send: Send
@@ -88,12 +78,9 @@ class Guard:
     def _admit(self, scope: Scope) -> None:
         """Refuses what can be refused by the head of the request."""
         headers = dict(scope["headers"])
-        check_host(headers.get(b"host", b""), self._hosts)
-        if not OPEN.fullmatch(scope["path"]):
-            if self._settings.token is not None:
-                _check_token(headers, self._settings.token.encode())
-            if SURPLUS in scope.get("state", ()):
-                raise _too_many(self._settings.max_connections)
+        token = self._settings.token
+        if token is not None and not OPEN.fullmatch(scope["path"]):
+            _check_token(headers, token.encode())
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self._settings.max_body:
             raise _too_large(self._settings.max_body)
@@ -111,16 +98,11 @@ class Guard:
             response.headers["retry-after"] = str(error.retry_after)
         if code == 401:
             response.headers["www-authenticate"] = _challenge(scope)
-        if exchange.has_body:
-            return await response(scope, exchange.receive, exchange.send)
-        response.headers["connection"] = "close"
-        # Who took too long, or is one too many, is not listened to.
-        is_heard = isinstance(error, RequestError)
-        await exchange.send_unread(
-            response,
-            DRAINED * self._settings.max_body if is_heard else 0,
-            self._settings.head_timeout,
-        )
+        # The rest of a refused body is thrown away, and the connection is used
+        # again; who took too long to send it is not listened to.
+        if not (exchange.has_body or isinstance(error, RequestError)):
+            response.headers["connection"] = "close"
+        await response(scope, exchange.receive, exchange.send)
 
     def _record(
         self, scope: Scope, exchange: "_Exchange", seconds: float
@@ -130,6 +112,7 @@ class Guard:
         self._metrics.requests.labels(route, code).inc()
         self._metrics.seconds.labels(route).observe(seconds)
         if request_log.isEnabledFor(logging.INFO):
+            client = scope.get("client")
             fields = {
                 "method": scope["method"],
                 "path": scope["path"],
@@ -137,28 +120,9 @@ class Guard:
                 "ms": round(1000 * seconds, 3),
                 "bytes_in": exchange.received,
                 "bytes_out": exchange.sent,
-                "client": _host(scope.get("client")),
+                "client": client[0] if client else None,
             }
             request_log.info("request", extra={"fields": fields})
-
-
-def record_refusal(
-    metrics: Metrics, code: int, client: tuple[str, int] | None
-) -> None:
-    """Records a head that was refused before it was a request.
-
-    Args:
-        metrics: What is counted.
-        code: Of the answer.
-        client: The address of the client.
-    """
-    metrics.requests.labels(_UNKNOWN, code).inc()
-    fields = {"code": code, "client": _host(client)}
-    request_log.info("refused", extra={"fields": fields})
-
-
-def _host(client: tuple[str, int] | None) -> str | None:
-    return client[0] if client else None
 
 
 class _Exchange:
@@ -170,40 +134,12 @@ class _Exchange:
         self.has_body = False
 
     async def receive(self) -> Message:
-        message = await self._receive_part()
-        if self.received > self._most:
-            raise _too_large(self._most)
-        return message
-
-    async def _receive_part(self) -> Message:
         message = await self._receive()
         self.received += len(message.get("body", b""))
         self.has_body |= not message.get("more_body", False)
+        if self.received > self._most:
+            raise _too_large(self._most)
         return message
-
-    async def send_unread(
-        self, response: Response, most: int, seconds: float
-    ) -> None:
-        """Sends an answer to who still sends, and may read only afterwards.
-
-        What comes is thrown away for a while: closing a connection with unread
-        bytes resets it, and its client loses the answer.
-
-        Args:
-            response: The answer.
-            most: Bytes of the body until the connection is closed.
-            seconds: Seconds until then.
-        """
-        code, headers = response.status_code, response.raw_headers
-        start = {"type": "http.response.start", "status": code}
-        await self.send({**start, "headers": headers})
-        body = {"type": "http.response.body", "body": response.body}
-        await self.send({**body, "more_body": True})
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while not self.has_body and self.received < most:
-                    await self._receive_part()
-        await self.send({"type": "http.response.body"})
 
     async def send(self, message: Message) -> None:
         self.code = message.get("status", self.code)
@@ -219,12 +155,6 @@ def _challenge(scope: Scope) -> str:
     """
     is_page = (b"sec-fetch-mode", b"navigate") in scope["headers"]
     return 'Bearer, Basic realm="keras-dml"' if is_page else "Bearer"
-
-
-def _too_many(most: int) -> Busy:
-    return Busy(
-        f"more than {most} connections are open, the limit of --max-connections"
-    )
 
 
 def _too_large(most: int) -> RequestError:
@@ -259,7 +189,7 @@ def _check_token(headers: dict[bytes, bytes], token: bytes) -> None:
 
 def _route(scope: Scope) -> str:
     """A name for what was asked for, of which there are few."""
-    path: str = getattr(scope.get("route"), "path", _UNKNOWN)
+    path: str = getattr(scope.get("route"), "path", "unknown")
     if not path.startswith("/v1/"):
         return path
     verb = scope["path"].rpartition(":")[2].lower()

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import ipaddress
 import logging
 import math
 import signal
@@ -9,18 +10,18 @@ import socket
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from types import FrameType
 
 import PIL.Image
 import uvicorn
 from starlette.types import ASGIApp
 
-from keras_dml.serve import connections, sockets
 from keras_dml.serve.app import application, starting
 from keras_dml.serve.loading import load
 from keras_dml.serve.memory import limit_memory, release_memory
 from keras_dml.serve.reloading import Reloader, stamps_of
 from keras_dml.serve.service import Service
-from keras_dml.serve.settings import Settings
+from keras_dml.serve.settings import Settings, is_local
 from keras_dml.serve.sources import GallerySource, find_source
 
 logger = logging.getLogger(__name__)
@@ -60,8 +61,8 @@ def serve(
     settings = settings or Settings()
     source = find_source(path, name)
     place = None if gallery is None else GallerySource(gallery)
-    with contextlib.closing(sockets.listen(settings)) as opened:
-        if settings.token is None and not sockets.is_local(settings.host):
+    with contextlib.closing(listen(settings)) as opened:
+        if settings.token is None and not is_local(settings.host):
             logger.warning(
                 "Anyone who can reach %s can use this server, because it has "
                 "no --token.",
@@ -80,7 +81,7 @@ def serve(
         server = Server(
             application(service, settings, reloader),
             settings,
-            lambda: on_ready(sockets.address_of(opened), source.name),
+            lambda: on_ready(address_of(opened), source.name),
         )
         # Pictures have a limit of their own; Pillow would warn at its.
         warnings.simplefilter("ignore", PIL.Image.DecompressionBombWarning)
@@ -123,7 +124,7 @@ class Server(uvicorn.Server):
     ) -> None:
         config = uvicorn.Config(
             app,
-            http=connections.protocol(settings),
+            http="httptools",
             # There are none, and the guard would not see them.
             ws="none",
             access_log=False,
@@ -133,6 +134,8 @@ class Server(uvicorn.Server):
             # server stops lose their connections.
             loop="asyncio",
             server_header=False,
+            # uvicorn refuses as soon as there are this many.
+            limit_concurrency=settings.max_connections + 1,
             timeout_keep_alive=5,
             timeout_graceful_shutdown=math.ceil(settings.stop_timeout),
         )
@@ -144,16 +147,33 @@ class Server(uvicorn.Server):
         if self.started:
             self._on_ready()
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """As uvicorn's, which then raises the signal once more."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        kinds = (signal.SIGINT, signal.SIGTERM)
-        before = {x: signal.signal(x, self.handle_exit) for x in kinds}
-        try:
-            yield
-        finally:
-            for kind, handler in before.items():
-                signal.signal(kind, handler)
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """As uvicorn's, which ends the process by the signal afterwards."""
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
+
+
+def listen(settings: Settings) -> socket.socket:
+    """A socket bound to the address of the settings.
+
+    Raises:
+        OSError: If the port is in use, or there is no such address.
+    """
+    host, port = settings.host, settings.port
+    try:
+        family = socket.getaddrinfo(host, port)[0][0]
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        reason = str(error.strerror).partition(" (")[0]
+        raise OSError(
+            f"The server cannot listen on {host}, port {port}: {reason}. Use "
+            "another --host or --port; --port 0 takes a free one."
+        ) from error
+
+
+def address_of(opened: socket.socket) -> str:
+    """The address of a socket, as clients on this machine write it."""
+    host, port = opened.getsockname()[:2]
+    if ipaddress.ip_address(host).is_unspecified:
+        host = "localhost"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

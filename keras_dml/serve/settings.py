@@ -1,12 +1,14 @@
 """Settings: the address of a server, and its limits."""
 
+import ipaddress
 import math
+import socket
 from dataclasses import dataclass
 
 from keras_dml.utils.arguments import check_count, check_positive
 
 COUNTS = ("max_body", "max_pixels", "max_batch", "queue", "max_connections")
-TIMES = ("head_timeout", "request_timeout", "stop_timeout", "poll")
+TIMES = ("request_timeout", "stop_timeout", "poll")
 
 
 @dataclass(frozen=True)
@@ -27,10 +29,8 @@ class Settings:
             consists of those that arrived while the previous batch ran.
         queue: Largest number of waiting examples; further requests are answered
             with status 503.
-        max_connections: Largest number of open connections; requests of further
-            ones are answered with status 503.
-        head_timeout: Seconds until the head of a request must be complete, from
-            the opening of its connection or the previous answer on it.
+        max_connections: Largest number of open connections; while there are
+            more, requests are answered with status 503.
         request_timeout: Seconds that a request may take, from its complete head
             to its response.
         stop_timeout: Seconds that requests have to finish when the server
@@ -50,7 +50,6 @@ class Settings:
     batch_timeout: float = 0.0
     queue: int = 1024
     max_connections: int = 512
-    head_timeout: float = 10.0
     request_timeout: float = 30.0
     stop_timeout: float = 30.0
     poll: float = 0.25
@@ -82,3 +81,12 @@ class Settings:
 
 def _is_header_text(token: str) -> bool:
     return bool(token) and all("!" <= letter <= "~" for letter in token)
+
+
+def is_local(host: str) -> bool:
+    """Whether this machine alone can reach an address, given or named."""
+    try:
+        found = socket.getaddrinfo(host, None)
+    except socket.gaierror:
+        return False
+    return ipaddress.ip_address(found[0][4][0]).is_loopback

@@ -13,7 +13,6 @@ from starlette.testclient import TestClient
 
 from keras_dml.serve.app import application
 from keras_dml.serve.current import Current
-from keras_dml.serve.guard import DRAINED
 from keras_dml.serve.logs import JsonFormatter
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
@@ -21,6 +20,15 @@ from tests.serve.conftest import LOCAL
 
 CURRENT = Current("glyphs", 7, None, None, None, {})
 PREDICT = "/v1/models/glyphs:predict"
+SCOPE = {
+    "type": "http",
+    "method": "POST",
+    "path": PREDICT,
+    "raw_path": PREDICT.encode(),
+    "query_string": b"",
+    "headers": [(b"host", b"localhost")],
+}
+"""A request whose body a test gives part by part."""
 
 
 def client_of(**given: Any) -> TestClient:
@@ -45,7 +53,6 @@ def test_a_gigabyte_is_refused_by_its_head() -> None:
     head = {"content-length": str(2**30)}
     answer = client_of().post(PREDICT, content=b"", headers=head)
     assert answer.status_code == 413
-    assert answer.headers["connection"] == "close"
     assert "33,554,432 bytes" in answer.json()["error"]
 
 
@@ -62,20 +69,9 @@ def test_a_body_of_no_stated_length_is_read_up_to_the_limit() -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": PREDICT,
-        "raw_path": PREDICT.encode(),
-        "query_string": b"",
-        "headers": [],
-    }
-    asyncio.run(app(scope, receive, send))
+    asyncio.run(app(SCOPE, receive, send))
     assert sent[0]["status"] == 413
-    # It goes on sending for a while, and the connection is closed then.
-    assert len(sent[1]["body"]) and sent[1]["more_body"]
-    assert sum(read) == DRAINED * 10_000
-    assert sent[2] == {"type": "http.response.body"}
+    assert sum(read) == 11_000
 
 
 TOKEN = "secret"  # noqa: S105
@@ -155,15 +151,7 @@ def test_a_request_that_takes_too_long_is_answered_504() -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": PREDICT,
-        "raw_path": PREDICT.encode(),
-        "query_string": b"",
-        "headers": [],
-    }
-    asyncio.run(app(scope, receive, send))
+    asyncio.run(app(SCOPE, receive, send))
     assert sent[0]["status"] == 504
     assert (b"connection", b"close") in sent[0]["headers"]
 

@@ -229,9 +229,7 @@ def test_a_gigabyte_is_refused_at_once(live) -> None:
     with socket.create_connection(("127.0.0.1", live.port)) as opened:
         opened.sendall((BEGUN % 2**30).encode())
         opened.settimeout(30)
-        answer = b""
-        while part := opened.recv(2**16):
-            answer += part
+        answer = opened.recv(2**16)
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert live.predict(1.0)[0] == 200
 
@@ -277,7 +275,11 @@ def test_a_new_version_drops_no_request(live, model, tmp_path) -> None:
     ("path", "arguments", "error"),
     [
         ("nothing", [], "There is nothing at '"),
-        ("adder", ["--host", "no.such.host.invalid"], "which is unknown"),
+        (
+            "adder",
+            ["--host", "no.such.host.invalid"],
+            "cannot listen on no.such",
+        ),
         ("adder", ["--gallery", "nothing"], "There is no index in"),
     ],
 )
@@ -307,7 +309,9 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(OSError, match=f"Port {port} .* is in use"):
+        with pytest.raises(
+            OSError, match=f"port {port}: Address already in use"
+        ):
             serve(str(adder), settings=Settings(port=port))
 
 

@@ -147,7 +147,6 @@ def test_busy_says_when_to_try_again() -> None:
         ("port", 65536),
         ("port", -1),
         ("request_timeout", 0),
-        ("head_timeout", 0),
         ("max_connections", 0),
         ("stop_timeout", float("nan")),
         ("poll", -1),

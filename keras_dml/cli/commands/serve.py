@@ -77,15 +77,8 @@ TOKEN = "KERAS_DML_SERVE_TOKEN"
     "--max-connections",
     type=click.IntRange(min=1),
     default=512,
-    help="Maximum number of open connections; requests of further ones are "
-    "answered with status 503.",
-)
-@click.option(
-    "--head-timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=10.0,
-    help="Seconds until the head of a request must be complete, from the "
-    "opening of its connection or the previous answer on it.",
+    help="Maximum number of open connections; while there are more, requests "
+    "are answered with status 503.",
 )
 @click.option(
     "--request-timeout",
