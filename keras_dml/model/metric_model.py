@@ -106,7 +106,7 @@ class MetricModel(EmbeddingModel):
             weights of the losses if there are several, otherwise 1. Where the
             default is a schedule, a number scales it to end there.
         rate_multipliers: Learning-rate multiplier for every variable whose
-            path matches a regular expression (RE2); the first match counts:
+            path matches a regular expression; the first match counts:
             `{"backbone": 0.1, "/loss/": 100.0}`. Variables that a loss owns
             match "/loss/" (β is `objective/loss/beta`); they have no weight
             decay unless `decay_loss_variables` is set. Learned weights of

@@ -1,8 +1,7 @@
-"""Patterns: regular expressions that end, whoever wrote them."""
+"""Patterns: regular expressions that select variables by their paths."""
 
+import re
 from collections.abc import Iterable, Sequence
-
-import numpy as np
 
 from keras_dml.utils.arguments import did_you_mean
 
@@ -12,9 +11,6 @@ _ARGUMENT = "`rate_multipliers` of MetricModel"
 def matches(pattern: str, text: str, argument: str = _ARGUMENT) -> bool:
     """Whether a regular expression matches some part of a text.
 
-    It is one of RE2, which takes time in proportion to the text. Python's
-    may take longer than anyone waits.
-
     Args:
         pattern: The expression.
         text: The text.
@@ -23,7 +19,13 @@ def matches(pattern: str, text: str, argument: str = _ARGUMENT) -> bool:
     Raises:
         ValueError: If it is none.
     """
-    return bool(_matching(pattern, [text], argument))
+    try:
+        return re.search(pattern, text) is not None
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(
+            f"{argument} must be regular expressions. Received: {pattern!r}. "
+            f'{error}. Use "/loss/", for instance.'
+        ) from None
 
 
 def check_patterns(
@@ -42,7 +44,7 @@ def check_patterns(
     """
     left = set(paths)
     for pattern in patterns:
-        found = _matching(pattern, paths, argument)
+        found = {path for path in paths if matches(pattern, path, argument)}
         if not found:
             parts = sorted({part for path in paths for part in path.split("/")})
             raise ValueError(
@@ -59,23 +61,3 @@ def check_patterns(
                 "those before it match. Put it before them."
             )
         left -= found
-
-
-def _matching(pattern: str, texts: Sequence[str], argument: str) -> set[str]:
-    """Those of the texts that a pattern matches; see `matches`."""
-    # Arrow's RE2 and not TensorFlow's: recipes are checked before devices and
-    # workers are set, which TensorFlow does not allow once it has computed.
-    import pyarrow as arrow
-    from pyarrow import compute
-
-    try:
-        found = compute.match_substring_regex(
-            arrow.array(texts, arrow.string()), pattern
-        )
-    except (arrow.ArrowInvalid, UnicodeError) as error:
-        raise ValueError(
-            f"{argument} must be RE2 regular expressions, which do not "
-            "support look-around or back-references. Received: "
-            f'{pattern!r}. {error}. Use "/loss/", for instance.'
-        ) from None
-    return set(np.array(texts, object)[found.to_numpy(zero_copy_only=False)])

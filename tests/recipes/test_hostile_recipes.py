@@ -14,7 +14,6 @@ from pydantic import BaseModel
 
 from keras_dml.recipes import RecipeError, dump, load, validate
 from keras_dml.recipes.method_sections import recipe_type
-from keras_dml.utils.patterns import matches
 
 GOOD = """
 name: good
@@ -162,9 +161,8 @@ def test_each_base_is_read_once(tmp_path: Path) -> None:
          "must be at most 10,000,000"),
         ("evaluation.metrics=[recall@1000000000000000000000000000000]",
          "'recall@1000000000000000000000000000000'"),
-        ("rate_multipliers={'(': 2.0}", "RE2 regular expressions"),
-        ("rate_multipliers={'(?=a)': 2.0}", "RE2 regular expressions"),
-        ("rate_multipliers={'((a{999}){999}){999}': 2.0}", "RE2 regular"),
+        ("rate_multipliers={'(': 2.0}", "must be regular expressions"),
+        ("rate_multipliers={'a{99999999999}': 2.0}", "must be regular"),
         ("rate_multipliers={head: -2}", "greater than or equal to 0"),
     ],
 )  # fmt: skip
@@ -172,16 +170,6 @@ def test_values_out_of_range(
     setting: str, message: str, tmp_path: Path
 ) -> None:
     assert message in refused(write(tmp_path / "a.yaml"), setting)
-
-
-def test_patterns_end() -> None:
-    """Python would take longer for each than there has been time."""
-    path = "backbone/" + "a" * 200
-    for pattern in ("(a+)+z", "(a|a)*z", "(.*)" * 12 + "z", "(a?){99}a{200}z"):
-        assert not matches(pattern, path)
-    assert matches("/loss/", "objective/loss/beta")
-    assert matches("^backbone/a+$", path)
-    assert not matches("^a", path)
 
 
 def numbers(kind: Any, said: tuple[Any, ...], where: str) -> Iterator[Any]:
