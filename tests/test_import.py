@@ -38,9 +38,11 @@ def test_everything_listed_is_there() -> None:
 @pytest.mark.slow
 def test_heavy_libraries_wait_until_they_are_used() -> None:
     code = (
-        "import sys, keras, tensorflow; before = set(sys.modules)\n"
+        "import sys, keras, tensorflow\n"
+        "packages = lambda: {m.partition('.')[0] for m in sys.modules}\n"
+        "before = packages()\n"
         "import keras_dml\n"
-        "print(*{m.partition('.')[0] for m in set(sys.modules) - before})\n"
+        "print(*packages() - before)\n"
         "for name in list(sys.modules):\n"
         "    if name.partition('.')[0] == 'matplotlib':\n"
         "        del sys.modules[name]\n"
