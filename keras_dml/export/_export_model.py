@@ -62,8 +62,8 @@ def export_model(
     of the B images:
 
     - "serving_default" takes pixels from 0 to 255, (B, H, W, C), and returns
-      `embedding`, (B, D) float32. It cannot notice pixels that were scaled to
-      another range, whose embeddings are wrong.
+      `embedding`, (B, D) float32. Of pixels that were scaled to another range,
+      it says so on the server's standard error.
     - "encoded" takes JPEG, PNG, GIF, WebP or plain BMP files of any size, (B,)
       strings, and applies their EXIF orientation. It returns `embedding`, as
       above, and `status`, (B,) strings: "ok", "unsupported" (not one of these

@@ -11,6 +11,7 @@ from keras_dml.data import View
 from keras_dml.export.files import OK, load_files
 from keras_dml.export.gallery import Gallery
 from keras_dml.export.neighbors import Neighbors
+from keras_dml.model.pixels import expects_bytes, print_wrong_range
 from keras_dml.utils.types import Tensor
 
 PIXELS, ENCODED = "serving_default", "encoded"
@@ -74,10 +75,14 @@ def write_saved_model(served: Served, folder: Path) -> None:
     pixels = (None, None, None, view.channels)
     files = tf.TensorSpec((None,), "string", name="images")
     embed_seen, embed_files = _shared_functions(served.model, view)
+    takes_floats = served.input_dtype == "float32"
+    may_be_scaled = takes_floats and expects_bytes(served.model)
 
     def serve_pixels(images: Tensor) -> dict[str, Tensor]:
-        # Resizing takes at least one image, of at least one pixel.
-        seen = view.apply(_pad_empty(images, (1, 1, 1, 0)))
+        said = [print_wrong_range(images, PIXELS)] if may_be_scaled else []
+        with tf.control_dependencies(said):
+            # Resizing takes at least one image, of at least one pixel.
+            seen = view.apply(_pad_empty(images, (1, 1, 1, 0)))
         return {"embedding": embed_seen(seen[: tf.shape(images)[0]])}
 
     def serve_encoded(images: Tensor) -> dict[str, Tensor]:

@@ -73,6 +73,33 @@ def wrong_range(images: npt.NDArray[Any]) -> tuple[float, float, str] | None:
     return None
 
 
+def print_wrong_range(images: tf.Tensor, owner: str) -> tf.Operation:
+    """Like `warn_of_range`, each time that a graph runs, to standard error.
+
+    Args:
+        images: (B, H, W, C), of any floating dtype.
+        owner: What was given them.
+
+    Returns:
+        The operation that prints, if there is a reason.
+    """
+    lowest, highest = tf.reduce_min(images), tf.reduce_max(images)
+    is_unit = (lowest >= 0) & (highest > 0) & (highest <= 1)
+    is_standardized = (lowest < 0) & (highest <= _LARGEST_SCORE)
+    is_centered = (lowest < _CENTERED[0]) & (highest < _CENTERED[1])
+    # Without images there are neither.
+    is_wrong = tf.size(images) > 0
+    is_wrong &= is_unit | is_standardized | is_centered
+    return tf.cond(
+        is_wrong,
+        lambda: tf.print(
+            f"Pixels of {owner} range from", lowest, "to", highest,
+            "and should range from 0 to 255: the embeddings are wrong.",
+        ),
+        tf.no_op,
+    )  # fmt: skip
+
+
 def warn_of_range(model: Any, x: Any, owner: str) -> None:
     """Warns, once per model, of pixels in a range that it does not expect.
 

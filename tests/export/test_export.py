@@ -58,6 +58,21 @@ def test_images_are_seen_in_the_way_of_the_model(
 
 
 @pytest.mark.slow
+def test_pixels_in_another_range_are_told(exported: Path, capfd) -> None:
+    pixels = random_images(3, 18, 25, 1).astype("float32")
+    mean = pixels.mean()
+
+    def told(images: Any) -> bool:
+        serve(exported, images, "serving_default")
+        return "should range from 0 to 255" in capfd.readouterr().err
+
+    for wrong in (pixels / 255, pixels / 127.5 - 1, (pixels - mean) / 64):
+        assert told(wrong)
+    for right in (pixels, pixels * 0, pixels[:0], np.ones_like(pixels) * 9):
+        assert not told(right)
+
+
+@pytest.mark.slow
 def test_plain_model_in_half_precision_is_exported_as_it_is(
     tmp_path: Path,
 ) -> None:
