@@ -15,7 +15,7 @@ from keras_dml.recipes.inheritance import (
 )
 from keras_dml.recipes.method_sections import recipe_type
 from keras_dml.recipes.preflight import missing_files
-from keras_dml.recipes.reading import MOST_DEPTH, check_nesting, parse_yaml
+from keras_dml.recipes.reading import check_size, parse_yaml
 from keras_dml.recipes.schema import Recipe
 from keras_dml.utils.arguments import did_you_mean
 
@@ -59,7 +59,7 @@ def load(
 def validate(content: dict[str, Any], source: str) -> Recipe:
     """The recipe described by a mapping, validated; see `load`."""
     try:
-        check_nesting(content)
+        check_size(content)
     except ValueError as error:
         raise RecipeError(
             f"The recipe {source} cannot be used: {error}."
@@ -96,17 +96,15 @@ def parse_setting(setting: str) -> dict[str, Any]:
             "A setting must have the form key.key=value. Received: "
             f"{setting!r}. Use for instance epochs=4 or method.num_learners=8."
         )
-    below = keys.split(".")
     try:
         value: Any = parse_yaml(text)
-        if len(below) > MOST_DEPTH:
-            raise ValueError(f"it is nested more than {MOST_DEPTH} deep")
+        for key in reversed(keys.split(".")):
+            value = {key: value}
+        check_size(value)
     except ValueError as error:
         raise RecipeError(
             f"The setting {setting[:200]!r} cannot be read: {error}."
         ) from None
-    for key in reversed(below):
-        value = {key: value}
     return dict(value)
 
 

@@ -84,9 +84,9 @@ TEXTS = {
     "a million keys": (
         "".join(f"k{i}: 1\n" for i in range(60_000)), "more than 10,000 keys"),
     "2 MB of spaces": (" " * 2**21, "more than 1,048,576 bytes"),
-    "a long value": ("a: " + "x" * 20_000, "more than 10,000 characters"),
-    "a long number": ("a: " + "9" * 9_000, "a number has more"),
-    "base 60": ("epochs: " + "1:" * 4000 + "1", "a number has more"),
+    "a long value": (f"{GOOD}\nepochs: " + "x" * 20_000, "`epochs`"),
+    "a long number": ("a: " + "9" * 9_000, "Exceeds the limit"),
+    "base 60": (f"{GOOD}\nepochs: " + "1:" * 4000 + "1", "`epochs`"),
     "objects": ("a: !!python/object/apply:os.system [ls]", "not YAML"),
     "two documents": ("a: 1\n---\nb: 2", "not YAML"),
     "a key that is a list": ("? [a]\n: b", "not YAML"),
