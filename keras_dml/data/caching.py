@@ -34,9 +34,8 @@ MEMORY_SHARE = 0.5
 # Changes with what changes the pixels of a file, or how they are kept.
 _VERSION = "3"
 
-_MEMINFO = Path("/proc/meminfo")
-
-# Limit and use of a container's memory, of both kinds of control groups.
+# Limit and use of a container's memory, of both kinds of control groups, which
+# psutil does not look at.
 _GROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     (
@@ -175,12 +174,10 @@ def _prepared(
 
 
 def available_memory() -> int:
-    """Number of bytes of available memory, within a container's limit.
+    """Number of bytes of available memory, within a container's limit."""
+    import psutil
 
-    Linux reports it. On other systems, it is a quarter of all memory, or 0 if
-    that is unknown too.
-    """
-    rooms = [_of_system()]
+    rooms = [psutil.virtual_memory().available]
     for limit, used in _GROUPS:
         try:
             most = int(Path(limit).read_text())
@@ -188,17 +185,3 @@ def available_memory() -> int:
         except (OSError, ValueError):
             continue  # No such group, or "max".
     return min(rooms)
-
-
-def _of_system() -> int:
-    try:
-        for line in _MEMINFO.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return 1024 * int(line.split()[1])
-    except OSError:
-        pass
-    try:
-        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 0
-    return max(0, total // 4)  # -1 pages where their number is not known.
