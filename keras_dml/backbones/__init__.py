@@ -1,5 +1,11 @@
 """Backbones by name, from a file, or any Keras model.
 
+Open first: `_get`, which resolves a name, then `presets` for what names exist;
+`splitting` cuts a network below its trainable part, whose features `features`
+computes once. Each network of our own is a file.
+
+Imports: `model` and below.
+
 Modules of this package that declare a network are found automatically and
 exported as `keras_dml.backbones.<name>`.
 """

@@ -1,4 +1,11 @@
-"""Keras callbacks for evaluation, checkpoints, logging and re-clustering."""
+"""Keras callbacks for evaluation, checkpoints, logging and re-clustering.
+
+Open first: `logs`, with `RetrievalEvaluation`, then `recluster`, which divides
+a training set anew every few epochs. `checkpoint` keeps the best model,
+`tracker` is the base of TensorBoard, MLflow and W&B.
+
+Imports: `visualization`, `evaluation` and below.
+"""
 
 from typing import TYPE_CHECKING
 

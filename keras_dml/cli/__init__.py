@@ -1,4 +1,11 @@
-"""The `keras-dml` command, which finds its commands in `commands/`."""
+"""The `keras-dml` command, which finds its commands in `commands/`.
+
+Open first: `commands/train`, one command as all are. `common` has the options
+that several share and turns errors into messages; `sources` reads what a
+command is pointed at. A command imports what it needs when it runs.
+
+Imports: everything.
+"""
 
 import importlib
 import logging

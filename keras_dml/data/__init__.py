@@ -1,5 +1,13 @@
 """Examples: their sources, and how they reach a model in batches.
 
+Open first: `examples`, the interface of all kinds of examples (`ImageSet`,
+`ArraySet` and so on). A sampler plans an epoch as rows of batches
+(`samplers.base`), and `pipeline`, in `_pipeline`, makes a `tf.data.Dataset` of
+plan and examples; `batches` has what it does for each kind. `splits` holds
+data sets split by class, `archives` the benchmarks.
+
+Imports: `utils`.
+
 A module here or in `archives` that declares a data set does not need to be
 listed here: its loader is available as `keras_dml.data.<name>` automatically.
 

@@ -1,5 +1,12 @@
 """Evaluation of embeddings: exact retrieval, clustering, confidence.
 
+Open first: `_evaluate`, the functions that users call; `metrics` and
+`clustering` hold what they measure, `results` what they return. `ranks` finds
+exact ranks in blocks, `confidence` compares results, `verification` and
+`identification` set thresholds, `reranking` changes an order of neighbors.
+
+Imports: `embedding`, `backbones`, `model` and below.
+
 A module in this folder that registers metrics does not need to be listed here.
 
 Also known as:

@@ -1,4 +1,12 @@
-"""Exporting models to TensorFlow Serving, ONNX and LiteRT."""
+"""Exporting models to TensorFlow Serving, ONNX and LiteRT.
+
+Open first: `_export_model`, the one function, then `signatures`, what a
+SavedModel answers. `files` decodes images in the graph, `neighbors` searches a
+gallery there exactly, `portable` writes ONNX and LiteRT, and `parity` compares
+every export with its model before it is kept.
+
+Imports: `evaluation` and below.
+"""
 
 from keras_dml.export._export_model import export_model
 from keras_dml.export.gallery import Gallery

@@ -1,4 +1,9 @@
-"""Models on the Hugging Face Hub: folders with a model card."""
+"""Models on the Hugging Face Hub: folders with a model card.
+
+Open first: `folders`, which writes and reads them; `pushing` uploads one.
+
+Imports: `runs` and below.
+"""
 
 from keras_dml.hub.folders import from_pretrained, save_pretrained
 from keras_dml.hub.pushing import push_to_hub

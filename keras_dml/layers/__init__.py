@@ -1,4 +1,12 @@
-"""Keras layers, each usable on its own in any functional model."""
+"""Keras layers, each usable on its own in any functional model.
+
+Open first: `embedding_slicer`, the shortest, then `compositor`,
+`attention_ensemble` and `attentive_grouping`: one layer of one paper a file,
+written with `keras.ops` alone. `grouping` is what layers with groups share,
+`pooling` turns maps and tokens into vectors, `memory` is a queue.
+
+Imports: `utils`.
+"""
 
 from keras_dml.layers.attention_ensemble import AttentionEnsemble
 from keras_dml.layers.attentive_grouping import AttentiveGrouping

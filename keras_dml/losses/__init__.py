@@ -1,5 +1,12 @@
 """Losses on embeddings, as classes and as pure functions.
 
+Open first: `_contrastive`, a whole loss in a few lines, then `pair_loss` and
+`proxy_loss`, from which most are derived, and `base` for the rules that all
+share. `pairs` makes masks and distances of a batch, `mining` chooses among
+them, `reductions` averages, and `combined` has sums of losses and `get`.
+
+Imports: `utils`, and of `layers` the memory.
+
 Also known as:
     - pytorch-metric-learning: `reducers`, the argument `reduction` of a loss.
 """

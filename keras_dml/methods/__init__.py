@@ -1,5 +1,12 @@
 """Methods: one file or folder per paper, with head, objective and declaration.
 
+Open first: `_baseline`, the shortest, then the paper that you know. A file has
+a head (a layer), an objective (named losses), and a factory whose signature
+becomes the section of a recipe; `declaration` says what a method needs of
+sampler, callbacks and views.
+
+Imports: `backbones`, `model` and below; nothing of data.
+
 A module in this folder that declares a method does not need to be listed here:
 the method, its head and its objective are available as
 `keras_dml.methods.<name>` automatically.

@@ -1,4 +1,12 @@
-"""Model: MetricModel, and the interfaces of its head and objective."""
+"""Model: MetricModel, and the interfaces of its head and objective.
+
+Open first: `metric_model`, whose `train_step` is the only one, then `head` and
+`objective`, the contracts of every method. What `fit` is given becomes checked,
+balanced batches in `training_data`; `update` applies gradients;
+`loss_weighting`, `momentum` and `accumulation` are parts of the step.
+
+Imports: `resuming`, `losses`, `distribution`, `layers`, `data`, `utils`.
+"""
 
 from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel

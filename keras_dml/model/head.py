@@ -38,6 +38,20 @@ class Head(SerializableLayer):
 
     Raises:
         ValueError: If `pooling` is unknown or does not fit the features.
+
+    Example:
+        ```python
+        @keras.saving.register_keras_serializable()
+        class LinearHead(dml.model.Head):
+            def build(self, features_shape):
+                super().build(features_shape)
+                self.dense = keras.layers.Dense(64)
+                self.dense.build((None, features_shape[-1]))
+
+            def embed(self, pooled):
+                rows = dml.losses.distances.l2_normalize(self.dense(pooled))
+                return {"embedding": rows}
+        ```
     """
 
     is_plain = True

@@ -153,6 +153,18 @@ class MetricModel(EmbeddingModel):
     Returns:
         Unit embeddings, (B, D), float32.
 
+    Example:
+        ```python
+        model = dml.MetricModel(
+            dml.backbones.get("small_convnet", input_shape=(28, 28, 1)),
+            dml.methods.EmbeddingHead(64),
+            dml.methods.EmbeddingObjective("triplet"),
+        )
+        model.compile(keras.optimizers.Adam(1e-3))
+        model.fit(images, labels, epochs=5)
+        embeddings = model.predict(images)
+        ```
+
     Also known as:
         - TF Similarity: `SimilarityModel` and `ContrastiveModel`, which any
           Keras model can be here, too.

@@ -45,6 +45,23 @@ class Objective(SerializableLayer):
     Returns:
         A dict with a (B,) float32 tensor for every name in `terms`. The value
         is 0 for examples that do not take part in a term.
+
+    Example:
+        ```python
+        @keras.saving.register_keras_serializable()
+        class TripletsAndSpread(dml.model.Objective):
+            terms = ("triplet", "spread")
+
+            def __init__(self, **kwargs):
+                super().__init__(**kwargs)
+                self.loss = dml.losses.TripletLoss()
+
+            def call(self, outputs, targets):
+                x, labels = outputs["embedding"], targets["label"]
+                triplet = self.loss.per_example(labels, x)
+                spread = keras.ops.mean(x @ keras.ops.transpose(x), axis=1)
+                return {"triplet": triplet, "spread": spread}
+        ```
     """
 
     terms: tuple[str, ...] = ()

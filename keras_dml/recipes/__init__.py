@@ -2,6 +2,12 @@
 
 Validating recipes imports all methods, so those modules are imported when they
 are first used. Listing and copying recipes works without them.
+
+Open first: `schema`, what a recipe may say; its sections come from the
+signatures of methods (`method_sections`). `files` finds and reads a recipe,
+`inheritance` merges it with those it is based on, `building` makes the objects.
+
+Imports: `callbacks` and below.
 """
 
 import importlib

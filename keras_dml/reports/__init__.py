@@ -1,4 +1,11 @@
-"""Reports on finished runs: figures, and self-contained HTML pages."""
+"""Reports on finished runs: figures, and self-contained HTML pages.
+
+Open first: `page`, the report of a run, then `figures`, which chooses what it
+shows, and `html`, what every page has. `study` reports a search for settings,
+`search_page` the results of a search for images.
+
+Imports: `runs` and below.
+"""
 
 from keras_dml.reports.analysis import Run
 from keras_dml.reports.figures import RunFigure, comparisons, figures_of

@@ -1,4 +1,11 @@
-"""Training runs: training and measuring recipes, and reading the results."""
+"""Training runs: training and measuring recipes, and reading the results.
+
+Open first: `training`, which makes a folder from a recipe, then `folder`, which
+reads one. `measuring` evaluates a model as its recipe says, `benchmark` trains
+many recipes, `tuning` searches for settings.
+
+Imports: `recipes` and below.
+"""
 
 from keras_dml.runs.folder import (
     check_output,

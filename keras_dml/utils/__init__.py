@@ -1,4 +1,12 @@
-"""Helpers that every part of the package may use, and that use no part."""
+"""Helpers that every part of the package may use, and that use no part.
+
+Open first: `arguments`, the checks behind every message, and `registry`, which
+finds methods, losses and data sets by name. `serialization` makes configs from
+constructors, `files` and `documents` write what is never half written, and
+`types` holds the types that signatures and recipes share.
+
+Imports: nothing else of the package.
+"""
 
 import os
 import sys

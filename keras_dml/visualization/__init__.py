@@ -2,6 +2,12 @@
 
 Every figure is a `matplotlib.figure.Figure` with an attribute `data`, which
 holds its numbers, and a method `save`, which writes both.
+
+Open first: `data_figure`, what every figure is, then `retrieval` or
+`attention`, a figure of a paper each. `outputs` gets from a model what a figure
+shows, `canvas` places pictures.
+
+Imports: `evaluation` and below.
 """
 
 from keras_dml.visualization.attention import (

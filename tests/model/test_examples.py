@@ -1,0 +1,36 @@
+"""Examples of classes run, as their docstrings print them."""
+
+import inspect
+import re
+
+import keras
+import numpy as np
+
+import keras_dml as dml
+
+CODE = re.compile(r"^Example:\n    ```python\n(.*?)^    ```$", re.M | re.S)
+
+
+def names_after_example(cls: type, **given: object) -> dict:
+    (code,) = CODE.findall(inspect.getdoc(cls) or "")
+    names = {"dml": dml, "keras": keras, "np": np, **given}
+    exec(inspect.cleandoc(code), names)  # noqa: S102
+    return names
+
+
+def test_a_model_of_ones_own_head_and_objective_learns() -> None:
+    head = names_after_example(dml.model.Head)["LinearHead"]
+    terms = names_after_example(dml.model.Objective)["TripletsAndSpread"]
+    labels = np.arange(48) % 6
+    rng = np.random.default_rng(0)
+    patterns = rng.uniform(0, 255, (6, 28, 28, 1))
+    images = patterns[labels] / 2 + rng.uniform(0, 127, (48, 28, 28, 1))
+    backbone = dml.backbones.get("small_convnet", input_shape=(28, 28, 1))
+    model = dml.MetricModel(backbone, head(), terms())
+    model.compile(keras.optimizers.Adam(1e-3))
+    logs = model.fit(images, labels, epochs=3, verbose=0).history
+    assert logs["loss"][-1] < logs["loss"][0]
+    assert set(logs) == {"loss", "triplet", "spread"}
+    names = names_after_example(dml.MetricModel, images=images, labels=labels)
+    norms = np.linalg.norm(names["embeddings"], axis=1)
+    np.testing.assert_allclose(norms, 1, rtol=1e-5)
