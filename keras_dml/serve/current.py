@@ -2,13 +2,34 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from keras_dml.data import View
 from keras_dml.search import Index
-from keras_dml.serve.definitions import Definition
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What a signature of a SavedModel takes and returns.
+
+    Attributes:
+        inputs, outputs: Tensors by name.
+        json: The JSON form of its `SignatureDef`.
+    """
+
+    inputs: Mapping[str, tf.TensorSpec]
+    outputs: Mapping[str, tf.TensorSpec]
+    json: Mapping[str, Any]
+
+    @property
+    def is_batched(self) -> bool:
+        """Whether requests can be joined along the first axis."""
+        specs = [*self.inputs.values(), *self.outputs.values()]
+        return all(spec.shape[:1].as_list() == [None] for spec in specs)
 
 
 @dataclass(frozen=True)
@@ -39,3 +60,44 @@ class Current:
     signatures: Mapping[str, Callable[..., Mapping[str, Any]]]
     definitions: Mapping[str, Definition] = field(default_factory=dict)
     loaded: Any = None
+
+
+def read_definitions(folder: Path) -> dict[str, Definition]:
+    """What the signatures of a SavedModel take and return, by name.
+
+    Raises:
+        ValueError: If there is no SavedModel.
+    """
+    # Protobuf comes with TensorFlow, and has no types.
+    from google.protobuf.json_format import MessageToDict
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    try:
+        content = (folder / "saved_model.pb").read_bytes()
+        graph = saved_model_pb2.SavedModel.FromString(content).meta_graphs[0]
+    # Whatever protobuf stumbles over, the file is what is wrong.
+    except Exception as error:
+        raise ValueError(
+            f"There is no SavedModel in {str(folder)!r}: {error}. Use "
+            "`keras-dml export` to write one."
+        ) from error
+    return {
+        name: Definition(
+            _specs(signature.inputs),
+            _specs(signature.outputs),
+            MessageToDict(
+                signature,
+                preserving_proto_field_name=True,
+                always_print_fields_with_no_presence=True,
+            ),
+        )
+        for name, signature in graph.signature_def.items()
+    }
+
+
+def _specs(infos: Mapping[str, Any]) -> dict[str, tf.TensorSpec]:
+    return {
+        name: tf.TensorSpec(info.tensor_shape, info.dtype, name)
+        for name, info in infos.items()
+        if info.dtype  # Else it is an operation, and no tensor.
+    }

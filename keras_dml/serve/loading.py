@@ -24,8 +24,7 @@ from keras_dml.export.signatures import ENCODED, LOOKUP, Lookup, lookups
 from keras_dml.model.generated import takes_images
 from keras_dml.runs.folder import load_model
 from keras_dml.search import Index, open_index
-from keras_dml.serve.current import Current
-from keras_dml.serve.definitions import Definition, read_definitions
+from keras_dml.serve.current import Current, Definition, read_definitions
 from keras_dml.serve.sources import (
     GallerySource,
     KerasSource,
@@ -87,9 +86,12 @@ def with_gallery(
     if gallery is not None and known is not None and ENCODED in signatures:
         k = min(NEIGHBORS, len(gallery))
         outputs = known.outputs
-        if outputs["ids"].shape != (-1, k) or any(
-            outputs[name].dtype != np.asarray(getattr(gallery, name)).dtype
-            for name in ("ids", "labels")
+        if outputs["ids"].shape.as_list() != [None, k] or any(
+            outputs[name].dtype != tf.as_dtype(np.asarray(column).dtype)
+            for name, column in (
+                ("ids", gallery.ids),
+                ("labels", gallery.labels),
+            )
         ):
             return None
         signatures |= lookups(signatures[ENCODED], Lookup(gallery, k))

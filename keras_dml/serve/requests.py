@@ -1,180 +1,99 @@
 """Requests of :predict: from JSON to tensors, and from tensors to JSON."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
-from keras_dml.serve.definitions import TensorSpec
+from keras_dml.serve.arrays import dumps, is_b64, tensor, texts, wrong
 from keras_dml.serve.errors import RequestError
-from keras_dml.serve.json_arrays import (
-    Array,
-    as_array,
-    as_rows,
-    converted,
-    dumps,
-    is_b64,
-    shown,
-    texts,
-)
 from keras_dml.serve.running import Arrays
 
-ROWS, COLUMNS, EXAMPLES = "instances", "inputs", "examples"
-
-
-@dataclass(frozen=True)
-class PredictRequest:
-    """What a request of :predict asks for.
-
-    Attributes:
-        is_row: Whether it is in row format, which the answer has, too.
-        inputs: Tensors by name.
-    """
-
-    is_row: bool
-    inputs: Arrays
+ROWS, COLUMNS = "instances", "inputs"
 
 
 def signature_of(document: Any) -> str:
     """The name of the signature that a request wants."""
     if not isinstance(document, dict):
-        raise RequestError(f"JSON Value: {shown(document)} Is not object")
+        raise wrong("body", "be an object", document)
     name = document.get("signature_name", "")
     if not isinstance(name, str):
-        raise RequestError(
-            f"JSON Value: {shown(document)} not formatted correctly. "
-            "'signature_name' key must be a string value."
-        )
+        raise wrong("signature_name", "be a string", name)
     return name or "serving_default"
 
 
-def read(
+def read_inputs(
     document: dict[str, Any],
-    specs: Mapping[str, TensorSpec],
-    may_hold_bools: bool = False,
+    specs: Mapping[str, tf.TensorSpec],
     are_files: bool = False,
-) -> PredictRequest:
+) -> tuple[bool, Arrays]:
     """The tensors of a request, for the inputs of its signature.
 
     Args:
-        document: The request, of lists or as `read_numbers` reads it.
+        document: The request.
         specs: The inputs by name.
-        may_hold_bools: As of `as_array`.
         are_files: Whether strings are image files, which text cannot be.
 
+    Returns:
+        Whether the request is in row format, which the answer then has, too;
+        and the tensors by name.
+
     Raises:
-        RequestError: In the words of TensorFlow Serving, if they are not
-            what the signature takes.
+        RequestError: If they are not what the signature takes.
     """
-    if ROWS in document and COLUMNS in document:
-        raise RequestError(
-            f"JSON Value: {shown(document)} Not formatted correctly expecting "
-            f"only one of '{COLUMNS}' or '{ROWS}' keys to exist "
-        )
+    if (ROWS in document) == (COLUMNS in document):
+        rule = f"have either `{ROWS}` or `{COLUMNS}`"
+        raise wrong("body", rule, sorted(document))
     is_row = ROWS in document
-    if not is_row and COLUMNS not in document:
-        raise RequestError("Missing 'inputs' or 'instances' key")
-    named = _rows if is_row else _columns
-    values = named(document[ROWS if is_row else COLUMNS], specs)
-    convert = as_rows if is_row else as_array
-    inputs = {
-        name: converted(value, specs[name].dtype)
-        if isinstance(value, np.ndarray)
-        else convert(value, specs[name].dtype, may_hold_bools)
-        for name, value in values.items()
-    }
-    for name, array in inputs.items():
-        specs[name].check(name, array)
-        if are_files and array.dtype == object:
-            _check_files(values[name])
-    return PredictRequest(is_row, inputs)
+    key = ROWS if is_row else COLUMNS
+    columns = (_of_rows if is_row else _of_columns)(document[key], specs)
+    inputs = {}
+    for name, value in columns.items():
+        inputs[name] = tensor(value, specs[name], name)
+        if are_files and specs[name].dtype == tf.string:
+            for file in value:
+                if not is_b64(file):
+                    rule = 'hold image files as objects {"b64": "…"}'
+                    raise wrong(name, rule, file)
+    return is_row, inputs
 
 
-def _check_files(values: Sequence[Any]) -> None:
-    for value in values:
-        if not is_b64(value):
-            raise RequestError(
-                'Image files must be objects {"b64": "…"} with the bytes of a '
-                f"file in base64. Received: the string {shown(value)}."
-            )
-
-
-def check_examples(document: dict[str, Any]) -> None:
-    """Raises `RequestError` unless it has the form of :classify, :regress."""
-    examples = document.get(EXAMPLES)
-    if EXAMPLES not in document:
-        reason = (
-            f"When method is classify, key '{EXAMPLES}' is expected and was "
-            "not found"
-        )
-    elif not isinstance(examples, list):
-        reason = f"Expecting '{EXAMPLES}' value to be an list/array"
-    elif not examples:
-        reason = f"'{EXAMPLES}' value is an empty array"
-    else:
-        return
-    raise RequestError(f"JSON Value: {shown(document)} {reason}")
-
-
-def _rows(values: Any, specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
+def _of_rows(values: Any, specs: Mapping[str, tf.TensorSpec]) -> dict[str, Any]:
     """The values of each input, a list of those of the instances."""
-    if not isinstance(values, list | np.ndarray):
-        raise RequestError(
-            f"JSON Value: {shown(values)} Excepting '{ROWS}' to be an "
-            "list/array"
-        )
-    if len(values) == 0:
-        raise RequestError(
-            f"JSON Value: {shown(values)} No values in '{ROWS}' array"
-        )
+    if not isinstance(values, list | np.ndarray) or not len(values):
+        raise wrong(ROWS, "be a list of one item or more", values)
     if not _is_named(values[0]):
-        return _plain_rows(values, specs)
-    for i, row in enumerate(values):
-        if not _is_named(row):
-            raise RequestError(
-                f"Expecting object but got list at item {i} of input list"
-            )
-        if row.keys() != specs.keys():
-            raise RequestError(
-                f"Failed to process element: {i} of '{ROWS}' list. JSON "
-                f"object: {shown(row)} keys must be equal to: "
-                f"{','.join(sorted(specs))}"
-            )
+        return {_only(ROWS, specs): values}
+    for row in values:
+        if not _is_named(row) or row.keys() != specs.keys():
+            raise _wrong_names(ROWS, "a list of objects", specs, row)
     return {name: [row[name] for row in values] for name in specs}
 
 
-def _plain_rows(
-    values: Sequence[Any] | Array, specs: Mapping[str, TensorSpec]
+def _of_columns(
+    values: Any, specs: Mapping[str, tf.TensorSpec]
 ) -> dict[str, Any]:
-    if len(specs) > 1:
-        raise RequestError(
-            "instances is a plain list, but expecting list of objects as "
-            "multiple input tensors required as per tensorinfo_map"
-        )
-    for i, row in enumerate(values):
-        if _is_named(row):
-            raise RequestError(
-                f"Expecting value/list but got object at item {i} of input list"
-            )
-    return {name: values for name in specs}
-
-
-def _columns(value: Any, specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
     """The values of each input."""
-    if not _is_named(value):
-        if len(specs) > 1:
-            raise RequestError(
-                "inputs is a plain value/list, but expecting an object as "
-                "multiple input tensors required as per tensorinfo_map"
-            )
-        return {name: value for name in specs}
-    for name in specs:
-        if name not in value:
-            raise RequestError(
-                f"Missing named input: {name} in '{COLUMNS}' object."
-            )
-    return {name: value[name] for name in specs}
+    if not _is_named(values):
+        return {_only(COLUMNS, specs): values}
+    if not specs.keys() <= values.keys():
+        raise _wrong_names(COLUMNS, "an object", specs, values)
+    return {name: values[name] for name in specs}
+
+
+def _only(key: str, specs: Mapping[str, tf.TensorSpec]) -> str:
+    """The name of the one input that needs none."""
+    if len(specs) != 1:
+        raise wrong(key, f"name the inputs {sorted(specs)}", "values alone")
+    return next(iter(specs))
+
+
+def _wrong_names(
+    key: str, kind: str, specs: Mapping[str, tf.TensorSpec], received: Any
+) -> RequestError:
+    rule = f"be {kind} with the keys {sorted(specs)}"
+    return wrong(key, rule, received)
 
 
 def _is_named(value: Any) -> bool:
@@ -187,34 +106,25 @@ def answer(outputs: Arrays, is_row: bool) -> bytes:
     Raises:
         RequestError: If outputs of different lengths are to be in rows.
     """
-    values = {name: _value(name, x) for name, x in outputs.items()}
-    only = next(iter(values.values())) if len(values) == 1 else None
+    values = {
+        name: texts(x.tolist(), name.endswith("_bytes"))
+        if x.dtype == object
+        else x
+        for name, x in outputs.items()
+    }
+    content: Any = values
+    if len(values) == 1:
+        [content] = values.values()
     if not is_row:
-        content = values if only is None else only
         return dumps({"outputs": content}, outputs.values())
-    count = _common_length(outputs)
-    if only is None:
-        only = [
-            {name: x[i] for name, x in values.items()} for i in range(count)
-        ]
-    return dumps({"predictions": only}, outputs.values())
-
-
-def _common_length(outputs: Arrays) -> int:
-    count = -1
-    for name, array in outputs.items():
-        if not array.ndim:
-            raise RequestError(f"Tensor name: {name} has no shape information ")
-        if count not in (-1, len(array)):
-            raise RequestError(
-                f"Tensor name: {name} has inconsistent batch size: "
-                f"{len(array)} expecting: {count}"
-            )
-        count = len(array)
-    return count
-
-
-def _value(name: str, array: Any) -> Any:
-    if array.dtype != object:
-        return array
-    return texts(array.tolist(), name.endswith("_bytes"))
+    lengths = {len(x) if x.ndim else None for x in outputs.values()}
+    if None in lengths or len(lengths) > 1:
+        raise wrong(
+            ROWS,
+            f"be `{COLUMNS}` for a signature whose outputs have no common rows",
+            {name: x.shape for name, x in outputs.items()},
+        )
+    if content is values:
+        rows = zip(*values.values(), strict=True)
+        content = [dict(zip(values, x, strict=True)) for x in rows]
+    return dumps({"predictions": content}, outputs.values())

@@ -1,8 +1,8 @@
-"""Batches of requests that run through a signature."""
+"""Running: requests that run through a signature, joined or in parts."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,8 @@ import tensorflow as tf
 
 from keras_dml.export.signatures import NOTHING
 from keras_dml.serve.current import Current
+from keras_dml.serve.limits import check_any_pictures
+from keras_dml.serve.service import Service
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -33,17 +35,73 @@ class Run:
         outputs = {name: x.numpy() for name, x in found.items()}
         if len(items) == 1:
             return [outputs]
-        ends = np.cumsum([length(item) for item in items]).tolist()
-        begins = [0, *ends[:-1]]
+        ends = np.cumsum([_length(item) for item in items]).tolist()
         return [
             {name: x[begin:end] for name, x in outputs.items()}
-            for begin, end in zip(begins, ends, strict=True)
+            for begin, end in itertools.pairwise([0, *ends])
         ]
 
 
-def length(arrays: Arrays) -> int:
-    """Examples in a request whose arrays are joined along axis 0."""
-    return len(next(iter(arrays.values())))
+_alone = itertools.count()
+
+
+async def run(
+    service: Service,
+    current: Current,
+    signature: str,
+    inputs: Arrays,
+    pixels: Sequence[int],
+) -> Arrays:
+    """Outputs of a request, which runs with others where it can.
+
+    One with more pixels than are decoded at a time runs in parts.
+
+    Args:
+        service: Runs it.
+        current: What it began with.
+        signature: What it wants.
+        inputs: Arrays by name.
+        pixels: Those of each example, or of all; as of `count_pixels`.
+    """
+    lengths = {len(x) for x in inputs.values() if x.ndim}
+    work = Run(signature)
+    is_batched = current.definitions[signature].is_batched
+    if not is_batched or len(lengths) != 1 or lengths == {0}:
+        key = f"{signature} alone {next(_alone)}"
+        alone: Arrays = await service.submit(
+            key, work, inputs, pixels=sum(pixels), current=current
+        )
+        return alone
+    shapes = [(name, x.shape[1:]) for name, x in inputs.items()]
+    parts = []
+    for rows in in_budget(pixels, service.settings.max_pixels):
+        part = {name: x[rows] for name, x in inputs.items()}
+        found = await service.submit(
+            f"{signature} {shapes}",
+            work,
+            part,
+            size=_length(part),
+            pixels=sum(pixels[rows]),
+            current=current,
+        )
+        parts.append(found)
+    return parts[0] if len(parts) == 1 else joined_outputs(parts)
+
+
+def count_pixels(inputs: Arrays, most: int) -> list[int]:
+    """Pixels of the pictures in each example of a request; or of all.
+
+    Raises:
+        TooManyPixels: As of `check_any_pictures`.
+    """
+    lengths = {len(x) if x.ndim else 1 for x in inputs.values()}
+    rows = lengths.pop() if len(lengths) == 1 else 1
+    counts = np.zeros(rows, np.int64)
+    for array in inputs.values():
+        if array.dtype == object and array.size:
+            found = check_any_pictures(array.ravel().tolist(), most)
+            counts += np.reshape(found, (rows, -1)).sum(axis=1)
+    return counts.tolist()
 
 
 def in_budget(pixels: Sequence[int], most: int) -> list[slice]:
@@ -54,7 +112,7 @@ def in_budget(pixels: Sequence[int], most: int) -> list[slice]:
             starts.append(row)
             total = 0
         total += count
-    return [slice(*x) for x in pairwise([*starts, len(pixels)])]
+    return [slice(*x) for x in itertools.pairwise([*starts, len(pixels)])]
 
 
 def joined_outputs(parts: Sequence[Arrays]) -> Arrays:
@@ -82,6 +140,10 @@ def _same_width(
         np.pad(x, [(0, 0), (0, width - x.shape[1])], constant_values=nothing)
         for x in arrays
     ]
+
+
+def _length(arrays: Arrays) -> int:
+    return len(next(iter(arrays.values())))
 
 
 def _joined(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:

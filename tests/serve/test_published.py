@@ -98,8 +98,7 @@ def test_not_found(client: TestClient) -> None:
     )
     assert answer.status_code == 404
     assert answer.headers["content-type"] == "application/json"
-    error = {"error": "Servable not found for request: Latest(half)"}
-    assert answer.json() == error
+    assert "Received: version 123 of 'half'" in answer.json()["error"]
 
 
 ROWS = """
@@ -184,24 +183,12 @@ def test_an_answer_without_rows_has_the_column_format_only(client) -> None:
         "/v1/models/half_plus_three:predict", content=json.dumps(body)
     )
     assert answer.status_code == 400
-    assert "has no shape information" in answer.json()["error"]
+    assert "outputs have no common rows" in answer.json()["error"]
 
 
 @pytest.mark.parametrize("verb", ["classify", "regress"])
-@pytest.mark.parametrize(
-    ("body", "error"),
-    [
-        ({}, "key 'examples' is expected and was not found"),
-        ({"examples": {}}, "Expecting 'examples' value to be an list/array"),
-        ({"examples": []}, "'examples' value is an empty array"),
-        ({"examples": [{"x": 1.0}]}, "signature method_name to be"),
-        (
-            {"examples": [{"x": 1.0}], "signature_name": "x"},
-            "No signature was found with the name: x",
-        ),
-    ],
-)
-def test_classify_and_regress(client, verb, body, error) -> None:
+def test_classify_and_regress(client, verb) -> None:
+    body = {"examples": [{"x": 1.0}]}
     answer = client.post(f"/v1/models/half_plus_three:{verb}", json=body)
     assert answer.status_code == 400
-    assert error in answer.json()["error"]
+    assert f"Received: `:{verb}`" in answer.json()["error"]

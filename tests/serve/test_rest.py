@@ -133,45 +133,31 @@ def test_the_metadata_has_the_published_form(client) -> None:
 @pytest.mark.parametrize(
     ("method", "address", "code", "error"),
     [
-        ("GET", "/v1/models/other", 404, "Could not find any versions of "
-         "model other"),
-        ("GET", f"{MODEL}/versions/7", 404, "Could not find version 7 of "
-         "model glyphs"),
-        ("GET", f"{MODEL}/versions/7/metadata", 404, "Servable not found for "
-         "request: Specific(glyphs, 7)"),
-        ("GET", "/v1/models/other/metadata", 404, "Servable not found for "
-         "request: Latest(other)"),
-        ("POST", "/v1/models/half:predict", 404, "Servable not found for "
-         "request: Latest(half)"),
-        ("POST", f"{MODEL}/versions/2:predict", 404, "Servable not found for "
-         "request: Specific(glyphs, 2)"),
-        ("POST", f"{MODEL}/versions/{10**30}:predict", 400, "Failed to "
-         f"convert version: {10**30} to numeric."),
-        ("POST", f"{MODEL}/labels/canary:predict", 400, "Unrecognized "
-         "servable version label: canary"),
-        ("GET", "/v1/models", 400, "Missing model name in request."),
-        ("GET", f"{MODEL}:predict", 400, f"Malformed request: GET {MODEL}:"
-         "predict"),
-        ("POST", MODEL, 400, f"Malformed request: POST {MODEL}"),
-        ("PUT", f"{MODEL}:predict", 400, f"Malformed request: PUT {MODEL}:"
-         "predict"),
-        ("POST", f"{MODEL}:explain", 400, f"Malformed request: POST {MODEL}:"
-         "explain"),
-        ("POST", f"{MODEL}:classify", 400, "Expected classification signature "
-         "method_name to be tensorflow/serving/classify. Was: "
-         "tensorflow/serving/predict"),
-        ("POST", f"{MODEL}:regress", 400, "Expected regression signature "
-         "method_name to be tensorflow/serving/regress. Was: "
-         "tensorflow/serving/predict"),
+        ("GET", "/v1/models/other", 404, "version 1 of 'other'"),
+        ("GET", f"{MODEL}/versions/7", 404, "version 7 of 'glyphs'"),
+        ("GET", f"{MODEL}/versions/7/metadata", 404, "version 7 of"),
+        ("GET", "/v1/models/other/metadata", 404, "of 'other'"),
+        ("POST", "/v1/models/half:predict", 404, "of 'half'"),
+        ("POST", f"{MODEL}/versions/2:predict", 404, "version 2 of"),
+        ("POST", f"{MODEL}/versions/{10**30}:predict", 400, "Received: POST"),
+        ("POST", f"{MODEL}/labels/canary:predict", 400, "label 'canary'"),
+        ("GET", "/v1/models", 400, "Received: GET /v1/models."),
+        ("GET", f"{MODEL}:predict", 400, f"Received: GET {MODEL}:predict."),
+        ("POST", MODEL, 400, f"Received: POST {MODEL}."),
+        ("PUT", f"{MODEL}:predict", 400, f"Received: PUT {MODEL}:predict."),
+        ("POST", f"{MODEL}:explain", 400, f"Received: POST {MODEL}:explain."),
+        ("POST", f"{MODEL}:classify", 400, "Received: `:classify`."),
+        ("POST", f"{MODEL}:regress", 400, "Received: `:regress`."),
     ],
 )  # fmt: skip
-def test_errors_are_those_of_tensorflow_serving(
+def test_errors_have_the_statuses_of_tensorflow_serving(
     client, method, address, code, error
 ) -> None:
     body = {"instances": [0], "examples": [{"x": 1}]}
     given = {"json": body} if method == "POST" else {}
     answer = client.request(method, address, **given)
-    assert (answer.json(), answer.status_code) == ({"error": error}, code)
+    assert answer.status_code == code
+    assert error in answer.json()["error"]
 
 
 NESTED = [(b"[", b"]"), (b'{"a":', b"}"), (b'[{"a":', b"}]")]
@@ -181,66 +167,63 @@ RAGGED = [[[[0]] * 16] * 16, [[[0]] * 15] * 16]
 @pytest.mark.parametrize(
     ("body", "error"),
     [
-        (b"", "JSON Parse error"),
-        (b"{", "JSON Parse error"),
-        (b"\xff", "JSON Parse error"),
-        (b"[" * 100_000, "JSON Parse error: nested too deeply"),
+        (b"", "must be JSON"),
+        (b"{", "must be JSON"),
+        (b"\xff", "must be JSON"),
+        (b"[" * 100_000, "must be JSON"),
         (b'{"instances": ' + b"[" * 500 + b"]" * 500 + b"}", ""),
-        (b'{"instances": ' + b"9" * 5000 + b"}", "JSON Parse error"),
-        (b'{"instances": [[[[' + b"9" * 200 + b"]]]]}", "loss of precision"),
-        ([], "Is not object"),
-        ({}, "Missing 'inputs' or 'instances' key"),
-        ({"instances": 1, "inputs": 1}, "expecting only one of"),
-        ({"instances": {}}, "Excepting 'instances' to be an list/array"),
-        ({"instances": []}, "No values in 'instances' array"),
-        ({"instances": [1], "signature_name": 3}, "must be a string value"),
-        ({"instances": [1], "signature_name": "x"}, 'signature name: "x" not '
-         "found in signature def"),
-        ({"instances": [[[["a"]]]]}, 'JSON Value: "a" Type: String is not of '
-         "expected type: float"),
-        ({"instances": [[[[True]]]]}, "Type: True is not of expected type"),
-        ({"instances": [[[[1.0], [True]]]]}, "element: 0 of 'instances' list. "
-         "Error: INVALID_ARGUMENT: JSON Value: true Type: True is not of "),
-        ({"inputs": [[[[1], [0], [False]]]]}, "JSON Value: false Type: False "
-         "is not of expected type: float"),
-        ({"signature_name": "lookup_k", "inputs": {"images": ["x", "x"],
-          "k": [1, True]}}, "JSON Value: true Type: True is not of"),
-        ({"instances": [[[[None]]]]}, "Type: Null is not of expected type"),
-        ({"instances": [[[[{}]]]]}, "Type: Object is not of expected type"),
-        ({"instances": [[[[16777217]]]]}, "Cannot convert JSON value: "
-         "16777217 to float without loss of precision."),
-        ({"instances": [[[[1e39]]]]}, "without loss of precision"),
-        ({"instances": RAGGED}, "Failed to process element: 1 of 'instances'"),
-        ({"instances": [[1, [2]]]}, "unexpected level"),
-        ({"instances": [[[1], 2]]}, "found at incorrect level"),
-        ({"instances": [[1, 2], [3]]}, "Expecting tensor size: 2 but got: 1"),
-        ({"instances": [[[1, 2]], [[3], [4]]]}, "Expecting shape [1,2] but "
-         "got: [2,1]"),
-        ({"instances": [1.5]}, "must have the shape [-1, -1, -1, 1]"),
-        ({"inputs": {"pixels": [1]}}, "Missing named input: images"),
-        ({"instances": [{"x": 1}]}, "keys must be equal to: images"),
-        ({"instances": [{"images": 1}, 2]}, "Expecting object but got list"),
-        ({"instances": [2, {"images": 1}]}, "Expecting value/list but got"),
-        ({"signature_name": "lookup_k", "instances": ["x"]}, "instances is a "
-         "plain list, but expecting list of objects"),
-        ({"signature_name": "lookup_k", "inputs": ["x"]}, "inputs is a plain "
-         "value/list, but expecting an object"),
-        ({"signature_name": "encoded", "instances": [{"b64": "%%"}]}, "Unable "
-         "to base64 decode"),
-        ({"signature_name": "encoded", "instances": [3]}, "JSON Value: 3 Type: "
-         "Number is not of expected type: string"),
+        (b'{"instances": ' + b"9" * 5000 + b"}", "must be JSON"),
+        (b'{"instances": [[[[' + b"9" * 200 + b"]]]]}", "type float32"),
+        ([], "`body` must be an object. Received: []."),
+        ({}, "`body` must have either `instances` or `inputs`."),
+        ({"instances": 1, "inputs": 1}, "must have either"),
+        ({"instances": {}}, "`instances` must be a list of one item or more."),
+        ({"instances": []}, "one item or more. Received: []."),
+        ({"instances": [1], "signature_name": 3}, "`signature_name` must be a "
+         "string. Received: 3."),
+        ({"instances": [1], "signature_name": "x"}, "`signature_name` must be "
+         "one of ["),
+        ({"instances": [[[["a"]]]]}, "`images` must hold values of type "
+         "float32. Received: 'a'."),
+        ({"instances": [[[[True]]]]}, "type float32. Received: True."),
+        ({"instances": [[[[1.0], [True]]]]}, "Received: True."),
+        ({"inputs": [[[[1], [0], [False]]]]}, "Received: False."),
+        ({"signature_name": "lookup_k", "inputs": {"images": [b64(b"x")] * 2,
+          "k": [1, True]}}, "`k` must hold values of type int32"),
+        ({"instances": [[[[None]]]]}, "Received: None."),
+        ({"instances": [[[[{}]]]]}, "Received: {}."),
+        ({"instances": [[[[16777217]]]]}, "Received: 16777217."),
+        ({"instances": [[[[1e39]]]]}, "Received: 1e+39."),
+        ({"instances": RAGGED}, "lists of one length at level 2"),
+        ({"instances": [[1, [2]]]}, "either lists or values at level 2"),
+        ({"instances": [[[1], 2]]}, "either lists or values at level 2"),
+        ({"instances": [[1, 2], [3]]}, "lists of one length at level 1"),
+        ({"instances": [1.5]}, "must have the shape (None, None, None, 1)"),
+        ({"inputs": {"pixels": [1]}}, "`inputs` must be an object with the "
+         "keys ['images']. Received: {'pixels': [1]}."),
+        ({"instances": [{"x": 1}]}, "with the keys ['images']. Received: {'x': "
+         "1}."),
+        ({"instances": [{"images": 1}, 2]}, "must be a list of objects"),
+        ({"instances": [2, {"images": 1}]}, "Received: {'images': 1}."),
+        ({"signature_name": "lookup_k", "instances": ["x"]}, "`instances` must "
+         "name the inputs ['images', 'k']"),
+        ({"signature_name": "lookup_k", "inputs": ["x"]}, "`inputs` must name"),
+        ({"signature_name": "encoded", "instances": [{"b64": "%%"}]}, "bytes "
+         "in base64. Received: {'b64': '%%'}."),
+        ({"signature_name": "encoded", "instances": [3]}, "must hold strings, "
+         'or objects {"b64": "…"} with bytes in base64. Received: 3.'),
         (b'{"signature_name": "encoded", "instances": ["\\ud800"]}', ""),
         ({"signature_name": "encoded", "instances": [b64(b"x"), "iVBOR"]},
-         'must be objects {"b64": "…"} with the bytes of a file in base64. '
-         'Received: the string "iVBOR"'),
-        ({"signature_name": "lookup", "inputs": ["x"]}, "must be objects {"),
+         '`images` must hold image files as objects {"b64": "…"}. Received: '
+         "'iVBOR'."),
+        ({"signature_name": "lookup", "inputs": ["x"]}, "as objects {"),
         ({"signature_name": "lookup_k", "instances": [{"images": "x", "k": 1}]},
-         "must be objects {"),
+         "as objects {"),
         (b'{"instances": [' + b"9" * 400 + b"]}", ""),
         (b'{"instances": [1e' + b"9" * 400 + b"]}", ""),
         (b'{"instances": [' + b"9" * 5000 + b"]}", ""),
         (b'{"signature_name": "encoded", "instances": [' + b"9" * 400 + b"]}",
-         "is not of expected type: string"),
+         "must hold strings"),
         (b'{"signature_name": "lookup_k", "instances": [{"images": '
          b'{"b64": ""}, "k": ' + b"9" * 400 + b"}]}", ""),
         (b'{"signature_name": ' + b"[" * 40_000 + b"}", ""),
@@ -255,6 +238,7 @@ RAGGED = [[[[0]] * 16] * 16, [[[0]] * 15] * 16]
         *[(b'{"instances": ' + x * 1000 + b"1" + y * 1000 + b"}", "")
           for x, y in NESTED],
         (b'{"instances": ' + b'{"b64":' * 900 + b"1" + b"}" * 901, ""),
+        (b'{"instances": [[[[NaN, 1], [2]]]]}', "one length at level 3"),
     ],
 )  # fmt: skip
 def test_wrong_requests_say_what_is_wrong(client, body, error) -> None:
