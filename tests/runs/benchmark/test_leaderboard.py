@@ -1,7 +1,6 @@
 """The leaderboard: order, chart and commands, against the journal."""
 
 import json
-import math
 import re
 import shlex
 from xml.etree import ElementTree
@@ -11,7 +10,6 @@ import pytest
 
 from keras_dml.recipes import dump, load
 from keras_dml.runs.benchmark import benchmark, read_plan
-from keras_dml.runs.benchmark.chart import Chart, Measured, svg, ticks
 from keras_dml.runs.benchmark.leaderboard import _shared_prefix
 from tests.runs.benchmark.stub import Stub
 from tests.runs.small_run import RECIPE
@@ -136,22 +134,3 @@ def test_without_any_result_there_is_none(tmp_path) -> None:
     names = [recipe.name for recipe in plan.recipes]
     benchmark(plan, "command", workers=Stub(dict.fromkeys(names, "no")))
     assert not (plan.output / "leaderboard.md").exists()
-
-
-@pytest.mark.parametrize(
-    ("low", "high"),
-    [(0.0, 0.0), (0.1631, 0.1979), (-0.002, 0.0004), (3.0, 9e5), (-1.0, 1.0)],
-)
-def test_ticks_hold_the_range_and_differ(low, high) -> None:
-    marks, decimals = ticks(low, high)
-    assert marks[0] <= low <= high <= marks[-1]
-    assert 2 <= len(marks) <= 8
-    assert len({f"{mark:.{decimals}f}" for mark in marks}) == len(marks)
-
-
-def test_long_names_stay_inside() -> None:
-    name = "a-recipe-with-a-name-of-more-than-forty-letters"
-    drawn = svg(Chart("title", [Measured(name, 0.5, 0.4, 0.6)], 0.5))
-    start = float(re.search(r'x="([\d.]+)"[^>]*>a recipe', drawn)[1])
-    assert start >= 7.5 * len(name)
-    assert not math.isnan(start)
