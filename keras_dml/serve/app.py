@@ -15,10 +15,10 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from keras_dml.serve import page, rest
+from keras_dml.serve.current import Current
+from keras_dml.serve.errors import Busy, error_response
 from keras_dml.serve.guard import Guard
-from keras_dml.serve.health import health
 from keras_dml.serve.metrics import Metrics
-from keras_dml.serve.page._routes import PLAIN, plain_failed
 from keras_dml.serve.reloading import Reloader
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings, is_local
@@ -44,6 +44,9 @@ def application(
     def measured(request: Request) -> Response:
         return Response(metrics.text(), media_type=metrics.MEDIA_TYPE)
 
+    async def to_guard(request: Request, error: Exception) -> Response:
+        raise error
+
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         looking = reloader.looking() if reloader else contextlib.nullcontext()
@@ -59,12 +62,12 @@ def application(
             *page.routes(service, settings, reloader),
         ],
         middleware=[
-            Middleware(Guard, settings, metrics, _refusal),
+            Middleware(Guard, settings, metrics),
             # A website can point its own name to this machine and have its
             # scripts read what a server here answers (DNS rebinding).
             Middleware(TrustedHostMiddleware, allowed_hosts(settings.host)),
         ],
-        exception_handlers={HTTPException: _failed},
+        exception_handlers={HTTPException: to_guard},
         lifespan=lifespan,
     )
     app.state.service = service
@@ -81,37 +84,33 @@ def allowed_hosts(host: str) -> list[str]:
     return ["localhost", "127.0.0.1", "[::1]", host]
 
 
+def health(current: Current, reloader: Reloader | None) -> dict[str, Any]:
+    """What is served, what is being loaded, and what is wrong.
+
+    A server that answers is healthy: a problem is one of its files.
+    """
+    index = current.index
+    return {
+        "status": "ok",
+        "model": {"name": current.name, "version": current.version},
+        "gallery": None if index is None else {"rows": len(index)},
+        "loading": None if reloader is None else reloader.loading,
+        "problem": None if reloader is None else reloader.problem,
+    }
+
+
 async def starting(scope: Scope, receive: Receive, send: Send) -> None:
     """The application of a server that is still loading its model."""
     if scope["type"] != "http":
         return
-    path = scope["path"]
-    if path == "/healthz":
-        told = {"status": "loading", "loading": "the model"}
-        response = _json(told, 503)
+    if scope["path"] == "/healthz":
+        response = _json({"status": "loading", "loading": "the model"}, 503)
     else:
-        message = "The server is loading its model. Try again."
-        response = _refusal(PLAIN if path == "/" else path, 503, message)
-    # By "refresh", browsers do that by themselves.
+        response = error_response(Busy("it is loading its model"))
+    # By "refresh", browsers try again by themselves.
     response.headers.update({"retry-after": "2", "refresh": "2"})
     response.headers["connection"] = "close"
     await response(scope, receive, send)
-
-
-def _failed(request: Request, error: Exception) -> Response:
-    """An address that does not exist, or another method than it takes."""
-    if not isinstance(error, HTTPException):
-        raise error
-    response = _refusal(request.url.path, error.status_code, error.detail)
-    response.headers.update(error.headers or {})
-    return response
-
-
-def _refusal(path: str, code: int, message: str) -> Response:
-    """An error, in the form that who asks for a path reads."""
-    if path == PLAIN:
-        return plain_failed(code, message)
-    return _json({"error": message}, code)
 
 
 def _json(content: Any, code: int = 200) -> Response:

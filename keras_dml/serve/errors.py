@@ -1,37 +1,45 @@
-"""Errors that requests are answered with, and their HTTP status codes."""
+"""Errors: what a request is answered with where it fails."""
+
+import json
 
 import tensorflow as tf
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
 
-from keras_dml.serve.limits import NotAPicture, TooManyPixels
+
+class RequestError(HTTPException):
+    """A request that is answered with an error.
+
+    Args:
+        message: What the client is told.
+        code: The HTTP status code.
+        headers: Headers of the answer.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        code: int = 400,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(code, message, headers)
 
 
-class Busy(RuntimeError):
+class Busy(RequestError):
     """There is more to do than the limits allow.
 
-    Attributes:
+    Args:
+        why: What is full.
         retry_after: Whole seconds after which to try again.
     """
 
     def __init__(
         self, why: str = "its queue is full", retry_after: int = 1
     ) -> None:
-        super().__init__(f"The server is busy: {why}. Try again.")
-        self.retry_after = retry_after
+        message = f"The server is busy: {why}. Try again."
+        super().__init__(message, 503, {"retry-after": str(retry_after)})
 
 
-class RequestError(Exception):
-    """A request that is answered with an error.
-
-    Attributes:
-        code: The HTTP status code.
-    """
-
-    def __init__(self, message: str, code: int = 400) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-# As TensorFlow Serving answers the codes of TensorFlow; others are 500.
 _CODES: dict[type[Exception], int] = {
     tf.errors.InvalidArgumentError: 400,
     tf.errors.FailedPreconditionError: 400,
@@ -42,33 +50,33 @@ _CODES: dict[type[Exception], int] = {
     tf.errors.ResourceExhaustedError: 503,
     tf.errors.UnavailableError: 503,
     tf.errors.UnimplementedError: 501,
-    NotAPicture: 400,
-    TooManyPixels: 413,
-    Busy: 503,
-    RecursionError: 400,
-    MemoryError: 503,
-    TimeoutError: 504,
 }
+"""As TensorFlow Serving answers the errors of TensorFlow; others are 500."""
 
 
-def code_of(error: Exception) -> int:
-    """The HTTP status code of an error; 500 if it is one of the server."""
-    if isinstance(error, RequestError):
-        return error.code
-    matches = (x for kind, x in _CODES.items() if isinstance(error, kind))
-    return next(matches, 500)
-
-
-def message_of(error: Exception) -> str:
+def as_request_error(error: Exception) -> HTTPException:
     """What a client is told; nothing of the inside of the server."""
+    if isinstance(error, HTTPException):
+        return error
     if isinstance(error, TimeoutError):
-        return "The request took longer than the server's time limit."
+        return RequestError(
+            "The request took longer than the server's time limit.", 504
+        )
     if isinstance(error, RecursionError):
-        return "The request is nested too deeply."
+        return RequestError("The request is nested too deeply.")
     if isinstance(error, MemoryError):
-        return "There is not enough memory for this request."
-    if isinstance(error, tf.errors.OpError):
-        return error.message.partition("\n")[0][:500]
-    if code_of(error) == 500:
-        return "The server failed to process this request; see its log."
-    return str(error)
+        return RequestError("There is not enough memory for this request.", 503)
+    for kind, code in _CODES.items():
+        if isinstance(error, kind):
+            message = str(getattr(error, "message", error))
+            return RequestError(message.partition("\n")[0][:500], code)
+    return RequestError(
+        "The server failed to process this request; see its log.", 500
+    )
+
+
+def error_response(error: HTTPException) -> Response:
+    """An answer in JSON, as TensorFlow Serving has it."""
+    # What was received may be half a character, which only ASCII carries.
+    body = json.dumps({"error": error.detail})
+    return Response(body, error.status_code, error.headers, "application/json")

@@ -11,22 +11,21 @@ import hmac
 import logging
 import re
 import time
-from collections.abc import Callable
-from typing import TypeAlias
 
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from keras_dml.serve.errors import Busy, RequestError, code_of, message_of
+from keras_dml.serve.errors import (
+    Busy,
+    RequestError,
+    as_request_error,
+    error_response,
+)
 from keras_dml.serve.metrics import Metrics
 from keras_dml.serve.settings import Settings
 
 logger = logging.getLogger(__name__)
 request_log = logging.getLogger("keras_dml.serve.requests")
 """Gets a record for each request, with what it was in its `fields`."""
-
-Refusal: TypeAlias = Callable[[str, int, str], Response]
-"""From the path, the code and the message of an error to its answer."""
 
 VERBS = ("predict", "classify", "regress")
 
@@ -43,18 +42,12 @@ class Guard:
         app: The application.
         settings: The limits.
         metrics: What is counted.
-        refusal: Answers errors.
     """
 
     def __init__(
-        self,
-        app: ASGIApp,
-        settings: Settings,
-        metrics: Metrics,
-        refusal: Refusal,
+        self, app: ASGIApp, settings: Settings, metrics: Metrics
     ) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
-        self._refusal = refusal
 
     async def __call__(
         self, scope: Scope, receive: Receive, send: Send
@@ -80,7 +73,7 @@ class Guard:
         headers = dict(scope["headers"])
         token = self._settings.token
         if token is not None and not OPEN.fullmatch(scope["path"]):
-            _check_token(headers, token.encode())
+            _check_token(scope, headers, token.encode())
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self._settings.max_body:
             raise _too_large(self._settings.max_body)
@@ -88,19 +81,15 @@ class Guard:
     async def _refuse(
         self, error: Exception, scope: Scope, exchange: "_Exchange"
     ) -> None:
-        code = code_of(error)
-        if code == 500:
+        told = as_request_error(error)
+        if told.status_code == 500:
             logger.error("A request failed.", exc_info=error)
         if exchange.code:  # The answer has begun; it cannot be another now.
             raise error
-        response = self._refusal(scope["path"], code, message_of(error))
-        if isinstance(error, Busy):
-            response.headers["retry-after"] = str(error.retry_after)
-        if code == 401:
-            response.headers["www-authenticate"] = _challenge(scope)
+        response = error_response(told)
         # The rest of a refused body is thrown away, and the connection is used
         # again; who took too long to send it is not listened to.
-        if not (exchange.has_body or isinstance(error, RequestError)):
+        if told.status_code >= 500 and not exchange.has_body:
             response.headers["connection"] = "close"
         await response(scope, exchange.receive, exchange.send)
 
@@ -165,7 +154,9 @@ def _too_large(most: int) -> RequestError:
     )
 
 
-def _check_token(headers: dict[bytes, bytes], token: bytes) -> None:
+def _check_token(
+    scope: Scope, headers: dict[bytes, bytes], token: bytes
+) -> None:
     """Raises `RequestError` unless the token is sent.
 
     Browsers can send it as the password of a user of any name.
@@ -184,6 +175,7 @@ def _check_token(headers: dict[bytes, bytes], token: bytes) -> None:
             "The request must have the header `Authorization: Bearer TOKEN`, "
             "with the token of the server.",
             401,
+            {"www-authenticate": _challenge(scope)},
         )
 
 

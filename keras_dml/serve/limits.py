@@ -10,17 +10,21 @@ import numpy as np
 from keras_dml.data import View
 from keras_dml.data.decode import draft, open_image, opened
 from keras_dml.export.files import MOST_PIXELS_RESIZED
+from keras_dml.serve.errors import RequestError
 
 _PNG_START = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 _STARTS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"BM")
 
 
-class NotAPicture(ValueError):
+class NotAPicture(RequestError):
     """Bytes that do not look like an image file."""
 
 
-class TooManyPixels(ValueError):
+class TooManyPixels(RequestError):
     """A picture that is too large to be decoded."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, 413)
 
 
 def check_picture(data: bytes, most_pixels: int, view: View) -> int:

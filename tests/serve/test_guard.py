@@ -123,6 +123,8 @@ def failing(error: Exception) -> TestClient:
     service: Service = client.app.state.service  # type: ignore[attr-defined]
 
     class Failing:
+        version = 7
+
         @property
         def name(self) -> str:
             raise error

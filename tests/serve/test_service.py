@@ -134,7 +134,7 @@ def test_a_batch_can_wait_for_more() -> None:
 
 
 def test_busy_says_when_to_try_again() -> None:
-    assert Busy().retry_after == 1
+    assert Busy().headers == {"retry-after": "1"}
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_too_many_waiting_pixels_are_refused() -> None:
     # One runs and eight wait.
     assert len(refused) == 3
     assert "large pictures wait" in str(refused[0])
-    assert refused[0].retry_after == 5
+    assert refused[0].headers == {"retry-after": "5"}
 
 
 def test_a_request_runs_in_parts_that_fit_into_the_budget() -> None:

@@ -7,8 +7,11 @@ from keras_dml.reports.search_page import SCORES
 from keras_dml.search import Index
 from keras_dml.serve.current import Current
 from keras_dml.serve.page.outputs import Outputs
-from keras_dml.serve.page.requests import DEFAULT_K, MOST_K
 from keras_dml.serve.settings import Settings
+
+DEFAULT_K = 12
+MOST_K = 1000
+"""A request must not be able to ask for an answer of gigabytes."""
 
 MOST_VALUES = 500
 """Distinct texts of a column that the page suggests, at most."""

@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras_dml.data import View
 from keras_dml.data.decode import read_image
 from keras_dml.export.files import OK, load_files
+from keras_dml.serve.errors import RequestError
 from keras_dml.utils.types import FloatArray, Tensor, Tensors
 from keras_dml.visualization.attention import maps_of
 from keras_dml.visualization.outputs import output_shapes
@@ -88,11 +89,15 @@ class Outputs:
         wrong with a damaged file.
 
         Raises:
-            ValueError: If it cannot be decoded.
+            RequestError: If it cannot be decoded.
         """
         [status], [seen] = self._loaded(tf.constant([data]))
         if status != OK:
-            seen = self._view.apply(read_image(io.BytesIO(data)))
+            try:
+                image = read_image(io.BytesIO(data))
+            except ValueError as error:
+                raise RequestError(str(error)) from error
+            seen = self._view.apply(image)
         view: FloatArray = seen.numpy()
         return view
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from keras_dml.data.thumbnails import SIDE, row_thumbnail
+from keras_dml.serve.errors import RequestError
 from keras_dml.serve.limits import TooManyPixels, pixels_of_thumbnail
 
 if TYPE_CHECKING:
@@ -21,8 +22,11 @@ _URI = re.compile(r"data:(image/(?:jpeg|png|webp|gif));base64,(.*)", re.DOTALL)
 """Kinds of picture in which nothing can be run, as SVG could."""
 
 
-class NoPicture(LookupError):
+class NoPicture(RequestError):
     """There is no picture by a key."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, 404)
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ def picture_of(index: "Index | None", key: "Key", most_pixels: int) -> Picture:
     Raises:
         NoPicture: If there is no such row, it has no picture, or its file
             cannot be read.
-        ValueError: If the gallery has keys of another type.
+        RequestError: If the gallery has keys of another type.
     """
     if index is None:
         raise NoPicture("There is no gallery.")
@@ -71,6 +75,8 @@ def picture_of(index: "Index | None", key: "Key", most_pixels: int) -> Picture:
         row = index[key]
     except KeyError:
         raise NoPicture(f"The gallery has no row {key!r}.") from None
+    except ValueError as error:
+        raise RequestError(str(error)) from error
     if row.get("thumbnail") or not row.get("path"):
         return Picture(str(row.get("thumbnail")))
     with _readable():
@@ -102,7 +108,9 @@ def _readable() -> Iterator[None]:
     try:
         yield
     except TooManyPixels as error:
-        raise NoPicture(f"The file of the row is too large. {error}") from None
+        raise NoPicture(
+            f"The file of the row is too large. {error.detail}"
+        ) from None
     except (OSError, ValueError, TypeError, OverflowError):
         raise NoPicture("The file of the row cannot be read.") from None
 

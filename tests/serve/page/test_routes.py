@@ -1,6 +1,5 @@
-"""Files of the page, headers, thumbnails and the form without JavaScript."""
+"""Files of the page, headers and thumbnails."""
 
-import html
 import io
 import re
 import shutil
@@ -12,7 +11,7 @@ from PIL import Image
 
 from keras_dml.data.thumbnails import data_uri, row_thumbnail
 from keras_dml.search import Index
-from keras_dml.serve.page.assets import read_assets
+from keras_dml.serve.page.routes import read_assets
 from tests.serve.page.served import (
     HOSTILE,
     client,
@@ -232,98 +231,14 @@ def test_a_thumbnail_is_made_again_when_the_file_changes(asked, folder) -> None:
     assert before != after
 
 
-def test_the_form_without_javascript(asked) -> None:
-    answer = asked.post(
-        "/page/plain",
-        files={"picture": ("a.png", picture(0), "image/png")},
-        data={"k": "3"},
-    )
-    assert answer.headers["content-type"] == "text/html; charset=utf-8"
-    assert HOSTILE not in answer.text
-    assert "&lt;img src=x" in answer.text
-    assert answer.text.count("<li>") == 4
-    address = re.search(r'src="(thumbnail[^"]*)"', answer.text)
-    assert address
-    assert asked.get(f"/page/{address[1]}").status_code == 200
-
-
 def test_what_is_being_loaded_is_said_with_what_is_found(
     asked, monkeypatch
 ) -> None:
-    def answers():
-        files = {"picture": ("a.png", picture(0), "image/png")}
-        plain = asked.post("/page/plain", files=files).text
-        return asked.post("/page/search", content=picture(0)).json(), plain
-
-    found, plain = answers()
+    found = asked.post("/page/search", content=picture(0)).json()
     assert found["loading"] is None
-    assert "is loading" not in plain
     monkeypatch.setattr(asked.reloader, "loading", "the gallery")
-    found, plain = answers()
+    found = asked.post("/page/search", content=picture(0)).json()
     assert (found["loading"], len(found["hits"])) == ("the gallery", 12)
-    assert "The server is loading the gallery." in plain
-
-
-@pytest.mark.parametrize("given", [{}, {"picture": "text"}])
-def test_a_form_without_a_picture(asked, given) -> None:
-    answer = asked.post("/page/plain", data={"k": "3", **given})
-    assert answer.status_code == 400
-    assert "Choose a picture" in failure(answer)
-
-
-def test_a_form_with_a_file_that_is_no_picture(asked) -> None:
-    """A browser shows what is answered."""
-    answer = send_form(asked, b"nothing")
-    assert answer.status_code == 400
-    assert "must be an image file" in failure(answer)
-
-
-def test_an_error_says_what_was_sent_as_text(asked) -> None:
-    answer = send_form(asked, picture(), k=HOSTILE)
-    assert answer.status_code == 400
-    assert "Received: k=" in failure(answer)
-    assert HOSTILE not in answer.text
-    assert "&lt;img src=x" in answer.text
-
-
-def test_whatever_fails_is_a_page_there(model, monkeypatch) -> None:
-    with client(current(model), max_body=1000, token="secret") as opened:
-        refused = send_form(opened, picture())
-        opened.headers["authorization"] = "Bearer secret"
-        wrong = opened.get("/page/plain")
-        large = send_form(opened, bytes(2000))
-        monkeypatch.setattr(opened.service, "_is_closed", True)
-        busy = send_form(opened, picture())
-    answers = (refused, wrong, large, busy)
-    assert [x.status_code for x in answers] == [401, 405, 413, 503]
-    assert all(map(failure, answers))
-    assert refused.headers["www-authenticate"] == "Bearer"
-    assert wrong.headers["allow"] == "POST"
-    assert busy.headers["retry-after"] == "1"
-
-
-def test_a_form_with_a_picture_that_is_too_large(model) -> None:
-    with client(current(model), max_pixels=100) as opened:
-        answer = send_form(opened, picture())
-    assert answer.status_code == 413
-    assert "100 pixels" in failure(answer)
-
-
-def send_form(opened, file: bytes, **data: str):
-    files = {"picture": ("a.png", file, "image/png")}
-    return opened.post("/page/plain", files=files, data=data)
-
-
-def failure(answer) -> str:
-    """The message of a page on an error, which links to the form."""
-    assert answer.headers["content-type"] == "text/html; charset=utf-8"
-    assert "default-src 'none'" in answer.headers["content-security-policy"]
-    assert (
-        'href="../"' in answer.text and 'href="assets/page.css"' in answer.text
-    )
-    found = re.search(r'<p class="error" role="alert">([^<]+)</p>', answer.text)
-    assert found
-    return html.unescape(found[1])
 
 
 def channel(x: int) -> float:

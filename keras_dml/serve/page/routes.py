@@ -1,0 +1,118 @@
+"""Routes of the page: its files, and the endpoints that they ask."""
+
+import json
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from keras_dml.reports.html import asset as report_asset
+from keras_dml.serve.current import Current
+from keras_dml.serve.errors import RequestError
+from keras_dml.serve.page.about import about
+from keras_dml.serve.page.search import Finder, key_of, query_of
+from keras_dml.serve.page.thumbnails import Picture, content_of, picture_of
+from keras_dml.serve.reloading import Reloader
+from keras_dml.serve.service import Service
+from keras_dml.serve.settings import Settings
+
+HEADERS = {
+    # Nothing from elsewhere, nothing that stands in the page itself.
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; "
+    "style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Permissions-Policy": "camera=(self), microphone=(), geolocation=()",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+_KINDS = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+
+def routes(
+    service: Service, settings: Settings, reloader: Reloader | None = None
+) -> list[BaseRoute]:
+    """The routes of the page.
+
+    "/" and "/page/assets/…" are the same for everyone and tell nothing of
+    what is served. "/page/about", "/page/search" and "/page/thumbnail" do.
+    """
+    finder = Finder(service, settings)
+    assets = read_assets()
+
+    async def home(request: Request) -> Response:
+        return _response(*assets["index.html"], "no-cache")
+
+    async def asset(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in assets:
+            raise RequestError(f"The page has no file {name!r}.", 404)
+        return _response(*assets[name], "no-cache")
+
+    async def describe(request: Request) -> Response:
+        current = service.current
+        outputs = await finder.outputs(current)
+        told = await run_in_threadpool(about, current, outputs, settings)
+        return _json(told)
+
+    async def search(request: Request) -> Response:
+        query = query_of(await request.body(), request.query_params)
+        found = await finder.find(query)
+        return _json(found | {"loading": reloader and reloader.loading})
+
+    async def thumbnail(request: Request) -> Response:
+        key = key_of(request.query_params.get("key"), "key")
+        current, most = service.current, settings.max_pixels
+        found = await run_in_threadpool(picture_of, current.index, key, most)
+        uri = found.uri or await service.submit(
+            "thumbnail", _made, found, pixels=found.pixels, current=current
+        )
+        # Another version may have another picture by this key.
+        return _response(*content_of(uri, key), "private, no-cache")
+
+    return [
+        Route("/", home),
+        Route("/page/assets/{name}", asset),
+        Route("/page/about", describe),
+        Route("/page/search", search, methods=["POST"]),
+        Route("/page/thumbnail", thumbnail),
+    ]
+
+
+def read_assets() -> dict[str, tuple[bytes, str]]:
+    """Content and MIME type of each file of the page by its name.
+
+    "base.css" is the style of reports, which the page adds to.
+    """
+    folder = resources.files("keras_dml.serve.page") / "static"
+    found = {
+        file.name: (file.read_bytes(), _KINDS[file.name.rpartition(".")[2]])
+        for file in folder.iterdir()
+    }
+    found["base.css"] = report_asset("page.css").encode(), _KINDS["css"]
+    return found
+
+
+def _made(current: Current, pictures: Sequence[Picture]) -> list[str]:
+    return [picture.made() for picture in pictures]
+
+
+def _json(content: Any) -> Response:
+    # Names of files may hold surrogates, which only ASCII carries.
+    text = json.dumps(content, allow_nan=False)
+    return _response(text, "application/json", "no-store")
+
+
+def _response(content: str | bytes, kind: str, caching: str) -> Response:
+    headers = {"Cache-Control": caching, **HEADERS}
+    return Response(content, 200, headers, kind)

@@ -1,0 +1,297 @@
+"""Search: from the bytes of a picture to what the page shows of it."""
+
+import base64
+import json
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from starlette.concurrency import run_in_threadpool
+
+from keras_dml.data.thumbnails import thumbnail
+from keras_dml.reports.search_page import caption
+from keras_dml.search import Hit, Index
+from keras_dml.search.keys import Key
+from keras_dml.search.metrics import Metric
+from keras_dml.serve.current import Current
+from keras_dml.serve.errors import RequestError
+from keras_dml.serve.limits import check_picture
+from keras_dml.serve.memory import release_memory
+from keras_dml.serve.page.about import DEFAULT_K, MOST_K, refusal
+from keras_dml.serve.page.outputs import Outputs, Part
+from keras_dml.serve.service import Service
+from keras_dml.serve.settings import Settings
+from keras_dml.utils.types import FloatArray
+
+SEEN = 384
+"""The longer side of the picture as the model sees it, in pixels, at most."""
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """A picture to be searched for.
+
+    Attributes:
+        data: The image file.
+        k: Rows of the gallery that are wanted.
+        where: Which rows, as of `Index.search`.
+        exclude: The key of a row that is not wanted.
+    """
+
+    data: bytes
+    k: int
+    where: dict[str, Any] | None
+    exclude: Key | None
+
+
+def query_of(data: bytes, params: Mapping[str, str]) -> Query:
+    """What a request asks for.
+
+    Args:
+        data: The image file.
+        params: "k"; "where", conditions by column as JSON; and "exclude", a
+            key as JSON.
+
+    Raises:
+        RequestError: If one is not as described.
+    """
+    where, exclude = params.get("where"), params.get("exclude")
+    return Query(
+        data,
+        _count(params.get("k") or str(DEFAULT_K)),
+        _conditions(where) if where else None,
+        key_of(exclude, "exclude") if exclude else None,
+    )
+
+
+def key_of(text: str | None, name: str) -> Key:
+    """A key from JSON: a number, or a text in quotes."""
+    try:
+        key = json.loads(text or "")
+    except (ValueError, RecursionError):
+        key = None
+    if isinstance(key, bool) or not isinstance(key, int | str):
+        raise RequestError(
+            f"`{name}` must be a key as JSON: a whole number, or a text in "
+            f"double quotes. Received: {name}={(text or '')[:200]!r}."
+        )
+    return key
+
+
+class Finder:
+    """Finds pictures by what is served now.
+
+    Args:
+        service: Runs the model.
+        settings: The limits.
+    """
+
+    def __init__(self, service: Service, settings: Settings) -> None:
+        self._service = service
+        self._settings = settings
+        self._latest: Outputs | None = None
+        self._lock = threading.Lock()
+
+    async def outputs(self, current: Current) -> Outputs | None:
+        """What the model says of a picture; None if it takes none."""
+        return await run_in_threadpool(self._outputs_of, current)
+
+    async def find(self, query: Query) -> dict[str, Any]:
+        """What is found for an image file.
+
+        Returns:
+            "model", its name and version; "seen", a data URI; "hits" of the
+            gallery, or None without one, with "is_copy" where the embedding
+            is that of the picture; "parts", name and hits of each learner;
+            "attention", with "height", "width" and "maps", bytes in base 64,
+            or None.
+
+        Raises:
+            RequestError: If the file cannot be read, if the gallery cannot be
+                searched so, or if the model takes no pictures.
+            Busy, TimeoutError: As `Service.submit`.
+        """
+        current = self._service.current
+        if current.view is None:
+            raise RequestError(str(refusal(current)))
+        if current.index is None and (query.where or query.exclude):
+            raise RequestError(
+                "There is no gallery to search. Received: a filter. Start the "
+                "server with --gallery."
+            )
+        pixels = await run_in_threadpool(
+            check_picture, query.data, self._settings.max_pixels, current.view
+        )
+        found: dict[str, Any] = await self._service.submit(
+            "page", self._find, query, pixels=pixels, current=current
+        )
+        return found
+
+    def _find(
+        self, current: Current, queries: Sequence[Query]
+    ) -> list[dict[str, Any]]:
+        outputs = self._outputs_of(current)
+        if outputs is None:
+            raise RequestError("The model does not take pictures.")
+        views = np.stack([outputs.see(query.data) for query in queries])
+        found = outputs(views)
+        return [
+            _answer(
+                current,
+                outputs.parts,
+                query,
+                views[row],
+                {name: x[row] for name, x in found.items()},
+            )
+            for row, query in enumerate(queries)
+        ]
+
+    def _outputs_of(self, current: Current) -> Outputs | None:
+        # One thread compiles, and the others wait for it.
+        with self._lock:
+            model, view = current.model, current.view
+            if self._latest is None or self._latest.model is not model:
+                if model is None or view is None:
+                    return None
+                self._latest = Outputs(model, view)
+                release_memory(collect=True)
+            return self._latest
+
+
+def _answer(
+    current: Current,
+    parts: Sequence[Part],
+    query: Query,
+    view: FloatArray,
+    found: dict[str, FloatArray],
+) -> dict[str, Any]:
+    hits, of_parts = _search(current.index, query, found, parts)
+    pixels = np.rint(view).clip(0, 255).astype(np.uint8)
+    return {
+        "model": {"name": current.name, "version": current.version},
+        "seen": thumbnail(pixels, SEEN, "webp", 90),
+        "hits": hits,
+        "parts": of_parts,
+        "attention": _attention(found.get("maps")),
+    }
+
+
+def _search(
+    index: Index | None,
+    query: Query,
+    found: dict[str, FloatArray],
+    parts: Sequence[Part],
+) -> tuple[list[Any] | None, list[Any]]:
+    """Hits of the embedding, and of each part."""
+    if index is None:
+        return None, [{"name": part.name, "hits": None} for part in parts]
+    embedding = found["embedding"]
+    searched = [part for part in parts if embedding[part.columns].any()]
+    vectors = np.stack([embedding, *(_alone(embedding, x) for x in searched)])
+    exclude = None if query.exclude is None else [query.exclude] * len(vectors)
+    try:
+        whole, *alone = index.search(
+            vectors, query.k, where=query.where, exclude=exclude
+        )
+    except ValueError as error:
+        raise RequestError(str(error)) from error
+    scores = np.array([[hit.score for hit in whole]])
+    copies = Metric(index.metric).are_copies(embedding[None], scores)[0]
+    hits = [
+        {
+            **_shown(hit),
+            "score": hit.score,
+            "is_match": hit.is_match,
+            "is_copy": bool(is_copy),
+            "row": {x: y for x, y in hit.row.items() if x != "thumbnail"},
+        }
+        for hit, is_copy in zip(whole, copies, strict=True)
+    ]
+    # The threshold is one of whole embeddings.
+    listed = [
+        {
+            "name": part.name,
+            "hits": [
+                {**_shown(hit), "score": _own_score(hit, part, index.metric)}
+                for hit in found_alone
+            ],
+        }
+        for part, found_alone in zip(searched, alone, strict=True)
+    ]
+    return hits, listed
+
+
+def _alone(embedding: FloatArray, part: Part) -> FloatArray:
+    """A unit vector of a part, (D,); zeros let no other column count.
+
+    So any index searches by a part, in memory or in a database.
+    """
+    vector = np.zeros_like(embedding)
+    own = embedding[part.columns]
+    vector[part.columns] = own / np.linalg.norm(own)
+    return vector
+
+
+def _own_score(hit: Hit, part: Part, metric: str) -> float:
+    """The cosine of a part's sub-embeddings, if its slices have one length.
+
+    Otherwise the product of the query's sub-embedding with the hit's slice.
+    """
+    # Both vectors are unit: |x − y|² = 2 − 2 x·y.
+    product = 1 - hit.score**2 / 2 if metric == "euclidean" else hit.score
+    return product / (part.length or 1.0)
+
+
+def _shown(hit: Hit) -> dict[str, Any]:
+    """What says which row it is."""
+    file = os.path.basename(str(hit.row.get("path") or ""))
+    return {"key": hit.key, "name": caption(hit.row), "file": file}
+
+
+def _attention(maps: FloatArray | None) -> dict[str, Any] | None:
+    """Maps of a picture, (h, w, P), each from 0 to 255."""
+    if maps is None:
+        return None
+    low, high = maps.min(axis=(0, 1)), maps.max(axis=(0, 1))
+    scaled = (maps - low) / np.where(high > low, high - low, 1)
+    levels = np.rint(255 * scaled).astype(np.uint8)
+    return {
+        "height": levels.shape[0],
+        "width": levels.shape[1],
+        "maps": [
+            base64.b64encode(levels[..., k].tobytes()).decode()
+            for k in range(levels.shape[2])
+        ],
+    }
+
+
+def _count(text: str) -> int:
+    # Other digits than these are digits, too, and int() takes "1_0".
+    is_number = text.isascii() and text.isdigit() and len(text) <= 9
+    if not is_number or not 1 <= int(text) <= MOST_K:
+        raise RequestError(
+            f"`k` must be a whole number from 1 to {MOST_K}. Received: "
+            f"k={text[:40]!r}."
+        )
+    return int(text)
+
+
+def _conditions(text: str) -> dict[str, Any]:
+    try:
+        where = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        where = None
+    if not isinstance(where, dict):
+        raise RequestError(
+            "`where` must be conditions by column, as JSON. Received: "
+            f'where={text[:200]!r}. Use for instance {{"name": "crow"}} or '
+            '{"price": {">=": 10, "<": 20}}.'
+        )
+    return where
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
