@@ -1,9 +1,8 @@
 """Manifest: what an index is and which files it has, checked when read."""
 
 import re
-import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
 from annotated_types import Ge, Le
@@ -18,6 +17,13 @@ FORMAT, VERSIONS = "keras_dml.search", (3, 4)
 """Version 3 had neither keys nor another metric than cosine."""
 
 VECTORS, ROWS, MODEL = PARTS = ("vectors.faiss", "rows.json", "model.keras")
+
+MANIFEST = "index.json"
+
+NAME = re.compile(
+    "[0-9a-f]{16}-(" + "|".join(map(re.escape, (*PARTS, MANIFEST))) + ")"
+)
+"""Names of the files that saves write: a token, drawn anew, and the part."""
 
 
 class IndexFileError(ValueError):
@@ -74,20 +80,15 @@ class Content:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a folder holds, and what a save may have left behind in it.
+    """What a folder holds.
 
     Attributes:
-        content: What the index is; None before the first version is whole.
+        content: What the index is.
         files: Its files, by what they hold.
-        replaced: Names of the files of the version before.
-        next: What the names of the next version's files begin with. It is
-            drawn anew for each version, so it also tells versions apart.
     """
 
-    content: Content | None = None
-    files: Mapping[str, FileEntry] = field(default_factory=dict)
-    replaced: tuple[str, ...] = ()
-    next: str = field(default_factory=lambda: secrets.token_hex(8))
+    content: Content
+    files: Mapping[str, FileEntry]
 
     @property
     def used(self) -> set[str]:
@@ -95,10 +96,9 @@ class Manifest:
         return {entry.name for entry in self.files.values()}
 
     @property
-    def removable(self) -> set[str]:
-        """Names that writers may have left: the only ones to remove."""
-        new = {f"{self.next}-{part}" for part in (*PARTS, "index.json")}
-        return new | set(self.replaced)
+    def version(self) -> str:
+        """Tells versions apart: the token of the names of the files."""
+        return self.files[VECTORS].name.partition("-")[0]
 
     def to_json(self) -> str:
         """As the text of a file, with a checksum."""
@@ -124,19 +124,14 @@ class Manifest:
 
     def _check(self) -> None:
         """Raises ValueError where types are right and values are not."""
-        parts = "|".join(map(re.escape, PARTS))
-        for name in (*self.used, *self.replaced, f"{self.next}-{ROWS}"):
-            if not re.fullmatch(f"[0-9a-f]{{16}}-({parts})", name):
+        for name in self.used:
+            if not NAME.fullmatch(name):
                 raise ValueError(f"{name!r} is not a name given by Index.save")
-        if any(name.startswith(self.next) for name in self.used):
-            raise ValueError("the next version has the file names of this one")
-        needed = {VECTORS, ROWS} if self.content else set()
-        if not needed <= set(self.files) <= needed | {MODEL}:
+        if not {VECTORS, ROWS} <= set(self.files) <= set(PARTS):
             raise ValueError(f"its files are {sorted(self.files)}")
         if any(entry.bytes < 1 for entry in self.files.values()):
             raise ValueError("one of its files is empty")
-        if self.content:
-            self.content.check(MODEL in self.files)
+        self.content.check(MODEL in self.files)
 
 
 _DOCUMENT = Document(Manifest, FORMAT, VERSIONS)

@@ -1,20 +1,18 @@
 """Store: the folder of an index, replaced whole and checked when read.
 
     DIR/index.json     the manifest: what the index is, and its files
-    DIR/data/…         those files, each under a name that is never reused
+    DIR/data/…         those files, under names that are never reused
     DIR/.lock          held by the one process that writes
 
-A save writes new files first and then replaces the manifest, which is atomic.
-Who reads sees the old version or the new one.
-
-Whatever a writer that is killed can leave behind has a name that the manifest
-lists: files of the version before, and those whose names begin with the token
-that is drawn for the next version. A save removes these and nothing else, and
-refuses a folder in which there is anything else.
+A save writes new files first and then replaces the manifest, which is atomic:
+who reads sees the old version or the new one. Afterwards it removes the files
+of the old version, and what a save that was killed has left, which it knows by
+its names. It refuses a folder in which there is anything else.
 """
 
 import contextlib
 import os
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,7 +23,9 @@ import numpy as np
 from keras_dml.search import faiss_kinds
 from keras_dml.search.engine import EXACT, Engine
 from keras_dml.search.manifest import (
+    MANIFEST,
     MODEL,
+    NAME,
     ROWS,
     VECTORS,
     Content,
@@ -37,7 +37,7 @@ from keras_dml.search.metrics import Metric
 from keras_dml.search.rows import RowTable, ascending
 from keras_dml.utils.files import LOCK, check_regular, digest, locked, sync
 
-MANIFEST, DATA = "index.json", "data"
+DATA = "data"
 
 Write = Callable[[Path], object]
 
@@ -77,12 +77,10 @@ def save(
         except FileExistsError:
             if not _has_lock(folder):  # Nor was one made meanwhile.
                 raise
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder / DATA).mkdir(parents=True, exist_ok=True)
     with locked(folder / LOCK):
-        # At first, one without an index, which lists the files to come.
-        begun = folder / MANIFEST
-        current = _inspect(folder) or _write_manifest(begun, Manifest())
-        if current.content and not overwrite and current.next != version:
+        current = _inspect(folder)
+        if current and not overwrite and current.version != version:
             raise FileExistsError(
                 "`path` of Index.save must be new, or hold the version that "
                 "this index was loaded from or saved as. Received: "
@@ -90,10 +88,10 @@ def save(
                 "index. Use overwrite=True to replace it, or another path."
             )
         try:
-            return _replace(folder, current, content, writers).next
+            _clean(folder)
+            return _write(folder, content, writers).version
         finally:
-            if _clean(folder).content is None:
-                (folder / MANIFEST).unlink()
+            _clean(folder)
 
 
 def load(
@@ -103,7 +101,7 @@ def load(
     manifest = read(folder)
     while True:
         try:
-            return manifest.next, *_load(folder, manifest, verify)
+            return manifest.version, *_load(folder, manifest, verify)
         except (FileNotFoundError, IndexFileError):
             # Another process may have replaced the version meanwhile, and
             # faiss says of a missing file that it cannot be read.
@@ -130,26 +128,23 @@ def read(folder: Path) -> Manifest:
         raise _damaged(path, error) from None
 
 
-def _replace(
-    folder: Path,
-    current: Manifest,
-    content: Content,
-    writers: Mapping[str, Write],
+def _write(
+    folder: Path, content: Content, writers: Mapping[str, Write]
 ) -> Manifest:
     """Writes a version and makes it the one that counts."""
-    _clean(folder)
-    (folder / DATA).mkdir(exist_ok=True)
+    token = secrets.token_hex(8)
     files = {
-        part: _write_file(folder, f"{current.next}-{part}", write)
+        part: _write_file(folder, f"{token}-{part}", write)
         for part, write in writers.items()
     }
-    path = folder / DATA / f"{current.next}-{MANIFEST}"
-    new = Manifest(content, files, tuple(current.used))
-    _write_manifest(path, new)
+    manifest = Manifest(content, files)
+    path = folder / DATA / f"{token}-{MANIFEST}"
+    path.write_text(manifest.to_json(), encoding="utf-8")
+    sync(path)
     sync(folder / DATA)
     os.replace(path, folder / MANIFEST)
     sync(folder)
-    return new
+    return manifest
 
 
 def _write_file(folder: Path, name: str, write: Write) -> FileEntry:
@@ -163,18 +158,12 @@ def _write_file(folder: Path, name: str, write: Write) -> FileEntry:
     return entry
 
 
-def _write_manifest(path: Path, manifest: Manifest) -> Manifest:
-    path.write_text(manifest.to_json(), encoding="utf-8")
-    sync(path)
-    return manifest
-
-
-def _clean(folder: Path) -> Manifest:
-    """Removes what writers left, as far as the manifest lists it."""
-    manifest = read(folder)
-    for name in manifest.removable - manifest.used:
-        (folder / DATA / name).unlink(missing_ok=True)
-    return manifest
+def _clean(folder: Path) -> None:
+    """Removes files of versions that do not count, or not any more."""
+    used = read(folder).used if is_index(folder) else set()
+    for path in (folder / DATA).iterdir():
+        if NAME.fullmatch(path.name) and path.name not in used:
+            path.unlink()
 
 
 def _has_lock(folder: Path) -> bool:
@@ -202,12 +191,13 @@ def _inspected(folder: Path, data: Path, path: Path) -> Manifest | None:
             raise ValueError(f"{str(own)!r} is a link, which is not followed")
     if not folder.exists():
         return None
-    # A manifest that is empty was begun, and nothing else was.
-    manifest = read(folder) if path.exists() and path.stat().st_size else None
-    known = manifest.used | manifest.removable if manifest else set()
+    manifest = read(folder) if path.exists() else None
     foreign = {x.name for x in folder.iterdir()} - {MANIFEST, DATA, LOCK}
+    known = manifest.used if manifest else set()
+    has_lock = _has_lock(folder)  # Without one, no save has been here.
     for file in data.iterdir() if data.exists() else ():
-        if file.name not in known or file.is_symlink() or not file.is_file():
+        is_own = file.name in known or (has_lock and NAME.fullmatch(file.name))
+        if not is_own or file.is_symlink() or not file.is_file():
             foreign.add(f"{DATA}/{file.name}")
     if foreign:
         some = ", ".join(sorted(foreign)[:3])
@@ -219,8 +209,6 @@ def _load(
     folder: Path, manifest: Manifest, verify: bool
 ) -> tuple[Content, Engine, RowTable, Path | None]:
     content = manifest.content
-    if content is None:
-        raise FileNotFoundError(f"No save to {str(folder)!r} was completed.")
     metric = Metric(content.metric)
     paths = {x: _found(folder, entry) for x, entry in manifest.files.items()}
     # Vectors first: there are no more of them than their file can hold.

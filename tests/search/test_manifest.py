@@ -91,21 +91,7 @@ def test_names_that_no_save_gives(name, tmp_path) -> None:
         Index.load(tmp_path)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_names_that_no_save_removes(name, tmp_path) -> None:
-    saved(tmp_path / "i")
-    victim = tmp_path / "i" / "data" / "photo1.jpg"
-    victim.write_text("mine")
-    for key, value in (("replaced", [name]), ("next", name)):
-        before = (tmp_path / "i" / "index.json").read_text()
-        forge(tmp_path / "i", lambda x, k=key, v=value: x.update({k: v}))
-        with pytest.raises(FileExistsError):
-            Index(X).save(tmp_path / "i", overwrite=True)
-        (tmp_path / "i" / "index.json").write_text(before)
-    assert victim.read_text() == "mine"
-
-
-@pytest.mark.parametrize("key", ["content", "files", "next", "replaced"])
+@pytest.mark.parametrize("key", ["content", "files"])
 @pytest.mark.parametrize("value", [None, 7, {"a": {}}, ["a"]])
 def test_manifests_of_another_shape(key, value, tmp_path) -> None:
     forge(saved(tmp_path), lambda plain: plain.update({key: value}))
