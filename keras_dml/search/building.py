@@ -1,28 +1,26 @@
-"""Building: an index of rows in memory, or of shards of embeddings."""
+"""Building: an index in memory, of embeddings or of shards of them."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from keras_dml.embedding import EmbeddingShards
+from keras_dml.embedding import EmbeddingShards, Shard
 from keras_dml.search import faiss_kinds, recall
-from keras_dml.search.copying import copy
-from keras_dml.search.database import DatabaseGallery
+from keras_dml.search.class_labels import label_values
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.engine import Engine
-from keras_dml.search.gallery import Gallery, Values
+from keras_dml.search.gallery import LocalGallery
 from keras_dml.search.keys import Key, new_keys
-from keras_dml.search.kinds import Kind
-from keras_dml.search.local import LocalGallery
-from keras_dml.search.manifest import IndexFileError
 from keras_dml.search.metrics import Metric
 from keras_dml.search.recall import Recall
-from keras_dml.search.rows import Columns, RowTable, checked_columns
-from keras_dml.search.sources import Source, block_of, label_values
-from keras_dml.search.state import State
-from keras_dml.search.table import Table
-from keras_dml.search.uris import table_at
+from keras_dml.search.rows import (
+    Block,
+    Columns,
+    RowTable,
+    Values,
+    checked_columns,
+)
 from keras_dml.utils import progress
 from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.types import FloatArray
@@ -34,21 +32,15 @@ _TRAINED = 256
 
 
 def check_kind(
-    dim: int | None,
-    by: Metric,
-    factory: str,
-    parameters: str | None,
-    place: str | None,
+    dim: int | None, by: Metric, factory: str, parameters: str | None
 ) -> None:
     """ValueError if there is no such kind of index; see `built`.
 
     Args:
         dim: Dimensions of the vectors; None if they are not known yet.
-        by, factory, parameters, place: As for `built`.
+        by, factory, parameters: As for `built`.
     """
-    if place is not None:
-        Kind.of(factory, parameters, table_at(place, "Index").engine)
-    elif dim is not None:
+    if dim is not None:
         index = faiss_kinds.make(dim, factory, by.faiss_type)
         faiss_kinds.set_parameters(index, parameters)
 
@@ -59,8 +51,7 @@ def built(
     factory: str,
     parameters: str | None,
     encoder: Encoder,
-    place: str | None,
-) -> tuple[Gallery, Recall | None]:
+) -> Built:
     """The gallery of an index, and its recall; see `Index`.
 
     Args:
@@ -68,52 +59,15 @@ def built(
         by: The metric of the scores.
         factory, parameters: The kind of index.
         encoder: The encoder that computed the embeddings.
-        place: The address of a database; None for memory.
     """
     embeddings, columns, keys = given
-    kind = by, factory, parameters
     if isinstance(embeddings, EmbeddingShards):
         encoder.expect(embeddings.model)
         column = check_shards(embeddings, columns, keys)
-        if place is None:
-            return of_shards(embeddings, column, *kind)
-        source = Source.of_shards(embeddings, by, column)
-    else:
-        # Before time is spent on training.
-        rows = given_rows(embeddings, columns, keys, by)
-        if place is None:
-            return in_memory(*rows, *kind)
-        source = Source.of_rows(*rows, by)
-    source = source.by_model(encoder.identity)
-    table = table_at(place, "Index")
-    return copy(source, table, factory, parameters)[0], None
-
-
-def opened(table: Table) -> DatabaseGallery:
-    """The gallery in a database.
-
-    Raises:
-        FileNotFoundError: If there is none.
-        OSError: If the database cannot be reached.
-        ValueError: If it is damaged or incomplete, or not an index.
-    """
-    if not table.exists():
-        raise FileNotFoundError(
-            f"There is no index in {table}. Use `keras-dml push` or Index.push "
-            "to write one."
-        )
-    text = table.read_state()
-    if text is None:
-        raise IndexFileError(
-            f"{table} must be an index of keras_dml. Received: something else."
-        )
-    state = State.from_json(text, repr(table))
-    if not state.is_whole:
-        raise IndexFileError(
-            f"{table} must be complete. Received: an index whose push was "
-            "started but did not finish. Push it again to continue."
-        )
-    return DatabaseGallery(table, state)
+        return of_shards(embeddings, column, by, factory, parameters)
+    # Before time is spent on training.
+    rows = given_rows(embeddings, columns, keys, by)
+    return in_memory(*rows, by, factory, parameters)
 
 
 def in_memory(
@@ -165,6 +119,24 @@ def of_shards(
             yield by.given(part, None, "embeddings", "Index").array
 
     return gallery, recall.measure(engine, read, gallery.rows.ids)
+
+
+def block_of(shard: Shard, by: Metric, keys: str) -> Block:
+    """The rows of a shard.
+
+    Args:
+        shard: The shard.
+        by: How its embeddings are compared.
+        keys: Name of the column that has the keys; "id" for the ids.
+    """
+    x = by.given(shard.embeddings, None, "embeddings", "a shard")
+    ids = np.arange(shard.rows.start, shard.rows.stop)
+    columns: Columns = dict(shard.columns)
+    if shard.labels is not None:
+        columns = {"label": label_values(shard.labels), **columns}
+    values = checked_columns(columns, len(ids))
+    own: Any = shard.ids if keys == "id" else values[keys]
+    return Block(ids, x.array, values, own)
 
 
 def key_column(keys: Any, columns: Values) -> Any:

@@ -8,10 +8,14 @@ from keras_dml.data.imageset import as_image_set, image_columns
 from keras_dml.search.class_labels import LABEL, NAME, as_in
 from keras_dml.search.contents import Contents
 from keras_dml.search.filters import Where
-from keras_dml.search.gallery import Values
 from keras_dml.search.keys import Key, as_keys, check_unique
 from keras_dml.search.pictures import THUMBNAIL, thumbnail_column
-from keras_dml.search.rows import Columns, as_columns, checked_columns
+from keras_dml.search.rows import (
+    Columns,
+    Values,
+    as_columns,
+    checked_columns,
+)
 from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.types import Rows
 

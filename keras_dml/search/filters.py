@@ -1,9 +1,16 @@
 """Filters: the rows whose columns fulfill conditions."""
 
-import math
 import operator
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from datetime import UTC, date, datetime
 from typing import Any, TypeAlias
 
@@ -37,6 +44,8 @@ _MISSING = ("NAType", "NaTType")
 _EXACT = 2**53
 """From here on, float64 merges integers."""
 
+_MOST = sys.float_info.max
+
 
 class Filters:
     """Columns of rows as arrays, which compare all rows at once.
@@ -53,7 +62,7 @@ class Filters:
     ) -> None:
         self._columns = columns
         self._count = count
-        self._made: dict[str, _Numbers | _Values] = {}
+        self._made: dict[str, Column] = {}
 
     def mask(self, where: Where) -> Mask:
         """Which rows pass, (N,).
@@ -64,16 +73,10 @@ class Filters:
         if isinstance(where, Mapping):
             kept = np.ones(self._count, bool)
             for name, sign, wanted in conditions(where, self.kinds):
-                column = self.column(name)
-                if sign in ORDERS:
-                    kept &= column.ordered(sign, wanted)
-                elif sign == CONTAINS:
-                    kept &= column.containing(wanted)
-                else:
-                    same = column.equal(wanted)
-                    kept &= same if sign == "==" else ~same
+                kept &= self.column(name).passing(sign, wanted)
             return kept
-        found = where(_Arrays(self)) if callable(where) else where
+        arrays = _Arrays(self, self._columns)
+        found = where(arrays) if callable(where) else where
         array = np.asarray(found)
         if array.dtype != bool or array.shape != (self._count,):
             raise ValueError(
@@ -85,22 +88,16 @@ class Filters:
             )
         return array
 
-    def column(self, name: Any) -> "_Numbers | _Values":
+    def column(self, name: Any) -> "Column":
         """A column, to compare."""
         check_column(name, self._columns)
         if name not in self._made:
-            values = self._columns[name]
-            self._made[name] = _Numbers.of(values) or _Values(values)
+            self._made[name] = Column(self._columns[name])
         return self._made[name]
 
     def kinds(self, name: Any) -> frozenset[str]:
         """Kinds of the values in a column: "number", "text", "list"."""
         return self.column(name).kinds
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the columns."""
-        return list(self._columns)
 
 
 def conditions(
@@ -195,25 +192,9 @@ def plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, date) else value
 
 
-def exactly(sign: str, value: Any, is_whole: bool) -> tuple[str, Any]:
-    """A comparison of integers, or of floats, with a number of their type.
-
-    It passes what the given one does by the exact values of both, where a
-    conversion rounds, as that of 2**53 + 1 to a float.
-    """
-    if is_whole:
-        if isinstance(value, float) and math.isfinite(value):
-            value = (math.ceil if sign in ("<", ">=") else math.floor)(value)
-        return sign, value
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf if value > 0 else -math.inf
-    if number < value:
-        sign = "<=" if sign[0] == "<" else ">"
-    elif number > value:
-        sign = "<" if sign[0] == "<" else ">="
-    return sign, number
+def as_float(value: float) -> float:
+    """A number, also an integer of any size, as the nearest finite float."""
+    return float(min(max(value, -_MOST), _MOST))
 
 
 def check_column(name: Any, names: Iterable[str]) -> None:
@@ -226,138 +207,117 @@ def check_column(name: Any, names: Iterable[str]) -> None:
         )
 
 
-class _Numbers:
-    """A column of numbers or booleans; some may be None.
+class Column:
+    """A column as an array, which is compared at once.
+
+    That is an array of its numbers, if all are numbers or None; for others of
+    the places that its values have among the distinct ones.
 
     Args:
-        array: The numbers, (N,); anything where there is none.
-        known: Where there is one, (N,).
+        values: Plain values, N.
     """
 
-    kinds = frozenset({"number"})
-
-    def __init__(self, array: NDArray[Any], known: Mask) -> None:
-        self._array = array
-        self._known = known
-
-    @classmethod
-    def of(cls, values: Sequence[Any]) -> "_Numbers | None":
-        """A column if it is of numbers that an array holds exactly."""
+    def __init__(self, values: Sequence[Any]) -> None:
         types = set(map(type, values)) - {type(None)}
-        if not types or not types <= {bool, int, float}:
-            return None
-        dtype: Any = np.float64 if float in types else np.int64
-        if types == {bool}:
-            dtype = np.bool_
-        known = np.array([x is not None for x in values], bool)
-        numbers = [0 if x is None else x for x in values]
-        if dtype == np.float64 and int in types:
-            whole = [abs(x) for x in numbers if isinstance(x, int)]
-            if max(whole) > _EXACT:
-                return None
-        try:
-            return cls(np.array(numbers, dtype), known)
-        except OverflowError:
-            return None
+        self._known = np.array([x is not None for x in values], bool)
+        self._places: dict[Any, int] | None = None
+        dtype = _dtype_of(types, values)
+        if dtype is not None:
+            numbers = [0 if x is None else x for x in values]
+            self._array = np.array(numbers, dtype)
+            self.kinds = frozenset({"number"})
+            return
+        places: dict[Any, int] = {}
+        self._places = places
+        self._array = np.array(
+            [places.setdefault(_hashable(x), len(places)) for x in values],
+            np.int64,
+        )
+        self.kinds = frozenset(map(kind_of, places)) - {"none"}
 
     @property
     def array(self) -> NDArray[Any]:
         """All values as an array, (N,)."""
-        if self._known.all():
-            return self._array
-        values = self._array.astype(object)
-        values[~self._known] = None
-        return values
+        if self._places is None:
+            values = self._array
+            if not self._known.all():
+                values = values.astype(object)
+                values[~self._known] = None
+            return values
+        distinct = np.empty(len(self._places), object)
+        distinct[:] = list(self._places)
+        if self.kinds == {"text"} and self._known.all():
+            distinct = distinct.astype(str)
+        return distinct[self._array]
 
-    def equal(self, wanted: Sequence[Any]) -> Mask:
-        """Where the value is one of several."""
-        found = np.zeros(len(self._array), bool)
-        numbers = [x for x in map(self._cast, wanted) if x is not None]
-        if numbers:
-            some = np.array(numbers, self._array.dtype)
-            found = np.isin(self._array, some) & self._known
-        return found | ~self._known if None in wanted else found
+    def passing(self, sign: str, wanted: Any) -> Mask:
+        """The rows that pass one of `conditions`, (N,)."""
+        if sign == "!=":
+            return ~self.passing("==", wanted)
+        if self._places is None:
+            return self._passing_numbers(sign, wanted)
+        if sign == "==":
+            passes = np.zeros(len(self._places), bool)
+            keys = map(_hashable, wanted)
+            passes[[self._places[x] for x in keys if x in self._places]] = True
+            return passes[self._array]
+        if sign == CONTAINS:
+            some = set(map(_hashable, wanted))
+            listed = [
+                isinstance(x, tuple) and not some.isdisjoint(x)
+                for x in self._places
+            ]
+        else:
+            kind, order = kind_of(wanted), ORDERS[sign]
+            listed = [
+                kind_of(x) == kind and order(x, wanted) for x in self._places
+            ]
+        return np.array(listed, bool)[self._array]
 
-    def ordered(self, sign: str, value: Any) -> Mask:
-        """Where the value is less, or so."""
-        array = self._array
-        is_whole = array.dtype != np.float64
-        if is_whole:
+    def _passing_numbers(self, sign: str, wanted: Any) -> Mask:
+        array, known = self._array, self._known
+        if sign == "==":
+            some = [x for x in map(self._cast, wanted) if x is not None]
+            found = np.isin(array, np.array(some, array.dtype)) & known
+            return found | ~known if None in wanted else found
+        if array.dtype == np.float64:
+            wanted = as_float(wanted)
+        else:
             array = array.astype(np.int64, copy=False)
-        sign, number = exactly(sign, value, is_whole)
-        mask: Mask = ORDERS[sign](array, number) & self._known
+            if isinstance(wanted, float) and wanted.is_integer():
+                wanted = int(wanted)
+        mask: Mask = ORDERS[sign](array, wanted) & known
         return mask
-
-    def containing(self, wanted: Sequence[Any]) -> Mask:
-        """Where a list contains one of several: nowhere."""
-        return np.zeros(len(self._array), bool)
 
     def _cast(self, value: Any) -> Any:
         """A number in the array's type; None if it cannot be there."""
         if value is None:
             return None
         try:
-            cast = self._array.dtype.type(value)
+            cast = self._array.dtype.type(value).item()
         except OverflowError:
             return None
-        return cast if cast.item() == value else None
+        return cast if cast == value else None
 
 
-class _Values:
-    """A column of any plain values: text, lists, or of several kinds.
-
-    Args:
-        values: The values, N.
-    """
-
-    def __init__(self, values: Sequence[Any]) -> None:
-        self._codes: dict[Any, int] = {}
-        self._code_of_row = np.array(
-            [
-                self._codes.setdefault(_hashable(x), len(self._codes))
-                for x in values
-            ],
-            np.int64,
-        )
-        self.kinds = frozenset(map(kind_of, self._codes)) - {"none"}
-
-    @property
-    def array(self) -> NDArray[Any]:
-        """All values as an array, (N,)."""
-        distinct = np.empty(len(self._codes), object)
-        distinct[:] = list(self._codes)
-        if self.kinds == {"text"} and None not in self._codes:
-            distinct = distinct.astype(str)
-        return distinct[self._code_of_row]
-
-    def equal(self, wanted: Sequence[Any]) -> Mask:
-        """Where the value is one of several."""
-        keys = [_hashable(x) for x in wanted]
-        is_wanted = np.zeros(len(self._codes), bool)
-        is_wanted[[self._codes[x] for x in keys if x in self._codes]] = True
-        return is_wanted[self._code_of_row]
-
-    def ordered(self, sign: str, value: Any) -> Mask:
-        """Where the value is less, or so; those of other kinds are not."""
-        kind, order = kind_of(value), ORDERS[sign]
-        passes = [kind_of(x) == kind and order(x, value) for x in self._codes]
-        return np.array(passes, bool)[self._code_of_row]
-
-    def containing(self, wanted: Sequence[Any]) -> Mask:
-        """Where a list contains one of several values."""
-        values = {_hashable(x) for x in wanted}
-        passes = [
-            isinstance(x, tuple) and not values.isdisjoint(x)
-            for x in self._codes
-        ]
-        return np.array(passes, bool)[self._code_of_row]
+def _dtype_of(types: set[type], values: Sequence[Any]) -> Any:
+    """Of numbers that an array holds exactly, its type; None for others."""
+    if not types or not types <= {bool, int, float}:
+        return None
+    if types == {bool}:
+        return np.bool_
+    whole = [x for x in values if type(x) is int]
+    most = _EXACT if float in types else 2**63 - 1
+    if whole and max(max(whole), -min(whole)) > most:
+        return None
+    return np.float64 if float in types else np.int64
 
 
 class _Arrays(Mapping[str, NDArray[Any]]):
     """Columns as read-only arrays, made when they are asked for."""
 
-    def __init__(self, filters: Filters) -> None:
-        self._filters = filters
+    def __init__(self, filters: Filters, names: Collection[str]) -> None:
+        self._filters, self._names = filters, names
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         array = self._filters.column(name).array.view()
@@ -365,10 +325,10 @@ class _Arrays(Mapping[str, NDArray[Any]]):
         return array
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._filters.names)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(self._filters.names)
+        return len(self._names)
 
 
 def _alternatives(name: str, condition: Any, held: frozenset[str]) -> list[Any]:

@@ -1,215 +1,184 @@
 """Gallery: what keeps the rows of an index with their vectors, and finds them.
 
-An `Index` is the same over each: in memory by faiss (`LocalGallery`), or in a
-database (`DatabaseGallery`).
+In memory it is a `LocalGallery`, which faiss searches; in a database a
+`DatabaseGallery`, with the same methods.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from keras_dml.evaluation.identification import AnyThreshold
+from keras_dml.search.database import DatabaseGallery
+from keras_dml.search.engine import EXACT, Engine
 from keras_dml.search.filters import Where
 from keras_dml.search.keys import Key
-from keras_dml.search.metrics import Metric
-from keras_dml.search.rows import RowTable
+from keras_dml.search.rows import Block, RowTable, Values
 from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.types import FloatArray, Rows
-
-Values: TypeAlias = dict[str, list[Any]]
-"""Plain values by column, one for each row."""
+from keras_dml.utils.vectors import blocks
 
 
-@dataclass(frozen=True, eq=False)
-class Block:
-    """Some rows: what a database takes and returns at a time.
+class LocalGallery:
+    """Rows in memory. What is refused changes nothing.
 
-    Attributes:
-        ids: Their ids, (n,).
-        vectors: As they are compared, (n, D) float32.
-        columns: Plain values by column, n each.
-        keys: Own keys, n; None if rows go by their ids.
-    """
-
-    ids: Rows
-    vectors: FloatArray
-    columns: Values
-    keys: list[Key] | None
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-
-class Gallery(ABC):
-    """Rows with vectors. What is refused changes nothing.
-
-    Attributes:
-        metric: How vectors are compared.
-        factory: The kind of index.
-        parameters: How thoroughly it searches.
-        store: The address of a database; None for memory.
+    Args:
+        engine: Finds vectors.
+        rows: Columns and keys of the rows.
     """
 
     store: str | None = None
-    metric: Metric
-    factory: str
-    parameters: str
+
+    def __init__(self, engine: Engine, rows: RowTable) -> None:
+        self.engine = engine
+        self.rows = rows
+        self.metric = engine.metric
+        self.factory = engine.factory
+        self.parameters = engine.parameters
 
     @property
-    @abstractmethod
     def dim(self) -> int:
         """Dimensions of the vectors, D."""
+        return self.engine.dim
 
     @property
-    @abstractmethod
     def is_exact(self) -> bool:
         """Whether a search compares all vectors, as they are."""
+        return self.engine.is_exact
 
     @property
-    @abstractmethod
     def has_keys(self) -> bool:
         """Whether rows have own keys."""
+        return self.rows.keys is not None
 
     @property
-    @abstractmethod
     def names(self) -> list[str]:
         """Names of the columns."""
+        return list(self.rows.columns)
 
     @property
-    @abstractmethod
     def types(self) -> Mapping[str, set[type]]:
         """Types of the values of each column, without that of None."""
+        columns = self.rows.columns.items()
+        return {name: set(map(type, x)) - {type(None)} for name, x in columns}
 
     @property
-    @abstractmethod
+    def next_id(self) -> int:
+        """The id of the next row that is added."""
+        return self.rows.next_id
+
+    @property
     def vectors(self) -> FloatArray:
-        """All vectors, (N, D), in the order of the ids.
+        """All vectors, (N, D), where faiss has them."""
+        if not self.is_exact:
+            raise ValueError(
+                f"`factory` of an Index must be {EXACT!r} to read its "
+                f"embeddings. Received: factory={self.factory!r}, which does "
+                "not keep them unchanged."
+            )
+        return self.engine.vectors
 
-        Raises:
-            ValueError: If they are not kept as they were.
-        """
-
-    @abstractmethod
     def __len__(self) -> int:
-        """Number of rows, N."""
+        return len(self.rows)
 
-    @abstractmethod
     def __contains__(self, key: object) -> bool:
-        """Whether there is a row with a key."""
+        keys = self.rows.keys
+        if keys is not None:
+            return key in keys
+        return isinstance(key, int | np.integer) and key in self.rows.ids
 
-    @abstractmethod
     def check_keys(self, keys: Any, count: int, owner: str) -> list[Key] | None:
         """The keys of rows to be written; see `RowTable.check_keys`."""
+        return self.rows.check_keys(keys, count, owner)
 
-    @abstractmethod
     def find(
         self, keys: Any, owner: str, name: str = "keys"
     ) -> list[int | None]:
         """Ids of the rows with some keys; None where there is no such row."""
+        return self.rows.find(keys, owner, name)
 
-    @abstractmethod
     def table(self, ids: Rows | None = None) -> RowTable:
-        """A table that has the rows with some ids; by default all rows."""
+        """The table of all rows."""
+        return self.rows
 
-    @abstractmethod
     def where(self, where: Where) -> Rows:
         """Ids of the rows that pass a filter, ascending."""
+        return self.rows.where(where)
 
-    @abstractmethod
     def blocks(self, size: int) -> Iterator[Block]:
         """All rows in the order of ids, at most `size` at a time."""
+        rows, vectors = self.rows, self.vectors
+        for part in blocks(len(rows), size):
+            ids = rows.ids[part]
+            columns = {name: x[part] for name, x in rows.columns.items()}
+            keys = rows.keys_of(ids) if self.has_keys else None
+            yield Block(ids, vectors[part], columns, keys)
 
-    @abstractmethod
     def insert(
         self, x: Embeddings, columns: Values, keys: list[Key] | None
     ) -> Rows:
         """Adds rows, with keys that are new; says their ids, (n,)."""
+        self._add_vectors(x)
+        return self.rows.add(columns, len(x), keys)
 
-    @abstractmethod
     def upsert(
         self, x: Embeddings, columns: Values, keys: list[Key] | None
     ) -> Rows:
         """Adds rows, in place of those with the same keys; says their ids."""
+        old = self.rows.ids_known(keys or [])
+        if len(old):
+            self.engine.removes()
+        # What is not embeddings is refused before anything is changed.
+        self._add_vectors(x)
+        self.rows.remove(old)
+        ids = self.rows.add(columns, len(x), keys)
+        if len(old):
+            self.engine.remove(old)
+        return ids
 
-    @abstractmethod
     def update(self, ids: Rows, columns: Values) -> None:
         """Replaces values of rows; other columns stay as they are."""
+        self.rows.update(ids, columns)
 
-    @abstractmethod
     def remove(self, ids: Rows) -> None:
-        """Removes rows."""
+        """Removes rows; vectors that faiss cannot remove are hidden."""
+        self.engine.remove(ids)
+        self.rows.remove(ids)
 
-    @abstractmethod
     def nearest(
         self, queries: FloatArray, k: int, where: Where | None = None
     ) -> tuple[FloatArray, Rows]:
-        """The k nearest rows of each query, as `Hits` has them.
+        """The k nearest rows of each query; see `Engine.search`."""
+        return self.engine.search(queries, k, self._among(where), len(self))
 
-        Args:
-            queries: As vectors are compared, (Q, D) float32.
-            k: How many; where there are fewer, scores are -inf and ids -1.
-            where: Which rows to search.
-
-        Returns:
-            Scores, (Q, k) float32, and ids, (Q, k).
-        """
-
-    @abstractmethod
     def above(
         self, queries: FloatArray, threshold: float, where: Where | None = None
     ) -> tuple[Rows, FloatArray, Rows]:
-        """All rows whose scores reach a threshold, by query.
+        """All rows whose scores reach a threshold; see `Engine.above`."""
+        return self.engine.above(queries, threshold, self._among(where))
 
-        Returns:
-            Queries, scores and ids, (n,) each, ordered as by `nearest`.
-        """
-
-    @abstractmethod
     def keep_threshold(self, threshold: AnyThreshold | None) -> None:
-        """Keeps the score from which a hit counts as a match."""
+        """Nothing: `Index.save` writes it with the rest."""
 
-    @abstractmethod
     def stored(self, ids: Rows) -> FloatArray:
-        """Vectors of some rows as they are stored, (n, D), in their order.
+        """Vectors of some rows; see `Engine.stored`."""
+        return self.engine.stored(ids)
 
-        Raises:
-            ValueError: If this kind of index does not give them back.
-        """
+    def _among(self, where: Where | None) -> Rows | None:
+        """Ids of the rows to search; None for all vectors."""
+        if where is not None:
+            return self.rows.where(where)
+        is_whole = len(self.engine) == len(self.rows)
+        return None if is_whole else self.rows.ids
 
-    def close(self) -> None:  # noqa: B027
-        """Gives back what holds connections or files."""
+    def _add_vectors(self, x: Embeddings) -> None:
+        """Adds vectors by the next ids; it may refuse, and adds none then."""
+        next_id = self.rows.next_id
+        self.engine.add(x, np.arange(next_id, next_id + len(x)))
 
-
-def joined_types(
-    known: Mapping[str, Sequence[str]], columns: Values
-) -> dict[str, tuple[str, ...]]:
-    """Names of types by column, with those of further values."""
-    types = {name: set(names) for name, names in known.items()}
-    for name, values in columns.items():
-        found = {x.__name__ for x in set(map(type, values)) - {type(None)}}
-        types[name] = types.get(name, set()) | found
-    return {name: tuple(sorted(found)) for name, found in types.items()}
+    def close(self) -> None:
+        """Nothing: there are no connections."""
 
 
-def joined(
-    parts: Sequence[Block], names: Sequence[str], has_keys: bool
-) -> Block:
-    """Blocks as one, by ascending ids."""
-    parts = [x for x in parts if len(x)]
-    ids = np.concatenate([np.empty(0, np.int64), *(x.ids for x in parts)])
-    order = np.argsort(ids)
-    vectors = [x.vectors for x in parts] or [np.empty((0, 0), np.float32)]
-
-    def ordered(lists: list[list[Any]]) -> list[Any]:
-        values = [value for some in lists for value in some]
-        return [values[i] for i in order.tolist()]
-
-    return Block(
-        ids[order],
-        np.concatenate(vectors)[order],
-        {name: ordered([x.columns[name] for x in parts]) for name in names},
-        ordered([x.keys or [] for x in parts]) if has_keys else None,
-    )
+Gallery: TypeAlias = LocalGallery | DatabaseGallery

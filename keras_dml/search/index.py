@@ -1,4 +1,4 @@
-"""Index: the embeddings of a gallery, built, saved and loaded."""
+"""Index: a gallery, built, saved and loaded, or pushed into a database."""
 
 import os
 from pathlib import Path
@@ -7,22 +7,23 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_dml.embedding import EmbeddingShards
 from keras_dml.evaluation.identification import AnyThreshold
-from keras_dml.search import building, faiss_kinds, store
+from keras_dml.search import building, faiss_kinds, pushing, store
 from keras_dml.search.changes import Changes, columns_of
 from keras_dml.search.class_labels import class_columns
-from keras_dml.search.copying import BATCH, Pushed
+from keras_dml.search.database import BATCH
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.engine import EXACT
-from keras_dml.search.gallery import Gallery
-from keras_dml.search.local import LocalGallery
+from keras_dml.search.gallery import Gallery, LocalGallery
 from keras_dml.search.metrics import COSINE, Metric, MetricName
 from keras_dml.search.pictures import thumbnail_column
+from keras_dml.search.pushing import Pushed
 from keras_dml.search.recall import Recall
 from keras_dml.search.rows import Columns, as_columns
 from keras_dml.search.searches import Searches
-from keras_dml.search.sources import Source
-from keras_dml.search.uris import table_at
+from keras_dml.search.uris import database_at, is_database
+from keras_dml.utils.arguments import check_count
 
 
 class Index(Changes, Searches):
@@ -95,17 +96,21 @@ class Index(Changes, Searches):
         encoder = Encoder(model)
         if labels is not None:
             columns = {**class_columns(labels), **as_columns(columns)}
-        self._over(
-            *building.built(
-                (embeddings, columns, keys),
-                Metric(metric),
-                factory,
-                parameters,
-                encoder,
-                store,
-            ),
-            encoder,
-        )
+        given = embeddings, columns, keys
+        self._fill(given, (Metric(metric), factory, parameters), encoder, store)
+
+    def _fill(
+        self,
+        given: tuple[Any, Columns | None, Any],
+        kind: tuple[Metric, str, str | None],
+        encoder: Encoder,
+        store: str | None,
+    ) -> None:
+        if store is None:
+            self._over(*building.built(given, *kind, encoder), encoder)
+        else:
+            rows = pushing.built(given, *kind, encoder, store)
+            self._over(rows, None, encoder)
 
     def _over(
         self,
@@ -159,7 +164,10 @@ class Index(Changes, Searches):
         encoder, by = Encoder(model), Metric(metric)
         # Before time is spent on embedding.
         kind = by, factory, parameters
-        building.check_kind(encoder.dim, *kind, store)
+        if store is None:
+            building.check_kind(encoder.dim, *kind)
+        else:
+            pushing.check_kind(store, factory, parameters, "Index")
         x = encoder.embed(images, "images", "Index.build", batch_size)
         if x is None:
             raise ValueError(
@@ -181,15 +189,7 @@ class Index(Changes, Searches):
                 )
             given = {**pictures, **given}
         index = cls.__new__(cls)
-        index._over(
-            *building.built(
-                (x, given, keys),
-                *kind,
-                encoder,
-                store,
-            ),
-            encoder,
-        )
+        index._fill((x, given, keys), kind, encoder, store)
         return index
 
     def save(
@@ -282,7 +282,8 @@ class Index(Changes, Searches):
     @classmethod
     def open(cls, uri: str, model: keras.Model | None = None) -> "Index":
         """Opens an index in a database; see `open_index`."""
-        gallery = building.opened(table_at(uri, "open_index"))
+        gallery = database_at(uri, "open_index")
+        gallery.open()
         state = gallery.state
         encoder = Encoder(identity=state.model)
         if model is not None:
@@ -301,8 +302,6 @@ class Index(Changes, Searches):
         batch_size: int = BATCH,
     ) -> Pushed:
         """Copies the index into a database; see `push`."""
-        from keras_dml.search._push import push
-
         return push(
             self,
             uri,
@@ -311,11 +310,6 @@ class Index(Changes, Searches):
             overwrite=overwrite,
             batch_size=batch_size,
         )
-
-    def _as_source(self) -> Source:
-        """The rows as a source to copy from."""
-        model = self._encoder.identity
-        return Source.of_gallery(self._gallery, model, self.threshold)
 
     @property
     def model(self) -> keras.Model | None:
@@ -341,3 +335,94 @@ class Index(Changes, Searches):
         if self.threshold is not None:
             parts.append(f"threshold {self.threshold.value:.4f}")
         return f"Index({'; '.join(parts)})"
+
+
+def push(
+    source: Index | EmbeddingShards,
+    uri: str,
+    *,
+    keys: str | None = None,
+    metric: MetricName | None = None,
+    factory: str = EXACT,
+    parameters: str | None = None,
+    overwrite: bool = False,
+    batch_size: int = BATCH,
+) -> Pushed:
+    """Copies an index, or sharded embeddings, into a database.
+
+    Rows keep their ids. If a push of shards was interrupted, the same call
+    resumes it; if all rows are already there, it writes nothing.
+
+    Args:
+        source: An exact index, or `EmbeddingShards`, which are read one shard
+            at a time.
+        uri: "lancedb://FOLDER/TABLE", "lancedb+s3://BUCKET/PATH/TABLE",
+            "milvus://HOST:PORT/COLLECTION", "milvus+https://…" with the
+            token in the environment variable MILVUS_TOKEN, or
+            "milvus://FOLDER/FILE.db/COLLECTION".
+        keys: For shards, the column that holds the keys; by default, the ids
+            are used.
+        metric: For shards, the similarity metric, by default "cosine"; see
+            `Index`.
+        factory, parameters: The kind of index that the database builds: "Flat",
+            "IVF1024,Flat", "IVF1024,SQ8", "IVF1024,PQ16" or "HNSW32".
+        overwrite: Whether to replace an existing keras_dml index. Data that was
+            not written by keras_dml is never touched.
+        batch_size: Number of rows written at a time.
+
+    Returns:
+        A summary of what was written.
+
+    Raises:
+        FileExistsError: If the address already holds something else.
+        ImportError: If the extra for that database is not installed.
+        OSError: If the database cannot be reached, or does not hold what was
+            written.
+        ValueError: If an argument is invalid, or the database cannot store
+            these rows.
+    """
+    check_count("push", "batch_size", batch_size)
+    gallery = database_at(uri, "push")
+    if isinstance(source, EmbeddingShards):
+        column = building.check_shards(source, None, keys)
+        by = Metric(COSINE if metric is None else metric)
+        rows = pushing.Source.of_shards(source, by, column, source.model)
+    else:
+        if (keys, metric) != (None, None):
+            raise ValueError(
+                "`keys` and `metric` of push must only be given for "
+                "EmbeddingShards; an index has its own. Received: "
+                f"keys={keys!r}, metric={metric!r}."
+            )
+        rows = pushing.Source.of_gallery(
+            source._gallery, source._encoder.identity, source.threshold
+        )
+    pushed = pushing.copy(
+        rows, gallery, factory, parameters, overwrite, batch_size
+    )
+    gallery.close()
+    return pushed
+
+
+def open_index(
+    uri: str | os.PathLike[str], model: keras.Model | None = None
+) -> Index:
+    """Opens an index in a folder or a database.
+
+    Args:
+        uri: A folder, or an address as for `push`.
+        model: The model that computed the embeddings. A folder contains it; a
+            database only records its identity, so pass the model here if you
+            want to search by image.
+
+    Raises:
+        FileNotFoundError: If there is no index.
+        ImportError: If the extra for that database is not installed.
+        OSError: If the database cannot be reached.
+        ValueError: If the index is damaged or incomplete, if the address holds
+            something else, or if `model` is not the one that computed the
+            embeddings.
+    """
+    if is_database(uri):
+        return Index.open(str(uri), model)
+    return Index.load(uri, model)

@@ -5,8 +5,9 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -21,11 +22,44 @@ from keras_dml.search.keys import (
     check_unique,
     new_keys,
 )
-from keras_dml.utils.types import Rows
+from keras_dml.utils.types import FloatArray, Rows
 
 Columns = Mapping[str, Sequence[Any]]
 
+Values: TypeAlias = dict[str, list[Any]]
+"""Plain values by column, one for each row."""
+
 _PLAIN = (str, int, float, bool, type(None))
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Some rows with their vectors.
+
+    Attributes:
+        ids: Their ids, (n,).
+        vectors: As they are compared, (n, D) float32.
+        columns: Plain values by column, n each.
+        keys: Own keys, n; None if rows have only ids.
+    """
+
+    ids: Rows
+    vectors: FloatArray
+    columns: Values
+    keys: list[Key] | None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def taken(self, places: Rows | slice) -> "Block":
+        """Some of the rows, by their places."""
+        rows = np.arange(len(self))[places].tolist()
+        return Block(
+            self.ids[places],
+            self.vectors[places],
+            {name: [x[i] for i in rows] for name, x in self.columns.items()},
+            None if self.keys is None else [self.keys[i] for i in rows],
+        )
 
 
 class RowTable:
@@ -42,7 +76,7 @@ class RowTable:
 
     def __init__(self) -> None:
         self.ids: Rows = np.empty(0, np.int64)
-        self.columns: dict[str, list[Any]] = {}
+        self.columns: Values = {}
         self.next_id = 0
         self.keys: Keys | None = None
         self._filters: Filters | None = None
@@ -92,7 +126,7 @@ class RowTable:
 
     def add(
         self,
-        columns: dict[str, list[Any]],
+        columns: Values,
         count: int,
         keys: list[Key] | None = None,
     ) -> Rows:
@@ -122,7 +156,7 @@ class RowTable:
             self.keys.remove(ids)
         self._filters = None
 
-    def update(self, ids: Rows, columns: dict[str, list[Any]]) -> None:
+    def update(self, ids: Rows, columns: Values) -> None:
         """Replaces values of rows; other columns stay as they are."""
         rows = np.searchsorted(self.ids, ids).tolist()
         for name, new in columns.items():
@@ -189,9 +223,7 @@ class RowTable:
         return table
 
 
-def checked_columns(
-    columns: Columns | None, count: int
-) -> dict[str, list[Any]]:
+def checked_columns(columns: Columns | None, count: int) -> Values:
     """The columns of rows to be added, as lists of plain values."""
     named = as_columns(columns).items()
     return {name: _as_plain(name, x, count) for name, x in named}

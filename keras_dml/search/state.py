@@ -1,6 +1,8 @@
-"""State: what a database says of an index beside its rows."""
+"""State: what a table of a database says of the index that it holds."""
 
-import secrets
+import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
@@ -8,57 +10,107 @@ from annotated_types import Ge, Le
 
 from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.model.identity import ModelIdentity
+from keras_dml.search.engine import EFFORT, EXACT
 from keras_dml.search.manifest import IndexFileError
 from keras_dml.search.metrics import MetricName
 from keras_dml.utils.documents import Document, OtherDocument
 
-TypeName = Literal["str", "int", "float", "bool", "list"]
-
 TYPES: dict[str, type] = {x.__name__: x for x in (str, int, float, bool, list)}
+
+_FACTORY = re.compile(
+    rf"(?P<flat>{EXACT})|HNSW(?P<links>\d+)"
+    r"|IVF(?P<lists>\d+),((?P<code>Flat|SQ8)|PQ(?P<parts>\d+)(np)?)"
+)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of index that a database builds.
+
+    Attributes:
+        factory: Its factory string.
+        parameters: How thoroughly it searches, as of `Index`.
+        lists: Number of lists of an inverted file; 0 for others.
+        links: Number of links of an HNSW graph; 0 for others.
+        code: How an inverted file keeps vectors: "Flat", "SQ8" or "PQ".
+        parts: Number of parts of a product quantizer.
+    """
+
+    factory: str
+    parameters: str
+    lists: int
+    links: int
+    code: str
+    parts: int
+
+    @classmethod
+    def of(cls, factory: str, parameters: str | None, engine: str) -> "Kind":
+        """The kind that a factory string names.
+
+        Raises:
+            ValueError: If `engine` has no such kind.
+        """
+        match = _FACTORY.fullmatch(str(factory))
+        if not match:
+            raise ValueError(
+                f"`factory` of an Index in {engine} must be 'Flat', "
+                "'IVF1024,Flat', 'IVF1024,SQ8', 'IVF1024,PQ16' or 'HNSW32'. "
+                f"Received: factory={factory!r}. Use an index in a folder for "
+                "other kinds."
+            )
+        lists, links = int(match["lists"] or 0), int(match["links"] or 0)
+        name = "nprobe" if lists else "efSearch" if links else ""
+        text = parameters or ""
+        if text and not re.fullmatch(rf"{name or '-'}=[1-9]\d{{0,6}}", text):
+            raise ValueError(
+                f"`parameters` of an Index in {engine} must be "
+                + (f"'{name}=N'" if name else "none for 'Flat'")
+                + f". Received: parameters={parameters!r}."
+            )
+        if name and not text:
+            text = f"{name}={max(1, round(lists**0.5)) if lists else 64}"
+        code = match["code"] or ("PQ" if match["parts"] else "")
+        parts = int(match["parts"] or 0)
+        return cls(factory, text, lists, links, code, parts)
+
+    def effort(self, share: float, most: int) -> int:
+        """Lists or candidates of a search among a share of the rows."""
+        usual = int(self.parameters.partition("=")[2])
+        wanted = usual * EFFORT / share if share < 1 else usual
+        return min(most, math.ceil(wanted))
 
 
 @dataclass(frozen=True)
 class State:
-    """What an index in a database is; see `Index`.
+    """What a table says of the index that it holds; see `Index`.
 
     Attributes:
         dim: Dimensions of the vectors.
         metric: What scores are.
         factory: The kind of index.
         parameters: How thoroughly it searches.
-        keys: Kind of the own keys; None if rows go by their ids.
-        source: What it was written from, a digest.
+        keys: Type of the keys; None if rows have only ids.
+        source: A digest of the shards that were pushed, until rows change.
         is_whole: Whether all rows were written.
         next_id: The id of the next row that is added.
-        longest: Length of the longest vector, or more.
         columns: Types of the values by column, without that of None.
         threshold: As of `Index`.
         model: Which model made the embeddings, if it is known.
-        version: Drawn anew for each change, so that a second writer shows.
     """
 
     dim: Annotated[int, Ge(1), Le(2**18)]
     metric: MetricName
-    factory: str
-    parameters: str
-    keys: Literal["str", "int"] | None
-    source: str
+    factory: str = ""
+    parameters: str = ""
+    keys: Literal["str", "int"] | None = None
+    source: str = ""
     is_whole: bool = False
     next_id: Annotated[int, Ge(0), Le(2**62)] = 0
-    longest: Annotated[float, Ge(0)] = 0.0
-    columns: dict[str, tuple[TypeName, ...]] = field(default_factory=dict)
+    columns: dict[
+        str, tuple[Literal["str", "int", "float", "bool", "list"], ...]
+    ] = field(default_factory=dict)
     threshold: AnyThreshold | None = None
     model: ModelIdentity | None = None
-    version: str = field(default_factory=lambda: secrets.token_hex(8))
-
-    def changed(self, **changes: Any) -> "State":
-        """Another state, by another version."""
-        return replace(self, version=secrets.token_hex(8), **changes)
-
-    @property
-    def key_type(self) -> type | None:
-        """Type of the keys, if rows have keys."""
-        return None if self.keys is None else TYPES[self.keys]
 
     @property
     def types(self) -> dict[str, set[type]]:
@@ -67,6 +119,19 @@ class State:
             name: {TYPES[x] for x in names}
             for name, names in self.columns.items()
         }
+
+    def with_types(self, types: Mapping[str, set[type]]) -> "State":
+        """The state of a table whose columns have further types."""
+        columns: dict[str, Any] = dict(self.columns)
+        for name, held in types.items():
+            names = {x.__name__ for x in held}.union(columns.get(name, ()))
+            columns[name] = tuple(sorted(names))
+        return replace(self, columns=columns)
+
+    def is_like(self, other: "State") -> bool:
+        """Whether the rows of two tables are the same, and of one kind."""
+        names = "dim", "metric", "factory", "parameters", "keys", "source"
+        return all(getattr(self, x) == getattr(other, x) for x in names)
 
     def to_json(self) -> str:
         """As text."""

@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from keras_dml.search.table import Table
+from keras_dml.search.database import DatabaseGallery
 
 FORMS = (
     "lancedb://FOLDER/TABLE, lancedb+s3://BUCKET/PATH/TABLE, "
@@ -22,7 +22,7 @@ def is_database(uri: str | os.PathLike[str]) -> bool:
     return not isinstance(uri, Path) and "://" in os.fspath(uri)
 
 
-def table_at(uri: str, owner: str) -> Table:
+def database_at(uri: str, owner: str) -> DatabaseGallery:
     """The table of a database at an address, without asking for it.
 
     Args:
@@ -52,15 +52,15 @@ def table_at(uri: str, owner: str) -> Table:
             f"digits and _. Received: {name!r} in {_shown(uri)!r}."
         )
     if scheme == "lancedb":
-        from keras_dml.search.lance import LanceTable
+        from keras_dml.search.lance import LanceGallery
 
         folder = f"{inner}://{place}" if inner else place
-        return LanceTable(str(uri), folder, name)
-    from keras_dml.search.milvus import MilvusTable
+        return LanceGallery(str(uri), folder, name)
+    from keras_dml.search.milvus import MilvusGallery
 
     is_file = place.endswith(".db")
     address = place if is_file else f"{inner or 'http'}://{place}"
-    return MilvusTable(str(uri), address, name)
+    return MilvusGallery(str(uri), address, name)
 
 
 def _shown(uri: object) -> str:

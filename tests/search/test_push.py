@@ -12,8 +12,7 @@ import pytest
 
 from keras_dml.cli import main
 from keras_dml.search import Index, IndexFileError, open_index, push
-from keras_dml.search.state import State
-from keras_dml.search.uris import table_at
+from keras_dml.search.uris import database_at
 from tests.cli.test_commands import run
 from tests.search.places import DATABASES, place, release
 
@@ -39,16 +38,16 @@ def gallery(**options) -> Index:
 
 def fails_after(monkeypatch, uri: str, count: int) -> None:
     """Has the database go away after so many writes."""
-    kind, calls = type(table_at(uri, "a test")), []
-    put = kind.put
+    kind, calls = type(database_at(uri, "a test")), []
+    append = kind.append
 
     def lost(self, block):
         calls.append(block)
         if len(calls) > count:
-            raise OSError(f"{self} cannot be reached")
-        put(self, block)
+            raise OSError(f"{self.store} cannot be reached")
+        append(self, block)
 
-    monkeypatch.setattr(kind, "put", lost)
+    monkeypatch.setattr(kind, "append", lost)
 
 
 def written(uri: str):
@@ -58,112 +57,88 @@ def written(uri: str):
     return found
 
 
+def shards_of(folder, x=X):
+    from keras_dml.embedding import write_shards
+
+    ids = [f"k{i}" for i in range(len(x))]
+    return write_shards(
+        x, folder, np.arange(len(x)), ids=ids, rows_per_shard=100,
+        progress=False,
+    )  # fmt: skip
+
+
 @databases
-def test_a_push_that_was_interrupted_goes_on(at, monkeypatch) -> None:
+def test_a_push_of_shards_that_was_interrupted_goes_on(
+    at, monkeypatch, tmp_path
+) -> None:
+    shards, other = shards_of(tmp_path / "x"), shards_of(tmp_path / "y", -X)
+    with monkeypatch.context() as patch:
+        fails_after(patch, at("a"), 2)
+        with pytest.raises(OSError, match="Repeat the same call"):
+            push(shards, at("a"), batch_size=50)
+    with pytest.raises(IndexFileError, match="Push it again to continue"):
+        open_index(at("a"))
+    for source in (other, gallery()):
+        with pytest.raises(FileExistsError, match="another index"):
+            push(source, at("a"))
+    pushed = push(shards, at("a"), batch_size=50)
+    assert (pushed.rows, pushed.written) == (COUNT, COUNT - 100)
+    local = Index(shards)
+    assert written(at("a")) == (KEYS, local.columns, local.embeddings.tolist())
+    # Once more, there is nothing to do.
+    assert push(shards, at("a")).written == 0
+    table = database_at(at("a"), "a test")
+    table.open()
+    table.delete("id >= 100 and id < 105")
+    assert push(shards, at("a")).written == 5
+    table.append(dataclasses.replace(
+        table.rows(np.array([7])), ids=np.array([COUNT]), keys=["more"]
+    ))  # fmt: skip
+    with pytest.raises(OSError, match="231 rows instead of 230"):
+        push(shards, at("a"))
+    table.close()
+    # It is no longer what was pushed.
+    opened = open_index(at("a"))
+    assert opened.add(X[:1], keys=["new"]).tolist() == [COUNT]
+    opened.close()
+    with pytest.raises(FileExistsError, match="another index"):
+        push(shards, at("a"))
+
+
+@databases
+def test_an_index_is_pushed_again_or_refused(at, monkeypatch) -> None:
     index = gallery()
     index.remove(["k3", "k100"])
     with monkeypatch.context() as patch:
         fails_after(patch, at("a"), 2)
-        with pytest.raises(OSError, match="Repeat the same call to continue"):
+        with pytest.raises(OSError, match="Repeat the same call"):
             index.push(at("a"), batch_size=50)
-    with pytest.raises(IndexFileError, match="Push it again to continue"):
-        open_index(at("a"))
-    other = Index(X, keys=KEYS)
-    with pytest.raises(FileExistsError, match="other rows"):
-        other.push(at("a"))
     pushed = index.push(at("a"), batch_size=50)
-    assert (pushed.rows, pushed.written, pushed.compared) == (228, 128, 100)
-    assert written(at("a")) == (
-        index.keys, index.columns, index.embeddings.tolist()
-    )  # fmt: skip
-    # Once more, there is nothing to do.
-    assert index.push(at("a")).written == 0
-    # Changes go on by the ids of the index.
+    assert (pushed.rows, pushed.written) == (228, 228)
+    before = index.keys, index.columns, index.embeddings.tolist()
+    assert written(at("a")) == before
+    for other in (index, Index(X[:, :5], keys=KEYS), gallery(keys="n")):
+        with pytest.raises(FileExistsError, match="another index"):
+            other.push(at("a"))
+    assert written(at("a")) == before
     opened = open_index(at("a"))
     assert opened.add(X[:1], keys=["new"]).tolist() == [COUNT]
-    with pytest.raises(FileExistsError, match="other rows"):
-        index.push(at("a"))
     opened.close()
-    assert index.push(at("a"), overwrite=True).written == 228
-
-
-@databases
-def test_what_is_there_is_refused_or_replaced(at) -> None:
-    gallery().push(at("a"))
-    before = written(at("a"))
-    others = {
-        "different dim: 8, not 5": Index(X[:, :5], keys=KEYS),
-        "different metric: 'cosine', not 'dot'": gallery(metric="dot"),
-        "different keys: 'str', not 'int'": gallery(keys="n"),
-        "different keys: 'str', not None": gallery(keys=None),
-        "other rows": Index(X, keys=KEYS),
-    }
-    for how, index in others.items():
-        with pytest.raises(FileExistsError, match=how):
-            index.push(at("a"))
-    with pytest.raises(FileExistsError, match="different factory"):
-        gallery().push(at("a"), factory="IVF4,Flat")
-    assert written(at("a")) == before
-    (*_, last) = others.values()
-    last.push(at("a"), overwrite=True)
+    assert Index(X, keys=KEYS).push(at("a"), overwrite=True).written == COUNT
     assert written(at("a"))[1] == {}
 
 
 @databases
-def test_a_row_that_is_not_what_was_pushed_is_noticed(at) -> None:
-    index = gallery()
-    index.push(at("a"))
-    for change in ("delete", "put"):
-        table = table_at(at("a"), "a test")
-        table.has_keys = True
-        table.read_state()
-        if change == "delete":
-            table.delete("id >= 100 and id < 105")
-            assert table.count() == COUNT - 5
-            assert index.push(at("a")).written == 5
-        else:
-            block = table.read("id >= 0", index.types, vectors=True)
-            wrong = dataclasses.replace(block, vectors=block.vectors + 1e-4)
-            table.put(wrong)
-            with pytest.raises(OSError, match="vectors that differ by"):
-                index.push(at("a"))
-        table.close()
-
-
-@databases
-def test_the_second_writer_is_told(at) -> None:
+def test_a_writer_goes_on_from_what_another_wrote(at) -> None:
     gallery().push(at("a"))
     first, second = open_index(at("a")), open_index(at("a"))
-    first.add(X[:1], keys=["first"])
-    with pytest.raises(OSError, match="Nothing was written"):
-        second.add(X[:1], keys=["second"])
-    assert ("first" in second, "second" in second) == (True, False)
-    assert second.search(X[0], 2).keys in ([["k0", "first"]],)
-    third = open_index(at("a"))
-    third.add(X[:1], keys=["third"])
-    assert len(third) == COUNT + 2
-    for index in (first, second, third):
+    assert first.add(X[:1], {"new": ["x"]}, keys=["first"]).tolist() == [COUNT]
+    ids = second.add(X[:1], {"n": [7]}, keys=["second"])
+    assert ids.tolist() == [COUNT + 1]
+    assert second["first"]["new"] == "x"
+    assert len(first) == COUNT + 2
+    for index in (first, second):
         index.close()
-
-
-@databases
-def test_two_that_write_at_the_same_moment_are_told(at, monkeypatch) -> None:
-    gallery().push(at("a"))
-    first, second = open_index(at("a")), open_index(at("a"))
-    append = type(first._gallery.place).append
-
-    def meanwhile(table, block):
-        monkeypatch.undo()
-        # As if it had looked before the first one said that it writes.
-        text = table.read_state()
-        second._gallery.state = State.from_json(text, "it")
-        second.update("k0", {"n": [-1]})
-        append(table, block)
-
-    monkeypatch.setattr(type(first._gallery.place), "append", meanwhile)
-    with pytest.raises(OSError, match="Both wrote at the same time"):
-        first.add(X[:1], keys=["first"])
-    first.close(), second.close()
 
 
 @pytest.mark.parametrize("at", DATABASES[:1], indirect=True)
@@ -179,7 +154,7 @@ def test_files_of_many_small_writes_are_joined(at, tmp_path) -> None:
 @databases
 def test_states_that_are_damaged_or_of_the_future(at) -> None:
     gallery().push(at("a"))
-    table = table_at(at("a"), "a test")
+    table = database_at(at("a"), "a test")
     state = table.read_state()
     future = {**json.loads(state), "format_version": 9}
     for text, match in (
@@ -282,7 +257,7 @@ def test_an_object_store_that_is_not_there(monkeypatch) -> None:
 def test_a_server_that_is_lost_on_the_way(tmp_path, monkeypatch) -> None:
     """Through a relay that is cut, and then without it."""
     pytest.importorskip("milvus_lite")
-    monkeypatch.setattr("keras_dml.search.milvus_server.CALL", 3)
+    monkeypatch.setattr("keras_dml.search.milvus.CALL", 3)
     from milvus_lite.server_manager import server_manager_instance
 
     address = server_manager_instance.start_and_get_uri(
@@ -290,11 +265,10 @@ def test_a_server_that_is_lost_on_the_way(tmp_path, monkeypatch) -> None:
     )
     index, limit = gallery(), 16_000
     with Relay(int(address.rpartition(":")[2]), limit) as port:
-        with pytest.raises(OSError, match="Repeat the same call to continue"):
+        with pytest.raises(OSError, match="Repeat the same call"):
             index.push(f"milvus://127.0.0.1:{port}/a", batch_size=10)
     uri = f"milvus://{address.removeprefix('http://')}/a"
-    pushed = index.push(uri)
-    assert 0 < pushed.written < COUNT
+    assert index.push(uri).written == COUNT
     assert written(uri)[0] == KEYS
     release(tmp_path)
 
@@ -367,8 +341,8 @@ def test_shards_are_streamed(at, tmp_path) -> None:
     where = {"label": [3, 4]}
     found = index.search(x[:3], 5, where=where)
     expected = local.search(x[:3], 5, where=where)
-    assert found[0] == expected[0]
     assert found.keys == expected.keys
+    assert [x.row for x in found[0]] == [x.row for x in expected[0]]
     assert index[found.keys[0][0]]["label"] in (3, 4)
     with pytest.raises(ValueError, match="only be given for EmbeddingShards"):
         push(local, at("b"), keys="row")

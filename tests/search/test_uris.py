@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_dml.search import Index, open_index
-from keras_dml.search.uris import table_at
+from keras_dml.search.uris import database_at
 
 BAD = {
     "sqlite://a/b": "must be lancedb://FOLDER/TABLE",
@@ -22,7 +22,7 @@ BAD = {
 @pytest.mark.parametrize("uri", BAD)
 def test_what_is_no_address(uri) -> None:
     with pytest.raises(ValueError, match=BAD[uri]) as caught:
-        table_at(uri, "push")
+        database_at(uri, "push")
     assert "secret" not in str(caught.value)
 
 

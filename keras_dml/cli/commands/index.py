@@ -95,8 +95,7 @@ def index(
     from keras_dml.cli import sources
     from keras_dml.data import ImageSet
     from keras_dml.search import Index
-    from keras_dml.search.kinds import Kind
-    from keras_dml.search.uris import table_at
+    from keras_dml.search.pushing import check_kind
 
     if store is not None and output is not None:
         raise click.UsageError("--store and --output cannot be combined.")
@@ -107,7 +106,7 @@ def index(
         names = ("factory", "parameters")
         pushed_as = {name: kind.pop(name) for name in names}
         # Before images are embedded.
-        Kind.of(**pushed_as, engine=table_at(store, "--store").engine)
+        check_kind(store, **pushed_as, owner="--store")
     elif not overwrite and (target / "index.json").exists():
         raise FileExistsError(
             f"There is already an index in {target}. Use --overwrite to "

@@ -67,8 +67,7 @@ def push(
     milvus://HOST:PORT/COLLECTION, milvus+https://HOST:PORT/COLLECTION with
     the token in MILVUS_TOKEN, or milvus://FOLDER/FILE.db/COLLECTION.
 
-    The same command continues an interrupted copy. At the end, it compares the
-    number of rows, and 100 of them.
+    The same command continues an interrupted copy of embeddings in shards.
     """
     from keras_dml import search
 
