@@ -15,7 +15,7 @@ from keras_dml.reports.study_figures import (
 )
 from keras_dml.runs import Tuned
 from keras_dml.runs.tuning import Choices, Range, Space, Trial
-from keras_dml.runs.tuning._tune import _csv
+from keras_dml.runs.tuning.search import _csv
 from keras_dml.runs.tuning.study import short_names, shown
 
 RATE, LOSS = "optimizer.learning_rate", "method.loss"

@@ -2,8 +2,6 @@
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,19 +9,13 @@ from typing import Any
 from keras_dml.recipes import Recipe, load
 from keras_dml.runs.tuning.space import Space, read_space
 from keras_dml.utils.arguments import import_extra
-from keras_dml.utils.files import locked
 
 RECIPE, SPACE = "recipe.yaml", "space.yaml"
 DATABASE, LOCK = "study.db", "study.lock"
 TRIALS, BEST = "trials.csv", "best.yaml"
 
-ERROR, CONTINUES = "error", "continues"
-"""Attributes of trials: why it failed, and whose folder it has."""
-
-KILLED = "killed"
-"""Attribute of studies: numbers of trials whose process is gone."""
-
-_NAME = "study"
+ERROR = "error"
+"""Attribute of trials: why it failed."""
 
 
 @dataclass(frozen=True)
@@ -147,17 +139,10 @@ def open_study(folder: Path) -> Any:
     url = URL.create("sqlite", database=str((folder / DATABASE).resolve()))
     return optuna.create_study(
         storage=url.render_as_string(),
-        study_name=_NAME,
+        study_name="study",
         direction="maximize",
         load_if_exists=True,
     )
-
-
-@contextmanager
-def one_asks(folder: Path) -> Iterator[None]:
-    """Of all processes of a study, one begins a trial at a time."""
-    with locked(folder / LOCK):
-        yield
 
 
 def load_study(folder: str | os.PathLike[str]) -> Tuned:
@@ -175,20 +160,17 @@ def load_study(folder: str | os.PathLike[str]) -> Tuned:
         )
     recipe = load(path / RECIPE)
     space = read_space(path / SPACE, recipe)
-    found = counted(open_study(path))
-    trials = [_read(x, space) for x in found if x.state.name != "WAITING"]
+    trials = [_read(x, space) for x in trials_of(open_study(path))]
     return Tuned(path, recipe, space, trials)
 
 
-def counted(study: Any) -> list[Any]:
-    """Optuna's trials of a study, without those that were killed."""
-    killed = set(study.user_attrs.get(KILLED, ()))
-    return [x for x in study.trials if x.number not in killed]
+def trials_of(study: Any) -> list[Any]:
+    """Optuna's trials of a study.
 
-
-def begun(study: Any) -> int:
-    """How many of these trials have begun; others wait to be repeated."""
-    return sum(x.state.name != "WAITING" for x in counted(study))
+    Without those that earlier versions began again after they were killed.
+    """
+    repeated = study.user_attrs.get("killed", ())
+    return [x for x in study.trials if x.number not in repeated]
 
 
 def _read(frozen: Any, space: Space) -> Trial:
@@ -228,9 +210,8 @@ def importances(folder: str | os.PathLike[str]) -> dict[str, float]:
     return {name: float(share) for name, share in found.items()}
 
 
-def folder_of(folder: Path, trial: Any) -> Path:
-    """Where the state of a trial is kept: that of the killed one it repeats."""
-    number = trial.user_attrs.get(CONTINUES, trial.number)
+def folder_of(folder: Path, number: int) -> Path:
+    """Where the state of a trial is kept."""
     return folder / "trials" / f"{number:04}"
 
 

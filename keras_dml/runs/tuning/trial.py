@@ -32,6 +32,8 @@ class Judged(keras.callbacks.Callback):
         self.monitor = monitor
         self.values: list[float] = []
         self.is_pruned = False
+        # Of a trial that was killed, before it could save its state.
+        self._reported = trial.study.trials[trial.number].intermediate_values
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         logs = logs or {}
@@ -44,7 +46,8 @@ class Judged(keras.callbacks.Callback):
         self.values.append(value)
         if math.isnan(value):
             return
-        self.trial.report(value, step=epoch + 1)
+        if epoch + 1 not in self._reported:
+            self.trial.report(value, step=epoch + 1)
         if self.trial.should_prune():
             self.is_pruned = True
             self.model.stop_training = True
@@ -54,12 +57,9 @@ class Judged(keras.callbacks.Callback):
         return {"values": self.values, "is_pruned": self.is_pruned}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restores what `get_state` gave, and tells the trial."""
+        """Restores what `get_state` gave."""
         self.values = state["values"]
         self.is_pruned = state["is_pruned"]
-        for epoch, value in enumerate(self.values, 1):
-            if not math.isnan(value):
-                self.trial.report(value, step=epoch)
         if self.is_pruned:
             self.model.stop_training = True
 
@@ -73,15 +73,8 @@ def train_trial(
 ) -> Judged:
     """Trains a recipe and tells a trial of Optuna its validation metric.
 
-    Test classes are not looked at.
-
-    Args:
-        recipe: With the settings of the trial.
-        splits: The data of the recipe.
-        folder: Where the state of the training is kept, from which it goes
-            on after it was killed.
-        trial: The trial.
-        verbose: As for `keras.Model.fit`.
+    Test classes are not looked at. In `folder` is the state of the training,
+    from which it goes on after it was killed.
 
     Raises:
         ValueError: If the recipe does not fit its data, or the loss is NaN.

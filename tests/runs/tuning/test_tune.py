@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ import yaml
 from keras_dml import recipes, runs
 from keras_dml.callbacks import RetrievalEvaluation
 from keras_dml.runs.tuning import importances
-from keras_dml.runs.tuning._tune import _pruner, one_asks, open_study
+from keras_dml.runs.tuning.search import _next, _pruner
+from keras_dml.runs.tuning.space import checked
+from keras_dml.runs.tuning.study import open_study
 from tests.runs.small_run import METHODS, write_recipe
 
 pytest.importorskip("optuna")
@@ -219,17 +222,20 @@ def test_a_study_of_another_space_or_recipe_is_refused(tmp_path) -> None:
 
 
 def test_a_trial_of_a_living_process_is_left_to_it(tmp_path) -> None:
-    from keras_dml.runs.tuning._tune import _repeat_killed, folder_of
-    from keras_dml.utils.files import one_at_a_time
+    space = checked(SPACE, small(tmp_path / "recipe"))
+    arguments = tmp_path, space, 2, 0
 
-    with one_asks(tmp_path):
-        study = open_study(tmp_path)
-    trial = study.ask()
-    with one_at_a_time(folder_of(tmp_path, trial), "trial"):
-        _repeat_killed(tmp_path, study)
-        assert [x.state.name for x in study.trials] == ["RUNNING"]
-    _repeat_killed(tmp_path, study)
-    assert [x.state.name for x in study.trials] == ["FAIL", "WAITING"]
+    with ExitStack() as first, ExitStack() as second:
+        assert _next(*arguments, first).number == 0
+        other = _next(*arguments, second)
+        assert other.number == 1
+        assert _next(*arguments, second) is None
+        first.close()  # Its process is gone.
+        again = _next(*arguments, first)
+        assert again.number == 0
+        assert set(again.params) == set(SPACE)
+    states = [x.state.name for x in open_study(tmp_path).trials]
+    assert states == ["RUNNING"] * 2
 
 
 @pytest.mark.parametrize(("name", "value"), [("trials", 0), ("timeout", -1.0)])

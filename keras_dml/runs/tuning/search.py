@@ -1,4 +1,4 @@
-"""tune: running trials of a recipe."""
+"""Search: the trials of a recipe, one after the other."""
 
 import csv
 import io
@@ -9,7 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,25 +22,22 @@ from keras_dml.runs.folder import changed_settings
 from keras_dml.runs.tuning.space import Space, changed, checked, nested
 from keras_dml.runs.tuning.study import (
     BEST,
-    CONTINUES,
     DATABASE,
     ERROR,
-    KILLED,
     LOCK,
     RECIPE,
     SPACE,
     TRIALS,
     Tuned,
     as_text,
-    begun,
     folder_of,
     load_study,
-    one_asks,
     open_study,
+    trials_of,
 )
 from keras_dml.runs.tuning.trial import train_trial
 from keras_dml.utils.arguments import check_count, check_positive, import_extra
-from keras_dml.utils.files import one_at_a_time, write_atomically
+from keras_dml.utils.files import locked, one_at_a_time, write_atomically
 from keras_dml.utils.progress import time_left
 
 logger = logging.getLogger(__name__)
@@ -120,10 +117,13 @@ def tune(
             trial = _next(path, wanted, trials, seed, held)
             if trial is None:
                 break
-            number = begun(trial.study)
-            total = done + trials - number + 1
-            left = time_left(time.monotonic() - start, done, total)
-            echo(f"[{number}/{trials}] {_title(trial, wanted)}{left}")
+            rest = trials - len(trials_of(trial.study)) + 1
+            left = time_left(time.monotonic() - start, done, done + rest)
+            settings = as_text(wanted.values(trial.params))
+            echo(
+                f"[{trials - rest + 1}/{trials}] trial {trial.number}: "
+                f"{settings}{left}"
+            )
             _run(path, recipe, wanted, trial, splits, warmup_epochs, verbose)
         done += 1
         tuned = load_study(path)
@@ -146,7 +146,7 @@ def _check_held_out(recipe: Recipe, splits: data.DataSplits) -> None:
 def _begin(folder: Path, recipe: Recipe, space: Mapping[str, Any]) -> None:
     """Makes the folder of a study, or checks that it is the same one."""
     folder.mkdir(parents=True, exist_ok=True)
-    with one_asks(folder):
+    with locked(folder / LOCK):
         names = {x.name for x in folder.iterdir()} - {LOCK}
         if DATABASE not in names:
             if names - {RECIPE, SPACE}:
@@ -154,15 +154,13 @@ def _begin(folder: Path, recipe: Recipe, space: Mapping[str, Any]) -> None:
                     f"The output {folder} already exists, and is not a study. "
                     "Use another --output."
                 )
+            content = yaml.safe_dump(dict(space), sort_keys=False)
             write_atomically(folder / RECIPE, dump(recipe))
-            write_atomically(
-                folder / SPACE, yaml.safe_dump(dict(space), sort_keys=False)
-            )
+            write_atomically(folder / SPACE, content)
             open_study(folder)
             return
     changes = changed_settings(folder, recipe)
-    before = yaml.safe_load((folder / SPACE).read_text("utf-8"))
-    if before != dict(space):
+    if yaml.safe_load((folder / SPACE).read_text("utf-8")) != dict(space):
         changes.append("the space")
     if changes:
         raise ValueError(
@@ -179,43 +177,40 @@ def _next(
 ) -> Any:
     """A trial that no other process has; None if there are enough.
 
+    The trial of a process that is gone comes first.
+
     Args:
         held: Receives the lock of the trial, which tells other processes that
             it is not dead.
     """
     import optuna
 
-    with one_asks(folder):
-        study = open_study(folder)
-        _repeat_killed(folder, study)
-        number = begun(study)
-        if number >= most:
-            return None
+    def sampler(number: int) -> Any:
         # One for each trial: those that were killed change nothing.
-        study.sampler = optuna.samplers.TPESampler(seed=seed + number)
+        return optuna.samplers.TPESampler(seed=seed + number)
+
+    with locked(folder / LOCK):
+        study = open_study(folder)
+        begun = trials_of(study)
+        running = [x for x in begun if not x.state.is_finished()]
+        for frozen in running:
+            with suppress(BlockingIOError):
+                held.enter_context(_lock(folder, frozen.number))
+                study.sampler = sampler(frozen.number)
+                trial = optuna.trial.Trial(study, frozen._trial_id)
+                space.suggest(trial)
+                return trial
+        if len(begun) >= most:
+            return None
+        study.sampler = sampler(len(begun))
         trial = study.ask()
+        held.enter_context(_lock(folder, trial.number))
         space.suggest(trial)
-        held.enter_context(one_at_a_time(folder_of(folder, trial), "trial"))
         return trial
 
 
-def _repeat_killed(folder: Path, study: Any) -> None:
-    """Trials of processes that are gone are put in line again."""
-    import optuna
-
-    for frozen in study.get_trials(states=[optuna.trial.TrialState.RUNNING]):
-        place = folder_of(folder, frozen)
-        try:
-            with one_at_a_time(place, "trial"):
-                pass
-        except BlockingIOError:
-            continue
-        killed = study.user_attrs.get(KILLED, [])
-        study.set_user_attr(KILLED, [*killed, frozen.number])
-        study.tell(frozen.number, state=optuna.trial.TrialState.FAIL)
-        study.enqueue_trial(
-            frozen.params, user_attrs={CONTINUES: int(place.name)}
-        )
+def _lock(folder: Path, number: int) -> AbstractContextManager[None]:
+    return one_at_a_time(folder_of(folder, number), "trial")
 
 
 def _run(
@@ -230,28 +225,25 @@ def _run(
     """Trains a trial and tells its study how that went."""
     from optuna.trial import TrialState
 
-    place, settings = folder_of(folder, trial), space.values(trial.params)
+    state = folder_of(folder, trial.number) / "state"
+    settings = space.values(trial.params)
     try:
         own = changed(recipe, settings, f"of trial {trial.number}")
         if (own.data, own.seed) != (recipe.data, recipe.seed):
             splits = building.splits(own)
         trial.study.pruner = _pruner(own.epochs, warmup_epochs)
-        judged = train_trial(own, splits, place / "state", trial, verbose)
+        judged = train_trial(own, splits, state, trial, verbose)
     except Exception as error:
         said = f"{type(error).__name__}: {error}".strip()[:1000]
         logger.warning("Trial %d failed: %s", trial.number, said)
         trial.set_user_attr(ERROR, said)
         trial.study.tell(trial, state=TrialState.FAIL)
     else:
-        state = TrialState.PRUNED if judged.is_pruned else TrialState.COMPLETE
-        best = None if judged.is_pruned else float(np.nanmax(judged.values))
-        trial.study.tell(trial, best, state=state)
-    shutil.rmtree(place / "state", ignore_errors=True)
-
-
-def _title(trial: Any, space: Space) -> str:
-    settings = as_text(space.values(trial.params))
-    return f"trial {trial.number}: {settings}"
+        if judged.is_pruned:
+            trial.study.tell(trial, state=TrialState.PRUNED)
+        else:
+            trial.study.tell(trial, float(np.nanmax(judged.values)))
+    shutil.rmtree(state, ignore_errors=True)
 
 
 def _outcome(tuned: Tuned, number: int) -> str:
@@ -303,25 +295,16 @@ def _csv(tuned: Tuned) -> str:
     """All trials, with all digits; sections are JSON."""
     keys = list(tuned.space.settings)
     monitor = tuned.recipe.evaluation.monitor
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(
+    rows: list[list[Any]] = [
         ["trial", "state", monitor, *keys, "epochs", "seconds", "error"]
-    )
+    ]
     for x in tuned.ranked:
         settings = (x.settings.get(key) for key in keys)
         cells = (json.dumps(v) if isinstance(v, dict) else v for v in settings)
-        writer.writerow(
-            [
-                x.number,
-                x.state,
-                x.value,
-                *cells,
-                len(x.curve),
-                x.seconds,
-                x.error,
-            ]
-        )
+        row = x.number, x.state, x.value, *cells, len(x.curve), x.seconds
+        rows.append([*row, x.error])
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
     return text.getvalue()
 
 
