@@ -20,17 +20,19 @@ from keras_dml.data import View
 from keras_dml.export import Gallery, export_model
 from keras_dml.export.gallery import as_gallery
 from keras_dml.export.requests import generated_batches
-from keras_dml.export.signatures import ENCODED, LOOKUP, Lookup, lookups
+from keras_dml.export.signatures import (
+    ENCODED,
+    LOOKUP,
+    PIXELS,
+    Lookup,
+    lookups,
+)
+from keras_dml.export.versions import is_version
 from keras_dml.model.generated import takes_images
 from keras_dml.runs.folder import load_model
 from keras_dml.search import Index, open_index
 from keras_dml.serve.current import Current, Definition, read_definitions
-from keras_dml.serve.sources import (
-    GallerySource,
-    KerasSource,
-    SavedSource,
-    Source,
-)
+from keras_dml.serve.sources import Source
 from keras_dml.utils.model_files import read_model
 
 logger = logging.getLogger(__name__)
@@ -41,29 +43,48 @@ NEIGHBORS = 10
 _INIT = "__saved_model_init_op"
 
 
-def load(
-    source: Source, gallery: GallerySource | None, before: int = 0
-) -> Current:
+def load(source: Source, before: int = 0) -> Current:
     """Loads a model and its gallery.
 
     Args:
-        source: Where the model is.
-        gallery: Where its gallery is.
-        before: The version that was served before, of a source that does
-            not number its versions itself; the new one is the next.
+        source: Where they are.
+        before: The version that was served before, of a model that is not
+            exported and has no number of its own; the new one is the next.
 
     Raises:
         OSError: If something is not there, or cannot be read.
         ValueError: If it is damaged, or model and gallery do not fit.
     """
-    if isinstance(source, KerasSource):
-        return _load_keras(source, gallery, before + 1)
-    return _load_saved(source, gallery)
+    path, folder, place = source.path, source.export(), source.gallery
+    if folder is None:
+        model = load_model(path) if path.is_dir() else read_model(path)
+        index = None if place is None else open_index(place, model)
+        version = before + 1
+        loaded, definitions = _export(model, index, source.name, version)
+    else:
+        index = None if place is None else open_index(place)
+        model = None if index is None else index.model
+        version = int(folder.name) if is_version(folder) else 1
+        loaded, definitions = _load_signatures(folder)
+    signatures = {k: x for k, x in loaded.signatures.items() if k != _INIT}
+    view = None
+    if model is not None and takes_images(model):
+        view = View.of(model)
+        if folder is not None:
+            _check_same(model, view, signatures)
+    return Current(
+        source.name,
+        version,
+        model,
+        view,
+        index,
+        signatures,
+        definitions,
+        loaded,
+    )
 
 
-def with_gallery(
-    current: Current, source: Source, place: GallerySource
-) -> Current | None:
+def with_gallery(current: Current, source: Source) -> Current | None:
     """The model that is served, with the gallery as it now is on disk.
 
     Nothing is exported: "lookup" and "lookup_k" search the new gallery by the
@@ -75,10 +96,10 @@ def with_gallery(
     Raises:
         OSError, ValueError: As of `load`.
     """
-    if current.index is None or current.model is None:
+    if current.model is None or source.gallery is None:
         return None
-    index = open_index(place.place, current.model)
-    if not isinstance(source, KerasSource):
+    index = open_index(source.gallery, current.model)
+    if source.export() is not None:
         return replace(current, index=index)
     gallery = _exportable(current.model, index)
     known = current.definitions.get(LOOKUP)
@@ -86,12 +107,10 @@ def with_gallery(
     if gallery is not None and known is not None and ENCODED in signatures:
         k = min(NEIGHBORS, len(gallery))
         outputs = known.outputs
+        columns = {"ids": gallery.ids, "labels": gallery.labels}
         if outputs["ids"].shape.as_list() != [None, k] or any(
             outputs[name].dtype != tf.as_dtype(np.asarray(column).dtype)
-            for name, column in (
-                ("ids", gallery.ids),
-                ("labels", gallery.labels),
-            )
+            for name, column in columns.items()
         ):
             return None
         signatures |= lookups(signatures[ENCODED], Lookup(gallery, k))
@@ -105,57 +124,20 @@ def with_gallery(
     )
 
 
-def _load_keras(
-    source: KerasSource, place: GallerySource | None, version: int
-) -> Current:
-    path = source.path
-    model = load_model(path) if path.is_dir() else read_model(path)
-    index = None if place is None else open_index(place.place, model)
-    with tempfile.TemporaryDirectory(prefix="keras-dml-serve-") as folder:
-        exported = export_model(
-            model,
-            Path(folder, source.name, str(version)),
-            gallery=(found := _exportable(model, index)),
-            k=NEIGHBORS if found is None else min(NEIGHBORS, len(found)),
-        )
-        loaded, definitions = _load_signatures(exported)
-    view = View.of(model) if takes_images(model) else None
-    return Current(
-        source.name,
-        version,
-        model,
-        view,
-        index,
-        _signatures(loaded),
-        definitions,
-        loaded,
-    )
-
-
-def _load_saved(source: SavedSource, place: GallerySource | None) -> Current:
-    folder, version = source.folder(), source.version()
-    loaded, definitions = _load_signatures(folder)
-    index = None if place is None else open_index(place.place)
-    model = None if index is None else index.model
-    view = None
-    if model is not None and takes_images(model):
-        view = View.of(model)
-        _check_same(model, view, _signatures(loaded))
-    return Current(
-        source.name,
-        version,
-        model,
-        view,
-        index,
-        _signatures(loaded),
-        definitions,
-        loaded,
-    )
-
-
-def _load_signatures(
-    folder: Path,
+def _export(
+    model: keras.Model, index: Index | None, name: str, version: int
 ) -> tuple[Any, dict[str, Definition]]:
+    """The signatures of a model's export, which need not stay on disk."""
+    gallery = None if index is None else _exportable(model, index)
+    k = NEIGHBORS if gallery is None else min(NEIGHBORS, len(gallery))
+    with tempfile.TemporaryDirectory(prefix="keras-dml-serve-") as folder:
+        place = Path(folder, name, str(version))
+        return _load_signatures(
+            export_model(model, place, gallery=gallery, k=k)
+        )
+
+
+def _load_signatures(folder: Path) -> tuple[Any, dict[str, Definition]]:
     definitions = read_definitions(folder)
     try:
         loaded = tf.saved_model.load(str(folder))
@@ -168,14 +150,8 @@ def _load_signatures(
     return loaded, definitions
 
 
-def _signatures(loaded: Any) -> dict[str, Any]:
-    return {k: x for k, x in loaded.signatures.items() if k != _INIT}
-
-
-def _exportable(model: keras.Model, index: Index | None) -> Gallery | None:
+def _exportable(model: keras.Model, index: Index) -> Gallery | None:
     """The gallery as part of an export; None if it cannot be that."""
-    if index is None:
-        return None
     try:
         gallery = as_gallery(model, index, None, index.dim)
     # It says what is missing: labels, memory, the metric.
@@ -189,7 +165,7 @@ def _check_same(
     model: keras.Model, view: View, signatures: Mapping[str, Any]
 ) -> None:
     """Raises `ValueError` if the index is of another model."""
-    signature = signatures.get("serving_default")
+    signature = signatures.get(PIXELS)
     if signature is None:
         return
     batch = generated_batches(view)[0]

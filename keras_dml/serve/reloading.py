@@ -9,7 +9,7 @@ from keras_dml.serve.current import Current
 from keras_dml.serve.loading import load, with_gallery
 from keras_dml.serve.memory import release_memory
 from keras_dml.serve.service import Service
-from keras_dml.serve.sources import GallerySource, Source, Stamp
+from keras_dml.serve.sources import Source, Stamp
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ class Reloader:
 
     Args:
         service: Whose `current` is replaced.
-        source, gallery: Where to look.
+        source: Where to look.
         stamps: What was there before `current` was loaded.
 
     Attributes:
@@ -38,11 +38,9 @@ class Reloader:
         self,
         service: Service,
         source: Source,
-        gallery: GallerySource | None,
         stamps: tuple[Stamp, Stamp],
     ) -> None:
-        self._service = service
-        self._source, self._gallery = source, gallery
+        self._service, self._source = service, source
         self._seen, self._served = stamps, stamps[0]
         self.on_reload: Callable[[str], object] = lambda outcome: None
         self.loading: str | None = None
@@ -66,7 +64,7 @@ class Reloader:
 
     def look(self) -> None:
         """Loads what has changed since the last look, if anything has."""
-        stamps = stamps_of(self._source, self._gallery)
+        stamps = self._source.stamps()
         if stamps == self._seen:
             return
         # Not of the last look: that one may not have been loaded.
@@ -102,22 +100,13 @@ class Reloader:
 
     def _loaded(self, is_gallery: bool) -> Current:
         """What is on disk now; only the gallery, if nothing else is new."""
-        now, place = self._service.current, self._gallery
-        if is_gallery and place is not None:
-            if found := with_gallery(now, self._source, place):
-                return found
-        return load(self._source, place, now.version)
+        now = self._service.current
+        found = with_gallery(now, self._source) if is_gallery else None
+        return found or load(self._source, now.version)
 
     def _missing(self, stamps: tuple[Stamp, Stamp]) -> str | None:
         if stamps[0] is None:
             return f"The model in {str(self._source.path)!r}"
-        if self._gallery is not None and stamps[1] is None:
-            return f"The gallery in {self._gallery.place!r}"
+        if self._source.gallery is not None and stamps[1] is None:
+            return f"The gallery in {self._source.gallery!r}"
         return None
-
-
-def stamps_of(
-    source: Source, gallery: GallerySource | None
-) -> tuple[Stamp, Stamp]:
-    """The current stamps of the model and of the gallery."""
-    return source.stamp(), None if gallery is None else gallery.stamp()

@@ -19,10 +19,10 @@ from starlette.types import ASGIApp
 from keras_dml.serve.app import application, starting
 from keras_dml.serve.loading import load
 from keras_dml.serve.memory import limit_memory, release_memory
-from keras_dml.serve.reloading import Reloader, stamps_of
+from keras_dml.serve.reloading import Reloader
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings, is_local
-from keras_dml.serve.sources import GallerySource, find_source
+from keras_dml.serve.sources import find_source
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +59,7 @@ def serve(
     """
     limit_memory()
     settings = settings or Settings()
-    source = find_source(path, name)
-    place = None if gallery is None else GallerySource(gallery)
+    source = find_source(path, name, gallery)
     with contextlib.closing(listen(settings)) as opened:
         if settings.token is None and not is_local(settings.host):
             logger.warning(
@@ -68,11 +67,11 @@ def serve(
                 "no --token.",
                 settings.host,
             )
-        stamps = stamps_of(source, place)
+        stamps = source.stamps()
         with loading(opened, settings):
-            current = load(source, place)
+            current = load(source)
         service = Service(current, settings)
-        reloader = Reloader(service, source, place, stamps)
+        reloader = Reloader(service, source, stamps)
         # Requests of pixels are many small lists, which make Python look
         # through all objects for garbage: 0.2 s while those of TensorFlow
         # and Keras are among them.

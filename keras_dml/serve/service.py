@@ -79,7 +79,6 @@ class Service:
         key: str,
         function: Work,
         item: Any,
-        timeout: float | None = None,
         *,
         size: int = 1,
         pixels: int = 0,
@@ -87,13 +86,15 @@ class Service:
     ) -> Any:
         """The result of one item, which may run in a batch with others.
 
+        Who waits no longer cancels it. Work that has begun is completed, and
+        its result discarded.
+
         Args:
             key: Items of one key, function and version may be joined.
             function: Work on a worker thread. Where it fails on a batch,
                 each item of it runs alone, so that it fails on what it fails
                 on.
             item: What it works on.
-            timeout: Seconds; by default those of the settings.
             size: Examples in the item, which count for the largest batch and
                 the length of the queue.
             pixels: Pixels that are decoded for it.
@@ -103,8 +104,6 @@ class Service:
         Raises:
             Busy: If the queue is full, if too many pixels wait in it, or if
                 the service was closed.
-            TimeoutError: If there is no result in time. Work that has begun is
-                completed and discarded.
         """
         if self._is_closed:
             raise Busy()
@@ -130,9 +129,7 @@ class Service:
             )
         )
         self._start()
-        seconds = self.settings.request_timeout if timeout is None else timeout
-        async with asyncio.timeout(seconds):
-            return await future
+        return await future
 
     async def close(self) -> None:
         """Waits for what runs; what waits, or comes then, is refused."""
@@ -201,13 +198,13 @@ class Service:
         self.on_batch(batch[0].group[0], sum(item.size for item in batch))
         loop = asyncio.get_running_loop()
         outcomes = await loop.run_in_executor(self._pool, _run, batch)
-        for item, (result, error) in zip(batch, outcomes, strict=True):
+        for item, outcome in zip(batch, outcomes, strict=True):
             if item.future.done():
                 continue
-            if error is None:
-                item.future.set_result(result)
+            if isinstance(outcome, Exception):
+                item.future.set_exception(outcome)
             else:
-                item.future.set_exception(error)
+                item.future.set_result(outcome)
 
     def _ended(self, pixels: int, task: "asyncio.Task[None]") -> None:
         self._running -= 1
@@ -215,7 +212,7 @@ class Service:
         self._start()
 
 
-def _run(batch: list[_Item]) -> list[tuple[Any, Exception | None]]:
+def _run(batch: list[_Item]) -> Sequence[Any]:
     """The result or the error of each item; what is free is given back."""
     if sum(item.pixels for item in batch) < _LARGE:
         return _outcomes(batch)
@@ -226,14 +223,12 @@ def _run(batch: list[_Item]) -> list[tuple[Any, Exception | None]]:
         release_memory()
 
 
-def _outcomes(batch: list[_Item]) -> list[tuple[Any, Exception | None]]:
+def _outcomes(batch: list[_Item]) -> Sequence[Any]:
     """The result or the error of each item."""
     first = batch[0]
     try:
-        values = [item.value for item in batch]
-        results = first.work(first.current, values)
-        return [(result, None) for result in results]
+        return first.work(first.current, [item.value for item in batch])
     except Exception as error:
         if len(batch) == 1:
-            return [(None, error)]
+            return [error]
     return [_outcomes([item])[0] for item in batch]

@@ -17,88 +17,56 @@ Stamp = Hashable
 
 
 @dataclass(frozen=True)
-class KerasSource:
-    """A `.keras` file, or a run, whose best model is taken.
+class Source:
+    """What is to be served.
 
     Attributes:
         name: Of the model, as addresses name it.
-        path: The file, or the folder of the run.
+        path: A `.keras` file; a run, whose best model is taken; a SavedModel;
+            or a folder of them, NAME/1, NAME/2, …, of which the highest is.
+        gallery: The folder of an index, or its address in a database; None
+            without one.
     """
 
     name: str
     path: Path
+    gallery: str | None = None
 
-    def file(self) -> Path:
-        """The file of the model."""
-        if not self.path.is_dir():
+    def file(self) -> Path | None:
+        """The `.keras` file, or that of the SavedModel; None if it is gone."""
+        if self.path.is_file():
             return self.path
-        best = self.path / "best.keras"
-        return best if best.exists() else self.path / "last.keras"
+        places = [self.path / SAVED_MODEL, *_versions(self.path)]
+        if (self.path / RECIPE).exists():
+            places = [self.path / "best.keras", self.path / "last.keras"]
+        return next((x for x in places if x.exists()), None)
 
-    def stamp(self) -> Stamp:
-        """Which version is there."""
-        return _stamp_of(self.file())
+    def export(self) -> Path | None:
+        """The folder of the SavedModel; None of a model of Keras."""
+        file = self.file()
+        return file.parent if file and file.name == SAVED_MODEL else None
 
+    def stamps(self) -> tuple[Stamp, Stamp]:
+        """Which model and which gallery are there.
 
-@dataclass(frozen=True)
-class SavedSource:
-    """A folder of versions, NAME/1, NAME/2, …; or one SavedModel.
-
-    Attributes:
-        name: Of the model, as addresses name it.
-        path: The folder.
-    """
-
-    name: str
-    path: Path
-
-    def folder(self) -> Path:
-        """The folder of the highest version."""
-        if (self.path / SAVED_MODEL).exists():
-            return self.path
-        return max(_versions(self.path), key=lambda x: int(x.name))
-
-    def version(self) -> int:
-        """The highest version; 1 of a SavedModel that has no number."""
-        folder = self.folder()
-        return int(folder.name) if is_version(folder) else 1
-
-    def stamp(self) -> Stamp:
-        """Which version is there."""
-        try:
-            folder = self.folder()
-        except (OSError, ValueError):  # The folder is gone, or empty.
-            return None
-        return str(folder), _stamp_of(folder / SAVED_MODEL)
+        A database is always of today.
+        """
+        model = _stamp_of(self.file())
+        if self.gallery is None or is_database(self.gallery):
+            return model, self.gallery
+        return model, _stamp_of(Path(self.gallery) / MANIFEST)
 
 
-Source = KerasSource | SavedSource
-
-
-@dataclass(frozen=True)
-class GallerySource:
-    """An index in a folder or a database.
-
-    Attributes:
-        place: The folder, or the address of the database.
-    """
-
-    place: str
-
-    def stamp(self) -> Stamp:
-        """Which version is there; a database is always of today."""
-        if is_database(self.place):
-            return self.place
-        return _stamp_of(Path(self.place) / MANIFEST)
-
-
-def find_source(path: str, name: str | None = None) -> Source:
+def find_source(
+    path: str, name: str | None = None, gallery: str | None = None
+) -> Source:
     """What is to be served at a path.
 
     Args:
         path: The folder of a run, a `.keras` file, `saved_models/NAME` or
             one version of it.
         name: Another name than that of the run, file or folder.
+        gallery: The folder of an index, or its address in a database.
 
     Raises:
         FileNotFoundError: If there is nothing.
@@ -113,40 +81,37 @@ def find_source(path: str, name: str | None = None) -> Source:
         )
     folder = where.absolute()
     if where.is_file():
-        return KerasSource(_checked(name or where.stem), where)
-    if (where / RECIPE).exists():
-        return KerasSource(_checked(name or folder.name), where)
-    if (where / SAVED_MODEL).exists():
-        known = folder.parent.name if is_version(folder) else folder.name
-        return SavedSource(_checked(name or known), where)
-    if not _versions(where):
+        known = where.stem
+    elif (where / SAVED_MODEL).exists() and is_version(folder):
+        known = folder.parent.name
+    else:
+        known = folder.name
+    source = Source(known if name is None else name, where, gallery)
+    if source.file() is None and not (where / RECIPE).exists():
         raise ValueError(
             f"There is no model in {path!r}. Use the folder of a run, a .keras "
             "file, or saved_models/NAME with the versions 1, 2, … in it."
         )
-    return SavedSource(_checked(name or folder.name), where)
-
-
-def _checked(name: str) -> str:
-    if re.search(r"[/:]", name) or not name:
+    if re.search(r"[/:]", source.name) or not source.name:
         raise ValueError(
             "`name` of a model must not contain / or :, because it is part of "
-            f"addresses. Received: {name!r}. Use --name to choose another one."
+            f"addresses. Received: {source.name!r}. Use --name to choose "
+            "another one."
         )
-    return name
+    return source
 
 
 def _versions(folder: Path) -> list[Path]:
-    return [
-        x
-        for x in folder.iterdir()
-        if is_version(x) and (x / SAVED_MODEL).exists()
-    ]
+    """The files of SavedModels with a version, the highest first."""
+    found = [x for x in folder.glob(f"*/{SAVED_MODEL}") if is_version(x.parent)]
+    return sorted(found, key=lambda x: int(x.parent.name), reverse=True)
 
 
-def _stamp_of(file: Path) -> Stamp:
+def _stamp_of(file: Path | None) -> Stamp:
     try:
-        status = file.stat()
+        status = file.stat() if file else None
     except OSError:
+        status = None
+    if status is None:
         return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
+    return str(file), status.st_mtime_ns, status.st_size, status.st_ino

@@ -16,7 +16,7 @@ from keras_dml.serve.current import Current
 from keras_dml.serve.loading import load
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
-from keras_dml.serve.sources import GallerySource, find_source
+from keras_dml.serve.sources import find_source
 from tests.conftest import blobs
 
 LOCAL = "http://localhost"
@@ -51,7 +51,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture(scope="package")
 def current(written: tuple[Path, Path]) -> Current:
     file, place = written
-    return load(find_source(str(file)), GallerySource(str(place)))
+    return load(find_source(str(file), gallery=str(place)))
 
 
 @pytest.fixture

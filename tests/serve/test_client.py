@@ -47,7 +47,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def addresses(models: Path) -> Iterator[dict[str, str]]:
     """Where the two servers are, host and port."""
-    current = load(find_source(str(models / NAME)), None)
+    current = load(find_source(str(models / NAME)))
     with serving(current) as embedded, rest.serving(models) as other:
         own = embedded.url.removeprefix("http://").rstrip("/")
         yield {"embedded": own, "TensorFlow Serving": other}

@@ -60,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def client(folder: Path) -> Iterator[TestClient]:
-    current = load(find_source(str(folder)), None)
+    current = load(find_source(str(folder)))
     settings = Settings()
     app = application(Service(current, settings), settings)
     with TestClient(app, LOCAL) as x:

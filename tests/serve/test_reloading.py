@@ -14,10 +14,10 @@ from keras_dml.search import Index
 from keras_dml.serve import loading
 from keras_dml.serve.app import application
 from keras_dml.serve.loading import load
-from keras_dml.serve.reloading import Reloader, stamps_of
+from keras_dml.serve.reloading import Reloader
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
-from keras_dml.serve.sources import GallerySource, find_source
+from keras_dml.serve.sources import find_source
 from tests.serve.conftest import LOCAL, write
 
 
@@ -33,12 +33,12 @@ class Served:
     """An application, and the reloader to be called by hand."""
 
     def __init__(self, path: Path, gallery: Path | None = None) -> None:
-        source = find_source(str(path))
-        place = None if gallery is None else GallerySource(str(gallery))
-        stamps = stamps_of(source, place)
+        place = None if gallery is None else str(gallery)
+        source = find_source(str(path), gallery=place)
+        stamps = source.stamps()
         settings = Settings()
-        self.service = Service(load(source, place), settings)
-        self.reloader = Reloader(self.service, source, place, stamps)
+        self.service = Service(load(source), settings)
+        self.reloader = Reloader(self.service, source, stamps)
         app = application(self.service, settings, self.reloader)
         self.client = TestClient(app, LOCAL)
         self.outcomes: list[str] = []
@@ -147,7 +147,7 @@ def test_what_cannot_be_served_is_named(tmp_path, make, error) -> None:
     path = tmp_path / "x.keras"
     make(path)
     with pytest.raises((OSError, ValueError), match=error):
-        load(find_source(str(path)), None)
+        load(find_source(str(path)))
 
 
 @pytest.mark.slow
@@ -200,7 +200,7 @@ def test_a_name_must_fit_into_an_address(tmp_path) -> None:
 def test_a_gallery_must_be_of_the_model(written, tmp_path) -> None:
     file, _ = write(tmp_path, seed=3)
     with pytest.raises(ValueError, match="must be the one that computed"):
-        load(find_source(str(file)), GallerySource(str(written[1])))
+        load(find_source(str(file), gallery=str(written[1])))
 
 
 @pytest.mark.slow
@@ -217,4 +217,4 @@ def test_a_saved_model_is_served_with_the_gallery_of_its_model(
     assert health["gallery"] == {"rows": 48}
     other, place = write(tmp_path, seed=3)
     with pytest.raises(ValueError, match="built with a different model"):
-        load(find_source(str(path)), GallerySource(str(place)))
+        load(find_source(str(path), gallery=str(place)))

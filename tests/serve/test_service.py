@@ -88,10 +88,10 @@ def test_a_full_queue_is_busy_and_a_late_answer_a_timeout() -> None:
     work = Recorded()
 
     async def requests() -> list[Any]:
-        service = Service(FIRST, Settings(queue=3, request_timeout=0.02))
-        results = await released(
-            work, *(service.submit(f"{x}", work, x) for x in range(7))
-        )
+        service = Service(FIRST, Settings(queue=3))
+        asked = [service.submit(f"{x}", work, x) for x in range(7)]
+        waiting = [asyncio.wait_for(x, 0.02) for x in asked]
+        results = await released(work, *waiting)
         # What timed out is not run, and leaves its place.
         await asyncio.sleep(0.05)
         assert await service.submit("after", work, 50) == 100
@@ -229,9 +229,11 @@ def test_a_request_that_timed_out_keeps_its_pixels_until_it_is_done() -> None:
     async def requests() -> None:
         service = Service(FIRST, Settings(max_pixels=100))
         with pytest.raises(TimeoutError):
-            await service.submit("a", work, 1, 0.02, pixels=80)
+            first = service.submit("a", work, 1, pixels=80)
+            await asyncio.wait_for(first, 0.02)
         with pytest.raises(TimeoutError):
-            await service.submit("b", work, 2, 0.02, pixels=30)
+            second = service.submit("b", work, 2, pixels=30)
+            await asyncio.wait_for(second, 0.02)
         assert work.batches == []
         work.gate.set()
         assert await service.submit("c", work, 3, pixels=30) == 6

@@ -1,5 +1,5 @@
 """The page for people, and the endpoints that it asks."""
 
-from keras_dml.serve.page.routes import routes
+from keras_dml.serve.page.endpoints import routes
 
 __all__ = ["routes"]

@@ -112,7 +112,7 @@ class Finder:
         Raises:
             RequestError: If the file cannot be read, if the gallery cannot be
                 searched so, or if the model takes no pictures.
-            Busy, TimeoutError: As `Service.submit`.
+            Busy: As `Service.submit`.
         """
         current = self._service.current
         if current.view is None:

@@ -8,15 +8,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from keras_dml.data.thumbnails import SIDE, row_thumbnail
+from keras_dml.search import Index
+from keras_dml.search.keys import Key
 from keras_dml.serve.errors import RequestError
 from keras_dml.serve.limits import TooManyPixels, pixels_of_thumbnail
-
-if TYPE_CHECKING:
-    from keras_dml.search import Index
-    from keras_dml.search.keys import Key
 
 _URI = re.compile(r"data:(image/(?:jpeg|png|webp|gif));base64,(.*)", re.DOTALL)
 """Kinds of picture in which nothing can be run, as SVG could."""
@@ -31,17 +28,19 @@ class NoPicture(RequestError):
 
 @dataclass(frozen=True)
 class Picture:
-    """Where the small picture of a row comes from.
+    """The file that the small picture of a row is made of.
 
     Attributes:
-        uri: A data URI; None if it is made of a file.
-        file: The file: its path, the part of it, and when it was changed.
+        path: The file.
+        box: The part of it; None: all.
+        changed: When it was changed.
         pixels: Pixels that are decoded to make it.
     """
 
-    uri: str | None = None
-    file: tuple[str, tuple[int, ...] | None, int] = ("", None, 0)
-    pixels: int = 0
+    path: str
+    box: tuple[int, ...] | None
+    changed: int
+    pixels: int
 
     def made(self) -> str:
         """The data URI.
@@ -50,14 +49,16 @@ class Picture:
             NoPicture: If the file cannot be read.
         """
         with _readable():
-            return self.uri or _made(*self.file)
+            return _made(self.path, self.box, self.changed)
 
 
-def picture_of(index: "Index | None", key: "Key", most_pixels: int) -> Picture:
+def picture_of(
+    index: Index | None, key: Key, most_pixels: int
+) -> str | Picture:
     """Where the small picture of a row comes from; no file is decoded.
 
-    It is the row's own thumbnail, or made from the file that its path names;
-    no key leads to a file that is of no row.
+    It is the row's own thumbnail, a data URI, or made from the file that its
+    path names; no key leads to a file that is of no row.
 
     Args:
         index: The gallery.
@@ -78,16 +79,16 @@ def picture_of(index: "Index | None", key: "Key", most_pixels: int) -> Picture:
     except ValueError as error:
         raise RequestError(str(error)) from error
     if row.get("thumbnail") or not row.get("path"):
-        return Picture(str(row.get("thumbnail")))
+        return str(row.get("thumbnail"))
     with _readable():
         path = str(row["path"])
         box = tuple(row["box"]) if row.get("box") else None
         changed = os.stat(path).st_mtime_ns
         pixels = pixels_of_thumbnail(path, box, SIDE, most_pixels)
-    return Picture(None, (path, box, changed), pixels)
+    return Picture(path, box, changed, pixels)
 
 
-def content_of(uri: str, key: "Key") -> tuple[bytes, str]:
+def content_of(uri: str, key: Key) -> tuple[bytes, str]:
     """The bytes of a picture, and its MIME type.
 
     Raises:

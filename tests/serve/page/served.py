@@ -19,7 +19,7 @@ from keras_dml.serve.current import Current
 from keras_dml.serve.reloading import Reloader
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
-from keras_dml.serve.sources import KerasSource
+from keras_dml.serve.sources import Source
 from tests.conftest import blobs
 from tests.serve.conftest import LOCAL
 
@@ -87,8 +87,8 @@ def client(now: Current, **settings) -> Iterator[TestClient]:
 
 def idle_reloader(service: Service) -> Reloader:
     """One that never finds anything new."""
-    source = KerasSource("small", Path("small.keras"))
-    return Reloader(service, source, None, (source.stamp(), None))
+    source = Source("small", Path("small.keras"))
+    return Reloader(service, source, source.stamps())
 
 
 def picture(row: int = 0, kind: str = "png") -> bytes:

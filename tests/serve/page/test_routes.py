@@ -11,7 +11,7 @@ from PIL import Image
 
 from keras_dml.data.thumbnails import data_uri, row_thumbnail
 from keras_dml.search import Index
-from keras_dml.serve.page.routes import read_assets
+from keras_dml.serve.page.endpoints import read_assets
 from tests.serve.page.served import (
     HOSTILE,
     client,

@@ -74,11 +74,12 @@ def routes(
         key = key_of(request.query_params.get("key"), "key")
         current, most = service.current, settings.max_pixels
         found = await run_in_threadpool(picture_of, current.index, key, most)
-        uri = found.uri or await service.submit(
-            "thumbnail", _made, found, pixels=found.pixels, current=current
-        )
+        if isinstance(found, Picture):
+            found = await service.submit(
+                "thumbnail", _made, found, pixels=found.pixels, current=current
+            )
         # Another version may have another picture by this key.
-        return _response(*content_of(uri, key), "private, no-cache")
+        return _response(*content_of(found, key), "private, no-cache")
 
     return [
         Route("/", home),
