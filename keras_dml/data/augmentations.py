@@ -130,8 +130,9 @@ def _named(name: str, arguments: Mapping[str, Any]) -> Step:
             f"Received: {name!r}.{did_you_mean(name, known)}"
         )
     layer = known[name]
-    parameters = inspect.signature(layer).parameters
-    allowed = [x for x in parameters if x not in ("seed", "kwargs")]
+    # That of the class is that of `Operation.__new__` in Python 3.11.2.
+    parameters = inspect.signature(layer.__init__).parameters
+    allowed = [x for x in parameters if x not in ("self", "seed", "kwargs")]
     odd = [x for x in arguments if x not in allowed]
     if odd:
         raise ValueError(

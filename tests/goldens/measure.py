@@ -7,6 +7,7 @@ rounding.
 """
 
 import contextlib
+import functools
 import hashlib
 import inspect
 import json
@@ -94,6 +95,9 @@ def _public(module: Any, path: str) -> Iterator[tuple[str, str]]:
 
 def _signature(value: Any) -> str:
     """Names, kinds and defaults of arguments."""
+    if inspect.isclass(value) and issubclass(value, keras.Operation):
+        # Of the class, Python 3.11.2 finds that of `Operation.__new__`.
+        value = functools.partial(value.__init__, None)
     try:
         arguments = inspect.signature(value).parameters.values()
     except ValueError:
