@@ -35,6 +35,16 @@ graph_and_xla = pytest.mark.parametrize(
 )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks slow tests that run when their room has changed."""
+    here = Path(__file__).parent
+    for room, mark in (("distribution", "replicas"), ("serve", "server")):
+        for item in items:
+            is_slow = item.get_closest_marker("slow")
+            if is_slow and item.path.is_relative_to(here / room):
+                item.add_marker(mark)
+
+
 def pytest_collectstart(collector: pytest.Collector) -> None:
     """How fast examples are made says more of the machine than of a test."""
     if isinstance(collector, pytest.Session):

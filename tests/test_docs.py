@@ -1,7 +1,7 @@
 """Every code block of the README and of docs/ runs, on a bit of the data.
 
-Commands train for an epoch. `.ci/pages` runs all pages, when one has changed or
-how a public name is called; two run with the tests that are not slow.
+Commands train for an epoch. `.ci/marked pages` runs all pages, when one has
+changed or how a public name is called; two are not slow and always run.
 
 The blocks of a page run in order. Those in Python share their names. One that
 begins with the name of a file, "# name.py" or "# name.yaml", is written to that

@@ -100,6 +100,7 @@ def test_flops_of_abe_are_those_printed() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.pages
 @pytest.mark.parametrize("name", ["abe", "baseline", "diva at half size"])
 def test_the_docs_have_what_is_counted(name) -> None:
     text = DOCS.read_text(encoding="utf-8")

@@ -9,6 +9,7 @@ import pytest
 
 
 @pytest.mark.slow
+@pytest.mark.replicas
 def test_two_replicas_compute_what_one_does() -> None:
     result = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.model.on_replicas"],
