@@ -1,7 +1,5 @@
 """The application: REST, the page, health and metrics."""
 
-import contextlib
-from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
@@ -12,7 +10,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from keras_dml.serve import page, rest
 from keras_dml.serve.current import Current
@@ -32,7 +30,7 @@ def application(
     Args:
         service: What is served.
         settings: The limits.
-        reloader: What looks for new versions while the application runs.
+        reloader: What looks for new versions.
     """
     metrics = Metrics(service)
     if reloader is not None:
@@ -46,13 +44,6 @@ def application(
 
     async def to_guard(request: Request, error: Exception) -> Response:
         raise error
-
-    @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        looking = reloader.looking() if reloader else contextlib.nullcontext()
-        async with looking:
-            yield
-        await service.close()
 
     app = Starlette(
         routes=[
@@ -68,7 +59,6 @@ def application(
             Middleware(TrustedHostMiddleware, allowed_hosts(settings.host)),
         ],
         exception_handlers={HTTPException: to_guard},
-        lifespan=lifespan,
     )
     app.state.service = service
     return app
@@ -99,17 +89,30 @@ def health(current: Current, reloader: Reloader | None) -> dict[str, Any]:
     }
 
 
-async def starting(scope: Scope, receive: Receive, send: Send) -> None:
-    """The application of a server that is still loading its model."""
-    if scope["type"] != "http":
-        return
+class Switch:
+    """An application that can be replaced while a server runs it.
+
+    Attributes:
+        current: What answers; until it is replaced, that the model is being
+            loaded.
+    """
+
+    def __init__(self) -> None:
+        self.current: ASGIApp = _loading
+
+    async def __call__(
+        self, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        await self.current(scope, receive, send)
+
+
+async def _loading(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["path"] == "/healthz":
         response = _json({"status": "loading", "loading": "the model"}, 503)
     else:
         response = error_response(Busy("it is loading its model"))
     # By "refresh", browsers try again by themselves.
     response.headers.update({"retry-after": "2", "refresh": "2"})
-    response.headers["connection"] = "close"
     await response(scope, receive, send)
 
 

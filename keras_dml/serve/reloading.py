@@ -1,9 +1,7 @@
 """Reloading: a new version is served as soon as it has been loaded."""
 
-import asyncio
-import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 from keras_dml.serve.current import Current
 from keras_dml.serve.loading import load, with_gallery
@@ -17,7 +15,7 @@ OK, FAILED = "ok", "failed"
 
 
 class Reloader:
-    """Looks at the sources now and then, and loads what is new.
+    """Looks at the sources when it is told to, and loads what is new.
 
     A version that cannot be loaded is logged, and not tried again before it
     changes; what was served before still is. So is what has gone.
@@ -45,22 +43,6 @@ class Reloader:
         self.on_reload: Callable[[str], object] = lambda outcome: None
         self.loading: str | None = None
         self.problem: str | None = None
-
-    @contextlib.asynccontextmanager
-    async def looking(self) -> AsyncIterator[None]:
-        """Looks while the block runs."""
-        task = asyncio.ensure_future(self._look_on())
-        try:
-            yield
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-
-    async def _look_on(self) -> None:
-        while True:
-            await asyncio.sleep(self._service.settings.poll)
-            await asyncio.to_thread(self.look)
 
     def look(self) -> None:
         """Loads what has changed since the last look, if anything has."""

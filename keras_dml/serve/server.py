@@ -10,13 +10,12 @@ import socket
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from types import FrameType
 
 import PIL.Image
 import uvicorn
 from starlette.types import ASGIApp
 
-from keras_dml.serve.app import application, starting
+from keras_dml.serve.app import Switch, application
 from keras_dml.serve.loading import load
 from keras_dml.serve.memory import limit_memory, release_memory
 from keras_dml.serve.reloading import Reloader
@@ -25,9 +24,6 @@ from keras_dml.serve.settings import Settings, is_local
 from keras_dml.serve.sources import find_source
 
 logger = logging.getLogger(__name__)
-
-_SOON = 5
-"""Seconds in which a server without a model has long begun."""
 
 
 def serve(
@@ -60,96 +56,84 @@ def serve(
     limit_memory()
     settings = settings or Settings()
     source = find_source(path, name, gallery)
+    app = Switch()
+    server = server_of(app, settings)
     with contextlib.closing(listen(settings)) as opened:
+        address = address_of(opened)
         if settings.token is None and not is_local(settings.host):
             logger.warning(
                 "Anyone who can reach %s can use this server, because it has "
                 "no --token.",
                 settings.host,
             )
-        stamps = source.stamps()
-        with loading(opened, settings):
-            current = load(source)
-        service = Service(current, settings)
-        reloader = Reloader(service, source, stamps)
-        # Requests of pixels are many small lists, which make Python look
-        # through all objects for garbage: 0.2 s while those of TensorFlow
-        # and Keras are among them.
-        release_memory(collect=True)
-        gc.freeze()
-        server = Server(
-            application(service, settings, reloader),
-            settings,
-            lambda: on_ready(address_of(opened), source.name),
-        )
-        # Pictures have a limit of their own; Pillow would warn at its.
-        warnings.simplefilter("ignore", PIL.Image.DecompressionBombWarning)
-        server.run([opened])
+        with running(server, opened) as thread:
+            stamps = source.stamps()
+            service = Service(load(source), settings)
+            reloader = Reloader(service, source, stamps)
+            # Requests of pixels are many small lists, which make Python look
+            # through all objects for garbage: 0.2 s while those of TensorFlow
+            # and Keras are among them.
+            release_memory(collect=True)
+            gc.freeze()
+            # Pictures have a limit of their own; Pillow would warn at its.
+            warnings.simplefilter("ignore", PIL.Image.DecompressionBombWarning)
+            app.current = application(service, settings, reloader)
+            with stopped_by_signals(server):
+                on_ready(address, source.name)
+                while thread.is_alive():
+                    reloader.look()
+                    thread.join(settings.poll)
+    service.close()
 
 
 @contextlib.contextmanager
-def loading(opened: socket.socket, settings: Settings) -> Iterator[None]:
-    """Answers that the model is being loaded, until the block ends.
-
-    Args:
-        opened: The socket; connections that nobody has accepted by the end
-            wait for the server.
-        settings: The limits.
-    """
-    ready = threading.Event()
-    server = Server(starting, settings, ready.set)
-    # A server closes its sockets when it stops.
-    thread = threading.Thread(target=server.run, args=([opened.dup()],))
+def running(
+    server: uvicorn.Server, opened: socket.socket
+) -> Iterator[threading.Thread]:
+    """Runs a server in a thread, which ends with the block."""
+    thread = threading.Thread(target=server.run, args=([opened],))
     thread.start()
-    ready.wait(_SOON)  # One that is stopped earlier leaves its socket open.
     try:
-        yield
+        yield thread
     finally:
         server.should_exit = True
         thread.join()
 
 
-class Server(uvicorn.Server):
-    """Says when it answers; ends with 0 when it was asked to stop.
+@contextlib.contextmanager
+def stopped_by_signals(server: uvicorn.Server) -> Iterator[None]:
+    """Has SIGINT and SIGTERM stop a server, and nothing else."""
+    kinds = (signal.SIGINT, signal.SIGTERM)
+    before = {x: signal.signal(x, server.handle_exit) for x in kinds}
+    try:
+        yield
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
 
-    Args:
-        app: What it serves.
-        settings: The limits.
-        on_ready: Called when it answers.
-    """
 
-    def __init__(
-        self, app: ASGIApp, settings: Settings, on_ready: Callable[[], object]
-    ) -> None:
-        config = uvicorn.Config(
-            app,
-            http="httptools",
-            # There are none, and the guard would not see them.
-            ws="none",
-            access_log=False,
-            log_level="warning",
-            log_config=None,
-            # With uvloop, which uvicorn prefers, clients that wait while the
-            # server stops lose their connections.
-            loop="asyncio",
-            server_header=False,
-            # uvicorn refuses as soon as there are this many.
-            limit_concurrency=settings.max_connections + 1,
-            timeout_keep_alive=5,
-            timeout_graceful_shutdown=math.ceil(settings.stop_timeout),
-        )
-        super().__init__(config)
-        self._on_ready = on_ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self._on_ready()
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """As uvicorn's, which ends the process by the signal afterwards."""
-        self.force_exit = self.should_exit and sig == signal.SIGINT
-        self.should_exit = True
+def server_of(app: ASGIApp, settings: Settings) -> uvicorn.Server:
+    """A server of an application."""
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        # There are none, and the guard would not see them.
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_level="warning",
+        log_config=None,
+        # With uvloop, which uvicorn prefers, clients that wait while the
+        # server stops lose their connections.
+        loop="asyncio",
+        server_header=False,
+        # uvicorn refuses as soon as there are this many.
+        limit_concurrency=settings.max_connections + 1,
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=math.ceil(settings.stop_timeout),
+    )
+    config.load()  # Here, not in a thread, it says what is missing.
+    return uvicorn.Server(config)
 
 
 def listen(settings: Settings) -> socket.socket:

@@ -66,7 +66,6 @@ class Service:
         self.on_batch: Callable[[str, int], object] = lambda key, size: None
         self._queue: deque[_Item] = deque()
         self._running = self._pixels = 0
-        self._is_closed = False
         self._pool = ThreadPoolExecutor(WORKERS, "keras-dml-serve")
 
     @property
@@ -102,11 +101,8 @@ class Service:
                 what is served now.
 
         Raises:
-            Busy: If the queue is full, if too many pixels wait in it, or if
-                the service was closed.
+            Busy: If the queue is full, or if too many pixels wait in it.
         """
-        if self._is_closed:
-            raise Busy()
         if self._queue and self.waiting + size > self.settings.queue:
             raise Busy()
         queued = sum(item.pixels for item in self._queue) if pixels else 0
@@ -131,14 +127,9 @@ class Service:
         self._start()
         return await future
 
-    async def close(self) -> None:
-        """Waits for what runs; what waits, or comes then, is refused."""
-        self._is_closed = True
-        while self._queue:
-            future = self._queue.popleft().future
-            if not future.done():
-                future.set_exception(Busy())
-        await asyncio.to_thread(self._pool.shutdown)
+    def close(self) -> None:
+        """Waits for what runs."""
+        self._pool.shutdown()
 
     def _start(self) -> None:
         """Starts batches while there are idle workers and items."""

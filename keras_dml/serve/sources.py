@@ -51,7 +51,10 @@ class Source:
 
         A database is always of today.
         """
-        model = _stamp_of(self.file())
+        try:
+            model = _stamp_of(self.file())
+        except OSError:  # A folder above it must not be read any more.
+            model = None
         if self.gallery is None or is_database(self.gallery):
             return model, self.gallery
         return model, _stamp_of(Path(self.gallery) / MANIFEST)

@@ -4,16 +4,15 @@ import contextlib
 import http.client
 import json
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from keras_dml.serve.app import application
+from keras_dml.serve.app import Switch, application
 from keras_dml.serve.current import Current
-from keras_dml.serve.server import Server, listen, loading
+from keras_dml.serve.server import listen, running, server_of
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
 
@@ -25,22 +24,15 @@ LATE = 30
 
 
 @contextlib.contextmanager
-def serving(**given: Any) -> Iterator[tuple[Server, int]]:
+def serving(app: Any = None, **given: Any) -> Iterator[tuple[Any, int]]:
     """A server and its port."""
     settings = Settings(port=0, **given)
-    app = application(Service(CURRENT, settings), settings)
-    ready = threading.Event()
-    server = Server(app, settings, ready.set)
+    app = app or application(Service(CURRENT, settings), settings)
+    server = server_of(app, settings)
     with contextlib.closing(listen(settings)) as opened:
         port = opened.getsockname()[1]
-        thread = threading.Thread(target=server.run, args=([opened],))
-        thread.start()
-        try:
-            assert ready.wait(LATE)
+        with running(server, opened):
             yield server, port
-        finally:
-            server.should_exit = True
-            thread.join(LATE)
 
 
 def connected(port: int, data: bytes = b"") -> socket.socket:
@@ -49,7 +41,7 @@ def connected(port: int, data: bytes = b"") -> socket.socket:
     return opened
 
 
-def wait_for_connections(server: Server, count: int) -> None:
+def wait_for_connections(server: Any, count: int) -> None:
     end = time.monotonic() + LATE
     while len(server.server_state.connections) != count:
         assert time.monotonic() < end
@@ -111,26 +103,17 @@ def test_what_does_not_finish_when_the_server_stops_is_told_so(caplog) -> None:
 
 
 def test_while_a_model_is_loading_the_server_says_so() -> None:
-    settings = Settings(port=0)
-    app = application(Service(CURRENT, settings), settings)
-    with contextlib.closing(listen(settings)) as opened:
-        port = opened.getsockname()[1]
-        with contextlib.suppress(OSError), loading(opened, settings):
-            code, headers, body = ask(port, "/healthz")
-            told = {"status": "loading", "loading": "the model"}
-            assert (code, json.loads(body)) == (503, told)
-            assert headers["retry-after"] == "2"
-            code, headers, body = ask(port, MODEL)
-            assert (code, b"is loading its model" in body) == (503, True)
-            code, headers, body = ask(port, "/")
-            assert (code, headers["refresh"]) == (503, "2")
-            raise OSError  # As where the model cannot be read.
-        server = Server(app, settings, lambda: None)
-        thread = threading.Thread(target=server.run, args=([opened],))
-        thread.start()
-        try:
-            code, headers, body = ask(port, "/healthz")
-            assert (code, json.loads(body)["status"]) == (200, "ok")
-        finally:
-            server.should_exit = True
-            thread.join(LATE)
+    app = Switch()
+    with serving(app) as (_, port):
+        code, headers, body = ask(port, "/healthz")
+        told = {"status": "loading", "loading": "the model"}
+        assert (code, json.loads(body)) == (503, told)
+        assert headers["retry-after"] == "2"
+        code, headers, body = ask(port, MODEL)
+        assert (code, b"is loading its model" in body) == (503, True)
+        code, headers, body = ask(port, "/")
+        assert (code, headers["refresh"]) == (503, "2")
+        settings = Settings()
+        app.current = application(Service(CURRENT, settings), settings)
+        code, headers, body = ask(port, "/healthz")
+        assert (code, json.loads(body)["status"]) == (200, "ok")

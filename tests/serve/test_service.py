@@ -61,7 +61,7 @@ def test_what_waits_is_joined_by_key_and_version_up_to_the_limit() -> None:
         newer = [service.submit("a", work, 40)]
         results = await released(work, *other, *large, *newer)
         results = await asyncio.gather(*tasks) + results
-        await service.close()
+        service.close()
         return results
 
     results = run(requests())
