@@ -1,4 +1,14 @@
-"""A searchable gallery: the index, and what counts as a match."""
+"""A searchable gallery: the index, and what counts as a match.
+
+Open index.py first: `Index` is built, saved and loaded there. It inherits what
+reads and changes rows from contents.py, and what searches and calibrates from
+searches.py. Both ask a gallery: rows and vectors in memory (gallery.py), which
+faiss finds (engine.py), or in a database (database.py, lance.py, milvus.py).
+store.py writes and reads the folder of an index, pushing.py copies into a
+database, and filters.py reads conditions.
+
+What is here may import evaluation and what is below it.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -6,10 +16,9 @@ from keras_dml.evaluation.identification import IdentificationThreshold
 from keras_dml.evaluation.verification import Threshold, calibrate
 from keras_dml.search.hits import Hit, Hits
 from keras_dml.search.index import Index, open_index, push
-from keras_dml.search.manifest import IndexFileError
 from keras_dml.search.pushing import Pushed
 from keras_dml.search.recall import Recall
-from keras_dml.search.store import is_index
+from keras_dml.search.store import IndexFileError, is_index
 from keras_dml.utils.registry import renamed
 
 if not TYPE_CHECKING:

@@ -11,15 +11,16 @@ from keras_dml.search.class_labels import label_values
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.engine import Engine
 from keras_dml.search.gallery import LocalGallery
-from keras_dml.search.keys import Key, new_keys
 from keras_dml.search.metrics import Metric
 from keras_dml.search.recall import Recall
 from keras_dml.search.rows import (
     Block,
     Columns,
+    Key,
     RowTable,
     Values,
     checked_columns,
+    new_keys,
 )
 from keras_dml.utils import progress
 from keras_dml.utils.arrays import Embeddings

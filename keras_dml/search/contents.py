@@ -1,4 +1,4 @@
-"""Contents: read access to what an index holds."""
+"""Contents: what an index holds, read and changed."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,16 +6,30 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_dml.data.imageset import as_image_set, image_columns
+from keras_dml.search.class_labels import LABEL, NAME, as_in
 from keras_dml.search.encoder import Encoder
+from keras_dml.search.filters import Where
 from keras_dml.search.gallery import Gallery
-from keras_dml.search.keys import Key
 from keras_dml.search.metrics import MetricName
+from keras_dml.search.pictures import THUMBNAIL, thumbnail_column
+from keras_dml.search.rows import (
+    Columns,
+    Key,
+    Values,
+    as_columns,
+    as_keys,
+    check_unique,
+    checked_columns,
+)
 from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.types import FloatArray, Rows
 
 
 class Contents:
     """The rows of an index, their embeddings, and the model behind them.
+
+    An operation that fails changes nothing.
 
     Args:
         gallery: Stores and searches the rows and their embeddings.
@@ -144,3 +158,199 @@ class Contents:
         found = self._encoder.embed(items, name, owner, batch_size)
         x = items if found is None else found
         return self._gallery.metric.given(x, self.dim, name, owner)
+
+    def add(
+        self,
+        items: Any,
+        columns: Columns | None = None,
+        batch_size: int = 256,
+        *,
+        keys: Any = None,
+    ) -> Rows:
+        """Adds rows.
+
+        Images get thumbnails if the index has a column of them.
+
+        Args:
+            items: Images, as for `build`, or embeddings, (N, D) or (D,).
+                Classes of a set that have names get the labels that these names
+                have in the index; other names get new labels.
+            columns: Values of the rows by column. Existing rows get None in new
+                columns, and new rows get None in columns that are not given.
+            batch_size: Number of images embedded at a time.
+            keys: Keys of the rows; required if the existing rows have keys.
+
+        Returns:
+            The ids of the rows, (N,).
+
+        Raises:
+            ValueError: As for `Index`, if one of the keys already exists, or
+                if `columns` give a class name another label than the index.
+                Nothing is added in this case.
+        """
+        x, values = self._given(items, columns, "Index.add", batch_size)
+        own = self._gallery.check_keys(keys, len(x), "Index.add")
+        self._check_new(own, "Index.add")
+        return self._gallery.insert(x, values, own)
+
+    def upsert(
+        self,
+        keys: Any,
+        items: Any,
+        columns: Columns | None = None,
+        batch_size: int = 256,
+    ) -> Rows:
+        """Adds rows, replacing existing rows that have the same keys.
+
+        A replaced row becomes a new row with a new id, placed after all others.
+        Nothing of the old row is kept, not even its columns.
+
+        Args:
+            keys: Keys of the N rows.
+            items: Images or embeddings, as for `add`.
+            columns: Values of the rows by column, as for `add`.
+            batch_size: Number of images embedded at a time.
+
+        Returns:
+            The ids of the rows, (N,).
+
+        Raises:
+            ValueError: As for `Index`, if the rows of the index have no keys,
+                or if this kind of index can neither remove nor hide rows.
+                Nothing is changed in this case.
+        """
+        owner = "Index.upsert"
+        x, values = self._given(items, columns, owner, batch_size)
+        given = [] if keys is None else keys
+        own = self._gallery.check_keys(given, len(x), owner)
+        return self._gallery.upsert(x, values, own)
+
+    def update(self, keys: Any, columns: Columns) -> None:
+        """Sets values of columns; embeddings and other columns are kept.
+
+        Args:
+            keys: Keys of N rows, or one key.
+            columns: New values by column, N each. If a column is new, all other
+                rows get None.
+
+        Raises:
+            KeyError: If a key does not exist. Nothing is changed in this case.
+            ValueError: If `columns` are invalid. Nothing is changed in this
+                case.
+        """
+        ids = self._ids_of(keys, "Index.update")
+        check_unique(as_keys(keys, "Index.update"), "Index.update")
+        self._gallery.update(ids, checked_columns(columns, len(ids)))
+
+    def remove(self, keys: Any = None, *, where: Where | None = None) -> int:
+        """Removes rows; their ids are never reused.
+
+        Kinds of index that do not support removal, such as HNSW, only hide the
+        vectors, which stay in memory and in the file.
+
+        Args:
+            keys: Keys of rows, or one key.
+            where: The rows to remove, as for `search`; give this or `keys`.
+
+        Returns:
+            The number of rows removed.
+
+        Raises:
+            KeyError: If a key does not exist. Nothing is removed in this case.
+            ValueError: If this kind of index can neither remove nor hide rows.
+        """
+        if (keys is None) == (where is None):
+            raise ValueError(
+                "Either `keys` or `where` of Index.remove must be given, but "
+                f"not both. Received: keys={keys!r}, where={where!r}."
+            )
+        if where is None:
+            ids = np.unique(self._ids_of(keys, "Index.remove"))
+        else:
+            ids = self._gallery.where(where)
+        if len(ids):
+            self._gallery.remove(ids)
+        return len(ids)
+
+    def merge(self, other: "Contents") -> Rows:
+        """Adds all rows of another index, which is not changed.
+
+        Labels of classes with names become those of this index, as for `add`.
+
+        Args:
+            other: An exact index with the same metric, built with the same
+                model. The latter cannot be checked if one of the two indexes
+                does not know its model.
+
+        Returns:
+            The ids of the added rows in this index, (N,).
+
+        Raises:
+            ValueError: If `other` is a different kind of index, or one of its
+                keys already exists in this one. Nothing is added in this case.
+        """
+        fits = isinstance(other, Contents) and other._gallery.is_exact
+        fits = fits and (other.dim, other.metric) == (self.dim, self.metric)
+        difference = fits and self._encoder.difference(other._encoder)
+        if not fits or difference:
+            raise ValueError(
+                "`other` of Index.merge must be an exact index with the same "
+                f"metric, dimensions and model as this one, {self!r}. "
+                f"Received: {other!r}"
+                + (f", by a model {difference}" if difference else "")
+                + ". Rebuild it with the settings of this one."
+            )
+        x = Embeddings(other.embeddings, self.dim, "other", "Index.merge")
+        keys = other.keys if other._gallery.has_keys else None
+        own = self._gallery.check_keys(keys, len(x), "Index.merge")
+        self._check_new(own, "Index.merge")
+        columns = as_in(self._gallery, other.columns, False, "Index.merge")
+        return self._gallery.insert(x, columns, own)
+
+    def _given(
+        self,
+        items: Any,
+        columns: Columns | None,
+        owner: str,
+        batch_size: int,
+    ) -> tuple[Embeddings, Values]:
+        """Embeddings and columns of rows to write."""
+        x = self._embeddings(items, "items", owner, batch_size)
+        given = columns_of(items, columns)
+        if THUMBNAIL in self._gallery.names:
+            sets = self._encoder.sets(items, "items", owner) or []
+            given = {**thumbnail_column(sets), **given}
+        values = checked_columns(given, len(x))
+        is_own = bool({LABEL, NAME} & set(as_columns(columns)))
+        return x, as_in(self._gallery, values, is_own, owner)
+
+    def _check_new(self, keys: list[Key] | None, owner: str) -> None:
+        """ValueError if one of the keys already exists."""
+        # Rows without keys have no say; in an index of none nothing is found.
+        if not keys or not self._gallery.has_keys:
+            return
+        found = self._gallery.find(keys, owner)
+        for key, row_id in zip(keys, found, strict=True):
+            if row_id is not None:
+                raise ValueError(
+                    f"`keys` of {owner} must be new. Received: {key!r}, which "
+                    "already exists. Use Index.upsert to replace rows."
+                )
+
+    def _ids_of(self, keys: Any, owner: str) -> Rows:
+        """Ids of the rows with these keys, (n,); KeyError if one is missing."""
+        found = self._gallery.find(keys, owner)
+        if None in found:
+            key = as_keys(keys, owner)[found.index(None)]
+            raise KeyError(
+                f"`keys` of {owner} must be keys of existing rows. Received: "
+                f"{key!r}, which does not exist."
+            )
+        return np.array(found, np.int64)
+
+
+def columns_of(items: Any, given: Columns | None) -> Columns:
+    """The given columns, together with those that the images have."""
+    images = as_image_set(items)
+    brought = {} if images is None else image_columns(items, images)
+    return {**brought, **as_columns(given)}

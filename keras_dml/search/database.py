@@ -6,7 +6,7 @@ LanceDB and Milvus do differently: see lance.py and milvus.py.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,19 +23,21 @@ from keras_dml.search.filters import (
     conditions,
 )
 from keras_dml.search.hits import NONE
-from keras_dml.search.keys import (
+from keras_dml.search.metrics import Metric
+from keras_dml.search.rows import (
+    Block,
     Key,
     Keys,
+    RowTable,
+    Values,
     as_keys,
     check_given,
     check_ids,
     check_kind,
     new_keys,
 )
-from keras_dml.search.manifest import IndexFileError
-from keras_dml.search.metrics import Metric
-from keras_dml.search.rows import Block, RowTable, Values
 from keras_dml.search.state import TYPES, Kind, State
+from keras_dml.search.store import IndexFileError
 from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks
@@ -416,6 +418,7 @@ class DatabaseGallery(ABC):
 
     def _ranges(self, passing: str = "", size: int = 2**20) -> Iterator[str]:
         """Expressions that together cover all rows, by id."""
+        self._refresh()
         for part in blocks(self.next_id, min(size, self.most)):
             bounds = f"id >= {part.start} and id < {part.stop}"
             yield f"{bounds} and {passing}" if passing else bounds
@@ -425,27 +428,21 @@ class DatabaseGallery(ABC):
         for part in blocks(len(ids), NAMED):
             yield self.one_of("id", ids[part].tolist())
 
-    def _joined(self, parts: Iterator[Block] | list[Block]) -> Block:
+    def _joined(self, parts: Iterable[Block]) -> Block:
         """Blocks as one, by ascending ids."""
         some = [x for x in parts if len(x)]
-        if not some:
-            return Block(
-                np.empty(0, np.int64),
-                np.empty((0, self.dim), np.float32),
-                {name: [] for name in self.names},
-                [] if self.has_keys else None,
-            )
+        some = some or [self.read(_NO_ROW, vectors=True)]
         ids = np.concatenate([x.ids for x in some])
+        columns = {
+            name: [value for x in some for value in x.columns[name]]
+            for name in some[0].columns
+        }
+        keys = [key for x in some for key in x.keys or []]
         whole = Block(
             ids,
             np.concatenate([x.vectors for x in some]),
-            {
-                name: [value for x in some for value in x.columns[name]]
-                for name in some[0].columns
-            },
-            [key for x in some for key in x.keys or []]
-            if self.has_keys
-            else None,
+            columns,
+            keys if self.has_keys else None,
         )
         return whole.taken(np.argsort(ids))
 

@@ -218,14 +218,10 @@ class Column:
     """
 
     def __init__(self, values: Sequence[Any]) -> None:
-        types = set(map(type, values)) - {type(None)}
         self._known = np.array([x is not None for x in values], bool)
         self._places: dict[Any, int] | None = None
-        dtype = _dtype_of(types, values)
-        if dtype is not None:
-            numbers = [0 if x is None else x for x in values]
-            self._array = np.array(numbers, dtype)
-            self.kinds = frozenset({"number"})
+        if (numbers := _as_numbers(values)) is not None:
+            self._array, self.kinds = numbers, frozenset({"number"})
             return
         places: dict[Any, int] = {}
         self._places = places
@@ -300,17 +296,20 @@ class Column:
         return cast if cast == value else None
 
 
-def _dtype_of(types: set[type], values: Sequence[Any]) -> Any:
-    """Of numbers that an array holds exactly, its type; None for others."""
+def _as_numbers(values: Sequence[Any]) -> NDArray[Any] | None:
+    """Numbers as an array, 0 for None; None if it cannot hold them exactly."""
+    types = set(map(type, values)) - {type(None)}
     if not types or not types <= {bool, int, float}:
         return None
-    if types == {bool}:
-        return np.bool_
-    whole = [x for x in values if type(x) is int]
-    most = _EXACT if float in types else 2**63 - 1
-    if whole and max(max(whole), -min(whole)) > most:
+    numbers = [0 if x is None else x for x in values]
+    if {int, float} <= types:
+        if max(abs(x) for x in numbers if type(x) is int) > _EXACT:
+            return None
+    dtype = np.float64 if float in types else np.int64
+    try:
+        return np.array(numbers, bool if types == {bool} else dtype)
+    except OverflowError:
         return None
-    return np.float64 if float in types else np.int64
 
 
 class _Arrays(Mapping[str, NDArray[Any]]):

@@ -13,8 +13,7 @@ from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.search.database import DatabaseGallery
 from keras_dml.search.engine import EXACT, Engine
 from keras_dml.search.filters import Where
-from keras_dml.search.keys import Key
-from keras_dml.search.rows import Block, RowTable, Values
+from keras_dml.search.rows import Block, Key, RowTable, Values
 from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks

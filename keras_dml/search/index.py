@@ -10,23 +10,22 @@ import numpy as np
 from keras_dml.embedding import EmbeddingShards
 from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.search import building, faiss_kinds, pushing, store
-from keras_dml.search.changes import Changes, columns_of
 from keras_dml.search.class_labels import class_columns
+from keras_dml.search.contents import columns_of
 from keras_dml.search.database import BATCH
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.engine import EXACT
 from keras_dml.search.gallery import Gallery, LocalGallery
 from keras_dml.search.metrics import COSINE, Metric, MetricName
 from keras_dml.search.pictures import thumbnail_column
-from keras_dml.search.pushing import Pushed
+from keras_dml.search.pushing import Pushed, database_at, is_database
 from keras_dml.search.recall import Recall
 from keras_dml.search.rows import Columns, as_columns
 from keras_dml.search.searches import Searches
-from keras_dml.search.uris import database_at, is_database
 from keras_dml.utils.arguments import check_count
 
 
-class Index(Changes, Searches):
+class Index(Searches):
     """A searchable gallery of embeddings.
 
     Every image is a row with columns, such as its path and label, and an id

@@ -11,8 +11,8 @@ from annotated_types import Ge, Le
 from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.search.engine import EFFORT, EXACT
-from keras_dml.search.manifest import IndexFileError
 from keras_dml.search.metrics import MetricName
+from keras_dml.search.store import IndexFileError
 from keras_dml.utils.documents import Document, OtherDocument
 
 TYPES: dict[str, type] = {x.__name__: x for x in (str, int, float, bool, list)}

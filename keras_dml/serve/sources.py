@@ -7,8 +7,8 @@ from pathlib import Path
 
 from keras_dml.export.versions import is_version
 from keras_dml.runs.folder import RECIPE
+from keras_dml.search.pushing import is_database
 from keras_dml.search.store import MANIFEST
-from keras_dml.search.uris import is_database
 
 SAVED_MODEL = "saved_model.pb"
 

@@ -12,7 +12,7 @@ import pytest
 
 from keras_dml.cli import main
 from keras_dml.search import Index, IndexFileError, open_index, push
-from keras_dml.search.uris import database_at
+from keras_dml.search.pushing import database_at
 from tests.cli.test_commands import run
 from tests.search.places import DATABASES, place, release
 

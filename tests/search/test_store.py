@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_dml.search import Index, IndexFileError, faiss_kinds, manifest, store
+from keras_dml.search import Index, IndexFileError, faiss_kinds, store
 
 X = np.random.default_rng(0).normal(size=(50, 8))
 
@@ -148,7 +148,7 @@ def test_foreign_and_newer_files(tmp_path) -> None:
     (tmp_path / "index.json").write_text('{"format": "other"}')
     with pytest.raises(IndexFileError, match="does not belong to"):
         Index.load(tmp_path)
-    newer = {"format": manifest.FORMAT, "format_version": 99}
+    newer = {"format": store.FORMAT, "format_version": 99}
     (tmp_path / "index.json").write_text(json.dumps(newer))
     with pytest.raises(IndexFileError, match="Received: format_version=99"):
         Index.load(tmp_path)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_dml.search import Index, open_index
-from keras_dml.search.uris import database_at
+from keras_dml.search.pushing import database_at
 
 BAD = {
     "sqlite://a/b": "must be lancedb://FOLDER/TABLE",

@@ -14,8 +14,8 @@ from starlette.concurrency import run_in_threadpool
 from keras_dml.data.thumbnails import thumbnail
 from keras_dml.reports.search_page import caption
 from keras_dml.search import Hit, Index
-from keras_dml.search.keys import Key
 from keras_dml.search.metrics import Metric
+from keras_dml.search.rows import Key
 from keras_dml.serve.current import Current
 from keras_dml.serve.errors import RequestError
 from keras_dml.serve.limits import check_picture

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from keras_dml.data.thumbnails import SIDE, row_thumbnail
 from keras_dml.search import Index
-from keras_dml.search.keys import Key
+from keras_dml.search.rows import Key
 from keras_dml.serve.errors import RequestError
 from keras_dml.serve.limits import TooManyPixels, pixels_of_thumbnail
 
