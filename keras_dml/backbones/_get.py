@@ -12,7 +12,7 @@ from keras_dml.backbones.convert import load_weights
 from keras_dml.backbones.networks import BACKBONES, with_weights
 from keras_dml.backbones.tokens import image_shape, single_output
 from keras_dml.layers import FrozenBatchNormalization
-from keras_dml.model.positions import freeze_positions
+from keras_dml.model.features import freeze_positions
 from keras_dml.utils.arguments import check_count, check_positive, did_you_mean
 from keras_dml.utils.model_copy import copy_model
 from keras_dml.utils.model_files import why_unreadable

@@ -6,9 +6,8 @@ from typing import Any
 import keras
 
 from keras_dml.model.encoder import plain_encoder
-from keras_dml.model.features import head_outputs
+from keras_dml.model.features import freeze_positions, head_outputs
 from keras_dml.model.head import Head
-from keras_dml.model.positions import freeze_positions
 from keras_dml.utils.types import Shape, Tensor, Tensors
 
 

@@ -1,4 +1,4 @@
-"""Features, computed by a backbone or given instead, turned into outputs."""
+"""Features of a backbone, computed or given instead, turned into outputs."""
 
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -61,3 +61,15 @@ def backbone_features(
     if layer not in parts:
         parts[layer] = upper_part(backbone, layer)
     return parts[layer](inputs[key], training=training)
+
+
+def freeze_positions(model: keras.Model) -> None:
+    """Excludes the position embeddings of a KerasHub DINO from training.
+
+    KerasHub saves trained position embeddings only if their sum has decreased.
+    Files do not record that a variable is not trainable, so loaded models need
+    this as well.
+    """
+    for v in model.weights:
+        if v.name == "interpolated_position_embeddings":
+            v.trainable = False

@@ -47,7 +47,6 @@ from keras_dml.model.model_data import (
 from keras_dml.model.momentum import MomentumEncoder
 from keras_dml.model.objective import Objective, check_objective
 from keras_dml.model.pixels import watched
-from keras_dml.model.rate_multipliers import check_multipliers
 from keras_dml.model.replicas import (
     check_jit,
     check_one_worker,
@@ -55,16 +54,19 @@ from keras_dml.model.replicas import (
     prepare_for_replicas,
     replicated,
 )
-from keras_dml.model.resuming import with_callback
+from keras_dml.model.resuming import steering, with_callback
 from keras_dml.model.sampled_rows import SampledRows
-from keras_dml.model.steering import steering
 from keras_dml.model.training_data import (
     Prepared,
     named_errors,
     split_rows,
 )
-from keras_dml.model.update import exempt_loss_variables, restricted_update
-from keras_dml.model.waiting import waiting
+from keras_dml.model.update import (
+    check_multipliers,
+    exempt_loss_variables,
+    restricted_update,
+    waiting,
+)
 from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (

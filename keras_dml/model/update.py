@@ -1,7 +1,9 @@
-"""RestrictedUpdate: an update of only the variables that may change."""
+"""Update: of only the variables that may change, each at its own rate."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -11,8 +13,8 @@ from keras_dml.distribution.gathering import (
     clipped_together,
     overflowing_together,
 )
-from keras_dml.model.rate_multipliers import multiplier_of
 from keras_dml.model.sampled_rows import SampledRows, gradient_of_rows
+from keras_dml.utils.patterns import check_patterns, matches
 from keras_dml.utils.types import Tensor
 
 LOSS_VARIABLES = "/loss/"
@@ -86,6 +88,46 @@ def check_sampling(optimizer: keras.Optimizer) -> None:
                 f"rows. Received: {name}={value}. Omit it, or use "
                 "class_share=1."
             )
+
+
+def multiplier_of(model: keras.Model, variable: keras.Variable) -> float:
+    """The factor of the learning rate for a variable."""
+    multipliers: dict[str, float] = model.rate_multipliers
+    path = _path_of(model, variable)
+    for pattern, multiplier in multipliers.items():
+        if matches(pattern, path):
+            return multiplier
+    return 1.0
+
+
+def check_multipliers(model: keras.Model) -> None:
+    """Raises `ValueError` if a pattern decides on no variable."""
+    paths = [_path_of(model, v) for v in model.variables]
+    check_patterns(model.rate_multipliers, paths)
+
+
+def _path_of(model: keras.Model, variable: keras.Variable) -> str:
+    # Layers of a functional backbone do not carry its name in theirs.
+    in_backbone = any(v is variable for v in model.backbone.variables)
+    return f"backbone/{variable.path}" if in_backbone else variable.path
+
+
+def waiting(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A train or test step in which every operation waits for the batch.
+
+    With data of unknown length, Keras requests one batch too many. TensorFlow
+    then still runs the operations that do not depend on it: it would count an
+    update, include the examples of a batch in the logged means, and advance
+    random generators.
+    """
+
+    @functools.wraps(step)
+    def after_batch(self: Any, data: Any) -> Any:
+        batch = tf.nest.flatten(data, expand_composites=True)
+        with tf.control_dependencies([x for x in batch if x is not None]):
+            return step(self, data)
+
+    return after_batch
 
 
 def restricted_update(model: keras.Model) -> "RestrictedUpdate":

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from keras_dml import methods
 from keras_dml.methods._dcml.tasks import SharedTask
-from keras_dml.model.rate_multipliers import multiplier_of
+from keras_dml.model.update import multiplier_of
 from tests.layers.test_compositor import branches
 from tests.losses.oracle import numeric_gradient, unit
 from tests.methods.test_contract import batch

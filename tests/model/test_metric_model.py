@@ -8,7 +8,7 @@ from keras_dml.data import View
 from keras_dml.model.head import Head
 from keras_dml.model.loss_weighting import weights_with
 from keras_dml.model.objective import Objective
-from keras_dml.model.rate_multipliers import multiplier_of
+from keras_dml.model.update import multiplier_of
 from tests.methods.test_contract import batch
 
 
