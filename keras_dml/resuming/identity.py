@@ -16,9 +16,6 @@ from keras_dml.data.contents import contents_of_arrays, digest
 from keras_dml.data.planned import examples_of
 from keras_dml.resuming.generations import State
 
-_MOST = 5
-"""The largest number of differences listed in a message."""
-
 
 def identity_of(
     model: keras.Model,
@@ -63,23 +60,6 @@ def identity_of(
             "sample_weight": _digest(sample_weight),
         }
     )
-
-
-def differences(there: State, here: State) -> list[str]:
-    """Settings that have changed, as "key.key: before → now"."""
-    before, now = _flat(there), _flat(here)
-    return [
-        f"{key}: {before.get(key, 'nothing')} → {now.get(key, 'nothing')}"
-        for key in {**before, **now}
-        if before.get(key) != now.get(key)
-    ]
-
-
-def listed(changes: list[str]) -> str:
-    """The first few changes, one per line."""
-    lines = changes[:_MOST]
-    more = len(changes) - len(lines)
-    return "\n  ".join([*lines, *([f"… and {more} more"] if more else [])])
 
 
 def _digest(arrays: Any) -> str | None:
@@ -134,17 +114,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return re.sub(r"_[0-9]+\b", "", value)
     return json.loads(json.dumps(value, default=str))
-
-
-def _flat(value: Any, *keys: str) -> dict[str, Any]:
-    items: dict[Any, Any] = {}
-    if isinstance(value, dict):
-        items = value
-    elif isinstance(value, list):
-        items = dict(enumerate(value))
-    if not items:
-        return {".".join(keys): value}
-    found: dict[str, Any] = {}
-    for key, below in items.items():
-        found |= _flat(below, *keys, str(key))
-    return found

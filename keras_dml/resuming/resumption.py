@@ -24,6 +24,7 @@ from keras_dml.resuming import identity, variables
 from keras_dml.resuming._resume import TERMINATED, Resume
 from keras_dml.resuming.agreement import Agreement
 from keras_dml.resuming.generations import Generations, State, StateError
+from keras_dml.utils.differences import differences, listed
 
 logger = logging.getLogger(__name__)
 
@@ -281,16 +282,14 @@ class Resumption(keras.callbacks.CallbackList):
         there = state["identity"]
         if not self._worker.is_chief:  # The chief has more callbacks.
             there = {**there, "callbacks": self._identity["callbacks"]}
-        changes = identity.differences(there, self._identity)
-        if not changes:
-            changes = variables.differences(
-                variables.variables_of(self.model), state["variables"]
-            )
+        changes = differences(there, self._identity) or variables.changed(
+            variables.variables_of(self.model), state["variables"]
+        )
         if changes:
             raise StateError(
                 f"The state in {self.resume.folder} must be of this training. "
                 "Received: the state of a training with other settings:\n  "
-                f"{identity.listed(changes)}\nUse the original settings, or "
+                f"{listed(changes)}\nUse the original settings, or "
                 "another folder to start again."
             )
 
@@ -406,12 +405,12 @@ def _restore_metrics(model: keras.Model, state: State) -> None:
             given.build(tf.zeros((1,)), tf.zeros((1, 1)))
     found = model.metrics_variables
     of_one = {**state, "values": [values[0] for values in state["values"]]}
-    changes = variables.differences(found, of_one)
+    changes = variables.changed(found, of_one)
     if changes:
         logger.warning(
             "Metrics of this epoch only cover its remaining steps, because "
             "they cannot be restored:\n  %s",
-            identity.listed(changes),
+            listed(changes),
         )
         return
     variables.restore_metrics(found, state, model.distribute_strategy)

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_dml.distribution.workers import rows_of_all, this_worker
 from keras_dml.resuming.generations import Array, State
+from keras_dml.utils.differences import differences
 
 
 def state_of(variables: list[keras.Variable]) -> State:
@@ -18,21 +19,14 @@ def state_of(variables: list[keras.Variable]) -> State:
     }
 
 
-def differences(variables: list[keras.Variable], state: State) -> list[str]:
+def changed(variables: list[keras.Variable], state: State) -> list[str]:
     """How the variables of a state differ from the given ones."""
-    here = [f"{_name(v)} {tuple(v.shape)}" for v in variables]
     there = [
         f"{name} {value.shape}"
         for name, value in zip(state["names"], state["values"], strict=True)
     ]
-    changed = [
-        f"variable: {before} → {now}"
-        for before, now in zip(there, here, strict=False)
-        if before != now
-    ]
-    if len(there) != len(here):
-        changed.append(f"number of variables: {len(there)} → {len(here)}")
-    return changed
+    here = [f"{_name(v)} {tuple(v.shape)}" for v in variables]
+    return differences({"variable": there}, {"variable": here})
 
 
 def restore(variables: list[keras.Variable], state: State) -> None:

@@ -17,6 +17,7 @@ from keras_dml.evaluation import Results
 from keras_dml.evaluation.label_sets import ClassNames
 from keras_dml.recipes import Recipe, RecipeError, dump, load
 from keras_dml.runs.outcome import Outcome
+from keras_dml.utils.differences import differences
 from keras_dml.utils.files import (
     LOCK,
     atomic_file,
@@ -113,33 +114,14 @@ def check_same_recipe(path: str | os.PathLike[str], recipe: Recipe) -> None:
 def changed_settings(path: str | os.PathLike[str], recipe: Recipe) -> list[str]:
     """Settings that are not those of a run, "key.key: before → after"."""
     file = Path(path) / RECIPE
-    before: dict[str, str] = {}
+    before: dict[str, Any] = {}
     if file.exists():
         try:
             # A later version of this package may have more settings.
-            stored = load(file)
+            before = load(file).model_dump(mode="json")
         except RecipeError:
-            before = _settings(yaml.safe_load(file.read_text("utf-8")))
-        else:
-            if stored == recipe:
-                return []
-            before = _settings(stored.model_dump(mode="json"))
-    after = _settings(recipe.model_dump(mode="json"))
-    return [
-        f"{key}: {before.get(key, 'nothing')} → {after.get(key, 'nothing')}"
-        for key in {**before, **after}
-        if before.get(key) != after.get(key)
-    ]
-
-
-def _settings(value: Any, *keys: str) -> dict[str, str]:
-    """Settings inside a recipe as "key.key": "value"."""
-    if not isinstance(value, dict) or not value:
-        return {".".join(keys): json.dumps(value)}
-    found: dict[str, str] = {}
-    for key, below in value.items():
-        found |= _settings(below, *keys, str(key))
-    return found
+            before = yaml.safe_load(file.read_text("utf-8"))
+    return differences(before, recipe.model_dump(mode="json"))
 
 
 def check_output(path: str | os.PathLike[str], overwrite: bool = False) -> None:
