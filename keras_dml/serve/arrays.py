@@ -206,14 +206,15 @@ def _numbers(flat: list[Any], dtype: tf.DType, key: str) -> Array:
     if not kinds.issuperset(map(type, flat)):
         other = next(x for x in flat if type(x) not in kinds)
         raise wrong(key, f"hold values of type {dtype.name}", other)
-    # Empty, it would be float64. What is too large becomes an object.
-    return np.array(flat, None if flat else dtype.as_numpy_dtype)
+    return np.array(flat)  # Of objects, if a number is too large.
 
 
 def _cast(array: Array, dtype: tf.DType, key: str) -> Array:
     """Numbers as another type, which must hold all of them."""
     wanted = np.dtype(dtype.as_numpy_dtype)
     rule = f"hold values of type {dtype.name}"
+    if not array.size:
+        return array.astype(wanted)
     if array.dtype.kind not in _NUMBERS.get(wanted.kind, ""):
         raise wrong(key, rule, array.ravel()[:1].tolist()[0])
     with np.errstate(all="ignore"):

@@ -129,3 +129,9 @@ def test_a_type_must_hold_all_numbers(dtype, value, is_exact) -> None:
             continue
         with pytest.raises(RequestError, match=f"`x` must .* type {dtype}"):
             tensor(values, spec, "x")
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int32", "complex64", "bfloat16"])
+def test_no_numbers_are_of_any_type(dtype) -> None:
+    found = tensor([[], []], tf.TensorSpec((None, None), dtype), "x")
+    assert (found.dtype, found.shape) == (dtype, (2, 0))
