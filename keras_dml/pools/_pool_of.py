@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from keras_dml.pools.base import Pool
-from keras_dml.pools.in_process import InProcess
+from keras_dml.pools.base import InProcess, Pool
 from keras_dml.pools.local import LocalWorkers
 from keras_dml.pools.on_ray import RayActors
 from keras_dml.utils.arguments import check_count
@@ -23,7 +22,7 @@ def pool_of(
         ray: Whether to run tasks on a Ray cluster, or the address of the
             cluster; see `RayActors`.
         timeout: Seconds that a task may take before its worker is considered
-            hung; see `LocalWorkers`. It does not apply to this process.
+            hung, by default any number. It does not apply to this process.
         logs: A folder for the output of local workers; see `LocalWorkers`.
 
     Raises:

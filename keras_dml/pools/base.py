@@ -9,6 +9,7 @@ written atomically.
 """
 
 import abc
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -66,8 +67,21 @@ class Pool(abc.ABC):
 
         Raises:
             ValueError: Or OSError or ImportError, as raised by the work.
-            RuntimeError: If workers repeatedly die or hang. Other errors of
-                tasks in other processes are also raised as RuntimeError, with
-                the traceback of that process; errors in this process are raised
+            RuntimeError: If workers repeatedly die. Other errors of tasks in
+                other processes are also raised as RuntimeError, with the
+                traceback of that process; errors in this process are raised
                 unchanged.
         """
+
+
+class InProcess(Pool):
+    """Runs tasks in this process, one after another."""
+
+    def run(
+        self, work: Work[Task, Result], tasks: Iterable[Task]
+    ) -> Iterator[Done[Task, Result]]:
+        do = work.start()
+        for task in tasks:
+            began = time.perf_counter()
+            result = do(task)
+            yield Done(task, result, time.perf_counter() - began)

@@ -1,28 +1,32 @@
 """A pool of actors on a Ray cluster."""
 
 import contextlib
+import os
 import signal
+import socket
 import threading
+from concurrent.futures import Future
 from typing import Any
 
 import keras
 
-from keras_dml.pools.local import GOODBYE
-from keras_dml.pools.ray_clusters import cluster_at
-from keras_dml.pools.schedule import Crew, CrewPool, Lost
-from keras_dml.pools.serving import Server
 from keras_dml.pools.sharing import sharing
+from keras_dml.pools.worker import Worker
+from keras_dml.pools.worker_pool import Begin, Lost, WorkerHandle, WorkerPool
 from keras_dml.utils.arguments import check_count, import_extra
 from keras_dml.utils.provenance import usable_cores
 
+_CONNECT_SECONDS = 5.0
+_END_SECONDS = 10.0
 
-class RayActors(CrewPool):
+
+class RayActors(WorkerPool):
     """Runs tasks in actors on a Ray cluster; requires the extra `ray`.
 
-    If an actor or a machine of the cluster dies or hangs, its tasks are given
-    to others, up to three times. If this process dies, so do its actors. All
-    machines need the same versions of this package and its dependencies; they
-    import the modules needed to unpickle the work.
+    If an actor or a machine of the cluster dies, its tasks are given to others,
+    up to three times. If this process dies, so do its actors. All machines need
+    the same versions of this package and its dependencies; they import the
+    modules needed to unpickle the work.
 
     Args:
         count: Number of actors. By default, one for each GPU of the cluster,
@@ -32,8 +36,7 @@ class RayActors(CrewPool):
             that this process is connected to, the one named by RAY_ADDRESS, or
             the one that `ray start` started on this machine; if there is none,
             it is the same as "local".
-        timeout: As for `LocalWorkers`. An actor that cannot be placed in the
-            cluster within ten minutes is treated like a hung one.
+        timeout: As for `LocalWorkers`.
         cpus: CPUs of each actor, and number of its threads. By default, its
             share of this machine if Ray is started here, and 1 otherwise.
         gpus: GPUs of each actor; by default, 1 if the cluster has any.
@@ -69,30 +72,34 @@ class RayActors(CrewPool):
         self.address = address
         self.gpus = gpus
 
-    def _crew(self, order: bytes) -> tuple[Crew, int]:
-        with contextlib.ExitStack() as undo:
-            cpus = self._connect(undo)
-            there = self._ray.cluster_resources()
-            gpus = self.gpus
-            if gpus is None:
-                gpus = 1.0 if there.get("GPU") else 0.0
-            kind, each = ("GPU", gpus) if gpus else ("CPU", cpus)
-            places = int(there.get(kind, 0) / each)
-            options = {
-                "num_cpus": cpus,
-                "num_gpus": gpus,
-                "scheduling_strategy": "SPREAD",
-                "runtime_env": {"env_vars": _environment(cpus)},
-            }
-            crew = _Actors(self._ray, order, options)
-            crew.leave = undo.pop_all()
-            return crew, self.count or max(1, places)
+    def _open(
+        self, work: bytes, undo: contextlib.ExitStack
+    ) -> tuple[Begin, int]:
+        cpus = self._connect(undo)
+        there = self._ray.cluster_resources()
+        gpus = self.gpus
+        if gpus is None:
+            gpus = 1.0 if there.get("GPU") else 0.0
+        kind, each = ("GPU", gpus) if gpus else ("CPU", cpus)
+        places = int(there.get(kind, 0) / each)
+        worker = self._ray.remote(Worker).options(
+            num_cpus=cpus,
+            num_gpus=gpus,
+            scheduling_strategy="SPREAD",
+            runtime_env={"env_vars": _environment(cpus)},
+        )
+        content = self._ray.put(work)
+
+        def begin(number: int) -> WorkerHandle:
+            return _Actor(self._ray, worker.remote(content))
+
+        return begin, self.count or max(1, places)
 
     def _connect(self, undo: contextlib.ExitStack) -> int:
         """Connects to a cluster; returns the CPUs of each actor."""
         if self._ray.is_initialized():
             return self.cpus or 1
-        address = cluster_at(self.address)
+        address = _cluster_at(self.address)
         if address is None:
             undo.callback(self._ray.shutdown)
             cores = usable_cores()
@@ -123,52 +130,60 @@ class RayActors(CrewPool):
                 signal.signal(signal.SIGTERM, before)
 
 
-class _Actors(Crew):
-    """Actors; `leave` is what is left to do when they have ended."""
+class _Actor(WorkerHandle):
+    def __init__(self, ray: Any, actor: Any) -> None:
+        self._ray, self._actor = ray, actor
 
-    def __init__(self, ray: Any, order: bytes, options: dict[str, Any]) -> None:
-        self.leave = contextlib.ExitStack()
-        self._ray = ray
-        self._kind = ray.remote(Server).options(**options)
-        self._order = ray.put(order)
-        self._all: set[Any] = set()
-        self._open: dict[Any, Any] = {}  # The actors, by what they are at.
+    def do(self, task: bytes, name: str) -> Future[Any]:
+        future: Future[Any] = self._actor.do.remote(task, name).future()
+        return future
 
-    def start(self, number: int) -> Any:
-        actor = self._kind.remote(self._order)
-        self._all.add(actor)
-        self._open[actor.start.remote()] = actor
-        return actor
-
-    def give(self, worker: Any, task: bytes) -> None:
-        self._open[worker.do.remote(task)] = worker
-
-    def kill(self, worker: Any) -> None:
-        self._all.discard(worker)
-        self._open = {x: y for x, y in self._open.items() if y != worker}
-        with contextlib.suppress(self._ray.exceptions.RayError):
-            self._ray.kill(worker)
-
-    def answer(self, timeout: float) -> tuple[Any, bytes | Lost] | None:
-        ready, _ = self._ray.wait(list(self._open), timeout=timeout)
-        if not ready:
-            return None
-        worker = self._open.pop(ready[0])
+    def answer(self, future: Future[Any]) -> bytes:
         try:
-            return worker, self._ray.get(ready[0])
+            answer: bytes = future.result()
         except self._ray.exceptions.RayError as error:
-            self.kill(worker)
-            return worker, Lost(f"was lost by Ray: {error}")
+            raise Lost(f"was lost by Ray: {error}") from error
+        return answer
 
     def end(self) -> None:
-        ends = [x.__ray_terminate__.remote() for x in self._all]
-        if ends:
-            self._ray.wait(ends, num_returns=len(ends), timeout=GOODBYE)
+        ended = self._actor.__ray_terminate__.remote()
+        self._ray.wait([ended], timeout=_END_SECONDS)
 
-    def close(self) -> None:
-        for worker in list(self._all):
-            self.kill(worker)
-        self.leave.close()
+    def kill(self) -> None:
+        with contextlib.suppress(self._ray.exceptions.RayError):
+            self._ray.kill(self._actor)
+
+
+def _cluster_at(address: str) -> str | None:
+    """The address of the cluster to join; None if Ray is to start here.
+
+    Ray itself waits for a quarter of an hour if no cluster responds.
+    """
+    if address == "local":
+        return None
+    if address == "auto":
+        address = os.environ.get("RAY_ADDRESS", "auto")
+    if address == "auto":
+        from ray._private.services import find_bootstrap_address
+
+        # A cluster that was killed is still named there.
+        latest = find_bootstrap_address(None)
+        return latest if latest and _is_open(latest) else None
+    if not _is_open(address):
+        raise OSError(
+            f"No Ray cluster answers at {address}. An address is HOST:PORT, as "
+            '`ray start --head` shows it; "local" starts Ray on this machine.'
+        )
+    return address
+
+
+def _is_open(address: str) -> bool:
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), _CONNECT_SECONDS):
+            return True
+    except (OSError, ValueError):
+        return False
 
 
 def _environment(cpus: int) -> dict[str, str]:

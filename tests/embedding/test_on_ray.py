@@ -26,7 +26,7 @@ def actors() -> list[int]:
     found = []
     for process in descendants(os.getpid()):
         name = Path(f"/proc/{process}/cmdline").read_bytes()
-        if b"ray::Server.do" in name:
+        if b"ray::Worker.do" in name:
             found.append(process)
     return found
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 
 import psutil
 
-from keras_dml.pools import worker
+WORKER = "loky.backend.popen_loky"
+"""What the commands of local workers contain."""
 
 
 def workers_of(process: int) -> list[psutil.Process]:
@@ -20,7 +21,7 @@ def workers_of(process: int) -> list[psutil.Process]:
         for x in psutil.Process(process).children()
         if x.is_running()
         and x.status() != psutil.STATUS_ZOMBIE
-        and worker.__file__ in x.cmdline()
+        and WORKER in " ".join(x.cmdline())
     ]
 
 

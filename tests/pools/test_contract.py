@@ -58,3 +58,10 @@ def test_errors_that_users_can_mend(make: Callable[[], Pool]) -> None:
     with pytest.raises(ImportError) as missing:
         list(make().run(StartRaises(), [1]))
     assert str(missing.value) == "no module that squares"
+
+
+def test_this_process_does_tasks_in_order() -> None:
+    run = InProcess().run(Squares(), iter([3, 1, 2]))
+    assert [(x.task, x.result, x.worker) for x in run] == [
+        (3, 9, 0), (1, 1, 0), (2, 4, 0)
+    ]  # fmt: skip

@@ -1,15 +1,13 @@
 """Actors of Ray: clusters, actors, machines and drivers that go away."""
 
 import signal
-import socket
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import psutil
 import pytest
 
-from keras_dml.pools import serving
+from keras_dml.pools import worker
 from keras_dml.pools.on_ray import RayActors
 from tests.pools.processes import driver, wait_for
 from tests.pools.works import Dies, Raises, Slow, Squares, StartRaises
@@ -49,7 +47,7 @@ def actors() -> list[psutil.Process]:
     return [
         x
         for x in psutil.process_iter(["cmdline", "status"])
-        if "ray::Server" in " ".join(x.info["cmdline"] or ())
+        if "ray::Worker" in " ".join(x.info["cmdline"] or ())
         and x.info["status"] != psutil.STATUS_ZOMBIE
     ]
 
@@ -63,7 +61,7 @@ SQUARES = [0, 1, 4, 9, 16, 25]
 
 def test_ray_starts_here_where_it_is_not(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(
-        "keras_dml.pools.ray_clusters._is_open", lambda address: False
+        "keras_dml.pools.on_ray._is_open", lambda address: False
     )
     run = RayActors(2).run(Slow(tmp_path, together=2), range(30))
     done = [next(run)]
@@ -104,9 +102,9 @@ def test_errors_are_raised_here(cluster) -> None:
 
 
 def test_another_version_is_refused(cluster, monkeypatch) -> None:
-    ours = {**serving.versions(), "keras": "3.0.0"}
-    monkeypatch.setattr(serving, "versions", lambda: ours)
-    with pytest.raises(ValueError, match=r"keras: 3\.0\.0, 3\."):
+    ours = {**worker.versions(), "keras": "3.0.0"}
+    monkeypatch.setattr(worker, "versions", lambda: ours)
+    with pytest.raises(ValueError, match=r"keras: 3\..*, 3\.0\.0"):
         results(RayActors(1, cluster.address), Squares(), range(3))
 
 
@@ -185,20 +183,7 @@ def test_actors_end_with_their_driver(cluster, tmp_path, number, own) -> None:
         assert results(pool, Squares(), range(6)) == SQUARES
 
 
-def test_a_cluster_that_does_not_answer() -> None:
-    began = time.monotonic()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
-        with pytest.raises(
-            OSError, match=f"No Ray cluster answers at {address}"
-        ):
-            results(RayActors(1, address), Squares(), range(6))
-    assert 15 < time.monotonic() - began < 30
-
-
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "nowhere", "a:b", "[::"])
 def test_a_cluster_that_is_not_there(address) -> None:
-    began = time.monotonic()
     with pytest.raises(OSError, match="No Ray cluster answers at"):
         results(RayActors(1, address), Squares(), range(6))
-    assert time.monotonic() - began < 10
