@@ -63,13 +63,6 @@ _OPTIONS = (
         help="For embeddings: search with actors of a Ray cluster, at ADDRESS "
         "or a running one; if there is none, Ray starts on this machine.",
     ),
-    click.option(
-        "--checkpoint",
-        type=click.Path(file_okay=False),
-        metavar="FOLDER",
-        help="For embeddings: store finished parts of the search in this "
-        "folder, so that the same command continues an interrupted search.",
-    ),
 )
 
 

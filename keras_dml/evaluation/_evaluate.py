@@ -1,6 +1,5 @@
 """`evaluate`: all metrics of a model or of embeddings, from one search."""
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -103,7 +102,6 @@ def evaluate_embeddings(
     cluster_sample: int | None = None,
     workers: int | None = None,
     ray: str | bool | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> Results:
     """Measures how well embeddings retrieve and cluster their classes.
@@ -187,8 +185,6 @@ def evaluate_embeddings(
             cluster; see `pools.RayActors`. Embeddings in memory are sent to
             each worker; shards and files must be available on other machines
             under the same names.
-        checkpoint: A folder that stores the ranks of completed panels: the
-            same call continues after an interruption.
         progress: Whether to show progress, after two seconds; None shows it in
             a terminal.
 
@@ -198,10 +194,8 @@ def evaluate_embeddings(
 
     Raises:
         ValueError: If an argument is not as described, embeddings are not
-            finite, no query has a relevant image, a shard is damaged, or
-            `checkpoint` belongs to a different evaluation.
-        OSError: If a shard is missing, there is not enough space for files, or
-            another evaluation is using `checkpoint`.
+            finite, no query has a relevant image, or a shard is damaged.
+        OSError: If a shard is missing, or there is not enough space for files.
         RuntimeError: If workers fail repeatedly.
 
     Example:
@@ -212,9 +206,9 @@ def evaluate_embeddings(
     how = memory, seeds, progress
     given = embeddings, labels, gallery, gallery_labels
     relation = Relation(exclude, relevance, levels)
-    spread = workers, ray, checkpoint
+    pool = workers, ray
     owner = "evaluate_embeddings"
-    return Evaluation(owner, *asked, *how, cluster_sample, *spread).of(
+    return Evaluation(owner, *asked, *how, cluster_sample, *pool).of(
         inputs.from_embeddings(*given, relation)
     )
 

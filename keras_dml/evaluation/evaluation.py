@@ -1,9 +1,7 @@
 """What is measured of embeddings, and how: from one search to all metrics."""
 
-import contextlib
 import functools
 import operator
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,7 +24,7 @@ from keras_dml.evaluation.ranks.ranks import Ranks
 from keras_dml.evaluation.ranks.relevance import Images, relevance_of
 from keras_dml.evaluation.ranks.scores import DISTANCES
 from keras_dml.evaluation.ranks.search import search
-from keras_dml.evaluation.ranks.spread import Spread, in_files, spreading
+from keras_dml.evaluation.ranks.workers import in_files, searching_pool
 from keras_dml.evaluation.reranking.base import Kind, Reranking, rerankings
 from keras_dml.evaluation.results import Results
 from keras_dml.evaluation.subspaces import (
@@ -65,7 +63,6 @@ class Evaluation:
     cluster_sample: int | None = None
     workers: int | None = None
     ray: str | bool | None = None
-    checkpoint: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         self._wanted = expanded(self.metrics, self.ks, self.owner)
@@ -84,7 +81,7 @@ class Evaluation:
                 f"`seeds` of {self.owner} must not be empty. Received: "
                 f"seeds={self.seeds!r}. Use seeds=(0,)."
             )
-        self._check_spread()
+        self._check_workers()
         if self.prefixes is not None:
             check_not_empty(self.owner, "prefixes", self.prefixes)
             for size in self.prefixes:
@@ -121,14 +118,12 @@ class Evaluation:
         self._check_classes(given)
         self._check_sample(given)
         self._check_embeddings(given)
-        where = self.workers, self.ray, self.checkpoint, self.owner
-        with contextlib.ExitStack() as stack:
-            spread = stack.enter_context(spreading(*where))
-            if (self.workers or 1) > 1 and not self.ray:
-                given = stack.enter_context(in_files(given))
-            return self._of_all(given, spread)
+        if (self.workers or 1) > 1 and not self.ray:
+            with in_files(given) as shared:
+                return self._of_all(shared)
+        return self._of_all(given)
 
-    def _of_all(self, given: Inputs, spread: Spread | None) -> Results:
+    def _of_all(self, given: Inputs) -> Results:
         """Measures embeddings, their prefixes and their parts."""
         size = given[0].embeddings.shape[1]
         if max(self.prefixes or (0,)) > size:
@@ -144,20 +139,18 @@ class Evaluation:
                 f"Received: parts={self.parts}, embeddings of {size} "
                 "dimensions."
             )
-        whole = self._measured(given, spread and spread.part("all"))
+        whole = self._measured(given)
         others = {
-            name: self._measured(
-                cut(given, dimensions), spread and spread.part(name)
-            )
+            name: self._measured(cut(given, dimensions))
             for name, dimensions in subspaces(
                 size, self.prefixes, self.parts
             ).items()
         }
         return with_subspaces(whole, others) if others else whole
 
-    def _measured(self, given: Inputs, spread: Spread | None) -> Results:
+    def _measured(self, given: Inputs) -> Results:
         searches = inputs.searches(given, self.protocol, self.owner)
-        found, per_query = self._search(searches, spread)
+        found, per_query = self._search(searches)
         per_seed, values = self._whole_set(given)
         values |= self._pairs(searches)
         asked = sum(len(queries) for queries, _ in searches) if per_query else 0
@@ -203,7 +196,7 @@ class Evaluation:
         ]
 
     def _search(
-        self, searches: list[tuple[Images, Images]], spread: Spread | None
+        self, searches: list[tuple[Images, Images]]
     ) -> tuple[Rows, dict[str, FloatArray]]:
         """Rows of the included queries, and their metrics."""
         metrics = self._wanted_of("ranks")
@@ -216,9 +209,8 @@ class Evaluation:
             for level in levels
             for metric in metrics
         }
-        for draw, (queries, gallery) in enumerate(searches):
-            own = spread and spread.part(f"draw-{draw}")
-            for panel in self._ranks(queries, gallery, levels, own):
+        for queries, gallery in searches:
+            for panel in self._ranks(queries, gallery, levels):
                 found = functools.reduce(
                     np.union1d, (ranks.queries for ranks in panel)
                 )
@@ -239,7 +231,6 @@ class Evaluation:
         queries: Images,
         gallery: Images,
         levels: list[str],
-        spread: Spread | None,
     ) -> Iterator[tuple[Ranks, ...]]:
         """Ranks at each level, one panel of queries at a time."""
         limits = functools.reduce(
@@ -252,7 +243,9 @@ class Evaluation:
         if distances is not None:
             return dense_search(*given, distances, **options)
         assert not callable(self.distance)  # noqa: S101
-        return search(*given, self.distance, limits, spread=spread, **options)
+        pool = searching_pool(self.workers, self.ray)
+        options |= {"pool": pool, "workers": self.workers}
+        return search(*given, self.distance, limits, **options)
 
     def _reranked(
         self, queries: Images, gallery: Images
@@ -324,22 +317,21 @@ class Evaluation:
         if not np.isin(queries.rows, gallery.rows).any():
             plausibility.warn_of_copies(queries, gallery, self.owner)
 
-    def _check_spread(self) -> None:
+    def _check_workers(self) -> None:
         """Rejects workers for searches that are not divided into panels."""
         workers = self.workers
         if workers is not None:
             check_count(self.owner, "workers", workers)
-        spread = (workers or 1) > 1 or self.ray or self.checkpoint is not None
+        several = (workers or 1) > 1 or self.ray
         whole = [
             x
             for x in self._steps
             if type(x).distances is not Reranking.distances
         ]
-        if spread and (callable(self.distance) or whole):
+        if several and (callable(self.distance) or whole):
             raise ValueError(
-                f"`workers`, `ray` and `checkpoint` of {self.owner} are only "
-                "for "
-                f"searches by {', '.join(DISTANCES)}. Received: distance="
+                f"`workers` and `ray` of {self.owner} are only for searches by "
+                f"{', '.join(DISTANCES)}. Received: distance="
                 f"{self.distance!r}, rerank={self.rerank!r}. Omit them."
             )
 

@@ -110,27 +110,24 @@ def evaluation(folder: Path, count: int, dim: int, queries: int) -> None:
     rows = np.random.default_rng(1).choice(count, queries, replace=False)
     found = None
     for workers in (1, 2):
-        for checkpoint in (None, folder / f"panels-{workers}"):
-            with Cost() as cost:
-                results = evaluate_embeddings(
-                    EmbeddingShards(shards),
-                    metrics=METRICS,
-                    protocol=Protocol(queries=np.sort(rows)),
-                    memory="256MB",
-                    workers=workers,
-                    checkpoint=checkpoint,
-                )
-            found = found or dict(results)
-            assert dict(results) == found  # To the last digit.
-            pairs = queries * count
-            print(
-                f"{queries:,} queries, {workers} workers, "
-                f"{'checkpoint' if checkpoint else 'no checkpoint':<15}{cost}, "
-                f"{1e9 * cost.seconds / pairs:.2f} ns a pair "
-                f"({1e9 * cost.cpu_seconds / pairs:.2f} CPU): all queries "
-                f"{cost.seconds * count / queries / 3600:.2f} h",
-                flush=True,
+        with Cost() as cost:
+            results = evaluate_embeddings(
+                EmbeddingShards(shards),
+                metrics=METRICS,
+                protocol=Protocol(queries=np.sort(rows)),
+                memory="256MB",
+                workers=workers,
             )
+        found = found or dict(results)
+        assert dict(results) == found  # To the last digit.
+        pairs = queries * count
+        print(
+            f"{queries:,} queries, {workers} workers {cost}, "
+            f"{1e9 * cost.seconds / pairs:.2f} ns a pair "
+            f"({1e9 * cost.cpu_seconds / pairs:.2f} CPU): all queries "
+            f"{cost.seconds * count / queries / 3600:.2f} h",
+            flush=True,
+        )
     print(results, flush=True)
 
 

@@ -104,17 +104,6 @@ def test_some_of_them_query_all(data, tmp_path):
     assert_same(evaluate_embeddings(shards, protocol=sampled), expected)
 
 
-def test_checkpoints_know_shards_by_their_content(data, tmp_path):
-    x, labels = data
-    shards = written(tmp_path / "a", x, labels)
-    expected = evaluate_embeddings(shards, checkpoint=tmp_path / "c")
-    # The same content in other shards, or in memory.
-    other = write_shards(x, tmp_path / "b", labels, rows_per_shard=7)
-    for given in ((other,), (x, labels)):
-        found = evaluate_embeddings(*given, checkpoint=tmp_path / "c")
-        assert_same(found, expected)
-
-
 def test_shards_without_labels(data, tmp_path):
     shards = written(tmp_path / "a", data[0])
     with pytest.raises(ValueError, match="`labels` of evaluate_embeddings"):

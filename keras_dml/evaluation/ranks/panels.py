@@ -1,5 +1,6 @@
 """A panel of queries, and the search for their ranks, here or elsewhere."""
 
+import functools
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from keras_dml.evaluation.ranks.counting import Counter, Panel
-from keras_dml.evaluation.ranks.packed import PackedRanks
 from keras_dml.evaluation.ranks.ranked_positives import Limits
 from keras_dml.evaluation.ranks.ranks import Ranks
 from keras_dml.evaluation.ranks.relevance import Relevance
@@ -33,7 +33,7 @@ Job = tuple[slice, slice, FloatArray, bool]
 
 
 @dataclass(frozen=True)
-class PanelSearch(Work[slice, tuple[PackedRanks, ...]]):
+class PanelSearch(Work[slice, tuple[Ranks, ...]]):
     """Finds the ranks of consecutive queries, one panel at a time.
 
     When it is the work of a pool, the tasks are panels.
@@ -51,11 +51,8 @@ class PanelSearch(Work[slice, tuple[PackedRanks, ...]]):
     limits: Limits
     memory: int
 
-    def start(self) -> Callable[[slice], tuple[PackedRanks, ...]]:
-        def found(rows: slice) -> tuple[PackedRanks, ...]:
-            return tuple(map(PackedRanks.of, self.of(rows, progress=False)))
-
-        return found
+    def start(self) -> Callable[[slice], tuple[Ranks, ...]]:
+        return functools.partial(self.of, progress=False)
 
     def called(self, task: slice) -> str:
         return f"queries {task.start} to {task.stop - 1}"

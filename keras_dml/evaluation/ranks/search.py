@@ -9,7 +9,8 @@ from keras_dml.evaluation.ranks.ranked_positives import Limits
 from keras_dml.evaluation.ranks.ranks import Ranks
 from keras_dml.evaluation.ranks.relevance import Images, Relevance
 from keras_dml.evaluation.ranks.scores import Scores
-from keras_dml.evaluation.ranks.spread import Spread
+from keras_dml.evaluation.ranks.workers import searched
+from keras_dml.pools import Pool
 
 BYTES_OF_POSITIVE = 128
 """Maximum number of bytes per relevant image while its rank is computed."""
@@ -24,7 +25,8 @@ def search(
     *,
     memory: int,
     progress: bool | None = None,
-    spread: Spread | None = None,
+    pool: Pool | None = None,
+    workers: int | None = None,
 ) -> Iterator[tuple[Ranks, ...]]:
     """Ranks of all relevant images, one panel of queries at a time.
 
@@ -38,8 +40,8 @@ def search(
         limits: Ranks up to which they must be exact.
         memory: Number of bytes to use.
         progress: Whether to show progress; None shows it in a terminal.
-        spread: The pool for panels, if they are not searched here, and their
-            folder.
+        pool: The pool that searches; None to search here.
+        workers: Its number of workers, if it is known.
 
     Yields:
         For each relevance, the ranks of a panel of consecutive queries, as
@@ -48,8 +50,8 @@ def search(
     scores = Scores(queries.embeddings, gallery.embeddings, distance)
     work = PanelSearch(scores, relevances, limits, memory // 4)
     panels = _panels(scores, relevances, memory // 2)
-    if spread is not None:
-        yield from spread.search(work, panels, queries, gallery, progress)
+    if pool is not None:
+        yield from searched(pool, workers, work, panels, progress)
         return
     symmetric = queries is gallery and len(panels) == 1
     for rows in panels:
