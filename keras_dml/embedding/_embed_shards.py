@@ -48,7 +48,8 @@ def embed_shards(
 
     Each shard is written atomically. If a run is interrupted, because a worker
     or this process is killed or a disk is full, the same call continues with
-    the missing shards. Only one process can write to a folder at a time.
+    the missing shards. Only one process can write to a folder at a time; for a
+    URL, this is not checked.
 
     Args:
         model: As for `embed`, or the path of a `.keras` file.

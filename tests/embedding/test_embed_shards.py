@@ -138,14 +138,14 @@ def test_an_object_store():
 
 def stopping(monkeypatch, number: int, error: BaseException) -> None:
     """Lets a run fail where the shard of a number is written."""
-    write = storage._Local.write
+    write = storage.Storage.write
 
     def failing(self, name, content):
         if name == f"shard-{number:05d}.parquet":
             raise error
         write(self, name, content)
 
-    monkeypatch.setattr(storage._Local, "write", failing)
+    monkeypatch.setattr(storage.Storage, "write", failing)
 
 
 def test_it_goes_on_where_it_was(tmp_path, monkeypatch):
@@ -324,11 +324,6 @@ def test_two_writers(tmp_path):
         with pytest.raises(BlockingIOError, match="Another embedding.*process"):
             embedded(tmp_path)
     assert len(embedded(tmp_path)) == COUNT
-    url = "memory://embed_shards/locked"
-    with storage.storage_of(url).lock("embedding"):
-        with pytest.raises(BlockingIOError, match="Another embedding.*process"):
-            embedded(url)
-    assert len(embedded(url)) == COUNT
 
 
 @pytest.mark.slow
@@ -453,7 +448,7 @@ def test_ids_that_repeat_are_a_column(tmp_path, caplog):
 
 def test_a_file_url_is_a_folder_of_this_machine(tmp_path):
     found = embedded(f"file://{tmp_path}/out")
-    assert isinstance(storage.storage_of(found.folder), storage._Local)
+    assert isinstance(storage.storage_of(found.folder), storage.Storage)
     assert len(EmbeddingShards(tmp_path / "out")) == COUNT
 
 

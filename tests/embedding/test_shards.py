@@ -181,34 +181,6 @@ def test_the_temporary_folder_goes_with_the_process(tmp_path, monkeypatch):
     assert not Path(array.filename).parent.exists()
 
 
-def edit(path: Path, column: str) -> None:
-    """Changes one value of a shard, as someone with pyarrow would."""
-    table = parquet.read_table(path)
-    values = table[column].to_pylist()
-    values[3] = values[4]
-    place = table.column_names.index(column)
-    new = pa.array(values, table.schema.field(column).type)
-    table = table.set_column(place, table.schema.field(column), new)
-    size = path.stat().st_size
-    parquet.write_table(table, path, compression="none")
-    # Of the same size, so that it is not told by that.
-    manifest = path.parent / "_manifest.json"
-    assert f'"bytes": {size}' in manifest.read_text()
-
-
-@pytest.mark.parametrize("column", ["embedding", "id", "label", "row"])
-def test_an_edited_shard(tmp_path, column, monkeypatch):
-    gallery(tmp_path)
-    edit(tmp_path / "shard-00001.parquet", column)
-    with pytest.raises(ValueError, match="shard-00001.*truncated or replaced"):
-        EmbeddingShards(tmp_path)
-    monkeypatch.setattr("keras_dml.embedding.shards._check_files", lambda *_: 0)
-    with pytest.raises(ValueError, match=f"column {column} was edited"):
-        EmbeddingShards(tmp_path, verify=True)
-    with pytest.raises(ValueError, match=f"column {column} was edited"):
-        list(EmbeddingShards(tmp_path))
-
-
 def test_a_bit_that_flipped(tmp_path):
     gallery(tmp_path)
     path = tmp_path / "shard-00000.parquet"
