@@ -67,7 +67,7 @@ def built(
         column = check_shards(embeddings, columns, keys)
         return of_shards(embeddings, column, by, factory, parameters)
     # Before time is spent on training.
-    rows = given_rows(embeddings, columns, keys, by)
+    rows = checked_rows(embeddings, columns, keys, by)
     return in_memory(*rows, by, factory, parameters)
 
 
@@ -152,7 +152,7 @@ def key_column(keys: Any, columns: Values) -> Any:
     return columns[keys]
 
 
-def given_rows(
+def checked_rows(
     embeddings: Any, columns: Columns | None, keys: Any, by: Metric
 ) -> tuple[Embeddings, Values, list[Key] | None]:
     """Embeddings, columns and keys passed by the user, validated."""

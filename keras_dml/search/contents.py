@@ -188,7 +188,7 @@ class Contents:
                 if `columns` give a class name another label than the index.
                 Nothing is added in this case.
         """
-        x, values = self._given(items, columns, "Index.add", batch_size)
+        x, values = self._checked(items, columns, "Index.add", batch_size)
         own = self._gallery.check_keys(keys, len(x), "Index.add")
         self._check_new(own, "Index.add")
         return self._gallery.insert(x, values, own)
@@ -220,7 +220,7 @@ class Contents:
                 Nothing is changed in this case.
         """
         owner = "Index.upsert"
-        x, values = self._given(items, columns, owner, batch_size)
+        x, values = self._checked(items, columns, owner, batch_size)
         given = [] if keys is None else keys
         own = self._gallery.check_keys(given, len(x), owner)
         return self._gallery.upsert(x, values, own)
@@ -307,7 +307,7 @@ class Contents:
         columns = as_in(self._gallery, other.columns, False, "Index.merge")
         return self._gallery.insert(x, columns, own)
 
-    def _given(
+    def _checked(
         self,
         items: Any,
         columns: Columns | None,

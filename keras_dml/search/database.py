@@ -150,7 +150,7 @@ class DatabaseGallery(ABC):
         """How expressions call a column."""
 
     @abstractmethod
-    def known(self, name: str) -> str:
+    def has_value(self, name: str) -> str:
         """The expression that a column has a value."""
 
     @abstractmethod
@@ -388,8 +388,8 @@ class DatabaseGallery(ABC):
         for row, query in enumerate(queries):
             ids, inner = self.within(query, bound, passing)
             scores = self.metric.outer(inner)
-            kept = np.flatnonzero(scores.astype(np.float64) >= threshold)
-            order = kept[np.lexsort((ids[kept], -scores[kept]))]
+            hits = np.flatnonzero(scores.astype(np.float64) >= threshold)
+            order = hits[np.lexsort((ids[hits], -scores[hits]))]
             parts.append((np.full(len(order), row), scores[order], ids[order]))
         which, scores, ids = (
             np.concatenate(x) for x in zip(*parts, strict=True)
@@ -503,11 +503,14 @@ class DatabaseGallery(ABC):
                     f"column {name!r}. Use an index in a folder to compare "
                     "lists."
                 )
-        known, stored = self.known(name), [_stored(x, types) for x in wanted]
-        parts = [f"not ({known})"] if None in wanted else []
+        has_one, stored = (
+            self.has_value(name),
+            [_stored(x, types) for x in wanted],
+        )
+        parts = [f"not ({has_one})"] if None in wanted else []
         if values := [x for x in stored if x is not None]:
             same = self.one_of(self.place(name), values)
-            parts.append(f"({known} and {same})")
+            parts.append(f"({has_one} and {same})")
         return f"({' or '.join(parts) or _NO_ROW})"
 
 

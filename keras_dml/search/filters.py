@@ -71,10 +71,10 @@ class Filters:
             ValueError: If `where` is not as described in `Index.search`.
         """
         if isinstance(where, Mapping):
-            kept = np.ones(self._count, bool)
+            mask = np.ones(self._count, bool)
             for name, sign, wanted in conditions(where, self.kinds):
-                kept &= self.column(name).passing(sign, wanted)
-            return kept
+                mask &= self.column(name).passing(sign, wanted)
+            return mask
         arrays = _Arrays(self, self._columns)
         found = where(arrays) if callable(where) else where
         array = np.asarray(found)

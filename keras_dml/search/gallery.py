@@ -33,18 +33,9 @@ class LocalGallery:
         self.engine = engine
         self.rows = rows
         self.metric = engine.metric
+        self.dim, self.is_exact = engine.dim, engine.is_exact
         self.factory = engine.factory
         self.parameters = engine.parameters
-
-    @property
-    def dim(self) -> int:
-        """Dimensions of the vectors, D."""
-        return self.engine.dim
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether a search compares all vectors, as they are."""
-        return self.engine.is_exact
 
     @property
     def has_keys(self) -> bool:
@@ -108,11 +99,10 @@ class LocalGallery:
     def blocks(self, size: int) -> Iterator[Block]:
         """All rows in the order of ids, at most `size` at a time."""
         rows, vectors = self.rows, self.vectors
+        keys = rows.keys_of(rows.ids) if self.has_keys else None
+        whole = Block(rows.ids, vectors, rows.columns, keys)
         for part in blocks(len(rows), size):
-            ids = rows.ids[part]
-            columns = {name: x[part] for name, x in rows.columns.items()}
-            keys = rows.keys_of(ids) if self.has_keys else None
-            yield Block(ids, vectors[part], columns, keys)
+            yield whole.taken(part)
 
     def insert(
         self, x: Embeddings, columns: Values, keys: list[Key] | None

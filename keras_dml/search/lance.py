@@ -131,7 +131,7 @@ class LanceGallery(DatabaseGallery):
     def place(self, name: str) -> str:
         return f"`{_physical(name)}`"
 
-    def known(self, name: str) -> str:
+    def has_value(self, name: str) -> str:
         if not self.types[name]:  # It is no column of the table yet.
             return "false"
         return f"{self.place(name)} is not null"

@@ -149,7 +149,7 @@ class MilvusGallery(DatabaseGallery):
             return f"c_{name}"
         return f"columns[{self.literal(name)}]"
 
-    def known(self, name: str) -> str:
+    def has_value(self, name: str) -> str:
         place = self.place(name)
         is_field = name in self._fields
         return f"{place} is not null" if is_field else f"exists {place}"
@@ -290,11 +290,11 @@ class MilvusGallery(DatabaseGallery):
             method = getattr(self._client, what)
             return method(*arguments, timeout=_LONG.get(what, CALL), **options)
         except Exception as error:
-            said = first_line(getattr(error, "message", error))
+            message = first_line(getattr(error, "message", error))
             hint = " Only one process at a time can open a file."
             raise OSError(
                 f"{self.store} cannot be reached, read or written. Milvus "
-                f"says: {said}.{hint if self._is_file else ''}"
+                f"says: {message}.{hint if self._is_file else ''}"
             ) from error
         finally:
             log.setLevel(level)

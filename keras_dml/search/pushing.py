@@ -191,7 +191,7 @@ def built(
         column = building.check_shards(embeddings, columns, keys)
         source = Source.of_shards(embeddings, by, column, encoder.identity)
     else:
-        rows = building.given_rows(embeddings, columns, keys, by)
+        rows = building.checked_rows(embeddings, columns, keys, by)
         local, _ = building.in_memory(*rows, by, EXACT, None)
         source = Source.of_gallery(local, encoder.identity, None)
     gallery = database_at(uri, "Index")

@@ -189,9 +189,9 @@ class RowTable:
 
     def remove(self, ids: Rows) -> None:
         """Removes rows."""
-        kept = ~np.isin(self.ids, ids)
-        rows = np.flatnonzero(kept).tolist()
-        self.ids = self.ids[kept]
+        others = np.flatnonzero(~np.isin(self.ids, ids))
+        rows = others.tolist()
+        self.ids = self.ids[others]
         for name, values in self.columns.items():
             self.columns[name] = [values[row] for row in rows]
         if self.keys is not None:

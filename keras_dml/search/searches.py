@@ -36,7 +36,7 @@ class Searches(Contents):
     """
 
     threshold: AnyThreshold | None = None
-    _is_told = False
+    _has_warned = False
 
     def search(
         self,
@@ -149,8 +149,8 @@ class Searches(Contents):
             order = np.argsort(which, kind="stable")
             which, scores, ids = which[order], scores[order], ids[order]
         if exclude is not None:
-            kept = ids != self._own(exclude, len(x), owner)[which]
-            which, scores, ids = which[kept], scores[kept], ids[kept]
+            other = ids != self._own(exclude, len(x), owner)[which]
+            which, scores, ids = which[other], scores[other], ids[other]
         return self._hits(*padded(len(x), which, scores, ids), threshold)
 
     def calibrate(
@@ -219,7 +219,7 @@ class Searches(Contents):
                 self._gallery, x, labels, names, criterion, rate, **options
             )
         )
-        self._is_told = False
+        self._has_warned = False
         self._gallery.keep_threshold(self.threshold)
         return self.threshold
 
@@ -249,13 +249,13 @@ class Searches(Contents):
     def _check_size(self) -> None:
         """Warns once if the threshold is one of a gallery of another size."""
         known = self.threshold
-        if not isinstance(known, IdentificationThreshold) or self._is_told:
+        if not isinstance(known, IdentificationThreshold) or self._has_warned:
             return
         # A database would have to count its rows in every search.
-        self._is_told = self.store is not None
+        self._has_warned = self.store is not None
         rows = len(self)
         if 2 * abs(rows - known.gallery_rows) > known.gallery_rows:
-            self._is_told = True
+            self._has_warned = True
             logger.warning(
                 "The threshold of this Index was calibrated with %s rows, and "
                 "it has %s now: %s of the queries without a class in it get a "
