@@ -13,7 +13,7 @@ from keras_dml.backbones.networks import BACKBONES, with_weights
 from keras_dml.backbones.tokens import image_shape, single_output
 from keras_dml.layers import FrozenBatchNormalization
 from keras_dml.model.features import freeze_positions
-from keras_dml.utils.arguments import check_count, check_positive, did_you_mean
+from keras_dml.utils.arguments import check_count, check_type, did_you_mean
 from keras_dml.utils.model_copy import copy_model
 from keras_dml.utils.model_files import why_unreadable
 from keras_dml.utils.model_parts import lower_part
@@ -172,7 +172,7 @@ def _check_weights(
 
 def _width_option(backbone: Any, width: float) -> Config:
     """The argument `width` of a network, unless it is the default."""
-    check_positive("backbones.get", "width", width)
+    check_type("backbones.get", "width", width, Positive)
     if width == 1:
         return {}
     accepting = [

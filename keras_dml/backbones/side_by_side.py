@@ -6,10 +6,11 @@ import keras
 
 from keras_dml.layers import FeaturePooling
 from keras_dml.utils.model_copy import input_like
+from keras_dml.utils.types import Pooling
 
 
 def side_by_side(
-    models: Sequence[keras.Model], name: str, pooling: str | None = None
+    models: Sequence[keras.Model], name: str, pooling: Pooling | None = None
 ) -> keras.Model:
     """One model from the input of several to all of their features.
 

@@ -17,10 +17,10 @@ from keras_dml.embedding.shares import embed_shares
 from keras_dml.evaluation import kmeans
 from keras_dml.model.features import backbone_features
 from keras_dml.model.generated import input_specs
-from keras_dml.utils.arguments import check_count
+from keras_dml.utils.arguments import Checked, check_count
 from keras_dml.utils.notebook import html_table
 from keras_dml.utils.stored import EmbeddingRows
-from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.types import Count, FloatArray, Rows
 from keras_dml.utils.vectors import CHUNK, blocks
 
 logger = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class Division:
         )
 
 
-class Clustering(keras.callbacks.Callback):
+class Clustering(Checked, keras.callbacks.Callback):
     """Base of callbacks that hand clusters of the training set to a sampler.
 
     It embeds all training images in their test view, clusters them, gives the
@@ -140,7 +140,7 @@ class Clustering(keras.callbacks.Callback):
         images: Any,
         sampler: Any,
         num_clusters: int,
-        every: int,
+        every: Count,
         *,
         iterations: int,
         sample: int | None,
@@ -166,7 +166,7 @@ class Clustering(keras.callbacks.Callback):
         self.images: Examples = images
         self.sampler = sampler
         self.num_clusters = num_clusters
-        self.every = check_count(owner, "every", every)
+        self.every = every
         self.iterations = iterations
         self.sample = sample
         self.batch_size = batch_size

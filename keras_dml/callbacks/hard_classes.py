@@ -12,13 +12,13 @@ from keras_dml.data.given import as_examples
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import array_of_chief
 from keras_dml.embedding.shares import embed_shares
-from keras_dml.utils.arguments import check_count
+from keras_dml.utils.arguments import Checked
 from keras_dml.utils.types import Count
 
 logger = logging.getLogger(__name__)
 
 
-class HardClasses(keras.callbacks.Callback):
+class HardClasses(Checked, keras.callbacks.Callback):
     """Puts classes with similar embeddings into the same batch.
 
     Before epoch `start` and then every `every` epochs, it embeds the whole
@@ -78,8 +78,8 @@ class HardClasses(keras.callbacks.Callback):
             )
         self.images: Examples = images
         self.sampler = sampler
-        self.every = check_count("HardClasses", "every", every)
-        self.start = check_count("HardClasses", "start", start, least=0)
+        self.every = every
+        self.start = start
         self.batch_size = batch_size
         self.seconds = 0.0
         self._has_searched = False

@@ -22,7 +22,7 @@ from keras_dml.evaluation.plausibility import saying_once
 from keras_dml.evaluation.ranks.dense import DistanceFunction
 from keras_dml.evaluation.ranks.scores import DistanceName
 from keras_dml.evaluation.reranking.base import Kind
-from keras_dml.utils.arguments import check_count
+from keras_dml.utils.arguments import Checked
 from keras_dml.utils.types import Count
 
 EVALUATED = (
@@ -43,7 +43,7 @@ EVALUATED = (
 """Arguments that `RetrievalEvaluation` passes to `evaluate`."""
 
 
-class RetrievalEvaluation(keras.callbacks.Callback):
+class RetrievalEvaluation(Checked, keras.callbacks.Callback):
     """Measures and logs retrieval on held-out examples.
 
     The metrics appear in the logs as `val_recall@1`, `val_map@r` and so on.
@@ -113,7 +113,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         self.images = source_of(images, "images", "RetrievalEvaluation")
         if isinstance(self.images, Examples) and labels is None:
             any_labels_of(self.images, "images.labels", "RetrievalEvaluation")
-        self.every = check_count("RetrievalEvaluation", "every", every)
+        self.every = every
         self.metrics = metrics
         self.prefix = prefix
         self.batch_size = batch_size

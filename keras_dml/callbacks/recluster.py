@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from keras_dml.callbacks.partitions import (
 from keras_dml.data import ClusterSampler, usable_clusters
 from keras_dml.data.samplers.cluster import LOSSES, SOURCES
 from keras_dml.embedding import EmbeddingShards
-from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.stored import EmbeddingRows, Mapped
 from keras_dml.utils.types import Count, FloatArray, Rows
 
@@ -180,10 +179,6 @@ class Recluster(Clustering):
         batch_size: int = 256,
         seed: int = 0,
     ) -> None:
-        check_choice("Recluster", "partition", partition, get_args(Partition))
-        check_choice(
-            "Recluster", "cluster_space", cluster_space, get_args(Space)
-        )
         examples = self._checked(images, sampler)
         super().__init__(
             examples,

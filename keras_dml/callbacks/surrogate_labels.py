@@ -1,6 +1,6 @@
 """SurrogateLabels: what images have in common across classes (MIC)."""
 
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -10,7 +10,6 @@ from keras_dml.callbacks.clustering import (
     feature_model,
 )
 from keras_dml.data import SurrogateSampler
-from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.stored import EmbeddingRows
 from keras_dml.utils.types import Count, FloatArray, Labels, Units
 
@@ -106,13 +105,10 @@ class SurrogateLabels(Clustering):
         batch_size: int = 256,
         seed: int = 0,
     ) -> None:
-        owner = "SurrogateLabels"
-        kinds = get_args(Standardization)
-        check_choice(owner, "standardization", standardization, kinds)
         super().__init__(
             self._checked(images, sampler),
             sampler,
-            check_count(owner, "num_surrogates", num_surrogates),
+            num_surrogates,
             every,
             iterations=iterations,
             sample=sample,

@@ -23,9 +23,19 @@ from keras_dml.data.given import as_examples
 from keras_dml.data.pictures import class_column, seen
 from keras_dml.evaluation import embed
 from keras_dml.evaluation.pairs import negative_pairs, positive_pairs
-from keras_dml.utils.arguments import check_count, import_extra
+from keras_dml.utils.arguments import (
+    Checked,
+    checked,
+    import_extra,
+)
 from keras_dml.utils.files import atomic_file, write_atomically
-from keras_dml.utils.types import FloatArray, Tensor
+from keras_dml.utils.types import (
+    Count,
+    FloatArray,
+    NonNegativeInt,
+    Side,
+    Tensor,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -143,13 +153,14 @@ CONFIG = """embeddings {{
 """
 
 
+@checked
 def export_projector(
     folder: str | os.PathLike[str],
     model: keras.Model,
     images: Examples,
     *,
-    most: int = 2000,
-    thumbnail: int = 48,
+    most: Count = 2000,
+    thumbnail: Side = 48,
     seed: int = 0,
 ) -> Path:
     """Writes embeddings, labels and thumbnails for the projector.
@@ -175,8 +186,6 @@ def export_projector(
     Raises:
         ValueError: If `most` or `thumbnail` is not positive.
     """
-    check_count("export_projector", "most", most)
-    check_count("export_projector", "thumbnail", thumbnail)
     folder = Path(folder)
     rows = np.arange(len(images))
     if len(rows) > most:
@@ -222,7 +231,7 @@ def _write_sprite(path: Path, pictures: Pixels, across: int, side: int) -> None:
         sprite.save(partial)
 
 
-class EmbeddingTensorBoard(keras.callbacks.Callback):
+class EmbeddingTensorBoard(Checked, keras.callbacks.Callback):
     """Logs training to TensorBoard.
 
     After every epoch, it writes the Keras logs: the loss and its terms
@@ -268,10 +277,10 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
         images: Any,
         *,
         batch: tuple[Any, Any] | None = None,
-        every: int = 1,
-        num_pairs: int = 20_000,
-        num_queries: int = 6,
-        projector: int = 2000,
+        every: Count = 1,
+        num_pairs: Count = 20_000,
+        num_queries: Count = 6,
+        projector: NonNegativeInt = 2000,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -281,10 +290,10 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
         self.images = as_examples(images, "images", owner)
         self._labels = any_labels_of(self.images, "images.labels", owner)
         self.batch = batch
-        self.every = check_count(owner, "every", every)
-        self.num_pairs = check_count(owner, "num_pairs", num_pairs)
-        self.num_queries = check_count(owner, "num_queries", num_queries)
-        self.projector = check_count(owner, "projector", projector, least=0)
+        self.every = every
+        self.num_pairs = num_pairs
+        self.num_queries = num_queries
+        self.projector = projector
         self.seed = seed
         self.seconds = 0.0
         self._writer: Any = None

@@ -18,7 +18,8 @@ from keras_dml.data.given import as_examples
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import this_worker
 from keras_dml.evaluation import Results, bootstrap, embed
-from keras_dml.utils.arguments import check_count
+from keras_dml.utils.arguments import Checked
+from keras_dml.utils.types import Count
 
 if TYPE_CHECKING:
     from keras_dml.visualization.data_figure import DataFigure
@@ -31,7 +32,7 @@ MOST_FAILURES = 3
 """Failures in a row after which a tracker is not tried until the end."""
 
 
-class Tracker(keras.callbacks.Callback, ABC):
+class Tracker(Checked, keras.callbacks.Callback, ABC):
     """Logs training to an experiment tracker; a base class.
 
     The tracked run has the configuration as its parameters, the logs of every
@@ -70,8 +71,8 @@ class Tracker(keras.callbacks.Callback, ABC):
         *,
         name: str | None = None,
         images: Any = None,
-        every: int = 1,
-        num_queries: int = 6,
+        every: Count = 1,
+        num_queries: Count = 6,
         seed: int = 0,
         finish: bool = True,
     ) -> None:
@@ -82,8 +83,8 @@ class Tracker(keras.callbacks.Callback, ABC):
         self.images = (
             None if images is None else as_examples(images, "images", owner)
         )
-        self.every = check_count(owner, "every", every)
-        self.num_queries = check_count(owner, "num_queries", num_queries)
+        self.every = every
+        self.num_queries = num_queries
         self.seed = seed
         self.finishes = finish
         self.run_id: str | None = None

@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import keras
 import numpy as np
@@ -18,7 +18,7 @@ from keras_dml.data.examples import Examples
 from keras_dml.data.fields import Names
 from keras_dml.data.given import as_examples
 from keras_dml.data.records import load_examples, write
-from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.arguments import checked
 from keras_dml.utils.progress import tracked
 
 logger = logging.getLogger(__name__)
@@ -33,6 +33,7 @@ _BATCH = 256
 Columns: TypeAlias = dict[str, Array]
 
 
+@checked
 def from_dataset(
     dataset: tf.data.Dataset | keras.utils.PyDataset,
     storage: Storage = "memory",
@@ -76,7 +77,6 @@ def from_dataset(
         FileExistsError: If `path` exists.
         OSError: If there is not enough space for "disk".
     """
-    check_choice(_OWNER, "storage", storage, get_args(Storage))
     if (path is None) == (storage == "disk"):
         raise ValueError(
             f'`path` of {_OWNER} requires storage="disk". Received: '

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 from annotated_types import Ge, Le
 
-from keras_dml.data.augment import Crop
+from keras_dml.data.augment import Crop, PadMode
 from keras_dml.data.augmentations import Augmentations, AugmentBy
 from keras_dml.data.batches import (
     Views,
@@ -25,10 +25,11 @@ from keras_dml.data.planned import parts_of, planned_by
 from keras_dml.data.resizing import ResizeMode
 from keras_dml.data.samplers import RelationSampler, Sampler
 from keras_dml.data.view import View
-from keras_dml.utils.arguments import check_count
-from keras_dml.utils.types import Side
+from keras_dml.utils.arguments import check_count, checked
+from keras_dml.utils.types import AnyInteger, Side
 
 
+@checked
 def pipeline(
     examples: Examples,
     sampler: Sampler,
@@ -39,13 +40,13 @@ def pipeline(
     crop: Crop = "random",
     flip: bool = False,
     pad: Annotated[int, Ge(0), Le(2**15)] = 0,
-    pad_mode: str = "constant",
+    pad_mode: PadMode = "constant",
     scale: tuple[float, float] = (0.08, 1.0),
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
     augment: Augmentations | None = None,
     augment_by: AugmentBy = "batch",
     num_views: Literal[1, 2] = 1,
-    seed: int = 0,
+    seed: AnyInteger = 0,
     prefetch: int = tf.data.AUTOTUNE,
     cache: Cache = "none",
 ) -> tf.data.Dataset:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 import tensorflow as tf
 
@@ -14,14 +14,14 @@ from keras_dml.data.resizing import (
     resize,
 )
 from keras_dml.data.view import View, center_crop, to_channels
-from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.arguments import Checked
 
 Crop: TypeAlias = Literal["random", "random_resized", "center"]
-PADDINGS = ("constant", "reflect")
+PadMode: TypeAlias = Literal["constant", "reflect"]
 
 
 @dataclass(frozen=True)
-class Augment:
+class Augment(Checked):
     """The training view: resized like the test view, then cropped at random.
 
     It is a pure function of the image and of numbers drawn beforehand, so any
@@ -48,13 +48,11 @@ class Augment:
     crop: Crop = "random"
     flip: bool = False
     pad: int = 0
-    pad_mode: str = "constant"
+    pad_mode: PadMode = "constant"
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
 
     def __post_init__(self) -> None:
-        check_choice("Augment", "crop", self.crop, get_args(Crop))
-        check_choice("Augment", "pad_mode", self.pad_mode, PADDINGS)
         _check_range("scale", self.scale, 1.0)
         _check_range("ratio", self.ratio, math.inf)
         short_side = self.view.short_side

@@ -24,7 +24,7 @@ from keras_dml.data.python_draws import (
     python_states,
     python_states_kept,
 )
-from keras_dml.utils.arguments import check_choice, did_you_mean
+from keras_dml.utils.arguments import did_you_mean
 from keras_dml.utils.types import Tensor
 
 Named: TypeAlias = Mapping[str, Mapping[str, Any] | None]
@@ -189,7 +189,6 @@ def seeded(augment: Augmentations, example: Any, by: AugmentBy) -> Change:
             return another shape or type, or if they depend on more than the
             seed.
     """
-    check_choice("pipeline", "augment_by", by, ("batch", "image"))
     steps = as_steps(augment)
     given = example if by == "image" else tf.nest.map_structure(_batch, example)
     seed = tf.TensorSpec((2,), "int64")

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import singledispatch
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from keras_dml.data.augment import Augment, Crop
+from keras_dml.data.augment import Augment, Crop, PadMode
 from keras_dml.data.augmentations import (
     Augmentations,
     AugmentBy,
@@ -24,7 +24,8 @@ from keras_dml.data.loading import Loader, parallel
 from keras_dml.data.planned import parts_of
 from keras_dml.data.resizing import ResizeMode
 from keras_dml.data.view import View
-from keras_dml.utils.arguments import check_count
+from keras_dml.utils.arguments import Checked
+from keras_dml.utils.types import AnyInteger
 
 VIEWS = ("image", "image2")
 
@@ -33,7 +34,7 @@ BATCHED = 112**2
 
 
 @dataclass(frozen=True)
-class Views:
+class Views(Checked):
     """Random views of images; see `pipeline` for the arguments.
 
     Raises:
@@ -47,22 +48,14 @@ class Views:
     crop: Crop = "random"
     flip: bool = False
     pad: int = 0
-    pad_mode: str = "constant"
+    pad_mode: PadMode = "constant"
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     augment: Augmentations | None = None
     augment_by: AugmentBy = "batch"
-    num_views: int = 1
-    seed: int = 0
+    num_views: Literal[1, 2] = 1
+    seed: AnyInteger = 0
     cache: Cache = "none"
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.num_views <= len(VIEWS):
-            raise ValueError(
-                "`num_views` of pipeline must be 1 or 2. Received: "
-                f"num_views={self.num_views!r}."
-            )
-        check_count("pipeline", "seed", self.seed, least=-(2**63))
 
     def check_none(self, examples: Examples, *but: str) -> None:
         """Raises `ValueError` if options for images are used.
@@ -102,9 +95,9 @@ class Views:
         size: Any = self.size
         if not isinstance(size, tuple | list):
             size = (size, size)
-        channels = self.channels or channels
+        known: Any = self.channels or channels
         return Augment(
-            View(size, channels, self.resize, self.resize_mode),
+            View(size, known, self.resize, self.resize_mode),
             self.crop,
             self.flip,
             self.pad,

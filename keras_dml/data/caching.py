@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -20,7 +20,6 @@ from keras_dml.data.decoded import Decoded, megabytes, size_of
 from keras_dml.data.fields import Pixels
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.loading import Loader
-from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.progress import track
 from keras_dml.utils.types import Rows
 
@@ -74,7 +73,6 @@ def cached(images: ImageSet, augment: Augment, cache: Cache) -> Decoded | None:
             "memory", or if a file cannot be decoded.
         OSError: If there is not enough space for "disk".
     """
-    check_choice("pipeline", "cache", cache, get_args(Cache))
     if cache == "none" or images.paths is None:
         return None
     file = _file(images, augment)

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from keras_dml.data.columns import check_finite
 from keras_dml.data.datasets import DatasetReader
-from keras_dml.utils.arguments import check_count
-from keras_dml.utils.types import Count
+from keras_dml.utils.arguments import check_count, checked
+from keras_dml.utils.types import Count, NonNegativeInt
 
 _OWNER = "balanced"
 
@@ -230,6 +230,7 @@ def _stacked(rows: Sequence[Any]) -> Any:
     return np.array(rows, object) if is_text else np.stack(rows)
 
 
+@checked
 def balanced(
     dataset: tf.data.Dataset,
     classes_per_batch: Count,
@@ -237,7 +238,7 @@ def balanced(
     *,
     buffer: Count = 10_000,
     steps_per_epoch: Count | None = None,
-    seed: int = 0,
+    seed: NonNegativeInt = 0,
 ) -> BalancedStream:
     """Creates class-balanced batches of a stream, using a bounded buffer.
 
@@ -287,14 +288,9 @@ def balanced(
     print(stream.share_of_classes)
     ```
     """
-    check_count(_OWNER, "classes_per_batch", classes_per_batch)
-    check_count(_OWNER, "images_per_class", images_per_class)
-    check_count(_OWNER, "seed", seed, least=0)
     check_count(
         _OWNER, "buffer", buffer, least=classes_per_batch * images_per_class
     )
-    if steps_per_epoch is not None:
-        check_count(_OWNER, "steps_per_epoch", steps_per_epoch)
     if not isinstance(dataset, tf.data.Dataset):
         raise ValueError(
             f"`dataset` of {_OWNER} must be a tf.data.Dataset. Received: "

@@ -1,27 +1,26 @@
 """View: how an image is prepared for the model at test time."""
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_dml.data.resizing import (
-    RESIZE_MODES,
     ResizeMode,
     resize_longest,
     resize_shortest,
     squash,
 )
-from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.arguments import Checked
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Config, Rows, Side
 
 
 @register
 @dataclass(frozen=True)
-class View:
+class View(Checked):
     """The deterministic view: resize, then crop the center.
 
     It is the same for evaluation, clustering and export. Pixels stay in
@@ -48,27 +47,19 @@ class View:
     """
 
     size: tuple[int, int]
-    channels: int
+    channels: Literal[1, 3]
     resize: Side | None = None
     resize_mode: ResizeMode = "shortest"
 
     def __post_init__(self) -> None:
         # Recipes and configs bring lists.
         object.__setattr__(self, "size", tuple(self.size))
-        check_choice("View", "resize_mode", self.resize_mode, RESIZE_MODES)
         if len(self.size) != 2 or not all(map(_is_positive, self.size)):
             raise ValueError(
                 "`size` of View must be (height, width) in pixels. "
                 f"Received: size={self.size}."
             )
-        if self.channels not in (1, 3):
-            raise ValueError(
-                "`channels` of View must be 1 or 3. Received: "
-                f"channels={self.channels!r}."
-            )
-        if self.resize is not None and not (
-            _is_positive(self.resize) and self.resize >= max(self.size)
-        ):
+        if self.resize is not None and self.resize < max(self.size):
             raise ValueError(
                 "`resize` of View must be at least as long as the sides of "
                 "`size`, so that the crop is inside the image. Received: "

@@ -6,8 +6,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from keras_dml.utils.arguments import check_choice, check_count, check_fraction
-from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.arguments import (
+    check_choice,
+    check_count,
+    check_type,
+)
+from keras_dml.utils.types import FloatArray, Fraction, Rows
 from keras_dml.utils.vectors import blocks
 
 UNITS = ("queries", "classes")
@@ -71,7 +75,7 @@ def resampled(
 
     Means are weighted by the weight of each query in a metric.
     """
-    check_fraction(owner, "confidence", confidence)
+    check_type(owner, "confidence", confidence, Fraction)
     check_count(owner, "num_resamples", num_resamples)
     check_choice(owner, "units", units, UNITS)
     table = np.stack(list(values.values()), axis=1)

@@ -2,13 +2,12 @@
 
 import copy
 import math
-from typing import Any, get_args
+from typing import Any
 
 import keras
 from keras import layers, ops
 
 from keras_dml.layers.pooling import FeaturePooling
-from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.model_copy import ModelTemplate
 from keras_dml.utils.serialization import register
@@ -100,13 +99,11 @@ class AttentionEnsemble(layers.Layer):
         num_learners: int,
         shared: bool = True,
         stacked: bool = False,
-        pooling: str = "avg",
+        pooling: Pooling = "avg",
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
-        poolings = get_args(Pooling)
-        check_choice("AttentionEnsemble", "pooling", pooling, poolings)
         if min(num_learners, embedding_dim) < 1 or embedding_dim % num_learners:
             raise ValueError(
                 "`num_learners` of AttentionEnsemble must divide "

@@ -7,9 +7,8 @@ import keras
 from keras import ops
 
 from keras_dml.layers.grouping import Grouping
-from keras_dml.utils.arguments import check_count
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Shape, Tensor
+from keras_dml.utils.types import Count, Shape, Tensor
 
 
 @register
@@ -67,13 +66,11 @@ class AttentiveGrouping(Grouping):
         self,
         embedding_dim: int,
         num_groups: int,
-        key_dim: int | None = None,
+        key_dim: Count | None = None,
         query_initializer: Any = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(embedding_dim, num_groups, **kwargs)
-        if key_dim is not None:
-            check_count("AttentiveGrouping", "key_dim", key_dim)
         self.key_dim = key_dim
         self.query_initializer = keras.initializers.get(query_initializer)
 

@@ -5,10 +5,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_dml.utils.arguments import check_count
 from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.serialization import SerializableLayer, register
-from keras_dml.utils.types import Config, Shape, Tensor
+from keras_dml.utils.types import Config, Count, Shape, Tensor
 
 STANDARD_NORMAL: Config = {
     "class_name": "RandomNormal",
@@ -80,7 +79,7 @@ class Compositor(SerializableLayer):
 
     def __init__(
         self,
-        num_compositors: int,
+        num_compositors: Count,
         softmax: bool = True,
         signs: bool = True,
         input_norm: bool = False,
@@ -90,7 +89,6 @@ class Compositor(SerializableLayer):
     ) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
-        check_count("Compositor", "num_compositors", num_compositors)
         if not (softmax or signs):
             raise ValueError(
                 "`softmax` and `signs` of Compositor must not both be False, "

@@ -6,10 +6,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_dml.utils.arguments import check_count
 from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.serialization import SerializableLayer, register
-from keras_dml.utils.types import Shape, Tensor
+from keras_dml.utils.types import Count, Shape, Tensor
 
 
 def slice_sizes(embedding_dim: int, num_slices: int) -> list[int]:
@@ -77,8 +76,8 @@ class EmbeddingSlicer(SerializableLayer):
 
     def __init__(
         self,
-        embedding_dim: int,
-        num_slices: int,
+        embedding_dim: Count,
+        num_slices: Count,
         use_bias: bool = True,
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
@@ -87,8 +86,6 @@ class EmbeddingSlicer(SerializableLayer):
     ) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
-        check_count("EmbeddingSlicer", "embedding_dim", embedding_dim)
-        check_count("EmbeddingSlicer", "num_slices", num_slices)
         self.embedding_dim = embedding_dim
         self.num_slices = num_slices
         self.use_bias = use_bias

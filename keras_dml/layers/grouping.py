@@ -6,9 +6,8 @@ import keras
 from keras import layers, ops
 
 from keras_dml.layers.pooling import FeaturePooling, average
-from keras_dml.utils.arguments import check_count
 from keras_dml.utils.serialization import SerializableLayer, register
-from keras_dml.utils.types import Shape, Tensor
+from keras_dml.utils.types import Count, Pooling, Shape, Tensor
 
 
 class Grouping(SerializableLayer):
@@ -48,13 +47,13 @@ class Grouping(SerializableLayer):
     has_attention = False
 
     def __init__(
-        self, embedding_dim: int, num_groups: int, **kwargs: Any
+        self, embedding_dim: Count, num_groups: Count, **kwargs: Any
     ) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
         owner = type(self).__name__
-        self.embedding_dim = check_count(owner, "embedding_dim", embedding_dim)
-        self.num_groups = check_count(owner, "num_groups", num_groups)
+        self.embedding_dim = embedding_dim
+        self.num_groups = num_groups
         if embedding_dim < num_groups:
             raise ValueError(
                 f"`num_groups` of {owner} must leave at least one unit for "
@@ -137,7 +136,7 @@ class PooledGrouping(Grouping):
         self,
         embedding_dim: int,
         num_groups: int,
-        pooling: str = "avg",
+        pooling: Pooling = "avg",
         **kwargs: Any,
     ) -> None:
         super().__init__(embedding_dim, num_groups, **kwargs)

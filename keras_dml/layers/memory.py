@@ -5,9 +5,8 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_dml.utils.arguments import check_count
 from keras_dml.utils.serialization import SerializableLayer, register
-from keras_dml.utils.types import Shape, Tensor
+from keras_dml.utils.types import Count, Shape, Tensor
 
 
 class Held(NamedTuple):
@@ -110,22 +109,17 @@ class EmbeddingQueue(SerializableLayer):
 
     def __init__(
         self,
-        size: int,
-        embedding_dim: int,
-        num_labels: int | None = None,
+        size: Count,
+        embedding_dim: Count,
+        num_labels: Count | None = None,
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
-        self.size = check_count("EmbeddingQueue", "size", size)
-        self.embedding_dim = check_count(
-            "EmbeddingQueue", "embedding_dim", embedding_dim
-        )
+        self.size = size
+        self.embedding_dim = embedding_dim
         self.num_labels = num_labels
-        of_each: Shape = ()
-        if num_labels is not None:
-            check_count("EmbeddingQueue", "num_labels", num_labels)
-            of_each = (num_labels,)
+        of_each: Shape = () if num_labels is None else (num_labels,)
         self.label_dtype = "bool" if of_each else "int64"
         self.embeddings = self._weight("embeddings", (size, embedding_dim))
         self.labels = self._weight("labels", (size, *of_each), self.label_dtype)

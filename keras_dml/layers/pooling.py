@@ -1,11 +1,10 @@
 """FeaturePooling: pooling a feature map or tokens into one vector."""
 
-from typing import Any, get_args
+from typing import Any
 
 import keras
 from keras import ops
 
-from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import SerializableLayer, register
 from keras_dml.utils.types import Pooling, Shape, Tensor
 
@@ -60,10 +59,9 @@ class FeaturePooling(SerializableLayer):
         ("gem").
     """
 
-    def __init__(self, pooling: str = "avg", **kwargs: Any) -> None:
+    def __init__(self, pooling: Pooling = "avg", **kwargs: Any) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
-        check_choice("FeaturePooling", "pooling", pooling, get_args(Pooling))
         self.pooling = pooling
 
     def build(self, input_shape: Shape) -> None:

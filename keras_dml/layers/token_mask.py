@@ -4,9 +4,8 @@ from typing import Any
 
 from keras import ops
 
-from keras_dml.utils.arguments import check_count
 from keras_dml.utils.serialization import SerializableLayer, register
-from keras_dml.utils.types import Shape, Tensor
+from keras_dml.utils.types import NonNegativeInt, Shape, Tensor
 
 
 @register
@@ -38,14 +37,12 @@ class TokenMask(SerializableLayer):
 
     def __init__(
         self,
-        num_prefix_tokens: int = 0,
+        num_prefix_tokens: NonNegativeInt = 0,
         grid: tuple[int, int] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.num_prefix_tokens = check_count(
-            "TokenMask", "num_prefix_tokens", num_prefix_tokens, least=0
-        )
+        self.num_prefix_tokens = num_prefix_tokens
         self.grid = None if grid is None else tuple(grid)
 
     def build(self, input_shape: Any) -> None:

@@ -10,9 +10,8 @@ from keras_dml.losses.distances import get as get_distance
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Pairs, in_both
 from keras_dml.losses.reductions import masked_logsumexp
-from keras_dml.utils.arguments import check_positive
 from keras_dml.utils.serialization import register_removed
-from keras_dml.utils.types import Tensor
+from keras_dml.utils.types import Positive, Tensor
 
 
 @LOSSES.register("multi_similarity")
@@ -69,8 +68,8 @@ class MultiSimilarityLoss(PairLoss):
 
     def __init__(
         self,
-        alpha: float = 2.0,
-        beta: float = 50.0,
+        alpha: Positive = 2.0,
+        beta: Positive = 50.0,
         threshold: float = 0.5,
         distance: DistanceLike = "cosine",
         mining: Any = "multi_similarity",
@@ -78,8 +77,8 @@ class MultiSimilarityLoss(PairLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(distance, mining, reduction, **kwargs)
-        self.alpha = check_positive("MultiSimilarityLoss", "alpha", alpha)
-        self.beta = check_positive("MultiSimilarityLoss", "beta", beta)
+        self.alpha = alpha
+        self.beta = beta
         self.threshold = threshold
 
     def values(self, pairs: Pairs) -> Tensor:
@@ -147,14 +146,14 @@ class CircleLoss(PairLoss):
     def __init__(
         self,
         margin: float = 0.4,
-        gamma: float = 80.0,
+        gamma: Positive = 80.0,
         distance: DistanceLike = "cosine",
         mining: Any = "all",
         reduction: str = "mean",
         **kwargs: Any,
     ) -> None:
         super().__init__(distance, mining, reduction, **kwargs)
-        self.gamma = check_positive("CircleLoss", "gamma", gamma)
+        self.gamma = gamma
         if not get_distance(distance).larger_is_closer:
             raise ValueError(
                 "`distance` of CircleLoss must be a similarity, because its "

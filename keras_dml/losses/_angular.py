@@ -2,8 +2,9 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import Gt, Lt
 from keras import ops
 
 from keras_dml.losses.base import LOSSES, MetricLoss
@@ -70,14 +71,12 @@ class AngularLoss(MetricLoss):
     needs_triplets = True
 
     def __init__(
-        self, angle: float = 45.0, reduction: str = "mean", **kwargs: Any
+        self,
+        angle: Annotated[float, Gt(0), Lt(90)] = 45.0,
+        reduction: str = "mean",
+        **kwargs: Any,
     ) -> None:
         super().__init__(reduction, **kwargs)
-        if not 0 < angle < 90:
-            raise ValueError(
-                "`angle` of AngularLoss must be in degrees, between 0 and 90. "
-                f"Received: angle={angle}."
-            )
         self.angle = angle
 
     def call(self, batch: Batch) -> Tensor:

@@ -15,9 +15,9 @@ from keras_dml.losses._normalized_softmax import (
 from keras_dml.losses.base import LOSSES
 from keras_dml.losses.distances import inner_product, safe_sqrt
 from keras_dml.losses.proxy_loss import ProxyLoss, class_mask, cross_entropy
-from keras_dml.utils.arguments import check_angle, check_count, check_positive
+from keras_dml.utils.arguments import check_angle
 from keras_dml.utils.gradients import l2_normalize
-from keras_dml.utils.types import Tensor
+from keras_dml.utils.types import Count, Positive, Tensor
 
 
 class _SubCenters(CosineClassifier):
@@ -26,15 +26,14 @@ class _SubCenters(CosineClassifier):
     def __init__(
         self,
         num_classes: int,
-        num_centers: int,
-        scale: float,
+        num_centers: Count,
+        scale: Positive,
         reduction: str,
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, reduction=reduction, **kwargs)
-        owner = type(self).__name__
-        self.num_centers = check_count(owner, "num_centers", num_centers)
-        self.scale = check_positive(owner, "scale", scale)
+        self.num_centers = num_centers
+        self.scale = scale
 
     @property
     def num_proxies(self) -> int:
@@ -253,14 +252,14 @@ class SphereFaceLoss(ProxyLoss):
     def __init__(
         self,
         num_classes: int,
-        margin: int = 4,
-        scale: float = 30.0,
+        margin: Count = 4,
+        scale: Positive = 30.0,
         reduction: str = "mean",
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, reduction=reduction, **kwargs)
-        self.margin = check_count("SphereFaceLoss", "margin", margin)
-        self.scale = check_positive("SphereFaceLoss", "scale", scale)
+        self.margin = margin
+        self.scale = scale
 
     def values(
         self, labels: Tensor, embeddings: Tensor, proxies: Tensor

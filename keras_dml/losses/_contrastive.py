@@ -1,6 +1,6 @@
 """Losses on single pairs: contrastive and binomial deviance."""
 
-from typing import Any
+from typing import Any, Literal
 
 from keras import ops
 
@@ -8,7 +8,6 @@ from keras_dml.losses.base import LOSSES
 from keras_dml.losses.distances import DistanceLike
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Pairs
-from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import register_removed
 from keras_dml.utils.types import Tensor
 
@@ -89,7 +88,7 @@ class ContrastiveLoss(PairLoss):
         self,
         positive_margin: float = 0.0,
         negative_margin: float = 1.0,
-        power: int = 1,
+        power: Literal[1, 2] = 1,
         distance: DistanceLike = "squared",
         mining: Any = "all",
         reduction: str = "mean_nonzero",
@@ -100,7 +99,7 @@ class ContrastiveLoss(PairLoss):
         super().__init__(distance, mining, reduction, **kwargs)
         self.negative_weight = negative_weight
         self.joint = joint
-        self.power = check_choice("ContrastiveLoss", "power", power, (1, 2))
+        self.power = power
         self.positive_margin = positive_margin
         self.negative_margin = negative_margin
 

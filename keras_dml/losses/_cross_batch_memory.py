@@ -7,7 +7,6 @@ from keras import ops
 
 from keras_dml.layers.memory import EmbeddingQueue
 from keras_dml.losses._relations import (
-    RULES,
     Rule,
     is_multi_hot,
     relations,
@@ -21,8 +20,13 @@ from keras_dml.losses.variables import (
     not_built_error,
     scope_of,
 )
-from keras_dml.utils.arguments import check_choice, check_count, check_positive
-from keras_dml.utils.types import Tensor, Tensors
+from keras_dml.utils.types import (
+    Count,
+    NonNegativeInt,
+    Positive,
+    Tensor,
+    Tensors,
+)
 
 _OTHERS = ("ref_labels", "ref_embeddings", "pair_weights", "mask")
 
@@ -112,27 +116,21 @@ class CrossBatchMemory(CompositeLoss):
     def __init__(
         self,
         loss: LossLike,
-        size: int,
-        memory_weight: float = 1.0,
+        size: Count,
+        memory_weight: Positive = 1.0,
         batch: bool = True,
-        warm_up: int = 0,
-        num_labels: int | None = None,
+        warm_up: NonNegativeInt = 0,
+        num_labels: Count | None = None,
         relation_rule: Rule = "any",
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
-        owner = type(self).__name__
         self.loss = get(loss)
-        self.size = check_count(owner, "size", size)
-        self.memory_weight = check_positive(
-            owner, "memory_weight", memory_weight
-        )
+        self.size = size
+        self.memory_weight = memory_weight
         self.batch = batch
-        self.warm_up = check_count(owner, "warm_up", warm_up, least=0)
-        if num_labels is not None:
-            check_count(owner, "num_labels", num_labels)
+        self.warm_up = warm_up
         self.num_labels = num_labels
-        check_choice(owner, "relation_rule", relation_rule, RULES)
         self.relation_rule = relation_rule
         self.queue: EmbeddingQueue | None = None
         if self.loss.has_memory or not self.loss.takes_references:

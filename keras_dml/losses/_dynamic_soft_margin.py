@@ -1,8 +1,9 @@
 """The dynamic soft margin loss."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import keras
+from annotated_types import Gt, Le
 from keras import ops
 
 from keras_dml.losses._histogram import soft_histograms
@@ -19,9 +20,8 @@ from keras_dml.losses.variables import (
     check_not_built,
     not_built_error,
 )
-from keras_dml.utils.arguments import check_count, check_positive
 from keras_dml.utils.gradients import l2_normalize
-from keras_dml.utils.types import Tensor
+from keras_dml.utils.types import Count, Positive, Tensor
 
 _CLOSEST_NEGATIVES = Selection("all", "hard")
 
@@ -95,24 +95,18 @@ class DynamicSoftMarginLoss(PairLoss):
 
     def __init__(
         self,
-        num_bins: int = 512,
-        momentum: float = 0.01,
-        limit: float = 2.0,
+        num_bins: Count = 512,
+        momentum: Annotated[float, Gt(0), Le(1)] = 0.01,
+        limit: Positive = 2.0,
         distance: DistanceLike = "euclidean",
         mining: Any = _CLOSEST_NEGATIVES,
         reduction: str = "mean",
         **kwargs: Any,
     ) -> None:
         super().__init__(distance, mining, reduction, **kwargs)
-        owner = "DynamicSoftMarginLoss"
-        self.num_bins = check_count(owner, "num_bins", num_bins)
-        self.momentum = check_positive(owner, "momentum", momentum)
-        if momentum > 1:
-            raise ValueError(
-                f"`momentum` of {owner}, the weight of a batch in the "
-                f"histogram, must be at most 1. Received: momentum={momentum}."
-            )
-        self.limit = check_positive(owner, "limit", limit)
+        self.num_bins = num_bins
+        self.momentum = momentum
+        self.limit = limit
         self.histogram: keras.Variable | None = None
 
     @property

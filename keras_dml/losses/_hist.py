@@ -8,9 +8,8 @@ from keras import ops
 from keras_dml.losses.base import LOSSES
 from keras_dml.losses.proxy_loss import ProxyLoss, class_mask, cross_entropy
 from keras_dml.losses.variables import add_loss_variable, take_rows
-from keras_dml.utils.arguments import check_count, check_positive
 from keras_dml.utils.gradients import l2_normalize
-from keras_dml.utils.types import Tensor
+from keras_dml.utils.types import Count, Positive, Tensor
 
 
 @LOSSES.register("hist")
@@ -81,17 +80,17 @@ class HISTLoss(ProxyLoss):
     def __init__(
         self,
         num_classes: int,
-        tau: float = 32.0,
-        alpha: float = 0.9,
+        tau: Positive = 32.0,
+        alpha: Positive = 0.9,
         weight: float = 1.0,
-        hidden_dim: int = 512,
+        hidden_dim: Count = 512,
         reduction: str = "mean",
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, reduction=reduction, **kwargs)
-        self.tau = check_positive("HISTLoss", "tau", tau)
-        self.alpha = check_positive("HISTLoss", "alpha", alpha)
-        self.hidden_dim = check_count("HISTLoss", "hidden_dim", hidden_dim)
+        self.tau = tau
+        self.alpha = alpha
+        self.hidden_dim = hidden_dim
         self.weight = weight
 
     def build(self, owner: keras.layers.Layer, embedding_dim: int) -> None:

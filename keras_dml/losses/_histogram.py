@@ -1,6 +1,6 @@
 """Losses on differentiable histograms: histogram loss and FastAP."""
 
-from typing import Any
+from typing import Any, Literal
 
 import keras
 from keras import ops
@@ -8,9 +8,8 @@ from keras import ops
 from keras_dml.losses.base import LOSSES, MetricLoss
 from keras_dml.losses.pairs import Batch, PairWeights, in_both
 from keras_dml.losses.reductions import scale_to_mean
-from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.gradients import custom_gradient
-from keras_dml.utils.types import Tensor
+from keras_dml.utils.types import Count, Tensor
 
 
 class _HistogramLoss(MetricLoss):
@@ -20,9 +19,9 @@ class _HistogramLoss(MetricLoss):
     distance: str
     bounds: tuple[float, float]
 
-    def __init__(self, num_bins: int, reduction: str, **kwargs: Any) -> None:
+    def __init__(self, num_bins: Count, reduction: str, **kwargs: Any) -> None:
         super().__init__(reduction, **kwargs)
-        self.num_bins = check_count(type(self).__name__, "num_bins", num_bins)
+        self.num_bins = num_bins
 
     def call(self, batch: Batch) -> Tensor:
         pairs = batch.compare(self.distance)
@@ -86,10 +85,12 @@ class HistogramLoss(_HistogramLoss):
     bounds = -1.0, 1.0
 
     def __init__(
-        self, num_bins: int = 100, reduction: str = "mean", **kwargs: Any
+        self,
+        num_bins: Count = 100,
+        reduction: Literal["mean"] = "mean",
+        **kwargs: Any,
     ) -> None:
         super().__init__(num_bins, reduction, **kwargs)
-        check_choice("HistogramLoss", "reduction", reduction, ("mean",))
 
     def values(
         self, counts: PairWeights, positive: Tensor, negative: Tensor
@@ -144,7 +145,7 @@ class FastAPLoss(_HistogramLoss):
     needs_triplets = True
 
     def __init__(
-        self, num_bins: int = 10, reduction: str = "mean", **kwargs: Any
+        self, num_bins: Count = 10, reduction: str = "mean", **kwargs: Any
     ) -> None:
         super().__init__(num_bins, reduction, **kwargs)
 

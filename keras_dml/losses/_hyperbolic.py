@@ -9,8 +9,7 @@ from keras_dml.losses.base import LOSSES, MetricLoss
 from keras_dml.losses.distances import safe_sqrt, squared_distance
 from keras_dml.losses.pairs import Batch
 from keras_dml.losses.reductions import masked_logsumexp
-from keras_dml.utils.arguments import check_positive
-from keras_dml.utils.types import Tensor
+from keras_dml.utils.types import Positive, Tensor
 
 # Points stay this far inside the ball, at radius 1: float32 knows no more.
 _RIM = 1e-3
@@ -96,19 +95,15 @@ class HyperbolicContrastiveLoss(MetricLoss):
 
     def __init__(
         self,
-        curvature: float = 0.1,
-        clip: float | None = 2.3,
-        temperature: float = 0.2,
+        curvature: Positive = 0.1,
+        clip: Positive | None = 2.3,
+        temperature: Positive = 0.2,
         reduction: str = "mean",
         normalize: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(reduction, normalize, **kwargs)
-        owner = "HyperbolicContrastiveLoss"
-        self.curvature = check_positive(owner, "curvature", curvature)
-        check_positive(owner, "temperature", temperature)
-        if clip is not None:
-            check_positive(owner, "clip", clip)
+        self.curvature = curvature
         self.temperature = temperature
         self.clip = clip
 

@@ -1,7 +1,7 @@
 """Margin loss."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import keras
 from keras import ops
@@ -20,10 +20,7 @@ from keras_dml.losses.variables import (
     not_built_error,
     take_rows,
 )
-from keras_dml.utils.arguments import check_choice, check_count
-from keras_dml.utils.types import Tensor
-
-NORMALIZATIONS = ("pairs", "triplets")
+from keras_dml.utils.types import Count, Tensor
 
 
 @LOSSES.register("margin")
@@ -98,25 +95,22 @@ class MarginLoss(PairLoss):
         alpha: float = 0.2,
         beta: float = 1.2,
         learn_beta: bool = False,
-        num_classes: int | None = None,
+        num_classes: Count | None = None,
         nu: float = 0.0,
-        normalize_by: str = "pairs",
+        normalize_by: Literal["pairs", "triplets"] = "pairs",
         distance: DistanceLike = "euclidean",
         mining: Any = "distance_weighted",
         reduction: str = "mean_nonzero",
         **kwargs: Any,
     ) -> None:
         super().__init__(distance, mining, reduction, **kwargs)
-        check_choice("MarginLoss", "normalize_by", normalize_by, NORMALIZATIONS)
-        if num_classes is not None:
-            check_count("MarginLoss", "num_classes", num_classes)
-            if not learn_beta:
-                raise ValueError(
-                    "`num_classes` of MarginLoss requires `learn_beta`, "
-                    "because it gives every class a learned boundary. "
-                    f"Received: num_classes={num_classes}, learn_beta=False. "
-                    "Use learn_beta=True."
-                )
+        if num_classes is not None and not learn_beta:
+            raise ValueError(
+                "`num_classes` of MarginLoss requires `learn_beta`, because it "
+                "gives every class a learned boundary. Received: "
+                f"num_classes={num_classes}, learn_beta=False. Use "
+                "learn_beta=True."
+            )
         self.alpha = alpha
         self.beta = beta
         self.learn_beta = learn_beta

@@ -14,9 +14,9 @@ from keras_dml.losses.composite import (
     scaled,
 )
 from keras_dml.losses.variables import scope_of
-from keras_dml.utils.arguments import check_count, check_not_empty
+from keras_dml.utils.arguments import check_not_empty
 from keras_dml.utils.gradients import l2_normalize
-from keras_dml.utils.types import Tensor, Tensors
+from keras_dml.utils.types import Count, Tensor, Tensors
 
 _OWNER = "MatryoshkaLoss"
 
@@ -83,14 +83,14 @@ class MatryoshkaLoss(CompositeLoss):
     def __init__(
         self,
         loss: LossLike,
-        dims: Sequence[int],
+        dims: Sequence[Count],
         weights: Sequence[Any] | None = None,
         normalize: bool = True,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
         check_not_empty(_OWNER, "dims", dims)
-        self.dims = tuple(check_count(_OWNER, "dims", d) for d in dims)
+        self.dims = tuple(dims)
         if list(self.dims) != sorted(set(self.dims)):
             raise ValueError(
                 f"`dims` of {_OWNER} must be ascending. Received: "

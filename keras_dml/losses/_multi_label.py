@@ -9,8 +9,7 @@ from keras_dml.losses.base import LOSSES
 from keras_dml.losses.distances import DistanceLike
 from keras_dml.losses.pairs import Pairs, PairWeights
 from keras_dml.losses.reductions import masked_logsumexp
-from keras_dml.utils.arguments import check_fraction
-from keras_dml.utils.types import Tensor
+from keras_dml.utils.types import Fraction, Tensor
 
 
 @LOSSES.register("multi_sup_con")
@@ -69,7 +68,7 @@ class MultiSupConLoss(SupConLoss):
 
     def __init__(
         self,
-        threshold: float = 0.3,
+        threshold: Fraction = 0.3,
         weighted: bool = True,
         temperature: float = 0.1,
         distance: DistanceLike = "cosine",
@@ -78,7 +77,6 @@ class MultiSupConLoss(SupConLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(temperature, distance, mining, reduction, **kwargs)
-        check_fraction("MultiSupConLoss", "threshold", threshold)
         self.threshold = threshold
         self.weighted = weighted
 

@@ -9,8 +9,7 @@ from keras_dml.losses.distances import DistanceLike
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Batch, Pairs
 from keras_dml.losses.reductions import masked_logsumexp
-from keras_dml.utils.arguments import check_positive
-from keras_dml.utils.types import Tensor
+from keras_dml.utils.types import Positive, Tensor
 
 # Below it there was nothing to sum; see `masked_logsumexp`.
 _EMPTY = -1e29
@@ -68,14 +67,13 @@ class NCALoss(PairLoss):
 
     def __init__(
         self,
-        temperature: float = 1.0,
+        temperature: Positive = 1.0,
         distance: DistanceLike = "squared",
         mining: Any = "all",
         reduction: str = "mean",
         **kwargs: Any,
     ) -> None:
         super().__init__(distance, mining, reduction, **kwargs)
-        check_positive("NCALoss", "temperature", temperature)
         self.temperature = temperature
 
     def values(self, pairs: Pairs) -> Tensor:
@@ -145,10 +143,10 @@ class InstanceLoss(MetricLoss):
     needs_positives = False  # It only spreads.
 
     def __init__(
-        self, gamma: float = 64.0, reduction: str = "mean", **kwargs: Any
+        self, gamma: Positive = 64.0, reduction: str = "mean", **kwargs: Any
     ) -> None:
         super().__init__(reduction, **kwargs)
-        self.gamma = check_positive("InstanceLoss", "gamma", gamma)
+        self.gamma = gamma
 
     def call(self, batch: Batch) -> Tensor:
         pairs = batch.compare("cosine")
@@ -224,18 +222,14 @@ class DecoupledContrastiveLoss(PairLoss):
 
     def __init__(
         self,
-        temperature: float = 0.1,
-        sigma: float | None = None,
+        temperature: Positive = 0.1,
+        sigma: Positive | None = None,
         distance: DistanceLike = "cosine",
         mining: Any = "all",
         reduction: str = "mean",
         **kwargs: Any,
     ) -> None:
         super().__init__(distance, mining, reduction, **kwargs)
-        owner = "DecoupledContrastiveLoss"
-        check_positive(owner, "temperature", temperature)
-        if sigma is not None:
-            check_positive(owner, "sigma", sigma)
         self.temperature = temperature
         self.sigma = sigma
 

@@ -8,9 +8,9 @@ from keras import ops
 from keras_dml.losses.base import LOSSES
 from keras_dml.losses.distances import inner_product, safe_sqrt
 from keras_dml.losses.proxy_loss import ProxyLoss, class_mask, cross_entropy
-from keras_dml.utils.arguments import check_angle, check_positive
+from keras_dml.utils.arguments import check_angle
 from keras_dml.utils.gradients import l2_normalize
-from keras_dml.utils.types import Tensor
+from keras_dml.utils.types import Positive, Tensor
 
 
 class CosineClassifier(ProxyLoss):
@@ -72,12 +72,11 @@ class NormalizedSoftmaxLoss(CosineClassifier):
     def __init__(
         self,
         num_classes: int,
-        temperature: float = 0.05,
+        temperature: Positive = 0.05,
         reduction: str = "mean",
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, reduction=reduction, **kwargs)
-        check_positive("NormalizedSoftmaxLoss", "temperature", temperature)
         self.temperature = temperature
 
     def logits(self, cosines: Tensor, own: Tensor) -> Tensor:
@@ -126,12 +125,12 @@ class CosFaceLoss(CosineClassifier):
         self,
         num_classes: int,
         margin: float = 0.35,
-        scale: float = 64.0,
+        scale: Positive = 64.0,
         reduction: str = "mean",
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, reduction=reduction, **kwargs)
-        self.scale = check_positive("CosFaceLoss", "scale", scale)
+        self.scale = scale
         self.margin = margin
 
     def logits(self, cosines: Tensor, own: Tensor) -> Tensor:
@@ -184,12 +183,12 @@ class ArcFaceLoss(CosineClassifier):
         self,
         num_classes: int,
         margin: float = 0.5,
-        scale: float = 64.0,
+        scale: Positive = 64.0,
         reduction: str = "mean",
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, reduction=reduction, **kwargs)
-        self.scale = check_positive("ArcFaceLoss", "scale", scale)
+        self.scale = scale
         self.margin = check_angle("ArcFaceLoss", "margin", margin)
 
     def logits(self, cosines: Tensor, own: Tensor) -> Tensor:

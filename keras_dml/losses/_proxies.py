@@ -1,6 +1,6 @@
 """Losses on proxies: Proxy-NCA, Proxy-Anchor, SoftTriple."""
 
-from typing import Any
+from typing import Any, Literal
 
 from keras import ops
 
@@ -8,9 +8,8 @@ from keras_dml.losses.base import LOSSES
 from keras_dml.losses.distances import inner_product, safe_sqrt
 from keras_dml.losses.proxy_loss import ProxyLoss, class_mask, cross_entropy
 from keras_dml.losses.reductions import masked_logsumexp
-from keras_dml.utils.arguments import check_choice, check_count, check_positive
 from keras_dml.utils.gradients import custom_gradient, l2_normalize
-from keras_dml.utils.types import Tensor
+from keras_dml.utils.types import Count, Positive, Tensor
 
 
 @LOSSES.register("proxy_nca")
@@ -59,13 +58,12 @@ class ProxyNCALoss(ProxyLoss):
     def __init__(
         self,
         num_classes: int,
-        temperature: float = 1.0,
+        temperature: Positive = 1.0,
         exclude_positive: bool = True,
         reduction: str = "mean",
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, reduction=reduction, **kwargs)
-        check_positive("ProxyNCALoss", "temperature", temperature)
         self.temperature = temperature
         self.exclude_positive = exclude_positive
 
@@ -131,14 +129,13 @@ class ProxyAnchorLoss(ProxyLoss):
     def __init__(
         self,
         num_classes: int,
-        alpha: float = 32.0,
+        alpha: Positive = 32.0,
         margin: float = 0.1,
-        reduction: str = "mean",
+        reduction: Literal["mean"] = "mean",
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, reduction=reduction, **kwargs)
-        check_choice("ProxyAnchorLoss", "reduction", reduction, ("mean",))
-        self.alpha = check_positive("ProxyAnchorLoss", "alpha", alpha)
+        self.alpha = alpha
         self.margin = margin
 
     def values(
@@ -221,18 +218,17 @@ class SoftTripleLoss(ProxyLoss):
     def __init__(
         self,
         num_classes: int,
-        num_centers: int = 10,
-        scale: float = 20.0,
-        gamma: float = 0.1,
+        num_centers: Count = 10,
+        scale: Positive = 20.0,
+        gamma: Positive = 0.1,
         margin: float = 0.01,
         tau: float = 0.2,
         reduction: str = "mean",
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, reduction=reduction, **kwargs)
-        check_count("SoftTripleLoss", "num_centers", num_centers)
-        self.scale = check_positive("SoftTripleLoss", "scale", scale)
-        self.gamma = check_positive("SoftTripleLoss", "gamma", gamma)
+        self.scale = scale
+        self.gamma = gamma
         self.num_centers = num_centers
         self.margin = margin
         self.tau = tau

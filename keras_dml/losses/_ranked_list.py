@@ -8,8 +8,7 @@ from keras_dml.losses.base import LOSSES
 from keras_dml.losses.distances import DistanceLike
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Pairs
-from keras_dml.utils.arguments import check_positive
-from keras_dml.utils.types import Tensor
+from keras_dml.utils.types import Positive, Share, Tensor
 
 
 @LOSSES.register("ranked_list")
@@ -79,8 +78,8 @@ class RankedListLoss(PairLoss):
     def __init__(
         self,
         alpha: float = 1.2,
-        margin: float = 0.4,
-        balance: float = 0.5,
+        margin: Positive = 0.4,
+        balance: Share = 0.5,
         positive_temperature: float = 0.0,
         negative_temperature: float = 10.0,
         differentiate_weights: bool = False,
@@ -90,12 +89,7 @@ class RankedListLoss(PairLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(distance, mining, reduction, **kwargs)
-        self.margin = check_positive("RankedListLoss", "margin", margin)
-        if not 0 <= balance <= 1:
-            raise ValueError(
-                "`balance` of RankedListLoss must be between 0 and 1. "
-                f"Received: balance={balance}."
-            )
+        self.margin = margin
         self.alpha = alpha
         self.balance = balance
         self.positive_temperature = positive_temperature

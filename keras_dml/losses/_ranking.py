@@ -5,7 +5,7 @@ three of them.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from keras import ops
 
@@ -13,15 +13,10 @@ from keras_dml.losses.base import LOSSES, MetricLoss
 from keras_dml.losses.mining.visits import State, for_each_marked, value_at
 from keras_dml.losses.pairs import Batch, Pairs
 from keras_dml.utils.arguments import (
-    check_choice,
-    check_count,
     check_not_empty,
-    check_positive,
 )
 from keras_dml.utils.gradients import custom_gradient
-from keras_dml.utils.types import Tensor
-
-VARIANTS = ("O", "I_u", "I_b", "D_s", "D_q")
+from keras_dml.utils.types import Count, Positive, Tensor
 
 
 class _RankingLoss(MetricLoss):
@@ -36,13 +31,12 @@ class _RankingLoss(MetricLoss):
 
     def __init__(
         self,
-        temperature: float,
+        temperature: Positive,
         include_self: bool,
         reduction: str,
         **kwargs: Any,
     ) -> None:
         super().__init__(reduction, **kwargs)
-        check_positive(type(self).__name__, "temperature", temperature)
         self.temperature = temperature
         self.include_self = include_self
 
@@ -241,18 +235,18 @@ class PNPLoss(_RankingLoss):
 
     def __init__(
         self,
-        variant: str = "D_q",
-        alpha: float = 1.0,
-        b: float = 2.0,
+        variant: Literal["O", "I_u", "I_b", "D_s", "D_q"] = "D_q",
+        alpha: Positive = 1.0,
+        b: Positive = 2.0,
         temperature: float = 0.01,
         include_self: bool = False,
         reduction: str = "mean",
         **kwargs: Any,
     ) -> None:
         super().__init__(temperature, include_self, reduction, **kwargs)
-        self.variant = check_choice("PNPLoss", "variant", variant, VARIANTS)
-        self.alpha = check_positive("PNPLoss", "alpha", alpha)
-        self.b = check_positive("PNPLoss", "b", b)
+        self.variant = variant
+        self.alpha = alpha
+        self.b = b
 
     def values(self, pairs: Pairs) -> Tensor:
         negatives = pairs.counts()[1]
@@ -335,8 +329,8 @@ class RecallAtKLoss(_RankingLoss):
 
     def __init__(
         self,
-        k: Sequence[int] = (1, 2, 4, 8, 16),
-        rank_temperature: float | Sequence[float] = 1.0,
+        k: Sequence[Count] = (1, 2, 4, 8, 16),
+        rank_temperature: Positive | Sequence[Positive] = 1.0,
         temperature: float = 0.01,
         attainable: bool = False,
         include_self: bool = False,
@@ -344,9 +338,8 @@ class RecallAtKLoss(_RankingLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(temperature, include_self, reduction, **kwargs)
-        owner = "RecallAtKLoss"
-        check_not_empty(owner, "k", k)
-        self.k = tuple(check_count(owner, "k", value) for value in k)
+        check_not_empty("RecallAtKLoss", "k", k)
+        self.k = tuple(k)
         _check_for_each(self.k, rank_temperature)
         self.rank_temperature = rank_temperature
         self.attainable = attainable
@@ -381,17 +374,12 @@ def _check_for_each(
     ks: tuple[int, ...], temperature: float | Sequence[float]
 ) -> None:
     """Checks that a temperature is a number, or one for each k."""
-    owner, name = "RecallAtKLoss", "rank_temperature"
-    if not isinstance(temperature, Sequence):
-        check_positive(owner, name, temperature)
-        return
-    if len(temperature) != len(ks):
+    if isinstance(temperature, Sequence) and len(temperature) != len(ks):
         raise ValueError(
-            f"`{name}` of {owner} must be a number, or one for each k of {ks}. "
-            f"Received: {name}={temperature!r}. Use {name}={ks}."
+            "`rank_temperature` of RecallAtKLoss must be a number, or one for "
+            f"each k of {ks}. Received: rank_temperature={temperature!r}. Use "
+            f"rank_temperature={ks}."
         )
-    for value in temperature:
-        check_positive(owner, name, value)
 
 
 def count_above(

@@ -1,7 +1,7 @@
 """Redundancy reduction without negatives: VICReg and Barlow Twins."""
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 from keras import ops
 
@@ -9,8 +9,7 @@ from keras_dml.losses.base import LOSSES, MetricLoss
 from keras_dml.losses.distances import diagonal
 from keras_dml.losses.pairs import Batch
 from keras_dml.losses.reductions import scale_to_mean
-from keras_dml.utils.arguments import check_choice, check_positive
-from keras_dml.utils.types import Tensor
+from keras_dml.utils.types import Positive, Tensor
 
 
 @LOSSES.register("vicreg")
@@ -92,17 +91,14 @@ class VICRegLoss(MetricLoss):
         invariance: float = 25.0,
         variance: float = 25.0,
         covariance: float = 1.0,
-        target: float | None = 1.0,
-        epsilon: float = 1e-4,
-        reduction: str = "mean",
+        target: Positive | None = 1.0,
+        epsilon: Positive = 1e-4,
+        reduction: Literal["mean"] = "mean",
         normalize: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(reduction, normalize, **kwargs)
-        check_choice("VICRegLoss", "reduction", reduction, ("mean",))
-        if target is not None:
-            check_positive("VICRegLoss", "target", target)
-        self.epsilon = check_positive("VICRegLoss", "epsilon", epsilon)
+        self.epsilon = epsilon
         self.invariance = invariance
         self.variance = variance
         self.covariance = covariance
@@ -195,14 +191,13 @@ class BarlowTwinsLoss(MetricLoss):
     def __init__(
         self,
         redundancy: float = 0.0051,
-        epsilon: float = 1e-5,
-        reduction: str = "mean",
+        epsilon: Positive = 1e-5,
+        reduction: Literal["mean"] = "mean",
         normalize: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(reduction, normalize, **kwargs)
-        check_choice("BarlowTwinsLoss", "reduction", reduction, ("mean",))
-        self.epsilon = check_positive("BarlowTwinsLoss", "epsilon", epsilon)
+        self.epsilon = epsilon
         self.redundancy = redundancy
 
     def call(self, batch: Batch) -> Tensor:

@@ -10,8 +10,7 @@ from keras_dml.losses.mining.selection import Selection
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Pairs
 from keras_dml.losses.triplets import TripletTerms, reduced_triplets
-from keras_dml.utils.arguments import check_positive
-from keras_dml.utils.types import Tensor
+from keras_dml.utils.types import Positive, Tensor
 
 _EASY_POSITIVE_HARD_NEGATIVE = Selection("easy", "hard")
 
@@ -75,8 +74,8 @@ class SelectivelyContrastiveLoss(PairLoss):
 
     def __init__(
         self,
-        temperature: float = 0.1,
-        weight: float = 1.0,
+        temperature: Positive = 0.1,
+        weight: Positive = 1.0,
         cutoff: float | None = None,
         distance: DistanceLike = "cosine",
         mining: Any = _EASY_POSITIVE_HARD_NEGATIVE,
@@ -84,9 +83,8 @@ class SelectivelyContrastiveLoss(PairLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(distance, mining, reduction, **kwargs)
-        owner = "SelectivelyContrastiveLoss"
-        self.temperature = check_positive(owner, "temperature", temperature)
-        self.weight = check_positive(owner, "weight", weight)
+        self.temperature = temperature
+        self.weight = weight
         self.cutoff = cutoff
 
     def values(self, pairs: Pairs) -> Tensor:

@@ -9,9 +9,8 @@ from keras_dml.losses.distances import DistanceLike
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Pairs
 from keras_dml.losses.reductions import masked_logsumexp
-from keras_dml.utils.arguments import check_positive
 from keras_dml.utils.serialization import register_removed
-from keras_dml.utils.types import Tensor
+from keras_dml.utils.types import Positive, Tensor
 
 
 class _SoftmaxLoss(PairLoss):
@@ -21,14 +20,13 @@ class _SoftmaxLoss(PairLoss):
 
     def __init__(
         self,
-        temperature: float = 0.1,
+        temperature: Positive = 0.1,
         distance: DistanceLike = "cosine",
         mining: Any = "all",
         reduction: str = "mean",
         **kwargs: Any,
     ) -> None:
         super().__init__(distance, mining, reduction, **kwargs)
-        check_positive(type(self).__name__, "temperature", temperature)
         self.temperature = temperature
 
 

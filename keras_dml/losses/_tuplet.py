@@ -10,8 +10,8 @@ from keras_dml.losses.distances import DistanceLike, safe_sqrt
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Pairs
 from keras_dml.losses.reductions import masked_logsumexp
-from keras_dml.utils.arguments import check_angle, check_positive
-from keras_dml.utils.types import Tensor
+from keras_dml.utils.arguments import check_angle
+from keras_dml.utils.types import Positive, Tensor
 
 
 @LOSSES.register("tuplet_margin")
@@ -60,14 +60,14 @@ class TupletMarginLoss(PairLoss):
     def __init__(
         self,
         margin: float = 0.1,
-        scale: float = 64.0,
+        scale: Positive = 64.0,
         distance: DistanceLike = "cosine",
         mining: Any = "all",
         reduction: str = "mean",
         **kwargs: Any,
     ) -> None:
         super().__init__(distance, mining, reduction, **kwargs)
-        self.scale = check_positive("TupletMarginLoss", "scale", scale)
+        self.scale = scale
         self.margin = check_angle("TupletMarginLoss", "margin", margin)
 
     def values(self, pairs: Pairs) -> Tensor:

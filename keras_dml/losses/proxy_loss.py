@@ -21,9 +21,8 @@ from keras_dml.losses.variables import (
     nan_outside,
     not_built_error,
 )
-from keras_dml.utils.arguments import check_count
 from keras_dml.utils.gradients import l2_normalize
-from keras_dml.utils.types import Tensor
+from keras_dml.utils.types import Several, Tensor
 
 
 class ProxyLoss(MetricLoss):
@@ -59,7 +58,7 @@ class ProxyLoss(MetricLoss):
 
     def __init__(
         self,
-        num_classes: int,
+        num_classes: Several,
         initializer: Any = "he_normal",
         class_share: float = 1.0,
         seed: int | None = None,
@@ -68,7 +67,6 @@ class ProxyLoss(MetricLoss):
     ) -> None:
         super().__init__(**kwargs)
         owner = type(self).__name__
-        check_count(owner, "num_classes", num_classes, least=2)
         self.num_classes = num_classes
         self.initializer = keras.initializers.get(initializer)
         self.class_share = class_share

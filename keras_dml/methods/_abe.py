@@ -4,7 +4,7 @@ The method is one file, so that its head, objective and factory can be read
 beside the paper; over a third of it is documentation.
 """
 
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import keras
 from keras import ops
@@ -21,7 +21,6 @@ from keras_dml.methods.declaration import Arguments, Traits, Uses, declare
 from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
-from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.model_copy import copy_model
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
@@ -126,18 +125,15 @@ class DivergentObjective(LossObjective):
         loss: losses.MetricLoss,
         diverge: bool = True,
         divergence_margin: float = 1.0,
-        divergence_reduction: str = "mean",
-        pairs: str = "all",
+        divergence_reduction: Reduction = "mean",
+        pairs: Pairs = "all",
         **kwargs: Any,
     ) -> None:
         super().__init__(loss, **kwargs)
-        self.pairs = check_choice("abe", "pairs", pairs, get_args(Pairs))
+        self.pairs = pairs
         self.diverge = diverge
         self.divergence_margin = divergence_margin
-        self.divergence_reduction = check_choice(
-            "abe", "divergence_reduction", divergence_reduction,
-            get_args(Reduction),
-        )  # fmt: skip
+        self.divergence_reduction = divergence_reduction
         self.terms = ("metric", "divergence") if diverge else ("metric",)
         self.split_terms()
 
@@ -323,7 +319,6 @@ def abe(
         Kim et al., "Attention-based Ensemble for Deep Metric Learning", ECCV
         2018, https://arxiv.org/abs/1804.00382.
     """
-    check_choice("abe", "variant", variant, get_args(Variant))
     whole = backbones.get(backbone)
     branch = _layer(whole, "branch", branch)
     lower = splitting.lower_part(whole, branch)

@@ -20,7 +20,6 @@ from keras_dml.methods.declaration import Traits, declare
 from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
-from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
@@ -81,12 +80,11 @@ class GroupedHead(Head):
         self,
         embedding_dim: int,
         num_groups: int,
-        grouping: str = "A",
+        grouping: Literal["A", "N", "M", "G", "C"] = "A",
         key_dim: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_choice("attentive_grouping", "grouping", grouping, GROUPINGS)
         if grouping == "N" and num_groups != 1:
             raise ValueError(
                 "`num_groups` of attentive_grouping must be 1 with "
@@ -162,16 +160,12 @@ class GroupedObjective(LossObjective):
     def __init__(
         self,
         loss: losses.MetricLoss,
-        scales: str = "released",
-        diversity_reduction: str = "mean",
+        scales: Literal["released", "paper_table"] = "released",
+        diversity_reduction: Reduction = "mean",
         **kwargs: Any,
     ) -> None:
         super().__init__(loss, **kwargs)
-        owner = "attentive_grouping"
-        self.scales = check_choice(owner, "scales", scales, SCALES)
-        check_choice(
-            owner, "diversity_reduction", diversity_reduction, ("mean", "sum")
-        )
+        self.scales = scales
         self.diversity_reduction = diversity_reduction
         self.split_terms()
 

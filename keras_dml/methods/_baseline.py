@@ -1,6 +1,6 @@
 """Baseline: one embedding, one loss."""
 
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import keras
 
@@ -10,7 +10,6 @@ from keras_dml.methods.declaration import declare
 from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
-from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Pooling, Shape, Tensor, Tensors, Units
@@ -155,7 +154,6 @@ def baseline(
     Raises:
         ValueError: If `loss_input` is unknown.
     """
-    check_choice("baseline", "loss_input", loss_input, get_args(LossInput))
     return MetricModel(
         backbone=backbones.get(backbone),
         head=EmbeddingHead(

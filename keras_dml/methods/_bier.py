@@ -6,7 +6,7 @@ beside the paper; two fifths of it are documentation.
 
 from collections.abc import Sequence
 from itertools import accumulate, combinations, pairwise
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import keras
 from keras import layers, ops
@@ -21,7 +21,6 @@ from keras_dml.methods.declaration import Traits, declare
 from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
-from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.serialization import Serializable, register
 from keras_dml.utils.types import (
@@ -197,9 +196,7 @@ class BoostedObjective(LossObjective):
                 f"{self.loss.name!r}, which does not accept weights of pairs. "
                 'Use, for example, "binomial_deviance" or "contrastive".'
             )
-        self.slope = check_choice("bier", "slope", slope, get_args(Slope))
-        kinds = get_args(Independence)
-        check_choice("bier", "independence", independence, kinds)
+        self.slope = slope
         self.group_sizes = list(group_sizes)
         self.independence = independence
         self.regressor_units = regressor_units

@@ -1,7 +1,7 @@
 """Distillation: a small model learns from the embeddings of a larger one."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import keras
 import numpy as np
@@ -14,7 +14,7 @@ from keras_dml.methods.declaration import declare
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
 from keras_dml.model.teacher import Source, Teacher
-from keras_dml.utils.arguments import check_choice, check_not_empty
+from keras_dml.utils.arguments import check_not_empty
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
     Config,
@@ -62,7 +62,7 @@ class DistillationObjective(LossObjective):
     def __init__(
         self,
         loss: losses.MetricLoss,
-        relation: str | Sequence[str] = "similarity",
+        relation: Relation | Sequence[Relation] = "similarity",
         temperature: float = 1.0,
         teacher: Source | None = None,
         **kwargs: Any,
@@ -71,8 +71,6 @@ class DistillationObjective(LossObjective):
         self.relation = relation
         names = [relation] if isinstance(relation, str) else list(relation)
         check_not_empty("distillation", "relation", names)
-        for name in names:
-            check_choice("distillation", "relation", name, get_args(Relation))
         self.temperature = temperature
         self.relations = names
         self.terms = (*self.terms, *names)
@@ -91,7 +89,7 @@ class DistillationObjective(LossObjective):
 
     @property
     def term_weights(self) -> dict[str, Any]:
-        weights = {name: WEIGHTS[name] for name in self.relations}
+        weights = {str(x): WEIGHTS[x] for x in self.relations}
         return {**super().term_weights, **weights}
 
     def get_config(self) -> Config:

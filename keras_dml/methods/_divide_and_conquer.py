@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import keras
 from keras import ops
@@ -16,7 +16,6 @@ from keras_dml.methods.declaration import Arguments, Traits, Uses, declare
 from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective, remembered
-from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Pooling, Shape, Shapes, Tensor, Tensors, Units
 
@@ -101,18 +100,11 @@ class AlternatingObjective(LossObjective):
     def __init__(
         self,
         loss: losses.MetricLoss,
-        update: str = "active",
-        merged_start: str = "class_means",
+        update: Literal["active", "all"] = "active",
+        merged_start: MergedStart = "class_means",
         **kwargs: Any,
     ) -> None:
         super().__init__(loss, **kwargs)
-        check_choice("divide_and_conquer", "update", update, ("active", "all"))
-        check_choice(
-            "divide_and_conquer",
-            "merged_start",
-            merged_start,
-            get_args(MergedStart),
-        )
         self.update = update
         self.merged_start = merged_start
         self.split_terms()

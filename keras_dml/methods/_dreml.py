@@ -1,6 +1,6 @@
 """DREML: an ensemble whose learners see different classes."""
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import keras
 
@@ -12,7 +12,6 @@ from keras_dml.methods._ensemble.method import Start, independent_learners
 from keras_dml.methods.declaration import declare
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective
-from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.types import Config, Count, Pooling, Units
 
 ONE_HOT_PROXIES: Config = {
@@ -125,7 +124,6 @@ def dreml(
             'Received: "auto", which only recipes can resolve. Use, for '
             "example, num_classes=len(set(data.train.labels))."
         )
-    check_choice("dreml", "loss_input", loss_input, get_args(LossInput))
     dim = embedding_dim // num_learners
     most = dim if loss is None else num_classes
     count = num_meta_classes or max(2, min(most, num_classes // 2))

@@ -17,7 +17,7 @@ from keras_dml.methods.declaration import declare
 from keras_dml.model.loss_weighting import weights_with
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
-from keras_dml.utils.arguments import check_count, check_not_empty
+from keras_dml.utils.arguments import check_not_empty
 from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.serialization import SerializableLayer, register
 from keras_dml.utils.types import (
@@ -117,16 +117,14 @@ class SelfDistillation(LossObjective):
     def __init__(
         self,
         loss: losses.MetricLoss,
-        target_dims: Sequence[int],
+        target_dims: Sequence[Units],
         temperature: float = 1.0,
         distill_features: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(loss, **kwargs)
         check_not_empty("s2sd", "target_dims", target_dims)
-        self.target_dims = [
-            check_count("s2sd", "target_dims", dim) for dim in target_dims
-        ]
+        self.target_dims = list(target_dims)
         self.temperature = temperature
         self.distill_features = distill_features
         if not distill_features:

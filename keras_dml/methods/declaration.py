@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from keras_dml.model.metric_model import MetricModel
+from keras_dml.utils.arguments import checked
 from keras_dml.utils.registry import Registry
 from keras_dml.utils.types import IntArray
 
@@ -111,8 +112,9 @@ def declare(
 
     The method is then available in recipes, the tables of the docs, reports
     and `keras_dml.methods`. Its recipe section has the arguments of the
-    factory, with their types, ranges and defaults; its paper is the first
-    under "Reference:" in the docstring.
+    factory, with their types, ranges and defaults, which also hold for who
+    calls the factory; its paper is the first under "Reference:" in the
+    docstring.
 
     Args:
         name: The method's name in recipes and messages.
@@ -130,7 +132,8 @@ def declare(
         ) -> MetricModel: ...
         ```
     """
-    return METHODS.register(name, definition, traits=traits or Traits())  # type: ignore[return-value]
+    register = METHODS.register(name, definition, traits=traits or Traits())
+    return lambda factory: register(checked(factory))  # type: ignore[return-value]
 
 
 def find(name: str) -> tuple[Callable[..., MetricModel], Traits]:

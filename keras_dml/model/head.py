@@ -1,11 +1,10 @@
 """Head: the interface of heads, from backbone features to named outputs."""
 
-from typing import Any, get_args
+from typing import Any
 
 import keras
 
 from keras_dml.layers import FeaturePooling
-from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import SerializableLayer
 from keras_dml.utils.types import Pooling, Shape, Shapes, Tensor, Tensors
 
@@ -57,11 +56,9 @@ class Head(SerializableLayer):
     is_plain = True
     """Whether `EmbeddingModel.encoder` has its operations instead of itself."""
 
-    def __init__(self, pooling: str = "avg", **kwargs: Any) -> None:
+    def __init__(self, pooling: Pooling = "avg", **kwargs: Any) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
-        owner = type(self).__name__
-        check_choice(owner, "pooling", pooling, get_args(Pooling))
         self.pooling = pooling
         self.feature_pooling = FeaturePooling(
             pooling, dtype=self.dtype_policy, name="pool"

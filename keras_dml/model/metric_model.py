@@ -6,7 +6,7 @@ methods.
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import keras
 import tensorflow as tf
@@ -18,7 +18,7 @@ from keras_dml.distribution.gathering import (
     reducible,
 )
 from keras_dml.distribution.strategies import average_statistics, strategy_of
-from keras_dml.losses._relations import RULES, Rule
+from keras_dml.losses._relations import Rule
 from keras_dml.losses.base import METRIC
 from keras_dml.model.accumulation import embedding_of
 from keras_dml.model.argument_checks import (
@@ -67,12 +67,13 @@ from keras_dml.model.update import (
     restricted_update,
     waiting,
 )
-from keras_dml.utils.arguments import check_choice, check_count
+from keras_dml.utils.arguments import Checked
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
     Config,
     Count,
     HalfToWhole,
+    NonNegativeInt,
     Share,
     Tensor,
     Tensors,
@@ -84,7 +85,7 @@ Gather: TypeAlias = Literal["replicas", "none"]
 
 
 @register
-class MetricModel(EmbeddingModel):
+class MetricModel(Checked, EmbeddingModel):
     """A Keras model from images to unit embeddings, ready for `fit`.
 
     `model(x)` and `model.predict(x)` return only the unit embedding. Training
@@ -194,23 +195,16 @@ class MetricModel(EmbeddingModel):
         relation_rule: Rule | None = None,
         gather: Gather = "replicas",
         accumulate: Count = 1,
-        freeze_steps: int = 0,
+        freeze_steps: NonNegativeInt = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(backbone, head, **kwargs)
-        self.gather = check_choice(
-            "MetricModel", "gather", gather, get_args(Gather)
-        )
-        self.accumulate = check_count("MetricModel", "accumulate", accumulate)
-        self.freeze_steps = check_count(
-            "MetricModel", "freeze_steps", freeze_steps, least=0
-        )
+        self.gather = gather
+        self.accumulate = accumulate
+        self.freeze_steps = freeze_steps
         self.objective = check_objective("MetricModel", "objective", objective)
         if relation_rule is not None:  # It is saved with the objective.
-            rule = check_choice(
-                "MetricModel", "relation_rule", relation_rule, RULES
-            )
-            objective.relation_rule = rule
+            objective.relation_rule = relation_rule
         self.rate_multipliers = dict(rate_multipliers or {})
         self.decay_loss_variables = decay_loss_variables
         self.view = view

@@ -61,17 +61,6 @@ class MomentumEncoder(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if not 0 <= ema_momentum <= 1:
-            raise ValueError(
-                "`ema_momentum` of MetricModel must lie in [0, 1]. Received: "
-                f"ema_momentum={ema_momentum!r}."
-            )
-        if not 0.5 <= scale <= 1:
-            raise ValueError(
-                "`momentum_scale` of MetricModel must lie in [0.5, 1], because "
-                "a smaller one would skip pixels. Received: "
-                f"momentum_scale={scale!r}."
-            )
         self.ema_momentum = ema_momentum
         self.copy_statistics = copy_statistics
         self.scale = scale

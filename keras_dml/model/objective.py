@@ -9,9 +9,8 @@ from keras import ops
 
 from keras_dml import losses
 from keras_dml.losses import MetricLoss
-from keras_dml.losses._relations import RULES, Rule, is_multi_hot, relations
+from keras_dml.losses._relations import Rule, is_multi_hot, relations
 from keras_dml.losses.base import METRIC
-from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import SerializableLayer
 from keras_dml.utils.types import Shapes, Tensor, Tensors
 
@@ -69,8 +68,6 @@ class Objective(SerializableLayer):
     def __init__(self, relation_rule: Rule = "any", **kwargs: Any) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
-        owner = type(self).__name__
-        check_choice(owner, "relation_rule", relation_rule, RULES)
         self.relation_rule = relation_rule
 
     def __call__(self, outputs: Tensors, targets: Tensors) -> Tensors:

@@ -29,8 +29,8 @@ from keras_dml.data.planned import Repeated, changed, sampler_of
 from keras_dml.data.relations import Relations
 from keras_dml.data.streams import BalancedStream
 from keras_dml.model.batch_checks import BatchChecks, as_ids, label_of
-from keras_dml.utils.arguments import check_fraction
-from keras_dml.utils.types import Labels, Rows
+from keras_dml.utils.arguments import check_type
+from keras_dml.utils.types import Fraction, Labels, Rows
 
 ClassWeight = Mapping[int, float]
 
@@ -421,7 +421,7 @@ def split_rows(data: Any, share: float) -> tuple[Any, Any]:
             f"x of type {type(x).__name__}. Use validation_data, or "
             "keras_dml.data.split_classes and RetrievalEvaluation."
         )
-    check_fraction("MetricModel.fit", "validation_split", share)
+    check_type("MetricModel.fit", "validation_split", share, Fraction)
     count = len(keras.tree.flatten(x)[0])
     first = int(count * (1 - share))
     if not 0 < first < count:

@@ -11,7 +11,8 @@ from typing import Any, Generic, TypeAlias
 
 from keras_dml.pools.base import Done, Pool, Result, Task, Work
 from keras_dml.pools.worker import Attempt, attempts, pickled_work
-from keras_dml.utils.arguments import check_positive
+from keras_dml.utils.arguments import check_type
+from keras_dml.utils.types import Positive
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +60,8 @@ class WorkerPool(Pool):
     """
 
     def __init__(self, timeout: float | None) -> None:
-        if timeout is not None:
-            check_positive(type(self).__name__, "timeout", timeout)
+        owner = type(self).__name__
+        check_type(owner, "timeout", timeout, Positive | None)
         self.timeout = timeout
 
     @abc.abstractmethod

@@ -14,8 +14,8 @@ from keras_dml.evaluation.resampling import FEWEST_CLASSES, percentiles
 from keras_dml.evaluation.verification.threshold import percent
 from keras_dml.search.gallery import Gallery
 from keras_dml.search.hits import NONE
-from keras_dml.utils.arguments import check_count, check_fraction
-from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.arguments import check_count, check_type
+from keras_dml.utils.types import FloatArray, Fraction, Rows
 from keras_dml.utils.vectors import blocks
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def calibrate_search(
         progress: Not used: searches take as long as others.
     """
     owner = "Index.calibrate"
-    check_fraction(owner, "confidence", confidence)
+    check_type(owner, "confidence", confidence, Fraction)
     check_count(owner, "num_resamples", num_resamples, least=0)
     classes = as_class_ids([labels], [len(queries)], ["labels"], owner)
     rows = ClassRows(gallery, labels, names)

@@ -4,15 +4,16 @@ import ipaddress
 import math
 import socket
 from dataclasses import dataclass
+from typing import Annotated
 
-from keras_dml.utils.arguments import check_count, check_positive
+from annotated_types import Ge, Le, Lt
 
-COUNTS = ("max_body", "max_pixels", "max_batch", "queue", "max_connections")
-TIMES = ("request_timeout", "stop_timeout", "poll")
+from keras_dml.utils.arguments import Checked
+from keras_dml.utils.types import Count, Positive
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Checked):
     """The address that a server listens on, and its limits.
 
     Args:
@@ -42,34 +43,19 @@ class Settings:
     """
 
     host: str = "127.0.0.1"
-    port: int = 8501
+    port: Annotated[int, Ge(0), Le(65535)] = 8501
     token: str | None = None
-    max_body: int = 32 * 2**20
-    max_pixels: int = 2**26
-    max_batch: int = 64
-    batch_timeout: float = 0.0
-    queue: int = 1024
-    max_connections: int = 512
-    request_timeout: float = 30.0
-    stop_timeout: float = 30.0
-    poll: float = 0.25
+    max_body: Count = 32 * 2**20
+    max_pixels: Count = 2**26
+    max_batch: Count = 64
+    batch_timeout: Annotated[float, Ge(0), Lt(math.inf)] = 0.0
+    queue: Count = 1024
+    max_connections: Count = 512
+    request_timeout: Positive = 30.0
+    stop_timeout: Positive = 30.0
+    poll: Positive = 0.25
 
     def __post_init__(self) -> None:
-        for name in COUNTS:
-            check_count("Settings", name, getattr(self, name))
-        for name in TIMES:
-            check_positive("Settings", name, getattr(self, name))
-        check_count("Settings", "port", self.port, least=0)
-        if self.port > 65535:
-            raise ValueError(
-                "`port` of Settings must be at most 65535. Received: "
-                f"port={self.port}."
-            )
-        if not 0 <= self.batch_timeout < math.inf:
-            raise ValueError(
-                "`batch_timeout` of Settings must be a number of seconds, 0 "
-                f"or more. Received: batch_timeout={self.batch_timeout!r}."
-            )
         if self.token is not None and not _is_header_text(self.token):
             raise ValueError(
                 "`token` of Settings must consist of visible ASCII characters, "

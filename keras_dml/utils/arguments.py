@@ -1,14 +1,177 @@
-"""Checks of what is asked for, with errors that say what to do."""
+"""Checks of what is asked for, with errors that say what to do.
 
+Ranges and choices are declared by types, such as `Positive` and
+`Literal["a", "b"]`; a `Checked` class holds its arguments to them.
+"""
+
+import contextlib
 import difflib
 import importlib
+import inspect
 import math
-from collections.abc import Iterable, Sized
-from typing import Any, TypeVar
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from functools import cache, partial, wraps
+from numbers import Real
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    Self,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
+from annotated_types import Ge, Gt, Le, Lt
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_RANGES: dict[tuple[Any, ...], str] = {
+    (Gt,): "greater than {}",
+    (Ge,): "at least {}",
+    (Gt, Lt): "between {} and {}, exclusive",
+    (Gt, Le): "greater than {} and at most {}",
+    (Ge, Lt): "at least {} and less than {}",
+    (Ge, Le): "between {} and {}",
+}
+
+
+class _Signature:
+    """That of the constructor; Python 3.11.2 would take it from `__new__`."""
+
+    def __get__(self, made: Any, cls: Any) -> inspect.Signature:
+        if made is not None:
+            raise AttributeError("__signature__")
+        if cls.__init__ is object.__init__:
+            return inspect.Signature()
+        return inspect.signature(partial(cls.__init__, None))
+
+
+class Checked:
+    """Base of classes whose arguments must be as their types say.
+
+    An argument for which a subclass only says `int`, `float` or `str`, or
+    which it passes on as `**kwargs`, must be as its base says.
+    """
+
+    __signature__ = _Signature()
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        _check_arguments(cls, (cls, *args), kwargs)
+        new: Any = super().__new__
+        is_last = new is object.__new__
+        made: Self = new(cls) if is_last else new(cls, *args, **kwargs)
+        return made
+
+
+def checked(function: F) -> F:
+    """A decorator: the arguments of a function must be as their types say."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        _check_arguments(function, args, kwargs)
+        return function(*args, **kwargs)
+
+    return cast(F, call)
+
+
+def _check_arguments(
+    called: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    names, types = _arguments_of(called)
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    for name in filter(given.__contains__, types):
+        check_type(called.__name__, name, given[name], types[name])
+
+
+@cache
+def _arguments_of(called: Any) -> tuple[list[str], dict[str, Any]]:
+    """Their names, in order, and the types of those that are checked."""
+    functions = [
+        vars(base)["__init__"]
+        for base in getattr(called, "__mro__", ())
+        if issubclass(base, Checked) and "__init__" in vars(base)
+    ] or [called]
+    types: dict[str, Any] = {}
+    for function in reversed(functions):
+        # Some names may be imported for type checkers alone.
+        with contextlib.suppress(NameError, AttributeError):
+            for name, own in get_type_hints(function, None, None, True).items():
+                if name not in types or own not in (int, float, str):
+                    types[name] = own
+    names = list(inspect.signature(functions[0]).parameters)
+    return names, {x: types[x] for x in types if _is_checked(types[x])}
+
+
+def _is_checked(expected: Any) -> bool:
+    origin, arguments = get_origin(expected), get_args(expected)
+    if origin in (Union, UnionType):
+        return all(x is NoneType or _is_checked(x) for x in arguments)
+    if origin is Annotated:
+        return isinstance(arguments[1], Ge | Gt)
+    return origin is Literal or any(map(_is_checked, arguments))
+
+
+def check_type(owner: str, name: str, value: Any, expected: Any) -> None:
+    """Raises `ValueError` unless `value` is as a type says.
+
+    This holds for ranges of `annotated_types` and choices of a `Literal`,
+    alone, in a union of these, or in a tuple, list or sequence. Nothing else
+    is checked, nor what stands for a number, such as a tensor.
+    """
+    origin, arguments = get_origin(expected), get_args(expected)
+    if origin is Literal:
+        check_choice(owner, name, value, arguments)
+    elif origin is Annotated:
+        _check_range(owner, name, value, *arguments)
+    elif origin in (Union, UnionType):
+        if value is not None or NoneType not in arguments:
+            options = [x for x in arguments if x is not NoneType]
+            fitting = (x for x in options if isinstance(value, _kinds(x)))
+            check_type(owner, name, value, next(fitting, options[0]))
+    elif origin in (tuple, list, Sequence) and isinstance(value, _SEQUENCES):
+        is_fixed = origin is tuple and ... not in arguments
+        of_items = arguments if is_fixed else arguments[:1] * len(value)
+        for item, of_item in zip(value, of_items, strict=False):
+            check_type(owner, name, item, of_item)
+
+
+_SEQUENCES = (list, tuple, range, np.ndarray)
+
+
+def _kinds(option: Any) -> tuple[type, ...]:
+    """The classes of what an option of a union is for."""
+    origin, arguments = get_origin(option), get_args(option)
+    if origin is Literal:
+        return tuple(map(type, arguments))
+    if origin is Annotated:
+        return (Real,) if arguments[0] is float else (int, np.integer)
+    return _SEQUENCES
+
+
+def _check_range(
+    owner: str, name: str, value: Any, number: type, *bounds: Any
+) -> None:
+    limits = [getattr(x, type(x).__name__.lower()) for x in bounds]
+    if number is int:
+        check_count(owner, name, value, limits[0])
+    elif not isinstance(value, Real | str | None):
+        return
+    if not isinstance(value, Real) or not all(
+        getattr(operator, type(x).__name__.lower())(value, limit)
+        for x, limit in zip(bounds, limits, strict=True)
+    ):
+        rule = _RANGES[tuple(map(type, bounds))].format(*limits)
+        raise ValueError(
+            f"`{name}` of {owner} must be {rule}. Received: {name}={value!r}."
+        )
 
 
 def did_you_mean(name: Any, known: Iterable[str], cutoff: float = 0.5) -> str:
@@ -37,25 +200,6 @@ def check_choice(owner: str, name: str, value: T, choices: Iterable[Any]) -> T:
             f"Received: {name}={value!r}."
         )
     return value
-
-
-def check_positive(owner: str, name: str, value: float) -> float:
-    """`value`; raises `ValueError` unless it is greater than zero."""
-    if not value > 0:
-        raise ValueError(
-            f"`{name}` of {owner} must be greater than 0. "
-            f"Received: {name}={value!r}."
-        )
-    return value
-
-
-def check_fraction(owner: str, name: str, value: float) -> None:
-    """Raises `ValueError` unless `value` is between 0 and 1, and neither."""
-    if not 0 < value < 1:
-        raise ValueError(
-            f"`{name}` of {owner} must be between 0 and 1, exclusive. "
-            f"Received: {name}={value!r}."
-        )
 
 
 def check_angle(owner: str, name: str, angle: float) -> float:

@@ -6,6 +6,7 @@ from typing import Any, Generic, NoReturn, Self, TypeVar
 
 import keras
 
+from keras_dml.utils.arguments import Checked
 from keras_dml.utils.registry import Entry, Registry, check_known
 from keras_dml.utils.types import Config
 
@@ -20,12 +21,12 @@ def register(cls: T) -> T:
     return decorate(cls)
 
 
-class Serializable:
+class Serializable(Checked):
     """Base of objects whose config is the arguments of their constructor.
 
     An object keeps every argument as the attribute of its name. Arguments
     may be what Keras serializes, and lists of that: layers, losses,
-    initializers.
+    initializers. Those whose types are ranges or choices are checked.
     """
 
     def get_config(self) -> Config:

@@ -32,6 +32,10 @@ Labels: TypeAlias = npt.NDArray[Any]
 Count: TypeAlias = Annotated[int, Ge(1), Le(2**31 - 1)]
 """How many there are of something. Recipes hold to the range."""
 
+Several: TypeAlias = Annotated[int, Ge(2)]
+NonNegativeInt: TypeAlias = Annotated[int, Ge(0)]
+AnyInteger: TypeAlias = Annotated[int, Ge(-(2**63))]
+
 Units: TypeAlias = Annotated[int, Ge(1), Le(2**16)]
 """How many units a layer has, or dimensions a vector."""
 

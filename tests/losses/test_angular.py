@@ -83,9 +83,3 @@ def test_no_overflow_near_ninety_degrees():
     )
     assert np.isfinite(values).all()
     assert np.isfinite(gradient).all()
-
-
-@pytest.mark.parametrize("angle", [0.0, 90.0])
-def test_angle_is_checked(angle):
-    with pytest.raises(ValueError, match="`angle` of AngularLoss"):
-        AngularLoss(angle)

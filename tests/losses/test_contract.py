@@ -195,6 +195,56 @@ def test_configuration_round_trip_with_no_argument_at_its_default(name):
     assert losses.get(config).get_config() == loss.get_config()
 
 
+# For each checked argument of a loss, a value that is not as its type says.
+OUTSIDE = {
+    "angular": {"angle": 90.0},
+    "arc_face": {"num_classes": 1, "scale": 0},
+    "barlow_twins": {"reduction": "mean_nonzero", "epsilon": 0},
+    "circle": {"gamma": -1},
+    "contrastive": {"power": 3},
+    "cos_face": {"num_classes": 2.5, "scale": "1"},
+    "decoupled_contrastive": {"temperature": 0.0, "sigma": 0},
+    "dynamic_arc_face": {"num_centers": 0, "scale": -1},
+    "dynamic_soft_margin": {"num_bins": 0, "momentum": 1.5, "limit": 0.0},
+    "fast_ap": {"num_bins": 7.5},
+    "hist": {"tau": 0, "alpha": 0, "hidden_dim": True},
+    "histogram": {"reduction": "mean_nonzero", "num_bins": 0},
+    "hyperbolic": {"curvature": 0, "clip": 0.0, "temperature": float("nan")},
+    "instance": {"gamma": 0},
+    "margin": {"num_classes": 0, "normalize_by": "anchors"},
+    "multi_similarity": {"alpha": 0.0, "beta": 0.0},
+    "multi_sup_con": {"temperature": 0, "threshold": 1.0},
+    "n_pair": {"temperature": 0},
+    "nca": {"temperature": 0},
+    "normalized_softmax": {"num_classes": "6", "temperature": None},
+    "nt_xent": {"temperature": 0.0},
+    "p2s_grad": {"num_classes": 1},
+    "pnp": {"temperature": 0, "variant": "DS", "alpha": 0, "b": 0},
+    "proxy_anchor": {"reduction": "mean_nonzero", "alpha": 0},
+    "proxy_nca": {"num_classes": 1, "temperature": 0},
+    "ranked_list": {"margin": 0, "balance": 1.5},
+    "recall_at_k": {"temperature": 0, "k": (1, 0), "rank_temperature": -1},
+    "selectively_contrastive": {"temperature": 0, "weight": 0},
+    "smooth_ap": {"temperature": 0.0},
+    "soft_triple": {"num_centers": 0, "scale": 0, "gamma": 0},
+    "sphere_face": {"margin": 1.5, "scale": 0},
+    "sub_center_arc_face": {"num_centers": 0, "scale": 0},
+    "sup_con": {"temperature": 0},
+    "tuplet_margin": {"scale": 0},
+    "vicreg": {"reduction": "mean_nonzero", "target": 0.0, "epsilon": 0},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"), [(x, y) for x in OUTSIDE for y in OUTSIDE[x]]
+)
+def test_arguments_must_be_as_their_types_say(name, argument):
+    cls, value = LOSSES[name], OUTSIDE[name][argument]
+    message = f"`{argument}` of {cls.__name__} must be .*Received: {argument}="
+    with pytest.raises(ValueError, match=message):
+        cls(**{**needed(name), argument: value})
+
+
 def without_draws(name):
     """A loss that uses all of its code and draws nothing."""
     arguments = needed(name)

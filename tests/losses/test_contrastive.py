@@ -156,8 +156,3 @@ def test_constant_example_from_the_docstring_formula():
     assert float(ContrastiveLoss()(one_class, x)) == pytest.approx(4)
     total = ContrastiveLoss(reduction="sum_over_pairs")(one_class, x)
     assert float(total) == pytest.approx(16 / 3)
-
-
-def test_power_is_checked():
-    with pytest.raises(ValueError, match="`power` of ContrastiveLoss"):
-        ContrastiveLoss(power=3)

@@ -73,8 +73,6 @@ def test_training_fills_it_and_the_model_keeps_it(
 
 
 def test_what_it_refuses() -> None:
-    with pytest.raises(ValueError, match="`momentum`.*at most 1.*1.5"):
-        losses.DynamicSoftMarginLoss(momentum=1.5)
     with pytest.raises(RuntimeError, match="DynamicSoftMarginLoss owns"):
         losses.DynamicSoftMarginLoss()(LABEL, batches()[0])
     with pytest.raises(ValueError, match="a memory of its own"):

@@ -41,8 +41,3 @@ def test_separated_similarities_cost_nothing():
     # Positives orthogonal, negatives equal or orthogonal: every negative
     # pair (s = 1 or 0) is at least as similar as every positive (s = 0).
     assert float(loss(np.array([0, 1, 0, 1]), x)) == pytest.approx(1, abs=1e-6)
-
-
-def test_only_its_own_reduction():
-    with pytest.raises(ValueError, match="`reduction` of HistogramLoss"):
-        HistogramLoss(reduction="mean_nonzero")

@@ -54,9 +54,3 @@ def test_close_and_far_points():
     np.testing.assert_allclose(flat, 2 * euclidean, atol=1e-3)
     # Far beyond the rim everything is finite.
     assert np.isfinite(poincare_distance(1e4 * x, None, 1.0, None)).all()
-
-
-@pytest.mark.parametrize("name", ["curvature", "clip", "temperature"])
-def test_arguments_are_checked(name):
-    with pytest.raises(ValueError, match=f"`{name}` of Hyperbolic"):
-        HyperbolicContrastiveLoss(**{name: 0.0})

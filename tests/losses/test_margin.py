@@ -167,11 +167,6 @@ def test_classes_need_learning():
         MarginLoss(num_classes=3)
 
 
-def test_normalize_by_is_checked():
-    with pytest.raises(ValueError, match="`normalize_by` of MarginLoss"):
-        MarginLoss(normalize_by="anchors")
-
-
 def test_default_draws_one_negative_for_each_positive():
     labels = LABELS["balanced"]
     x = unit(batch(labels))

@@ -45,9 +45,3 @@ def test_other_scales():
 
     loss = MultiSimilarityLoss(3.0, 20.0, threshold=0.3, mining="all")
     check_against_loop(loss, loop, LABELS["balanced"])
-
-
-@pytest.mark.parametrize("name", ["alpha", "beta"])
-def test_scales_are_checked(name):
-    with pytest.raises(ValueError, match=f"`{name}` of MultiSimilarityLoss"):
-        MultiSimilarityLoss(**{name: 0.0})

@@ -76,8 +76,3 @@ def test_of_class_ids_it_is_sup_con():
         SupConLoss().per_example(labels, x),
         rtol=1e-5,
     )
-
-
-def test_the_threshold_is_checked():
-    with pytest.raises(ValueError, match="`threshold` of MultiSupConLoss"):
-        MultiSupConLoss(threshold=1.0)

@@ -71,8 +71,3 @@ def test_simclr_views_of_known_similarity():
     assert float(loss(np.array([0, 1, 0, 1]), x)) == pytest.approx(
         0.5514447, abs=1e-6
     )
-
-
-def test_temperature_is_checked():
-    with pytest.raises(ValueError, match="`temperature` of NTXentLoss"):
-        NTXentLoss(0.0)

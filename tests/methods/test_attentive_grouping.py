@@ -276,7 +276,7 @@ def test_peers_pool_as_they_are_told(grouping, tiny_backbone) -> None:
         ({"grouping": "G", "key_dim": 3}, "key_dim=3, grouping='G'"),
         ({"scales": "printed"}, "`scales`.*scales='printed'"),
         ({"diversity_reduction": "max"}, "`diversity_reduction`.*'max'"),
-        ({"num_groups": 0}, "`num_groups` of AttentiveGrouping.*num_groups=0"),
+        ({"num_groups": 0}, "`num_groups` of attentive_grouping.*num_groups=0"),
     ],
 )
 def test_unfit_arguments_are_refused(arguments, message, tiny_backbone) -> None:

@@ -270,7 +270,7 @@ def test_a_loaded_model_has_the_same_variables(tiny_backbone, tmp_path) -> None:
     ("arguments", "message"),
     [
         ({"num_learners": 5}, "num_learners=5, embedding_dim=12"),
-        ({"num_learners": 0}, "num_learners=0, embedding_dim=12"),
+        ({"num_learners": 0}, "`num_learners` of dcml.*num_learners=0"),
         ({"num_compositors": -1}, "num_compositors=-1"),
         ({"tasks": "cluster"}, '"metric", "clusters".*tasks=\'cluster\''),
     ],

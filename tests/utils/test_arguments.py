@@ -1,9 +1,15 @@
-from typing import Any
+import copy
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
+import keras
 import numpy as np
 import pytest
 
-from keras_dml.utils.arguments import check_count, check_fraction
+from keras_dml.utils.arguments import Checked, check_count, checked
+from keras_dml.utils.types import Count, Fraction, Positive
 
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3)])
@@ -19,9 +25,71 @@ def test_anything_else_is_refused(value: Any) -> None:
         check_count("Owner", "name", value)
 
 
-@pytest.mark.parametrize("value", [0, 1, -0.1, 1.5, float("nan")])
-def test_a_fraction_lies_between_0_and_1(value: float) -> None:
-    check_fraction("Owner", "name", 0.5)
-    message = "`name` of Owner must be between 0 and 1.*name="
+class Base(Checked):
+    def __init__(self, size: Count, share: Fraction = 0.5) -> None:
+        self.size, self.share = size, share
+
+
+class Derived(Base):
+    def __init__(
+        self,
+        size: int,
+        kind: Literal["a", "b"] | None = None,
+        places: Sequence[Count] | Positive = (),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(size, **kwargs)
+
+
+@dataclass(frozen=True)
+class Stored(Checked):
+    box: tuple[Positive, Literal["x"]] = (1.0, "x")
+
+
+@checked
+def doubled(count: Count | Literal["auto"] = "auto") -> Any:
+    """A function."""
+    return 2 * count  # type: ignore[operator]
+
+
+AND_A_TYPE = [
+    (Base, {"size": 0}, "`size` of Base must be an integer of at least 1"),
+    (Base, {"size": 2**31}, "must be between 1 and 2147483647"),
+    (Base, {"size": 1, "share": 1}, "must be between 0 and 1, exclusive"),
+    (Base, {"size": 1, "share": None}, "share=None"),
+    (Derived, {"size": True}, "`size` of Derived must be an integer.*True"),
+    (Derived, {"size": 1, "share": -0.1}, "`share` of Derived must be"),
+    (Derived, {"size": 1, "kind": "c"}, r"must be one of .*\('a', 'b'\)"),
+    (Derived, {"size": 1, "places": [1, 0]}, "an integer of.*places=0"),
+    (Derived, {"size": 1, "places": -1.0}, "greater than 0"),
+    (Stored, {"box": (0, "x")}, "`box` of Stored must be greater than 0"),
+    (Stored, {"box": (1, "y")}, "`box` of Stored must be one of"),
+    (doubled, {"count": 0.5}, "`count` of doubled must be an integer"),
+    (doubled, {"count": "x"}, r"must be one of \('auto',\)"),
+]
+
+
+@pytest.mark.parametrize(("call", "arguments", "message"), AND_A_TYPE)
+def test_arguments_must_be_as_their_types_say(
+    call: Callable[..., Any], arguments: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
-        check_fraction("Owner", "name", value)
+        call(**arguments)
+
+
+def test_what_is_as_its_type_says_and_what_stands_for_a_number() -> None:
+    symbol = keras.KerasTensor(())
+    assert Base(np.int8(3), symbol).share is symbol  # type: ignore[arg-type]
+    assert Derived(1, None, range(1, 3), share=0.2).share == 0.2
+    assert Stored().box == (1.0, "x") and doubled(2) == 4
+    assert copy.copy(Base(4)).size == 4
+
+
+def test_checks_hide_nothing_of_what_they_check() -> None:
+    assert doubled.__doc__ == "A function."
+    assert list(inspect.signature(Derived).parameters)[:2] == ["size", "kind"]
+
+    class Inherits(Base):
+        pass
+
+    assert list(inspect.signature(Inherits).parameters) == ["size", "share"]

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from keras_dml.data.fields import as_labels
-from keras_dml.utils.arguments import check_count
-from keras_dml.utils.types import Labels, Rows
+from keras_dml.utils.arguments import Checked
+from keras_dml.utils.types import Count, Labels, NonNegativeInt, Rows
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ UNKNOWN = (
 )
 
 
-class Sampler(abc.ABC):
+class Sampler(Checked, abc.ABC):
     """Plans which images go into which batch, one epoch at a time.
 
     A plan is a pure function of the labels, the constructor's arguments and
@@ -46,17 +46,16 @@ class Sampler(abc.ABC):
     def __init__(
         self,
         labels: Any,
-        batch_size: int,
-        seed: int = 0,
-        steps_per_epoch: int | None = None,
+        batch_size: Count,
+        seed: NonNegativeInt = 0,
+        steps_per_epoch: Count | None = None,
     ) -> None:
-        owner = type(self).__name__
         self.labels: Labels = self._as_labels(labels)
-        self.batch_size = check_count(owner, "batch_size", batch_size)
-        self.seed = check_count(owner, "seed", seed, least=0)
+        self.batch_size = int(batch_size)
+        self.seed = int(seed)
         if steps_per_epoch is None:
             steps_per_epoch = max(1, len(self.labels) // batch_size)
-        self.steps = check_count(owner, "steps_per_epoch", steps_per_epoch)
+        self.steps = int(steps_per_epoch)
         self.epoch = 0
 
     def _warn_of_unknown(self) -> None:

@@ -1,6 +1,7 @@
 """ClassBalanced: batches of P classes with K images each."""
 
 import logging
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,6 @@ from keras_dml.data.samplers.planning import (
     random_counts,
     spread,
 )
-from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.types import Count, FloatArray, Rows, StepCount
 
 logger = logging.getLogger(__name__)
@@ -82,10 +82,10 @@ class ClassBalanced(Sampler):
     def __init__(
         self,
         labels: npt.ArrayLike,
-        classes_per_batch: int | None = None,
+        classes_per_batch: Count | None = None,
         images_per_class: Count = 4,
-        weighting: str = "balanced",
-        batch_size: int | None = None,
+        weighting: Literal["balanced", "proportional", "sqrt"] = "balanced",
+        batch_size: Count | None = None,
         seed: int = 0,
         steps_per_epoch: StepCount | None = None,
     ) -> None:
@@ -98,22 +98,17 @@ class ClassBalanced(Sampler):
                 "example, classes_per_batch=32, images_per_class=4 or "
                 "batch_size=128, images_per_class=4."
             )
-        self.images_per_class = check_count(
-            owner, "images_per_class", images_per_class
-        )
+        self.images_per_class = images_per_class
         labels = self._as_labels(labels)
         self._least = min(2, self.images_per_class)
         self._groups = Groups.of(labels, np.arange(len(labels)), self._least)
         if batch_size is None:
-            classes_per_batch = check_count(
-                owner,
-                "classes_per_batch",
-                default_classes(classes_per_batch, len(self._groups)),
+            classes_per_batch = default_classes(
+                classes_per_batch, len(self._groups)
             )
             batch_size = classes_per_batch * self.images_per_class
         super().__init__(labels, batch_size, seed, steps_per_epoch)
         self._warn_of_unknown()
-        check_choice(owner, "weighting", weighting, WEIGHTINGS)
         self.weighting = weighting
         left_out = len(self.labels) - len(self._groups.rows)
         if left_out:

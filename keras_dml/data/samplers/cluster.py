@@ -1,6 +1,6 @@
 """ClusterSampler: class-balanced batches from one cluster (D&C)."""
 
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,8 @@ from keras_dml.data.samplers.planning import (
     quotas,
     spread,
 )
-from keras_dml.utils.arguments import check_choice, check_count
-from keras_dml.utils.types import Rows
+from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.types import Count, Rows, Several
 
 Schedule: TypeAlias = Literal["alternate", "round_robin", "proportional"]
 Fill: TypeAlias = Literal["none", "outside"]
@@ -83,15 +83,13 @@ class ClusterSampler(Sampler):
         self,
         labels: npt.ArrayLike,
         classes_per_batch: int,
-        images_per_class: int = 4,
-        num_learners: int = 4,
+        images_per_class: Several = 4,
+        num_learners: Count = 4,
         schedule: Schedule = "alternate",
         fill: Fill = "none",
         seed: int = 0,
-        steps_per_epoch: int | None = None,
+        steps_per_epoch: Count | None = None,
     ) -> None:
-        owner = "ClusterSampler"
-        check_count(owner, "images_per_class", images_per_class, least=2)
         self._all = ClassBalanced(
             labels,
             classes_per_batch,
@@ -102,9 +100,8 @@ class ClusterSampler(Sampler):
         super().__init__(labels, self._all.batch_size, seed, steps_per_epoch)
         self.classes_per_batch = self._all.classes_per_batch
         self.images_per_class = self._all.images_per_class
-        self.num_learners = check_count(owner, "num_learners", num_learners)
-        check_choice(owner, "schedule", schedule, get_args(Schedule))
-        self.fill = check_choice(owner, "fill", fill, get_args(Fill))
+        self.num_learners = num_learners
+        self.fill = fill
         self.schedule = schedule
         self.phase = ("sliced", "clusters")
         self._assignments: Rows | None = None

@@ -1,12 +1,12 @@
 """HardClassBalanced: batches of classes that are easily confused."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from annotated_types import Ge, Le
 
 from keras_dml.data.samplers.class_balanced import ClassBalanced
-from keras_dml.utils.arguments import check_count
 from keras_dml.utils.types import Count, FloatArray, Rows
 
 
@@ -54,15 +54,13 @@ class HardClassBalanced(ClassBalanced):
     def __init__(
         self,
         labels: npt.ArrayLike,
-        classes_per_batch: int | None = None,
+        classes_per_batch: Count | None = None,
         images_per_class: Count = 4,
-        num_neighbors: Count = 3,
+        num_neighbors: Annotated[int, Ge(0), Le(2**31 - 1)] = 3,
         **kwargs: Any,
     ) -> None:
         super().__init__(labels, classes_per_batch, images_per_class, **kwargs)
-        self.num_neighbors = check_count(
-            "HardClassBalanced", "num_neighbors", num_neighbors, least=0
-        )
+        self.num_neighbors = num_neighbors
         self._neighbors: Rows | None = None
         self._is_set = False
 

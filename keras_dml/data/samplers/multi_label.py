@@ -13,7 +13,6 @@ from keras_dml.data.samplers.planning import (
     default_classes,
     spread,
 )
-from keras_dml.utils.arguments import check_count
 from keras_dml.utils.types import Count, Labels, Rows
 
 logger = logging.getLogger(__name__)
@@ -70,18 +69,13 @@ class MultiLabelBalanced(Sampler):
         seed: int = 0,
         steps_per_epoch: Count | None = None,
     ) -> None:
-        owner = "MultiLabelBalanced"
-        self.images_per_class = check_count(
-            owner, "images_per_class", images_per_class
-        )
+        self.images_per_class = images_per_class
         labels = self._as_labels(labels)
         sizes = labels.sum(axis=0)
         least = min(2, self.images_per_class)
         self._drawable = np.flatnonzero(sizes >= least)
-        self.classes_per_batch = check_count(
-            owner,
-            "classes_per_batch",
-            default_classes(classes_per_batch, len(self._drawable)),
+        self.classes_per_batch = default_classes(
+            classes_per_batch, len(self._drawable)
         )
         batch_size = self.classes_per_batch * self.images_per_class
         super().__init__(labels, batch_size, seed, steps_per_epoch)

@@ -9,8 +9,7 @@ from keras_dml.data.samplers.planning import (
     balanced_counts,
     spread,
 )
-from keras_dml.utils.arguments import check_count
-from keras_dml.utils.types import Rows
+from keras_dml.utils.types import Count, Rows, Several
 
 
 class PairSampler(Sampler):
@@ -49,11 +48,11 @@ class PairSampler(Sampler):
     def __init__(
         self,
         labels: npt.ArrayLike,
-        num_pairs: int = 32,
+        num_pairs: Several = 32,
         seed: int = 0,
-        steps_per_epoch: int | None = None,
+        steps_per_epoch: Count | None = None,
     ) -> None:
-        self.num_pairs = check_count("PairSampler", "num_pairs", num_pairs, 2)
+        self.num_pairs = num_pairs
         super().__init__(labels, 2 * self.num_pairs, seed, steps_per_epoch)
         self._warn_of_unknown()
         self._groups = Groups.of(self.labels, np.arange(len(self.labels)))

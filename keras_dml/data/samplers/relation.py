@@ -10,7 +10,6 @@ from keras_dml.data.contents import equal_contents
 from keras_dml.data.relations import Relations
 from keras_dml.data.samplers.base import Sampler
 from keras_dml.data.samplers.planning import balanced_counts, spread
-from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.types import Count, Rows
 
 Others: TypeAlias = Literal["ignore", "negative"]
@@ -77,16 +76,13 @@ class RelationSampler(Sampler):
         steps_per_epoch: Count | None = None,
         no_duplicates: bool = False,
     ) -> None:
-        owner = "RelationSampler"
         if not isinstance(relations, Relations):
             raise ValueError(
                 "`relations` of RelationSampler must be a PairSet or a "
                 f"TripletSet. Received: {type(relations).__name__}."
             )
         self.relations = relations
-        self.tuples_per_batch = check_count(
-            owner, "tuples_per_batch", tuples_per_batch
-        )
+        self.tuples_per_batch = tuples_per_batch
         if tuples_per_batch > len(relations):
             raise ValueError(
                 "`tuples_per_batch` of RelationSampler must not exceed "
@@ -94,7 +90,7 @@ class RelationSampler(Sampler):
                 f"tuples_per_batch={tuples_per_batch} for "
                 f"{relations!r}."
             )
-        self.others = check_choice(owner, "others", others, OTHERS)
+        self.others = others
         self.no_duplicates = no_duplicates
         if no_duplicates:
             contents = equal_contents(relations.examples)

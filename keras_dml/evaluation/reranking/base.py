@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from keras_dml.evaluation.ranks.dense import Distances
+from keras_dml.utils.arguments import Checked
 from keras_dml.utils.registry import Registry
 from keras_dml.utils.types import FloatArray, Rows
 
 
-class Reranking:
+class Reranking(Checked):
     """Improves rankings using the neighbors of queries and of the gallery.
 
     A kind of re-ranking overrides one method: `embeddings`, if its result can

@@ -1,13 +1,18 @@
 """Expansion of queries and of the gallery with their neighbors."""
 
+import math
+from typing import Annotated, TypeAlias
+
 import numpy as np
+from annotated_types import Ge, Lt
 
 from keras_dml.evaluation.ranks.scores import Scores
 from keras_dml.evaluation.reranking.base import RERANKING, Reranking
 from keras_dml.evaluation.reranking.neighbors import nearest_others
-from keras_dml.utils.arguments import check_count
-from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.types import Count, FloatArray, Rows
 from keras_dml.utils.vectors import blocks, squares
+
+Power: TypeAlias = Annotated[float, Ge(0), Lt(math.inf)]
 
 
 @RERANKING.register("query_expansion")
@@ -34,9 +39,9 @@ class AlphaQueryExpansion(Reranking):
         Annotation", TPAMI 2018, section 4.3, https://arxiv.org/abs/1711.02512
     """
 
-    def __init__(self, k: int = 10, alpha: float = 3.0) -> None:
-        self.k = check_count("AlphaQueryExpansion", "k", k)
-        self.alpha = _checked("AlphaQueryExpansion", alpha)
+    def __init__(self, k: Count = 10, alpha: Power = 3.0) -> None:
+        self.k = k
+        self.alpha = float(alpha)
 
     def embeddings(
         self, queries: FloatArray, gallery: FloatArray, itself: Rows
@@ -69,25 +74,15 @@ class DatabaseAugmentation(Reranking):
         https://arxiv.org/abs/1610.07940
     """
 
-    def __init__(self, k: int = 10, alpha: float | None = None) -> None:
-        self.k = check_count("DatabaseAugmentation", "k", k)
-        self.alpha = alpha
-        if alpha is not None:
-            self.alpha = _checked("DatabaseAugmentation", alpha)
+    def __init__(self, k: Count = 10, alpha: Power | None = None) -> None:
+        self.k = k
+        self.alpha = None if alpha is None else float(alpha)
 
     def embeddings(
         self, queries: FloatArray, gallery: FloatArray, itself: Rows
     ) -> tuple[FloatArray, FloatArray]:
         every = np.arange(len(gallery))
         return queries, _expanded(gallery, gallery, every, self.k, self.alpha)
-
-
-def _checked(owner: str, alpha: float) -> float:
-    if not 0 <= alpha < np.inf:
-        raise ValueError(
-            f"`alpha` of {owner} must be at least 0. Received: alpha={alpha!r}."
-        )
-    return float(alpha)
 
 
 def _expanded(

@@ -14,8 +14,7 @@ from keras_dml.evaluation.ranks.dense import Distances
 from keras_dml.evaluation.ranks.scores import Scores
 from keras_dml.evaluation.reranking.base import RERANKING, Reranking
 from keras_dml.evaluation.reranking.neighbors import nearest_others
-from keras_dml.utils.arguments import check_count
-from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.types import Count, FloatArray, Rows, Share
 from keras_dml.utils.vectors import blocks
 
 _ROWS = 2048
@@ -67,15 +66,9 @@ class KReciprocal(Reranking):
     supported = ("cosine", "euclidean")
 
     def __init__(
-        self, k1: int = 20, k2: int = 6, lambda_value: float = 0.3
+        self, k1: Count = 20, k2: Count = 6, lambda_value: Share = 0.3
     ) -> None:
-        self.k1 = check_count("KReciprocal", "k1", k1)
-        self.k2 = check_count("KReciprocal", "k2", k2)
-        if not 0 <= lambda_value <= 1:
-            raise ValueError(
-                "`lambda_value` of KReciprocal must be from 0 to 1. Received: "
-                f"lambda_value={lambda_value!r}."
-            )
+        self.k1, self.k2 = k1, k2
         self.lambda_value = float(lambda_value)
 
     def distances(

@@ -9,7 +9,7 @@ import numpy as np
 from keras_dml.data.relations import PairSet, Relations
 from keras_dml.embedding import EmbeddingShards
 from keras_dml.evaluation.label_sets import as_class_ids
-from keras_dml.evaluation.ranks.scores import DISTANCES, DistanceName
+from keras_dml.evaluation.ranks.scores import DistanceName
 from keras_dml.evaluation.resampling import FEWEST_CLASSES, Ends, percentiles
 from keras_dml.evaluation.verification.pair_counts import (
     AllPairs,
@@ -20,9 +20,17 @@ from keras_dml.evaluation.verification.pair_counts import (
     threshold_at,
 )
 from keras_dml.evaluation.verification.trials import Trials
-from keras_dml.utils.arguments import check_choice, check_count, check_fraction
+from keras_dml.utils.arguments import (
+    checked,
+)
 from keras_dml.utils.arrays import as_rows, as_unit_rows
-from keras_dml.utils.types import Config, FloatArray, Rows
+from keras_dml.utils.types import (
+    Config,
+    FloatArray,
+    Fraction,
+    NonNegativeInt,
+    Rows,
+)
 
 
 @dataclass(frozen=True)
@@ -182,14 +190,15 @@ class Criterion:
         return float(np.interp(0.0, rising[ends], positions[ends]))
 
 
+@checked
 def calibrate(
     embeddings: Any,
     labels: Any = None,
     criterion: str = "eer",
     *,
     distance: DistanceName = "cosine",
-    confidence: float = 0.95,
-    num_resamples: int = 1000,
+    confidence: Fraction = 0.95,
+    num_resamples: NonNegativeInt = 1000,
     seed: int = 0,
     progress: bool | None = None,
 ) -> Threshold:
@@ -245,9 +254,6 @@ def calibrate(
         tasks", IJCV 2024, section 3.
     """
     chooses = Criterion.parse(criterion)
-    check_fraction("calibrate", "confidence", confidence)
-    check_count("calibrate", "num_resamples", num_resamples, least=0)
-    check_choice("calibrate", "distance", distance, DISTANCES)
     if isinstance(embeddings, EmbeddingShards):
         labels = embeddings.labels if labels is None else labels
         embeddings = embeddings.array()

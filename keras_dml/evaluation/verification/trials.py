@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from keras_dml.data.relations import PairSet
 from keras_dml.evaluation.metrics import expanded
-from keras_dml.evaluation.ranks.scores import DISTANCES, DistanceName
+from keras_dml.evaluation.ranks.scores import DistanceName
 from keras_dml.evaluation.resampling import (
     FEWEST_CLASSES,
     Interval,
@@ -25,10 +25,12 @@ from keras_dml.evaluation.verification.pair_counts import (
     quantile_positions,
     scored_cells,
 )
-from keras_dml.utils.arguments import check_choice, check_count, check_fraction
+from keras_dml.utils.arguments import (
+    checked,
+)
 from keras_dml.utils.arrays import as_rows, as_unit_rows
 from keras_dml.utils.progress import tracked
-from keras_dml.utils.types import Rows
+from keras_dml.utils.types import Fraction, NonNegativeInt, Rows
 
 _QUANTILES = 1024
 """Thresholds of a list are dense: it has fewer pairs than all pairs are."""
@@ -153,14 +155,15 @@ def subjects_of(pairs: PairSet) -> Rows:
     return connected_components(joins, directed=False)[1].astype(np.int64)
 
 
+@checked
 def evaluate_trials(
     embeddings: Any,
     pairs: PairSet,
     metrics: str | Sequence[str] = ("eer", "tpr@fpr=0.01", "min_dcf=0.01"),
     *,
     distance: DistanceName = "cosine",
-    confidence: float = 0.95,
-    num_resamples: int = 1000,
+    confidence: Fraction = 0.95,
+    num_resamples: NonNegativeInt = 1000,
     seed: int = 0,
     progress: bool | None = None,
 ) -> dict[str, Interval]:
@@ -206,9 +209,6 @@ def evaluate_trials(
             f"{type(pairs).__name__}. Use keras_dml.data.PairSet(examples, "
             "pairs, positive)."
         )
-    check_fraction(owner, "confidence", confidence)
-    check_count(owner, "num_resamples", num_resamples, least=0)
-    check_choice(owner, "distance", distance, DISTANCES)
     chosen = expanded(metrics, (), owner)
     for metric in chosen:
         if metric.of != "pairs":

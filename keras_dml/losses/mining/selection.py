@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from keras import ops
 
@@ -14,12 +14,8 @@ from keras_dml.losses.mining.miner import (
     one_of_each_row,
 )
 from keras_dml.losses.pairs import Pairs
-from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.registry import Paper
 from keras_dml.utils.types import Tensor
-
-POSITIVES = ("all", "easy", "hard")
-NEGATIVES = ("all", "easy", "semihard", "hard")
 
 
 @MINING.register("all", "all pairs, or all triplets")
@@ -51,12 +47,8 @@ class Selection(Miner):
         `TripletLoss(mining=Selection(positive="easy", negative="hard"))`
     """
 
-    positive: str = "all"
-    negative: str = "all"
-
-    def __post_init__(self) -> None:
-        check_choice("Selection", "positive", self.positive, POSITIVES)
-        check_choice("Selection", "negative", self.negative, NEGATIVES)
+    positive: Literal["all", "easy", "hard"] = "all"
+    negative: Literal["all", "easy", "semihard", "hard"] = "all"
 
     @property
     def one_positive(self) -> bool:

@@ -49,9 +49,9 @@ class LearnersHead(EmbeddingHead):
     """
 
     def __init__(
-        self, embedding_dim: int, num_learners: int, **kwargs: Any
+        self, embedding_dim: Units, num_learners: Units, **kwargs: Any
     ) -> None:
-        if num_learners < 1 or embedding_dim % num_learners:
+        if embedding_dim % num_learners:
             raise ValueError(
                 "`num_learners` of dcml must divide `embedding_dim`. Received: "
                 f"num_learners={num_learners}, embedding_dim={embedding_dim}. "

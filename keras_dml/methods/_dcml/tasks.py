@@ -16,7 +16,7 @@ from keras_dml.model.objective import (
 )
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Shapes, Tensors
+from keras_dml.utils.types import Several, Shapes, Tensors
 
 
 @register
@@ -222,13 +222,12 @@ class MetaClasses(ObjectiveWrapper):
         self,
         objective: Objective,
         num_classes: int,
-        num_meta_classes: int,
+        num_meta_classes: Several,
         seed: int = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(objective, **kwargs)
         owner = type(self).__name__
-        check_count(owner, "num_meta_classes", num_meta_classes, least=2)
         check_count(owner, "num_classes", num_classes, least=num_meta_classes)
         self.num_classes = num_classes
         self.num_meta_classes = num_meta_classes

@@ -1,7 +1,7 @@
 """Triplets for the auxiliary tasks of DiVA."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import keras
 from keras import ops
@@ -11,7 +11,6 @@ from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.mining.miner import Body, one_of_each_row
 from keras_dml.losses.mining.visits import State
 from keras_dml.losses.pairs import Pairs
-from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -72,13 +71,9 @@ class SharedClasses(TripletDraw):
 
     needs_positives = False  # Its positives are of other classes.
 
-    positive: str = "distance"
+    positive: Literal["distance", "uniform"] = "distance"
     cutoff: float = 0.5
     max_distance: float = 1.4
-
-    def __post_init__(self) -> None:
-        allowed = ("distance", "uniform")
-        check_choice("SharedClasses", "positive", self.positive, allowed)
 
     def draw(self, pairs: Pairs, seed: Seed) -> tuple[Tensor, Tensor]:
         by_distance = DistanceWeighted(self.cutoff, self.max_distance)

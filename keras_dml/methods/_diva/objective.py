@@ -10,10 +10,16 @@ from keras_dml.losses.composite import least
 from keras_dml.losses.regularizers import correlation
 from keras_dml.methods._diva.tasks import Task, main_task
 from keras_dml.model.objective import Objective
-from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.serialization import SerializableLayer, register
-from keras_dml.utils.types import Shape, Shapes, Tensor, Tensors
+from keras_dml.utils.types import (
+    Count,
+    Reduction,
+    Shape,
+    Shapes,
+    Tensor,
+    Tensors,
+)
 
 
 @register
@@ -51,12 +57,14 @@ class Decorrelation(SerializableLayer):
     """
 
     def __init__(
-        self, units: int = 512, reduction: str = "mean", **kwargs: Any
+        self,
+        units: Count = 512,
+        reduction: Reduction = "mean",
+        **kwargs: Any,
     ) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
-        self.units = check_count("Decorrelation", "units", units)
-        check_choice("Decorrelation", "reduction", reduction, ("mean", "sum"))
+        self.units = units
         self.reduction = reduction
         self.reversal = GradientReversal(
             dtype=self.dtype_policy, name="reversal"
@@ -119,8 +127,8 @@ class DivaObjective(Objective):
         self,
         tasks: Sequence[Task],
         decorrelate: bool = True,
-        psi_units: int = 512,
-        reduction: str = "mean",
+        psi_units: Count = 512,
+        reduction: Reduction = "mean",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)

@@ -17,7 +17,6 @@ from keras_dml.methods._diva.mining import (
     SharedClasses,
 )
 from keras_dml.methods.declaration import Arguments
-from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import SerializableLayer, register
 from keras_dml.utils.types import IntArray, Shape, Tensor
 
@@ -248,7 +247,6 @@ def diva_tasks(
         ValueError: If a name or `shared` is unknown, or a loss does not accept
             mining although a task needs it.
     """
-    check_choice("diva", "shared", shared, get_args(Shared))
     if not names:
         raise ValueError(
             f"`tasks` of diva must name at least one of {TASKS}. Received: "
@@ -257,7 +255,6 @@ def diva_tasks(
     auxiliary = loss if auxiliary_loss is None else auxiliary_loss
     tasks: list[Task] = []
     for i, kind in enumerate(names):
-        check_choice("diva", "tasks", kind, TASKS)
         count = list(names[: i + 1]).count(kind)
         name = kind if count == 1 else f"{kind}_{count}"
         if kind == "dance":
@@ -300,12 +297,11 @@ def _mining(kind: str, shared: str, loss: losses.MetricLoss) -> Miner:
         return IntraClass()
     if shared == "permuted":
         return PermutedLabels(loss.mining)
-    positive = "distance" if shared == "strict" else "uniform"
+    bounds: tuple[float, ...] = ()
     if isinstance(loss.miner, DistanceWeighted):
-        return SharedClasses(
-            positive, loss.miner.cutoff, loss.miner.max_distance
-        )
-    return SharedClasses(positive)
+        bounds = loss.miner.cutoff, loss.miner.max_distance
+    is_strict = shared == "strict"
+    return SharedClasses("distance" if is_strict else "uniform", *bounds)
 
 
 def warn_without_triplets(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import keras
 import numpy as np
@@ -20,7 +20,6 @@ from keras_dml.methods._ensemble.objective import (
 from keras_dml.methods.declaration import declare
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective
-from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.model_copy import copy_model
 from keras_dml.utils.types import Pooling, Units
 
@@ -126,7 +125,7 @@ def independent_learners(
     num_learners: int,
     shared_trunk: bool,
     start: Start | None,
-    pooling: str,
+    pooling: Pooling,
     activations: bool = False,
     **kwargs: Any,
 ) -> MetricModel:
@@ -162,8 +161,6 @@ def _start(
     network: keras.Model, is_one: bool, start: Start | None
 ) -> Start | None:
     """How K networks start; None if there is one network."""
-    if start is not None:
-        check_choice("ensemble", "start", start, get_args(Start))
     if not is_one:
         return start or ("random" if _is_untrained(network) else "same")
     if start is not None:
@@ -187,7 +184,7 @@ def _is_untrained(network: keras.Model) -> bool:
 
 
 def _copies(
-    network: keras.Model, count: int, same_weights: bool, pooling: str
+    network: keras.Model, count: int, same_weights: bool, pooling: Pooling
 ) -> keras.Model:
     """The network and copies of it, side by side."""
     copies = [

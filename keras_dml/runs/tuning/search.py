@@ -36,9 +36,10 @@ from keras_dml.runs.tuning.study import (
     trials_of,
 )
 from keras_dml.runs.tuning.trial import train_trial
-from keras_dml.utils.arguments import check_count, check_positive, import_extra
+from keras_dml.utils.arguments import check_count, check_type, import_extra
 from keras_dml.utils.files import locked, one_at_a_time, write_atomically
 from keras_dml.utils.progress import time_left
+from keras_dml.utils.types import Positive
 
 logger = logging.getLogger(__name__)
 
@@ -101,8 +102,7 @@ def tune(
     """
     import_extra("tune", "optuna", "tune")
     check_count("tune", "trials", trials)
-    if timeout is not None:
-        check_positive("tune", "timeout", timeout)
+    check_type("tune", "timeout", timeout, Positive | None)
     if warmup_epochs is not None:
         check_count("tune", "warmup_epochs", warmup_epochs, least=0)
     wanted = checked(space, recipe)
