@@ -45,17 +45,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(mark)
 
 
-def pytest_collectstart(collector: pytest.Collector) -> None:
+def pytest_configure() -> None:
     """How fast examples are made says more of the machine than of a test."""
-    if isinstance(collector, pytest.Session):
-        from hypothesis import HealthCheck, settings
+    from hypothesis import HealthCheck, settings
 
-        settings.register_profile(
-            "any machine",
-            suppress_health_check=[HealthCheck.too_slow],
-            deadline=None,
-        )
-        settings.load_profile("any machine")
+    settings.register_profile(
+        "any machine",
+        suppress_health_check=[HealthCheck.too_slow],
+        deadline=None,
+    )
+    settings.load_profile("any machine")
 
 
 def pytest_collection_finish() -> None:

@@ -83,7 +83,7 @@ def test_gradients_are_those_of_two_convolutions() -> None:
         np.testing.assert_allclose(a, np.reshape(b, a.shape), atol=1e-5)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_permuting_positions_changes_nothing(data) -> None:
     """Theorem 1; the attention moves along with the positions."""

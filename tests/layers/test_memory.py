@@ -32,7 +32,7 @@ def contents(queue: EmbeddingQueue) -> list[tuple[float, int]]:
     return list(zip(first, queue.labels.numpy()[held].tolist(), strict=True))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     size=st.integers(1, 7),
     batches=st.lists(st.integers(1, 9), min_size=1, max_size=5),

@@ -440,7 +440,7 @@ plain = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(
 
 
 @given(st.lists(plain, min_size=1, max_size=8), st.lists(plain, max_size=3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_equality_is_that_of_python(values, wanted) -> None:
     numbers = [x for x in values if x is not None]
     kinds = {isinstance(x, str) for x in numbers}

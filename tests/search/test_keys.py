@@ -316,6 +316,4 @@ class Changes(RuleBasedStateMachine):
 
 
 TestChanges = Changes.TestCase
-TestChanges.settings = settings(
-    max_examples=15, stateful_step_count=12, deadline=None
-)
+TestChanges.settings = settings(max_examples=15, stateful_step_count=12)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_dml.data import ClassBalanced
@@ -41,7 +41,6 @@ def check_batch(
         assert np.ptp(repeats) <= 1
 
 
-@settings(deadline=None)
 @given(
     sizes=SIZES,
     classes=st.integers(1, 25),
@@ -85,7 +84,6 @@ def test_guarantees(
             assert np.ptp(total[available]) <= 1
 
 
-@settings(deadline=None)
 @given(sizes=SIZES, batch=st.integers(2, 40), images=st.integers(1, 6))
 def test_batch_size_is_filled(
     sizes: list[int], batch: int, images: int

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from keras_dml import data
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     examples=st.integers(2, 40),
     labels=st.integers(2, 8),

@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_dml.data import PairSampler
 
 
-@settings(deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 9), min_size=2, max_size=20),
     half=st.integers(1, 10),
