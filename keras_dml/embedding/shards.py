@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from keras_dml.embedding.manifest import (
     Precision,
     ShardEntry,
 )
-from keras_dml.embedding.mapped import MappedEmbeddings, spooled
+from keras_dml.embedding.mapped import MappedEmbeddings, temporary_folder
 from keras_dml.embedding.shard_file import (
     EMBEDDING,
     ID,
@@ -29,6 +30,7 @@ from keras_dml.embedding.shard_file import (
 from keras_dml.embedding.storage import EXTRA, Folder, Storage, storage_of
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.utils.arguments import import_extra
+from keras_dml.utils.files import atomic_file
 from keras_dml.utils.types import FloatArray, Labels
 
 
@@ -207,7 +209,7 @@ class EmbeddingShards:
             ValueError: If there are no rows, or a shard is damaged.
             OSError: If there is not enough space for the file.
         """
-        return spooled(self, cache)
+        return _spooled(self, cache)
 
     def _tables(
         self, columns: Sequence[str] | None
@@ -287,3 +289,54 @@ def _check_files(storage: Storage, manifest: Manifest) -> None:
             f"Remove it and {MANIFEST}, and embed again: the other shards are "
             "kept."
         )
+
+
+def _spooled(
+    shards: EmbeddingShards, cache: str | os.PathLike[str] | None
+) -> MappedEmbeddings:
+    """The embeddings of all shards in one file, which is written only once.
+
+    Args:
+        shards: The shards, which are read one at a time.
+        cache: Folder for the file. None uses a temporary folder, which is
+            removed when this process ends.
+
+    Raises:
+        ValueError: If there are no rows, or a shard is damaged.
+        OSError: If there is not enough space for the file.
+    """
+    count, dim = shards.shape
+    if not count:
+        raise ValueError(
+            f"There must be at least one embedding in {shards.folder!r} to be "
+            f"mapped. Received: none; {len(shards.bad)} examples could not be "
+            "read."
+        )
+    folder = temporary_folder() if cache is None else Path(cache).expanduser()
+    path = folder / f"embeddings-{shards.digest}.float32"
+    size = 4 * count * dim
+    if not path.is_file() or path.stat().st_size != size:
+        _spool(shards, path, size)
+    source = _mapped, shards.folder
+    return MappedEmbeddings.of(path, (count, dim), source)
+
+
+def _spool(shards: EmbeddingShards, path: Path, size: int) -> None:
+    try:
+        with atomic_file(path) as partial, partial.open("wb") as file:
+            for embeddings in shards.embeddings():
+                file.write(embeddings.data)
+    except FileNotFoundError:  # A shard is missing, and the error names it.
+        raise
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"The file for mapping the embeddings of {shards.folder!r}, of "
+            f"{size:,} bytes, cannot be written: {error.strerror}. Set `cache` "
+            "or TMPDIR to a folder with enough space",
+            str(path),
+        ) from error
+
+
+def _mapped(folder: str) -> MappedEmbeddings:
+    return EmbeddingShards(folder).array()
