@@ -8,8 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_dml.distribution.rendezvous import meet
-from keras_dml.distribution.workers import worker_of
+from keras_dml.distribution.workers import check_same, worker_of
 from keras_dml.utils.arguments import check_count
 
 logger = logging.getLogger(__name__)
@@ -41,7 +40,8 @@ def connect(
             every worker. With None, they are read from the environment variable
             TF_CONFIG, if it is set.
         index: The index of this process in `workers`, from 0.
-        facts: JSON values, by name, that must be the same on all workers.
+        facts: JSON values, by name, that must be the same on all workers. They
+            are compared once all workers are connected.
         timeout: Seconds to wait for the other workers.
 
     Returns:
@@ -53,6 +53,8 @@ def connect(
             `index` is invalid, if `facts` differ between workers, or if
             TensorFlow has already computed something.
         TimeoutError: If a worker does not connect in time.
+        ConnectionError: If this worker cannot start, for instance as another
+            process uses its port.
     """
     if devices is not None:
         check_count("connect", "devices", devices)
@@ -60,11 +62,12 @@ def connect(
     gpus = _gpus(devices)
     if resolver is not None:
         _check_not_started()
-        addresses = _addresses(resolver)
+        hosts = resolver.cluster_spec().as_dict()
+        addresses = [*hosts.get("chief", ()), *hosts.get("worker", ())]
+        strategy = _started(resolver, addresses, timeout)
         facts = {"workers": addresses, "devices": len(gpus), **(facts or {})}
-        meet(addresses, worker_of(resolver).number, facts, timeout)
-        _notice_lost_workers(resolver)
-        return tf.distribute.MultiWorkerMirroredStrategy(resolver)
+        check_same("recipe, settings and versions", facts, strategy)
+        return strategy
     if devices is None or devices == 1:
         return tf.distribute.get_strategy()
     if gpus:
@@ -187,17 +190,34 @@ def _resolver_of_environment() -> (
     return tf.distribute.cluster_resolver.TFConfigClusterResolver()
 
 
-def _addresses(
+def _started(
     resolver: tf.distribute.cluster_resolver.ClusterResolver,
-) -> list[str]:
-    hosts = resolver.cluster_spec().as_dict()
-    return [*hosts.get("chief", ()), *hosts.get("worker", ())]
+    addresses: Sequence[str],
+    timeout: float,
+) -> tf.distribute.MultiWorkerMirroredStrategy:
+    """The strategy, once all workers are connected."""
+    number = worker_of(resolver).number
+    _set_timeouts(resolver.cluster_spec().as_dict(), timeout)
+    try:
+        return tf.distribute.MultiWorkerMirroredStrategy(resolver)
+    except tf.errors.DeadlineExceededError as error:
+        raise TimeoutError(
+            f"Not all of {len(addresses)} workers did connect within "
+            f"{timeout:g} s. Start all with the same --workers, each with its "
+            f"own --index, on hosts that can reach {addresses[0]}. TensorFlow "
+            f"reports: {error.message}"
+        ) from error
+    except tf.errors.OpError as error:
+        raise ConnectionError(
+            f"Worker {number} cannot start at {addresses[number]}. Stop the "
+            "process that uses its port, or choose another in --workers, and "
+            "give each worker its own --index. TensorFlow reports: "
+            f"{error.message}"
+        ) from error
 
 
-def _notice_lost_workers(
-    resolver: tf.distribute.cluster_resolver.ClusterResolver,
-) -> None:
-    """Makes TensorFlow stop waiting for a worker that was lost.
+def _set_timeouts(hosts: Mapping[str, Sequence[str]], timeout: float) -> None:
+    """Makes TensorFlow stop waiting for a worker that is missing or lost.
 
     These are the strategy's own settings with other timeouts, which cannot be
     set by TensorFlow's public API.
@@ -205,12 +225,12 @@ def _notice_lost_workers(
     from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
     from tensorflow.python.eager import context
 
-    hosts = resolver.cluster_spec().as_dict()
     leader = "chief" if "chief" in hosts else "worker"
     milliseconds = int(_HEARTBEAT * 1000)
     context.context().configure_coordination_service(
         service_type="standalone",
         service_leader=f"/job:{leader}/replica:0/task:0",
+        cluster_register_timeout_in_ms=int(timeout * 1000),
         heartbeat_timeout_in_ms=milliseconds,
         shutdown_barrier_timeout_in_ms=milliseconds,
         coordinated_jobs=[
@@ -220,3 +240,6 @@ def _notice_lost_workers(
             for job, addresses in hosts.items()
         ],
     )
+    # Otherwise the first worker waits for the others for an hour.
+    settings = context.context().coordination_service
+    settings.cluster_register_with_barrier = True

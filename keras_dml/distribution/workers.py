@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from keras_dml.utils.differences import differences, listed
+
 _WORD = 8
 """Size, in bytes, of the integers that text is sent as."""
 
@@ -84,12 +86,12 @@ def done_by_chief(
     return result
 
 
-def check_same(name: str, value: str, strategy: tf.distribute.Strategy) -> None:
+def check_same(name: str, value: Any, strategy: tf.distribute.Strategy) -> None:
     """Checks that a value is the same on all workers; all must call it.
 
     Args:
         name: What the value describes, for the message.
-        value: The value to compare, such as a digest.
+        value: The value to compare, of JSON: a digest, or settings by name.
         strategy: The strategy of the workers.
 
     Raises:
@@ -98,15 +100,18 @@ def check_same(name: str, value: str, strategy: tf.distribute.Strategy) -> None:
     worker = this_worker(strategy)
     if worker.count == 1:
         return
+    first = done_by_chief(lambda: value, strategy)
     is_odd = np.zeros(worker.count, np.int64)
-    is_odd[worker.number] = value != done_by_chief(lambda: value, strategy)
+    is_odd[worker.number] = value != first
     odd = np.flatnonzero(summed(is_odd, strategy))
     if len(odd):
+        changes = listed(differences(first, value))
         raise ValueError(
             f"All workers must have the same {name}. Received: different "
-            f"{name} on worker {', '.join(map(str, odd))} than on worker 0. "
-            "Copy them again, or read them from a folder that all workers "
-            "share."
+            f"{name} on worker {', '.join(map(str, odd))} than on worker 0"
+            + (f", here:\n  {changes}\n" if changes else ". ")
+            + "Start all with the same command, and copy their files again, or "
+            "read them from a folder that all workers share."
         )
 
 

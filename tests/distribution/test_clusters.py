@@ -2,6 +2,7 @@ import csv
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -9,7 +10,6 @@ import time
 import pytest
 
 from keras_dml.distribution import connect
-from tests.distribution.test_rendezvous import free_addresses
 from tests.runs.small_run import write_recipe
 
 COMMAND = (
@@ -71,6 +71,14 @@ def test_a_wrong_tf_config_is_refused(config, monkeypatch) -> None:
 def test_one_worker_is_no_cluster(config, monkeypatch) -> None:
     monkeypatch.setenv("TF_CONFIG", config)
     assert connect().num_replicas_in_sync == 1
+
+
+def free_addresses(count: int) -> list[str]:
+    sockets = [socket.create_server(("localhost", 0)) for _ in range(count)]
+    addresses = [f"localhost:{s.getsockname()[1]}" for s in sockets]
+    for one in sockets:
+        one.close()
+    return addresses
 
 
 def start(recipe, output, *more: str, **environment: str) -> subprocess.Popen:
@@ -160,6 +168,45 @@ def test_losses_with_variables_on_devices_and_workers(
     assert losses(tmp_path / "workers")[0] == pytest.approx(
         losses(tmp_path / "devices")[0], rel=1e-5
     )
+
+
+@pytest.mark.slow
+def test_workers_with_another_recipe_are_told_what_differs(tmp_path) -> None:
+    recipe, workers = write_recipe(tmp_path), free_addresses(2)
+    runs = [
+        start(
+            recipe, tmp_path / "workers", "--set", f"seed={index}",
+            "--workers", ",".join(workers), "--index", str(index),
+        )
+        for index in range(2)
+    ]  # fmt: skip
+    first, second = (output_of(run, code=1) for run in runs)
+    said = "different recipe, settings and versions on worker 1"
+    assert said in first and said in second
+    assert "recipe.seed: 0 → 1" in second
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_missing_worker_is_named(index, tmp_path) -> None:
+    recipe, workers = write_recipe(tmp_path), free_addresses(2)
+    alone = start(
+        recipe, tmp_path / "workers", "--wait", "2",
+        "--workers", ",".join(workers), "--index", str(index),
+    )  # fmt: skip
+    said = output_of(alone, code=1)
+    assert "Not all of 2 workers did connect within 2 s" in said
+
+
+@pytest.mark.slow
+def test_a_port_is_taken(tmp_path) -> None:
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        alone = start(
+            write_recipe(tmp_path), tmp_path / "workers",
+            "--workers", f"localhost:{port},localhost:1", "--index", "0",
+        )  # fmt: skip
+        assert f"cannot start at localhost:{port}" in output_of(alone, code=1)
 
 
 @pytest.mark.slow
