@@ -16,6 +16,9 @@ from keras_dml.embedding import (
     mapped,
     write_shards,
 )
+from keras_dml.embedding import (
+    shards as folders,
+)
 
 COUNT, DIM = 25, 6
 
@@ -168,8 +171,8 @@ def test_the_temporary_folder_goes_with_the_process(tmp_path, monkeypatch):
     at_exit = []
     own = SimpleNamespace(register=at_exit.append)
     monkeypatch.setattr(mapped, "atexit", own)
-    fresh = functools.cache(mapped._temporary.__wrapped__)
-    monkeypatch.setattr(mapped, "_temporary", fresh)
+    fresh = functools.cache(mapped.temporary_folder.__wrapped__)
+    monkeypatch.setattr(folders, "temporary_folder", fresh)
     array = gallery(tmp_path / "out").array()
     assert array.shape == (25, 6)
     [remove] = at_exit
