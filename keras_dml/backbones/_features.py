@@ -26,7 +26,7 @@ from keras_dml.data.feature_set import FEATURES, MASK, FeatureSet
 from keras_dml.data.imageset import ImageSet
 from keras_dml.model.head import Head
 from keras_dml.utils.arguments import check_choice, check_count
-from keras_dml.utils.model_parts import lower_part, upper_part
+from keras_dml.utils.models import lower_part, upper_part
 from keras_dml.utils.progress import tracked
 from keras_dml.utils.types import Shape
 

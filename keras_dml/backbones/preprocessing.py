@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from keras_dml.backbones.tokens import single_output
-from keras_dml.utils.model_copy import copy_model
+from keras_dml.utils.models import copy_model
 from keras_dml.utils.types import Tensor
 
 

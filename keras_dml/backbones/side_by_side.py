@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import keras
 
 from keras_dml.layers import FeaturePooling
-from keras_dml.utils.model_copy import input_like
+from keras_dml.utils.models import input_like
 from keras_dml.utils.types import Pooling
 
 

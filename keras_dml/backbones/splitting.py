@@ -6,9 +6,8 @@ from typing import Any
 import keras
 from keras import layers
 
-from keras_dml.utils.model_copy import copy_model
-from keras_dml.utils.model_parts import lower_part as lower_part
-from keras_dml.utils.model_parts import upper_part
+from keras_dml.utils.models import copy_model, upper_part
+from keras_dml.utils.models import lower_part as lower_part
 from keras_dml.utils.types import Tensor
 
 POOLS = (layers.AveragePooling2D, layers.MaxPooling2D)

@@ -9,7 +9,7 @@ from keras import layers, ops
 
 from keras_dml.layers.pooling import FeaturePooling
 from keras_dml.utils.gradients import l2_normalize
-from keras_dml.utils.model_copy import ModelTemplate
+from keras_dml.utils.models import ModelTemplate
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Config, Pooling, Shape, Tensor
 

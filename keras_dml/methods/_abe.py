@@ -21,7 +21,7 @@ from keras_dml.methods.declaration import Arguments, Traits, Uses, declare
 from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
-from keras_dml.utils.model_copy import copy_model
+from keras_dml.utils.models import copy_model
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
     NonNegative,

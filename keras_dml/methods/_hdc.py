@@ -21,7 +21,7 @@ from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.gradients import l2_normalize
-from keras_dml.utils.model_copy import ModelTemplate
+from keras_dml.utils.models import ModelTemplate
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
     Config,

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_dml.model.head import Head
-from keras_dml.utils.model_copy import input_like
+from keras_dml.utils.models import input_like
 
 
 def plain_encoder(backbone: keras.Model, head: Head) -> keras.Model:

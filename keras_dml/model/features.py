@@ -7,7 +7,7 @@ import keras
 
 from keras_dml.data.feature_set import MASK, features_key, layer_of
 from keras_dml.model.head import Head
-from keras_dml.utils.model_parts import upper_part
+from keras_dml.utils.models import upper_part
 from keras_dml.utils.types import Tensor, Tensors
 
 _upper_parts: WeakKeyDictionary[keras.Model, dict[str, keras.Model]] = (

@@ -6,7 +6,7 @@ import pytest
 
 from keras_dml import backbones
 from keras_dml.backbones.side_by_side import side_by_side
-from keras_dml.utils.model_copy import copy_model
+from keras_dml.utils.models import copy_model
 from tests.backbones.test_any_model import IDS, words
 
 X = np.random.default_rng(0).uniform(0, 255, (3, 16, 16, 1)).astype("float32")

@@ -7,7 +7,7 @@ from keras import layers
 
 from keras_dml import backbones
 from keras_dml.backbones import splitting
-from keras_dml.utils.model_copy import copy_model
+from keras_dml.utils.models import copy_model
 
 LITE = (
     Path(__file__).parents[3]

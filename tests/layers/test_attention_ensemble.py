@@ -5,7 +5,7 @@ import tensorflow as tf
 from keras import layers
 
 from keras_dml.layers import AttentionEnsemble
-from keras_dml.utils.model_copy import ModelTemplate
+from keras_dml.utils.models import ModelTemplate
 
 SIZE, CHANNELS, CONTEXT, FEATURES = (3, 2), 3, 4, 5
 

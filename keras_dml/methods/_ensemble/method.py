@@ -20,7 +20,7 @@ from keras_dml.methods._ensemble.objective import (
 from keras_dml.methods.declaration import declare
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective
-from keras_dml.utils.model_copy import copy_model
+from keras_dml.utils.models import copy_model
 from keras_dml.utils.types import Pooling, Units
 
 Start: TypeAlias = Literal["same", "random"]
