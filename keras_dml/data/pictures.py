@@ -13,7 +13,8 @@ from keras_dml.data.examples import Examples, any_labels_of
 from keras_dml.data.fields import Pixels
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.view import View
-from keras_dml.utils.types import Rows
+from keras_dml.utils.arguments import checked
+from keras_dml.utils.types import Count, Rows, Side
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -96,8 +97,9 @@ def short_name(name: str, longest: int = 18) -> str:
     return name.replace("$", r"\$")
 
 
+@checked
 def preview(
-    images: Examples, rows: int = 10, columns: int = 12, cell: int = 64
+    images: Examples, rows: Count = 10, columns: Count = 12, cell: Side = 64
 ) -> "Image":
     """A sheet in RGB, with one class per row and one image per column.
 
@@ -117,12 +119,9 @@ def preview(
     from PIL import Image, ImageDraw
 
     images = only_images(images, "preview")
-    if len(images) == 0 or min(rows, columns, cell) < 1:
+    if not len(images):
         raise ValueError(
-            "`images` of preview must not be empty, and `rows`, `columns` and "
-            "`cell` must be positive. "
-            f"Received: {images!r}, rows={rows}, columns={columns}, "
-            f"cell={cell}."
+            f"`images` of preview must not be empty. Received: {images!r}."
         )
     labels = any_labels_of(images, "images.labels", "preview")
     rows = min(rows, images.num_classes)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import keras
 import numpy as np
@@ -20,24 +20,29 @@ from keras_dml.embedding.source import Source
 from keras_dml.embedding.storage import EXTRA, Folder, from_anywhere
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.pools import InProcess, pool_of
-from keras_dml.utils.arguments import check_choice, check_count, import_extra
+from keras_dml.utils.arguments import (
+    checked,
+    import_extra,
+)
 from keras_dml.utils.model_files import read_model
+from keras_dml.utils.types import Count
 
 _OWNER = "embed_shards"
 
 ROWS_PER_SHARD = 8192
 
 
+@checked
 def embed_shards(
     model: keras.Model | str | os.PathLike[str],
     examples: Any,
     folder: Folder,
     *,
-    workers: int | None = None,
+    workers: Count | None = None,
     ray: str | bool | None = None,
-    rows_per_shard: int = ROWS_PER_SHARD,
+    rows_per_shard: Count = ROWS_PER_SHARD,
     dtype: Precision = "float32",
-    batch_size: int = 256,
+    batch_size: Count = 256,
     columns: Mapping[str, Sequence[Any]] | None = None,
     max_bad: int | float | None = None,
     overwrite: bool = False,
@@ -95,15 +100,13 @@ def embed_shards(
     identity = ModelIdentity.of(model)
     dim = len(_finite(identity)[0])
     run = _run(source, identity, dim, rows_per_shard, dtype)
-    check_count(_OWNER, "batch_size", batch_size)
     work = _work(model, source, run, folder, batch_size)
-    if workers is not None:
-        check_count(_OWNER, "workers", workers)
     pool = pool_of(workers, ray, timeout)
     most = most_bad(max_bad, len(source))
     return made(work, source, pool, most, overwrite, progress)
 
 
+@checked
 def write_shards(
     embeddings: Any,
     folder: Folder,
@@ -112,7 +115,7 @@ def write_shards(
     ids: Sequence[str] | None = None,
     *,
     columns: Mapping[str, Sequence[Any]] | None = None,
-    rows_per_shard: int = ROWS_PER_SHARD,
+    rows_per_shard: Count = ROWS_PER_SHARD,
     dtype: Precision = "float32",
     overwrite: bool = False,
     progress: bool | None = None,
@@ -155,12 +158,11 @@ def _run(
     rows_per_shard: int,
     dtype: Precision,
 ) -> Run:
-    check_choice(_OWNER, "dtype", dtype, get_args(Precision))
     return Run(
         model=model,
         examples=len(source),
         fingerprint=source.fingerprint,
-        rows_per_shard=check_count(_OWNER, "rows_per_shard", rows_per_shard),
+        rows_per_shard=int(rows_per_shard),
         dtype=dtype,
         dim=dim,
         labels=source.labels,

@@ -15,8 +15,8 @@ from keras_dml.pools import local_worker
 from keras_dml.pools.sharing import gpu_of, sharing
 from keras_dml.pools.worker import do_local
 from keras_dml.pools.worker_pool import Begin, Lost, WorkerHandle, WorkerPool
-from keras_dml.utils.arguments import check_count
 from keras_dml.utils.provenance import usable_cores
+from keras_dml.utils.types import Count, Positive
 
 _SHOWN = 2000
 """Bytes of a log that an error shows."""
@@ -47,12 +47,12 @@ class LocalWorkers(WorkerPool):
 
     def __init__(
         self,
-        count: int,
-        timeout: float | None = None,
+        count: Count,
+        timeout: Positive | None = None,
         logs: str | Path | None = None,
     ) -> None:
         super().__init__(timeout)
-        self.count = check_count("LocalWorkers", "count", count)
+        self.count = int(count)
         self.logs = None if logs is None else Path(logs)
 
     def _open(

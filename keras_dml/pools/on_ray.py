@@ -13,8 +13,9 @@ import keras
 from keras_dml.pools.sharing import sharing
 from keras_dml.pools.worker import Worker
 from keras_dml.pools.worker_pool import Begin, Lost, WorkerHandle, WorkerPool
-from keras_dml.utils.arguments import check_count, import_extra
+from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.provenance import usable_cores
+from keras_dml.utils.types import Count, NonNegative, Positive
 
 _CONNECT_SECONDS = 5.0
 _END_SECONDS = 10.0
@@ -50,23 +51,14 @@ class RayActors(WorkerPool):
 
     def __init__(
         self,
-        count: int | None = None,
+        count: Count | None = None,
         address: str = "auto",
-        timeout: float | None = None,
-        cpus: int | None = None,
-        gpus: float | None = None,
+        timeout: Positive | None = None,
+        cpus: Count | None = None,
+        gpus: NonNegative | None = None,
     ) -> None:
         super().__init__(timeout)
         self._ray = import_extra("RayActors", "ray", "ray")
-        if count is not None:
-            count = check_count("RayActors", "count", count)
-        if cpus is not None:
-            cpus = check_count("RayActors", "cpus", cpus)
-        if gpus is not None and not gpus >= 0:
-            raise ValueError(
-                "`gpus` of RayActors must not be negative. Received: "
-                f"gpus={gpus!r}."
-            )
         self.count = count
         self.cpus = cpus
         self.address = address

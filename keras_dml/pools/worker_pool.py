@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeAlias
 
 from keras_dml.pools.base import Done, Pool, Result, Task, Work
 from keras_dml.pools.worker import Attempt, attempts, pickled_work
-from keras_dml.utils.arguments import check_type
+from keras_dml.utils.arguments import Checked
 from keras_dml.utils.types import Positive
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ Begin: TypeAlias = Callable[[int], WorkerHandle]
 """Begins a worker; one that replaces another has its number."""
 
 
-class WorkerPool(Pool):
+class WorkerPool(Checked, Pool):
     """A pool of workers that may die.
 
     Args:
@@ -59,9 +59,7 @@ class WorkerPool(Pool):
             hung; None for any number.
     """
 
-    def __init__(self, timeout: float | None) -> None:
-        owner = type(self).__name__
-        check_type(owner, "timeout", timeout, Positive | None)
+    def __init__(self, timeout: Positive | None) -> None:
         self.timeout = timeout
 
     @abc.abstractmethod

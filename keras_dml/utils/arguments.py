@@ -4,7 +4,6 @@ Ranges and choices are declared by types, such as `Positive` and
 `Literal["a", "b"]`; a `Checked` class holds its arguments to them.
 """
 
-import contextlib
 import difflib
 import importlib
 import inspect
@@ -101,11 +100,13 @@ def _arguments_of(called: Any) -> tuple[list[str], dict[str, Any]]:
     ] or [called]
     types: dict[str, Any] = {}
     for function in reversed(functions):
-        # Some names may be imported for type checkers alone.
-        with contextlib.suppress(NameError, AttributeError):
-            for name, own in get_type_hints(function, None, None, True).items():
-                if name not in types or own not in (int, float, str):
-                    types[name] = own
+        try:
+            found = get_type_hints(function, include_extras=True)
+        except NameError:  # What is imported for type checkers alone.
+            found = function.__annotations__
+        for name, own in found.items():
+            if name not in types or own not in (int, float, str):
+                types[name] = own
     names = list(inspect.signature(functions[0]).parameters)
     return names, {x: types[x] for x in types if _is_checked(types[x])}
 
