@@ -57,6 +57,14 @@ def ask(port: int, path: str, data: Any = None, **headers: str) -> Any:
         return answer.status, answer.headers, answer.read()
 
 
+def test_answers_are_sent_at_once() -> None:
+    with contextlib.closing(listen(Settings(port=0))) as opened:
+        address = opened.getsockname()
+        with socket.create_connection(address), opened.accept()[0] as accepted:
+            delay = (socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert accepted.getsockopt(*delay)
+
+
 def test_requests_on_too_many_connections_are_answered_503() -> None:
     with serving(max_connections=2) as (server, port):
         with connected(port), connected(port) as second:
