@@ -111,11 +111,12 @@ class _Run(Generic[Task]):
         self._assign()
         while self.running:
             ready, _ = wait(self.running, 1.0, FIRST_COMPLETED)
-            for future in ready or self._hung():
+            hung = self._hung() - ready
+            for future in ready | hung:
                 attempt = self.running.pop(future)
                 self.free.append(attempt.worker)
                 try:
-                    if not ready:
+                    if future in hung:
                         raise Lost(
                             f"did not respond within {self.timeout} s and was "
                             "killed. If that is too short, use a larger timeout"
@@ -153,13 +154,11 @@ class _Run(Generic[Task]):
             future = self.workers[number].do(attempt.content, attempt.name)
             self.running[future] = attempt
 
-    def _hung(self) -> list[Future[Any]]:
+    def _hung(self) -> set[Future[Any]]:
+        if self.timeout is None:
+            return set()
         now = time.monotonic()
-        return [
-            future
-            for future, attempt in self.running.items()
-            if self.timeout is not None and now > attempt.deadline
-        ]
+        return {x for x, y in self.running.items() if now > y.deadline}
 
     def _repeat(self, attempt: Attempt[Task], error: Lost) -> None:
         self.workers.pop(attempt.worker).kill()
