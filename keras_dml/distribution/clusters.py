@@ -205,15 +205,21 @@ def _started(
             f"Not all of {len(addresses)} workers did connect within "
             f"{timeout:g} s. Start all with the same --workers, each with its "
             f"own --index, on hosts that can reach {addresses[0]}. TensorFlow "
-            f"reports: {error.message}"
+            f"reports: {_brief(error)}"
         ) from error
     except tf.errors.OpError as error:
         raise ConnectionError(
             f"Worker {number} cannot start at {addresses[number]}. Stop the "
             "process that uses its port, or choose another in --workers, and "
             "give each worker its own --index. TensorFlow reports: "
-            f"{error.message}"
+            f"{_brief(error)}"
         ) from error
+
+
+def _brief(error: tf.errors.OpError) -> str:
+    """What TensorFlow says, without its repetition by gRPC."""
+    message: str = error.message
+    return message.partition("\nAdditional GRPC")[0].strip()
 
 
 def _set_timeouts(hosts: Mapping[str, Sequence[str]], timeout: float) -> None:
