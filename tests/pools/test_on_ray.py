@@ -170,7 +170,7 @@ def test_actors_end_with_their_driver(cluster, tmp_path, number, own) -> None:
     address = "local" if own else cluster.address
     code = DRIVER.format(folder=str(tmp_path), address=address)
     with driver(code) as process:
-        wait_for(lambda: len(list(tmp_path.iterdir())) == 2)
+        wait_for(lambda: len(list(tmp_path.iterdir())) == 2, 300)
         servers = psutil.Process(process.pid).children(recursive=True)
         assert bool(servers) == own
         process.send_signal(number)
