@@ -98,10 +98,10 @@ def test_what_is_being_written_stays_when_the_clock_jumps(
 
 
 def test_durations_do_not_hang_on_the_clock() -> None:
-    """It jumps. It only tells how old a file or a lease is."""
+    """It jumps. It only tells how old a file is."""
     root = Path(decoded.__file__).parents[1]
     files = [x for x in root.rglob("*.py") if "time.time()" in x.read_text()]
-    assert {x.name for x in files} == {"decoded.py", "lease.py"}
+    assert {x.name for x in files} == {"decoded.py"}
 
 
 def flip_byte(pixels: Path, index: Path) -> None:
