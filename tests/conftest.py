@@ -12,8 +12,9 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 # Tests ask whether a step compiles and agrees, not whether it is fast.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 # One thread: there is a process a core, and sums have one order.
-for kind in ("TF_NUM_INTRAOP", "TF_NUM_INTEROP", "OMP_NUM"):
-    os.environ.setdefault(f"{kind}_THREADS", "1")
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from collections.abc import Callable, Iterator
 from functools import partial

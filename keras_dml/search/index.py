@@ -74,6 +74,13 @@ class Index(Searches):
         ValueError: If embeddings are not finite or are zero, if lengths differ,
             or if faiss cannot build this kind of index.
 
+    Example:
+        ```python
+        index = dml.search.Index(embeddings, {"price": prices}, labels=labels)
+        hits = index.search(embeddings[:5], k=3, where={"price": {"<": 20}})
+        index.save("gallery")
+        ```
+
     Also known as:
         - pytorch-metric-learning: `InferenceModel`.
         - TF Similarity: `Indexer`.

@@ -34,3 +34,19 @@ def test_a_model_of_ones_own_head_and_objective_learns() -> None:
     names = names_after_example(dml.MetricModel, images=images, labels=labels)
     norms = np.linalg.norm(names["embeddings"], axis=1)
     np.testing.assert_allclose(norms, 1, rtol=1e-5)
+
+
+def test_an_index_with_columns_is_searched_and_saved(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    embeddings = np.random.default_rng(0).normal(size=(40, 8))
+    names = names_after_example(
+        dml.search.Index,
+        embeddings=embeddings,
+        prices=np.arange(40),
+        labels=np.arange(40) % 4,
+    )
+    assert names["hits"].ids[:, 0].tolist() == [0, 1, 2, 3, 4]
+    assert np.max(names["hits"].ids) < 20
+    assert len(dml.search.Index.load(tmp_path / "gallery")) == 40
