@@ -146,7 +146,8 @@ def test_a_worker_that_hangs_is_replaced(tmp_path) -> None:
 
 def test_closing_while_tasks_larger_than_a_pipe_are_on_their_way() -> None:
     run = LocalWorkers(2).run(Raises(), [ValueError("first"), "x" * 10**7])
-    with pytest.raises(ValueError, match="first"):
+    # Either may be the first.
+    with pytest.raises((ValueError, RuntimeError), match="first|xxx"):
         list(run)
 
 
