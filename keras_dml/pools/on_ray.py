@@ -125,6 +125,11 @@ class RayActors(WorkerPool):
 class _Actor(WorkerHandle):
     def __init__(self, ray: Any, actor: Any) -> None:
         self._ray, self._actor = ray, actor
+        self._ready = actor.__ray_ready__.remote()
+
+    def has_begun(self) -> bool:
+        ready, _ = self._ray.wait([self._ready], timeout=0)
+        return bool(ready)
 
     def do(self, task: bytes, name: str) -> Future[Any]:
         future: Future[Any] = self._actor.do.remote(task, name).future()

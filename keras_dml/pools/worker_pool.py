@@ -34,6 +34,10 @@ class WorkerHandle(abc.ABC):
     def do(self, task: bytes, name: str) -> Future[Any]:
         """Does a task, as `worker.Worker` does."""
 
+    def has_begun(self) -> bool:
+        """Whether it runs; on a cluster, it may wait for a place forever."""
+        return True
+
     @abc.abstractmethod
     def answer(self, future: Future[Any]) -> bytes:
         """The answer to a task that is done; `Lost` if the worker died."""
@@ -145,14 +149,29 @@ class _Run(Generic[Task]):
         while self.free:
             attempt = self.again.pop() if self.again else next(self.left, None)
             if attempt is None:
+                self._take_over()
                 return
-            attempt.worker = number = self.free.pop(0)
-            attempt.deadline = time.monotonic() + (self.timeout or 0)
-            if number not in self.workers:
-                self.workers[number] = self.begin(number)
-                attempt.deadline += _START_SECONDS
-            future = self.workers[number].do(attempt.content, attempt.name)
-            self.running[future] = attempt
+            self._give(attempt, self.free.pop(0))
+
+    def _give(self, attempt: Attempt[Task], number: int) -> None:
+        attempt.worker = number
+        attempt.deadline = time.monotonic() + (self.timeout or 0)
+        if number not in self.workers:
+            self.workers[number] = self.begin(number)
+            attempt.deadline += _START_SECONDS
+        future = self.workers[number].do(attempt.content, attempt.name)
+        self.running[future] = attempt
+
+    def _take_over(self) -> None:
+        """Gives free workers the tasks of those that have not begun."""
+        begun = {x for x, y in self.workers.items() if y.has_begun()}
+        waiting = [x for x, y in self.running.items() if y.worker not in begun]
+        free = [number for number in self.free if number in begun]
+        for future, number in zip(waiting, free, strict=False):
+            attempt = self.running.pop(future)
+            self.workers.pop(attempt.worker).kill()
+            self.free.remove(number)
+            self._give(attempt, number)
 
     def _hung(self) -> set[Future[Any]]:
         if self.timeout is None:
