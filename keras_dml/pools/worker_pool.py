@@ -133,6 +133,7 @@ class _Run(Generic[Task]):
                 self._assign()
                 yield attempt.done(answer)
             self._assign()
+            self._take_over()
 
     def end(self) -> None:
         """Ends all workers, none of which has a task."""
@@ -149,7 +150,6 @@ class _Run(Generic[Task]):
         while self.free:
             attempt = self.again.pop() if self.again else next(self.left, None)
             if attempt is None:
-                self._take_over()
                 return
             self._give(attempt, self.free.pop(0))
 
@@ -164,6 +164,8 @@ class _Run(Generic[Task]):
 
     def _take_over(self) -> None:
         """Gives free workers the tasks of those that have not begun."""
+        if not self.free:
+            return
         begun = {x for x, y in self.workers.items() if y.has_begun()}
         waiting = [x for x, y in self.running.items() if y.worker not in begun]
         free = [number for number in self.free if number in begun]

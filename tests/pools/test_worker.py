@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from keras_dml.pools import LocalWorkers
+from keras_dml.pools import LocalWorkers, worker_pool
 from keras_dml.pools.worker import Worker, attempts, pickled_work
 from keras_dml.pools.worker_pool import WorkerHandle, WorkerPool
 from tests.pools.works import Squares
@@ -68,6 +68,13 @@ class Here(WorkerHandle):
 class HasOnePlace(WorkerPool):
     def _open(self, work: bytes, undo: Any) -> Any:
         return lambda number: Here(work, number == 1), 3
+
+
+def test_a_worker_that_hangs_before_it_begins(monkeypatch) -> None:
+    monkeypatch.setattr(worker_pool, "_START_SECONDS", 0.0)
+    for _ in range(10):  # Which of two futures is looked at first is chance.
+        done = list(HasOnePlace(1e-9).run(Squares(), [2, 3]))
+        assert sorted(x.result for x in done) == [4, 9]
 
 
 @pytest.mark.parametrize("count", [2, 3, 9])
