@@ -9,6 +9,7 @@ from keras_dml.losses.base import COMPOSITES, LossLike, MetricLoss
 from keras_dml.losses.combined import get
 from keras_dml.losses.composite import (
     CompositeLoss,
+    build_part,
     is_weight,
     joined,
     scaled,
@@ -162,11 +163,7 @@ class MatryoshkaLoss(CompositeLoss):
         self._check_dim(embedding_dim)
         with scope_of(owner):
             for dim, loss in self.losses.items():
-                # Variables of the prefixes have the same names.
-                child = keras.layers.Layer(dtype="float32", name=f"dim_{dim}")
-                loss.build(child, dim)
-                child.built = True
-                setattr(owner, f"dim_{dim}_loss", child)
+                build_part(owner, f"dim_{dim}", loss, dim)
 
     def term_values(
         self, labels: Tensor, embeddings: Tensor, **kwargs: Any

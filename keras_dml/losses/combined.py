@@ -11,6 +11,7 @@ from keras import ops
 from keras_dml.losses.base import COMPOSITES, LOSSES, MetricLoss
 from keras_dml.losses.composite import (
     CompositeLoss,
+    build_part,
     is_weight,
     joined,
     least,
@@ -170,11 +171,7 @@ class WeightedSum(CompositeLoss):
     def build(self, owner: keras.layers.Layer, embedding_dim: int) -> None:
         with scope_of(owner):
             for name, loss in self.losses.items():
-                # Two losses may have variables of one name.
-                child = keras.layers.Layer(dtype="float32", name=name)
-                loss.build(child, embedding_dim)
-                child.built = True
-                setattr(owner, f"{name}_loss", child)
+                build_part(owner, name, loss, embedding_dim)
 
     def term_values(
         self, labels: Tensor, embeddings: Tensor, **kwargs: Any

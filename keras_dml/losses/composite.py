@@ -4,6 +4,7 @@ import numbers
 from collections.abc import Iterable
 from typing import Any
 
+import keras
 from keras import ops
 from keras.optimizers import schedules
 
@@ -60,6 +61,19 @@ class CompositeLoss(MetricLoss):
         for term, value in values.items():
             total += weights[term] * value
         return total
+
+
+def build_part(
+    owner: keras.layers.Layer, name: str, loss: MetricLoss, embedding_dim: int
+) -> None:
+    """Creates the variables of one of a composite's losses in its layer.
+
+    They get a layer of their own, as two losses may have variables of one name.
+    """
+    part = keras.layers.Layer(dtype="float32", name=name)
+    loss.build(part, embedding_dim)
+    part.built = True
+    setattr(owner, f"{name}_loss", part)
 
 
 def joined(name: str, terms: dict[str, Any]) -> dict[str, Any]:
