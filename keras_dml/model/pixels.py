@@ -64,13 +64,22 @@ def wrong_range(images: npt.NDArray[Any]) -> tuple[float, float, str] | None:
     if images[0].min() >= 0 and images[0].max() > 1:
         return None
     lowest, highest = float(images.min()), float(images.max())
-    if lowest >= 0 and 0 < highest <= 1:
+    if _are_unit(lowest, highest):
         return lowest, highest, "sees almost nothing"
-    is_standardized = lowest < 0 and highest <= _LARGEST_SCORE
-    is_centered = lowest < _CENTERED[0] and highest < _CENTERED[1]
-    if is_standardized or is_centered:
+    if _are_moved(lowest, highest):
         return lowest, highest, "sees other images than it should"
     return None
+
+
+def _are_unit(lowest: Any, highest: Any) -> Any:
+    """Whether pixels, numbers or tensors, range from 0 to 1."""
+    return (lowest >= 0) & (highest > 0) & (highest <= 1)
+
+
+def _are_moved(lowest: Any, highest: Any) -> Any:
+    """Whether pixels, numbers or tensors, are standardized or centered."""
+    is_standardized = (lowest < 0) & (highest <= _LARGEST_SCORE)
+    return is_standardized | (lowest < _CENTERED[0]) & (highest < _CENTERED[1])
 
 
 def print_wrong_range(images: tf.Tensor, owner: str) -> tf.Operation:
@@ -84,14 +93,10 @@ def print_wrong_range(images: tf.Tensor, owner: str) -> tf.Operation:
         The operation that prints, if there is a reason.
     """
     lowest, highest = tf.reduce_min(images), tf.reduce_max(images)
-    is_unit = (lowest >= 0) & (highest > 0) & (highest <= 1)
-    is_standardized = (lowest < 0) & (highest <= _LARGEST_SCORE)
-    is_centered = (lowest < _CENTERED[0]) & (highest < _CENTERED[1])
-    # Without images there are neither.
-    is_wrong = tf.size(images) > 0
-    is_wrong &= is_unit | is_standardized | is_centered
+    is_wrong = _are_unit(lowest, highest) | _are_moved(lowest, highest)
     return tf.cond(
-        is_wrong,
+        # Without images there are neither.
+        is_wrong & (tf.size(images) > 0),
         lambda: tf.print(
             f"Pixels of {owner} range from", lowest, "to", highest,
             "and should range from 0 to 255: the embeddings are wrong.",
