@@ -1,5 +1,6 @@
 """Examples of classes run, as their docstrings print them."""
 
+import doctest
 import inspect
 import re
 
@@ -50,3 +51,15 @@ def test_an_index_with_columns_is_searched_and_saved(
     assert names["hits"].ids[:, 0].tolist() == [0, 1, 2, 3, 4]
     assert np.max(names["hits"].ids) < 20
     assert len(dml.search.Index.load(tmp_path / "gallery")) == 40
+
+
+def test_losses_print_the_numbers_of_their_examples() -> None:
+    """One loss of each family has an example that is worked out by hand."""
+    finder = doctest.DocTestFinder(recurse=False)
+    runner = doctest.DocTestRunner()
+    names = {**vars(dml.losses), "keras": keras}
+    for entry in dml.losses.LOSSES.values():
+        for example in finder.find(entry.value, globs=dict(names)):
+            runner.run(example)
+    assert runner.failures == 0
+    assert runner.tries > 25

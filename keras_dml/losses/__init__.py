@@ -18,6 +18,7 @@ from keras_dml.losses._all_pairs import (
     CircleLoss,
     LiftedStructureLoss,
     MultiSimilarityLoss,
+    RankedListLoss,
 )
 from keras_dml.losses._angular import AngularLoss
 from keras_dml.losses._angular_margins import (
@@ -38,7 +39,6 @@ from keras_dml.losses._hyperbolic import (
 )
 from keras_dml.losses._margin import MarginLoss
 from keras_dml.losses._matryoshka import MatryoshkaLoss
-from keras_dml.losses._multi_label import MultiSupConLoss
 from keras_dml.losses._nce import nce
 from keras_dml.losses._neighbors import (
     DecoupledContrastiveLoss,
@@ -55,19 +55,23 @@ from keras_dml.losses._proxies import (
     ProxyNCALoss,
     SoftTripleLoss,
 )
-from keras_dml.losses._ranked_list import RankedListLoss
 from keras_dml.losses._ranking import PNPLoss, RecallAtKLoss, SmoothAPLoss
 from keras_dml.losses._redundancy import BarlowTwinsLoss, VICRegLoss
-from keras_dml.losses._relations import relations
-from keras_dml.losses._selectively_contrastive import (
-    SelectivelyContrastiveLoss,
+from keras_dml.losses._softmax import (
+    MultiSupConLoss,
+    NPairLoss,
+    NTXentLoss,
+    SupConLoss,
 )
-from keras_dml.losses._softmax import NPairLoss, NTXentLoss, SupConLoss
-from keras_dml.losses._triplet import TripletLoss
+from keras_dml.losses._triplet import (
+    SelectivelyContrastiveLoss,
+    TripletLoss,
+)
 from keras_dml.losses._tuplet import IntraPairVarianceLoss, TupletMarginLoss
 from keras_dml.losses.base import COMPOSITES, LOSSES, LossLike, MetricLoss
 from keras_dml.losses.combined import FunctionLoss, WeightedSum, get
 from keras_dml.losses.composite import CompositeLoss
+from keras_dml.losses.labels import relations
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import (
     Batch,

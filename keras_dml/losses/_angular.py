@@ -59,7 +59,10 @@ class AngularLoss(MetricLoss):
           theirs does not normalize negatives.
 
     Example:
-        `AngularLoss(angle=40.0)(labels, embeddings)`
+        >>> x = [[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]
+        >>> # Both pairs cost log(1 + exp(4 · (0 + 0.8) − 4 · 0.6)).
+        >>> round(float(AngularLoss()([0, 0, 1], x)), 4)
+        1.1711
 
     Reference:
         Wang et al., "Deep Metric Learning with Angular Loss", ICCV 2017, Eq. 7,

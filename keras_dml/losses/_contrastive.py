@@ -76,7 +76,10 @@ class ContrastiveLoss(PairLoss):
           the positives as references.
 
     Example:
-        `ContrastiveLoss(distance="euclidean")(labels, embeddings)`
+        >>> x = [[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]
+        >>> # Positive pairs cost 0.8; of the negative ones, one costs 1 − 0.4.
+        >>> round(float(ContrastiveLoss()([0, 0, 1], x)), 4)
+        1.4
 
     Reference:
         Hadsell et al., "Dimensionality Reduction by Learning an Invariant

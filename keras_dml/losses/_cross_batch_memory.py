@@ -6,15 +6,15 @@ import keras
 from keras import ops
 
 from keras_dml.layers.memory import EmbeddingQueue
-from keras_dml.losses._relations import (
-    Rule,
-    is_multi_hot,
-    relations,
-)
 from keras_dml.losses.base import COMPOSITES, METRIC, LossLike
 from keras_dml.losses.combined import get
 from keras_dml.losses.composite import CompositeLoss
-from keras_dml.losses.labels import dtype_name
+from keras_dml.losses.labels import (
+    Rule,
+    dtype_name,
+    is_multi_hot,
+    relations,
+)
 from keras_dml.losses.variables import (
     check_not_built,
     not_built_error,

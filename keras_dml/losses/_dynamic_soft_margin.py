@@ -7,14 +7,14 @@ from annotated_types import Gt, Le
 from keras import ops
 
 from keras_dml.losses._histogram import soft_histograms
-from keras_dml.losses._relations import is_multi_hot, relations
+from keras_dml.losses._triplet import TripletTerms, reduced_triplets
 from keras_dml.losses.base import LOSSES
 from keras_dml.losses.distances import DistanceLike
+from keras_dml.losses.labels import is_multi_hot, relations
 from keras_dml.losses.mining.selection import Selection
 from keras_dml.losses.mining.visits import State, value_at
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Batch, Pairs
-from keras_dml.losses.triplets import TripletTerms, reduced_triplets
 from keras_dml.losses.variables import (
     add_loss_variable,
     check_not_built,

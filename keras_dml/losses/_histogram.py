@@ -134,7 +134,10 @@ class FastAPLoss(_HistogramLoss):
         - pytorch-metric-learning: `FastAPLoss(num_bins)`.
 
     Example:
-        `FastAPLoss(num_bins=10)(labels, embeddings)`
+        >>> x = [[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]
+        >>> # Anchor 0 ranks its positive first; for anchor 1, 1 − 1 / 2.
+        >>> round(float(FastAPLoss()([0, 0, 1], x)), 4)
+        0.25
 
     Reference:
         Cakir et al., "Deep Metric Learning to Rank", CVPR 2019, Eq. 8.

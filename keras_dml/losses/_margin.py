@@ -83,7 +83,10 @@ class MarginLoss(PairLoss):
           `mining="all"` here once.
 
     Example:
-        `MarginLoss(beta=1.2, mining="semihard")(labels, embeddings)`
+        >>> x = [[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]
+        >>> # Only the closest negative pair costs something: 0.2 + 1.2 − √0.4.
+        >>> round(float(MarginLoss(mining="all")([0, 0, 1], x)), 4)
+        0.7675
 
     Reference:
         Wu et al., "Sampling Matters in Deep Embedding Learning", ICCV 2017, Eq.

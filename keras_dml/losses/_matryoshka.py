@@ -1,6 +1,6 @@
 """Matryoshka: a loss on nested prefixes of the embedding."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
@@ -8,7 +8,7 @@ import keras
 from keras_dml.losses.base import COMPOSITES, LossLike, MetricLoss
 from keras_dml.losses.combined import get
 from keras_dml.losses.composite import (
-    CompositeLoss,
+    LossOfParts,
     build_part,
     is_weight,
     joined,
@@ -23,7 +23,7 @@ _OWNER = "MatryoshkaLoss"
 
 
 @COMPOSITES.register("matryoshka")
-class MatryoshkaLoss(CompositeLoss):
+class MatryoshkaLoss(LossOfParts):
     r"""Matryoshka: any loss on nested prefixes of the embedding.
 
     With the first $d$ dimensions $x_{1:d}$ of each embedding, scaled to unit
@@ -118,36 +118,8 @@ class MatryoshkaLoss(CompositeLoss):
         self.term_weights  # noqa: B018  Checks them.
 
     @property
-    def num_classes(self) -> int | None:  # type: ignore[override]
-        return self.loss.num_classes
-
-    @property
-    def needs_positives(self) -> bool:  # type: ignore[override]
-        return self.loss.needs_positives
-
-    @property
-    def needs_negatives(self) -> bool:  # type: ignore[override]
-        return self.loss.needs_negatives
-
-    @property
-    def needs_triplets(self) -> bool:  # type: ignore[override]
-        return self.loss.needs_triplets
-
-    @property
-    def owns_variables(self) -> bool:
-        return self.loss.owns_variables
-
-    @property
-    def has_memory(self) -> bool:
-        return self.loss.has_memory
-
-    @property
-    def weights_pairs(self) -> bool:  # type: ignore[override]
-        return self.loss.weights_pairs
-
-    @property
-    def takes_references(self) -> bool:  # type: ignore[override]
-        return self.loss.takes_references
+    def parts(self) -> Iterable[MetricLoss]:
+        return self.losses.values()
 
     @property
     def term_weights(self) -> dict[str, Any]:

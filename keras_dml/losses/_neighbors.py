@@ -57,7 +57,10 @@ class NCALoss(PairLoss):
           `NCALoss(T)`.
 
     Example:
-        `NCALoss(temperature=0.25)(labels, embeddings)`
+        >>> x = [[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]
+        >>> # (log(1 + exp(0.8 − 2)) + log(1 + exp(0.8 − 0.4))) / 2
+        >>> round(float(NCALoss()([0, 0, 1], x)), 4)
+        0.5881
 
     Reference:
         Goldberger et al., "Neighbourhood Components Analysis", NIPS 2004.

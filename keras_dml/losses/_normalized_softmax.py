@@ -172,7 +172,12 @@ class ArcFaceLoss(CosineClassifier):
           margin=np.radians(margin))`.
 
     Example:
-        `ArcFaceLoss(num_classes=100, margin=0.3)`
+        >>> x = [[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]
+        >>> # Example 0: −log(e^cos(0 + 0.5) / (e^cos(0 + 0.5) + e^0)) = 0.3477
+        >>> loss = ArcFaceLoss(num_classes=2, scale=1.0, initializer="identity")
+        >>> loss.build(keras.layers.Layer(), embedding_dim=2)
+        >>> round(float(loss([0, 0, 1], x)), 4)
+        0.59
 
     Reference:
         Deng et al., "ArcFace: Additive Angular Margin Loss for Deep Face

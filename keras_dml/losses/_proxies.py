@@ -8,7 +8,7 @@ from keras_dml.losses.base import LOSSES
 from keras_dml.losses.distances import inner_product, safe_sqrt
 from keras_dml.losses.proxy_loss import ProxyLoss, class_mask, cross_entropy
 from keras_dml.losses.reductions import masked_logsumexp
-from keras_dml.utils.gradients import custom_gradient, l2_normalize
+from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.types import Count, Positive, Tensor
 
 
@@ -47,7 +47,12 @@ class ProxyNCALoss(ProxyLoss):
           exclude_positive=False)`.
 
     Example:
-        `ProxyNCALoss(num_classes=100, exclude_positive=False)`
+        >>> x = [[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]
+        >>> # d to the own and the other proxy: 0 − 2, 0.8 − 0.4, 0 − 2.
+        >>> loss = ProxyNCALoss(num_classes=2, initializer="identity")
+        >>> loss.build(keras.layers.Layer(), embedding_dim=2)
+        >>> round(float(loss([0, 0, 1], x)), 4)
+        -1.2
 
     Reference:
         Movshovitz-Attias et al., "No Fuss Distance Metric Learning using
@@ -248,7 +253,8 @@ class SoftTripleLoss(ProxyLoss):
         similarity = ops.reshape(
             inner_product(embeddings, columns), (-1, self.num_centers, classes)
         )  # (B, K, C)
-        to_class = _to_class(similarity, self.gamma)
+        weights = ops.softmax(similarity / self.gamma, axis=1)
+        to_class = ops.sum(weights * similarity, axis=1)  # (B, C)
         own = class_mask(labels, classes)
         margins = self.margin * ops.cast(own, "float32")
         logits = self.scale * (to_class - margins)
@@ -256,28 +262,6 @@ class SoftTripleLoss(ProxyLoss):
         if self.tau == 0 or self.num_centers == 1:
             return values
         return values + self.tau * _spread(centers)
-
-
-def _to_class(similarity: Tensor, gamma: float) -> Tensor:
-    """(B, C) similarities of classes: centers weighted by their softmax."""
-
-    @custom_gradient
-    def to_class(similarity: Tensor) -> Any:
-        top = ops.max(similarity, axis=1, keepdims=True)
-        powers = ops.exp((similarity - top) * (1.0 / gamma))
-        total = ops.sum(powers, axis=1, keepdims=True)
-        value = ops.sum(powers * similarity, axis=1, keepdims=True) / total
-
-        def gradient(upstream: Tensor) -> Tensor:
-            by_power = upstream[:, None] / total
-            return powers * (
-                by_power * (1.0 - value * (1.0 / gamma))
-                + (by_power * (1.0 / gamma)) * similarity
-            )
-
-        return ops.squeeze(value, axis=1), gradient
-
-    return to_class(similarity)
 
 
 def _spread(centers: Tensor) -> Tensor:

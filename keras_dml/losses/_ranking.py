@@ -136,7 +136,10 @@ class SmoothAPLoss(_RankingLoss):
           classes of n images.
 
     Example:
-        `SmoothAPLoss(temperature=0.02)(labels, embeddings)`
+        >>> x = [[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]
+        >>> # The positive of anchor 0 comes first, that of anchor 1 second.
+        >>> round(float(SmoothAPLoss()([0, 0, 1], x)), 4)
+        0.25
 
     Reference:
         Brown et al., "Smooth-AP: Smoothing the Path Towards Large-Scale Image

@@ -1,16 +1,81 @@
-"""Triplet loss."""
+"""Triplet losses, and the sum over all mined triplets that they share."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from keras import ops
 
 from keras_dml.losses.base import LOSSES
 from keras_dml.losses.distances import DistanceLike
+from keras_dml.losses.mining.selection import Selection
+from keras_dml.losses.mining.visits import State, value_at
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Pairs
-from keras_dml.losses.triplets import TripletTerms, reduced_triplets
+from keras_dml.losses.reductions import Terms, reduce_terms
+from keras_dml.utils.gradients import with_gradient
 from keras_dml.utils.serialization import register_removed
-from keras_dml.utils.types import Tensor
+from keras_dml.utils.types import Positive, Tensor
+
+
+class TripletTerms(NamedTuple):
+    """The terms of a positive with all references, (B, R) each."""
+
+    value: Tensor
+    pull: Tensor
+    """Derivative by the distance of the positive."""
+    push: Tensor
+    """Derivative by the distance of the negative."""
+    costs: Tensor
+    """Which terms are not zero, for reductions that count those."""
+
+
+def reduced_triplets(
+    loss: PairLoss,
+    pairs: Pairs,
+    terms_of: Callable[[Tensor, Tensor], TripletTerms],
+) -> Tensor:
+    """The reduction of the terms of all triplets that are mined, (B,).
+
+    Args:
+        loss: What mines and reduces.
+        pairs: The pairs of a batch.
+        terms_of: From the distance of a positive, (B, 1), and those of all
+            references, (B, R), to the terms; what it gives where a
+            reference is no negative does not matter.
+    """
+    fixed = ops.stop_gradient(pairs.distances)
+    of_positives, of_negatives = pairs.weights
+
+    def add(state: State, positive: Tensor, negatives: Tensor) -> State:
+        total, count, nonzero, slopes = state
+        negatives = ops.cast(negatives, "bool")
+        terms = terms_of(value_at(fixed, positive), fixed)
+        value, pull, push = (
+            ops.where(negatives, x, 0.0)
+            for x in (terms.value, terms.pull, terms.push)
+        )
+        if of_positives is not None:
+            weights = value_at(of_positives, positive) * of_negatives
+            weights = ops.where(negatives, weights, 0.0)
+            value, pull, push = (weights * x for x in (value, pull, push))
+        to_positive = ops.sum(pull, axis=1, keepdims=True)
+        return (
+            total + ops.sum(value, axis=1),
+            count + _count(negatives),
+            nonzero + _count(ops.logical_and(negatives, terms.costs)),
+            ops.where(positive, to_positive, slopes) + push,
+        )
+
+    zeros = ops.zeros_like(fixed[:, 0])
+    initial = (zeros, zeros, zeros, ops.zeros_like(fixed))
+    *sums, slopes = loss.for_each_positive(pairs, add, initial)
+    terms = Terms(*sums)
+    total = with_gradient(terms.total, slopes, pairs.distances)
+    return reduce_terms(terms._replace(total=total), loss.reduction)
+
+
+def _count(mask: Tensor) -> Tensor:
+    return ops.sum(ops.cast(mask, "float32"), axis=1)
 
 
 @LOSSES.register("triplet")
@@ -69,7 +134,10 @@ class TripletLoss(PairLoss):
           `TripletLoss`.
 
     Example:
-        `TripletLoss(margin=0.1, mining="hard")(labels, embeddings)`
+        >>> x = [[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]
+        >>> # Anchor 0: [0.8 − 2 + 0.2]₊ = 0; anchor 1: 0.8 − 0.4 + 0.2 = 0.6.
+        >>> round(float(TripletLoss()([0, 0, 1], x)), 4)
+        0.3
 
     Reference:
         Schroff et al., "FaceNet: A Unified Embedding for Face Recognition and
@@ -118,3 +186,95 @@ register_removed(
     'reduction="sum_over_pairs", normalize=False), if soft with margin=0.0 '
     "and soft_margin=True",
 )
+
+
+_EASY_POSITIVE_HARD_NEGATIVE = Selection("easy", "hard")
+
+
+@LOSSES.register("selectively_contrastive")
+class SelectivelyContrastiveLoss(PairLoss):
+    r"""Selectively contrastive triplets: hard negatives are only pushed away.
+
+    For each triplet chosen by mining,
+
+    $$
+    \ell_{apn} = \begin{cases}
+    \lambda \, s(a, n) & \text{if } s(a, n) > s(a, p) \\
+    \log\left( 1 + e^{(s(a, n) - s(a, p)) / \tau} \right) & \text{otherwise.}
+    \end{cases}
+    $$
+
+    With a triplet loss, very hard triplets pull all three examples together.
+    Here, they only push the negative away, so the hardest negatives can be
+    mined.
+
+    Terms are triplets; each is multiplied by the product of the `pair_weights`
+    of (a, p) and (a, n). Terms can be negative.
+
+    Labels:
+        (B,) class ids, integers of any size or strings; (B, C) booleans, for
+        several labels per example; or a (B, R) relation matrix of 1 (positive),
+        0 (negative) and −1 (ignored). See `MetricLoss`.
+
+    Args:
+        temperature: τ.
+        weight: λ.
+        cutoff: In units of `distance`: negatives closer than this also count as
+            hard. None: only negatives closer than the positive do.
+        distance: As for `PairLoss`; cosine similarity in the paper. For a
+            distance d, s is −d.
+        mining: As for `PairLoss`; by default, as in the released code, the
+            closest positive and the closest negative of each anchor.
+        reduction, **kwargs: As for `PairLoss`.
+
+    Raises:
+        ValueError: If `temperature` or `weight` is not positive.
+
+    Deviations:
+        - The released code has `cutoff=0.8`, and skips positives with a
+          similarity above 0.9999 as duplicates.
+
+    Also known as:
+        - pytorch-metric-learning: `SelectivelyContrastiveTripletLoss`, from its
+          version 3 on; not compared.
+
+    Example:
+        `SelectivelyContrastiveLoss(temperature=0.1)(labels, embeddings)`
+
+    Reference:
+        Xuan et al., "Hard Negative Examples are Hard, but Useful", ECCV 2020,
+        https://arxiv.org/abs/2007.12749.
+    """
+
+    needs_triplets = True
+
+    def __init__(
+        self,
+        temperature: Positive = 0.1,
+        weight: Positive = 1.0,
+        cutoff: float | None = None,
+        distance: DistanceLike = "cosine",
+        mining: Any = _EASY_POSITIVE_HARD_NEGATIVE,
+        reduction: str = "mean",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(distance, mining, reduction, **kwargs)
+        self.temperature = temperature
+        self.weight = weight
+        self.cutoff = cutoff
+
+    def values(self, pairs: Pairs) -> Tensor:
+        def terms_of(positive: Tensor, distances: Tensor) -> TripletTerms:
+            gap = (positive - distances) / self.temperature
+            is_hard = gap > 0
+            if self.cutoff is not None:
+                is_near = distances < pairs.metric.orient(self.cutoff)
+                is_hard = ops.logical_or(is_hard, is_near)
+            value = ops.where(
+                is_hard, -self.weight * distances, ops.softplus(gap)
+            )
+            pull = ops.where(is_hard, 0.0, ops.sigmoid(gap) / self.temperature)
+            push = ops.where(is_hard, -self.weight, -pull)
+            return TripletTerms(value, pull, push, value > 0)
+
+        return reduced_triplets(self, pairs, terms_of)

@@ -12,15 +12,16 @@ import numpy as np
 from keras import ops
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 
-from keras_dml.losses._relations import is_multi_hot, relations
 from keras_dml.losses.labels import (
     ONE_HOT,
     are_relations,
     check_label_kind,
     check_order,
     dtype_name,
+    is_multi_hot,
     is_one_hot,
     label_tensors,
+    relations,
     values_of,
 )
 from keras_dml.losses.pairs import Batch, PairWeights

@@ -2,7 +2,7 @@
 
 import importlib
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -10,11 +10,10 @@ from keras import ops
 
 from keras_dml.losses.base import COMPOSITES, LOSSES, MetricLoss
 from keras_dml.losses.composite import (
-    CompositeLoss,
+    LossOfParts,
     build_part,
     is_weight,
     joined,
-    least,
     scaled,
 )
 from keras_dml.losses.pairs import Batch
@@ -29,7 +28,7 @@ _REDUCTIONS = ("sum_over_batch_size", "mean", "none", None, "sum")
 
 
 @COMPOSITES.register("weighted_sum")
-class WeightedSum(CompositeLoss):
+class WeightedSum(LossOfParts):
     r"""Weighted sum: several losses at once, each as a separate term.
 
     $$
@@ -120,36 +119,8 @@ class WeightedSum(CompositeLoss):
             self.weights[name] = _checked_weight(name, weight)
 
     @property
-    def num_classes(self) -> int | None:  # type: ignore[override]
-        return least(loss.num_classes for loss in self.losses.values())
-
-    @property
-    def needs_positives(self) -> bool:  # type: ignore[override]
-        return all(loss.needs_positives for loss in self.losses.values())
-
-    @property
-    def needs_negatives(self) -> bool:  # type: ignore[override]
-        return all(loss.needs_negatives for loss in self.losses.values())
-
-    @property
-    def needs_triplets(self) -> bool:  # type: ignore[override]
-        return all(loss.needs_triplets for loss in self.losses.values())
-
-    @property
-    def owns_variables(self) -> bool:
-        return any(loss.owns_variables for loss in self.losses.values())
-
-    @property
-    def has_memory(self) -> bool:
-        return any(loss.has_memory for loss in self.losses.values())
-
-    @property
-    def weights_pairs(self) -> bool:  # type: ignore[override]
-        return all(loss.weights_pairs for loss in self.losses.values())
-
-    @property
-    def takes_references(self) -> bool:  # type: ignore[override]
-        return all(loss.takes_references for loss in self.losses.values())
+    def parts(self) -> Iterable[MetricLoss]:
+        return self.losses.values()
 
     @property
     def term_weights(self) -> dict[str, Any]:

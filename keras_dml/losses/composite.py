@@ -1,7 +1,7 @@
 """CompositeLoss: the base class of losses made of other losses."""
 
 import numbers
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -61,6 +61,34 @@ class CompositeLoss(MetricLoss):
         for term, value in values.items():
             total += weights[term] * value
         return total
+
+
+def least(limits: Iterable[int | None]) -> int | None:
+    """The smallest of some limits; None is no limit."""
+    return min((x for x in limits if x is not None), default=None)
+
+
+def _combined(name: str, how: Callable[[Iterable[Any]], Any]) -> Any:
+    """A trait of a loss that follows from those of its parts."""
+    return property(lambda self: how(getattr(x, name) for x in self.parts))
+
+
+class LossOfParts(CompositeLoss):
+    """Base class of composites whose traits are those of their losses."""
+
+    @property
+    def parts(self) -> Iterable[MetricLoss]:
+        """The losses that it is made of."""
+        raise NotImplementedError
+
+    num_classes = _combined("num_classes", least)
+    needs_positives = _combined("needs_positives", all)
+    needs_negatives = _combined("needs_negatives", all)
+    needs_triplets = _combined("needs_triplets", all)
+    owns_variables = _combined("owns_variables", any)
+    has_memory = _combined("has_memory", any)
+    weights_pairs = _combined("weights_pairs", all)
+    takes_references = _combined("takes_references", all)
 
 
 def build_part(
@@ -127,8 +155,3 @@ def scaled(owner: str, weight: Any, terms: dict[str, Any]) -> dict[str, Any]:
         f"numbers. Received: {weight!r} for a loss with the weights {terms}. "
         "Use `loss_weights` of the model to weight its terms."
     )
-
-
-def least(limits: Iterable[int | None]) -> int | None:
-    """The smallest of some limits; None is no limit."""
-    return min((x for x in limits if x is not None), default=None)

@@ -18,8 +18,8 @@ from keras_dml.distribution.gathering import (
     reducible,
 )
 from keras_dml.distribution.strategies import average_statistics, strategy_of
-from keras_dml.losses._relations import Rule
 from keras_dml.losses.base import METRIC
+from keras_dml.losses.labels import Rule
 from keras_dml.model.accumulation import embedding_of
 from keras_dml.model.argument_checks import (
     check_backend,

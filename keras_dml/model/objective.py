@@ -9,8 +9,8 @@ from keras import ops
 
 from keras_dml import losses
 from keras_dml.losses import MetricLoss
-from keras_dml.losses._relations import Rule, is_multi_hot, relations
 from keras_dml.losses.base import METRIC
+from keras_dml.losses.labels import Rule, is_multi_hot, relations
 from keras_dml.utils.serialization import SerializableLayer
 from keras_dml.utils.types import Shapes, Tensor, Tensors
 

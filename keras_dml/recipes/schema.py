@@ -33,7 +33,7 @@ from keras_dml.data.augmentations import as_steps
 from keras_dml.data.batches import Views
 from keras_dml.evaluation.metrics import expanded
 from keras_dml.evaluation.reranking.base import rerankings
-from keras_dml.losses._relations import Rule
+from keras_dml.losses.labels import Rule
 from keras_dml.methods.declaration import find
 from keras_dml.model.metric_model import Gather
 from keras_dml.optimizers import COUPLED, known_optimizers

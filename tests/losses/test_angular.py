@@ -10,9 +10,7 @@ from keras_dml.losses import AngularLoss
 from tests.losses.oracle import (
     LABELS,
     batch,
-    check_against_loop,
     numeric_gradient,
-    sets,
     unit,
     value_and_gradient,
 )
@@ -21,22 +19,6 @@ from tests.losses.oracle import (
 def exponent(a, p, n, angle):
     tan2 = math.tan(math.radians(angle)) ** 2
     return 4 * tan2 * (a + p) @ n - 2 * (1 + tan2) * (a @ p)
-
-
-@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
-@pytest.mark.parametrize("angle", [45.0, 30.0])
-def test_equation_7(labels, angle):
-    def loop(labels, x):
-        x, terms = unit(x), []
-        for a, same, other in sets(labels):
-            for p in same:
-                total = sum(
-                    math.exp(exponent(x[a], x[p], x[n], angle)) for n in other
-                )
-                terms.append(math.log1p(total))
-        return sum(terms) / len(terms)
-
-    check_against_loop(AngularLoss(angle), loop, labels)
 
 
 def test_gradient_with_references_and_unequal_weights():

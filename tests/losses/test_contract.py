@@ -235,14 +235,13 @@ OUTSIDE = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "argument"), [(x, y) for x in OUTSIDE for y in OUTSIDE[x]]
-)
-def test_arguments_must_be_as_their_types_say(name, argument):
-    cls, value = LOSSES[name], OUTSIDE[name][argument]
-    message = f"`{argument}` of {cls.__name__} must be .*Received: {argument}="
-    with pytest.raises(ValueError, match=message):
-        cls(**{**needed(name), argument: value})
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_arguments_must_be_as_their_types_say(name):
+    cls = LOSSES[name]
+    for key, value in OUTSIDE[name].items():
+        message = f"`{key}` of {cls.__name__} must be .*Received: {key}="
+        with pytest.raises(ValueError, match=message):
+            cls(**{**needed(name), key: value})
 
 
 def without_draws(name):
@@ -392,7 +391,13 @@ def is_mined(name):
     return "mining" in parameters_of(LOSSES[name])
 
 
-@pytest.mark.parametrize("name", PAIRWISE)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "angular", "barlow_twins", "contrastive", "fast_ap", "hyperbolic",
+        "instance", "lifted_structure", "margin", "smooth_ap", "triplet",
+    ],
+)  # fmt: skip
 def test_relations_and_references_agree_with_class_ids(name):
     labels, x = inputs(LABELS["unbalanced"])
     relation = (labels[:, None] == labels).astype("int32")

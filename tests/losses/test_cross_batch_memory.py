@@ -157,7 +157,7 @@ def test_saved_with_losses_that_own_weights(tiny_backbone, tmp_path) -> None:
     assert list(model.objective.terms) == expected
 
 
-@pytest.mark.parametrize("name", ["abe", "attentive_grouping", "dcml", "diva"])
+@pytest.mark.parametrize("name", ["attentive_grouping", "diva"])
 def test_every_learner_has_a_memory_of_its_own(name) -> None:
     loss = {"pairs": SUMMED, "xbm": CrossBatchMemory(SUMMED, 20, batch=False)}
     more = {"auxiliary_loss": "margin"} if name == "diva" else {}

@@ -3,14 +3,10 @@
 import math
 
 import numpy as np
-import pytest
 
 from keras_dml.losses import LiftedStructureLoss
 from tests.losses.oracle import (
-    LABELS,
     batch,
-    check_against_loop,
-    sets,
     unit,
     value_and_gradient,
 )
@@ -18,42 +14,6 @@ from tests.losses.oracle import (
 
 def distance(u, v):
     return math.sqrt(sum((u - v) ** 2))
-
-
-@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
-def test_original_is_song_eq_4(labels):
-    def loop(labels, x):
-        x = unit(x)
-        of = {a: (same, other) for a, same, other in sets(labels)}
-        terms = []
-        for a, (same, _) in of.items():
-            for p in same:
-                total = sum(
-                    math.exp(1.0 - distance(x[end], x[n]))
-                    for end in (a, p)
-                    for n in of[end][1]
-                )
-                violation = math.log(total) + distance(x[a], x[p])
-                terms.append(max(0.0, violation) ** 2 / 2)
-        return sum(terms) / len(terms)
-
-    check_against_loop(LiftedStructureLoss(), loop, labels)
-
-
-@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
-def test_generalized_is_hermans_eq_8(labels):
-    def loop(labels, x):
-        x = unit(x)
-        terms = []
-        for a, same, other in sets(labels):
-            if same and other:
-                far = sum(math.exp(distance(x[a], x[p])) for p in same)
-                close = sum(math.exp(0.7 - distance(x[a], x[n])) for n in other)
-                terms.append(max(0.0, math.log(far) + math.log(close)))
-        return sum(terms) / len(terms)
-
-    loss = LiftedStructureLoss(0.7, generalized=True)
-    check_against_loop(loss, loop, labels)
 
 
 def test_negatives_of_a_reference_are_the_anchors_unlike_it():

@@ -1,15 +1,11 @@
 """Margin loss: value and gradient, β, normalization, errors."""
 
-import math
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_dml.losses import MarginLoss
-from keras_dml.losses.mining import get as get_miner
-from keras_dml.losses.pairs import compare
 from tests.losses.oracle import (
     LABELS,
     batch,
@@ -37,37 +33,6 @@ def terms_of(x, triplets, beta, alpha=0.2):
         lack = max(0.0, alpha + beta[a] - np.linalg.norm(x[a] - x[n]))
         terms.append((float(excess), float(lack)))
     return terms
-
-
-@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
-@pytest.mark.parametrize("normalize_by", ["pairs", "triplets"])
-def test_sum_over_active(labels, normalize_by):
-    def loop(labels, x):
-        x = unit(x)
-        triplets = semihard_triplets(labels, x)
-        terms = terms_of(x, triplets, [1.2] * len(labels))
-        pairs = sum((p > 0) + (n > 0) for p, n in terms)
-        active = sum(p > 0 or n > 0 for p, n in terms)
-        count = pairs if normalize_by == "pairs" else active
-        return sum(p + n for p, n in terms) / count
-
-    loss = MarginLoss(mining="semihard", normalize_by=normalize_by)
-    check_against_loop(loss, loop, labels)
-
-
-def test_all_pairs_count_once():
-    def loop(labels, x):
-        x, total, count = unit(x), 0.0, 0
-        for a, same, other in sets(labels):
-            for j in [*same, *other]:
-                sign = 1 if j in same else -1
-                distance = np.linalg.norm(x[a] - x[j])
-                term = max(0.0, 0.2 + sign * (distance - 1.1))
-                total, count = total + term, count + int(term > 0)
-        return total / count
-
-    loss = MarginLoss(beta=1.1, mining="all")
-    check_against_loop(loss, loop, LABELS["unbalanced"])
 
 
 def test_mean_over_triplets_counts_inactive_ones():
@@ -151,28 +116,16 @@ def test_a_second_owner_is_an_error():
         loss.build(keras.layers.Layer(), 5)
 
 
-@pytest.mark.parametrize("label", [-1, 3])
-def test_unknown_class_is_an_error_and_in_a_graph_nan(label):
+def test_unknown_class_is_an_error_and_in_a_graph_nan():
     loss, _ = owned(MarginLoss(learn_beta=True, num_classes=3))
-    labels = np.array([0, 0, 1, label])
+    labels = np.array([0, -1, 1, 3])
     x = batch(list(labels)).astype("float32")
     with pytest.raises(ValueError, match=r"\[0, num_classes\).*a label"):
         loss.per_example(labels, x)
-    values = tf.function(loss.per_example)(labels, x).numpy()
-    assert np.isnan(values).tolist() == [False, False, False, True]
+    graph = tf.function(loss.per_example, autograph=False)
+    assert np.isnan(graph(labels, x)).tolist() == [False, True, False, True]
 
 
 def test_classes_need_learning():
     with pytest.raises(ValueError, match="Use learn_beta=True"):
         MarginLoss(num_classes=3)
-
-
-def test_default_draws_one_negative_for_each_positive():
-    labels = LABELS["balanced"]
-    x = unit(batch(labels))
-    pairs = compare(np.array(labels), x.astype("float32"))
-    positive, negative = get_miner("distance_weighted").pair_weights(pairs)
-    np.testing.assert_array_equal(
-        np.sum(positive, axis=1), np.sum(negative, axis=1)
-    )
-    assert math.isclose(float(np.sum(positive)), 18)

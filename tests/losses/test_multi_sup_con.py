@@ -7,7 +7,6 @@ import pytest
 
 from keras_dml.losses import MultiSupConLoss, SupConLoss
 from tests.losses.oracle import (
-    LABELS,
     batch,
     check_slopes,
     unit,
@@ -66,13 +65,3 @@ def test_weights_of_pairs_multiply_the_overlap():
     values = loss.per_example(TABLE, x, pair_weights=(2 * ones, ones))
     expected = 2 * np.array(loss.per_example(TABLE, x))
     np.testing.assert_allclose(values, expected, rtol=1e-6)
-
-
-def test_of_class_ids_it_is_sup_con():
-    labels = np.array(LABELS["unbalanced"])
-    x = batch(LABELS["unbalanced"]).astype("float32")
-    np.testing.assert_allclose(
-        MultiSupConLoss().per_example(labels, x),
-        SupConLoss().per_example(labels, x),
-        rtol=1e-5,
-    )

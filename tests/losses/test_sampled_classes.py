@@ -55,8 +55,8 @@ def test_the_loss_is_that_of_the_drawn_classes_alone(name) -> None:
 
 def test_draws_hold_the_batch_and_any_others_alike() -> None:
     sampled = SampledClasses("", CLASSES, 0.6, seed=0)
-    draw = tf.function(sampled.draw)
-    draws = np.stack([draw(tf.constant(LABELS)) for _ in range(2000)])
+    draw = tf.function(sampled.draw, autograph=False)
+    draws = np.stack([draw(tf.constant(LABELS)) for _ in range(500)])
     assert (np.diff(draws, axis=1) > 0).all()  # rising, and none twice
     drawn = (draws[:, :, None] == np.arange(CLASSES)).any(1).astype(float)
     assert (drawn[:, [2, 7, 9]] == 1).all()
@@ -68,21 +68,19 @@ def test_draws_hold_the_batch_and_any_others_alike() -> None:
     assert (abs(together - expected) < 4 * deviation).all()
 
 
-@pytest.mark.parametrize("num_classes", [2, 3, 24, 25, 1000])
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.999, 1.0])
+@pytest.mark.parametrize(
+    ("num_classes", "share"), [(2, 1.0), (3, 0.999), (25, 0.1), (1000, 0.5)]
+)
 def test_draws_are_classes(num_classes, share) -> None:
-    if share * num_classes < 2:
-        return
     sampled = SampledClasses("", num_classes, share, seed=1)
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        labels = rng.integers(0, num_classes, min(sampled.count, 20))
-        ids = np.asarray(sampled.draw(labels))
-        assert len(ids) == sampled.count
-        assert (np.diff(ids) > 0).all()
-        assert ids[0] >= 0
-        assert ids[-1] < num_classes
-        assert set(labels) <= set(ids.tolist())
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, num_classes, min(sampled.count, 20))
+    ids = np.asarray(sampled.draw(labels))
+    assert len(ids) == sampled.count
+    assert (np.diff(ids) > 0).all()
+    assert ids[0] >= 0
+    assert ids[-1] < num_classes
+    assert set(labels) <= set(ids.tolist())
 
 
 def test_draws_follow_the_seed() -> None:
@@ -100,12 +98,11 @@ def test_places_of_labels_among_ids() -> None:
     assert np.asarray(found).tolist() == [2, 0, -1, -1, -1]
 
 
-@pytest.mark.slow
 def test_unknown_classes_are_nan_in_a_graph() -> None:
     loss = built(loss_on_proxies("arc_face", CLASSES, class_share=0.6))
     x = keras.ops.convert_to_tensor(np.eye(DIM, dtype="float32"))
     labels = keras.ops.convert_to_tensor([3, CLASSES, -1, 0])
-    values = tf.function(loss.per_example)(labels, x)
+    values = tf.function(loss.per_example, autograph=False)(labels, x)
     assert np.isnan(values).tolist() == [False, True, True, False]
 
 

@@ -100,7 +100,7 @@ def test_draws_for_different_positives_are_independent():
 
 def test_many_positives_all_draw_by_the_probabilities():
     # More positives than random numbers are drawn for an anchor.
-    count, anchors = 100, 100
+    count, anchors = 20, 500
     x = np.repeat([[1.0, 0.0]], anchors, axis=0)
     refs = np.concatenate([np.repeat(x[:1], count, axis=0), arc(DISTANCES)])
     ref_labels = np.array([0] * count + [1] * len(DISTANCES))
@@ -160,7 +160,9 @@ def test_one_seed_gives_one_sequence_when_compiled():
     x = batch([0] * 32, dim=16).astype("float32")
     runs = []
     for _ in range(2):
-        step = tf.function(MarginLoss(seed=7).per_example, jit_compile=True)
+        step = tf.function(
+            MarginLoss(seed=7).per_example, jit_compile=True, autograph=False
+        )
         runs.append([step(labels, x).numpy() for _ in range(2)])
     np.testing.assert_array_equal(runs[0], runs[1])
     assert not np.array_equal(runs[0][0], runs[0][1])
