@@ -1,6 +1,5 @@
 """`keras-dml benchmark`."""
 
-import functools
 import shlex
 
 import pytest
@@ -8,7 +7,6 @@ from click.testing import CliRunner
 
 from keras_dml import runs
 from keras_dml.cli import main
-from keras_dml.runs.benchmark import benchmark
 from tests.runs.benchmark.stub import Stub
 from tests.runs.small_run import METHODS, RECIPE, write_recipe
 
@@ -27,10 +25,12 @@ def recipe(tmp_path) -> str:
 
 
 def use(stub: Stub, monkeypatch) -> None:
-    monkeypatch.setattr(
-        "keras_dml.runs.benchmark.benchmark",
-        functools.partial(benchmark, workers=stub),
-    )
+    def pool(jobs: int) -> Stub:
+        stub.jobs = jobs
+        return stub
+
+    name = "keras_dml.runs.benchmark.training.LocalWorkers"
+    monkeypatch.setattr(name, pool)
 
 
 def test_trains_everything_and_prints_the_table(

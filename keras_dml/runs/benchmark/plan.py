@@ -5,8 +5,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from keras_dml.recipes import Recipe, RecipeError, dump, load
+from keras_dml.recipes import Recipe, RecipeError, dump, load, validate
 from keras_dml.resuming import parsed_every
 from keras_dml.utils.arguments import check_count
 
@@ -28,6 +29,11 @@ class Run:
         return self.recipe.name, self.recipe.seed
 
     @property
+    def title(self) -> str:
+        """What messages call it."""
+        return f"{self.recipe.name}, seed {self.recipe.seed}"
+
+    @property
     def digest(self) -> str:
         """SHA-256 of the complete recipe."""
         return hashlib.sha256(dump(self.recipe).encode()).hexdigest()
@@ -36,6 +42,15 @@ class Run:
     def log(self) -> Path:
         """The file that receives what the run prints."""
         return self.folder.with_suffix(".log")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The class of a recipe is made at run time and cannot be pickled.
+        content = self.recipe.model_dump(mode="json")
+        return _run, (content, self.folder, self.save_every)
+
+
+def _run(content: dict[str, Any], folder: Path, save_every: str | None) -> Run:
+    return Run(validate(content, str(folder)), folder, save_every)
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,23 @@
 """Training of several recipes with several seeds, resumed where it ended."""
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 
+from keras_dml.pools import LocalWorkers, Pool
 from keras_dml.recipes import RecipeError
 from keras_dml.runs.benchmark.comparison import Done, Line
-from keras_dml.runs.benchmark.execution import Workers
+from keras_dml.runs.benchmark.execution import (
+    Building,
+    Training,
+    sigterm_passed_on,
+)
 from keras_dml.runs.benchmark.journal import Entry, Journal
 from keras_dml.runs.benchmark.plan import SEPARATOR, Plan, Run
 from keras_dml.runs.benchmark.report import write_report
-from keras_dml.runs.folder import (
-    METRICS,
-    RECIPE,
-    changed_settings,
-    load_outcome,
-)
+from keras_dml.runs.folder import RECIPE, changed_settings, load_outcome
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.files import one_at_a_time
-from keras_dml.utils.progress import epochs, time_left
+from keras_dml.utils.progress import time_left
 
 
 def benchmark(
@@ -28,7 +27,7 @@ def benchmark(
     jobs: int = 1,
     retry: bool = False,
     echo: Callable[[str], None] = lambda line: None,
-    workers: Callable[[int], Workers] = Workers,
+    pool: Pool | None = None,
 ) -> tuple[list[Entry], list[Line]]:
     """Trains the remaining runs of a plan, and writes the tables.
 
@@ -42,7 +41,8 @@ def benchmark(
         jobs: Number of runs that are trained at the same time.
         retry: Whether runs that have failed are done again.
         echo: Receives a line when a run starts and when it ends.
-        workers: What trains the runs, given `jobs`.
+        pool: What trains the runs; by default, `jobs` processes that share the
+            cores and take turns at the GPUs.
 
     Returns:
         How each run of the plan ended, and what they say together.
@@ -57,13 +57,15 @@ def benchmark(
         SystemExit: On SIGTERM, likewise, after the runs wrote their states.
     """
     check_count("benchmark", "jobs", jobs)
+    pool = LocalWorkers(jobs) if pool is None else pool
     with one_at_a_time(plan.output, "benchmark"):
         journal = Journal(plan.output)
         done = _done(plan, journal, retry)
+        remaining = [run for run in plan.runs() if run.key not in done]
         try:
-            with workers(jobs) as at_work:
-                _try_out(plan, done, at_work, echo)
-                for entry in _executed(plan, done, at_work, echo):
+            with sigterm_passed_on():
+                _try_out(remaining, pool, echo)
+                for entry in _executed(remaining, pool, echo):
                     journal.append(entry)
                     done[entry.key] = entry
                     is_last = len(done) == len(plan.runs())
@@ -75,69 +77,45 @@ def benchmark(
 
 
 def _try_out(
-    plan: Plan, done: Done, workers: Workers, echo: Callable[[str], None]
+    remaining: list[Run], pool: Pool, echo: Callable[[str], None]
 ) -> None:
     """Raises `RecipeError` if recipes have runs that would fail at once."""
     first: dict[str, Run] = {}
-    for run in plan.runs():
-        if run.key not in done:
-            first.setdefault(run.recipe.name, run)
+    for run in remaining:
+        first.setdefault(run.recipe.name, run)
     if not first:
         return
     echo(f"Building {', '.join(first)}")
-    problems = workers.try_out(list(first.values()))
-    if problems is not None:
+    results = {
+        x.task.key: x.result for x in pool.run(Building(), first.values())
+    }
+    problems = [x for run in first.values() if (x := results[run.key])]
+    if problems:
         raise RecipeError(
             "All recipes of a benchmark must be such that training can begin. "
-            f"Received:\n{problems}"
+            "Received:\n" + "\n".join(problems)
         )
 
 
 def _executed(
-    plan: Plan, done: Done, workers: Workers, echo: Callable[[str], None]
+    remaining: list[Run], pool: Pool, echo: Callable[[str], None]
 ) -> Iterator[Entry]:
     """Runs what is not done yet; yields how each run ended."""
-    remaining = [run for run in plan.runs() if run.key not in done]
-    waiting = deque(enumerate(remaining, 1))
     start, ended = time.monotonic(), 0
-    while ended < len(remaining):
-        while waiting and len(workers.runs) < workers.jobs:
-            number, run = waiting.popleft()
-            passed = time.monotonic() - start
-            echo(
-                f"[{number}/{len(remaining)}] {_title(run)} ({run.log})"
-                f"{time_left(passed, ended, len(remaining))}"
-            )
-            workers.start(run)
-        run, error = _first_ended(workers)
+
+    def begun() -> Iterator[Run]:
+        for number, run in enumerate(remaining, 1):
+            run.log.parent.mkdir(parents=True, exist_ok=True)
+            run.log.unlink(missing_ok=True)
+            left = time_left(time.monotonic() - start, ended, len(remaining))
+            echo(f"[{number}/{len(remaining)}] {run.title} ({run.log}){left}")
+            yield run
+
+    for found in pool.run(Training(), begun()):
         ended += 1
-        entry = _ended(run, error)
-        echo(f"    {_title(run)}: {_outcome(entry)}")
+        entry = _ended(found.task, found.result)
+        echo(f"    {found.task.title}: {_outcome(entry)}")
         yield entry
-
-
-def _first_ended(workers: Workers) -> tuple[Run, str | None]:
-    """Waits for a run to end, behind a bar of the epochs of those at work."""
-    runs = workers.runs
-    with epochs(
-        sum(run.recipe.epochs for run in runs),
-        lambda: sum(map(_epochs_ended, runs)),
-        _title(runs[0]) if len(runs) == 1 else f"{len(runs)} runs",
-    ):
-        return workers.first_ended()
-
-
-def _title(run: Run) -> str:
-    return f"{run.recipe.name}, seed {run.recipe.seed}"
-
-
-def _epochs_ended(run: Run) -> int:
-    """Lines of the log of its epochs, but for the names of its columns."""
-    try:
-        text = (run.folder / METRICS).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return 0
-    return max(0, text.count("\n") - 1)
 
 
 def _done(plan: Plan, journal: Journal, retry: bool) -> Done:

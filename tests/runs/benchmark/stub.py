@@ -1,10 +1,13 @@
 """Runs that end at once, with results made from the recipe and the seed."""
 
-from typing import Self
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import numpy as np
 
 from keras_dml.evaluation import Results, evaluate_embeddings
+from keras_dml.pools import Done, Pool, Work
+from keras_dml.runs.benchmark.execution import Building
 from keras_dml.runs.benchmark.plan import Run
 from keras_dml.runs.folder import create_folder, write_outcome
 from keras_dml.runs.outcome import Outcome
@@ -44,13 +47,14 @@ def finish(run: Run, test_set: str = "same", classes: int = 20) -> None:
     write_outcome(folder, outcome)
 
 
-class Stub:
-    """Workers that note what they did; of several runs the last ends first.
+class Stub(Pool):
+    """A pool that notes what it did; of several runs the last ends first.
 
     Args:
         fails: Message for each name of a recipe that fails.
         stops: The number of the run, from 1, at which Ctrl-C is pressed.
         problem: What building the models says.
+        jobs: How many runs have begun at a time.
     """
 
     def __init__(
@@ -58,40 +62,37 @@ class Stub:
         fails: dict[str, str] | None = None,
         stops: int = 0,
         problem: str | None = None,
-    ):
+        jobs: int = 1,
+    ) -> None:
         self.done: list[tuple[str, int]] = []
-        self.runs: list[Run] = []
-        self.jobs = 1
+        self.tried: list[tuple[str, int]] = []
+        self.jobs = jobs
         self._fails = fails or {}
         self._stops = stops
         self._problem = problem
-        self.tried: list[tuple[str, int]] = []
 
-    def __call__(self, jobs: int) -> Self:
-        self.jobs = jobs
-        return self
+    def run(
+        self, work: Work[Run, str | None], tasks: Iterable[Run]
+    ) -> Iterator[Done[Run, str | None]]:
+        if isinstance(work, Building):
+            for run in tasks:
+                self.tried.append(run.key)
+                yield Done(run, self._problem, 0.0)
+            return
+        left = iter(tasks)
+        begun = list(islice(left, self.jobs))
+        while begun:
+            run = begun.pop()
+            yield Done(run, self._result(run), 0.0)
+            begun += islice(left, 1)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.runs.clear()
-
-    def try_out(self, runs: list[Run]) -> str | None:
-        self.tried = [run.key for run in runs]
-        return self._problem
-
-    def start(self, run: Run) -> None:
-        self.runs.append(run)
-
-    def first_ended(self) -> tuple[Run, str | None]:
-        run = self.runs.pop()
+    def _result(self, run: Run) -> str | None:
         if len(self.done) + 1 == self._stops:
             create_folder(run.folder, run.recipe, overwrite=True)
             (run.folder / "last.keras").write_text("half a model")
             raise KeyboardInterrupt
         self.done.append(run.key)
         if run.recipe.name in self._fails:
-            return run, self._fails[run.recipe.name]
+            return self._fails[run.recipe.name]
         finish(run)
-        return run, None
+        return None

@@ -37,7 +37,7 @@ def plan_in(folder, *settings: str, seeds: int = SEEDS):
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory):
     plan = plan_in(tmp_path_factory.mktemp("board"), "method.embedding_dim=16")
-    benchmark(plan, "command", workers=Stub({"fails": "no"}))
+    benchmark(plan, "command", pool=Stub({"fails": "no"}))
     return plan
 
 
@@ -111,7 +111,7 @@ def test_names_in_the_chart_leave_out_what_all_begin_with() -> None:
 
 def test_one_seed_has_no_interval(tmp_path) -> None:
     plan = plan_in(tmp_path, seeds=1)
-    benchmark(plan, "command", workers=Stub())
+    benchmark(plan, "command", pool=Stub())
     board = (plan.output / "leaderboard.md").read_text()
     assert "±" not in "".join(map("".join, table(board)))
     assert "nan" not in (plan.output / "leaderboard.svg").read_text()
@@ -120,17 +120,17 @@ def test_one_seed_has_no_interval(tmp_path) -> None:
 def test_means_over_fewer_seeds_are_named(tmp_path) -> None:
     plan = plan_in(tmp_path, seeds=2)
     with pytest.raises(KeyboardInterrupt):
-        benchmark(plan, "command", workers=Stub(stops=6))
+        benchmark(plan, "command", pool=Stub(stops=6))
     board = (plan.output / "leaderboard.md").read_text()
     _, *others = [recipe.name for recipe in plan.recipes]
     counts = re.findall(r"(\S+) \(1\)", board.partition("fewer seeds: ")[2])
     assert sorted(counts) == sorted(others)
-    benchmark(plan, "command", workers=Stub())
+    benchmark(plan, "command", pool=Stub())
     assert "Over fewer" not in (plan.output / "leaderboard.md").read_text()
 
 
 def test_without_any_result_there_is_none(tmp_path) -> None:
     plan = plan_in(tmp_path)
     names = [recipe.name for recipe in plan.recipes]
-    benchmark(plan, "command", workers=Stub(dict.fromkeys(names, "no")))
+    benchmark(plan, "command", pool=Stub(dict.fromkeys(names, "no")))
     assert not (plan.output / "leaderboard.md").exists()

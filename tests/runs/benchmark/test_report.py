@@ -39,7 +39,7 @@ def plan_in(folder):
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory):
     plan = plan_in(tmp_path_factory.mktemp("report"))
-    benchmark(plan, COMMAND, workers=Stub())
+    benchmark(plan, COMMAND, pool=Stub())
     return plan
 
 

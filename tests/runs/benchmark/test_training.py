@@ -35,7 +35,7 @@ def plan_of(recipe: str, seeds: int = 2, **settings):
 
 
 def done_by(plan, stub: Stub, **options):
-    entries, _ = benchmark(plan, "command", workers=stub, **options)
+    entries, _ = benchmark(plan, "command", pool=stub, **options)
     return stub.done, entries
 
 
@@ -72,7 +72,7 @@ def test_several_runs_at_a_time(recipe, tmp_path) -> None:
     done_by(plan_of(recipe), Stub())
     one_by_one = report(recipe)
     shutil.rmtree(tmp_path / "out")
-    done, entries = done_by(plan_of(recipe), Stub(), jobs=3)
+    done, entries = done_by(plan_of(recipe), Stub(jobs=3))
     assert done == [ALL[2], ALL[3], ALL[1], ALL[0]]
     assert [entry.key for entry in entries] == ALL
     assert report(recipe) == one_by_one
@@ -80,9 +80,9 @@ def test_several_runs_at_a_time(recipe, tmp_path) -> None:
 
 def test_ctrl_c_with_several_runs_at_a_time(recipe) -> None:
     with pytest.raises(KeyboardInterrupt):
-        done_by(plan_of(recipe), Stub(stops=2), jobs=2)
+        done_by(plan_of(recipe), Stub(stops=2, jobs=2))
     assert "1 of 4 runs finished, 3 remaining." in report(recipe)
-    done, _ = done_by(plan_of(recipe), Stub(), jobs=2)
+    done, _ = done_by(plan_of(recipe), Stub(jobs=2))
     assert sorted(done) == sorted(set(ALL) - {ALL[1]})
 
 
@@ -120,12 +120,12 @@ def test_killed_during_the_second_run(recipe, tmp_path) -> None:
     out, left = tmp_path / "out", tmp_path / "left"
 
     class Killed(Stub):
-        def start(self, run: Run) -> None:
+        def _result(self, run: Run) -> str | None:
             if len(self.done) == 1:
                 create_folder(run.folder, run.recipe)
                 shutil.copytree(out, left)
                 raise KeyboardInterrupt
-            super().start(run)
+            return super()._result(run)
 
     with pytest.raises(KeyboardInterrupt):
         done_by(plan_of(recipe), Killed())
