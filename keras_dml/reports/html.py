@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from keras_dml.data.thumbnails import picture
 
 if TYPE_CHECKING:
-    from keras_dml.visualization.data_figure import DataFigure
+    from matplotlib.figure import Figure
 
 _PNG = re.compile(r"data:image/png;base64,([A-Za-z0-9+/=\s]+)")
 
@@ -48,7 +48,7 @@ def asset(name: str) -> str:
     return (folder / name).read_text(encoding="utf-8")
 
 
-def inline_svg(figure: "DataFigure", name: str, label: str) -> str:
+def inline_svg(figure: "Figure", name: str, label: str) -> str:
     """A figure as an `<svg>` element.
 
     What matplotlib draws in black takes the color of the page's text, and

@@ -3,19 +3,17 @@
 import os
 import re
 import shlex
-from collections.abc import Iterable
+import warnings
+from collections.abc import Callable, Iterable
+from functools import partial
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from keras_dml.recipes import dump
 from keras_dml.reports.html import document, inline_svg
-from keras_dml.reports.study_figures import (
-    setting_figure,
-    trial_curves,
-    trial_history,
-)
 from keras_dml.runs.tuning import Tuned, importances, load_study
-from keras_dml.runs.tuning.study import BEST, shown
+from keras_dml.runs.tuning.study import BEST, open_study, shown
 from keras_dml.utils.files import write_atomically
 
 
@@ -103,30 +101,44 @@ def _best(tuned: Tuned) -> str:
 def _figures(tuned: Tuned) -> str:
     if not any(x.curve for x in tuned.trials):
         return ""
-    monitor = tuned.recipe.evaluation.monitor
-    drawn = {
-        "history": (
-            trial_history(tuned),
-            f"{monitor} of each trial, in the order in which they began, and "
-            f"the best so far.{_not_drawn(tuned)}",
+    import optuna
+
+    plots: Any = optuna.visualization.matplotlib
+    study, monitor = open_study(tuned.folder), tuned.recipe.evaluation.monitor
+    named = {"target_name": monitor}
+    drawn: dict[str, Callable[[], Any]] = {
+        f"{monitor} of complete trials, in the order in which they began, and "
+        "the best so far.": partial(
+            plots.plot_optimization_history, study, **named
         ),
-        "curves": (
-            trial_curves(tuned),
-            f"{monitor} by epoch.{_of_squares(tuned)}",
-        ),
+        f"{monitor} by epoch.": partial(plots.plot_intermediate_values, study),
+        **{
+            f"{monitor} of complete trials by {key}.": partial(
+                plots.plot_slice, study, [key], **named
+            )
+            for key in tuned.space.distributions
+        },
     }
-    for number, key in enumerate(tuned.space.settings):
-        drawn[f"setting-{number}"] = (
-            setting_figure(tuned, key),
-            f"{monitor} of trials by {key}.",
-        )
     figures = [
         f'<figure class="chart"><div class="drawing">'
-        f"{inline_svg(figure, name, caption)}</div>"
+        f"{_svg(draw, f'figure-{number}', caption)}</div>"
         f"<figcaption>{escape(caption)}</figcaption></figure>"
-        for name, (figure, caption) in drawn.items()
+        for number, (caption, draw) in enumerate(drawn.items())
     ]
     return '<div class="figures">\n' + "\n".join(figures) + "\n</div>"
+
+
+def _svg(draw: Callable[[], Any], name: str, caption: str) -> str:
+    """A figure of Optuna, whose text has the color of the page's."""
+    import matplotlib
+    from matplotlib import pyplot
+
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # They are experimental.
+        figure = draw().figure
+        svg = inline_svg(figure, name, caption)
+        pyplot.close(figure)
+    return svg.replace("#555555", "currentColor")
 
 
 def _importance(tuned: Tuned) -> str:
@@ -142,16 +154,6 @@ def _importance(tuned: Tuned) -> str:
         "that a setting explains (fANOVA).</p>"
     )
     return note + _table([["setting", "importance"], *rows])
-
-
-def _not_drawn(tuned: Tuned) -> str:
-    has_failed = any(x.state == "failed" for x in tuned.trials)
-    return " Failed trials have no value." if has_failed else ""
-
-
-def _of_squares(tuned: Tuned) -> str:
-    has_pruned = any(x.state == "pruned" for x in tuned.trials)
-    return " A square ends a trial that was pruned." if has_pruned else ""
 
 
 def _errors(tuned: Tuned) -> str:

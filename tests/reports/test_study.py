@@ -2,55 +2,56 @@
 
 import csv
 import io
+from pathlib import Path
 
 import pytest
 
 from keras_dml import recipes
 from keras_dml.cli.commands.tune import _with_settings_together
-from keras_dml.reports import study
-from keras_dml.reports.study_figures import (
-    setting_figure,
-    trial_curves,
-    trial_history,
-)
-from keras_dml.runs import Tuned
-from keras_dml.runs.tuning import Choices, Range, Space, Trial
-from keras_dml.runs.tuning.search import _csv
-from keras_dml.runs.tuning.study import short_names, shown
+from keras_dml.reports import study, study_report
+from keras_dml.runs import Tuned, load_study
+from keras_dml.runs.tuning.search import _begin, _csv
+from keras_dml.runs.tuning.study import ERROR, open_study, short_names, shown
+
+optuna = pytest.importorskip("optuna")
 
 RATE, LOSS = "optimizer.learning_rate", "method.loss"
 TRIPLET = {"name": "triplet", "margin": 0.2}
+SPACE = {
+    RATE: {"low": 1e-4, "high": 1e-2, "log": True},
+    LOSS: ["contrastive", TRIPLET],
+}
 
 
-@pytest.fixture
-def tuned(tmp_path) -> Tuned:
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory) -> Tuned:
     """Two complete trials, one pruned after an epoch, two that failed."""
-    space = Space(
-        {
-            RATE: Range(1e-4, 1e-2, log=True),
-            LOSS: Choices(("contrastive", TRIPLET)),
-        }
+    folder = tmp_path_factory.mktemp("a") / "a study"
+    _begin(folder, recipes.load("glyphs/baseline"), SPACE)
+    log = optuna.distributions.FloatDistribution(1e-4, 1e-2, log=True)
+    loss = optuna.distributions.CategoricalDistribution(
+        ("contrastive", "{name: triplet, margin: 0.2}")
     )
-    rate = 0.0012345678
+    no = {ERROR: "No <b>."}
     trials = [
-        Trial(
-            0, "complete", 0.4, {RATE: 1e-3, LOSS: TRIPLET}, {1: 0.4, 2: 0.3}
-        ),
-        Trial(1, "failed", None, {RATE: 1e-3, LOSS: TRIPLET}, error="No <b>."),
-        Trial(
-            2,
-            "complete",
-            0.5,
-            {RATE: rate, LOSS: TRIPLET},
-            {1: 0.2, 2: 0.5},
-            9.0,
-        ),
-        Trial(3, "failed", None, {RATE: 1e-4, LOSS: TRIPLET}, error="No <b>."),
-        Trial(4, "pruned", 0.1, {RATE: 1e-2, LOSS: "contrastive"}, {1: 0.1}),
+        ("COMPLETE", 0.4, 1e-3, 1, {1: 0.4, 2: 0.3}, {}),
+        ("FAIL", None, 1e-3, 1, {}, no),
+        ("COMPLETE", 0.5, 0.0012345678, 1, {1: 0.2, 2: 0.5}, {}),
+        ("FAIL", None, 1e-4, 1, {}, no),
+        ("PRUNED", 0.1, 1e-2, 0, {1: 0.1}, {}),
     ]
-    return Tuned(
-        tmp_path / "a study", recipes.load("glyphs/baseline"), space, trials
+    open_study(folder).add_trials(
+        optuna.trial.create_trial(
+            state=optuna.trial.TrialState[state],
+            value=value,
+            params={RATE: rate, LOSS: loss.choices[choice]},
+            distributions={RATE: log, LOSS: loss},
+            intermediate_values=curve,
+            user_attrs=attributes,
+        )
+        for state, value, rate, choice, curve, attributes in trials
     )
+    return load_study(folder)
 
 
 def test_settings_are_shown_as_they_are_said() -> None:
@@ -84,7 +85,7 @@ def test_what_is_printed_fits_a_window(tuned: Tuned) -> None:
     ]
     assert first == [
         "2", "complete", "0.5000",
-        "learning_rate=0.001235, loss=triplet (margin=0.2)", "2", "9.0",
+        "learning_rate=0.001235, loss=triplet (margin=0.2)", "2", "–",
     ]  # fmt: skip
 
 
@@ -110,19 +111,11 @@ def test_numbers_are_on_the_right_and_texts_on_the_left() -> None:
     assert '<td>–</td><td class="text">1 &lt;</td>' in table
 
 
-def test_trials_of_one_epoch_are_seen(tuned: Tuned) -> None:
-    [axes] = trial_curves(tuned).axes
-    marked = [x for x in axes.lines if x.get_marker() == "s"]
-    assert [x.get_xydata().tolist() for x in marked] == [[[1.0, 0.1]]]
-
-
-def test_the_best_so_far_goes_on_to_the_last_trial(tuned: Tuned) -> None:
-    [axes] = trial_history(tuned).axes
-    [best] = axes.lines
-    assert best.get_xydata().tolist() == [[0, 0.4], [2, 0.5], [4, 0.5]]
-
-
-def test_choices_are_named_below_the_axis(tuned: Tuned) -> None:
-    [axes] = setting_figure(tuned, LOSS).axes
-    names = [x.get_text() for x in axes.get_xticklabels()]
-    assert names == ["contrastive", "triplet\n(margin=0.2)"]
+def test_the_page_has_a_figure_of_each_setting(tuned: Tuned) -> None:
+    text = study_report(tuned.folder).read_text()
+    assert text.count("<svg") == 2 + len(SPACE)
+    assert f"map@r of complete trials by {RATE}." in text
+    assert "5 trials (2 complete, 1 pruned, 2 failed)" in text
+    assert "At least four complete trials" in text
+    assert text.count("<title>") == 1 and "#555555" not in text
+    assert not Path("report.html").exists()

@@ -293,7 +293,7 @@ def _write(tuned: Tuned) -> None:
 
 def _csv(tuned: Tuned) -> str:
     """All trials, with all digits; sections are JSON."""
-    keys = list(tuned.space.settings)
+    keys = list(tuned.space.distributions)
     monitor = tuned.recipe.evaluation.monitor
     rows: list[list[Any]] = [
         ["trial", "state", monitor, *keys, "epochs", "seconds", "error"]

@@ -9,9 +9,8 @@ from typing import Any
 import yaml
 
 from keras_dml.recipes import Recipe, RecipeError, validate
-from keras_dml.recipes.inheritance import merge, with_origin
-from keras_dml.recipes.reading import read_yaml
-from keras_dml.utils.arguments import did_you_mean
+from keras_dml.recipes.inheritance import merge, read_yaml, with_origin
+from keras_dml.utils.arguments import did_you_mean, import_extra
 
 _KEYS = ("low", "high", "log", "step")
 _WAY_OUT = (
@@ -21,72 +20,30 @@ _WAY_OUT = (
 
 
 @dataclass(frozen=True)
-class Range:
-    """Numbers from `low` to `high`, both included.
+class Space:
+    """Settings by dotted key, such as "optimizer.learning_rate".
 
-    They are integers if both ends are, and floats otherwise.
+    Attributes:
+        distributions: Those of Optuna.
+        choices: Of settings with a list of choices, the values by the names
+            that Optuna stores.
     """
 
-    low: float
-    high: float
-    log: bool = False
-    step: float | None = None
-
-    @property
-    def extremes(self) -> list[Any]:
-        """Values that are checked for all."""
-        return [self.low, self.high]
-
-    def suggest(self, trial: Any, key: str) -> Any:
-        """A value for a trial of Optuna."""
-        if isinstance(self.low, int) and isinstance(self.high, int):
-            step = 1 if self.step is None else int(self.step)
-            return trial.suggest_int(
-                key, self.low, self.high, step=step, log=self.log
-            )
-        return trial.suggest_float(
-            key, self.low, self.high, step=self.step, log=self.log
-        )
-
-    def value(self, parameter: Any) -> Any:
-        """The setting that Optuna's parameter stands for."""
-        return parameter
-
-
-@dataclass(frozen=True)
-class Choices:
-    """Some values, in no order."""
-
-    values: tuple[Any, ...]
-
-    @property
-    def extremes(self) -> list[Any]:
-        """Values that are checked for all."""
-        return list(self.values)
-
-    def suggest(self, trial: Any, key: str) -> Any:
-        """A value for a trial of Optuna."""
-        labels = [_label(x) for x in self.values]
-        return self.value(trial.suggest_categorical(key, labels))
-
-    def value(self, parameter: Any) -> Any:
-        """The setting that Optuna's parameter stands for."""
-        return {_label(x): x for x in self.values}[parameter]
-
-
-@dataclass(frozen=True)
-class Space:
-    """Settings by dotted key, such as "optimizer.learning_rate"."""
-
-    settings: dict[str, Range | Choices]
+    distributions: dict[str, Any]
+    choices: dict[str, dict[Any, Any]]
 
     def suggest(self, trial: Any) -> dict[str, Any]:
         """Values for a trial of Optuna, by dotted key."""
-        return {k: x.suggest(trial, k) for k, x in self.settings.items()}
+        for key, distribution in self.distributions.items():
+            trial._suggest(key, distribution)
+        return self.values(trial.params)
 
     def values(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """The settings that parameters of Optuna stand for."""
-        return {k: self.settings[k].value(x) for k, x in parameters.items()}
+        return {
+            key: self.choices[key][x] if key in self.choices else x
+            for key, x in parameters.items()
+        }
 
 
 def read_space(path: str | os.PathLike[str], recipe: Recipe) -> Space:
@@ -126,9 +83,19 @@ def checked(content: Any, recipe: Recipe, source: str = "of tune") -> Space:
             f"keys. Received: {str(content)[:100]!r}. Use "
             "`optimizer.learning_rate: {low: 1.0e-5, high: 1.0e-2, log: true}`."
         )
-    space = Space({str(k): _setting(str(k), x) for k, x in content.items()})
-    for key, values in space.settings.items():
-        for value in values.extremes:
+    optuna = import_extra("tune", "optuna", "tune")
+    space = Space({}, {})
+    for key, given in ((str(k), x) for k, x in content.items()):
+        if isinstance(given, list):
+            choices = _choices(key, given)
+            tried = list(choices.values())
+            space.choices[key] = choices
+            found = optuna.distributions.CategoricalDistribution([*choices])
+        else:
+            found = _range(key, given, optuna.distributions)
+            tried = [found.low, found.high]
+        space.distributions[key] = found
+        for value in tried:
             changed(recipe, {key: value}, f"with {key}={value} ({source})")
     return space
 
@@ -166,22 +133,20 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _setting(key: str, given: Any) -> Range | Choices:
-    if isinstance(given, list):
-        labels = {repr(_label(x)) for x in given}
-        if len(given) < 2 or len(labels) < len(given):
-            _refuse(key, "have at least two choices, each once", given)
-        return Choices(tuple(given))
+def _choices(key: str, given: list[Any]) -> dict[Any, Any]:
+    labels = {repr(_label(x)) for x in given}
+    if len(given) < 2 or len(labels) < len(given):
+        _refuse(key, "have at least two choices, each once", given)
+    return {_label(x): x for x in given}
+
+
+def _range(key: str, given: Any, distributions: Any) -> Any:
     if not isinstance(given, Mapping):
         _refuse(key, "be a range or a list of choices", given)
     for name in given:
         if name not in _KEYS:
             hint = did_you_mean(name, _KEYS)
             _refuse(key, f"have the keys {', '.join(_KEYS)}", given, hint)
-    return _range(key, given)
-
-
-def _range(key: str, given: Mapping[str, Any]) -> Range:
     low: Any = given.get("low")
     high: Any = given.get("high")
     step, log = given.get("step"), given.get("log", False)
@@ -199,7 +164,10 @@ def _range(key: str, given: Mapping[str, Any]) -> Range:
             _refuse(key, "reach `high` in whole steps from `low`", given)
         if isinstance(low, int) and isinstance(high, int) and step % 1:
             _refuse(key, "have a whole step between integers", given)
-    return Range(low, high, log, step)
+    if isinstance(low, int) and isinstance(high, int):
+        whole = int(step or 1)
+        return distributions.IntDistribution(low, high, log, whole)
+    return distributions.FloatDistribution(low, high, log, step)
 
 
 def _is_number(value: Any) -> bool:

@@ -83,7 +83,7 @@ class Tuned:
 
     def table(self) -> list[list[str]]:
         """Returns a header and one row per trial, the best first."""
-        keys = list(self.space.settings)
+        keys = list(self.space.distributions)
         rows = [
             [
                 str(x.number),

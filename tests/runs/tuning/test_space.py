@@ -6,6 +6,8 @@ from keras_dml.recipes import RecipeError, validate
 from keras_dml.runs.tuning import read_space
 from keras_dml.runs.tuning.space import changed, checked, nested
 
+optuna = pytest.importorskip("optuna")
+
 RECIPE = {
     "name": "small",
     "data": {"name": "glyphs"},
@@ -75,7 +77,6 @@ def test_a_file_that_is_not_there_is_named(recipe, tmp_path) -> None:
 
 
 def test_suggestions_are_in_the_space_and_fit_the_recipe(recipe) -> None:
-    optuna = pytest.importorskip("optuna")
     losses = [{"name": "triplet", "margin": 0.2}, {"name": "contrastive"}]
     space = checked(
         {
