@@ -64,7 +64,7 @@ def _takes(context: click.Context, name: str) -> bool:
 
 def _as_setting(option: str, given: list[str]) -> str:
     """What an option that does not exist is as a setting of a recipe."""
-    from keras_dml.recipes.included import with_key
+    from keras_dml.recipes.inheritance import with_key
 
     key = with_key(option.lstrip("-").replace("-", "_"))
     if key is None:

@@ -3,7 +3,6 @@
 import logging
 import os
 import re
-import signal
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from keras_dml.cli.interrupts import interrupts
 from keras_dml.utils.stderr import stderr_held_back
 
 if TYPE_CHECKING:
@@ -77,16 +75,14 @@ recipe_argument = click.argument("recipe", shell_complete=recipe_names)
 def command_body(command: Callable[..., Any]) -> Callable[..., Any]:
     """Decorates what a command does, as `user_errors`.
 
-    The package is imported first: TensorFlow only when a command runs. It
-    must not lose a Ctrl-C, hence `interrupts`.
+    The package is imported first: TensorFlow only when a command runs.
     """
 
     @user_errors
     @wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        with interrupts(signal.SIGINT):
-            import_package()
-            return command(*args, **kwargs)
+        import_package()
+        return command(*args, **kwargs)
 
     return wrapped
 

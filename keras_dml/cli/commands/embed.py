@@ -4,6 +4,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +16,6 @@ from keras_dml.cli.common import (
     print_table,
     say,
 )
-from keras_dml.cli.interrupts import interrupts
 from keras_dml.cli.json_output import answer, json_option
 from keras_dml.cli.output_folder import OutputFolder
 
@@ -149,9 +149,12 @@ def _limit(text: str | None) -> int | float | None:
 def _ending_well() -> Iterator[None]:
     """After Ctrl-C and SIGTERM, ends the workers and says how to continue."""
 
+    def interrupt(number: int, _: FrameType | None) -> None:
+        raise KeyboardInterrupt(number)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
-        with interrupts(signal.SIGINT, signal.SIGTERM):
-            yield
+        yield
     except RuntimeError as error:  # Of workers, which die again and again.
         raise ChildProcessError(
             f"{error} Finished shards are kept. Run the same command to "
@@ -164,6 +167,8 @@ def _ending_well() -> Iterator[None]:
             err=True,
         )
         sys.exit(75 if signal.SIGTERM in error.args else INTERRUPTED)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _rows(shards: "EmbeddingShards") -> list[list[str]]:

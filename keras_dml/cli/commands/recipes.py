@@ -104,7 +104,7 @@ def copy(name: str, destination: str, force: bool) -> None:
 
 
 def _first_comment(path: Path) -> str:
-    from keras_dml.recipes.reading import MOST_BYTES
+    from keras_dml.recipes.inheritance import MOST_BYTES
     from keras_dml.utils.files import read_regular
 
     try:

@@ -67,7 +67,7 @@ def tune(
     from pathlib import Path
 
     from keras_dml import recipes, reports, runs
-    from keras_dml.recipes.reading import read_yaml
+    from keras_dml.recipes.inheritance import read_yaml
     from keras_dml.runs.tuning import read_space
 
     checked = recipes.load(recipe, settings)
