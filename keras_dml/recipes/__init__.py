@@ -14,10 +14,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from keras_dml.recipes.copying import copy
     from keras_dml.recipes.files import dump, load, validate
     from keras_dml.recipes.included import names
-    from keras_dml.recipes.inheritance import RecipeError
+    from keras_dml.recipes.inheritance import RecipeError, copy
     from keras_dml.recipes.schema import Recipe
 
 __all__ = [
@@ -33,7 +32,7 @@ __all__ = [
 _MODULES = {
     "Recipe": "schema",
     "RecipeError": "inheritance",
-    "copy": "copying",
+    "copy": "inheritance",
     "names": "included",
 }
 

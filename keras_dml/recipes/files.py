@@ -1,6 +1,7 @@
 """Reading and validating recipes."""
 
 import os
+import reprlib
 from typing import Any, get_args
 
 import yaml
@@ -8,19 +9,24 @@ from pydantic import BaseModel, ValidationError
 
 from keras_dml.recipes.included import locate
 from keras_dml.recipes.inheritance import (
+    TOO_DEEP,
     RecipeError,
     RecipeFiles,
     merge,
+    parse_yaml,
     with_origin,
 )
 from keras_dml.recipes.method_sections import recipe_type
 from keras_dml.recipes.preflight import missing_files
-from keras_dml.recipes.reading import check_size, parse_yaml
 from keras_dml.recipes.schema import Recipe
 from keras_dml.utils.arguments import did_you_mean
 
-# Characters of a value that an error shows.
-_SHOWN = 300
+_short = reprlib.Repr()
+_short.maxlevel = 4
+_short.maxdict = _short.maxlist = _short.maxtuple = 20
+_short.maxstring = _short.maxother = 300
+_shown = _short.repr
+"""A value as an error shows it, which is not the whole of a file."""
 
 
 def load(
@@ -43,10 +49,10 @@ def load(
         The complete recipe.
 
     Raises:
-        RecipeError: If a file is missing, not YAML or too large (see
-            `reading.parse_yaml`), if bases are nested more than 16 deep or form
-            a cycle, if a key is unknown (the message suggests the nearest known
-            one), or if a value is invalid.
+        RecipeError: If a file is missing, not YAML or larger than 1 MiB, if
+            bases are nested more than 16 deep or form a cycle, if a key is
+            unknown (the message suggests the nearest known one), or if a value
+            is invalid.
     """
     content = RecipeFiles().read(locate(path))
     for setting in settings:
@@ -59,12 +65,6 @@ def load(
 def validate(content: dict[str, Any], source: str) -> Recipe:
     """The recipe described by a mapping, validated; see `load`."""
     try:
-        check_size(content)
-    except ValueError as error:
-        raise RecipeError(
-            f"The recipe {source} cannot be used: {error}."
-        ) from None
-    try:
         schema = recipe_type(content)
         return schema.model_validate(content)
     except ValidationError as error:
@@ -72,6 +72,8 @@ def validate(content: dict[str, Any], source: str) -> Recipe:
         problems += missing_files(content)
     except ValueError as error:
         problems = [f"`method.name`: {error}"]
+    except RecursionError:
+        problems = [TOO_DEEP]
     raise RecipeError(
         f"The recipe {source} cannot be used:\n  " + "\n  ".join(problems)
     ) from None
@@ -100,7 +102,6 @@ def parse_setting(setting: str) -> dict[str, Any]:
         value: Any = parse_yaml(text)
         for key in reversed(keys.split(".")):
             value = {key: value}
-        check_size(value)
     except ValueError as error:
         raise RecipeError(
             f"The setting {setting[:200]!r} cannot be read: {error}."
@@ -141,12 +142,6 @@ def _explain(error: dict[str, Any], schema: type[Recipe]) -> str:
     message = error["msg"].removeprefix("Value error, ").rstrip(".")
     stop = "" if message.endswith("?") else "."
     return f"`{name}`: {message}{stop} Received: {_shown(given)}."
-
-
-def _shown(value: Any) -> str:
-    """A value as an error shows it, which is not the whole of a file."""
-    text = repr(value)
-    return text if len(text) < _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _section_at(

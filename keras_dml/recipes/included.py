@@ -6,10 +6,8 @@ beside the package in a checkout.
 """
 
 import os
-from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 
 def folder() -> Path:
@@ -51,24 +49,3 @@ def locate(
     if path.exists() and not path.is_dir():
         return path
     return paths().get(os.fspath(source), path)
-
-
-def with_key(name: str) -> str | None:
-    """The dotted key of which `name` is the last part or all.
-
-    It is one that included recipes set; None if none of them does.
-    """
-    from keras_dml.recipes.reading import read_yaml
-
-    for path in sorted(paths().values(), key=lambda x: len(x.parts)):
-        for key in _keys(read_yaml(path)):
-            if key == name or key.endswith(f".{name}"):
-                return key
-    return None
-
-
-def _keys(content: Any, above: str = "") -> Iterator[str]:
-    if isinstance(content, dict):
-        for key, below in content.items():
-            yield f"{above}{key}"
-            yield from _keys(below, f"{above}{key}.")

@@ -1,12 +1,28 @@
-"""Files of recipes, each on top of those that it is based on."""
+"""Files of recipes, each on top of those that it is based on.
+
+They may be a stranger's: of bounded size, and YAML without objects.
+"""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from keras_dml.recipes.included import folder, locate, names
-from keras_dml.recipes.reading import read_yaml
+import yaml
+
+from keras_dml.recipes.included import (
+    folder,
+    locate,
+    names,
+    paths,
+)
 from keras_dml.utils.arguments import did_you_mean
+from keras_dml.utils.files import read_regular, write_atomically
+
+MOST_BYTES = 2**20
+"""Of a file, as it may be a stranger's."""
+
+TOO_DEEP = "it is nested too deep"
 
 _MOST_BASES = 16
 
@@ -139,3 +155,111 @@ def _content(path: Path) -> dict[str, Any]:
             f"Received: {type(content).__name__}."
         )
     return content
+
+
+def copy(
+    name: str,
+    destination: str | os.PathLike[str] = "recipes",
+    overwrite: bool = False,
+) -> list[Path]:
+    """Copies an included recipe together with its bases.
+
+    The files keep their relative paths under `destination`, so each recipe
+    finds its bases there.
+
+    Args:
+        name: Name of an included recipe, see `names`.
+        destination: The folder to copy to; it is created if necessary.
+        overwrite: Whether to replace other files with the same paths.
+
+    Returns:
+        The paths of the copied files, the recipe itself first.
+
+    Raises:
+        RecipeError: If there is no such recipe.
+        FileExistsError: If another file has the same path, unless `overwrite`.
+            Nothing is written in this case.
+    """
+    source = paths().get(name)
+    if source is None:
+        raise RecipeError(
+            "There is no included recipe "
+            f"{name!r}.{did_you_mean(name, names())} Use `keras-dml recipes` "
+            "to list them."
+        )
+    root = os.path.realpath(folder())
+    contents = {
+        Path(destination, os.path.relpath(path, root)): Path(path).read_bytes()
+        for path in RecipeFiles().parts(source)
+    }
+    new = {
+        path: content
+        for path, content in contents.items()
+        if not (path.is_file() and path.read_bytes() == content)
+    }
+    others = [str(path) for path in new if path.exists()]
+    if others and not overwrite:
+        raise FileExistsError(
+            "Copied files must not replace other files. Received: "
+            f"{', '.join(others)}. Use another folder, or --force "
+            "(`overwrite=True`) to replace them."
+        )
+    for path, content in new.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
+    return list(contents)
+
+
+def read_yaml(path: str | os.PathLike[str]) -> Any:
+    """What a file says.
+
+    Raises:
+        OSError: If it cannot be read, or is no regular file.
+        ValueError: If it is not YAML, or has over 2²⁰ bytes.
+    """
+    return parse_yaml(read_regular(path, MOST_BYTES).decode("utf-8"))
+
+
+def parse_yaml(text: str) -> Any:
+    """What a text says; ValueError if it is not YAML."""
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        raise ValueError(f"it is not YAML: {error}") from None
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
+
+
+class _Loader(yaml.SafeLoader):
+    """Without YAML 1.1's numbers such as 1:30, which is 90 there."""
+
+
+def _plain_number(loader: _Loader, node: yaml.ScalarNode) -> Any:
+    if ":" in node.value:
+        return node.value
+    if node.tag.endswith("int"):
+        return loader.construct_yaml_int(node)
+    return loader.construct_yaml_float(node)
+
+
+for _kind in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _plain_number)
+
+
+def with_key(name: str) -> str | None:
+    """The dotted key of which `name` is the last part or all.
+
+    It is one that included recipes set; None if none of them does.
+    """
+    for path in sorted(paths().values(), key=lambda x: len(x.parts)):
+        for key in _keys(read_yaml(path)):
+            if key == name or key.endswith(f".{name}"):
+                return key
+    return None
+
+
+def _keys(content: Any, above: str = "") -> Iterator[str]:
+    if isinstance(content, dict):
+        for key, below in content.items():
+            yield f"{above}{key}"
+            yield from _keys(below, f"{above}{key}.")

@@ -61,28 +61,10 @@ def test_names_that_are_fine(name: str, tmp_path: Path) -> None:
     assert load(path, [f"name={name}"]).name == name
 
 
-NINE = ", ".join(9 * ["*{0}"])
-LEVELS = "abcdefghij"
-BOMB = "a0: &a {x: 1}\n" + "".join(
-    f"{now}0: &{now} [{NINE.format(before)}]\n"
-    for before, now in zip(LEVELS, LEVELS[1:], strict=False)
-)
-MERGED = "a0: &a {x: 1}\n" + "".join(
-    f"{now}0: &{now} {{<<: [{NINE.format(before)}]}}\n"
-    for before, now in zip(LEVELS, LEVELS[1:], strict=False)
-)
-
 TEXTS = {
-    "nine aliases, nine levels": (BOMB, "more than 10,000 keys"),
-    "keys that merge": (MERGED, "more than 10,000 keys"),
-    "an alias of itself": ("a: &a [*a, *a]", "nested more than 32"),
-    "wide aliases of itself": (f"a: &a [{'*a, ' * 9000}]", "more than 10,000"),
-    "10,000 brackets": ("a: " + "[" * 10_000, "nested more than 32"),
-    "10,000 braces": ("{a: " * 10_000, "nested more than 32"),
-    "deep indents": (
-        "".join(" " * i + "a:\n" for i in range(100)), "nested more than 32"),
-    "a million keys": (
-        "".join(f"k{i}: 1\n" for i in range(60_000)), "more than 10,000 keys"),
+    "an alias of itself": (f"{GOOD}\nepochs: &a [*a, *a]", "nested too deep"),
+    "10,000 brackets": ("a: " + "[" * 10_000, "nested too deep"),
+    "10,000 braces": ("{a: " * 10_000, "nested too deep"),
     "2 MB of spaces": (" " * 2**21, "more than 1,048,576 bytes"),
     "a long value": (f"{GOOD}\nepochs: " + "x" * 20_000, "`epochs`"),
     "a long number": ("a: " + "9" * 9_000, "Exceeds the limit"),
@@ -137,8 +119,8 @@ def test_each_base_is_read_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("a" + ".a" * 3000 + "=1", "nested more than 32"),
-        ("epochs=" + "[" * 3000, "nested more than 32"),
+        ("epochs" + ".a" * 3000 + "=1", "nested too deep"),
+        ("epochs=" + "[" * 3000, "nested too deep"),
         ("epochs=.inf", "`epochs`"),
         ("optimizer.learning_rate=.inf", "finite number"),
         ("optimizer.learning_rate=.nan", "finite number"),
