@@ -344,27 +344,6 @@ def _decode(
     return tf.ensure_shape(pixels, (None, None, 3))
 
 
-def are_plain(contents: tf.Tensor) -> tf.Tensor:
-    """Which files, (B,) strings, are JPEG or PNG and surely without EXIF."""
-    is_png = _starts_with(contents, _PNG) & ~_may_have_exif(contents)
-    return is_png | _is_plain_jpeg(contents)
-
-
-def plain_sides(contents: tf.Tensor) -> tf.Tensor:
-    """`sides` of a file that is plain, in a smaller graph."""
-    return tf.cond(
-        _starts_with(contents, _PNG),
-        lambda: _png_sides(contents),
-        lambda: _jpeg_sides(contents),
-    )
-
-
-def decode_plain(contents: tf.Tensor) -> tf.Tensor:
-    """`decode_contents` of a file that is plain, in a smaller graph."""
-    # The operation for JPEG also decodes PNG.
-    return tf.ensure_shape(_decode_jpeg(contents), (None, None, 3))
-
-
 def _is_plain_jpeg(contents: tf.Tensor) -> tf.Tensor:
     start = tf.io.decode_raw(contents, tf.uint8, fixed_length=len(_PLAIN_START))
     return tf.reduce_all(start & _PLAIN_MASK == _PLAIN_START, axis=-1)

@@ -1,9 +1,9 @@
 """Exporting models to TensorFlow Serving, ONNX and LiteRT.
 
-Open first: `_export_model`, the one function, then `signatures`, what a
-SavedModel answers. `files` decodes images in the graph, `neighbors` searches a
-gallery there exactly, `portable` writes ONNX and LiteRT, and `parity` compares
-every export with its model before it is kept.
+Open first: `_export_model`, the one function, then `served`, what a SavedModel
+is made of, and `signatures`, what it finds. `files` decodes images in the
+graph, `neighbors` searches a gallery there exactly, `portable` writes ONNX and
+LiteRT, and `parity` compares every export with its model before it is kept.
 
 Imports: `evaluation` and below.
 """

@@ -1,36 +1,34 @@
 """Exports of a model for a server or a device, verified against it."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
 
 from keras_dml.data import View
 from keras_dml.export import parity
-from keras_dml.export.arrays import (
-    ONLY,
-    ServedArrays,
-    check_embeds,
-    compare_arrays,
-    write_arrays,
-)
 from keras_dml.export.gallery import Gallery, as_gallery
 from keras_dml.export.portable import (
     SUFFIXES,
     check_options,
     write_portable,
 )
-from keras_dml.export.requests import (
+from keras_dml.export.served import (
+    ONLY,
+    Batch,
+    Served,
+    ServedImages,
     generated_batches,
     given_batches,
-    write_warmup,
+    write_saved_model,
 )
-from keras_dml.export.signatures import Served, write_saved_model
 from keras_dml.export.versions import new_version, version_folder
+from keras_dml.export.warmup import write_warmup
 from keras_dml.model.generated import (
     generated_inputs,
     input_specs,
@@ -138,35 +136,43 @@ def export_model(
     check_choice("export", "input_dtype", input_dtype, PIXEL_DTYPES)
     check_options(format, gallery, overwrite)
     _check_backend()
-    if not takes_images(model):
-        if check or input_dtype != "float32":
-            raise ValueError(
-                "`check` and `input_dtype` of export must only be given for "
-                f"models that take images. Received: {model!r}, which does "
-                "not. Leave them out."
-            )
-        return _export_arrays(
-            model, path, format, gallery, k, threshold, overwrite, tolerance
+    images = takes_images(model)
+    if not images and (check or input_dtype != "float32"):
+        raise ValueError(
+            "`check` and `input_dtype` of export must only be given for "
+            f"models that take images. Received: {model!r}, which does "
+            "not. Leave them out."
         )
-    view = View.of(model)
-    _check_output(model)
-    batches = [*generated_batches(view), *given_batches(check, view)]
+    view = View.of(model) if images else None
+    dim = _dim_of(model, images)
+    batches: list[Batch] = []
+    if view is not None:
+        batches = [*generated_batches(view), *given_batches(check, view)]
     if format != "saved_model":
-        shape = (None, *view.size, view.channels)
-        spec = keras.KerasTensor(shape, "float32", name="images")
-        seen = (view.apply(batch).numpy() for batch in batches)
+        seen: Iterable[Any]
+        if view is None:
+            spec = _only_numbers(model, format)
+            seen = (generated_inputs(model),)
+        else:
+            shape = (None, *view.size, view.channels)
+            spec = keras.KerasTensor(shape, "float32", name="images")
+            seen = (view.apply(batch).numpy() for batch in batches)
         return write_portable(
             model, spec, format, Path(path), overwrite, seen, tolerance
         )
     if gallery is not None:
-        gallery = as_gallery(model, gallery, threshold)
+        gallery = as_gallery(model, gallery, threshold, dim)
         _check_k(k, gallery)
-    served = Served(model, view, input_dtype, gallery, k)
+    served = (
+        Served(model, gallery, k)
+        if view is None
+        else ServedImages(model, gallery, k, view, input_dtype, batches)
+    )
     target = version_folder(Path(path))
     with new_version(target) as new:
         write_saved_model(served, new)
-        write_warmup(served, new, target.absolute().parent.name, batches[:2])
-        parity.compare(served, new, batches, tolerance)
+        write_warmup(served, new, target.absolute().parent.name)
+        parity.compare(served, new, tolerance)
     return target
 
 
@@ -180,35 +186,6 @@ def _check_backend() -> None:
             "KERAS_BACKEND=tensorflow, where "
             'keras.models.load_model("model.keras") has the same weights.'
         )
-
-
-def _export_arrays(
-    model: keras.Model,
-    path: str | os.PathLike[str],
-    format: str,
-    gallery: Any,
-    k: int,
-    threshold: float | None,
-    overwrite: bool,
-    tolerance: float,
-) -> Path:
-    """Exports a model that does not take images."""
-    dim = check_embeds(model)
-    if format != "saved_model":
-        spec = _only_numbers(model, format)
-        samples = (generated_inputs(model),)
-        return write_portable(
-            model, spec, format, Path(path), overwrite, samples, tolerance
-        )
-    if gallery is not None:
-        gallery = as_gallery(model, gallery, threshold, dim)
-        _check_k(k, gallery)
-    served = ServedArrays(model, gallery, k)
-    target = version_folder(Path(path))
-    with new_version(target) as new:
-        write_arrays(served, new, target.absolute().parent.name)
-        compare_arrays(served, new, tolerance)
-    return target
 
 
 def _only_numbers(model: keras.Model, format: str) -> keras.KerasTensor:
@@ -232,11 +209,24 @@ def _check_k(k: int, gallery: Gallery) -> None:
         )
 
 
-def _check_output(model: keras.Model) -> None:
-    output = model.compute_output_spec(keras.KerasTensor(model.input_shape))
-    if len(getattr(output, "shape", ())) != 2:
+def _dim_of(model: keras.Model, images: bool) -> int:
+    """The length of the embeddings, D, that a model gives of its inputs.
+
+    Raises:
+        ValueError: If it gives something else.
+    """
+    if images:
+        output = model.compute_output_spec(keras.KerasTensor(model.input_shape))
+    else:
+        x = keras.tree.map_structure(tf.constant, generated_inputs(model))
+        output = model(x, training=False)
+    shape: Any = getattr(output, "shape", ())
+    if len(shape) != 2:
+        what = "image" if images else "example"
         raise ValueError(
-            "`model` of export must return one embedding per image, (B, D). "
-            f"Received: {model!r}, which returns {output}. Add for instance "
+            f"`model` of export must return one embedding per {what}, (B, D). "
+            f"Received: {model!r}, which returns {type(output).__name__} of "
+            f"shape {tuple(shape)}. Add for instance "
             "keras.layers.GlobalAveragePooling2D()."
         )
+    return int(shape[1])

@@ -11,14 +11,7 @@ SavedModel does.
 import tensorflow as tf
 
 from keras_dml.data import View
-from keras_dml.data.decode import (
-    MOST_PIXELS,
-    are_plain,
-    decode_contents,
-    decode_plain,
-    plain_sides,
-    sides,
-)
+from keras_dml.data.decode import MOST_PIXELS, decode_contents, sides
 from keras_dml.data.view import to_channels
 from keras_dml.data.webp_and_bmp import is_webp_or_bmp
 from keras_dml.utils.types import Tensor
@@ -53,60 +46,6 @@ def load_files(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:
         file of its formats), "damaged" or "too large". And their views,
         (B, *size, channels) float32, zeros where the status is not "ok".
     """
-    is_plain = are_plain(contents)
-    plain_seen = _load_together(tf.boolean_mask(contents, is_plain), view)
-    is_loaded = is_plain & (tf.shape(plain_seen)[0] > 0)
-    others = tf.boolean_mask(contents, ~is_loaded)
-    status, seen = tf.cond(
-        tf.size(others) > 0,
-        lambda: _load_each(others, view),
-        lambda: (others, plain_seen[:0]),
-    )
-    rows = [tf.where(is_loaded)[:, 0], tf.where(~is_loaded)[:, 0]]
-    rows = [tf.cast(x, "int32") for x in rows]
-    plain_status = tf.fill(tf.shape(plain_seen)[:1], OK)
-    return (
-        tf.dynamic_stitch(rows, [plain_status, status]),
-        tf.dynamic_stitch(rows, [plain_seen, seen]),
-    )
-
-
-def _load_together(contents: Tensor, view: View) -> Tensor:
-    """The views of plain files, (B, ...); none if one of them is not "ok".
-
-    They are one element of a dataset, which is dropped if one fails. That
-    takes a quarter of the time of an element for each.
-    """
-    shape = (*view.size, view.channels)
-
-    def load(file: Tensor) -> Tensor:
-        both = plain_sides(file)
-        fits = tf.debugging.Assert(_fits(both, view), [both])
-        with tf.control_dependencies([fits]):
-            return _view_of(decode_plain(file), view)
-
-    def load_all(files: Tensor) -> Tensor:
-        spec = tf.TensorSpec(shape, "float32")
-        return tf.map_fn(
-            load,
-            files,
-            fn_output_signature=spec,
-            parallel_iterations=_PARALLEL,
-        )
-
-    loaded = tf.data.Dataset.from_tensors(contents).map(load_all)
-    none = tf.data.Dataset.from_tensors(tf.zeros((0, *shape)))
-    return (
-        loaded.ignore_errors()
-        .concatenate(none)
-        .take(1)
-        .with_options(_options())
-        .get_single_element()
-    )
-
-
-def _load_each(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:
-    """`load_files`, with an element of a dataset for each file."""
     count = tf.size(contents, tf.int64)
     files = tf.data.Dataset.from_tensor_slices(contents).enumerate()
     loaded = files.map(

@@ -6,8 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dml.export.files import OK
-from keras_dml.export.requests import Batch, requests
-from keras_dml.export.signatures import Served, embed
+from keras_dml.export.served import Served, embed
 from keras_dml.utils.types import FloatArray
 from keras_dml.utils.vectors import blocks, unit_rows
 
@@ -15,16 +14,14 @@ CHUNK = 2**16
 """Rows of a gallery that are looked at together."""
 
 
-def compare(
-    served: Served, folder: Path, batches: list[Batch], tolerance: float
-) -> None:
+def compare(served: Served, folder: Path, tolerance: float) -> None:
     """Loads an export; raises `RuntimeError` if it differs from the model."""
     # On the CPU both compute alike; on a GPU, compiled and TF32 arithmetic
     # differ by more than any mistake that is looked for here.
     with tf.device("CPU:0"):
         signatures = tf.saved_model.load(str(folder)).signatures
         for name in served.signatures:
-            for named, seen in requests(served, name, batches):
+            for named, seen in served.samples(name):
                 outputs = signatures[name](**named)
                 status = outputs.get("status", tf.constant(OK)).numpy()
                 if not np.all(status == OK.encode()):
@@ -34,15 +31,12 @@ def compare(
                         "Nothing was written."
                     )
                 expected = embed(served.model, seen).numpy()
+                found = outputs.get("embedding", outputs.get("scores"))
                 if served.gallery is not None and "scores" in outputs:
-                    given = outputs["scores"].numpy()
                     rows = served.gallery.embeddings
                     expected = highest_cosines(expected, rows, served.k)
-                else:
-                    given = outputs["embedding"].numpy()
-                check_difference(
-                    given - expected, f"signature {name!r}", tolerance
-                )
+                difference = found.numpy() - expected
+                check_difference(difference, f"signature {name!r}", tolerance)
 
 
 def check_difference(

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from keras_dml.export.parity import check_difference
-from keras_dml.export.signatures import embed
+from keras_dml.export.served import embed
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.files import atomic_file

@@ -19,7 +19,7 @@ import tensorflow as tf
 from keras_dml.data import View
 from keras_dml.export import Gallery, export_model
 from keras_dml.export.gallery import as_gallery
-from keras_dml.export.requests import generated_batches
+from keras_dml.export.served import generated_batches
 from keras_dml.export.signatures import (
     ENCODED,
     LOOKUP,

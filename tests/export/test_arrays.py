@@ -12,7 +12,7 @@ from keras_dml import methods
 from keras_dml.data import ArraySet
 from keras_dml.evaluation import embed
 from keras_dml.export import export_model
-from keras_dml.export.requests import WARMUP
+from keras_dml.export.warmup import WARMUP
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(9, 3)).astype("float32")

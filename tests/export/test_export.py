@@ -14,8 +14,8 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from keras_dml import backbones
 from keras_dml.data import View
-from keras_dml.export import Gallery, export_model, parity, requests
-from keras_dml.export.signatures import Served
+from keras_dml.export import Gallery, export_model, parity
+from keras_dml.export.served import ServedImages, generated_batches
 from tests.export.serving import (
     assert_same,
     contents,
@@ -178,11 +178,12 @@ def test_what_differs_for_a_given_image_is_refused(
 def compare(folder: Path, model: keras.Model, gallery: Gallery) -> None:
     """What an export is compared with before it gets its name."""
     view = View.of(model)
-    served = Served(model, view, "float32", gallery, 3)
+    batches = generated_batches(view)[:1]
+    served = ServedImages(model, gallery, 3, view, "float32", batches)
     loaded = SimpleNamespace(signatures=signatures(folder))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tf.saved_model, "load", lambda path: loaded)
-        parity.compare(served, folder, requests.generated_batches(view), 1e-5)
+        parity.compare(served, folder, 1e-5)
 
 
 def test_an_export_of_other_numbers_is_refused(

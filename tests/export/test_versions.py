@@ -56,6 +56,17 @@ def test_export_of_another_process_is_kept(tmp_path: Path) -> None:
     assert contents(tmp_path) == {"1": None, "1/saved_model.pb": b"theirs"}
 
 
+def test_a_server_sees_a_version_only_when_it_is_whole(tmp_path: Path) -> None:
+    """A process that is killed leaves a folder that starts with a dot."""
+    (tmp_path / "glyphs" / "1").mkdir(parents=True)
+    with new_version(tmp_path / "glyphs" / "2") as new:
+        new.mkdir()
+        (new / "saved_model.pb").write_text("half")
+        names = {x.name for x in (tmp_path / "glyphs").iterdir()}
+        assert [x for x in names if not x.startswith(".")] == ["1"]
+    assert contents(tmp_path / "glyphs" / "2") == {"saved_model.pb": b"half"}
+
+
 @pytest.mark.slow
 def test_full_disk_leaves_what_was_there(
     model: keras.Model, exported: Path

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from keras_dml.export import write_models_config
-from keras_dml.export.requests import WARMUP, prediction_log
+from keras_dml.export.warmup import WARMUP, prediction_log
 from tests.export import messages
 from tests.export.serving import signatures
 
@@ -35,7 +35,7 @@ def test_requests_are_for_every_signature(exported: Path) -> None:
 @pytest.mark.parametrize("length", [0, 1, 127, 128, 300, 70_000])
 def test_records_are_what_the_protocol_says(length: int) -> None:
     images = tf.constant([b"x" * length, b"", b"\xff"])
-    written = prediction_log("n" * length, "lookup", images)
+    written = prediction_log("n" * length, "lookup", {"images": images})
     log = messages.PredictionLog()
     request = log.predict_log.request
     request.model_spec.name = "n" * length
@@ -52,7 +52,7 @@ def test_messages_are_those_of_tensorflow_serving(exported: Path) -> None:
     from tensorflow_serving.apis import prediction_log_pb2 as logs
 
     images = tf.constant([b"a file", b""])
-    record = prediction_log("glyphs", "lookup", images)
+    record = prediction_log("glyphs", "lookup", {"images": images})
     theirs = logs.PredictionLog.FromString(record).predict_log.request
     assert theirs.model_spec.name == "glyphs"
     assert theirs.model_spec.signature_name == "lookup"

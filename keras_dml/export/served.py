@@ -1,0 +1,290 @@
+"""What a SavedModel is made of: a model of arrays, or one of images."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from keras_dml.data import View
+from keras_dml.export.files import OK, load_files
+from keras_dml.export.gallery import Gallery
+from keras_dml.export.signatures import (
+    ENCODED,
+    K_SPEC,
+    LOOKUP,
+    LOOKUP_K,
+    PIXELS,
+    Lookup,
+    spread,
+)
+from keras_dml.model.generated import generated_inputs, input_specs
+from keras_dml.model.pixels import expects_bytes, print_wrong_range
+from keras_dml.utils.types import Tensor, Tensors
+
+ONLY = "inputs"
+"""The name of the input in signatures of models with a single input."""
+
+Batch = npt.NDArray[np.uint8]
+"""Images of one size, (B, H, W, C)."""
+
+
+class Served:
+    """A model of arrays, and the gallery that it searches.
+
+    Args:
+        model: The model.
+        gallery: What "lookup" and "lookup_k" search in; None: there are no
+            such signatures.
+        k: Neighbors that the former finds for an example.
+
+    Attributes:
+        inputs: What "serving_default" takes, by name.
+        searched: What "lookup" takes, by name.
+        signatures: The names of all signatures.
+    """
+
+    def __init__(
+        self, model: keras.Model, gallery: Gallery | None, k: int
+    ) -> None:
+        self.model, self.gallery, self.k = model, gallery, k
+        self.inputs = self.searched = self._specs()
+        self.signatures = [PIXELS]
+        if gallery is not None:
+            self.signatures.append(LOOKUP)
+            # An input of the model may have the name.
+            if K_SPEC.name not in self.inputs:
+                self.signatures.append(LOOKUP_K)
+        self.embed_inputs = tf.function(
+            self._embed_inputs, [self.inputs], autograph=False
+        )
+
+    def _specs(self) -> dict[str, tf.TensorSpec]:
+        specs = input_specs(self.model)
+        named = specs if isinstance(specs, dict) else {ONLY: specs}
+        return {
+            name: tf.TensorSpec(spec.shape, spec.dtype, name)
+            for name, spec in named.items()
+        }
+
+    def _seen(self, named: Tensors) -> Any:
+        """Named inputs in the structure that the model takes them."""
+        return named if list(self.inputs) != [ONLY] else named[ONLY]
+
+    def _embed_inputs(self, named: Tensors) -> Tensor:
+        # Not every layer takes a batch of nothing.
+        count = tf.shape(next(iter(named.values())))[0]
+        padded = {k: _with_a_row(x) for k, x in named.items()}
+        return embed(self.model, self._seen(padded))[:count]
+
+    def embed_searched(self, named: Tensors) -> tuple[Tensor, Tensor]:
+        """Statuses, (B,), and embeddings of those that are "ok"."""
+        embeddings = self.embed_inputs(named)
+        return tf.fill(tf.shape(embeddings)[:1], OK), embeddings
+
+    def look_up(self, find: Lookup, named: Tensors) -> Tensors:
+        """The outputs of "lookup"."""
+        found = find(*self.embed_searched(named))
+        return {k: x for k, x in found.items() if k != "status"}
+
+    def track(self, archive: keras.export.ExportArchive) -> None:
+        """Has an archive keep what the signatures need.
+
+        They bring the variables that they use, but no tables, such as the
+        vocabulary of a layer that takes texts. All of these are in front.
+        """
+        archive.track(getattr(self.model, "backbone", self.model))
+
+    def samples(
+        self, signature: str, most: int | None = None
+    ) -> Iterator[tuple[Tensors, Any]]:
+        """What a signature takes, and what the model sees of it.
+
+        Args:
+            signature: The name of the signature.
+            most: Batches that it is made of; all by default.
+        """
+        found = generated_inputs(self.model)
+        generated = found if isinstance(found, dict) else {ONLY: found}
+        for count in (2, 1):
+            named = {k: tf.constant(x[:count]) for k, x in generated.items()}
+            yield self._with_k(signature, named), self._seen(named)
+
+    def _with_k(self, signature: str, named: Tensors) -> Tensors:
+        """Inputs of "lookup_k": those of "lookup", and the same k for each."""
+        if signature != LOOKUP_K:
+            return named
+        count = len(next(iter(named.values())))
+        return {**named, K_SPEC.name: tf.fill([count], self.k)}
+
+
+class ServedImages(Served):
+    """A model of images, which are taken as pixels and as files.
+
+    Args:
+        model, gallery, k: As of `Served`.
+        view: What the model sees of an image.
+        input_dtype: Pixels that "serving_default" takes.
+        batches: Images to try it on.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        gallery: Gallery | None,
+        k: int,
+        view: View,
+        input_dtype: str,
+        batches: Sequence[Batch],
+    ) -> None:
+        self._view, self._dtype, self._batches = view, input_dtype, batches
+        super().__init__(model, gallery, k)
+        self.signatures.insert(1, ENCODED)
+        self.searched = {"images": tf.TensorSpec((None,), "string", "images")}
+        seen = tf.TensorSpec((None, *view.size, view.channels), "float32")
+        # The signatures share one graph of the model, and one of the files.
+        self._embed_seen = tf.function(
+            self._embed_views, [seen], autograph=False
+        )
+        self._embed_files = tf.function(
+            self._embed_loaded, [self.searched["images"]], autograph=False
+        )
+
+    def _specs(self) -> dict[str, tf.TensorSpec]:
+        pixels = (None, None, None, self._view.channels)
+        return {"images": tf.TensorSpec(pixels, self._dtype, "images")}
+
+    def _embed_inputs(self, named: Tensors) -> Tensor:
+        images = named["images"]
+        said = []
+        if self._dtype == "float32" and expects_bytes(self.model):
+            said.append(print_wrong_range(images, PIXELS))
+        with tf.control_dependencies(said):
+            # Resizing takes at least one image, of at least one pixel.
+            seen = self._view.apply(_with_zeros(images, (1, 1, 1, 0)))
+        return self._embed_seen(seen[: tf.shape(images)[0]])
+
+    def _embed_views(self, seen: Tensor) -> Tensor:
+        count = tf.shape(seen)[0]
+        return embed(self.model, _with_zeros(seen, (1, 0, 0, 0)))[:count]
+
+    def _embed_loaded(self, files: Tensor) -> tuple[Tensor, Tensor]:
+        status, seen = load_files(files, self._view)
+        return status, self._embed_seen(tf.boolean_mask(seen, status == OK))
+
+    def embed_searched(self, named: Tensors) -> tuple[Tensor, Tensor]:
+        found: tuple[Tensor, Tensor] = self._embed_files(named["images"])
+        return found
+
+    def look_up(self, find: Lookup, named: Tensors) -> Tensors:
+        return find(*self.embed_searched(named))
+
+    def track(self, archive: keras.export.ExportArchive) -> None:
+        """Nothing: it would ship the weights of the objective, too."""
+
+    def samples(
+        self, signature: str, most: int | None = None
+    ) -> Iterator[tuple[Tensors, Any]]:
+        batches = self._batches[:most]
+        if signature == PIXELS:
+            for batch in batches:
+                images = tf.cast(batch, self._dtype)
+                yield {"images": images}, self._view.apply(batch)
+            return
+        files = [tf.io.encode_png(image) for x in batches for image in x]
+        named = self._with_k(signature, {"images": tf.stack(files)})
+        yield named, tf.concat([self._view.apply(x) for x in batches], 0)
+
+
+def embed(model: keras.Model, seen: Tensor) -> Tensor:
+    """Embeddings of views as an export gives them, (B, D) float32."""
+    return tf.cast(model(seen, training=False), "float32")
+
+
+def write_saved_model(served: Served, folder: Path) -> None:
+    """Writes a SavedModel with the signatures that `export_model` describes.
+
+    It has no gradients of its own, which nobody asks a served model for: who
+    loads one with them keeps all of it in memory for good.
+
+    Raises:
+        OSError: If that fails.
+    """
+    archive = keras.export.ExportArchive()
+    served.track(archive)
+
+    def serve_encoded(named: Tensors) -> Tensors:
+        status, found = served.embed_searched(named)
+        return {"embedding": spread(found, status == OK), "status": status}
+
+    functions: dict[str, Callable[..., Tensors]] = {
+        PIXELS: lambda named: {"embedding": served.embed_inputs(named)},
+        ENCODED: serve_encoded,
+    }
+    if served.gallery is not None:
+        find = Lookup(served.gallery, served.k)
+        functions[LOOKUP] = lambda named: served.look_up(find, named)
+        functions[LOOKUP_K] = lambda named, k: find.of_own_k(
+            *served.embed_searched(named), k
+        )
+    for name in served.signatures:
+        specs = [served.inputs if name == PIXELS else served.searched]
+        specs += [K_SPEC] * (name == LOOKUP_K)
+        archive.add_endpoint(name, functions[name], specs)
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+    try:
+        archive.write_out(str(folder), options, verbose=False)
+    except tf.errors.OpError as error:
+        raise OSError(f"The export cannot be written: {error}") from error
+
+
+def generated_batches(view: View) -> list[Batch]:
+    """Two images each of three sizes, the view's first, and a black one.
+
+    A network may have no activation at all where an image is black.
+    """
+    # Coarse blocks, because fine noise averages out to gray in the view.
+    blocks = np.random.default_rng(0).integers(
+        256, size=(2, 5, 5, view.channels), dtype=np.uint8
+    )
+    batches = []
+    h, w = view.size
+    for height, width in ((h, w), (h // 2 + 1, w // 3 + 1), (2 * h + 1, 3 * w)):
+        rows = np.arange(height) * 5 // height
+        columns = np.arange(width) * 5 // width
+        batches.append(blocks[:, rows][:, :, columns])
+    return [*batches, np.zeros_like(batches[0][:1])]
+
+
+def given_batches(
+    images: Sequence[npt.NDArray[np.uint8]], view: View
+) -> list[Batch]:
+    """A batch for each image of `check`, which must be as the model's are."""
+    for i, image in enumerate(images):
+        fits = image.ndim == 3 and image.shape[-1] == view.channels
+        if not (fits and image.dtype == np.uint8):
+            raise ValueError(
+                "`check` of export must hold uint8 images of shape "
+                f"(H, W, {view.channels}). Received: check[{i}] with "
+                f"shape={image.shape}, dtype={image.dtype}."
+            )
+    return [image[None] for image in images]
+
+
+def _with_zeros(x: Tensor, amounts: tuple[int, ...]) -> Tensor:
+    """Adds zeros at the end of each axis of a batch of nothing."""
+    is_empty = tf.cast(tf.shape(x)[0] == 0, "int32")
+    padded = tf.pad(x, [[0, is_empty * amount] for amount in amounts])
+    return tf.ensure_shape(padded, x.shape)
+
+
+def _with_a_row(x: Tensor) -> Tensor:
+    """One row of nothing, where there is none; also of strings."""
+    shape = tf.shape(x)
+    # A row has at least one item along each axis.
+    row = tf.concat([[1], tf.maximum(shape[1:], 1)], axis=0)
+    padded = tf.cond(shape[0] > 0, lambda: x, lambda: tf.zeros(row, x.dtype))
+    return tf.ensure_shape(padded, x.shape)
