@@ -14,8 +14,7 @@ from keras_dml.backbones.tokens import image_shape, single_output
 from keras_dml.layers import FrozenBatchNormalization
 from keras_dml.model.features import freeze_positions
 from keras_dml.utils.arguments import check_count, check_type, did_you_mean
-from keras_dml.utils.model_files import why_unreadable
-from keras_dml.utils.models import copy_model, lower_part
+from keras_dml.utils.models import copy_model, lower_part, why_unreadable
 from keras_dml.utils.types import Config, Positive, Units
 
 _Sides = tuple[Units | None, ...]

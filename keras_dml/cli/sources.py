@@ -10,7 +10,7 @@ import numpy as np
 from keras_dml.data import Examples, concatenate, image_folder
 from keras_dml.data.folder import images_in
 from keras_dml.recipes import Recipe
-from keras_dml.utils.model_files import read_model as load
+from keras_dml.utils.models import read_model as load
 
 SPLITS = ("train", "validation", "test")
 

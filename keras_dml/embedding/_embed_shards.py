@@ -24,7 +24,7 @@ from keras_dml.utils.arguments import (
     checked,
     import_extra,
 )
-from keras_dml.utils.model_files import read_model
+from keras_dml.utils.models import read_model
 from keras_dml.utils.types import Count
 
 _OWNER = "embed_shards"

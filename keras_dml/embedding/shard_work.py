@@ -28,7 +28,7 @@ from keras_dml.embedding.storage import Storage, storage_of
 from keras_dml.embedding.unreadable import unreadable
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.pools import Work
-from keras_dml.utils.model_files import read_model
+from keras_dml.utils.models import read_model
 from keras_dml.utils.types import FloatArray
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from keras_dml.recipes import dump
 from keras_dml.runs.folder import load_model, load_outcome
 from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.files import atomic_file, read_regular, write_atomically
-from keras_dml.utils.model_files import read_model
+from keras_dml.utils.models import read_model
 from keras_dml.utils.provenance import versions
 
 MODEL, CONFIG, CARD, RECIPE = (

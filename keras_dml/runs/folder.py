@@ -24,7 +24,7 @@ from keras_dml.utils.files import (
     check_regular,
     write_atomically,
 )
-from keras_dml.utils.model_files import read_model
+from keras_dml.utils.models import read_model
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from keras_dml.model.identity import ModelIdentity, WatchedWeights
 from keras_dml.model.pixels import check_channels_last
 from keras_dml.search.pictures import image_sets
 from keras_dml.utils.arguments import check_count
-from keras_dml.utils.model_files import read_model
+from keras_dml.utils.models import read_model
 from keras_dml.utils.types import FloatArray, Rows
 
 

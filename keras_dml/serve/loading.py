@@ -33,7 +33,7 @@ from keras_dml.runs.folder import load_model
 from keras_dml.search import Index, open_index
 from keras_dml.serve.current import Current, Definition, read_definitions
 from keras_dml.serve.sources import Source
-from keras_dml.utils.model_files import read_model
+from keras_dml.utils.models import read_model
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from keras_dml import backbones
-from keras_dml.utils.model_files import read_model
+from keras_dml.utils.models import read_model
 
 
 @pytest.fixture(scope="module")
