@@ -7,12 +7,17 @@ from typing import Annotated, Any
 import keras
 from annotated_types import Ge, Le
 
-from keras_dml.backbones import applications, presets
+from keras_dml.backbones import presets
 from keras_dml.backbones.convert import load_weights
-from keras_dml.backbones.networks import BACKBONES, with_weights
+from keras_dml.backbones.networks import (
+    BACKBONES,
+    application,
+    applications,
+    with_weights,
+)
 from keras_dml.backbones.tokens import image_shape, single_output
 from keras_dml.layers import FrozenBatchNormalization
-from keras_dml.model.features import freeze_positions
+from keras_dml.model.embedding_model import freeze_positions
 from keras_dml.utils.arguments import check_count, check_type, did_you_mean
 from keras_dml.utils.models import copy_model, lower_part, why_unreadable
 from keras_dml.utils.types import Config, Positive, Units
@@ -133,7 +138,7 @@ def _find(
     options: Config,
 ) -> keras.Model:
     name = backbone.lower() if isinstance(backbone, str) else ""
-    networks = applications.networks()
+    networks = applications()
     if name not in networks:
         _check_weights(weights, backbone, with_weights())
     if name in BACKBONES:
@@ -144,7 +149,7 @@ def _find(
             load_weights(model, weights)
         return model
     if name in networks:
-        return applications.build(name, input_shape, weights)
+        return application(name, input_shape, weights)
     if isinstance(backbone, keras.Model):
         return backbone
     if not isinstance(backbone, str | os.PathLike):
@@ -190,7 +195,7 @@ def _width_option(backbone: Any, width: float) -> Config:
 
 def _load(path: str) -> keras.Model:
     if not path.endswith(".keras"):
-        names = [*BACKBONES, *applications.networks()]
+        names = [*BACKBONES, *applications()]
         hint = did_you_mean(path.lower(), names)
         raise ValueError(
             f"`backbone` must be one of {tuple(BACKBONES)}, a network of "

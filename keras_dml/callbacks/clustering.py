@@ -15,7 +15,7 @@ from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import done_by_chief
 from keras_dml.embedding.shares import embed_shares
 from keras_dml.evaluation import kmeans
-from keras_dml.model.features import backbone_features
+from keras_dml.model.embedding_model import backbone_features
 from keras_dml.model.generated import input_specs
 from keras_dml.utils.arguments import Checked, check_count
 from keras_dml.utils.notebook import html_table

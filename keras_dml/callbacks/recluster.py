@@ -2,6 +2,7 @@
 
 import logging
 import math
+import os
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -12,15 +13,10 @@ from keras_dml.callbacks.clustering import (
     centroids_of,
     feature_model,
 )
-from keras_dml.callbacks.initial_embeddings import Initial, initial_embeddings
-from keras_dml.callbacks.partitions import (
-    group_partition,
-    label_partition,
-    random_partition,
-)
-from keras_dml.data import ClusterSampler, usable_clusters
+from keras_dml.data import ClusterSampler, Examples, usable_clusters
 from keras_dml.data.samplers.cluster import LOSSES, SOURCES
 from keras_dml.embedding import EmbeddingShards
+from keras_dml.embedding.source import Source
 from keras_dml.utils.stored import EmbeddingRows, Mapped
 from keras_dml.utils.types import Count, FloatArray, Rows
 
@@ -28,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 Partition: TypeAlias = Literal["kmeans", "random", "labels", "column"]
 Space: TypeAlias = Literal["embedding", "features"]
+Initial: TypeAlias = EmbeddingShards | str | os.PathLike[str]
+"""Shards or their folder."""
 
 
 def merge_unusable(
@@ -50,6 +48,93 @@ def merge_unusable(
     nearest = np.flatnonzero(usable)[distances.argmin(axis=1)]
     target = np.where(usable, np.arange(len(usable)), nearest)
     return target[assignments]
+
+
+def random_partition(count: int, num_learners: int, seed: int) -> Rows:
+    """Assigns images to learners at random, as evenly as possible."""
+    balanced = np.arange(count, dtype=np.int64) % num_learners
+    return np.random.default_rng(seed).permutation(balanced)
+
+
+def label_partition(labels: Rows, num_learners: int) -> Rows:
+    """Assigns whole classes to learners, in the order of the labels.
+
+    Neighboring labels stay together, which groups classes by meaning if labels
+    are sorted by meaning. All learners get about the same number of images.
+    """
+    _, inverse, counts = np.unique(
+        labels, return_inverse=True, return_counts=True
+    )
+    middle = np.cumsum(counts) - counts / 2
+    learner_of_class = (middle * num_learners / len(labels)).astype(np.int64)
+    return learner_of_class[inverse]
+
+
+def group_partition(groups: Rows, num_learners: int) -> Rows:
+    """Assigns whole groups to learners, about as many images to each.
+
+    The largest group comes first, and each goes to the learner with the fewest
+    images: with as many groups as learners, each learner gets one.
+
+    Raises:
+        ValueError: If there are fewer groups than learners.
+    """
+    _, inverse, counts = np.unique(
+        groups, return_inverse=True, return_counts=True
+    )
+    if len(counts) < num_learners:
+        raise ValueError(
+            "`partition_column` of Recluster must have at least as many groups "
+            f"as there are learners. Received: {len(counts)} groups and "
+            f"{num_learners} learners. Use fewer learners."
+        )
+    images = np.zeros(num_learners, np.int64)
+    learner_of_group = np.empty(len(counts), np.int64)
+    for group in np.argsort(-counts, kind="stable"):
+        learner = images.argmin()
+        learner_of_group[group] = learner
+        images[learner] += counts[group]
+    return learner_of_group[inverse]
+
+
+def initial_embeddings(
+    given: Initial, examples: Examples, owner: str
+) -> EmbeddingShards:
+    """Shards of exactly these examples, in the same order.
+
+    Args:
+        given: The value of the argument `initial` of `owner`.
+        examples: The training set.
+        owner: The name of the owner of the argument in messages.
+
+    Raises:
+        ValueError: If their number, ids or labels differ from the examples'.
+    """
+    shards = given
+    if not isinstance(shards, EmbeddingShards):
+        shards = EmbeddingShards(shards)
+    difference = _difference(shards, examples)
+    if difference:
+        raise ValueError(
+            f"`initial` of {owner} must be embeddings of all of its examples, "
+            f"in the same order. Received: {shards!r}, {difference}. Use "
+            "`keras-dml embed` on the same examples."
+        )
+    return shards
+
+
+def _difference(shards: EmbeddingShards, examples: Examples) -> str:
+    """How they differ; empty if they do not."""
+    if len(shards) != len(examples):
+        return f"of {len(shards)} examples instead of {len(examples)}"
+    ids = Source(examples, None).ids
+    for row, (found, own) in enumerate(zip(shards.ids, ids, strict=True)):
+        if found != own:
+            return f"whose row {row} is {found!r} instead of {own!r}"
+    theirs, ours = shards.labels, examples.labels
+    if theirs is not None and not np.array_equal(theirs, np.asarray(ours)):
+        return "whose labels are different"
+    return ""
 
 
 class Phase(NamedTuple):

@@ -14,8 +14,8 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_dml.callbacks.retrieval_picture import retrieval_picture
-from keras_dml.callbacks.schedule import is_due
+from keras_dml.callbacks.logs import is_due
+from keras_dml.callbacks.tracker import retrieval_picture
 from keras_dml.data import Examples
 from keras_dml.data.examples import any_labels_of
 from keras_dml.data.fields import Pixels

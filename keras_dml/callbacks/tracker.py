@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import keras
 import numpy as np
 
-from keras_dml.callbacks.retrieval_picture import retrieval_picture
-from keras_dml.callbacks.schedule import is_due
+from keras_dml.callbacks.logs import is_due
+from keras_dml.data import Examples
 from keras_dml.data.given import as_examples
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import this_worker
 from keras_dml.evaluation import Results, bootstrap, embed
 from keras_dml.utils.arguments import Checked
-from keras_dml.utils.types import Count
+from keras_dml.utils.types import Count, FloatArray
+from keras_dml.visualization import retrieval_grid
 
 if TYPE_CHECKING:
     from keras_dml.visualization.data_figure import DataFigure
@@ -30,6 +31,30 @@ Status = Literal["finished", "failed", "interrupted"]
 
 MOST_FAILURES = 3
 """Failures in a row after which a tracker is not tried until the end."""
+
+
+def retrieval_picture(
+    model: keras.Model,
+    images: Examples,
+    embeddings: FloatArray,
+    num_queries: int,
+    seed: int,
+) -> "DataFigure":
+    """A few random queries and their nearest images.
+
+    The queries are the same in every epoch.
+
+    Args:
+        model: The model that embedded the images in its test view.
+        images: The N examples.
+        embeddings: (N, D).
+        num_queries: The largest number of rows of the grid.
+        seed: Seed of the selection.
+    """
+    rng = np.random.default_rng(seed)
+    count = min(num_queries, len(embeddings))
+    queries = np.sort(rng.choice(len(embeddings), count, replace=False))
+    return retrieval_grid(images, embeddings, queries, images.view_for(model))
 
 
 class Tracker(Checked, keras.callbacks.Callback, ABC):

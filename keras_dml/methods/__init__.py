@@ -30,8 +30,11 @@ from keras_dml.methods._baseline import (
     EmbeddingObjective,
     baseline,
 )
-from keras_dml.methods._dcml.method import LearnersHead, dcml
-from keras_dml.methods._dcml.objective import CompositionObjective
+from keras_dml.methods._dcml.method import (
+    CompositionObjective,
+    LearnersHead,
+    dcml,
+)
 from keras_dml.methods._dcml.tasks import MetaClasses, SeparateTasks, SharedTask
 from keras_dml.methods._diva.method import TaskHead, diva
 from keras_dml.methods._diva.objective import Decorrelation, DivaObjective
@@ -42,11 +45,11 @@ from keras_dml.methods._divide_and_conquer import (
     divide_and_conquer,
 )
 from keras_dml.methods._dreml import dreml
-from keras_dml.methods._ensemble.head import IndependentHead
-from keras_dml.methods._ensemble.method import ensemble
-from keras_dml.methods._ensemble.objective import (
+from keras_dml.methods._ensemble import (
     Bootstrap,
+    IndependentHead,
     IndependentObjective,
+    ensemble,
 )
 from keras_dml.methods.declaration import METHODS, Traits, Uses, declare
 from keras_dml.utils.registry import Paper, import_modules, no_attribute

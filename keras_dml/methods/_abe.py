@@ -12,7 +12,7 @@ from keras import ops
 from keras_dml import backbones, losses
 from keras_dml.backbones import splitting
 from keras_dml.backbones.networks import known_branches
-from keras_dml.backbones.side_by_side import side_by_side
+from keras_dml.backbones.splitting import side_by_side
 from keras_dml.layers import AttentionEnsemble
 from keras_dml.losses.base import LossLike
 from keras_dml.losses.pairs import IGNORE

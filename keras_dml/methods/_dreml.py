@@ -8,7 +8,7 @@ from keras_dml import losses
 from keras_dml.losses.base import LossLike
 from keras_dml.methods._baseline import EmbeddingObjective, LossInput
 from keras_dml.methods._dcml.tasks import MetaClasses
-from keras_dml.methods._ensemble.method import Start, independent_learners
+from keras_dml.methods._ensemble import Start, independent_learners
 from keras_dml.methods.declaration import declare
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective

@@ -2,7 +2,7 @@
 
 Open first: `metric_model`, whose `train_step` is the only one, then `head` and
 `objective`, the contracts of every method. What `fit` is given becomes checked,
-balanced batches in `training_data`; `update` applies gradients;
+balanced batches in `fit_data`; `update` applies gradients;
 `loss_weighting`, `momentum` and `accumulation` are parts of the step.
 
 Imports: `resuming`, `losses`, `distribution`, `layers`, `data`, `utils`.

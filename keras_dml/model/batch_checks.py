@@ -11,7 +11,7 @@ import numpy.typing as npt
 from keras_dml.data.feature_set import are_features
 from keras_dml.data.samplers.base import UNKNOWN
 from keras_dml.losses.labels import ONE_HOT, check_label_kind, is_one_hot
-from keras_dml.model.pixels import WRONG_PIXELS, wrong_range
+from keras_dml.model.pixels import WRONG_PIXELS, expects_bytes, wrong_range
 
 logger = logging.getLogger(__name__)
 
@@ -37,33 +37,22 @@ class BatchChecks:
 
     Args:
         use: "fit" or "evaluate", for messages.
-        label_limit: Upper bound of class ids, exclusive; None for no bound.
-        needs_positives: Whether to warn of a batch without positive pairs.
-        needs_negatives: Whether to warn of a batch with a single class.
-        needs_triplets: Whether to warn of a batch in which no example has both
-            a positive and a negative.
-        expects_bytes: Whether pixels should range from 0 to 255.
+        model: The model, whose objective says what a batch must have.
         is_share: Whether batches are shares of larger batches, whose pairs
             cannot be seen in them.
     """
 
     def __init__(
-        self,
-        use: str,
-        label_limit: int | None,
-        needs_positives: bool,
-        needs_negatives: bool,
-        needs_triplets: bool,
-        expects_bytes: bool,
-        is_share: bool = False,
+        self, use: str, model: keras.Model, is_share: bool = False
     ) -> None:
         self.use = use
-        self.label_limit = label_limit
-        self.needs_positives = needs_positives and not is_share
-        self.needs_negatives = needs_negatives and not is_share
-        self.needs_triplets = needs_triplets and not is_share
+        objective = model.objective
+        self.label_limit = objective.label_limit
+        self.needs_positives = objective.needs_positives and not is_share
+        self.needs_negatives = objective.needs_negatives and not is_share
+        self.needs_triplets = objective.needs_triplets and not is_share
         self.is_share = is_share
-        self.expects_bytes = expects_bytes
+        self.expects_bytes = expects_bytes(model.backbone)
         self.is_planned = False  # By a sampler, which looks at its labels.
         self.sample: Any = None  # A few inputs that were looked at last.
         self.error: ValueError | None = None

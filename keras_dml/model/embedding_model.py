@@ -2,13 +2,23 @@
 
 import os
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import keras
+from keras import ops
 
-from keras_dml.model.encoder import plain_encoder
-from keras_dml.model.features import freeze_positions, head_outputs
+from keras_dml.data.feature_set import MASK, features_key, layer_of
 from keras_dml.model.head import Head
+from keras_dml.utils.models import input_like, upper_part
 from keras_dml.utils.types import Shape, Tensor, Tensors
+
+_upper_parts: WeakKeyDictionary[keras.Model, dict[str, keras.Model]] = (
+    WeakKeyDictionary()
+)
+"""Parts of backbones, by the layer behind which they begin.
+
+Not attributes of a model: Keras would track and save their layers twice.
+"""
 
 
 class EmbeddingModel(keras.Model):
@@ -137,3 +147,133 @@ class EmbeddingModel(keras.Model):
         shapes = self.head.compute_output_shape(features_shape)
         shape: Shape = shapes["embedding"]
         return shape
+
+
+def head_outputs(
+    backbone: keras.Model,
+    head: Head,
+    inputs: Any,
+    training: bool = False,
+    frozen: bool = False,
+) -> Tensors:
+    """The outputs of a head for inputs, or for features of a `FeatureSet`.
+
+    Args:
+        backbone: Model from inputs to features.
+        head: Layer from features to outputs.
+        inputs: Inputs of the backbone, or features that replace its output or
+            that of one of its layers.
+        training: Whether this is a training step.
+        frozen: Whether the backbone runs in inference mode even then.
+    """
+    features = backbone_features(backbone, inputs, training and not frozen)
+    given = isinstance(inputs, dict) and MASK in inputs
+    # A head of a user's own may not know of masks.
+    masks = {"mask": inputs[MASK]} if given else {}
+    outputs: Tensors = head(features, training=training, **masks)
+    return outputs
+
+
+def backbone_features(
+    backbone: keras.Model, inputs: Any, training: bool = False
+) -> Tensor:
+    """The output of a backbone for inputs, or for a batch of a `FeatureSet`.
+
+    What a `FeatureSet` holds is not computed again.
+    """
+    key = features_key(inputs)
+    if key is None:
+        return backbone(inputs, training=training)
+    layer = layer_of(key)
+    if layer is None:
+        return inputs[key]
+    parts = _upper_parts.setdefault(backbone, {})
+    if layer not in parts:
+        parts[layer] = upper_part(backbone, layer)
+    return parts[layer](inputs[key], training=training)
+
+
+def freeze_positions(model: keras.Model) -> None:
+    """Excludes the position embeddings of a KerasHub DINO from training.
+
+    KerasHub saves trained position embeddings only if their sum has decreased.
+    Files do not record that a variable is not trainable, so loaded models need
+    this as well.
+    """
+    for v in model.weights:
+        if v.name == "interpolated_position_embeddings":
+            v.trainable = False
+
+
+def plain_encoder(backbone: keras.Model, head: Head) -> keras.Model:
+    """Returns the functional model from inputs to unit embeddings.
+
+    Keras layers are shared. The computations of the head are recorded as
+    operations of `keras.ops`, with bit-identical results, and so are those of
+    this package's layers without weights, such as preprocessing: Keras saves
+    and loads operations on its own. This package's layers with weights are
+    kept, and so are heads with custom gradients.
+
+    Args:
+        backbone: A functional or sequential model.
+        head: A built head.
+    """
+    masks: dict[int, Any] = {}
+    if isinstance(backbone, keras.Sequential):
+        # Keras copies these layer by layer, without `call_function`.
+        backbone = keras.Model(backbone.inputs[0], backbone.outputs[0])
+
+    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _is_ours(layer) or layer.weights:
+            return layer(*args, **kwargs)
+        outputs = layer.call(*args, **kwargs)
+        if layer.supports_masking:
+            given = keras.tree.map_structure(_mask_of, args[0])
+            masks[id(outputs)] = layer.compute_mask(args[0], given)
+        return outputs
+
+    copy = keras.models.clone_model(
+        backbone, clone_function=lambda layer: layer, call_function=call
+    )
+    (features,) = copy.outputs
+    mask = masks.get(id(features), _mask_of(features))
+    inputs = copy.input
+    names = {operation.name for operation in copy.operations}
+    if names & {layer.name for layer in head._flatten_layers()}:
+        # Names in a model differ: the backbone becomes a model within.
+        inputs = keras.tree.map_structure(input_like, inputs)
+        both = {"features": features} | ({} if mask is None else {"mask": mask})
+        found = keras.Model(copy.input, both, name="backbone")(inputs)
+        features, mask = found["features"], found.get("mask")
+    if features.dtype != head.compute_dtype:
+        features = ops.cast(features, head.compute_dtype)
+    try:
+        outputs = (
+            _traced(head, features, mask) if head.is_plain else head(features)
+        )
+    except (TypeError, ValueError):
+        # Some of what it computes is no operation of Keras, such as a
+        # gradient of its own, or needs a size that is not known: the head
+        # stays a layer of this package.
+        outputs = head(features)
+    return keras.Model(inputs, outputs["embedding"], name="encoder")
+
+
+def _traced(head: Head, features: Any, mask: Any) -> Any:
+    """The outputs of a head, whose operations become those of the model."""
+    if type(head).call is not Head.call:
+        masks = {} if mask is None else {"mask": mask}
+        return head.call(features, **masks)
+    pooling = head.feature_pooling
+    # A trained power is a weight, which its layer has to own.
+    owns = bool(pooling.weights)
+    pool = pooling if owns else pooling.call
+    return head.embed(pool(features, mask=mask))
+
+
+def _is_ours(layer: Any) -> bool:
+    return type(layer).__module__.partition(".")[0] == "keras_dml"
+
+
+def _mask_of(tensor: Any) -> Any:
+    return getattr(tensor, "_keras_mask", None)

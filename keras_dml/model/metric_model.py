@@ -29,21 +29,23 @@ from keras_dml.model.argument_checks import (
     check_view,
 )
 from keras_dml.model.batch_checks import as_ids
-from keras_dml.model.collapse import NoticeCollapse
 from keras_dml.model.embedding_model import EmbeddingModel
-from keras_dml.model.head import Head
-from keras_dml.model.logged_names import (
+from keras_dml.model.fit_callbacks import (
+    NoticeCollapse,
     any_measures_embeddings,
     check_readers,
     measured_epochs_only,
+    steering,
+    with_callback,
 )
+from keras_dml.model.fit_data import (
+    FitData,
+    named_errors,
+    prepared,
+    split_rows,
+)
+from keras_dml.model.head import Head
 from keras_dml.model.loss_weighting import LossWeighting, weights_with
-from keras_dml.model.model_data import (
-    checks_of,
-    fit_data,
-    held_out_data,
-    one_batch,
-)
 from keras_dml.model.momentum import MomentumEncoder
 from keras_dml.model.objective import Objective, check_objective
 from keras_dml.model.pixels import watched
@@ -51,17 +53,12 @@ from keras_dml.model.replicas import (
     check_jit,
     check_one_worker,
     compared,
+    one_batch,
     prepare_for_replicas,
     replicated,
 )
-from keras_dml.model.resuming import steering, with_callback
-from keras_dml.model.sampled_rows import SampledRows
-from keras_dml.model.training_data import (
-    Prepared,
-    named_errors,
-    split_rows,
-)
 from keras_dml.model.update import (
+    SampledRows,
     check_multipliers,
     exempt_loss_variables,
     restricted_update,
@@ -398,34 +395,30 @@ class MetricModel(Checked, EmbeddingModel):
         check_readers(self, callbacks, is_validated)
         readers = measured_epochs_only(self, callbacks, is_validated)
         balanced = balanced if shuffle else False
-        held_out = checks_of(self, "evaluate")
-        data, checks, is_share = fit_data(
-            self, (x, y, sample_weight), batch_size, steps_per_epoch,
-            class_weight, balanced, shuffle,
+        data = prepared(
+            self, "fit", (x, y, sample_weight), batch_size, steps_per_epoch,
+            balanced, shuffle, class_weight,
         )  # fmt: skip
         self.label_names = data.names or self.label_names
         self._tell(data, verbose)
         if not any_measures_embeddings(callbacks):
-            watch = NoticeCollapse(self, checks)
+            watch = NoticeCollapse(self, data.checks)
             callbacks = with_callback(watch, callbacks)
         self._initial_epoch = None  # Of an earlier `fit`.
         steered = steering(
-            self, data, is_share, callbacks, initial_epoch, shuffle,
-            class_weight, sample_weight,
-            verbose=verbose, epochs=epochs, steps=None,
+            self, data, callbacks, initial_epoch, shuffle, class_weight,
+            sample_weight, verbose=verbose, epochs=epochs, steps=None,
         )  # fmt: skip
-        validation = Prepared(None)
-        if validation_data is not None:
-            validation = held_out_data(
-                self, validation_data, held_out,
-                validation_batch_size or batch_size, validation_steps,
-                balanced,
+        held_out = FitData(None)
+        if is_validated:
+            held_out = self._held_out(
+                validation_data, validation_batch_size or batch_size,
+                validation_steps, balanced,
             )  # fmt: skip
-            validation_data = validation[:3]
         # The order of a dataset is its sampler's, or the user's.
         shuffle = shuffle and data.y is not None
-        data = replicated(self, data, shuffle, is_share)
-        with named_errors(checks, held_out), readers, steered as callbacks:
+        data = replicated(self, data, shuffle)
+        with named_errors(data, held_out), readers, steered as callbacks:
             return super().fit(
                 x=data.x,
                 y=data.y,
@@ -433,13 +426,13 @@ class MetricModel(Checked, EmbeddingModel):
                 epochs=epochs,
                 verbose=verbose,
                 callbacks=callbacks,
-                validation_data=validation_data,
+                validation_data=held_out[:3] if is_validated else None,
                 shuffle=shuffle,
                 sample_weight=data.sample_weight,
                 initial_epoch=initial_epoch,
                 steps_per_epoch=data.steps,
-                validation_steps=validation.steps,
-                validation_batch_size=validation.batch_size,
+                validation_steps=held_out.steps,
+                validation_batch_size=held_out.batch_size,
                 validation_freq=validation_freq,
             )
 
@@ -483,14 +476,17 @@ class MetricModel(Checked, EmbeddingModel):
                 x, y, batch_size, verbose, sample_weight, steps, callbacks,
                 return_dict, **kwargs,
             )  # fmt: skip
-        checks = checks_of(self, "evaluate")
-        given = (x, y, sample_weight)
-        data = held_out_data(self, given, checks, batch_size, steps, balanced)
-        with named_errors(checks):
+        data = self._held_out(
+            (x, y, sample_weight), batch_size, steps, balanced
+        )
+        with named_errors(data):
             return super().evaluate(
                 data.x, data.y, data.batch_size, verbose,
                 data.sample_weight, data.steps, callbacks, return_dict,
             )  # fmt: skip
+
+    def _held_out(self, data: Any, *how: Any) -> FitData:
+        return replicated(self, prepared(self, "evaluate", data, *how))
 
     def predict(
         self,
@@ -508,7 +504,8 @@ class MetricModel(Checked, EmbeddingModel):
         """
         check_one_worker(self, "predict")
         x = watched(self, x, "MetricModel.predict")
-        data = replicated(self, Prepared(x, None, None, batch_size, steps))
+        data = FitData(x, batch_size=batch_size, steps=steps)
+        data = replicated(self, data)
         return super().predict(
             data.x, data.batch_size, verbose, data.steps, callbacks
         )
@@ -545,7 +542,7 @@ class MetricModel(Checked, EmbeddingModel):
         batch = one_batch(self, "evaluate", (x, y, sample_weight))
         return super().test_on_batch(*batch, return_dict=return_dict)
 
-    def _tell(self, data: Prepared, verbose: Any) -> None:
+    def _tell(self, data: FitData, verbose: Any) -> None:
         """Logs once that arrays come in balanced batches."""
         sampler = data.sampler
         is_told = self._has_told or not verbose

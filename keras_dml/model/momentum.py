@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_dml.data.feature_set import are_features
-from keras_dml.model.features import head_outputs
+from keras_dml.model.embedding_model import head_outputs
 from keras_dml.model.head import Head
 from keras_dml.utils.models import copy_model
 from keras_dml.utils.types import Shape, Tensor, Tensors

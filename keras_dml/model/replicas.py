@@ -4,12 +4,14 @@ The functions do nothing if there is a single replica.
 """
 
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 import keras
 import tensorflow as tf
 from keras.src.trainers.data_adapters import get_data_adapter
 
-from keras_dml.distribution.batches import ReplicaBatches
+from keras_dml.distribution.batches import ReplicaBatches, rows_of_replicas
 from keras_dml.distribution.gathering import gathered
 from keras_dml.distribution.strategies import (
     check_optimizer,
@@ -19,7 +21,8 @@ from keras_dml.distribution.strategies import (
     synchronize,
 )
 from keras_dml.distribution.workers import this_worker
-from keras_dml.model.training_data import Prepared
+from keras_dml.model.batch_checks import BatchChecks
+from keras_dml.model.fit_data import FitData, checked_batch
 from keras_dml.utils.types import Tensor, Tensors
 
 logger = logging.getLogger(__name__)
@@ -66,18 +69,14 @@ def check_jit(model: keras.Model) -> None:
 
 
 def replicated(
-    model: keras.Model,
-    data: Prepared,
-    shuffle: bool = False,
-    is_share: bool = False,
-) -> Prepared:
+    model: keras.Model, data: FitData, shuffle: bool = False
+) -> FitData:
     """Returns batches in the form that replicas take.
 
     Args:
         model: The model.
-        data: Batches of all replicas.
+        data: Batches of all replicas, or of this worker.
         shuffle: See `fit`.
-        is_share: Whether the batches belong to this worker alone.
 
     Raises:
         ValueError: If each of several workers would shuffle differently.
@@ -104,14 +103,25 @@ def replicated(
     x = ReplicaBatches(
         batches,
         strategy,
-        is_share,
-        least_rows(model),
+        data.is_share,
+        _least_rows(model),
         model.steps_per_execution,
     )
-    return Prepared(x, steps=data.steps)
+    return FitData(x, checks=data.checks, steps=data.steps)
 
 
-def least_rows(model: keras.Model) -> int:
+def one_batch(
+    model: keras.Model,
+    use: str,
+    batch: tuple[Any, Any, Any],
+    class_weight: Mapping[int, float] | None = None,
+) -> Any:
+    """A batch of arrays for a single step, in the form that replicas take."""
+    batch = checked_batch(batch, BatchChecks(use, model), class_weight)
+    return rows_of_replicas(batch, strategy_of(model), _least_rows(model))
+
+
+def _least_rows(model: keras.Model) -> int:
     """Number of rows that each replica needs: no mean without rows."""
     return 1 if model.gather == "none" else 0
 

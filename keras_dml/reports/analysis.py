@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_dml import runs
-from keras_dml.callbacks.schedule import is_due
+from keras_dml.callbacks.logs import is_due
 from keras_dml.data import DataSplits, Examples, ImageSet, View
 from keras_dml.methods.declaration import Traits, find
 from keras_dml.recipes import building

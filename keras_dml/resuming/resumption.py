@@ -14,19 +14,21 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_dml.data import Sampler
 from keras_dml.data.planned import is_shuffled
-from keras_dml.distribution.workers import done_by_chief, this_worker
-from keras_dml.resuming import callbacks as kept
-from keras_dml.resuming import identity, variables
-from keras_dml.resuming._resume import TERMINATED, Resume
-from keras_dml.resuming.agreement import Agreement
+from keras_dml.distribution.workers import done_by_chief, summed, this_worker
+from keras_dml.resuming import identity, states
 from keras_dml.resuming.generations import Generations, State, StateError
+from keras_dml.resuming.resume import TERMINATED, Resume
 from keras_dml.utils.differences import differences, listed
 
 logger = logging.getLogger(__name__)
+
+_SECONDS = 1.0
+"""Approximate time between two exchanges of the workers, which take time."""
 
 
 class Batches(NamedTuple):
@@ -57,6 +59,49 @@ class Batches(NamedTuple):
             and not is_shuffled(self.data)
             and int(self.data.cardinality()) >= 0
         )
+
+
+class Agreement:
+    """Makes all workers aware, after the same step, of requests to any of them.
+
+    A signal reaches only one process, and clocks differ, but all workers train
+    the same steps. So they exchange their requests after a number of steps that
+    the first worker sets from the time that previous steps took.
+
+    Args:
+        strategy: The strategy of the workers.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy) -> None:
+        self._strategy = strategy
+        self._worker = this_worker(strategy)
+        self._steps = self._left = 1
+        self._asked_at = time.monotonic()
+
+    def reached(self, *wishes: bool, at_once: bool = False) -> list[bool]:
+        """Which requests any worker has; none if no exchange is due.
+
+        All workers must call it once per step, with the same `at_once`.
+
+        Args:
+            *wishes: The requests of this worker.
+            at_once: Whether to exchange them even if it is not due.
+        """
+        if self._worker.count == 1:
+            return list(wishes)
+        self._left -= 1
+        if self._left > 0 and not at_once:
+            return [False] * len(wishes)
+        steps = self._next_steps() if self._worker.is_chief else 0
+        *found, steps = summed(np.array([*wishes, steps]), self._strategy)
+        self._steps = self._left = int(steps)
+        self._asked_at = time.monotonic()
+        return [count > 0 for count in found]
+
+    def _next_steps(self) -> int:
+        done = self._steps - self._left
+        seconds = time.monotonic() - self._asked_at
+        return max(1, round(done * _SECONDS / max(seconds, 1e-3)))
 
 
 class Resumption(keras.callbacks.CallbackList):
@@ -146,7 +191,7 @@ class Resumption(keras.callbacks.CallbackList):
                 self.batches.sample_weight,
             ),
             "initial_epoch": self._initial_epoch,
-            "callbacks": kept.names_of(self.callbacks),
+            "callbacks": states.names_of_callbacks(self.callbacks),
             **self.resume.identity,
         }
         if self.batches.is_own_sampler:
@@ -157,10 +202,10 @@ class Resumption(keras.callbacks.CallbackList):
             return
         path, state = found
         self._check(state)
-        kept.prepare(self.callbacks, state["callbacks"])
+        states.prepare_callbacks(self.callbacks, state["callbacks"])
         self._restore(state)
         super().on_train_begin(logs)
-        kept.restore(self.callbacks, state["callbacks"])
+        states.restore_callbacks(self.callbacks, state["callbacks"])
         self._tell(path, state)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -171,7 +216,9 @@ class Resumption(keras.callbacks.CallbackList):
             self._planned = self._state_of_sampler()
             return
         for callback in self.callbacks:
-            if not kept.is_kept(callback):  # The others have already begun it.
+            if not states.is_kept(
+                callback
+            ):  # The others have already begun it.
                 callback.on_epoch_begin(epoch, logs)
         self._planned = state["sampler"]
         _restore_metrics(self.model, state["metrics"])
@@ -253,7 +300,7 @@ class Resumption(keras.callbacks.CallbackList):
         self.resume.seconds += time.perf_counter() - began
 
     def _metrics(self) -> State:
-        return variables.state_of_metrics(
+        return states.state_of_metrics(
             self.model.metrics_variables, self.model.distribute_strategy
         )
 
@@ -263,13 +310,15 @@ class Resumption(keras.callbacks.CallbackList):
             "epoch": epoch,
             "step": step,
             "is_stopped": bool(self.model.stop_training) and not step,
-            "variables": variables.state_of(variables.variables_of(self.model)),
+            "variables": states.state_of_variables(
+                states.variables_of(self.model)
+            ),
             "metrics": metrics,
             # The rest of an epoch is planned again.
             "sampler": self._planned
             if 0 < step < self._iterator.num_batches
             else self._state_of_sampler(),
-            "callbacks": kept.states_of(self.callbacks),
+            "callbacks": states.states_of_callbacks(self.callbacks),
         }
 
     def _state_of_sampler(self) -> State:
@@ -282,8 +331,10 @@ class Resumption(keras.callbacks.CallbackList):
         there = state["identity"]
         if not self._worker.is_chief:  # The chief has more callbacks.
             there = {**there, "callbacks": self._identity["callbacks"]}
-        changes = differences(there, self._identity) or variables.changed(
-            variables.variables_of(self.model), state["variables"]
+        changes = differences(
+            there, self._identity
+        ) or states.changed_variables(
+            states.variables_of(self.model), state["variables"]
         )
         if changes:
             raise StateError(
@@ -295,7 +346,7 @@ class Resumption(keras.callbacks.CallbackList):
 
     def _restore(self, state: State) -> None:
         model, sampler, step = self.model, self._sampler, state["step"]
-        variables.restore(variables.variables_of(model), state["variables"])
+        states.restore_variables(states.variables_of(model), state["variables"])
         if sampler is not None:
             sampler.set_state(state["sampler"])
             sampler.seed = state["sampler"]["seed"]
@@ -405,7 +456,7 @@ def _restore_metrics(model: keras.Model, state: State) -> None:
             given.build(tf.zeros((1,)), tf.zeros((1, 1)))
     found = model.metrics_variables
     of_one = {**state, "values": [values[0] for values in state["values"]]}
-    changes = variables.changed(found, of_one)
+    changes = states.changed_variables(found, of_one)
     if changes:
         logger.warning(
             "Metrics of this epoch only cover its remaining steps, because "
@@ -413,4 +464,4 @@ def _restore_metrics(model: keras.Model, state: State) -> None:
             listed(changes),
         )
         return
-    variables.restore_metrics(found, state, model.distribute_strategy)
+    states.restore_metrics(found, state, model.distribute_strategy)

@@ -1,13 +1,13 @@
 """Data of `fit` and `evaluate`: checked, weighted, in balanced batches.
 
-The file is longer than others because Keras takes arrays, `tf.data`, generators
-and `PyDataset`, and each has its own way to the same checks and weights.
+All data come through `prepared`. Keras takes arrays, `tf.data`, generators and
+`PyDataset`, and each has its own way to the same checks and weights.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import GeneratorType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import keras
 import numpy as np
@@ -28,6 +28,9 @@ from keras_dml.data.label_sets import are_label_sets, as_table
 from keras_dml.data.planned import Repeated, changed, sampler_of
 from keras_dml.data.relations import Relations
 from keras_dml.data.streams import BalancedStream
+from keras_dml.distribution.batches import share_of_worker
+from keras_dml.distribution.strategies import strategy_of
+from keras_dml.distribution.workers import done_by_chief
 from keras_dml.model.batch_checks import BatchChecks, as_ids, label_of
 from keras_dml.utils.arguments import check_type
 from keras_dml.utils.types import Fraction, Labels, Rows
@@ -41,9 +44,177 @@ LOOK_AHEAD = 2
 """Number of batches that are checked ahead of the training step."""
 
 
-def drawn_seed() -> int:
-    """A seed determined by `keras.utils.set_random_seed`."""
-    return int(np.random.randint(2**31))
+class FitData(NamedTuple):
+    """Data in the form that `keras.Model.fit` and `evaluate` take."""
+
+    x: Any
+    y: Any = None
+    sample_weight: Any = None
+    checks: Any = None
+    """The `BatchChecks` of the batches; None if they are not checked."""
+    batch_size: int | None = None
+    steps: int | None = None
+    names: Mapping[int, str] = {}
+    """Names of classes by number, if labels are strings."""
+    is_balanced: bool = False
+    """Whether arrays were turned into balanced batches here."""
+    is_share: bool = False
+    """Whether the batches belong to this worker alone."""
+
+    @property
+    def sampler(self) -> Sampler | None:
+        """The sampler that plans the batches, if there is one."""
+        is_dataset = isinstance(self.x, tf.data.Dataset)
+        return sampler_of(self.x) if is_dataset else None
+
+
+def prepared(
+    model: keras.Model,
+    use: Literal["fit", "evaluate"],
+    data: Any,
+    batch_size: int | None = None,
+    steps: int | None = None,
+    balanced: bool | None = None,
+    shuffle: bool = True,
+    class_weight: ClassWeight | None = None,
+) -> FitData:
+    """The user's data, checked and weighted, with arrays in balanced batches.
+
+    Args:
+        model: The model.
+        use: The method that is given the data.
+        data: Batches, or arrays: x, (x, y) or (x, y, sample_weight).
+        batch_size: Number of examples per batch of arrays.
+        steps: Number of batches per epoch.
+        balanced: See `MetricModel.fit`.
+        shuffle: Whether batches that are not balanced are drawn at random.
+        class_weight: Weight of each class, by its label.
+
+    Raises:
+        ValueError: See `MetricModel.fit`.
+    """
+    x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
+    _check_source(x, use)
+    share = share_of_worker(x, strategy_of(model)) if use == "fit" else None
+    checks = BatchChecks(use, model, is_share=share is not None)
+    if y is None:
+        if x is not None and _are_arrays(x, x):
+            checks.check_kinds(x, None)  # Which says that there is no y.
+        x = checked_batches(x if share is None else share, checks, class_weight)
+        found = FitData(
+            x, None, weight, checks, steps=steps, is_share=share is not None
+        )
+        if use == "fit" and found.sampler is not None:
+            _check_planned(found.sampler, steps)
+        return found
+    if isinstance(y, list | tuple) and not are_label_sets(y):
+        check_known(y, "y", f"MetricModel.{use}")
+    x, y = keras.tree.map_structure(_as_array, (x, _as_array(y)))
+    given = FitData(x, y, weight, checks, batch_size, steps)
+    if label_of(y) is None or not _are_arrays(x, y):
+        return given  # Keras says what is wrong.
+    return _of_arrays(model, given, class_weight, balanced, shuffle)
+
+
+def _of_arrays(
+    model: keras.Model,
+    data: FitData,
+    class_weight: ClassWeight | None,
+    balanced: bool | None,
+    shuffle: bool,
+) -> FitData:
+    x, y, weight, checks, batch_size, steps, *_ = data
+    owner = f"MetricModel.{checks.use}"
+    # A class with a weight of its own has the number it was trained with.
+    is_numbered = checks.use == "fit" or model.objective.label_limit
+    names = model.label_names if is_numbered else {}
+    labels = as_ids(np.asarray(label_of(y)))
+    if not are_label_sets(labels):
+        check_known(labels, "y", owner)
+    else:
+        labels, names = as_table(labels, names, owner)
+        y = {**y, "label": labels} if isinstance(y, Mapping) else labels
+    _check_lengths(checks.use, x, weight)
+    weight = weights_of(labels, class_weight, weight)
+    is_alone = not isinstance(y, Mapping) or len(y) == 1
+    can_balance = is_alone and (labels.ndim == 1 or are_label_sets(labels))
+    if balanced is None:
+        balanced = can_balance and _have_positives(labels)
+    if not balanced:
+        checks.check_kinds(x, labels)
+        checks.check_values(x, labels, is_batch=False)
+        is_ordered = checks.use == "evaluate" or not shuffle
+        checks.expect_pairs(labels, batch_size or BATCH_SIZE, is_ordered)
+        return data._replace(y=y, sample_weight=weight)
+    if not can_balance:
+        raise ValueError(
+            "`balanced` of MetricModel.fit requires one class id per example, "
+            "(N,), or several labels per example, (N, C) booleans. "
+            f"Received: balanced=True and labels of shape {labels.shape}"
+            f"{', among other targets' if isinstance(y, Mapping) else ''}. "
+            "Use balanced=False."
+        )
+    if labels.dtype.kind not in "OSU":
+        checks.check_kinds(x, labels)
+    examples = ArraySet(x, labels, names=names)
+    known = any_labels_of(examples, "y", "MetricModel.fit")
+    checks.is_planned = True
+    checks.check_values(x, known, is_batch=False)
+    sampler = _sampler_for(model, checks.use, known, batch_size, steps)
+    dataset = pipeline(examples, sampler)
+    if weight is not None:
+        weights = tf.constant(np.asarray(weight))
+        dataset = changed(
+            dataset,
+            lambda batches: batches.map(
+                lambda x, y: (x, y, tf.gather(weights, y["index"]))
+            ),
+        )
+    return FitData(
+        checked_batches(dataset, checks),
+        checks=checks,
+        names=examples.names,
+        is_balanced=True,
+    )
+
+
+def _check_source(x: Any, use: str) -> None:
+    """Raises `ValueError` for examples without a plan of batches."""
+    if isinstance(x, Examples):
+        way = (
+            "pipeline(examples, ClassBalanced(examples.labels, batch_size=…)) "
+            "of keras_dml.data"
+        )
+    elif isinstance(x, Relations):
+        way = (
+            "pipeline(pairs.examples, RelationSampler(pairs, …)) of "
+            "keras_dml.data"
+        )
+    elif isinstance(x, BalancedStream):
+        way = "its batches, stream.dataset"
+    else:
+        return
+    raise ValueError(
+        f"Data for MetricModel.{use} must be arrays or batches. Received: "
+        f"{x!r}. Use {way}."
+    )
+
+
+def _check_planned(sampler: Sampler, steps_per_epoch: int | None) -> None:
+    """Raises `ValueError` if `fit` is given the length of an epoch.
+
+    One iteration of the pipeline would then span several epochs, and what
+    callbacks change at their beginning would take effect late or never.
+    """
+    if steps_per_epoch is not None:
+        raise ValueError(
+            "`steps_per_epoch` of MetricModel.fit must be None for batches "
+            "planned by a sampler, because the epochs would differ from those "
+            "of the plan. "
+            f"Received: steps_per_epoch={steps_per_epoch} and {sampler!r}. "
+            f"Use {type(sampler).__name__}(…, steps_per_epoch="
+            f"{steps_per_epoch})."
+        )
 
 
 def checked_batches(
@@ -228,138 +399,6 @@ class _CheckedPyDataset(keras.utils.PyDataset):
         self.dataset.on_epoch_end()
 
 
-class Prepared(NamedTuple):
-    """Data in the form that `keras.Model.fit` and `evaluate` take."""
-
-    x: Any
-    y: Any = None
-    sample_weight: Any = None
-    batch_size: int | None = None
-    steps: int | None = None
-    names: Mapping[int, str] = {}
-    """Names of classes by number, if labels are strings."""
-    is_balanced: bool = False
-    """Whether arrays were turned into balanced batches here."""
-
-    @property
-    def sampler(self) -> Sampler | None:
-        """The sampler that plans the batches, if there is one."""
-        is_dataset = isinstance(self.x, tf.data.Dataset)
-        return sampler_of(self.x) if is_dataset else None
-
-
-def prepared(
-    x: Any,
-    y: Any,
-    sample_weight: Any,
-    checks: BatchChecks,
-    batch_size: int | None = None,
-    steps: int | None = None,
-    class_weight: ClassWeight | None = None,
-    balanced: bool | None = None,
-    updates: int | None = None,
-    shuffle: bool = True,
-    names: Mapping[int, str] | None = None,
-    draw: Callable[[], int] = drawn_seed,
-) -> Prepared:
-    """The user's data, checked and weighted, with arrays in balanced batches.
-
-    Args:
-        x: See `keras.Model.fit`.
-        y: See `keras.Model.fit`.
-        sample_weight: See `keras.Model.fit`.
-        checks: The checks of the batches.
-        batch_size: Number of examples per batch of arrays.
-        steps: Number of batches per epoch.
-        class_weight: Weight of each class, by its label.
-        balanced: See `MetricModel.fit`.
-        updates: Number of updates of the model so far, which determines the
-            epoch; None for the same batches every time.
-        shuffle: Whether batches that are not balanced are drawn at random.
-        names: Names of classes by number, if labels are strings.
-        draw: Function that returns the seed of batches that differ every time.
-
-    Raises:
-        ValueError: See `MetricModel.fit`.
-    """
-    if isinstance(x, Examples):
-        raise ValueError(
-            f"Data for MetricModel.{checks.use} must be arrays or batches. "
-            f"Received: {x!r}. Use pipeline(examples, ClassBalanced("
-            "examples.labels, batch_size=…)) of keras_dml.data."
-        )
-    if isinstance(x, Relations):
-        raise ValueError(
-            f"Data for MetricModel.{checks.use} must be arrays or batches. "
-            f"Received: {x!r}. Use pipeline(pairs.examples, RelationSampler("
-            "pairs, …)) of keras_dml.data."
-        )
-    if isinstance(x, BalancedStream):
-        raise ValueError(
-            f"Data for MetricModel.{checks.use} must be arrays or batches. "
-            f"Received: {x!r}. Use its batches, stream.dataset."
-        )
-    if y is None:
-        if x is not None and _are_arrays(x, x):
-            checks.check_kinds(x, None)  # Which says that there is no y.
-        batches = checked_batches(x, checks, class_weight)
-        return Prepared(batches, sample_weight=sample_weight, steps=steps)
-    if isinstance(y, list | tuple) and not are_label_sets(y):
-        check_known(y, "y", f"MetricModel.{checks.use}")
-    x, y = keras.tree.map_structure(_as_array, (x, _as_array(y)))
-    labels = label_of(y)
-    if labels is None or not _are_arrays(x, y):
-        return Prepared(x, y, sample_weight, batch_size, steps)  # Keras says.
-    labels = as_ids(np.asarray(labels))
-    if not are_label_sets(labels):
-        check_known(labels, "y", f"MetricModel.{checks.use}")
-    else:
-        labels, names = as_table(
-            labels, names or {}, f"MetricModel.{checks.use}"
-        )
-        y = {**y, "label": labels} if isinstance(y, Mapping) else labels
-    _check_lengths(checks.use, x, sample_weight)
-    sample_weight = weights_of(labels, class_weight, sample_weight)
-    is_alone = not isinstance(y, Mapping) or len(y) == 1
-    can_balance = is_alone and (labels.ndim == 1 or are_label_sets(labels))
-    if balanced is None:
-        balanced = can_balance and _have_positives(labels)
-    if not balanced:
-        checks.check_kinds(x, labels)
-        checks.check_values(x, labels, is_batch=False)
-        is_ordered = updates is None or not shuffle
-        checks.expect_pairs(labels, batch_size or BATCH_SIZE, is_ordered)
-        return Prepared(x, y, sample_weight, batch_size, steps)
-    if not can_balance:
-        raise ValueError(
-            "`balanced` of MetricModel.fit requires one class id per example, "
-            "(N,), or several labels per example, (N, C) booleans. "
-            f"Received: balanced=True and labels of shape {labels.shape}"
-            f"{', among other targets' if isinstance(y, Mapping) else ''}. "
-            "Use balanced=False."
-        )
-    if labels.dtype.kind not in "OSU":
-        checks.check_kinds(x, labels)
-    examples = ArraySet(x, labels, names=names)
-    known = any_labels_of(examples, "y", "MetricModel.fit")
-    checks.is_planned = True
-    checks.check_values(x, known, is_batch=False)
-    seed = 0 if updates is None else draw()
-    size = batch_size or BATCH_SIZE
-    sampler = _sampler_for(known, size, steps, updates, seed)
-    dataset = pipeline(examples, sampler)
-    if sample_weight is not None:
-        weights = tf.constant(np.asarray(sample_weight))
-        dataset = changed(
-            dataset,
-            lambda batches: batches.map(
-                lambda x, y: (x, y, tf.gather(weights, y["index"]))
-            ),
-        )
-    dataset = checked_batches(dataset, checks)
-    return Prepared(dataset, names=examples.names, is_balanced=True)
-
-
 def _have_positives(labels: npt.NDArray[Any]) -> bool:
     """Whether any two examples share a label."""
     if labels.ndim == 2:
@@ -368,29 +407,37 @@ def _have_positives(labels: npt.NDArray[Any]) -> bool:
 
 
 def _sampler_for(
+    model: keras.Model,
+    use: str,
     labels: Labels,
-    batch_size: int,
+    batch_size: int | None,
     steps: int | None,
-    updates: int | None,
-    seed: int,
 ) -> Sampler:
+    """Plans balanced batches, the same every time if they are held out."""
     sampler: Sampler
+    size, seed = batch_size or BATCH_SIZE, 0
+    if use == "fit":  # As `keras.utils.set_random_seed` determines.
+        seed = done_by_chief(
+            lambda: int(np.random.randint(2**31)), strategy_of(model)
+        )
     if labels.ndim == 2:
         drawable = int((labels.sum(axis=0) > 1).sum())
-        classes = max(1, min(drawable, batch_size // min(4, batch_size)))
+        classes = max(1, min(drawable, size // min(4, size)))
         sampler = MultiLabelBalanced(
-            labels, classes, max(2, batch_size // classes), seed, steps
+            labels, classes, max(2, size // classes), seed, steps
         )
     else:
         sampler = ClassBalanced(
             labels,
-            batch_size=batch_size,
-            images_per_class=_examples_per_class(labels, batch_size),
+            batch_size=size,
+            images_per_class=_examples_per_class(labels, size),
             seed=seed,
             steps_per_epoch=steps,
         )
-    if updates is None:
+    if use != "fit":
         return Repeated(sampler)
+    optimizer = getattr(model, "optimizer", None)
+    updates = 0 if optimizer is None else int(optimizer.iterations.numpy())
     sampler.epoch = updates // sampler.steps
     return sampler
 
@@ -465,13 +512,13 @@ def _as_array(value: Any) -> Any:
 
 
 @contextmanager
-def named_errors(*all_checks: BatchChecks) -> Iterator[None]:
+def named_errors(*data: FitData) -> Iterator[None]:
     """Raises the error of a check, of which TensorFlow reports only the
     text."""
     try:
         yield
     except tf.errors.OpError:
-        for checks in all_checks:
-            if checks.error is not None:
-                raise checks.error from None
+        for x in data:
+            if x.checks is not None and x.checks.error is not None:
+                raise x.checks.error from None
         raise

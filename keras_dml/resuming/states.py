@@ -1,15 +1,96 @@
-"""States of callbacks: those of this package, of Keras and of users."""
+"""States of a training: of variables, and of callbacks."""
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
-from keras_dml.resuming.generations import State, StateError
+from keras_dml.distribution.workers import rows_of_all, this_worker
+from keras_dml.resuming.generations import Array, State, StateError
+from keras_dml.utils.differences import differences
 from keras_dml.utils.files import sync
+
+
+def state_of_variables(variables: list[keras.Variable]) -> State:
+    """The names and values of variables."""
+    return {
+        "names": [_name(v) for v in variables],
+        "values": [_value(v) for v in variables],
+    }
+
+
+def changed_variables(
+    variables: list[keras.Variable], state: State
+) -> list[str]:
+    """How the variables of a state differ from the given ones."""
+    there = [
+        f"{name} {value.shape}"
+        for name, value in zip(state["names"], state["values"], strict=True)
+    ]
+    here = [f"{_name(v)} {tuple(v.shape)}" for v in variables]
+    return differences({"variable": there}, {"variable": here})
+
+
+def restore_variables(variables: list[keras.Variable], state: State) -> None:
+    """Sets variables to the values of a state."""
+    for variable, value in zip(variables, state["values"], strict=True):
+        variable.assign(value.view(np.dtype(variable.dtype)))
+
+
+def state_of_metrics(
+    metrics: list[keras.Variable], strategy: tf.distribute.Strategy
+) -> State:
+    """Like `state_of_variables`, with the values of every replica, (R, …).
+
+    All workers must call it. The sum over replicas could not be divided among
+    them again without rounding errors.
+    """
+    local = strategy.experimental_local_results
+    return {
+        "names": [_name(v) for v in metrics],
+        "values": [
+            rows_of_all(np.stack([_value(x) for x in local(v.value)]), strategy)
+            for v in metrics
+        ],
+    }
+
+
+def restore_metrics(
+    metrics: list[keras.Variable],
+    state: State,
+    strategy: tf.distribute.Strategy,
+) -> None:
+    """Sets the metrics of each replica to its values in a state."""
+    worker = this_worker(strategy).number
+    for metric, values in zip(metrics, state["values"], strict=True):
+        own = strategy.experimental_local_results(metric.value)
+        first = worker * len(own)
+        for variable, value in zip(own, values[first:], strict=False):
+            variable.assign(value.view(np.dtype(metric.dtype)))
+
+
+def variables_of(model: keras.Model) -> list[keras.Variable]:
+    """Weights, states of random generators and optimizer slots of a model."""
+    found = [*model.variables, *model.optimizer.variables]
+    return list({id(v): v for v in found}.values())
+
+
+def _name(variable: keras.Variable) -> str:
+    # Numbers count the layers of the same kind that were created before.
+    return f"{re.sub(r'_[0-9]+', '', variable.path)} {variable.dtype}"
+
+
+def _value(variable: keras.Variable) -> Array:
+    value = np.asarray(keras.ops.convert_to_numpy(variable))
+    # NumPy's files do not support types defined elsewhere, like bfloat16.
+    is_known = value.dtype.kind != "V"
+    return value if is_known else value.view(f"u{value.dtype.itemsize}")
+
 
 _OF_KERAS: dict[type[keras.callbacks.Callback], tuple[str, ...]] = {
     keras.callbacks.History: ("epoch", "history"),
@@ -41,17 +122,19 @@ def is_kept(callback: keras.callbacks.Callback) -> bool:
     return has_own or isinstance(callback, tuple(_OF_KERAS))
 
 
-def states_of(callbacks: Iterable[keras.callbacks.Callback]) -> State:
+def states_of_callbacks(callbacks: Iterable[keras.callbacks.Callback]) -> State:
     """States by callback name; callbacks of the same class are numbered."""
     return {name: _state_of(x) for name, x in _named(callbacks).items()}
 
 
-def names_of(callbacks: Iterable[keras.callbacks.Callback]) -> list[str]:
+def names_of_callbacks(
+    callbacks: Iterable[keras.callbacks.Callback],
+) -> list[str]:
     """The names of all callbacks whose states are saved."""
     return sorted(_named(callbacks))
 
 
-def prepare(
+def prepare_callbacks(
     callbacks: Iterable[keras.callbacks.Callback], states: State
 ) -> None:
     """Prepares callbacks before training begins.
@@ -64,7 +147,7 @@ def prepare(
             _cut(callback, states[name][_SIZE])
 
 
-def restore(
+def restore_callbacks(
     callbacks: Iterable[keras.callbacks.Callback], states: State
 ) -> None:
     """Restores the states of callbacks once training has begun."""

@@ -1,1 +1,0 @@
-"""Ensembles of learners that know nothing of each other."""

@@ -1,0 +1,355 @@
+"""Callbacks of `fit`: where it begins, what it logs, whether it collapses."""
+
+import json
+import logging
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from string import Formatter
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_dml.data import Sampler
+from keras_dml.data.planned import from_step
+from keras_dml.model.batch_checks import BatchChecks
+from keras_dml.model.fit_data import FitData
+from keras_dml.model.replicas import replicated
+from keras_dml.resuming import Resume
+from keras_dml.resuming.resumption import Batches, Resumption, begin_at
+
+logger = logging.getLogger(__name__)
+
+_LOGGING_RATES = (
+    keras.callbacks.LearningRateScheduler,
+    keras.callbacks.ReduceLROnPlateau,
+)
+
+_STUCK = 1e-4
+"""Relative change of a loss from one epoch to the next that is suspicious."""
+
+_EQUAL = 1e-5
+"""Difference of unit vectors up to which they are equal."""
+
+
+class FollowEpochs(keras.callbacks.Callback):
+    """Makes a sampler skip what a restored training skips.
+
+    `keras.callbacks.BackupAndRestore` loads the weights and makes `fit` begin
+    with a later epoch, but the sampler would plan its first epochs again. If
+    `save_freq` is a number of steps, the weights are those of the middle of an
+    epoch, whose first steps Keras would train again.
+
+    Args:
+        sampler: The sampler that plans the batches.
+        initial_epoch: The epoch that `fit` was asked to begin with.
+        backup: The callback that may restore the training.
+        rest: Function that returns the batches of an epoch from a given step.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        initial_epoch: int,
+        backup: keras.callbacks.BackupAndRestore | None,
+        rest: Callable[[int], Any],
+    ) -> None:
+        super().__init__()
+        self.sampler = sampler
+        self.initial_epoch: int | None = initial_epoch
+        self.backup = backup
+        self.rest = rest
+        self._iterator: Any = None
+
+    def steer(self, iterator: Any) -> None:
+        """Takes the iterator of `fit`; see `Resumption`."""
+        self._iterator = self._iterator or iterator
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if self.backup is not None:
+            self.backup._current_epoch = epoch  # Else 0 until it has ended.
+        # Only the first epoch that is trained may be later than was asked.
+        if self.initial_epoch is None:
+            return
+        self.sampler.epoch += epoch - self.initial_epoch
+        self.initial_epoch = None
+        step = self._trained_steps()
+        if step:
+            begin_at(self._iterator, step, self.rest)
+
+    def _trained_steps(self) -> int:
+        """Number of steps of the epoch that the weights have been trained
+        for."""
+        backup = self.backup
+        is_restored = self.model._initial_epoch is not None
+        if backup is None or backup.save_freq == "epoch" or not is_restored:
+            return 0
+        path = Path(backup._training_metadata_path)
+        return 1 + int(json.loads(path.read_text())["batch"])
+
+
+def backup_among(callbacks: Any) -> keras.callbacks.BackupAndRestore | None:
+    """The Keras callback that restores a training, if there is one."""
+    kind = keras.callbacks.BackupAndRestore
+    return next((x for x in _flat(callbacks) if isinstance(x, kind)), None)
+
+
+def with_callback(callback: keras.callbacks.Callback, callbacks: Any) -> Any:
+    """Callbacks as given to `fit`, preceded by one more."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks.callbacks.insert(0, callback)
+        return callbacks
+    return [callback, *keras.tree.flatten(callbacks or [])]
+
+
+def split_resume(callbacks: Any) -> tuple[Resume | None, Any]:
+    """Separates `Resume` from the other callbacks given to `fit`.
+
+    Raises:
+        ValueError: If there are two, or others that restore a training.
+    """
+    flat = _flat(callbacks)
+    restoring = [
+        x
+        for x in flat
+        if isinstance(x, Resume | keras.callbacks.BackupAndRestore)
+    ]
+    found = [x for x in restoring if isinstance(x, Resume)]
+    if not found:
+        return None, callbacks
+    if len(restoring) > 1:
+        kinds = ", ".join(type(x).__name__ for x in restoring)
+        raise ValueError(
+            "`callbacks` of MetricModel.fit must contain only one that "
+            "restores a "
+            f"training. Received: {kinds}. Use Resume alone."
+        )
+    return found[0], [x for x in flat if x is not found[0]]
+
+
+def _flat(callbacks: Any) -> list[Any]:
+    """Callbacks as given to `fit`, in a flat list."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks = callbacks.callbacks
+    return list(keras.tree.flatten(callbacks or []))
+
+
+@contextmanager
+def steering(
+    model: keras.Model,
+    data: FitData,
+    callbacks: Any,
+    initial_epoch: int,
+    is_shuffled: bool,
+    class_weight: Mapping[int, float] | None,
+    sample_weight: Any,
+    **params: Any,
+) -> Iterator[Any]:
+    """Lets `fit` continue where an earlier one ended, if a callback may do so.
+
+    The model passes the iterator of `fit` on before training begins.
+
+    Args:
+        model: The model to fit.
+        data: The data to fit it to.
+        callbacks: Callbacks as given to `fit`.
+        initial_epoch: See `fit`.
+        is_shuffled: Whether the rows of arrays are shuffled.
+        class_weight: See `fit`.
+        sample_weight: See `fit`.
+        **params: What `fit` tells callbacks.
+
+    Yields:
+        The callbacks, including the one that continues the training.
+    """
+
+    def rest(step: int) -> Any:
+        """The batches of an epoch from a step on."""
+        batches = data._replace(x=from_step(data.x, step))
+        found = replicated(model, batches).x
+        is_dataset = isinstance(found, tf.data.Dataset)
+        return found if is_dataset else found.get_tf_dataset()
+
+    steered: Resumption | FollowEpochs | None = None
+    resume, callbacks = split_resume(callbacks)
+    if resume is not None:
+        is_ordered = data.y is not None and not is_shuffled
+        batches = Batches(
+            data.x, data.sampler, data.is_balanced, is_ordered, rest,
+            data.y, class_weight, sample_weight,
+        )  # fmt: skip
+        steered = callbacks = Resumption(
+            resume, callbacks, model, batches, initial_epoch, **params
+        )
+    elif data.sampler is not None:
+        backup = backup_among(callbacks)
+        steered = FollowEpochs(data.sampler, initial_epoch, backup, rest)
+        callbacks = with_callback(steered, callbacks)
+    model._steered = steered
+    try:
+        with steered if isinstance(steered, Resumption) else nullcontext():
+            yield callbacks
+    finally:
+        model._steered = None
+
+
+def check_readers(
+    model: keras.Model, callbacks: Any, is_validated: bool
+) -> None:
+    """Lets callbacks reject, before training, names that nothing will log.
+
+    A callback that reads the logs has a method `check_logged(names)`; one that
+    writes to them has a property `logged_names`, which is None if it cannot
+    know. Only callbacks that precede a reader count. The reader is not asked
+    if the model or a callback before it may log unknown names, which is the
+    case if users have written it.
+
+    Args:
+        model: The model.
+        callbacks: Callbacks as given to `fit`.
+        is_validated: Whether `fit` has validation data.
+    """
+    names = _logged_by_model(model, is_validated)
+    for callback in _flat(callbacks):
+        if names is None:
+            return
+        if hasattr(callback, "check_logged"):
+            callback.check_logged(names)
+        written = _logged_by(callback, model)
+        names = None if written is None else names | written
+
+
+@contextmanager
+def measured_epochs_only(
+    model: keras.Model, callbacks: Any, is_validated: bool
+) -> Iterator[None]:
+    """Lets Keras's callbacks pass over epochs without the value they read.
+
+    `RetrievalEvaluation(every=…)` and `validation_freq` leave epochs without
+    it. `ModelCheckpoint(save_best_only=True)` of Keras 3 saves in these, over
+    the best model, and fails if the value is part of a file's name.
+    `EarlyStopping` warns. A name that is never logged is left to Keras.
+
+    Args:
+        model: The model.
+        callbacks: Callbacks as given to `fit`.
+        is_validated: Whether `fit` has validation data.
+    """
+    logged = set(_logged_by_model(model, is_validated) or ())
+    prefixes: tuple[str, ...] = ()
+    with ExitStack() as exits:
+        for callback in _flat(callbacks):
+            read = _read_by(callback)
+            if read and all(
+                x in logged or x.startswith(prefixes) for x in read
+            ):
+                callback.on_epoch_end = partial(_if_logged, callback, read)
+                exits.callback(delattr, callback, "on_epoch_end")
+            names = getattr(callback, "logged_names", ())
+            if names is None and hasattr(callback, "prefix"):
+                prefixes += (callback.prefix,)  # Of data not read yet.
+            logged.update(names or ())
+        yield
+
+
+def any_measures_embeddings(callbacks: Any) -> bool:
+    """Whether a callback evaluates, which tells of a collapse by itself."""
+    return any(
+        getattr(x, "measures_embeddings", False) for x in _flat(callbacks)
+    )
+
+
+def _read_by(callback: keras.callbacks.Callback) -> set[str]:
+    """What a callback of Keras reads from the logs of an epoch."""
+    if type(callback) is keras.callbacks.EarlyStopping:
+        return {callback.monitor}
+    if type(callback) is not keras.callbacks.ModelCheckpoint:
+        return set()
+    fields = {x for _, x, _, _ in Formatter().parse(callback.filepath) if x}
+    monitor = {callback.monitor} if callback.save_best_only else set()
+    return (fields | monitor) - {"epoch", "batch"}
+
+
+def _if_logged(
+    callback: keras.callbacks.Callback,
+    read: set[str],
+    epoch: int,
+    logs: Any = None,
+) -> None:
+    if read <= set(logs or ()):
+        type(callback).on_epoch_end(callback, epoch, logs)
+
+
+def _logged_by_model(
+    model: keras.Model, is_validated: bool
+) -> frozenset[str] | None:
+    # Those of `compile` are one until they are built.
+    is_known = all(type(x) is keras.metrics.Mean for x in model.metrics)
+    if not is_known or _author(model) != "keras_dml":
+        return None
+    names = frozenset(x.name for x in model.metrics)
+    return names | {f"val_{x}" for x in names} if is_validated else names
+
+
+def _logged_by(
+    callback: keras.callbacks.Callback, model: keras.Model
+) -> frozenset[str] | None:
+    is_own = isinstance(callback, keras.callbacks.LambdaCallback)
+    if is_own or _author(callback) not in ("keras", "keras_dml"):
+        return None
+    if isinstance(callback, _LOGGING_RATES):
+        several = getattr(model.optimizer, "optimizers", ())
+        rates = [f"learning_rate_{x.name}" for x in several]
+        return frozenset(rates or ["learning_rate"])
+    names: frozenset[str] | None = getattr(
+        callback, "logged_names", frozenset()
+    )
+    return names
+
+
+def _author(thing: Any) -> str:
+    """The package that defines an object's class."""
+    return type(thing).__module__.partition(".")[0]
+
+
+class NoticeCollapse(keras.callbacks.Callback):
+    """Tells, once, that training has collapsed.
+
+    If the loss is the same in two epochs, as a triplet loss that stays at its
+    margin, some training examples are embedded.
+
+    Args:
+        model: The model that is trained.
+        checks: What has seen the batches.
+    """
+
+    def __init__(self, model: keras.Model, checks: BatchChecks) -> None:
+        super().__init__()
+        self.set_model(model)
+        self.checks = checks
+        self._loss = math.nan
+        self._has_told = False
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        loss, before = (logs or {}).get("loss", math.nan), self._loss
+        self._loss = loss
+        is_stuck = abs(loss - before) <= _STUCK * abs(before)
+        if self._has_told or not is_stuck or self.checks.sample is None:
+            return
+        found = self.model(self.checks.sample, training=False)
+        embeddings = keras.ops.convert_to_numpy(found)
+        if len(embeddings) < 2 or np.ptp(embeddings, axis=0).max() > _EQUAL:
+            return
+        self._has_told = True
+        logger.warning(
+            "The model has collapsed: all of %d training examples have %s "
+            "embedding, and the loss stays at %.4g. Check whether its weights "
+            "are finite, and use a lower learning rate or an easier mining.",
+            len(embeddings),
+            "the same" if embeddings.any() else "a zero",
+            loss,
+        )
