@@ -63,11 +63,11 @@ def made(method: str, backbone: keras.Model) -> keras.Model:
 
 @pytest.mark.parametrize(
     "method",
-    # One whose step is the common one, with groups that update one another,
-    # with attention over maps, with a second encoder, and of several networks.
+    # One whose step is the common one, with attention over maps, and of several
+    # networks.
     ["baseline",
      *(pytest.param(x, marks=pytest.mark.slow)
-       for x in ("bier", "attentive_grouping", "diva", "dreml"))],
+       for x in ("attentive_grouping", "dreml"))],
 )  # fmt: skip
 def test_training_is_the_same_to_the_last_digit(method, tmp_path) -> None:
     through, on_features = (made(method, frozen()) for _ in range(2))
@@ -82,27 +82,6 @@ def test_training_is_the_same_to_the_last_digit(method, tmp_path) -> None:
     again = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(embed(again, IMAGES), embed(through, IMAGES))
     np.testing.assert_array_equal(embed(again, features), embed(again, IMAGES))
-
-
-@pytest.mark.slow
-def test_abe_trains_on_maps_of_a_frozen_trunk() -> None:
-    through, on_features = (
-        methods.abe(
-            backbones.get(
-                backbones.small_convnet((16, 16, 1), filters=(4, 8, 8)),
-                freeze=True,
-            ),
-            embedding_dim=8, num_learners=2, branch="relu_0",
-            attention_end="relu_1",
-        )
-        for _ in range(2)
-    )  # fmt: skip
-    on_features.set_weights(through.get_weights())
-    features = backbones.features(on_features, IMAGES)
-    assert features.inputs([0])[FEATURES].shape == (1, 8, 8, 4)
-    np.testing.assert_allclose(
-        trained(on_features, features), trained(through, IMAGES), rtol=1e-5
-    )
 
 
 def test_what_is_kept_is_what_the_head_needs() -> None:
@@ -206,22 +185,11 @@ def test_selecting_and_joining_keeps_views_together() -> None:
 
 
 @pytest.mark.slow
-def test_two_views_of_diva() -> None:
-    model = methods.diva(
-        frozen(), embedding_dim=8, tasks=["discriminative", "dance"],
-        queue_size=16,
-    )  # fmt: skip
-    features = backbones.features(model, IMAGES, num_views=3, pad=3)
-    assert np.isfinite(trained(model, features, num_views=2)).all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("space", ["embedding", "features"])
-def test_clusters_are_found_in_features(space) -> None:
+def test_clusters_are_found_in_features() -> None:
     model = made("divide_and_conquer", frozen())
     features = backbones.features(model, IMAGES)
     sampler = ClusterSampler(features.labels, 2, 2, 2, seed=0)
-    recluster = callbacks.Recluster(features, sampler, cluster_space=space)
+    recluster = callbacks.Recluster(features, sampler, cluster_space="features")
     model.compile("adam")
     model.fit(
         pipeline(features, sampler),

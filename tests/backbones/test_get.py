@@ -75,10 +75,10 @@ def test_weights_without_internet(error, monkeypatch) -> None:
 
 
 def test_every_network_of_keras_applications_has_its_preprocessing() -> None:
-    from keras_dml.backbones.applications import family_of, networks
+    from keras_dml.backbones.networks import applications, family_of
 
-    assert len(networks()) > 30
-    for name in networks().values():
+    assert len(applications()) > 30
+    for name in applications().values():
         module = importlib.import_module(
             f"keras.applications.{family_of(name)}"
         )
@@ -89,7 +89,7 @@ def test_every_network_of_keras_applications_has_its_preprocessing() -> None:
 
 
 def test_caffe_preprocessing_is_part_of_resnet50() -> None:
-    from keras_dml.backbones.applications import ApplicationsPreprocessing
+    from keras_dml.backbones.networks import ApplicationsPreprocessing
 
     layer = ApplicationsPreprocessing("resnet")
     rgb = np.array([[[[10.0, 20.0, 30.0]]]], "f4")

@@ -47,10 +47,9 @@ def test_numbers_of_weights(small) -> None:
 
 
 @every_network
-@pytest.mark.parametrize(("size", "cells"), [(227, 7), (67, 2)])
-def test_map_sizes_are_those_of_caffe(name, size, cells) -> None:
-    model = MAKERS[name]((size, size, 3))
-    assert model.output_shape == (None, cells, cells, 1024)
+def test_map_sizes_are_those_of_caffe(name) -> None:
+    model = MAKERS[name]((67, 67, 3))
+    assert model.output_shape == (None, 2, 2, 1024)
 
 
 @of_caffe
@@ -292,13 +291,3 @@ def test_by_name_with_a_file_of_weights(name, small, tmp_path) -> None:
 def test_a_missing_file_of_weights(file) -> None:
     with pytest.raises(FileNotFoundError, match=file):
         backbones.get("googlenet", input_shape=(32, 32, 3), weights=file)
-
-
-@pytest.mark.slow
-@every_network
-def test_saved_model_gives_the_same(name, small, tmp_path) -> None:
-    model = small(name)
-    model.save(tmp_path / "model.keras")
-    again = backbones.get(tmp_path / "model.keras")
-    x = np.random.default_rng(0).uniform(0, 255, (1, 32, 32, 3))
-    np.testing.assert_array_equal(again(x), model(x))

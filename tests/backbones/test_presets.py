@@ -1,6 +1,6 @@
 """Presets: what is asked of KerasHub and KerasCV, by stand-ins for them.
 
-`test_keras_hub.py` and `test_keras_cv.py` load presets with the libraries.
+`test_keras_hub.py` loads presets with the library.
 """
 
 import sys

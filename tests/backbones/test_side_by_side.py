@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_dml import backbones
-from keras_dml.backbones.side_by_side import side_by_side
+from keras_dml.backbones.splitting import side_by_side
 from keras_dml.utils.models import copy_model
 from tests.backbones.test_any_model import IDS, words
 

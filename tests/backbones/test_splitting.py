@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
@@ -8,11 +6,6 @@ from keras import layers
 from keras_dml import backbones
 from keras_dml.backbones import splitting
 from keras_dml.utils.models import copy_model
-
-LITE = (
-    Path(__file__).parents[3]
-    / "shared/weights/efficientnet_lite0_imagenet.keras"
-)
 
 
 def pixels(shape, batch: int = 2) -> np.ndarray:
@@ -142,15 +135,6 @@ def test_without_pooling_the_same_convolutions_are_left(backbone) -> None:
     np.testing.assert_array_equal(even(x), y)
 
 
-def test_without_pooling_it_can_be_saved(backbone, tmp_path) -> None:
-    piece = splitting.copy_between(backbone, "relu_0")
-    even = splitting.without_downsampling(piece)
-    even.save(tmp_path / "even.keras")
-    again = keras.models.load_model(tmp_path / "even.keras")
-    x = np.random.default_rng(0).normal(size=(2, 8, 6, 4)).astype("f4")
-    np.testing.assert_array_equal(again(x), even(x))
-
-
 @pytest.mark.parametrize("size", [8, 7])
 def test_strides_and_their_padding_go(size) -> None:
     """As in MobileNet: uneven padding, then a strided convolution."""
@@ -189,7 +173,6 @@ def test_pooling_that_keeps_the_size_stays() -> None:
     ("name", "after", "last"),
     [
         ("MobileNetV2", "block_5_add", "block_12_add"),
-        ("InceptionV3", "mixed2", "mixed7"),
         ("EfficientNetB0", "block3b_add", "block5c_add"),
     ],
 )
@@ -203,22 +186,6 @@ def test_networks_of_keras_applications(name, after, last) -> None:
     even = splitting.without_downsampling(middle)
     assert even.output_shape[1:3] == lower.output_shape[1:3]
     assert even.count_params() == middle.count_params()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not LITE.exists(), reason="needs the shared weights")
-def test_a_backbone_from_a_file() -> None:
-    backbone = backbones.get(LITE, input_shape=(64, 64, 3))
-    names = [x.name for x in backbone.layers if isinstance(x, layers.Add)]
-    after, last = names[2], names[6]
-    lower = splitting.lower_part(backbone, after)
-    upper = splitting.copy_between(backbone, after)
-    x = pixels((64, 64, 3), batch=1)
-    np.testing.assert_array_equal(upper(lower(x)), backbone(x))
-    even = splitting.without_downsampling(
-        splitting.copy_between(backbone, after, last)
-    )
-    assert even.output_shape[1:3] == lower.output_shape[1:3]
 
 
 def test_a_copy_computes_the_same_and_shares_nothing(backbone) -> None:

@@ -211,16 +211,6 @@ def test_branch_points_are_named(presets) -> None:
         methods.abe(backbones.get(presets("clip")[0]))
 
 
-@pytest.mark.slow
-def test_abe_on_clip(presets) -> None:
-    model = methods.abe(
-        backbones.get(presets("clip")[0]), embedding_dim=4, num_learners=2,
-        branch="clip_vision_encoder_encoder_block_0",
-        attention_end="clip_vision_encoder_encoder_block_1",
-    )  # fmt: skip
-    assert model.outputs_of(pixels())["attention"].shape == (4, 2, 17, 8)
-
-
 def test_a_checkpoint_of_transformers_says_its_numbers(
     presets, tmp_path, monkeypatch
 ) -> None:
@@ -321,32 +311,4 @@ def test_lora_trains_adapters_and_the_head(tmp_path) -> None:
         again = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(
         again.predict(pixels(), verbose=0), embeddings, atol=1e-6
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("make", [clip, siglip])
-def test_of_a_model_with_two_towers_the_image_s_is_taken(make) -> None:
-    network = make()
-    backbone = backbones.get(network)
-    assert len(backbone.inputs) == 1 and len(backbone.output_shape) == 3
-    pooled = backbones.get(network, output="pooled_output")
-    assert len(pooled.output_shape) == 2
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
-def test_eight_bits(tmp_path) -> None:
-    model = methods.baseline(vit(), embedding_dim=4)
-    exact = model.predict(pixels(), verbose=0)
-    size = sum(v.numpy().nbytes for v in model.backbone.weights)
-    model.quantize("int8")
-    embeddings = model.predict(pixels(), verbose=0)
-    assert np.any(exact != embeddings)
-    assert np.sum(exact * embeddings, axis=1).min() > 0.999
-    assert sum(v.numpy().nbytes for v in model.backbone.weights) < 0.8 * size
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_allclose(
-        again.predict(pixels(), verbose=0), embeddings, atol=1e-3
     )

@@ -110,27 +110,6 @@ def test_a_resumed_training_continues_the_run(store, tmp_path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.tracking
-def test_a_store_that_goes_away_ends_no_training(
-    store, tmp_path, caplog
-) -> None:
-    class Away(keras.callbacks.Callback):
-        def on_epoch_begin(self, epoch, logs=None) -> None:
-            if epoch == 1:
-                tracker._client.log_metric = self.fail
-
-        def fail(self, *args, **options) -> None:
-            raise OSError(28, "No space left on device")
-
-    tracker = MLflowTracker(uri=f"sqlite:///{tmp_path}/runs.db")
-    _, logged = fit(tracker, Away(), epochs=3)
-    assert len(logged["loss"]) == 3
-    steps = history(store, tracker.run_id, "loss")
-    assert [step for step, _ in steps] == [1]
-    assert "No space left on device" in caplog.text
-
-
-@pytest.mark.slow
-@pytest.mark.tracking
 def test_a_server_that_is_not_there_ends_no_training(
     store, caplog, monkeypatch
 ) -> None:

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_dml.callbacks.clustering import centroids_of, match_learners
-from keras_dml.callbacks.partitions import (
+from keras_dml.callbacks.recluster import (
     group_partition,
     label_partition,
+    merge_unusable,
     random_partition,
 )
-from keras_dml.callbacks.recluster import merge_unusable
 
 
 def test_a_cycle_of_three_is_undone() -> None:

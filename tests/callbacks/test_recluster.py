@@ -228,16 +228,6 @@ def test_a_cluster_that_cannot_train_goes_to_its_neighbour(
     assert "two classes with two images" in caplog.text
 
 
-def test_resumed_training_divides_at_once(tiny_backbone, images) -> None:
-    sampler = sampler_of(images)
-    recluster = Recluster(images, sampler, every=4)
-    recluster.set_model(model_of(tiny_backbone))
-    recluster.set_params({"epochs": 10})
-    recluster.on_epoch_begin(3)
-    assert [d.epoch for d in recluster.divisions] == [3]
-    assert sampler.epoch == 3
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -250,11 +240,6 @@ def test_resumed_training_divides_at_once(tiny_backbone, images) -> None:
 def test_bad_arguments(arguments, message, images) -> None:
     with pytest.raises(ValueError, match=message):
         Recluster(images, sampler_of(images), **arguments)
-
-
-def test_images_of_another_sampler(images) -> None:
-    with pytest.raises(ValueError, match="24 images and a sampler for 48"):
-        Recluster(blobs(4, 6), sampler_of(images))
 
 
 def test_more_clusters_than_points() -> None:

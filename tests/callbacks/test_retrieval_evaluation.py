@@ -96,12 +96,9 @@ def test_logs_the_first_the_last_and_the_due_epochs_alone(tmp_path) -> None:
     assert again.history["val_map@r"] == [0.7, 0.9]
 
 
-@pytest.mark.parametrize("as_dataset", [False, True])
-def test_patience_counts_measurements(as_dataset) -> None:
+def test_patience_counts_measurements() -> None:
     data = tf.data.Dataset.from_tensor_slices((vectors(), LABELS)).batch(8)
-    evaluation = Told(
-        0.5, 0.4, 0.4, 0.4, 0.4, every=5, data=data if as_dataset else None
-    )
+    evaluation = Told(0.5, 0.4, 0.4, 0.4, 0.4, every=5, data=data)
     stop = keras.callbacks.EarlyStopping("val_map@r", patience=2, mode="max")
     _, history = train(evaluation, stop, epochs=20)
     assert len(history["loss"]) == 10  # Measured after 1, 5 and 10.

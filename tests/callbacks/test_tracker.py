@@ -3,7 +3,6 @@
 import logging
 
 import keras
-import numpy as np
 import pytest
 
 from keras_dml import methods
@@ -163,13 +162,6 @@ def test_a_resumed_training_continues_its_run(tmp_path) -> None:
     assert second.opened == ["run-1"]
     assert [epoch for epoch, _ in first.rows] == [1, 2]
     assert [epoch for epoch, _ in second.rows] == [2, 3]
-
-
-@pytest.mark.slow
-def test_the_training_is_the_same(images) -> None:
-    _, without = fit(keras.callbacks.Callback())
-    _, tracked = fit(Remembering(images=images))
-    np.testing.assert_array_equal(without["loss"], tracked["loss"])
 
 
 @pytest.mark.parametrize("name", ["every", "num_queries"])

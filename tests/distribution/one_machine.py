@@ -1,11 +1,8 @@
 """What the replicas of one machine do, checked in one process.
 
-    python -m tests.distribution.one_machine
-
-prints, as JSON, which gaps of Keras are still there.
+python -m tests.distribution.one_machine
 """
 
-import json
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -13,7 +10,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
 
 from tests.distribution.equality import all_options, differences, replicas
-from tests.distribution.keras_gaps import gaps
 from tests.distribution.uneven import check_uneven
 from tests.distribution.ungathered import check_ungathered
 
@@ -33,7 +29,6 @@ def main() -> None:
     check_options(strategy)
     check_uneven(strategy)
     check_ungathered(strategy)
-    print(json.dumps(gaps(strategy)))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_dml import MetricModel, methods
 from keras_dml.data import ArraySet, ClassBalanced, ImageSet, pipeline
 from keras_dml.data.planned import share_of
 from keras_dml.distribution.batches import split
@@ -89,15 +90,26 @@ def test_a_share_reads_its_own_files_only(tmp_path) -> None:
         list(share_of(batches, 1, 2))
 
 
+def comparing(num_classes: int | None = None) -> MetricModel:
+    """A model whose loss compares, and may have proxies."""
+    inputs = keras.Input((2,))
+    loss = "triplet"
+    if num_classes:
+        loss = {"name": "proxy_nca", "num_classes": num_classes}
+    return methods.baseline(
+        keras.Model(inputs, inputs + 0), embedding_dim=2, loss=loss
+    )
+
+
 def test_pairs_are_not_judged_by_a_share(caplog) -> None:
     labels = np.arange(4)
     for is_share, count in ((False, 1), (True, 0)):
         caplog.clear()
-        checks = BatchChecks("fit", None, True, True, True, False, is_share)
+        checks = BatchChecks("fit", comparing(), is_share)
         checks.check_values(np.zeros((4, 2)), labels)
         assert len(caplog.records) == count
     with pytest.raises(ValueError, match="must lie in"):
-        BatchChecks("fit", 3, True, True, True, False, True).check_values(
+        BatchChecks("fit", comparing(3), is_share=True).check_values(
             np.zeros((4, 2)), labels
         )
 
@@ -105,10 +117,10 @@ def test_pairs_are_not_judged_by_a_share(caplog) -> None:
 def test_rows_of_a_relation_matrix_are_a_share() -> None:
     rows = np.array([[1, 1, 0, 0], [1, 1, 0, 0]])
     x = np.zeros((2, 3), "float32")
-    share = BatchChecks("fit", None, True, True, True, False, True)
+    share = BatchChecks("fit", comparing(), is_share=True)
     share.check_kinds(x, rows)
     share.check_values(x, rows)
-    whole = BatchChecks("fit", None, True, True, True, False)
+    whole = BatchChecks("fit", comparing())
     with pytest.raises(ValueError, match="relation matrix"):
         whole.check_kinds(x, rows)
 

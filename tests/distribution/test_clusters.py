@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -105,12 +104,20 @@ def losses(run) -> list[float]:
 
 @pytest.mark.slow
 def test_devices_and_workers_train_alike(tmp_path) -> None:
-    """Two devices; two workers; and one of these that is killed."""
+    """Two devices; two workers; and one of these that is killed.
+
+    Checking a recipe makes its loss, before devices and workers are set.
+    """
     recipe, workers = write_recipe(tmp_path), free_addresses(2)
-    devices = start(recipe, tmp_path / "devices", "--devices", "2")
+    settings = (
+        "method.loss={name: soft_triple, num_classes: auto}",
+        "rate_multipliers={head: 2.0}",
+    )
+    owned = [x for each in settings for x in ("--set", each)]
+    devices = start(recipe, tmp_path / "devices", *owned, "--devices", "2")
     assert "There is no GPU: 2 replicas share" in output_of(devices)
 
-    long = ("--set", "epochs=1000")
+    long = (*owned, "--set", "epochs=1000")
     second = start(
         recipe, tmp_path / "other", *long,
         "--workers", ",".join(workers), "--index", "1",
@@ -128,43 +135,10 @@ def test_devices_and_workers_train_alike(tmp_path) -> None:
         if line.startswith("Epoch 2/"):
             break
     second.send_signal(signal.SIGKILL)
-    killed = time.monotonic()
     second.communicate()
     assert "Worker 0 of 2 lost another worker" in output_of(first, code=1)
-    assert time.monotonic() - killed < 90
     assert not (tmp_path / "other").exists()
     # Later epochs have another phase where there are fewer in all.
-    assert losses(tmp_path / "workers")[0] == pytest.approx(
-        losses(tmp_path / "devices")[0], rel=1e-6
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ("method.loss=margin", "rate_multipliers={head: 2.0}"),
-        ("method.loss={name: soft_triple, num_classes: auto}", "epochs=1"),
-    ],
-)
-def test_losses_with_variables_on_devices_and_workers(
-    settings, tmp_path
-) -> None:
-    """Checking a recipe makes its loss, before devices and workers are set."""
-    recipe, workers = write_recipe(tmp_path), free_addresses(2)
-    changes = [x for each in settings for x in ("--set", each)]
-    runs = [
-        start(recipe, tmp_path / "devices", *changes, "--devices", "2"),
-        *(
-            start(
-                recipe, tmp_path / "workers", *changes,
-                "--workers", ",".join(workers), "--index", str(index),
-            )
-            for index in range(2)
-        ),
-    ]  # fmt: skip
-    for run in runs:
-        output_of(run)
     assert losses(tmp_path / "workers")[0] == pytest.approx(
         losses(tmp_path / "devices")[0], rel=1e-5
     )
@@ -187,12 +161,11 @@ def test_workers_with_another_recipe_are_told_what_differs(tmp_path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("index", [0, 1])
-def test_a_missing_worker_is_named(index, tmp_path) -> None:
+def test_a_missing_worker_is_named(tmp_path) -> None:
     recipe, workers = write_recipe(tmp_path), free_addresses(2)
     alone = start(
         recipe, tmp_path / "workers", "--wait", "2",
-        "--workers", ",".join(workers), "--index", str(index),
+        "--workers", ",".join(workers), "--index", "1",
     )  # fmt: skip
     said = output_of(alone, code=1)
     assert "Not all of 2 workers did connect within 2 s" in said

@@ -134,18 +134,3 @@ def test_an_error_of_the_chief_is_told(results) -> None:
     assert str(second["own/error"]) == (
         "RuntimeError: Worker 0 failed: the disk is full"
     )
-
-
-@pytest.mark.parametrize(
-    ("action", "message"),
-    [
-        # Its symbolic build converts what replicas have to one tensor.
-        ("fit", "Attempt to convert a value (PerReplica"),
-        # Logs are reduced along an axis that scalars do not have.
-        ("fit_built", "Invalid reduction dimension 0"),
-    ],
-)
-def test_keras_alone_still_cannot(results, action, message) -> None:
-    """Once it can, what goes round it here and in the docs may go."""
-    for worker in results[1:]:
-        assert message in str(worker[f"keras/{action}"])

@@ -250,36 +250,6 @@ def told() -> None:
         found["own/error"] = np.array(f"{type(error).__name__}: {error}")
 
 
-def plain_keras() -> None:
-    """What Keras itself does on several workers: see docs/distributed.md."""
-    x, y = vectors(), vectors()[:, :1]
-
-    def model() -> keras.Model:
-        with strategy.scope():
-            model = keras.Sequential(
-                [keras.Input((16,)), keras.layers.Dense(1)]
-            )
-            model.compile("sgd", "mse")
-            model.optimizer.build(model.trainable_variables)
-        return model
-
-    def fit() -> None:
-        model().fit(x, y, batch_size=24, verbose=0)
-
-    def fit_built() -> None:
-        built = model()
-        built._maybe_symbolic_build = lambda *args, **kwargs: None
-        built.fit(x, y, batch_size=24, verbose=0)
-
-    for action in (fit, fit_built):
-        try:
-            action()
-            said = "works"
-        except ValueError as error:
-            said = str(error)
-        found[f"keras/{action.__name__}"] = np.array(said)
-
-
 def main() -> None:
     for part in (
         losses,
@@ -293,9 +263,6 @@ def main() -> None:
         told,
     ):
         part()
-        print(part.__name__, __import__("time").process_time(), flush=True)
-    if ports:
-        plain_keras()
     np.savez(folder / f"{index}-of-{max(1, len(ports))}.npz", **found)
 
 

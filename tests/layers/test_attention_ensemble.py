@@ -246,48 +246,6 @@ def test_embeddings_are_float32_over_a_half_precision_trunk() -> None:
     np.testing.assert_allclose(parts, by_hand(layer, features()), atol=0.02)
 
 
-@pytest.mark.slow
-@two_variants
-def test_compiled_by_xla_it_computes_the_same(variant) -> None:
-    layer, x = make(variant)
-    signature = [tf.TensorSpec((None, *x.shape[1:]))]
-    compiled = tf.function(layer, jit_compile=True, input_signature=signature)
-    np.testing.assert_allclose(compiled(x), layer(x), atol=1e-6)
-
-
-@two_variants
-def test_saved_functional_model_gives_the_same(variant, tmp_path) -> None:
-    layer, x = make(variant, pooling="max", name="ensemble")
-    inputs = keras.Input(x.shape[1:])
-    model = keras.Model(inputs, layer(inputs))
-    assert model.output_shape == (None, 3, 4)
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(again(x), model(x))
-    assert again.get_layer("ensemble").get_config() == layer.get_config()
-
-
-def test_masks_of_a_functional_model() -> None:
-    layer, x = make("abe")
-    inputs = keras.Input(x.shape[1:])
-    model = keras.Model(inputs, layer(inputs, return_attention_scores=True))
-    assert model.output_shape == [(None, 3, 4), (None, 3, *SIZE, CHANNELS)]
-    for a, b in zip(
-        model(x), layer(x, return_attention_scores=True), strict=True
-    ):
-        np.testing.assert_array_equal(a, b)
-
-
-def test_a_config_serves_twice() -> None:
-    layer = ensemble(shared=False)
-    config = layer.get_config()
-    for _ in range(2):
-        again = AttentionEnsemble.from_config(config)
-        assert again.get_config() == layer.get_config()
-    again.build((None, *SIZE, CHANNELS))
-    assert len(again.variables) == len(layer.variables) == 20
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

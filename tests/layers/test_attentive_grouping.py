@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_dml.layers import AttentiveGrouping
-from tests.conftest import graph_and_xla
 
 
 def feature_map(shape=(2, 3, 4, 10), seed: int = 0) -> np.ndarray:
@@ -133,54 +132,6 @@ def test_keys_have_an_eighth_of_the_channels() -> None:
         "key_kernel": (40, 5),
         "value_kernel": (40, 2),
     }
-
-
-def test_stays_float32_under_mixed_precision() -> None:
-    keras.config.set_dtype_policy("mixed_float16")
-    layer = AttentiveGrouping(8, 2)
-    # The scores of these overflow float16.
-    maps = (1e4 * feature_map()).astype("float16")
-    groups, attention = layer(maps, return_attention_scores=True)
-    assert groups.dtype == attention.dtype == "float32"
-    assert np.all(np.isfinite(groups))
-
-
-@graph_and_xla
-def test_compiled_with_a_batch_of_any_size(jit: bool) -> None:
-    layer = AttentiveGrouping(8, 2)
-    maps = feature_map()
-    layer(maps)
-    call = tf.function(
-        layer,
-        jit_compile=jit,
-        input_signature=[tf.TensorSpec((None, None, None, 10))],
-    )
-    np.testing.assert_allclose(call(maps), layer(maps), atol=1e-6)
-
-
-@pytest.mark.parametrize("size", [(3, 4), (None, None)])
-def test_saved_functional_model_gives_both(size, tmp_path) -> None:
-    inputs = keras.Input((*size, 10))
-    layer = AttentiveGrouping(8, 2, key_dim=3)
-    outputs = layer(inputs, return_attention_scores=True)
-    model = keras.Model(inputs, outputs)
-    assert model.output_shape == [(None, 2, 4), (None, *size, 2)]
-    assert layer(inputs).shape == (None, 2, 4)
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    maps = feature_map()
-    for a, b in zip(again(maps), model(maps), strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
-def test_config_round_trip_with_other_arguments() -> None:
-    layer = AttentiveGrouping(
-        9, 3, key_dim=4, query_initializer="ones", name="attend"
-    )
-    again = AttentiveGrouping.from_config(layer.get_config())
-    assert again.get_config() == layer.get_config()
-    again.build((None, 3, 4, 10))
-    np.testing.assert_array_equal(again.queries, np.ones((4, 3)))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import pytest
 import tensorflow as tf
 
 from keras_dml.layers import Compositor
-from tests.conftest import graph_and_xla
 
 B, K, D, M = 5, 3, 4, 6
 
@@ -68,12 +67,6 @@ def test_matches_the_equations(arguments) -> None:
     assert layer.compute_output_shape(y.shape) == (z.shape, c.shape)
 
 
-def test_absolute_weights_add_up_to_one_and_signs_differ() -> None:
-    _, weights = built()(sub_embeddings())
-    np.testing.assert_allclose(np.abs(weights).sum(-1), 1, atol=1e-6)
-    assert {-1.0, 1.0} == set(np.unique(np.sign(weights)))
-
-
 def test_the_sign_of_zero_is_minus_one() -> None:
     layer = built(initializer="zeros")
     _, weights = layer(sub_embeddings())
@@ -132,15 +125,6 @@ def test_gradients_match_those_by_hand(trained, about_weights) -> None:
     assert np.any(gradients[1]) == (not untrained)
 
 
-def test_inputs_get_no_gradient_through_the_weights() -> None:
-    layer = built()
-    with tf.GradientTape() as tape:
-        inputs = tf.constant(sub_embeddings())
-        tape.watch(inputs)
-        _, weights = layer(inputs)
-    assert tape.gradient(weights, inputs) is None
-
-
 def test_starts_as_the_standard_normal_distribution() -> None:
     layer = Compositor(40)
     layer.build((None, 8, 16))
@@ -161,39 +145,6 @@ def test_input_norm_keeps_long_inputs_from_saturating() -> None:
     assert np.abs(built(input_norm=True)(y)[1]).max(-1).mean() < 0.9
     same = built(input_norm=True, initializer=keras.initializers.Ones())
     np.testing.assert_allclose(same(y)[1], same(y / 9)[1], rtol=1e-5)
-
-
-@graph_and_xla
-def test_compiled_is_as_eager(jit) -> None:
-    layer = built()
-    y = tf.constant(sub_embeddings())
-    compiled = tf.function(layer.__call__, jit_compile=jit)(y)
-    for a, b in zip(compiled, layer(y), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
-
-
-def test_stays_float32_under_mixed_precision() -> None:
-    keras.config.set_dtype_policy("mixed_float16")
-    layer = Compositor(M)
-    composites, weights = layer(np.full((2, K, D), 300.0, "float16"))
-    assert composites.dtype == weights.dtype == "float32"
-    assert np.all(np.isfinite(composites))
-
-
-def test_saved_functional_model_gives_the_same(tmp_path) -> None:
-    inputs = keras.Input((K, D))
-    layer = Compositor(
-        2, signs=False, input_norm=True, train_on_composites=False,
-        initializer="he_normal", name="mix",
-    )  # fmt: skip
-    model = keras.Model(inputs, layer(inputs))
-    assert model.output_shape == [(None, 2, D), (None, 2, K)]
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    assert again.get_layer("mix").get_config() == layer.get_config()
-    y = sub_embeddings()
-    for a, b in zip(again(y), model(y), strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize(

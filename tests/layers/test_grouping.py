@@ -9,7 +9,6 @@ from keras_dml.layers import (
     GateGrouping,
     LinearGrouping,
 )
-from tests.conftest import graph_and_xla
 from tests.layers.test_attentive_grouping import feature_map
 
 EVERY = [AttentiveGrouping, LinearGrouping, GateGrouping, ChannelGrouping]
@@ -145,38 +144,6 @@ def test_attention_that_there_is_not_is_refused(module) -> None:
     for inputs in (feature_map(), keras.Input((3, 4, 10))):
         with pytest.raises(ValueError, match="does not weight positions"):
             module(8, 2)(inputs, return_attention_scores=True)
-
-
-@pytest.mark.parametrize("module", PEERS)
-@graph_and_xla
-def test_compiled_under_mixed_precision(module, jit) -> None:
-    keras.config.set_dtype_policy("mixed_float16")
-    layer = with_biases(module(8, 2))
-    maps = feature_map().astype("float16")
-    call = tf.function(
-        layer,
-        jit_compile=jit,
-        input_signature=[tf.TensorSpec((None, 3, 4, 10), "float16")],
-    )
-    groups = call(maps)
-    assert groups.dtype == "float32"
-    np.testing.assert_allclose(
-        groups, BY_HAND[module](layer, maps.astype("float32")), atol=1e-5
-    )
-
-
-@pytest.mark.parametrize("module", PEERS)
-def test_saved_functional_model_gives_the_same(module, tmp_path) -> None:
-    inputs = keras.Input((None, None, 10))
-    layer = module(11, 3, pooling="max", name="groups")
-    model = keras.Model(inputs, layer(inputs))
-    assert model.output_shape == (None, 3, 3)
-    with_biases(layer)
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    assert again.get_layer("groups").get_config() == layer.get_config()
-    maps = feature_map()
-    np.testing.assert_array_equal(again(maps), model(maps))
 
 
 @pytest.mark.parametrize("module", PEERS)

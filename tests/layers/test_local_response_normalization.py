@@ -1,4 +1,3 @@
-import keras
 import numpy as np
 import pytest
 
@@ -45,18 +44,6 @@ def test_gradient_at_zero_is_the_identity() -> None:
         tape.watch(x)
         y = LocalResponseNormalization()(x)
     np.testing.assert_array_equal(tape.gradient(y, x), np.ones((1, 1, 1, 4)))
-
-
-def test_saved_functional_model_gives_the_same(tmp_path) -> None:
-    inputs = keras.Input((3, 3, 6))
-    layer = LocalResponseNormalization(3, alpha=0.5, beta=0.6, bias=2.0)
-    model = keras.Model(inputs, layer(inputs))
-    assert model.output_shape == (None, 3, 3, 6)
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    x = np.random.default_rng(0).normal(size=(2, 3, 3, 6))
-    np.testing.assert_array_equal(again(x), model(x))
-    assert again.layers[1].get_config() == layer.get_config()
 
 
 def test_even_neighborhoods_are_refused() -> None:

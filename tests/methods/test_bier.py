@@ -1,10 +1,7 @@
 """BIER against NumPy loops over learners and pairs."""
 
-import subprocess
-import sys
 from itertools import combinations
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -88,20 +85,6 @@ def test_boosting_is_algorithm_1(slope) -> None:
     np.testing.assert_allclose(mean, loss, rtol=1e-5)
     actual = tape.gradient(mean, x)
     np.testing.assert_allclose(actual, gradient, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("slope", ["similarity", "exponent"])
-def test_pairs_weigh_as_much_as_the_learners_are_wrong(slope) -> None:
-    parts = unit_parts(1, learners=1)
-    *_, weights = boosted_by_hand(parts, slope)
-    objective = model_of(slope=slope).objective
-    similarity = tf.constant(parts[:, 0] @ parts[:, 0].T, "float32")
-    positive, negative = objective.pair_weights(similarity)
-    same = LABELS[:, None] == LABELS[None, :]
-    actual = np.where(same, positive, negative)
-    others = ~np.eye(len(LABELS), dtype=bool)
-    expected = weights[1]
-    np.testing.assert_allclose(actual[others], expected[others], rtol=1e-5)
 
 
 @pytest.mark.parametrize("learners", [1, 2, 3, 6])
@@ -281,32 +264,3 @@ def test_losses_whose_pairs_cannot_be_weighted(loss) -> None:
         ValueError, match="`loss` of bier must be computed from p"
     ):
         model_of(loss=loss)
-
-
-LOAD = """
-import sys
-import keras, numpy
-import keras_dml
-x = numpy.load("x.npy")
-for name in sys.argv[1:]:
-    model = keras.models.load_model(f"{name}.keras")
-    numpy.save(f"{name}.npy", model.predict(x, verbose=0))
-"""
-
-
-@pytest.mark.slow
-def test_another_process_loads_it(tmp_path) -> None:
-    x, targets = batch()
-    np.save(tmp_path / "x.npy", x)
-    expected = {}
-    for name in ("activation", "adversarial"):
-        model = model_of(independence=name, slope="exponent")
-        model.compile(keras.optimizers.Adam(1e-3))
-        model.train_on_batch(x, targets)
-        model.save(tmp_path / f"{name}.keras")
-        expected[name] = model.predict(x, verbose=0)
-    command = [sys.executable, "-c", LOAD, *expected]
-    subprocess.run(command, check=True, cwd=tmp_path)
-    for name, embeddings in expected.items():
-        found = np.load(tmp_path / f"{name}.npy")
-        np.testing.assert_array_equal(found, embeddings)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras_dml import MetricModel, backbones, methods
 from keras_dml.data import View
 from keras_dml.export import export_model
-from keras_dml.resuming.variables import variables_of
+from keras_dml.resuming.states import variables_of
 from tests.conftest import blobs
 
 SUMMED = {"name": "contrastive", "reduction": "sum_over_pairs"}
@@ -147,6 +147,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 
 XLA = [pytest.param(x, "xla", marks=pytest.mark.slow) for x in methods.METHODS]
+# Tracing takes the longest: all methods are traced by XLA, and some without.
+GRAPHS = ("attentive_grouping", "baseline", "divide_and_conquer")
 
 
 def of(*cases: Any) -> pytest.MarkDecorator:
@@ -154,7 +156,9 @@ def of(*cases: Any) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("name", "mode"), cases, scope="module")
 
 
-every_method = of(*((name, "graph") for name in methods.METHODS))
+every_method = of(
+    *((x, "graph" if x in GRAPHS else "eager") for x in methods.METHODS)
+)
 
 
 def build(
@@ -200,13 +204,17 @@ class Trained(NamedTuple):
 
 
 def compiled(name: str, mode: str) -> MetricModel:
-    """In a graph; by XLA, in half precision and without normalization."""
+    """By XLA also in half precision and without normalization."""
     keras.utils.set_random_seed(7)
     if mode == "xla":
         keras.config.set_dtype_policy("mixed_float16")
     try:
         model = build(name, homogeneous_backbone() if mode == "xla" else None)
-        model.compile(keras.optimizers.Adam(5e-3), jit_compile=mode == "xla")
+        model.compile(
+            keras.optimizers.Adam(5e-3),
+            run_eagerly=mode == "eager",
+            jit_compile=mode == "xla",
+        )
     finally:
         keras.config.set_dtype_policy("float32")
     model.optimizer.build(model.trainable_variables)
@@ -223,11 +231,14 @@ def loss_of_a_step(model: MetricModel, learner: int = -1) -> float:
 
 @pytest.fixture(scope="module")
 def trained(name: str, mode: str) -> Trained:
-    """Twenty steps on the whole, and one on each of three learners."""
+    """Twenty steps on the whole, and one on each of three learners.
+
+    Eagerly, fewer.
+    """
     model = compiled(name, mode)
     traces = count_calls(model.objective)
     start = [v.numpy() for v in variables_of(model)]
-    turns = [-1] * 20 + [0, 1, 2]
+    turns = [-1] * 3 + [0] if mode == "eager" else [-1] * 20 + [0, 1, 2]
     losses = [loss_of_a_step(model, learner) for learner in turns]
     return Trained(model, start, losses, len(traces))
 
@@ -284,7 +295,7 @@ def test_every_variable_gets_a_gradient(name: str, trained) -> None:
             assert g is not None and np.all(np.isfinite(g)), v.path
 
 
-@of(*((name, "graph") for name in methods.METHODS), *XLA)
+@of(*((name, "graph") for name in GRAPHS), *XLA)
 def test_twenty_steps_lower_the_loss_and_trace_once(name: str, trained) -> None:
     losses = trained.losses
     assert np.all(np.isfinite(losses))
@@ -307,10 +318,13 @@ def homogeneous_backbone() -> keras.Model:
 @pytest.mark.parametrize(
     ("name", "precision"),
     [
-        *((name, "float32") for name in methods.METHODS),
         *((name, "mixed_float16") for name in methods.METHODS),
         # Those whose heads have convolutions, and one that has none.
-        *((x, "mixed_bfloat16") for x in ("abe", "attentive_grouping", "bier")),
+        *(
+            (x, policy)
+            for x in ("abe", "attentive_grouping", "bier")
+            for policy in ("float32", "mixed_bfloat16")
+        ),
     ],
 )
 def test_rows_without_a_direction_leave_weights_ordinary(
@@ -341,7 +355,6 @@ def test_rows_without_a_direction_leave_weights_ordinary(
         ("baseline", 0),
         ("baseline", 1e-8),
         ("baseline", 1e20),
-        pytest.param("bier", 0, marks=pytest.mark.slow),
         pytest.param("bier", 1e-8, marks=pytest.mark.slow),
     ],
 )
@@ -382,14 +395,14 @@ def count_calls(layer: keras.layers.Layer) -> list[int]:
 @every_method
 def test_one_seed_gives_two_identical_runs(name: str, trained) -> None:
     """And the variables, which a state of `Resume` holds, are all there is."""
-    again = variables_of(compiled(name, "graph"))
+    again = variables_of(compiled(name, "eager"))
     for a, b in zip(again, trained.start, strict=True):
         np.testing.assert_array_equal(a, b, err_msg=a.path)
     variables = variables_of(trained.model)
     for variable, value in zip(variables, trained.start, strict=True):
         variable.assign(value)
-    losses = [loss_of_a_step(trained.model) for _ in range(10)]
-    assert losses == trained.losses[:10]
+    losses = [loss_of_a_step(trained.model) for _ in range(3)]
+    assert losses == trained.losses[:3]
 
 
 once_saved = of(("baseline", "graph"), *XLA)
@@ -446,7 +459,7 @@ def test_encoder_gives_the_same_bits(name: str, trained, tmp_path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["abe", "attentive_grouping", "baseline"])
+@pytest.mark.parametrize("name", ["abe", "attentive_grouping"])
 def test_export_gives_the_same_embeddings(name: str, tmp_path) -> None:
     """Exports are of the encoder: these have more than dense layers in it."""
     model = build(name)

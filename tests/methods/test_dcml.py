@@ -1,14 +1,12 @@
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_dml import methods
 from keras_dml.methods._dcml.tasks import SharedTask
-from keras_dml.model.update import multiplier_of
+from keras_dml.recipes.files import validate
 from tests.layers.test_compositor import branches
 from tests.losses.oracle import numeric_gradient, unit
-from tests.methods.test_contract import batch
 
 LABELS = np.repeat(np.arange(4), 3)
 
@@ -68,21 +66,6 @@ def call(objective, y, targets=None):
 
 
 # Equations.
-
-
-def test_the_head_gives_learners_and_their_concatenation(
-    tiny_backbone,
-) -> None:
-    model = model_of(tiny_backbone)
-    x, _ = batch()
-    pooled = tiny_backbone(x).numpy().mean((1, 2))
-    kernel, bias = (v.numpy() for v in model.head.dense.weights)
-    y = pooled @ kernel + bias
-    outputs = model.outputs_of(x)
-    parts = y.reshape(12, 3, 4)
-    np.testing.assert_allclose(outputs["sub_embeddings"], parts, atol=1e-5)
-    np.testing.assert_allclose(outputs["parts"], unit(parts), atol=1e-5)
-    np.testing.assert_allclose(outputs["embedding"], unit(y), atol=1e-5)
 
 
 def test_terms_are_those_of_equation_8(tiny_backbone) -> None:
@@ -147,32 +130,6 @@ def test_gradient_of_the_compositors(name, trained, tiny_backbone) -> None:
     assert np.any(scores) == (trained or name == "reinforcement")
 
 
-def test_the_task_does_not_reach_the_metric_terms(tiny_backbone) -> None:
-    """J_dis knows nothing of the compositors."""
-    objective, y = objective_and_sub_embeddings(tiny_backbone)
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(call(objective, y)["metric"])
-    gradients = tape.gradient(loss, objective.compositor.trainable_variables)
-    assert gradients == [None, None]
-
-
-@pytest.mark.slow
-def test_reinforcement_sharpens_the_weights(tiny_backbone) -> None:
-    objective, y = objective_and_sub_embeddings(tiny_backbone)
-    variables = objective.compositor.trainable_variables
-    strongest = []
-    for _ in range(30):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(call(objective, y)["reinforcement"])
-        _, c = objective.compositor(y)
-        strongest.append(np.abs(c).max(-1).mean())
-        gradients = tape.gradient(loss, variables)
-        for variable, gradient in zip(variables, gradients, strict=True):
-            variable.assign_sub(0.1 * gradient)
-    assert strongest[-1] > strongest[0] + 0.05
-    assert np.all(np.diff(strongest) > -1e-6)
-
-
 # Options.
 
 
@@ -213,28 +170,6 @@ def test_options_reach_the_compositor(tiny_backbone) -> None:
     assert not softmax.softmax
 
 
-@pytest.mark.parametrize(
-    ("num_learners", "num_compositors"),
-    [(2, 5), (1, 1), (6, 1)],
-)
-def test_any_numbers_of_learners_and_compositors(
-    num_learners, num_compositors, tiny_backbone
-) -> None:
-    model = model_of(
-        tiny_backbone,
-        num_learners=num_learners,
-        num_compositors=num_compositors,
-    )
-    model.compile("adam", run_eagerly=True)
-    logs = model.train_on_batch(*batch(), return_dict=True)
-    assert np.isfinite(logs["loss"])
-    dim = 12 // num_learners
-    assert model.objective.compositor.kernel.shape == (
-        num_learners * dim,
-        2 * num_compositors * num_learners,
-    )
-
-
 # Weights that losses own, saving, export.
 
 
@@ -246,24 +181,6 @@ def test_every_composite_has_a_loss_of_its_own(tiny_backbone) -> None:
         "objective/metric/loss/beta",
         *(f"objective/tasks/part_{m}/loss/beta" for m in range(4)),
     ]
-
-
-def test_a_loaded_model_has_the_same_variables(tiny_backbone, tmp_path) -> None:
-    """By path too: rate multipliers and weight decay go by it."""
-    loss = {"name": "margin", "learn_beta": True}
-    model = model_of(
-        tiny_backbone, loss=loss, rate_multipliers={"compositor": 3.0}
-    )
-    for i, variable in enumerate(model.objective.trainable_variables):
-        variable.assign(variable * 0 + i)
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    for a, b in zip(
-        again.trainable_variables, model.trainable_variables, strict=True
-    ):
-        assert a.path == b.path
-        np.testing.assert_array_equal(a, b)
-        assert multiplier_of(again, a) == multiplier_of(model, b)
 
 
 @pytest.mark.parametrize(
@@ -285,3 +202,13 @@ def test_given_tasks_are_used_as_they_are(tiny_backbone) -> None:
 
     tasks = SharedTask(losses.get("triplet"))
     assert model_of(tiny_backbone, tasks=tasks).objective.tasks is tasks
+
+
+def test_a_division_of_nothing_is_refused() -> None:
+    content = {
+        "name": "x",
+        "data": {"name": "glyphs"},
+        "method": {"name": "dcml", "every": 3},
+    }
+    with pytest.raises(Exception, match="every.*tasks='metric'"):
+        validate(content, "here")

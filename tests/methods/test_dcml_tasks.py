@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_dml import callbacks, data, losses, methods
+from keras_dml import losses
 from keras_dml.methods import (
     EmbeddingObjective,
     MetaClasses,
@@ -14,7 +14,6 @@ from keras_dml.methods import (
 )
 from keras_dml.model.objective import Objective
 from keras_dml.utils.serialization import register
-from tests.conftest import blobs
 from tests.methods.test_contract import batch
 from tests.methods.test_dcml import model_of
 
@@ -178,28 +177,6 @@ def test_a_cluster_step_moves_every_learner(tiny_backbone) -> None:
     model.train_on_batch(*batch(1))
     after = model.head.dense.kernel.numpy().reshape(-1, 3, 4)
     assert np.all(np.abs(after - before).max(axis=(0, 2)) > 0)
-
-
-@pytest.mark.slow
-def test_trains_on_clusters_of_its_embedding() -> None:
-    images = blobs()
-    sampler = data.ClusterSampler(
-        images.labels, classes_per_batch=2, images_per_class=3, num_learners=2
-    )
-    recluster = callbacks.Recluster(images, sampler, every=1)
-    model = methods.dcml(
-        keras.Sequential([keras.Input((16, 16, 1)), keras.layers.Flatten()]),
-        embedding_dim=8,
-        num_learners=2,
-        num_compositors=2,
-        loss={"name": "margin", "learn_beta": True},
-        tasks="clusters",
-    )
-    model.compile("adam")
-    train = data.pipeline(images, sampler, size=16)
-    history = model.fit(train, epochs=2, callbacks=[recluster], verbose=0)
-    assert len(recluster.divisions) == 1
-    assert np.all(np.isfinite(history.history["task_metric"]))
 
 
 # Those of any method: its objective, on composites for parts.

@@ -166,20 +166,6 @@ def test_a_path_is_saved_and_read_when_training_goes_on(
 
 
 @pytest.mark.slow
-def test_a_student_becomes_like_its_teacher() -> None:
-    """By relations alone: its neighbors are those of the teacher."""
-    teacher = teacher_of()
-    student = student_of(
-        teacher, relation="distance", loss_weights={"metric": 0.0}
-    )
-    student.compile(keras.optimizers.Adam(1e-2))
-    sampler = ClassBalanced(IMAGES.labels, 6, 4, steps_per_epoch=20)
-    batches = pipeline(IMAGES, sampler, size=16, num_views=2)
-    logs = student.fit(batches, epochs=2, verbose=0).history["distance"]
-    assert logs[-1] < 0.5 * logs[0]
-
-
-@pytest.mark.slow
 def test_embeddings_in_the_targets_need_no_teacher() -> None:
     given = teacher_of().predict(PIXELS, verbose=0)
     models = [student_of(teacher_of()), student_of()]

@@ -55,31 +55,6 @@ def test_value_and_gradients(reduction) -> None:
         np.testing.assert_allclose(gradient, expected, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.slow
-def test_training_finds_a_correlation_and_removes_it() -> None:
-    """The game of ψ and the embeddings, each for itself."""
-    layer, _ = layer_of(reduction="sum")
-    free = [tf.Variable(x, dtype="float32") for x in (TARGET, SOURCE)]
-
-    def play(variables, steps: int, rate: float) -> list[float]:
-        seen = []
-        for _ in range(steps):
-            with tf.GradientTape() as tape:
-                a, b = (tf.math.l2_normalize(x, 1) for x in free)
-                loss = -tf.reduce_mean(layer(a, b))
-            for v, g in zip(
-                variables, tape.gradient(loss, variables), strict=True
-            ):
-                v.assign_sub(rate * g)
-            seen.append(-float(loss))
-        return seen
-
-    found = play([v.value for v in layer.trainable_variables], 50, 0.3)
-    assert found[-1] > found[0] + 0.05
-    removed = play(free, 50, 0.3)
-    assert removed[-1] < found[-1] - 0.1
-
-
 def test_paths_say_that_psi_is_a_losss() -> None:
     layer, _ = layer_of()
     paths = [v.path for v in layer.trainable_variables]

@@ -1,9 +1,7 @@
 """DiVA's ablations and variants, and what it refuses."""
 
-import numpy as np
 import pytest
 
-from keras_dml import evaluation
 from keras_dml.methods import DivaObjective
 from keras_dml.methods._diva.method import term_weights
 from keras_dml.methods._diva.mining import (
@@ -55,28 +53,6 @@ def test_purely_discriminative_ensemble(tiny_backbone) -> None:
     assert len(betas) == 3 + 2  # The shift of two batch norms.
     terms = model.objective(model.outputs_of(batch()[0]), batch()[1])
     assert tuple(terms) == model.objective.terms
-
-
-def test_separately_trained_models(images, tiny_backbone) -> None:
-    """Table 3: one model a task, whose embeddings stand side by side."""
-    models = [
-        model_of(tiny_backbone, tasks=[task], embedding_dim=8) for task in TASKS
-    ]
-    for task, model in zip(TASKS, models, strict=True):
-        assert model.objective.terms == (task,)
-    embeddings = np.concatenate(
-        [evaluation.embed(model, images) for model in models], axis=1
-    )
-    assert embeddings.shape == (48, 32)
-    # All weigh the same, and are compared as one embedding.
-    np.testing.assert_allclose(np.linalg.norm(embeddings, axis=1), 2, rtol=1e-5)
-    together = evaluation.evaluate_embeddings(embeddings, images.labels)[
-        "map@r"
-    ]
-    alone = evaluation.evaluate_embeddings(embeddings[:, :8], images.labels)[
-        "map@r"
-    ]
-    assert together != alone
 
 
 def test_without_decorrelation_there_is_no_psi(tiny_backbone) -> None:

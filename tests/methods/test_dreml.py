@@ -109,23 +109,6 @@ def test_the_released_loss_is_of_raw_activations() -> None:
     assert set(again.outputs_of(X)) == {"embedding", "parts", "activations"}
 
 
-def test_is_proxy_nca_with_one_hot_proxies() -> None:
-    """Of squared distances, with a temperature of 2 and all proxies."""
-    proxy_nca = {
-        "name": "proxy_nca", "num_classes": 4, "temperature": 2.0,
-        "exclude_positive": False, "initializer": "identity",
-        "trainable_proxies": False,
-    }  # fmt: skip
-    parts = unit(np.random.default_rng(0).normal(size=(12, 3, 4)))
-    values = [
-        dreml(loss=loss, num_meta_classes=4).objective(
-            {"parts": parts.astype("float32")}, {"label": Y}
-        )["metric"]
-        for loss in (None, proxy_nca)
-    ]
-    np.testing.assert_allclose(*values, rtol=1e-5)
-
-
 @pytest.mark.parametrize(
     "loss",
     [

@@ -14,7 +14,6 @@ from keras_dml.methods import (
     EmbeddingObjective,
     IndependentHead,
     IndependentObjective,
-    SharedTask,
 )
 from tests.conftest import blobs
 from tests.losses.oracle import unit
@@ -44,17 +43,12 @@ def trained(model: MetricModel, steps: int = 3) -> list[float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("loss", "pooling"),
-    [(MARGIN, "avg"), (PROXIES, "gem")],
-    ids=["margin", "proxies"],
-)
-def test_one_learner_is_the_baseline_bit_for_bit(loss, pooling) -> None:
+def test_one_learner_is_the_baseline_bit_for_bit() -> None:
     runs = []
     for method, more in (("baseline", {}), ("ensemble", {"num_learners": 1})):
         keras.utils.set_random_seed(3)
         model = methods.METHODS[method].value(
-            network(), embedding_dim=6, loss=loss, pooling=pooling, **more
+            network(), embedding_dim=6, loss=PROXIES, pooling="gem", **more
         )
         runs.append((trained(model), model.predict(X, verbose=0)))
     assert runs[0][0] == runs[1][0]
@@ -73,12 +67,9 @@ def learner(model: MetricModel, k: int, loss: Any) -> MetricModel:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "loss", ["multi_similarity", PROXIES], ids=["pairs", "proxies"]
-)
-def test_learners_are_trained_as_if_alone(loss) -> None:
-    model = ensemble(loss=loss)
-    alone = [learner(model, k, loss) for k in range(2)]
+def test_learners_are_trained_as_if_alone() -> None:
+    model = ensemble()
+    alone = [learner(model, k, PROXIES) for k in range(2)]
     together = trained(model)
     apart = [trained(each) for each in alone]
     np.testing.assert_allclose(together, np.sum(apart, axis=0), rtol=1e-5)
@@ -228,23 +219,6 @@ def test_learners_have_samples_of_their_own() -> None:
         for k, task in enumerate(model.objective.objectives)
     )
     assert not np.array_equal(first, second)
-
-
-def test_sum_of_learners_that_share_a_loss() -> None:
-    parts = unit(np.random.default_rng(0).normal(size=(12, 2, 3)))
-    outputs = {"parts": parts.astype("float32")}
-    summed = IndependentObjective(
-        [EmbeddingObjective(losses.get("contrastive")) for _ in range(2)]
-    )
-    shared = SharedTask(losses.get("contrastive"))
-    for objective in (summed, shared):
-        objective.build({"parts": (None, 2, 3)})
-    targets = {"label": Y}
-    np.testing.assert_allclose(
-        summed(outputs, targets)["metric"],
-        shared(outputs, targets)["metric"],
-        rtol=1e-6,
-    )
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,13 @@ def test_models_are_pieces_of_the_backbone() -> None:
     assert len(convolutions) == 3
 
 
-@pytest.mark.parametrize("name", sorted(hdc.BRANCHES))
+@pytest.mark.parametrize(
+    "name",
+    [
+        x if x == "small_convnet" else pytest.param(x, marks=pytest.mark.slow)
+        for x in sorted(hdc.BRANCHES)
+    ],
+)
 def test_default_branches_cut_the_backbone(name) -> None:
     size = (48, 48, 1) if name == "small_convnet" else (64, 64, 3)
     backbone = backbones.get(name, input_shape=size)

@@ -2,14 +2,12 @@
 
 import logging
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_dml import backbones, callbacks, data, losses, methods
+from keras_dml import backbones, losses, methods
 from keras_dml.methods._mic import auxiliary_loss_of
-from tests.conftest import blobs
 from tests.losses.oracle import numeric_gradient, unit
 from tests.methods.test_contract import batch
 
@@ -165,20 +163,3 @@ def test_memories_keep_surrogate_labels() -> None:
     stored = [task.loss.queue.labels.numpy() for task in objective.tasks]
     np.testing.assert_array_equal(stored, [LABELS, SURROGATES])
     objective.after_step(outputs, {"label": tf.constant(LABELS)})
-
-
-@pytest.mark.slow
-def test_trains_on_clusters_that_go_across_classes() -> None:
-    images = blobs(6, 8)
-    sampler = data.SurrogateSampler(images.labels, 3, 4, steps_per_epoch=3)
-    labels = callbacks.SurrogateLabels(images, sampler, 4, every=2)
-    model = model_of(num_surrogates=4, gamma=1.0)
-    model.compile(keras.optimizers.Adam(5e-3), run_eagerly=True)
-    history = model.fit(
-        data.pipeline(images, sampler, size=16, channels=1),
-        epochs=3,
-        callbacks=[labels],
-        verbose=0,
-    )
-    assert [x.epoch for x in labels.divisions] == [0, 2]
-    assert min(history.history["surrogate"]) > 0

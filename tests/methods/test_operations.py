@@ -35,30 +35,6 @@ def test_by_hand(tiny_backbone) -> None:
     assert operations.of_a_step(model, (images, labels)) == 6 * step + pairs
 
 
-def test_of_branches_the_largest_counts() -> None:
-    kernel = tf.ones((3, 4))
-    wide = tf.ones((3, 40))
-
-    def taken(x: tf.Tensor) -> tf.Tensor:
-        return tf.cond(
-            tf.reduce_sum(x) > 0,
-            lambda: tf.reduce_sum(x @ kernel),
-            lambda: tf.reduce_sum(tf.einsum("ab,bc->ac", x, wide)),
-        )
-
-    assert operations.counted(taken, tf.TensorSpec((2, 3))) == 2 * 3 * 40
-
-
-def test_how_often_a_loop_runs_is_not_guessed() -> None:
-    def looped(x: tf.Tensor) -> tf.Tensor:
-        return tf.while_loop(
-            lambda y: tf.reduce_sum(y) < 9, lambda y: [y @ y], [x]
-        )[0]
-
-    with pytest.raises(ValueError, match="How often"):
-        operations.counted(looped, tf.TensorSpec((2, 2)))
-
-
 @pytest.mark.slow
 def test_flops_of_abe_are_those_printed() -> None:
     """Tables 1 and 8 of ABE, in 10⁹; ABE-4 is 2.8 times one head.

@@ -19,14 +19,15 @@ from tests.model.graphs import shapes_in_step
 ROWS, PARTS = 11, 4  # Parts of three, of which the last repeats a row.
 CLASSES = 6
 LOSSES = {
-    "pairs": "multi_similarity",
     "random": {"name": "margin", "seed": 1},
-    "proxies": {"name": "proxy_anchor", "num_classes": CLASSES},
     "memory": {"name": "cross_batch_memory", "loss": "contrastive", "size": 20},
     "prefixes": {
         "name": "matryoshka", "loss": "multi_similarity", "dims": [2, 4],
     },
-    "several": {"contrastive": 1.0, "triplet": 0.5},
+    "several": {
+        "contrastive": 1.0,
+        "proxy_anchor": {"num_classes": CLASSES, "weight": 0.5},
+    },
 }  # fmt: skip
 
 
@@ -81,7 +82,7 @@ def test_every_loss_is_that_of_the_whole_batch(name) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["baseline", "diva", "distillation", "divide_and_conquer", "s2sd"],
+    ["diva", "distillation", "divide_and_conquer", "s2sd"],
 )
 def test_every_method_is_that_of_the_whole_batch(name) -> None:
     """Two views, a teacher, learners in turn, features among the outputs."""
@@ -97,7 +98,7 @@ def test_every_method_is_that_of_the_whole_batch(name) -> None:
     assert_same(*models, *training_batch(models[0]), steps=1)
 
 
-@pytest.mark.parametrize("rows", [2, 3, 12])
+@pytest.mark.parametrize("rows", [2, 12])
 def test_batches_of_any_size(rows) -> None:
     x, labels = vectors(rows)
     labels = labels // 2
@@ -144,7 +145,7 @@ def test_both_passes_draw_the_same_dropout(monkeypatch) -> None:
         return Draws(lambda x: whole.outputs_of(x, training=True), x)
 
     monkeypatch.setattr(metric_model, "embedding_of", on_one_tape)
-    assert_same(whole, parts, *vectors(), steps=3)
+    assert_same(whole, parts, *vectors())
 
 
 def test_mixed_precision_scales_the_loss() -> None:

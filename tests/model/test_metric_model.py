@@ -159,7 +159,7 @@ def test_labels_may_come_alone(tiny_backbone) -> None:
 
 def test_fit_logs_means_of_the_epoch(tiny_backbone) -> None:
     model = methods.baseline(tiny_backbone, embedding_dim=4)
-    model.compile(keras.optimizers.SGD(0.0))
+    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
     x, targets = batch()
     seen = []
     keep = keras.callbacks.LambdaCallback(
@@ -189,7 +189,7 @@ def test_the_only_term_is_logged_where_it_is_not_the_loss(
     model = methods.baseline(
         keras.Model(inputs, x), embedding_dim=4, loss_weights=weights
     )
-    model.compile(keras.optimizers.SGD(0.0))
+    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
     x = np.random.default_rng(0).normal(size=(12, 12)).astype("f4")
     labels = np.arange(12) % 3
     path = tmp_path / "log.csv"

@@ -47,7 +47,6 @@ def test_it_starts_as_a_copy_of_its_own(tiny_backbone) -> None:
     ("copy_statistics", "mode"),
     [
         (False, "eager"),
-        (True, "graph"),
         pytest.param(True, "xla", marks=pytest.mark.slow),
     ],
 )
@@ -119,18 +118,6 @@ def test_no_gradient_reaches_it_and_nothing_of_it_trains(
         tape.watch(image2)
         outputs = model.outputs_of({**x, "image2": image2})
     assert tape.gradient(outputs["momentum_embedding"], image2) is None
-
-
-def test_it_is_saved(tiny_backbone, tmp_path) -> None:
-    """And not exported: see methods/test_diva.py."""
-    model = model_of(tiny_backbone)
-    for step in range(2):
-        model.train_on_batch(*views(step))
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    copies = [weights_of(networks(x)[1]) for x in (model, again)]
-    for a, b in zip(*copies, strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 def test_without_it_a_second_view_changes_nothing(tiny_backbone) -> None:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras_dml import MetricModel, backbones, callbacks, losses, methods
 from keras_dml.data import ArraySet, ClassBalanced, PairSet, pipeline
 from keras_dml.model.batch_checks import BatchChecks
-from keras_dml.resuming.variables import variables_of
+from keras_dml.resuming.states import variables_of
 from tests.conftest import graph_and_xla
 from tests.model.test_keras_contract import LABELS, dense, told, vectors
 from tests.model.test_keras_contract import small as fresh
@@ -89,10 +89,9 @@ NO_IDS = {
 @pytest.mark.parametrize(
     ("feed", "kind"),
     [
-        *((feed, kind) for feed in ("dataset", "arrays") for kind in NO_IDS),
-        *((feed, "one-hot") for feed in ("dict", "generator", "PyDataset")),
-        *((feed, "1..C") for feed in ("generator", "PyDataset")),
-        ("plain arrays", "1..C"),
+        *(("dataset", kind) for kind in NO_IDS),
+        *((feed, "one-hot") for feed in ("dict", "arrays", "PyDataset")),
+        *((feed, "1..C") for feed in ("arrays", "generator", "plain arrays")),
     ],
 )
 def test_fit_refuses_labels(feed, kind) -> None:
@@ -101,15 +100,8 @@ def test_fit_refuses_labels(feed, kind) -> None:
         fresh(loss).fit(**FEEDS[feed](vectors(), labels), verbose=0)
 
 
-@pytest.mark.parametrize(
-    ("feed", "jit"),
-    [
-        ("dataset", False),
-        pytest.param("dataset", True, marks=pytest.mark.slow),
-        ("generator", False),
-    ],
-)
-def test_one_hot_labels_of_as_many_classes_as_examples(feed, jit) -> None:
+@pytest.mark.parametrize("feed", ["dataset", "generator"])
+def test_one_hot_labels_of_as_many_classes_as_examples(feed) -> None:
     """Once they were taken for relations, with a loss of 0."""
     x, labels = np.tile(vectors()[::8], (2, 1)), np.eye(6, dtype="int64")
     labels = np.concatenate([labels[[0, 1, 1, 2, 2, 3]]] * 2)
@@ -120,7 +112,7 @@ def test_one_hot_labels_of_as_many_classes_as_examples(feed, jit) -> None:
         "dataset": lambda: batches,
         "generator": lambda: (pair for pair in batches.as_numpy_iterator()),
     }[feed]()
-    model = fresh(jit=jit)
+    model = fresh()
     with pytest.raises(ValueError, match="one-hot labels.*argmax"):
         model.fit(data, shuffle=False, verbose=0)
     with pytest.raises(ValueError, match="one-hot.*argmax"):
@@ -222,13 +214,6 @@ def test_which_losses_need_negatives(loss, needed) -> None:
     assert losses.get(loss).needs_negatives is needed
 
 
-@pytest.mark.slow
-def test_losses_without_negatives_take_one_class(caplog) -> None:
-    data = tf.data.Dataset.from_tensor_slices((vectors(), LABELS)).batch(8)
-    small("vicreg").fit(data, verbose=0)
-    assert not messages(caplog)
-
-
 @pytest.mark.parametrize(
     ("loss", "needed"), [("triplet", True), ("vicreg", False)]
 )
@@ -244,9 +229,9 @@ def test_pairs_apart_are_told_where_triplets_are_needed(caplog) -> None:
     relation[[0, 1], [1, 0]] = 1
     relation[[2, 3], [3, 2]] = 0
     data = tf.data.Dataset.from_tensors((vectors()[:4], relation))
-    fresh("contrastive").fit(data, verbose=0)
+    small("contrastive").fit(data, verbose=0)
     assert not messages(caplog)
-    fresh("triplet").fit(data, verbose=0)
+    small("triplet").fit(data, verbose=0)
     (message,) = messages(caplog)
     assert "both a positive and a negative" in message
 
@@ -296,7 +281,7 @@ def test_which_tasks_of_diva_need_positives(tasks, needed) -> None:
 def test_label_sets_without_positives_are_told(shared, caplog) -> None:
     labels = np.eye(4, 6, dtype=bool)
     labels[2, 0] = shared
-    checks = BatchChecks("fit", None, True, True, False, expects_bytes=False)
+    checks = BatchChecks("fit", small())
     for _ in range(2):
         checks.check_values(vectors()[:4], labels)
     assert [("share a label" in x) for x in messages(caplog)] == (
@@ -437,8 +422,6 @@ def test_inputs_that_are_not_finite(feed: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (lambda x, y: {"x": x}, "must have labels. Received: none"),
-        (lambda x, y: {"x": x[:0], "y": y[:0]}, "must not be empty"),
         (lambda x, y: {"x": dataset(x[:0], y[:0])}, "must not be empty"),
         (
             lambda x, y: {
@@ -461,7 +444,6 @@ ONE_CLASS = "have the same class.*no negative pair.*larger batches"
 @pytest.mark.parametrize(
     ("options", "size"),
     [
-        ({"batch_size": 2}, 2),
         ({"batch_size": 3}, 3),
         ({"batch_size": 8, "shuffle": False}, 8),
     ],
@@ -549,7 +531,7 @@ def test_a_collapse_is_told_once(feed, caplog) -> None:
     model = methods.baseline(
         keras.Model(inputs, features), embedding_dim=3, loss="triplet"
     )
-    model.compile(keras.optimizers.SGD(0.0))
+    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
     data = FEEDS[feed](vectors(), LABELS)
     for bias, kind in ((0.0, "a zero"), (1.0, "the same")):
         model.backbone.set_weights([np.zeros((5, 4)), np.full(4, bias)])
@@ -611,7 +593,6 @@ def test_objectives_take_losses_by_name_and_config(name, arguments) -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("loss", ["triplet", losses.TripletLoss()])
-def test_a_loss_is_no_objective(make, error, loss) -> None:
+def test_a_loss_is_no_objective(make, error) -> None:
     with pytest.raises(ValueError, match=f"{error}.* For a loss, use methods"):
-        make(loss)
+        make("triplet")

@@ -3,7 +3,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from keras_dml.resuming import generations, variables
+from keras_dml.resuming import generations, states
 from keras_dml.resuming.generations import Generations
 
 STATE = {
@@ -130,8 +130,8 @@ def test_one_training_at_a_time(tmp_path) -> None:
 def test_types_that_files_of_numpy_do_not_know() -> None:
     value = np.array([1.5, -2.0], ml_dtypes.bfloat16)
     variable = keras.Variable(value, dtype="bfloat16")
-    state = variables.state_of([variable])
+    state = states.state_of_variables([variable])
     assert state["values"][0].dtype == np.uint16
     variable.assign([0.0, 0.0])
-    variables.restore([variable], state)
+    states.restore_variables([variable], state)
     np.testing.assert_array_equal(np.asarray(variable), value)

@@ -11,12 +11,7 @@ from pathlib import Path
 import keras
 import pytest
 
-from keras_dml import methods
 from tests.resuming.trainings import METHODS, goes_on
-
-
-def test_every_method_is_resumed() -> None:
-    assert set(METHODS) == set(methods.METHODS)
 
 
 @pytest.mark.slow

@@ -25,84 +25,26 @@ from keras_dml.data import (
     pipeline,
 )
 from keras_dml.distribution.workers import this_worker
-from keras_dml.resuming.variables import variables_of
+from keras_dml.resuming.states import variables_of
 from tests.conftest import blobs
+from tests.methods.test_contract import ARGUMENTS
 
 STEPS, EPOCHS = 3, 2
 
 MARGIN = {"name": "margin", "seed": 1}
+
+
 METHODS: dict[str, dict[str, Any]] = {
-    "abe": {
-        "embedding_dim": 6,
-        "num_learners": 2,
-        "branch": "relu_0",
-        "attention_end": "relu_1",
-    },
-    "attentive_grouping": {
-        "embedding_dim": 6,
-        "num_groups": 2,
-        "key_dim": 3,
-        "loss": MARGIN,
-    },
-    "baseline": {
-        "embedding_dim": 6,
-        "loss": MARGIN,
-        "loss_weights": {"metric": "learned"},
-    },
-    "dreml": {
-        "embedding_dim": 6,
-        "num_learners": 2,
-        "num_classes": 8,
-        "loss": {"name": "proxy_nca", "num_classes": 8},
-    },
-    "ensemble": {
-        "embedding_dim": 6,
-        "num_learners": 2,
-        "loss": MARGIN,
-        "bootstrap": True,
-    },
-    "bier": {"embedding_dim": 6, "group_sizes": [1, 2], "regressor_units": 5},
-    "dcml": {
-        "embedding_dim": 6,
-        "num_learners": 2,
-        "num_compositors": 3,
-        "loss": MARGIN,
-    },
-    "diva": {
-        "embedding_dim": 8,
-        "loss": MARGIN,
-        "queue_size": 20,
-        "psi_units": 8,
-        "copy_statistics": True,
-    },
-    "divide_and_conquer": {
-        "embedding_dim": 6,
-        "num_learners": 2,
-        "loss": MARGIN,
-    },
-    "distillation": {
-        "embedding_dim": 6,
-        "loss": MARGIN,
-        "relation": ["similarity", "distance", "angle"],
-    },
-    "s2sd": {
-        "embedding_dim": 6,
-        "target_dims": [7, 8],
-        "loss": MARGIN,
-        "warmup": 4,
-    },
-    "hdc": {
-        "embedding_dim": 6,
-        "branches": ["relu_0"],
-        "hard_shares": [1.0, 0.5],
-    },
-    "mic": {
-        "embedding_dim": 6,
-        "num_surrogates": 4,
-        "loss": MARGIN,
-        "psi_units": 8,
-    },
+    name: {
+        **arguments,
+        **({} if name in ("abe", "bier", "hdc") else {"loss": MARGIN}),
+    }
+    for name, arguments in ARGUMENTS.items()
 }
+METHODS["dcml"]["num_learners"] = 2
+METHODS["divide_and_conquer"]["num_learners"] = 2
+METHODS["dreml"]["loss"] = None
+METHODS["ensemble"]["bootstrap"] = True
 
 
 class Copy(keras.callbacks.Callback):
