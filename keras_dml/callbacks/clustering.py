@@ -13,7 +13,7 @@ from keras_dml.data.feature_set import MASK, FeatureSet, symbolic
 from keras_dml.data.given import as_examples
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import done_by_chief
-from keras_dml.embedding.shares import embed_shares
+from keras_dml.embedding.in_memory import embed_shares
 from keras_dml.evaluation import kmeans
 from keras_dml.model.embedding_model import backbone_features
 from keras_dml.model.generated import input_specs

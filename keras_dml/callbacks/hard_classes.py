@@ -11,7 +11,7 @@ from keras_dml.data import Examples, HardClassBalanced
 from keras_dml.data.given import as_examples
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import array_of_chief
-from keras_dml.embedding.shares import embed_shares
+from keras_dml.embedding.in_memory import embed_shares
 from keras_dml.utils.arguments import Checked
 from keras_dml.utils.types import Count
 

@@ -13,7 +13,7 @@ from keras_dml.data import Examples
 from keras_dml.data.examples import any_labels_of
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import done_by_chief
-from keras_dml.embedding._embed import source_of
+from keras_dml.embedding.in_memory import source_of
 from keras_dml.evaluation import Protocol, evaluate
 from keras_dml.evaluation._evaluate import check_evaluation
 from keras_dml.evaluation.inputs import ProtocolName

@@ -1,17 +1,17 @@
 """Embedding examples, into an array or a folder of Parquet shards.
 
-`embed` returns an array; start there. `embed_shards` is for millions of
-examples: `source` divides them into parts, `shard_work` embeds a part in a
-worker of a pool and writes it as a shard, and `making` skips the shards that
-are finished and writes the manifest that lists them all. `shards` reads such a
-folder, on a disk or at a URL (`storage`). The room uses data, models and
-`pools`; it knows nothing of evaluation and search.
+`embed` returns an array; start there, in in_memory.py. `embed_shards` in
+sharding.py is for millions of examples: it skips shards that are finished, has
+a pool write the others, and lists all in a manifest. source.py divides the
+examples, shard_work.py embeds a part of them in a worker and writes it as a
+shard, and shards.py reads such a folder, on a disk or at a URL (storage.py).
+The room uses data, models and `pools`; it knows nothing of evaluation and
+search.
 """
 
-from keras_dml.embedding._embed import embed
-from keras_dml.embedding._embed_shards import embed_shards, write_shards
-from keras_dml.embedding.mapped import MappedEmbeddings
-from keras_dml.embedding.shards import EmbeddingShards, Shard
+from keras_dml.embedding.in_memory import embed
+from keras_dml.embedding.sharding import embed_shards, write_shards
+from keras_dml.embedding.shards import EmbeddingShards, MappedEmbeddings, Shard
 
 __all__ = [
     "EmbeddingShards",

@@ -135,18 +135,6 @@ def to_parquet(
     return head, sink.getvalue().to_pybytes()
 
 
-def _numbers(table: "pa.Table") -> FloatArray:
-    """The embeddings in their stored type, (n, D)."""
-    column = table.column(EMBEDDING)
-    dim = column.type.list_size
-    parts = [chunk.flatten().to_numpy() for chunk in column.chunks]
-    if len(parts) == 1:
-        numbers: FloatArray = parts[0].reshape(-1, dim)
-        return numbers
-    dtype = column.type.value_type.to_pandas_dtype()
-    return np.concatenate([np.empty(0, dtype), *parts]).reshape(-1, dim)
-
-
 def read_head(file: Any) -> ShardHead:
     """The metadata of a shard; only the end of the file is read.
 
@@ -187,22 +175,18 @@ def _check_types(schema: "pa.Schema") -> None:
     """Raises ValueError unless all columns have the expected types."""
     import pyarrow as pa
 
-    numbers = (pa.float32(), pa.float16())
-    types = {
-        ID: (pa.string(),),
-        ROW: (pa.int64(),),
-        LABEL: (pa.int64(), pa.list_(pa.int64())),
-    }
-    for name, allowed in types.items():
-        if name not in schema.names or schema.field(name).type not in allowed:
-            raise ValueError(f"its column {name} is missing or of a wrong type")
-    found = EMBEDDING in schema.names and schema.field(EMBEDDING).type
-    if not (
-        found
-        and pa.types.is_fixed_size_list(found)
-        and found.value_type in numbers
-    ):
-        raise ValueError("its embeddings are missing or of a wrong type")
+    types = {name: schema.field(name).type for name in schema.names}
+    is_shard = (
+        types.get(ID) == pa.string()
+        and types.get(ROW) == pa.int64()
+        and types.get(LABEL) in (pa.int64(), pa.list_(pa.int64()))
+        and pa.types.is_fixed_size_list(
+            found := types.get(EMBEDDING, pa.null())
+        )
+        and found.value_type in (pa.float32(), pa.float16())
+    )
+    if not is_shard:
+        raise ValueError("one of its columns is missing or of a wrong type")
 
 
 class ShardTable:
@@ -228,7 +212,9 @@ class ShardTable:
     @property
     def embeddings(self) -> FloatArray:
         """(n, D) float32."""
-        return np.array(_numbers(self._table), np.float32)
+        column = self._table.column(EMBEDDING).combine_chunks()
+        numbers = column.flatten().to_numpy(zero_copy_only=False)
+        return np.array(numbers.reshape(-1, column.type.list_size), np.float32)
 
     @property
     def ids(self) -> list[str]:

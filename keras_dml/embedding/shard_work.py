@@ -11,8 +11,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_dml.data import Examples
-from keras_dml.embedding._embed import embedded
+from keras_dml.data import Examples, ImageSet
+from keras_dml.data.loading import Loader, parallel, raise_unreadable
+from keras_dml.embedding.in_memory import embedded
 from keras_dml.embedding.manifest import BadExample, Run, ShardEntry, shard_name
 from keras_dml.embedding.remote import on_this_machine, original
 from keras_dml.embedding.shard_file import (
@@ -24,8 +25,7 @@ from keras_dml.embedding.shard_file import (
     to_parquet,
 )
 from keras_dml.embedding.source import Part
-from keras_dml.embedding.storage import Storage, storage_of
-from keras_dml.embedding.unreadable import unreadable
+from keras_dml.embedding.storage import Storage
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.pools import Work
 from keras_dml.utils.models import read_model
@@ -82,7 +82,7 @@ class EmbedShards(Work[Part, Written]):
         model = self.model
         if isinstance(model, bytes):
             model = _from_bytes(model, self.run.model)
-        return _Writer(self, model, storage_of(self.folder))
+        return _Writer(self, model, Storage(self.folder))
 
     def called(self, task: Part) -> str:
         return f"shard {task.number}"
@@ -164,7 +164,7 @@ class _Writer:
             return self._all(given), bad
         # TensorFlow's errors are from graphs that read files.
         except (ValueError, OSError, tf.errors.OpError):
-            found = unreadable(given, self._model)
+            found = _unreadable(given, self._model)
             if not found:
                 raise
         more = {kept[row]: why for row, why in found.items()}
@@ -202,6 +202,55 @@ class _Writer:
         if NAME in self._schema.names:
             columns[NAME] = [examples.class_called(row) for row in kept]
         return columns
+
+
+def _unreadable(
+    examples: Examples, model: keras.Model | None
+) -> dict[int, str]:
+    """The examples of a set that cannot be read.
+
+    Args:
+        examples: The set; each of its examples is read.
+        model: The model that it is read for.
+
+    Returns:
+        Error messages by row.
+    """
+    if not isinstance(examples, ImageSet):
+        return _one_by_one(examples)
+    if examples.paths is None or model is None:
+        return {}
+    found = {}
+    for row in _undecoded(examples, examples.view_for(model)):
+        box = None if examples.boxes is None else examples.boxes[row]
+        try:
+            raise_unreadable(os.fsencode(examples.paths[row]), box)
+        except (ValueError, OSError) as error:
+            found[row] = str(error)
+    return found
+
+
+def _undecoded(images: ImageSet, view: Any) -> list[int]:
+    """Rows of files that cannot be decoded."""
+    loader = Loader(images)
+
+    def load(row: tf.Tensor) -> tf.Tensor:
+        with tf.control_dependencies([view.cut(loader.image(row))]):
+            return tf.identity(row)
+
+    decoded = parallel(tf.data.Dataset.range(len(images)), load)
+    rows = [int(x) for x in decoded.ignore_errors().as_numpy_iterator()]
+    return np.setdiff1d(np.arange(len(images)), rows).tolist()
+
+
+def _one_by_one(examples: Examples) -> dict[int, str]:
+    found = {}
+    for row in range(len(examples)):
+        try:
+            examples.inputs([row])
+        except (ValueError, OSError) as error:
+            found[row] = str(error)
+    return found
 
 
 def _check_range(

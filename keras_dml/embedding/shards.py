@@ -1,6 +1,10 @@
 """EmbeddingShards: a folder of embeddings, read one shard at a time."""
 
+import atexit
+import functools
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +22,6 @@ from keras_dml.embedding.manifest import (
     Precision,
     ShardEntry,
 )
-from keras_dml.embedding.mapped import MappedEmbeddings, temporary_folder
 from keras_dml.embedding.shard_file import (
     EMBEDDING,
     ID,
@@ -27,7 +30,7 @@ from keras_dml.embedding.shard_file import (
     ROW,
     ShardTable,
 )
-from keras_dml.embedding.storage import EXTRA, Folder, Storage, storage_of
+from keras_dml.embedding.storage import EXTRA, Folder, Storage
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.files import atomic_file
@@ -53,6 +56,51 @@ class Shard:
     ids: list[str]
     labels: Labels | None
     columns: dict[str, list[Any]]
+
+
+# NumPy's type of memory-mapped files, for any shape and number format.
+_Map = np.memmap
+
+
+class MappedEmbeddings(_Map):
+    """Embeddings, (N, D) float32, that are read from a file when needed.
+
+    They are a read-only NumPy array. Pickles contain only the name of the file:
+    another process maps the same file or, on another machine, reads the shards
+    again. Parts such as `x[2:5]` are pickled like other arrays.
+    """
+
+    # Where the shards are; not known of parts of the array.
+    _folder: str | None = None
+
+    def __array_wrap__(
+        self, array: Any, context: Any = None, return_scalar: bool = False
+    ) -> Any:
+        # Results of computations are in memory.
+        plain = np.asarray(array)
+        return plain[()] if return_scalar or not plain.shape else plain
+
+    def __reduce__(self) -> Any:
+        if self._folder is None:
+            return np.array(self).__reduce__()
+        return _mapped, (str(self.filename), self.shape, self._folder)
+
+
+def _mapped(path: str, shape: Any, folder: str) -> MappedEmbeddings:
+    """The embeddings in a file, or in the shards if there is no such file."""
+    if not Path(path).is_file():
+        return EmbeddingShards(folder).array()
+    mapped = MappedEmbeddings(path, np.float32, "r", shape=shape)
+    mapped._folder = folder
+    return mapped
+
+
+@functools.cache
+def temporary_folder() -> Path:
+    """A folder of this process, which is removed when it ends."""
+    folder = tempfile.mkdtemp(prefix="keras_dml-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 class EmbeddingShards:
@@ -87,7 +135,7 @@ class EmbeddingShards:
 
     def __init__(self, folder: Folder, *, verify: bool = False) -> None:
         import_extra("EmbeddingShards", "pyarrow", EXTRA)
-        self._storage = storage_of(folder)
+        self._storage = Storage(folder)
         self.folder = self._storage.name
         self._manifest = _read_manifest(self._storage)
         _check_files(self._storage, self._manifest)
@@ -209,7 +257,36 @@ class EmbeddingShards:
             ValueError: If there are no rows, or a shard is damaged.
             OSError: If there is not enough space for the file.
         """
-        return _spooled(self, cache)
+        count, dim = self.shape
+        if not count:
+            raise ValueError(
+                f"There must be at least one embedding in {self.folder!r} to "
+                f"be mapped. Received: none; {len(self.bad)} examples could "
+                "not be read."
+            )
+        if cache is None:
+            cache = temporary_folder()
+        path = Path(cache).expanduser() / f"embeddings-{self.digest}.float32"
+        size = 4 * count * dim
+        if not path.is_file() or path.stat().st_size != size:
+            self._write(path, size)
+        return _mapped(str(path), (count, dim), self.folder)
+
+    def _write(self, path: Path, size: int) -> None:
+        try:
+            with atomic_file(path) as partial, partial.open("wb") as file:
+                for embeddings in self.embeddings():
+                    file.write(embeddings.data)
+        except FileNotFoundError:  # A shard is missing, and the error names it.
+            raise
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"The file for mapping the embeddings of {self.folder!r}, of "
+                f"{size:,} bytes, cannot be written: {error.strerror}. Set "
+                "`cache` or TMPDIR to a folder with enough space",
+                str(path),
+            ) from error
 
     def _tables(
         self, columns: Sequence[str] | None
@@ -289,54 +366,3 @@ def _check_files(storage: Storage, manifest: Manifest) -> None:
             f"Remove it and {MANIFEST}, and embed again: the other shards are "
             "kept."
         )
-
-
-def _spooled(
-    shards: EmbeddingShards, cache: str | os.PathLike[str] | None
-) -> MappedEmbeddings:
-    """The embeddings of all shards in one file, which is written only once.
-
-    Args:
-        shards: The shards, which are read one at a time.
-        cache: Folder for the file. None uses a temporary folder, which is
-            removed when this process ends.
-
-    Raises:
-        ValueError: If there are no rows, or a shard is damaged.
-        OSError: If there is not enough space for the file.
-    """
-    count, dim = shards.shape
-    if not count:
-        raise ValueError(
-            f"There must be at least one embedding in {shards.folder!r} to be "
-            f"mapped. Received: none; {len(shards.bad)} examples could not be "
-            "read."
-        )
-    folder = temporary_folder() if cache is None else Path(cache).expanduser()
-    path = folder / f"embeddings-{shards.digest}.float32"
-    size = 4 * count * dim
-    if not path.is_file() or path.stat().st_size != size:
-        _spool(shards, path, size)
-    source = _mapped, shards.folder
-    return MappedEmbeddings.of(path, (count, dim), source)
-
-
-def _spool(shards: EmbeddingShards, path: Path, size: int) -> None:
-    try:
-        with atomic_file(path) as partial, partial.open("wb") as file:
-            for embeddings in shards.embeddings():
-                file.write(embeddings.data)
-    except FileNotFoundError:  # A shard is missing, and the error names it.
-        raise
-    except OSError as error:
-        raise OSError(
-            error.errno,
-            f"The file for mapping the embeddings of {shards.folder!r}, of "
-            f"{size:,} bytes, cannot be written: {error.strerror}. Set `cache` "
-            "or TMPDIR to a folder with enough space",
-            str(path),
-        ) from error
-
-
-def _mapped(folder: str) -> MappedEmbeddings:
-    return EmbeddingShards(folder).array()

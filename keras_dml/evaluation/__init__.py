@@ -16,7 +16,7 @@ Also known as:
 
 from typing import TYPE_CHECKING
 
-from keras_dml.embedding._embed import embed
+from keras_dml.embedding.in_memory import embed
 from keras_dml.evaluation._evaluate import evaluate, evaluate_embeddings
 from keras_dml.evaluation.clustering import kmeans
 from keras_dml.evaluation.confidence import Comparison, bootstrap, compare

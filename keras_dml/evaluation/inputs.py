@@ -15,7 +15,7 @@ from keras_dml.data.columns import same_array
 from keras_dml.data.examples import Examples, any_labels_of, check_names
 from keras_dml.data.given import same_examples
 from keras_dml.embedding import EmbeddingShards
-from keras_dml.embedding._embed import Embedded, embedded, source_of
+from keras_dml.embedding.in_memory import Embedded, embedded, source_of
 from keras_dml.evaluation import plausibility
 from keras_dml.evaluation.label_sets import (
     ClassNames,

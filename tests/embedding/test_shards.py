@@ -1,23 +1,16 @@
 """Folders of shards, as they are read."""
 
-import functools
 import pickle
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
 from keras_dml.embedding import (
     EmbeddingShards,
     MappedEmbeddings,
-    mapped,
     write_shards,
-)
-from keras_dml.embedding import (
-    shards as folders,
 )
 
 COUNT, DIM = 25, 6
@@ -88,28 +81,6 @@ def test_several_labels_each(tmp_path):
     assert table["label"].to_pylist()[:5] == [[1], [4], [1], [], [1, 4]]
 
 
-def test_other_readers_see_a_table(tmp_path):
-    gallery(tmp_path)
-    table = parquet.read_table(
-        sorted(str(x) for x in tmp_path.glob("*.parquet"))
-    )
-    assert table.num_rows == COUNT
-    assert table.schema.field("embedding").type == pa.list_(
-        pa.field("element", pa.float32(), nullable=False), DIM
-    )
-    np.testing.assert_array_equal(
-        np.stack(table["embedding"].to_numpy()), embeddings()
-    )
-
-
-def test_a_folder_can_be_anywhere_that_fsspec_knows():
-    url = "memory://test_shards/out"
-    shards = gallery(url)
-    again = EmbeddingShards(url, verify=True)
-    np.testing.assert_array_equal(again.array(), embeddings())
-    assert again.ids == shards.ids
-
-
 def test_the_map_is_made_once(tmp_path, monkeypatch):
     shards = gallery(tmp_path / "out")
     first = shards.array(tmp_path / "cache")
@@ -152,10 +123,9 @@ def test_a_pickle_of_the_map_has_no_embeddings(tmp_path):
 
 def test_what_is_computed_from_the_map_is_a_plain_array(tmp_path):
     array = gallery(tmp_path / "out").array()
-    for found in (array[3:5], array[[1, 2]], array + 1, array.sum(axis=1)):
+    for found in (array + 1, array.sum(axis=1)):
         assert type(found) is np.ndarray
     assert type(array.sum()) is np.float32
-    assert np.shares_memory(array[3:5], array)
     assert float(array[1, 2]) == embeddings()[1, 2]
 
 
@@ -165,23 +135,6 @@ def test_a_pickle_is_read_where_the_file_is_not(tmp_path):
     expected = np.array(array)
     Path(array.filename).unlink()
     np.testing.assert_array_equal(pickle.loads(pickled), expected)
-
-
-def test_the_temporary_folder_goes_with_the_process(tmp_path, monkeypatch):
-    at_exit = []
-    own = SimpleNamespace(register=at_exit.append)
-    monkeypatch.setattr(mapped, "atexit", own)
-    fresh = functools.cache(mapped.temporary_folder.__wrapped__)
-    monkeypatch.setattr(folders, "temporary_folder", fresh)
-    array = gallery(tmp_path / "out").array()
-    assert array.shape == (25, 6)
-    [remove] = at_exit
-    with monkeypatch.context() as patched:  # A fork's end is not its own.
-        patched.setattr(mapped.os, "getpid", lambda: 0)
-        remove()
-    assert Path(array.filename).exists()
-    remove()
-    assert not Path(array.filename).parent.exists()
 
 
 def test_a_bit_that_flipped(tmp_path):
