@@ -2,10 +2,12 @@
 
 Open index.py first: `Index` is built, saved and loaded there. It inherits what
 reads and changes rows from contents.py, and what searches and calibrates from
-searches.py. Both ask a gallery: rows and vectors in memory (gallery.py), which
-faiss finds (engine.py), or in a database (database.py, lance.py, milvus.py).
-store.py writes and reads the folder of an index, pushing.py copies into a
-database, and filters.py reads conditions.
+searches.py. Both ask a gallery: in memory (gallery.py) it is a table of rows
+(rows.py) and their vectors (engine.py), which faiss compares all, or most
+(approximate.py); else it is in a database (database.py, lance.py, milvus.py).
+store.py writes and reads the folder of an index, faiss_files.py checks vectors
+from strangers, pushing.py copies into a database, and filters.py reads
+conditions.
 
 What is here may import evaluation and what is below it.
 """

@@ -10,7 +10,7 @@ import numpy as np
 from keras_dml.data.fields import encoded
 from keras_dml.search.filters import Where
 from keras_dml.search.gallery import Gallery
-from keras_dml.search.rows import Values
+from keras_dml.search.rows import Values, label_values
 
 Pairs: TypeAlias = list[tuple[Any, Any]]
 """Labels and names of rows, or None for those that are missing."""
@@ -26,13 +26,6 @@ def class_columns(labels: Any) -> dict[str, list[Any]]:
     if names and numbers.ndim == 1:
         columns[NAME] = [names[i] for i in columns[LABEL]]
     return columns
-
-
-def label_values(labels: Any) -> list[Any]:
-    """A class each, or a list of classes."""
-    if labels.ndim == 1:
-        return list(labels.tolist())
-    return [np.flatnonzero(row).tolist() for row in labels]
 
 
 def as_in(

@@ -30,15 +30,12 @@ class Contents:
     """The rows of an index, their embeddings, and the model behind them.
 
     An operation that fails changes nothing.
-
-    Args:
-        gallery: Stores and searches the rows and their embeddings.
-        encoder: Computes embeddings.
     """
 
-    def __init__(self, gallery: Gallery, encoder: Encoder) -> None:
-        self._gallery = gallery
-        self._encoder = encoder
+    # Stores and searches the rows and their embeddings.
+    _gallery: Gallery
+    # Computes embeddings.
+    _encoder: Encoder
 
     def __len__(self) -> int:
         return len(self._gallery)

@@ -1,6 +1,7 @@
 """Encoder: the model of an index, which embeds images."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,51 +20,43 @@ from keras_dml.utils.models import read_model
 from keras_dml.utils.types import FloatArray, Rows
 
 
+@dataclass(eq=False)
 class Encoder:
     """The model behind an index, loaded when it is needed.
 
-    Args:
-        model: The model, if it is already in memory.
+    Attributes:
         identity: The identity that the model must have; None if any model will
-            do. Also an attribute.
+            do.
         file: A `.keras` file of the model.
     """
 
-    def __init__(
-        self,
-        model: keras.Model | None = None,
-        identity: ModelIdentity | None = None,
-        file: Path | None = None,
-    ) -> None:
-        self.identity = identity
-        self._model: keras.Model | None = None
-        self._weights: WatchedWeights | None = None
-        self._file = file
-        if model is not None:
-            self.use(model)
+    identity: ModelIdentity | None = None
+    file: Path | None = None
+    _model: keras.Model | None = field(default=None, init=False)
+    _weights: WatchedWeights | None = field(default=None, init=False)
 
     @property
     def exists(self) -> bool:
         """Whether there is a model."""
-        return self._model is not None or self._file is not None
+        return self._model is not None or self.file is not None
 
     @property
     def model(self) -> keras.Model:
         """The model; an error if there is none, or it is a different one."""
         if self._model is None:
-            if self._file is None:
+            if self.file is None:
                 raise ValueError(
                     "`model` of an Index is needed to embed images. Received: "
                     "an index without a model. Search by embedding, or pass a "
                     "`model` to Index or Index.load."
                 )
-            if not self._file.exists():
+            if not self.file.exists():
                 raise FileNotFoundError(
-                    f"The model {str(self._file)!r} of an Index no longer "
+                    f"The model {str(self.file)!r} of an Index no longer "
                     "exists, because the index was saved again. Use Index.load "
                     "to load it again."
                 )
-            self.use(read_model(self._file))
+            self.use(read_model(self.file))
         return self._model
 
     @property

@@ -1,15 +1,17 @@
 """Engine: a faiss index whose vectors go by the ids of rows."""
 
+import re
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from keras_dml.evaluation.ranks import exact
-from keras_dml.search import exhaustive, faiss_kinds
-from keras_dml.search.filters import Mask
+from keras_dml.search import approximate
+from keras_dml.search.approximate import Approximate
 from keras_dml.search.hits import NONE
-from keras_dml.search.metrics import COSINE, Metric
+from keras_dml.search.metrics import COSINE, Metric, library
 from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.progress import waiting
 from keras_dml.utils.types import FloatArray, Rows
@@ -17,39 +19,9 @@ from keras_dml.utils.vectors import blocks, row_norms
 
 EXACT = "Flat"
 
-MOST = 0.75
-"""A filter that a larger share of the rows passes is left to the kind."""
-
-FEW, LITTLE = 2**17, 1 / 20
-"""Up to this many rows, or this fraction, are compared one by one."""
-
-EFFORT = 2
-"""How many times as thoroughly a kind searches where a filter is left to it:
-inverted files reach .98 of the exact answer for .88 without a filter."""
-
-MEASURED = 20
-"""Up to this many neighbors, recall is about that which is measured for 10.
-For more, lists or candidates grow with the square root of their number."""
-
-WIDER, WIDEST = 8, 1 / 100
-"""Where too few of the vectors found pass, this many times as many are
-searched for, up to this fraction of all; beyond it, all are compared."""
-
-FARTHER = 0.05
-"""After removals, inverted files are doubted where a query's last hit is
-farther than that of all but this fraction of the rows: its nearest ones may
-have been removed, and what is then nearest lies in more lists."""
-
-SAMPLE = 512
-"""Rows that are searched for to know how far hits usually are."""
-
-AGREEING = 0.98
-"""Share of the hits that two efforts must find both to be believed."""
-
 _BUFFER = 2**20
 
-_FOUND = 2**22
-"""Vectors found at a time, before those that do not pass are left out."""
+_PARAMETERS = re.compile(r"(\w+=\d{1,7}(\.\d+)?(,|$))*")
 
 
 class Engine:
@@ -74,12 +46,12 @@ class Engine:
         self.index = index
         self.metric = metric
         self.factory = factory
-        self.parameters = faiss_kinds.set_parameters(index, parameters)
+        self.parameters = set_parameters(index, parameters)
         self.is_exact = factory == EXACT
-        self._lists = faiss_kinds.lists_of(index)
+        self._lists = _inner(index) if number_of_lists(index) else None
         self._number(ids)
         # Inverted files keep ids themselves; others number their vectors.
-        self._has_ids = faiss_kinds.keeps_ids(index)
+        self._has_ids = keeps_ids(index)
         # Norm of the longest vector, or more; None if it is not known.
         self._longest: float | None = None
 
@@ -95,7 +67,7 @@ class Engine:
         parameters: str | None,
     ) -> "Engine":
         """An engine without vectors, trained for vectors like `x`, (N, D)."""
-        index = faiss_kinds.make(x.shape[1], factory, metric.faiss_type)
+        index = make(x.shape[1], factory, metric.faiss_type)
         if not index.is_trained:
             try:
                 with waiting(f"Train {factory} on {len(x):,} vectors"):
@@ -117,7 +89,7 @@ class Engine:
     def vectors(self) -> FloatArray:
         """The vectors of an exact index, (N, D), where faiss has them."""
         shape = self.index.ntotal, self.dim
-        faiss, start = faiss_kinds.library(), self.index.get_xb()
+        faiss, start = library(), self.index.get_xb()
         flat: FloatArray = faiss.rev_swig_ptr(start, shape[0] * shape[1])
         return flat.reshape(shape)
 
@@ -129,7 +101,7 @@ class Engine:
         """
         if self.is_exact:
             return self.vectors[self._labels(ids)]
-        maps = faiss_kinds.library().DirectMap
+        maps = library().DirectMap
         try:
             if self._lists is not None:
                 # Lists alone do not say where a vector is.
@@ -173,11 +145,16 @@ class Engine:
     def _number(self, ids: Rows) -> None:
         """Sets the ids of the vectors, which have changed."""
         self.ids = ids
+        self.__dict__.pop("_approximate", None)
+
+    @cached_property
+    def _approximate(self) -> Approximate:
+        labels = self._labels(self.ids)
         # Whether rows were removed from lists.
-        removed = bool(len(ids)) and ids[-1] >= len(ids)
-        self._has_holes = bool(removed) and self._lists is not None
-        # By k, the score that FARTHER is of.
-        self._usual: dict[int, float] = {}
+        has_holes = self._lists is not None and self.ids[-1] >= len(self)
+        return Approximate(
+            self.index, self._lists, self.metric, labels, bool(has_holes)
+        )
 
     def reserve(self, count: int) -> None:
         """Reserves memory for a total number of vectors, if faiss allows it."""
@@ -188,9 +165,9 @@ class Engine:
 
     def removes(self) -> bool:
         """Whether vectors can be removed; ValueError if not even hidden."""
-        if faiss_kinds.removes(self.index):
+        if removes(self.index):
             return True
-        if faiss_kinds.searching(self.index, 1) is None:
+        if approximate.searching(self.index, 1) is None:
             raise ValueError(
                 "`factory` of an Index must be one of Flat, SQ, IVF or HNSW to "
                 f"remove rows. Received: factory={self.factory!r}. Build the "
@@ -201,13 +178,13 @@ class Engine:
     def remove(self, ids: Rows) -> None:
         """Removes vectors, or checks that they can be hidden."""
         if self.removes():
-            faiss = faiss_kinds.library()
+            faiss = library()
             self.index.remove_ids(faiss.IDSelectorBatch(self._labels(ids)))
             self._number(self.ids[~np.isin(self.ids, ids)])
 
     def write(self, path: Path) -> None:
         """Writes the faiss index into a file."""
-        faiss = faiss_kinds.library()
+        faiss = library()
         # By faiss alone, a full disk can go unnoticed, and lists of an IVF
         # index take three times as long.
         with path.open("wb", _BUFFER) as file:
@@ -244,7 +221,9 @@ class Engine:
         if self.is_exact:
             scores, ids = self._search_exactly(queries, k, limit, labels)
         else:
-            found = self._candidates(queries, min(k, limit), labels, total)
+            found = self._approximate.nearest(
+                queries, min(k, limit), labels, total
+            )
             scores, ids = self._ranked(*found)
         if limit < k:
             wider = ((0, 0), (0, k - limit))
@@ -276,8 +255,8 @@ class Engine:
         if self.is_exact:
             bound -= metric.tolerance(queries, self._longest_norm).max()
         chosen = None if among is None else self._labels(among)
-        self._share_threads(len(queries))
-        which, found, labels = exhaustive.above(
+        approximate.share_threads(self._lists, len(queries))
+        which, found, labels = approximate.above(
             self.index, queries, metric.inner(bound), chosen
         )
         scores = metric.inner(found)
@@ -308,129 +287,6 @@ class Engine:
             self._longest = float(row_norms(self.vectors).max(initial=0))
         return self._longest
 
-    def _candidates(
-        self, queries: FloatArray, k: int, chosen: Rows | None, total: int
-    ) -> tuple[FloatArray, Rows]:
-        """What an index that is not exact finds, as faiss returns it.
-
-        Whatever the filter, the kind searches among all vectors, and what does
-        not pass is left out. That k of those found pass is only to be expected
-        where a filter does not depend on the query; where they do not, what is
-        next to it was filtered out. The kind then searches wider, until it
-        finds the same hits twice, and at last everything is compared.
-        """
-        self._share_threads(len(queries))
-        width, effort = k, self._effort(k)
-        if chosen is not None:
-            can_search = faiss_kinds.searching(self.index, k) is not None
-            if not can_search or _are_few(len(chosen), total):
-                return exhaustive.nearest(self.index, queries, k, chosen)
-            share = len(chosen) / len(self)
-            # Where vectors are only hidden, there is no filter.
-            if len(chosen) < total and not self._has_holes:
-                effort *= EFFORT
-            effort /= share
-            # Five standard deviations above the mean, a binomial one's.
-            deviation = (k * (1 - share)) ** 0.5 / share
-            width = min(len(self), round(k / share + 5 * deviation))
-        passes = None if chosen is None else self._mask(chosen)
-        found, near = self._first(queries, k, passes, width, effort)
-        if not self._has_holes and near[:, -1].min() != NONE:
-            return found, near
-        is_right = near[:, -1] != NONE
-        if self._has_holes:
-            # Among all vectors, the last hit comes later.
-            rank = k if chosen is None else round(k * len(self) / len(chosen))
-            is_right &= self._are_near(queries, found, min(rank, len(self)))
-        left = np.flatnonzero(~is_right)
-        while len(self) > FEW and len(left):
-            width, effort = WIDER * width, 2 * effort
-            if width > WIDEST * len(self):
-                break
-            again = self._first(queries[left], k, passes, width, effort)
-            is_right = again[1][:, -1] != NONE
-            is_right &= _share_of_equal(again[1], near[left]) >= AGREEING
-            found[left], near[left] = again
-            left = left[~is_right]
-        if len(left):
-            among = self._labels(self.ids) if chosen is None else chosen
-            found[left], near[left] = exhaustive.nearest(
-                self.index, queries[left], k, among
-            )
-        return found, near
-
-    def _first(
-        self,
-        queries: FloatArray,
-        k: int,
-        passes: Mask | None,
-        width: int,
-        effort: float,
-    ) -> tuple[FloatArray, Rows]:
-        """The first k that pass of the vectors found, (Q, k); −1 for none."""
-        if len(queries) * width > _FOUND and len(queries) > 1:
-            parts = [
-                self._first(queries[part], k, passes, width, effort)
-                for part in blocks(len(queries), max(1, _FOUND // width))
-            ]
-            scores, labels = zip(*parts, strict=True)
-            return np.concatenate(scores), np.concatenate(labels)
-        parameters = None
-        if width > MEASURED or effort != 1:
-            parameters = faiss_kinds.searching(self.index, width, effort)
-        # A NumPy integer would be refused.
-        found, near = self.index.search(queries, int(width), params=parameters)
-        if passes is None and width == k:
-            return found, near
-        is_out = near == NONE if passes is None else ~passes[near]
-        near[is_out] = NONE
-        order = np.argsort(is_out, axis=1, kind="stable")[:, :k]
-        return (
-            np.take_along_axis(found, order, axis=1),
-            np.take_along_axis(near, order, axis=1),
-        )
-
-    def _effort(self, k: int) -> float:
-        """How many times as thoroughly k neighbors are searched for.
-
-        Next to removed rows, hits are farther and in more lists.
-        """
-        effort = (k / MEASURED) ** 0.5 if k > MEASURED else 1
-        return effort * EFFORT if self._has_holes else effort
-
-    def _are_near(self, queries: FloatArray, found: FloatArray, k: int) -> Mask:
-        """Whether the last hits are about as near as rows' kth, (Q,)."""
-        if k not in self._usual:
-            rows = faiss_kinds.sample(self._lists, SAMPLE)
-            # They find themselves, too.
-            parameters = faiss_kinds.searching(self._lists, k, self._effort(k))
-            scores, _ = self._lists.search(rows, k + 1, params=parameters)
-            usual = self._last(rows, scores)
-            self._usual[k] = float(np.quantile(usual, FARTHER))
-        is_near: Mask = self._last(queries, found) >= self._usual[k]
-        return is_near
-
-    def _last(self, queries: FloatArray, found: FloatArray) -> FloatArray:
-        """The last score of each query, (Q,), whatever the query's norm."""
-        last = self.metric.inner(found[:, -1])
-        if self.metric.is_distance:
-            return last
-        return last / np.maximum(row_norms(queries), np.float32(1e-30))
-
-    def _mask(self, chosen: Rows) -> Mask:
-        """Which labels are chosen; at −1, the last, that none is."""
-        top = int(self.ids[-1]) if self._has_ids else len(self) - 1
-        passes = np.zeros(top + 2, bool)
-        passes[chosen] = True
-        return passes
-
-    def _share_threads(self, queries: int) -> None:
-        if self._lists is not None:
-            # faiss gives each query one thread, and leaves others idle. Mode 1
-            # divides the lists of a query, mode 0 the queries.
-            threads = faiss_kinds.library().omp_get_max_threads()
-            self._lists.parallel_mode = int(queries < threads)
-
     def _ranked(
         self, found: FloatArray, labels: Rows
     ) -> tuple[FloatArray, Rows]:
@@ -453,7 +309,7 @@ class Engine:
             if chosen is None:
                 found, labels = self.index.search(some, int(count))
             else:
-                found, labels = exhaustive.nearest(
+                found, labels = approximate.compared(
                     self.index, some, count, chosen
                 )
             return metric.inner(found), labels
@@ -468,15 +324,87 @@ class Engine:
         return scores, self.ids[labels]
 
 
-def _are_few(chosen: int, total: int) -> bool:
-    """Whether rows that pass a filter are compared one by one."""
-    share = chosen / total
-    return share <= MOST and (chosen <= FEW or share <= LITTLE)
+def make(dim: int, factory: str, metric: int) -> Any:
+    """An index by its factory string, for a metric of faiss."""
+    faiss = library()
+    try:
+        return faiss.index_factory(dim, str(factory), metric)
+    except RuntimeError as error:
+        raise ValueError(
+            "`factory` of an Index must be a factory string of faiss. "
+            f"Received: factory={factory!r} for {dim} dimensions, which faiss "
+            f"refuses: {error}. Use for instance 'Flat', 'HNSW32' or "
+            "'IVF256,PQ16'; the number after PQ must divide the number of "
+            "dimensions."
+        ) from None
 
 
-def _share_of_equal(some: Rows, others: Rows) -> FloatArray:
-    """Which share of labels, (Q, k), unequal in a row, are among others."""
-    both = np.sort(np.hstack([some, others]), axis=1)
-    is_twice = (both[:, 1:] == both[:, :-1]) & (both[:, 1:] != NONE)
-    share: FloatArray = is_twice.mean(axis=1) * (both.shape[1] - 1)
-    return share / some.shape[1]
+def keeps_ids(index: Any) -> bool:
+    """Whether an index finds vectors by ids that it is given."""
+    faiss = library()
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexPreTransform):
+        return keeps_ids(index.index)
+    return isinstance(index, faiss.IndexIVF)
+
+
+def number_of_lists(index: Any) -> int:
+    """Number of inverted files in an index; 0 without them."""
+    inner = _inner(index)
+    is_inverted = isinstance(inner, library().IndexIVF)
+    return int(inner.nlist) if is_inverted else 0
+
+
+def set_parameters(index: Any, parameters: str | None) -> str:
+    """Sets how thoroughly an index searches, see `Index`; says what is set."""
+    faiss = library()
+    text = _default(index) if parameters is None else parameters
+    if not text:
+        return text
+    try:
+        if not _PARAMETERS.fullmatch(str(text)):
+            raise ValueError("not of the form 'name=number,name=number'")
+        faiss.ParameterSpace().set_index_parameters(index, str(text))
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(
+            "`parameters` of an Index must be those of its kind of index. "
+            f"Received: parameters={text!r}, which is refused: {error}. Use "
+            "for instance 'nprobe=32' for IVF, 'efSearch=64' for HNSW, and no "
+            "parameters for Flat."
+        ) from None
+    return text
+
+
+def _default(index: Any) -> str:
+    faiss = library()
+    inner = _inner(index)
+    found = []
+    if isinstance(inner, faiss.IndexIVF):
+        found.append(f"nprobe={max(1, round(inner.nlist**0.5))}")
+    if isinstance(inner, faiss.IndexHNSW):
+        found.append("efSearch=64")
+    if isinstance(faiss.downcast_index(index), faiss.IndexRefine):
+        found.append("k_factor_rf=4")
+    return ",".join(found)
+
+
+def _inner(index: Any) -> Any:
+    """What searches, below what transforms vectors or sorts results."""
+    faiss = library()
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexPreTransform):
+        return _inner(index.index)
+    if isinstance(index, faiss.IndexRefine):
+        return _inner(index.base_index)
+    return index
+
+
+def removes(index: Any) -> bool:
+    """Whether faiss can remove vectors from an index."""
+    try:
+        index.remove_ids(np.empty(0, np.int64))
+    except RuntimeError as error:
+        if "not implemented" not in str(error):
+            raise
+        return False
+    return True

@@ -5,7 +5,6 @@ import pickle
 import sys
 from collections.abc import (
     Callable,
-    Collection,
     Iterable,
     Iterator,
     Mapping,
@@ -38,19 +37,17 @@ CONTAINS = "contains"
 
 OPERATORS = (*_SAME, CONTAINS, *ORDERS)
 
+_SEVERAL = (list, tuple, set, frozenset, range, np.ndarray)
+"""Types that give several values, of which a column must have one."""
+
 _MISSING = ("NAType", "NaTType")
 """Types of what is missing in pandas, which need not be installed."""
-
-_EXACT = 2**53
-"""From here on, float64 merges integers."""
 
 _MOST = sys.float_info.max
 
 
-class Filters:
-    """Columns of rows as arrays, which compare all rows at once.
-
-    Each is made when a filter first asks for it.
+class Filters(Mapping[str, NDArray[Any]]):
+    """Columns of rows as read-only arrays, made when they are asked for.
 
     Args:
         columns: Plain values by column, N each.
@@ -64,6 +61,17 @@ class Filters:
         self._count = count
         self._made: dict[str, Column] = {}
 
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        array = self.column(name).array.view()
+        array.flags.writeable = False
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
     def mask(self, where: Where) -> Mask:
         """Which rows pass, (N,).
 
@@ -72,11 +80,12 @@ class Filters:
         """
         if isinstance(where, Mapping):
             mask = np.ones(self._count, bool)
-            for name, sign, wanted in conditions(where, self.kinds):
+            for name, sign, wanted in conditions(
+                where, lambda name: self.column(name).kinds
+            ):
                 mask &= self.column(name).passing(sign, wanted)
             return mask
-        arrays = _Arrays(self, self._columns)
-        found = where(arrays) if callable(where) else where
+        found = where(self) if callable(where) else where
         array = np.asarray(found)
         if array.dtype != bool or array.shape != (self._count,):
             raise ValueError(
@@ -95,10 +104,6 @@ class Filters:
             self._made[name] = Column(self._columns[name])
         return self._made[name]
 
-    def kinds(self, name: Any) -> frozenset[str]:
-        """Kinds of the values in a column: "number", "text", "list"."""
-        return self.column(name).kinds
-
 
 def conditions(
     where: Mapping[str, Any], kinds: Callable[[Any], frozenset[str]]
@@ -107,8 +112,8 @@ def conditions(
 
     Args:
         where: Conditions by column.
-        kinds: From the name of a column to the kinds of its values; an error
-            if there is no such column.
+        kinds: From the name of a column to the kinds of its values, "number",
+            "text" and "list"; an error if there is no such column.
 
     Yields:
         Column; "==", "!=" or "contains", and the values that are meant; or
@@ -120,29 +125,35 @@ def conditions(
     for name, condition in where.items():
         held = kinds(name)
         if not isinstance(condition, Mapping):
-            yield name, "==", _alternatives(name, condition, held)
-            continue
+            condition = {"==": condition}
         for sign, value in condition.items():
             if sign not in OPERATORS:
                 raise ValueError(
                     f"`where` of an Index must compare by one of {OPERATORS}. "
                     f"Received: {sign!r} for the column {name!r}."
                 )
+            if sign == CONTAINS and held - {"list"}:
+                raise ValueError(
+                    "`where` of an Index must use contains with a column "
+                    f"of lists. Received: the column {name!r}, which holds "
+                    f'{" and ".join(sorted(held))}. Use "in" for one of '
+                    "several values."
+                )
+            several = isinstance(value, _SEVERAL)
+            if sign in ORDERS and (several or plain(value) is None):
+                raise ValueError(
+                    "`where` of an Index must use <, <=, > and >= with text or "
+                    f"a number. Received: {value!r} for the column {name!r}."
+                )
+            values = [plain(x) for x in (value if several else [value])]
+            for x in values:
+                if x is not None:
+                    own = frozenset[str]() if sign == CONTAINS else held
+                    _check_kind(name, x, own)
             if sign in ORDERS:
-                value = plain(value)
-                _check_ordered(name, value, held)
-                yield name, sign, value
-            elif sign == CONTAINS:
-                if held - {"list"}:
-                    raise ValueError(
-                        "`where` of an Index must use contains with a column "
-                        f"of lists. Received: the column {name!r}, which holds "
-                        f'{" and ".join(sorted(held))}. Use "in" for one of '
-                        "several values."
-                    )
-                yield name, sign, _alternatives(name, value, frozenset())
+                yield name, sign, values[0]
             else:
-                yield name, _SAME[sign], _alternatives(name, value, held)
+                yield name, _SAME.get(sign, sign), values
 
 
 def by_condition(
@@ -215,6 +226,9 @@ class Column:
 
     Args:
         values: Plain values, N.
+
+    Attributes:
+        kinds: Kinds of the values: "number", "text", "list".
     """
 
     def __init__(self, values: Sequence[Any]) -> None:
@@ -278,10 +292,6 @@ class Column:
             return found | ~known if None in wanted else found
         if array.dtype == np.float64:
             wanted = as_float(wanted)
-        else:
-            array = array.astype(np.int64, copy=False)
-            if isinstance(wanted, float) and wanted.is_integer():
-                wanted = int(wanted)
         mask: Mask = ORDERS[sign](array, wanted) & known
         return mask
 
@@ -297,59 +307,15 @@ class Column:
 
 
 def _as_numbers(values: Sequence[Any]) -> NDArray[Any] | None:
-    """Numbers as an array, 0 for None; None if it cannot hold them exactly."""
+    """Numbers as an array, 0 for None; None if one is no number of 64 bits."""
     types = set(map(type, values)) - {type(None)}
     if not types or not types <= {bool, int, float}:
         return None
-    numbers = [0 if x is None else x for x in values]
-    if {int, float} <= types:
-        if max(abs(x) for x in numbers if type(x) is int) > _EXACT:
-            return None
-    dtype = np.float64 if float in types else np.int64
+    dtype = float if float in types else int if int in types else bool
     try:
-        return np.array(numbers, bool if types == {bool} else dtype)
+        return np.array([0 if x is None else x for x in values], dtype)
     except OverflowError:
         return None
-
-
-class _Arrays(Mapping[str, NDArray[Any]]):
-    """Columns as read-only arrays, made when they are asked for."""
-
-    def __init__(self, filters: Filters, names: Collection[str]) -> None:
-        self._filters, self._names = filters, names
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        array = self._filters.column(name).array.view()
-        array.flags.writeable = False
-        return array
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-
-def _alternatives(name: str, condition: Any, held: frozenset[str]) -> list[Any]:
-    """The values of which a column must have one."""
-    several = isinstance(
-        condition, list | tuple | set | frozenset | range | np.ndarray
-    )
-    values = list(condition) if several else [condition]
-    values = [plain(x) for x in values]
-    for value in values:
-        if value is not None:
-            _check_kind(name, value, held)
-    return values
-
-
-def _check_ordered(name: str, value: Any, held: frozenset[str]) -> None:
-    if kind_of(value) not in ("text", "number"):
-        raise ValueError(
-            "`where` of an Index must use <, <=, > and >= with text or a "
-            f"number. Received: {value!r} for the column {name!r}."
-        )
-    _check_kind(name, value, held)
 
 
 def _check_kind(name: str, value: Any, held: frozenset[str]) -> None:

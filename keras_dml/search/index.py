@@ -9,14 +9,20 @@ import numpy as np
 
 from keras_dml.embedding import EmbeddingShards
 from keras_dml.evaluation.identification import AnyThreshold
-from keras_dml.search import building, faiss_kinds, pushing, store
+from keras_dml.search import pushing, store
 from keras_dml.search.class_labels import class_columns
 from keras_dml.search.contents import columns_of
 from keras_dml.search.database import BATCH
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.engine import EXACT
-from keras_dml.search.gallery import Gallery, LocalGallery
-from keras_dml.search.metrics import COSINE, Metric, MetricName
+from keras_dml.search.gallery import (
+    Gallery,
+    LocalGallery,
+    built,
+    check_kind,
+    check_shards,
+)
+from keras_dml.search.metrics import COSINE, Metric, MetricName, library
 from keras_dml.search.pictures import thumbnail_column
 from keras_dml.search.pushing import Pushed, database_at, is_database
 from keras_dml.search.recall import Recall
@@ -99,7 +105,9 @@ class Index(Searches):
         model: keras.Model | None = None,
         store: str | None = None,
     ) -> None:
-        encoder = Encoder(model)
+        encoder = Encoder()
+        if model is not None:
+            encoder.use(model)
         if labels is not None:
             columns = {**class_columns(labels), **as_columns(columns)}
         given = embeddings, columns, keys
@@ -113,7 +121,7 @@ class Index(Searches):
         store: str | None,
     ) -> None:
         if store is None:
-            self._over(*building.built(given, *kind, encoder), encoder)
+            self._over(*built(given, *kind, encoder), encoder)
         else:
             rows = pushing.built(given, *kind, encoder, store)
             self._over(rows, None, encoder)
@@ -125,7 +133,7 @@ class Index(Searches):
         encoder: Encoder,
         threshold: AnyThreshold | None = None,
     ) -> None:
-        super().__init__(gallery, encoder)
+        self._gallery, self._encoder = gallery, encoder
         self.recall, self.threshold = missed, threshold
         # The folder that it was read from or saved in, and as what version.
         self._origin: tuple[Path | None, str | None] = None, None
@@ -167,11 +175,12 @@ class Index(Searches):
         Raises:
             ValueError: As for `Index`, or if `images` are not images.
         """
-        encoder, by = Encoder(model), Metric(metric)
+        encoder, by = Encoder(), Metric(metric)
+        encoder.use(model)
         # Before time is spent on embedding.
         kind = by, factory, parameters
         if store is None:
-            building.check_kind(encoder.dim, *kind)
+            check_kind(encoder.dim, *kind)
         else:
             pushing.check_kind(store, factory, parameters, "Index")
         x = encoder.embed(images, "images", "Index.build", batch_size)
@@ -239,7 +248,7 @@ class Index(Searches):
             recall=self.recall,
             threshold=self.threshold,
             model=encoder.identity,
-            faiss=faiss_kinds.library().__version__,
+            faiss=library().__version__,
             metric=self.metric,
         )
         writers = {store.ROWS: rows.write, store.VECTORS: engine.write}
@@ -390,7 +399,7 @@ def push(
     check_count("push", "batch_size", batch_size)
     gallery = database_at(uri, "push")
     if isinstance(source, EmbeddingShards):
-        column = building.check_shards(source, None, keys)
+        column = check_shards(source, None, keys)
         by = Metric(COSINE if metric is None else metric)
         rows = pushing.Source.of_shards(source, by, column, source.model)
     else:

@@ -45,11 +45,11 @@ class Metric:
     @property
     def faiss_type(self) -> int:
         """What faiss calls it."""
-        import faiss
-
-        distance: int = faiss.METRIC_L2
-        product: int = faiss.METRIC_INNER_PRODUCT
-        return distance if self.is_distance else product
+        faiss = library()
+        found = (
+            faiss.METRIC_L2 if self.is_distance else faiss.METRIC_INNER_PRODUCT
+        )
+        return int(found)
 
     def given(
         self, x: Any, dim: int | None, name: str, owner: str
@@ -146,3 +146,10 @@ def _negative_squares(x: FloatArray, y: FloatArray) -> FloatArray:
     difference = np.subtract(x, y, dtype=np.float64)
     result: FloatArray = -np.square(difference, out=difference).sum(axis=-1)
     return result
+
+
+def library() -> Any:
+    """faiss, whose stubs lack what its Python layer adds."""
+    import faiss
+
+    return faiss

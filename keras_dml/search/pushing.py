@@ -13,11 +13,16 @@ from xxhash import xxh3_128_hexdigest
 from keras_dml.embedding import EmbeddingShards
 from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.model.identity import ModelIdentity
-from keras_dml.search import building
 from keras_dml.search.database import BATCH, DatabaseGallery
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.engine import EXACT
-from keras_dml.search.gallery import Gallery
+from keras_dml.search.gallery import (
+    Gallery,
+    block_of,
+    check_shards,
+    checked_rows,
+    in_memory,
+)
 from keras_dml.search.metrics import Metric
 from keras_dml.search.rows import Block
 from keras_dml.search.state import Kind, State
@@ -102,7 +107,7 @@ class Source:
 
         def read(size: int) -> Iterator[Block]:
             for shard in shards:
-                block = building.block_of(shard, by, keys)
+                block = block_of(shard, by, keys)
                 for part in blocks(len(block), size):
                     yield block.taken(part)
 
@@ -184,15 +189,15 @@ def built(
     encoder: Encoder,
     uri: str,
 ) -> DatabaseGallery:
-    """The gallery of a new index in a database; see `building.built`."""
+    """The gallery of a new index in a database; see `built`."""
     embeddings, columns, keys = given
     if isinstance(embeddings, EmbeddingShards):
         encoder.expect(embeddings.model)
-        column = building.check_shards(embeddings, columns, keys)
+        column = check_shards(embeddings, columns, keys)
         source = Source.of_shards(embeddings, by, column, encoder.identity)
     else:
-        rows = building.checked_rows(embeddings, columns, keys, by)
-        local, _ = building.in_memory(*rows, by, EXACT, None)
+        rows = checked_rows(embeddings, columns, keys, by)
+        local, _ = in_memory(*rows, by, EXACT, None)
         source = Source.of_gallery(local, encoder.identity, None)
     gallery = database_at(uri, "Index")
     copy(source, gallery, factory, parameters)

@@ -265,6 +265,13 @@ class RowTable:
         return table
 
 
+def label_values(labels: Any) -> list[Any]:
+    """A class each, or a list of classes."""
+    if labels.ndim == 1:
+        return list(labels.tolist())
+    return [np.flatnonzero(row).tolist() for row in labels]
+
+
 def checked_columns(columns: Columns | None, count: int) -> Values:
     """The columns of rows to be added, as lists of plain values."""
     named = as_columns(columns).items()

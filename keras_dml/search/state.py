@@ -10,7 +10,8 @@ from annotated_types import Ge, Le
 
 from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.model.identity import ModelIdentity
-from keras_dml.search.engine import EFFORT, EXACT
+from keras_dml.search.approximate import EFFORT
+from keras_dml.search.engine import EXACT
 from keras_dml.search.metrics import MetricName
 from keras_dml.search.store import IndexFileError
 from keras_dml.utils.documents import Document, OtherDocument

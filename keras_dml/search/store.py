@@ -25,7 +25,7 @@ from annotated_types import Ge, Le
 
 from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.model.identity import ModelIdentity
-from keras_dml.search import faiss_kinds
+from keras_dml.search import faiss_files
 from keras_dml.search.engine import EXACT, Engine
 from keras_dml.search.metrics import COSINE, Metric, MetricName
 from keras_dml.search.recall import Recall
@@ -334,7 +334,7 @@ def _load(
         _verifying(paths, manifest.files if verify else {}),
         _parsing(path := paths[VECTORS]),
     ):
-        vectors = faiss_kinds.read(
+        vectors = faiss_files.read(
             path, content.dim, count, content.factory, metric.faiss_type
         )
     with _parsing(path := paths[ROWS]):
@@ -351,7 +351,7 @@ def _engine(vectors: Any, rows: RowTable, content: Content) -> Engine:
         ids = np.sort(np.concatenate([ids, hidden]))
         if content.factory == EXACT or not np.diff(ids).all():
             raise ValueError("its hidden vectors are not hidden")
-    faiss_kinds.check_ids(vectors, ids)
+    faiss_files.check_ids(vectors, ids)
     metric = Metric(content.metric)
     return Engine(vectors, metric, content.factory, content.parameters, ids)
 

@@ -117,28 +117,3 @@ def test_labels_of_embeddings(labels: list) -> None:
     ].tolist() in ([1, 3], [3, 1])
     with pytest.raises(ValueError, match="one value per row"):
         Index(X, labels=labels)
-
-
-def test_missing_values_of_pandas_are_none() -> None:
-    pandas = pytest.importorskip("pandas")
-    table = pandas.DataFrame(
-        {
-            "shop": ["a", None, "c"],
-            "price": [1.5, float("nan"), 2.0],
-            "stock": pandas.array([1, None, 3], "Int64"),
-            "kind": pandas.Categorical(["x", None, "y"]),
-        }
-    )
-    index = Index(X[:3], table)
-    assert index.columns == {
-        "shop": ["a", None, "c"],
-        "price": [1.5, None, 2.0],
-        "stock": [1, None, 3],
-        "kind": ["x", None, "y"],
-    }
-    assert index.search(X[:1], 3, where={"price": None}).ids[0, 0] == 1
-    index.update([0], {"price": table["price"][1:2]})
-    assert index.row(0)["price"] is None
-    # A number that could not be computed is a mistake.
-    with pytest.raises(ValueError, match="pandas table or column as it is"):
-        Index(X[:3], {"price": [1.0, float("nan"), 2.0]})

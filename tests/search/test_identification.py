@@ -29,9 +29,7 @@ def share_of_matches(index, x) -> float:
     [
         ("Flat", 20, 8, "cosine"),
         ("Flat", 300, 32, "euclidean"),
-        ("Flat", 60, 16, "dot"),
         ("HNSW16", 150, 16, "cosine"),
-        ("IVF16,PQ8x4np", 150, 16, "cosine"),
     ],
 )
 def test_the_rate_of_absent_classes_is_the_one_that_was_asked_for(
@@ -54,15 +52,6 @@ def test_the_rate_of_absent_classes_is_the_one_that_was_asked_for(
     # By pairs, as good as every query is a match.
     index.calibrate(*draw(80, 10, dim, 2), criterion="eer", num_resamples=0)
     assert share_of_matches(index, draw(200, 10, dim, 3)[0]) > 0.3
-
-
-def test_the_default_is_one_percent_of_queries() -> None:
-    x, labels = draw(50, 10, 16, 1)
-    index = Index(x, {"label": labels})
-    found = index.calibrate(*draw(200, 10, 16, 2), num_resamples=20)
-    assert isinstance(found, IdentificationThreshold)
-    assert found.criterion == "fpir=0.01"
-    assert share_of_matches(index, draw(400, 10, 16, 3)[0]) < 0.02
 
 
 @pytest.mark.slow
@@ -137,7 +126,7 @@ def test_copies_are_left_out_where_nothing_says_the_class() -> None:
     assert found.true_positive_identification_rate is None
 
 
-@pytest.mark.parametrize("factory", ["Flat", "HNSW16", "IVF4,Flat", "SQ8"])
+@pytest.mark.parametrize("factory", ["Flat", "IVF4,Flat", "SQ8"])
 def test_the_price_is_measured_in_the_gallery(factory) -> None:
     """Each row is searched among the others, and its class must be nearest."""
     x, labels = draw(20, 5, 8, 1)

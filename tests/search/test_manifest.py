@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from xxhash import xxh3_128_hexdigest
 
-from keras_dml.search import Index, IndexFileError, faiss_kinds
+from keras_dml.search import Index, IndexFileError, faiss_files
 from keras_dml.utils.documents import checksum
 
 COUNT, DIM = 50, 8
@@ -116,13 +116,6 @@ def test_deep_nesting(tmp_path) -> None:
         Index.load(tmp_path)
     with pytest.raises(FileExistsError, match="not JSON"):
         Index(X).save(tmp_path, overwrite=True)
-
-
-@pytest.mark.parametrize("part", ["vectors.faiss", "rows.json"])
-def test_empty_files(part, tmp_path) -> None:
-    forge_file(saved(tmp_path), part, b"")
-    with pytest.raises(IndexFileError, match="files is empty"):
-        Index.load(tmp_path)
 
 
 ROWS = {
@@ -234,10 +227,10 @@ MANY = np.random.default_rng(1).normal(size=(400, DIM))
 def test_links_that_leave_the_graph(change, tmp_path) -> None:
     """Recent versions of faiss find many of them, and none finds all."""
     index, new = hnsw(MANY), hnsw()
-    faiss_kinds._check_links(index.hnsw, new.hnsw, 400)
+    faiss_files._check_links(index.hnsw, new.hnsw, 400)
     change(index.hnsw)
     with pytest.raises(ValueError, match="links to vectors that do not exist"):
-        faiss_kinds._check_links(index.hnsw, new.hnsw, 400)
+        faiss_files._check_links(index.hnsw, new.hnsw, 400)
     forged = faiss.serialize_index(index).tobytes()
     forge_file(saved(tmp_path, "HNSW8", MANY), "vectors.faiss", forged)
     with pytest.raises(IndexFileError, match="vectors.faiss' is damaged"):

@@ -44,10 +44,9 @@ def test_exact_search_is_that_of_sorting(metric) -> None:
 
 
 @pytest.mark.parametrize("metric", ["dot", "euclidean"])
-@pytest.mark.parametrize("offset", [0.0, 300.0])
-def test_equal_scores_are_in_the_order_of_the_rows(metric, offset) -> None:
+def test_equal_scores_are_in_the_order_of_the_rows(metric) -> None:
     """Far from the origin, float32 cannot tell the distances apart."""
-    x = np.tile(RNG.integers(-3, 3, (15, 8)), (20, 1)) + offset
+    x = np.tile(RNG.integers(-3, 3, (15, 8)), (20, 1)) + 300.0
     index, table = Index(x, metric=metric), scores(metric, x[:15], x)
     order = np.argsort(-table, axis=1, kind="stable")[:, :30]
     found = index.search(x[:15], 30)
@@ -83,9 +82,7 @@ def test_tiny_and_huge_numbers_are_told_apart(metric, scale) -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize(
-    "factory", ["IVF8,Flat", "HNSW8", "SQ8", "IVF8,PQ4x4np"]
-)
+@pytest.mark.parametrize("factory", ["HNSW8", "IVF8,PQ4x4np"])
 def test_other_kinds(factory, metric, tmp_path) -> None:
     parameters = "nprobe=8" if "IVF" in factory else None
     index = Index(X, metric=metric, factory=factory, parameters=parameters)
@@ -127,9 +124,7 @@ def test_range_search_finds_all(factory, metric) -> None:
     assert index.range_search(QUERIES, -1e9).ids.shape == (25, 400)
 
 
-@pytest.mark.parametrize(
-    "factory", ["SQ8", "PQ4x4np", "IVF8,PQ4x4np", "PCA8,Flat"]
-)
+@pytest.mark.parametrize("factory", ["PQ4x4np", "IVF8,PQ4x4np", "PCA8,Flat"])
 def test_range_search_of_compressed_vectors(factory) -> None:
     parameters = "nprobe=8" if "IVF" in factory else None
     index = Index(X, factory=factory, parameters=parameters)
@@ -204,7 +199,7 @@ def test_what_is_refused() -> None:
 
 
 @pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
-@pytest.mark.parametrize("scale", [0.01, 1, 100])
+@pytest.mark.parametrize("scale", [0.01, 100])
 def test_copies_are_told_by_their_scores(metric, scale) -> None:
     """Rounded a little, as by another batch; near ones are no copies."""
     rng = np.random.default_rng(0)

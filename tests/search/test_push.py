@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import socket
-import threading
 import time
 import tracemalloc
 
@@ -234,91 +233,6 @@ def test_a_server_that_is_not_there_or_does_not_answer(silent_port) -> None:
         with pytest.raises(OSError, match="cannot be reached"):
             gallery().push(f"milvus://127.0.0.1:{port}/a")
         assert time.monotonic() - began < 20
-
-
-@pytest.mark.engines
-def test_an_object_store_that_is_not_there(monkeypatch) -> None:
-    pytest.importorskip("lancedb")
-    for name, value in {
-        "AWS_ENDPOINT": "http://127.0.0.1:1",
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_ACCESS_KEY_ID": "a",
-        "AWS_SECRET_ACCESS_KEY": "b",
-        "AWS_REGION": "c",
-    }.items():
-        monkeypatch.setenv(name, value)
-    began = time.monotonic()
-    with pytest.raises(OSError, match="cannot be reached"):
-        gallery().push("lancedb+s3://bucket/path/a")
-    assert time.monotonic() - began < 60
-
-
-@pytest.mark.engines
-def test_a_server_that_is_lost_on_the_way(tmp_path, monkeypatch) -> None:
-    """Through a relay that is cut, and then without it."""
-    pytest.importorskip("milvus_lite")
-    monkeypatch.setattr("keras_dml.search.milvus.CALL", 3)
-    from milvus_lite.server_manager import server_manager_instance
-
-    address = server_manager_instance.start_and_get_uri(
-        str(tmp_path / "index.db")
-    )
-    index, limit = gallery(), 16_000
-    with Relay(int(address.rpartition(":")[2]), limit) as port:
-        with pytest.raises(OSError, match="Repeat the same call"):
-            index.push(f"milvus://127.0.0.1:{port}/a", batch_size=10)
-    uri = f"milvus://{address.removeprefix('http://')}/a"
-    assert index.push(uri).written == COUNT
-    assert written(uri)[0] == KEYS
-    release(tmp_path)
-
-
-class Relay:
-    """Hands on what a client sends, until it is too much."""
-
-    def __init__(self, port: int, limit: int) -> None:
-        self._target, self._left = port, limit
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self._open: list[socket.socket] = [self._server]
-
-    def __enter__(self) -> int:
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self._server.getsockname()[1]
-
-    def __exit__(self, *_: object) -> None:
-        self._cut()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._server.accept()
-            except OSError:
-                return
-            target = socket.create_connection(("127.0.0.1", self._target))
-            self._open += [client, target]
-            for pair, counts in (((client, target), 1), ((target, client), 0)):
-                work = threading.Thread(
-                    target=self._hand_on, args=(*pair, counts), daemon=True
-                )
-                work.start()
-
-    def _hand_on(self, source, target, counts: int) -> None:
-        try:
-            while data := source.recv(4096):
-                self._left -= counts * len(data)
-                if self._left < 0:
-                    return self._cut()
-                target.sendall(data)
-        except OSError:
-            pass
-
-    def _cut(self) -> None:
-        for one in self._open:
-            try:
-                one.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-            one.close()
 
 
 @databases

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_dml.search import Index, IndexFileError, faiss_kinds, store
+from keras_dml.search import Index, IndexFileError, faiss_files, store
 
 X = np.random.default_rng(0).normal(size=(50, 8))
 
@@ -77,24 +77,6 @@ def test_another_index_is_not_overwritten(tmp_path) -> None:
     assert len(Index.load(tmp_path / "i")) == 3
 
 
-def test_a_failure_leaves_the_old_version(tmp_path, monkeypatch) -> None:
-    from keras_dml.search.rows import RowTable
-
-    index = saved(tmp_path / "i")
-
-    def full(self, path):
-        path.write_text("half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(RowTable, "write", full)
-    changed = Index(X[:9])
-    with pytest.raises(OSError, match="No space"):
-        changed.save(tmp_path / "i", overwrite=True)
-    monkeypatch.undo()
-    assert same(index, Index.load(tmp_path / "i"))
-    assert len(list((tmp_path / "i" / "data").iterdir())) == 2
-
-
 @pytest.mark.parametrize("factory", ["Flat", "IVF4,SQ8", "HNSW8"])
 def test_a_full_disk_leaves_the_old_version(
     factory, tmp_path, monkeypatch
@@ -129,16 +111,6 @@ def test_damage_is_an_error(number, harm, tmp_path) -> None:
         content[len(content) // 2] ^= 4
     path.write_bytes({"cut": content[:-9], "empty": b""}.get(harm, content))
     with pytest.raises(IndexFileError, match="is (damaged|does not belong to)"):
-        Index.load(tmp_path / "i")
-
-
-def test_every_byte_of_the_manifest_counts(tmp_path) -> None:
-    saved(tmp_path / "i")
-    path = tmp_path / "i" / "index.json"
-    plain = json.loads(path.read_text())
-    plain["content"]["next_id"] = 3
-    path.write_text(json.dumps(plain))
-    with pytest.raises(IndexFileError, match="checksum"):
         Index.load(tmp_path / "i")
 
 
@@ -189,17 +161,15 @@ def test_killed_while_it_is_written(tmp_path) -> None:
     """The old version, or the new one, loads after a kill at any moment."""
     script = Path(__file__).with_name("kill.py")
     result = subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "i"), "0"],
+        [sys.executable, str(script), str(tmp_path / "i")],
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert result.returncode == 0, result.stderr[-3000:]
-    print(result.stdout)
     for outcome in ("vectors old killed", "rows old killed",
                     "fsync old killed", "fsync new killed",
-                    "replace old killed", "random old killed",
-                    "first killed"):  # fmt: skip
+                    "replace old killed"):  # fmt: skip
         assert outcome in result.stdout
 
 
@@ -209,14 +179,14 @@ def test_a_version_that_is_replaced_while_faiss_opens_it(
     """faiss says of a missing file what it says of one that is damaged."""
     folder, x = tmp_path / "i", np.eye(4, dtype=np.float32)
     Index(x).save(folder)
-    read = faiss_kinds.read
+    read = faiss_files.read
 
     def replaced(path, *arguments):
         monkeypatch.undo()
         Index(x[:3]).save(folder, overwrite=True)
         return read(path, *arguments)
 
-    monkeypatch.setattr(faiss_kinds, "read", replaced)
+    monkeypatch.setattr(faiss_files, "read", replaced)
     assert len(Index.load(folder, verify=False)) == 3
 
 
