@@ -27,30 +27,12 @@ def results(pool: LocalWorkers, work: Any, tasks: Any) -> list[Any]:
     return sorted(x.result for x in pool.run(work, tasks))
 
 
-def test_each_task_is_done_once_by_one_of_the_workers(tmp_path) -> None:
-    run = LocalWorkers(2).run(Slow(tmp_path), range(60))
-    done = [next(run)]
-    began = psutil.Process().num_fds()
-    done += run
-    assert sorted((x.task, x.result) for x in done) == [
-        (i, i**2) for i in range(60)
-    ]
-    assert {x.worker for x in done} == {0, 1}
-    assert all(0.05 <= x.seconds < 5 for x in done)
-    begun = [x.read_text().split() for x in tmp_path.iterdir()]
-    assert len(begun) == 2
-    assert sorted(map(int, sum(begun, []))) == list(range(60))
-    assert psutil.Process().num_fds() < began
-
-
 @pytest.mark.parametrize(
     ("task", "error", "message"),
     [
         (FileNotFoundError(errno.ENOENT, "gone", "x"), FileNotFoundError, "x"),
-        ("unpicklable OSError", OSError, "^the disk is full"),
         ("unpicklable", RuntimeError, r"(?s)at task .*cannot be pickled"),
         ("unpicklable result", RuntimeError, "Can't pickle local object"),
-        (MemoryError("all"), RuntimeError, "MemoryError: all"),
         ("exits", RuntimeError, "SystemExit: 3"),
     ],
 )
@@ -94,7 +76,7 @@ def test_workers_have_a_gpu_each(monkeypatch) -> None:
 
 @pytest.mark.parametrize(
     ("number", "at_start"),
-    [(signal.SIGSEGV, False), (0, False), (signal.SIGKILL, True)],
+    [(0, False), (signal.SIGKILL, True)],
 )
 def test_a_worker_that_dies_is_replaced(tmp_path, number, at_start) -> None:
     work = Dies(tmp_path, times=2, number=number, at_start=at_start)
@@ -115,12 +97,6 @@ def test_a_task_that_ends_every_worker_is_named(tmp_path, number, how) -> None:
         RuntimeError,
         match=f"(?s)3 workers were lost at number 3; .*{how}.*its last words",
     ):
-        results(LocalWorkers(2), work, range(6))
-
-
-def test_workers_that_die_at_their_start(tmp_path) -> None:
-    work = Dies(tmp_path, times=9, at_start=True)
-    with pytest.raises(RuntimeError, match="(?s)lost at number .*last words"):
         results(LocalWorkers(2), work, range(6))
 
 
@@ -149,14 +125,6 @@ def test_closing_while_tasks_larger_than_a_pipe_are_on_their_way() -> None:
     # Either may be the first.
     with pytest.raises((ValueError, RuntimeError), match="first|xxx"):
         list(run)
-
-
-def test_two_pools_at_once(tmp_path) -> None:
-    first = LocalWorkers(1).run(Squares(), range(20))
-    second = LocalWorkers(1).run(Squares(), range(20, 40))
-    pairs = list(zip(first, second, strict=True))
-    assert sorted(x.task for x, _ in pairs) == list(range(20))
-    assert sorted(y.result for _, y in pairs) == [i**2 for i in range(20, 40)]
 
 
 def test_who_closes_the_iterator_ends_the_workers(tmp_path) -> None:
@@ -192,15 +160,6 @@ def test_workers_end_with_their_driver(tmp_path, number, stopped) -> None:
             workers[0].suspend()
         process.send_signal(number)
         assert process.wait(30) == -number
-        psutil.wait_procs(workers, timeout=10)
-        assert not [x for x in workers if x.is_running()]
-
-
-def test_workers_end_with_a_driver_that_is_killed_early(tmp_path) -> None:
-    with driver(DRIVER.format(folder=str(tmp_path))) as process:
-        wait_for(lambda: len(workers_of(process.pid)) == 2)
-        workers = workers_of(process.pid)
-        process.kill()
         psutil.wait_procs(workers, timeout=10)
         assert not [x for x in workers if x.is_running()]
 

@@ -128,12 +128,6 @@ def test_a_task_that_kills_every_actor_is_named(cluster, tmp_path) -> None:
         results(pool, Dies(tmp_path, times=9), range(6))
 
 
-def test_an_actor_that_hangs_is_replaced(cluster, tmp_path) -> None:
-    pool = RayActors(2, cluster.address, timeout=3)
-    work = Dies(tmp_path, times=1, number=signal.SIGSTOP)
-    assert results(pool, work, range(6)) == SQUARES
-
-
 def test_a_machine_that_is_killed(tmp_path) -> None:
     from ray.cluster_utils import Cluster
 
