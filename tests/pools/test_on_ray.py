@@ -10,7 +10,7 @@ import pytest
 from keras_dml.pools import worker
 from keras_dml.pools.on_ray import RayActors
 from tests.pools.processes import driver, wait_for
-from tests.pools.works import Dies, Raises, Slow, Squares, StartRaises
+from tests.pools.works import Dies, Raises, Slow, Squares
 
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.engines, pytest.mark.slow]
@@ -89,16 +89,6 @@ def test_ray_of_this_process_is_used_and_left_alone(cluster) -> None:
         assert ray.is_initialized()
     finally:
         ray.shutdown()
-
-
-def test_errors_are_raised_here(cluster) -> None:
-    pool = RayActors(1, cluster.address)
-    with pytest.raises(OSError, match="the disk is full"):
-        results(pool, Raises(), ["unpicklable OSError"])
-    with pytest.raises(RuntimeError, match="(?s)at task .*cannot be pickled"):
-        results(pool, Raises(), ["unpicklable"])
-    with pytest.raises(ImportError, match="no module that squares"):
-        results(pool, StartRaises(), range(3))
 
 
 def test_another_version_is_refused(cluster, monkeypatch) -> None:

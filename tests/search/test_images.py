@@ -1,7 +1,6 @@
 """An index that a model makes, searched by image."""
 
 import copy
-from collections.abc import Callable
 from pathlib import Path
 
 import keras
@@ -263,34 +262,20 @@ def plain_model() -> keras.Model:
     return keras.Sequential([*layers, keras.layers.Dense(6)])
 
 
-def fitted(model: keras.Model) -> None:
-    x = np.random.default_rng(0).random((8, 16, 16, 1)) * 255
-    model.compile("sgd")
-    model.fit(x, np.arange(8) // 4, batch_size=8, verbose=0)
-
-
 def one_number(model: keras.Model) -> None:
     weight = model.weights[0].numpy()
     weight.flat[7] += 1e-3
     model.weights[0].assign(weight)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize(
-    ("make", "change"), [(small_model, fitted), (plain_model, one_number)]
-)
-def test_a_model_that_changed_is_noticed(
-    make: Callable[[], keras.Model],
-    change: Callable[[keras.Model], None],
-    tmp_path: Path,
-) -> None:
+def test_a_model_that_changed_is_noticed(tmp_path: Path) -> None:
     """Searches once found something, and `add` mixed two models."""
     keras.utils.set_random_seed(0)
-    model, images = make(), blobs(2, 2, 16)
+    model, images = plain_model(), blobs(2, 2, 16)
     before = model.get_weights()
     index = Index.build(model, images)
     index.save(tmp_path / "index")
-    change(model)
+    one_number(model)
     changed = "weights have changed since"
     for use in (
         lambda: index.search(images, 1),
