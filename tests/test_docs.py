@@ -1,14 +1,14 @@
 """Every code block of the README and of docs/ runs, on a bit of the data.
 
-Commands train for an epoch. `.ci/marked pages` runs all pages, when one has
+Training takes an epoch. `.ci/marked pages` runs all pages, when one has
 changed or how a public name is called; two are not slow and always run.
 
 The blocks of a page run in order. Those in Python share their names. One that
 begins with the name of a file, "# name.py" or "# name.yaml", is written to that
 file; a program is then for a `sh` block to run. Of the `sh` blocks, commands of
 this package run, and such programs; the two of the README run in CI, as
-printed. A client of a server is answered by one that does as TensorFlow
-Serving. YAML blocks must be recipes.
+printed. A client of a server is answered by the built-in one. YAML blocks must
+be recipes.
 
 What takes hours, or needs a network, an account or another library, is in
 `console` and `py` blocks. `.ci/lint` checks that what they name exists.
@@ -36,9 +36,9 @@ import keras_dml
 from keras_dml import recipes
 from keras_dml.cli import main
 from keras_dml.recipes.files import merge, validate
-from tests.export.rest import serving
 from tests.recipes.stand_ins import stand_in
 from tests.runs.small_run import write_images
+from tests.serve.models import serving
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -183,6 +183,7 @@ def test_blocks_run(page: Path, server: str, finished: Path) -> None:
         if language == "yaml":
             continue
         block = block.replace("localhost:8501", server)
+        block = re.sub(r"\bepochs=\d+", "epochs=1", block)
         with contextlib.redirect_stdout(io.StringIO()):
             exec(compile(block, str(page), "exec"), names)  # noqa: S102
 

@@ -10,11 +10,9 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from keras_dml.serve import page, rest
 from keras_dml.serve.current import Current
-from keras_dml.serve.errors import Busy, error_response
 from keras_dml.serve.guard import Guard
 from keras_dml.serve.metrics import Metrics
 from keras_dml.serve.reloading import Reloader
@@ -37,7 +35,8 @@ def application(
         reloader.on_reload = lambda x: metrics.reloads.labels(x).inc()
 
     def healthz(request: Request) -> Response:
-        return _json(health(service.current, reloader))
+        body = orjson.dumps(health(service.current, reloader))
+        return Response(body, media_type="application/json")
 
     def measured(request: Request) -> Response:
         return Response(metrics.text(), media_type=metrics.MEDIA_TYPE)
@@ -87,34 +86,3 @@ def health(current: Current, reloader: Reloader | None) -> dict[str, Any]:
         "loading": None if reloader is None else reloader.loading,
         "problem": None if reloader is None else reloader.problem,
     }
-
-
-class Switch:
-    """An application that can be replaced while a server runs it.
-
-    Attributes:
-        current: What answers; until it is replaced, that the model is being
-            loaded.
-    """
-
-    def __init__(self) -> None:
-        self.current: ASGIApp = _loading
-
-    async def __call__(
-        self, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        await self.current(scope, receive, send)
-
-
-async def _loading(scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["path"] == "/healthz":
-        response = _json({"status": "loading", "loading": "the model"}, 503)
-    else:
-        response = error_response(Busy("it is loading its model"))
-    # By "refresh", browsers try again by themselves.
-    response.headers.update({"retry-after": "2", "refresh": "2"})
-    await response(scope, receive, send)
-
-
-def _json(content: Any, code: int = 200) -> Response:
-    return Response(orjson.dumps(content), code, None, "application/json")

@@ -5,8 +5,6 @@ line in the log and a count in the metrics.
 """
 
 import asyncio
-import base64
-import binascii
 import hmac
 import logging
 import re
@@ -26,8 +24,6 @@ from keras_dml.serve.settings import Settings
 logger = logging.getLogger(__name__)
 request_log = logging.getLogger("keras_dml.serve.requests")
 """Gets a record for each request, with what it was in its `fields`."""
-
-VERBS = ("predict", "classify", "regress")
 
 OPEN = re.compile(r"/healthz|/|/page/assets/.*")
 """Addresses that need no token: what watches a server has none, and the page
@@ -73,7 +69,7 @@ class Guard:
         headers = dict(scope["headers"])
         token = self._settings.token
         if token is not None and not OPEN.fullmatch(scope["path"]):
-            _check_token(scope, headers, token.encode())
+            _check_token(headers, token.encode())
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self._settings.max_body:
             raise _too_large(self._settings.max_body)
@@ -136,16 +132,6 @@ class _Exchange:
         await self._send(message)
 
 
-def _challenge(scope: Scope) -> str:
-    """How to send the token.
-
-    Browsers ask their users for a name and a password, but where they load
-    what a page asks for: the page asks for the token itself.
-    """
-    is_page = (b"sec-fetch-mode", b"navigate") in scope["headers"]
-    return 'Bearer, Basic realm="keras-dml"' if is_page else "Bearer"
-
-
 def _too_large(most: int) -> RequestError:
     return RequestError(
         f"The body of a request must not exceed {most:,} bytes. Send fewer "
@@ -154,28 +140,17 @@ def _too_large(most: int) -> RequestError:
     )
 
 
-def _check_token(
-    scope: Scope, headers: dict[bytes, bytes], token: bytes
-) -> None:
-    """Raises `RequestError` unless the token is sent.
-
-    Browsers can send it as the password of a user of any name.
-    """
+def _check_token(headers: dict[bytes, bytes], token: bytes) -> None:
+    """Raises `RequestError` unless the token is sent."""
     kind, _, given = headers.get(b"authorization", b"").partition(b" ")
-    if kind.lower() == b"basic":
-        try:
-            given = base64.b64decode(given).partition(b":")[2]
-        except binascii.Error:
-            given = b""
-    elif kind.lower() != b"bearer":
-        given = b""
     # Takes as long whatever the first letters are.
-    if not hmac.compare_digest(given.strip(), token):
+    is_same = hmac.compare_digest(given.strip(), token)
+    if kind.lower() != b"bearer" or not is_same:
         raise RequestError(
             "The request must have the header `Authorization: Bearer TOKEN`, "
             "with the token of the server.",
             401,
-            {"www-authenticate": _challenge(scope)},
+            {"www-authenticate": "Bearer"},
         )
 
 
@@ -184,5 +159,5 @@ def _route(scope: Scope) -> str:
     path: str = getattr(scope.get("route"), "path", "unknown")
     if not path.startswith("/v1/"):
         return path
-    verb = scope["path"].rpartition(":")[2].lower()
-    return f"/v1:{verb}" if verb in VERBS else "/v1"
+    is_prediction = scope["path"].lower().endswith(":predict")
+    return "/v1:predict" if is_prediction else "/v1"

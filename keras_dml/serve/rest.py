@@ -10,15 +10,21 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from keras_dml.export.signatures import ENCODED, LOOKUP, LOOKUP_K
-from keras_dml.serve.arrays import parse, wrong
 from keras_dml.serve.current import Current
 from keras_dml.serve.errors import RequestError
-from keras_dml.serve.requests import answer, read_inputs, signature_of
-from keras_dml.serve.running import Arrays, count_pixels, run
+from keras_dml.serve.requests import (
+    Arrays,
+    answer,
+    parse,
+    read_inputs,
+    signature_of,
+    wrong,
+)
+from keras_dml.serve.running import count_pixels, run
 from keras_dml.serve.service import Service
 
-_MODEL = r"(?i)/v1/models/([^/:]+)(?:/versions/(\d{1,18})|/labels/([^/:]+))?"
-_VERB = re.compile(_MODEL + ":(predict|classify|regress)")
+_MODEL = r"(?i)/v1/models/([^/:]+)(?:/versions/(\d{1,18}))?"
+_PREDICT = re.compile(_MODEL + "(:predict)")
 _ABOUT = re.compile(_MODEL + "(/metadata)?")
 
 FILES = (ENCODED, LOOKUP, LOOKUP_K)
@@ -33,34 +39,27 @@ def routes(service: Service) -> list[BaseRoute]:
 
     async def respond(request: Request) -> Response:
         method, path = request.method, request.scope["path"]
-        found = (_VERB if method == "POST" else _ABOUT).fullmatch(path)
+        found = (_PREDICT if method == "POST" else _ABOUT).fullmatch(path)
         if found is None or method not in ("GET", "HEAD", "POST"):
             raise RequestError(
                 "A request must be `GET /v1/models/NAME`, `GET /v1/models/NAME"
                 "/metadata` or `POST /v1/models/NAME:predict`. Received: "
                 f"{method} {path[:200]}."
             )
-        name, version, label, what = found.groups()
         current = service.current
-        _check_served(current, name, version, label)
+        _check_served(current, found[1], found[2])
         if method == "POST":
-            return _json(await _predict(service, current, request, what))
-        content = _metadata(current) if what else _status(current)
-        return _json(orjson.dumps(content))
+            body = await _predict(service, current, await request.body())
+        else:
+            about = _metadata(current) if found[3] else _status(current)
+            body = orjson.dumps(about)
+        return Response(body, media_type="application/json")
 
     methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
     return [Route("/v1/{path:path}", respond, methods=methods)]
 
 
-async def _predict(
-    service: Service, current: Current, request: Request, verb: str
-) -> bytes:
-    body = await request.body()
-    if verb.lower() != "predict":
-        raise RequestError(
-            f"This server answers `:predict` alone. Received: `:{verb}`."
-        )
-
+async def _predict(service: Service, current: Current, body: bytes) -> bytes:
     def prepare() -> tuple[str, bool, Arrays, list[int]]:
         document = parse(body)
         signature = signature_of(document)
@@ -100,15 +99,8 @@ def _metadata(current: Current) -> dict[str, Any]:
     return {"model_spec": spec, "metadata": {"signature_def": signatures}}
 
 
-def _check_served(
-    current: Current, name: str, version: str | None, label: str | None
-) -> None:
+def _check_served(current: Current, name: str, version: str | None) -> None:
     """Raises `RequestError` unless a request is for what is served."""
-    # Versions get labels from a configuration, which this server has not.
-    if label is not None:
-        raise RequestError(
-            f"Versions must be given by number. Received: the label {label!r}."
-        )
     number = current.version if version is None else int(version)
     if (name, number) != (current.name, current.version):
         raise RequestError(
@@ -116,7 +108,3 @@ def _check_served(
             f"Received: version {number} of {name!r}.",
             404,
         )
-
-
-def _json(body: bytes) -> Response:
-    return Response(body, media_type="application/json")

@@ -1,7 +1,7 @@
 """Running: requests that run through a signature, joined or in parts."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,9 @@ import tensorflow as tf
 
 from keras_dml.export.signatures import NOTHING
 from keras_dml.serve.current import Current
-from keras_dml.serve.limits import check_any_pictures
+from keras_dml.serve.limits import check_pictures
+from keras_dml.serve.requests import Arrays
 from keras_dml.serve.service import Service
-
-Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -92,14 +91,14 @@ def count_pixels(inputs: Arrays, most: int) -> list[int]:
     """Pixels of the pictures in each example of a request; or of all.
 
     Raises:
-        TooManyPixels: As of `check_any_pictures`.
+        TooManyPixels: As of `check_pictures`.
     """
     lengths = {len(x) if x.ndim else 1 for x in inputs.values()}
     rows = lengths.pop() if len(lengths) == 1 else 1
     counts = np.zeros(rows, np.int64)
     for array in inputs.values():
         if array.dtype == object and array.size:
-            found = check_any_pictures(array.ravel().tolist(), most)
+            found = check_pictures(array.ravel().tolist(), most)
             counts += np.reshape(found, (rows, -1)).sum(axis=1)
     return counts.tolist()
 

@@ -15,7 +15,7 @@ import PIL.Image
 import uvicorn
 from starlette.types import ASGIApp
 
-from keras_dml.serve.app import Switch, application
+from keras_dml.serve.app import application
 from keras_dml.serve.loading import load
 from keras_dml.serve.memory import limit_memory, release_memory
 from keras_dml.serve.reloading import Reloader
@@ -56,8 +56,6 @@ def serve(
     limit_memory()
     settings = settings or Settings()
     source = find_source(path, name, gallery)
-    app = Switch()
-    server = server_of(app, settings)
     with contextlib.closing(listen(settings)) as opened:
         address = address_of(opened)
         if settings.token is None and not is_local(settings.host):
@@ -66,23 +64,22 @@ def serve(
                 "no --token.",
                 settings.host,
             )
-        with running(server, opened) as thread:
-            stamps = source.stamps()
-            service = Service(load(source), settings)
-            reloader = Reloader(service, source, stamps)
-            # Requests of pixels are many small lists, which make Python look
-            # through all objects for garbage: 0.2 s while those of TensorFlow
-            # and Keras are among them.
-            release_memory(collect=True)
-            gc.freeze()
-            # Pictures have a limit of their own; Pillow would warn at its.
-            warnings.simplefilter("ignore", PIL.Image.DecompressionBombWarning)
-            app.current = application(service, settings, reloader)
-            with stopped_by_signals(server):
-                on_ready(address, source.name)
-                while thread.is_alive():
-                    reloader.look()
-                    thread.join(settings.poll)
+        stamps = source.stamps()
+        service = Service(load(source), settings)
+        reloader = Reloader(service, source, stamps)
+        # Requests of pixels are many small lists, which make Python look
+        # through all objects for garbage: 0.2 s while those of TensorFlow
+        # and Keras are among them.
+        release_memory(collect=True)
+        gc.freeze()
+        # Pictures have a limit of their own; Pillow would warn at its.
+        warnings.simplefilter("ignore", PIL.Image.DecompressionBombWarning)
+        server = server_of(application(service, settings, reloader), settings)
+        with stopped_by_signals(server), running(server, opened) as thread:
+            on_ready(address, source.name)
+            while thread.is_alive():
+                reloader.look()
+                thread.join(settings.poll)
     service.close()
 
 
@@ -138,6 +135,8 @@ def server_of(app: ASGIApp, settings: Settings) -> uvicorn.Server:
 
 def listen(settings: Settings) -> socket.socket:
     """A socket bound to the address of the settings.
+
+    Clients that connect while the model is loaded wait for it.
 
     Raises:
         OSError: If the port is in use, or there is no such address.

@@ -39,7 +39,6 @@ class _Item:
     value: Any
     size: int
     pixels: int
-    arrived: float
     future: "asyncio.Future[Any]"
 
 
@@ -110,19 +109,9 @@ class Service:
             raise Busy("many large pictures wait", retry_after=5)
         current = self.current if current is None else current
         group = (key, function, id(current))
-        loop = asyncio.get_running_loop()
-        future = loop.create_future()
+        future = asyncio.get_running_loop().create_future()
         self._queue.append(
-            _Item(
-                group,
-                current,
-                function,
-                item,
-                size,
-                pixels,
-                loop.time(),
-                future,
-            )
+            _Item(group, current, function, item, size, pixels, future)
         )
         self._start()
         return await future
@@ -134,8 +123,6 @@ class Service:
     def _start(self) -> None:
         """Starts batches while there are idle workers and items."""
         while self._queue and self._running < WORKERS:
-            if self._should_wait():
-                return
             batch = self._next_batch()
             if not batch:
                 return
@@ -144,18 +131,6 @@ class Service:
             self._pixels += pixels
             task = asyncio.ensure_future(self._run(batch))
             task.add_done_callback(functools.partial(self._ended, pixels))
-
-    def _should_wait(self) -> bool:
-        """Whether the oldest item is to wait for company a while longer."""
-        wait = self.settings.batch_timeout
-        if not wait or self.waiting >= self.settings.max_batch:
-            return False
-        loop = asyncio.get_running_loop()
-        until = self._queue[0].arrived + wait
-        if loop.time() >= until:
-            return False
-        loop.call_at(until, self._start)
-        return True
 
     def _next_batch(self) -> list[_Item]:
         """The oldest item and those that may run with it, in their order.

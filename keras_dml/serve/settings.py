@@ -1,12 +1,11 @@
 """Settings: the address of a server, and its limits."""
 
 import ipaddress
-import math
 import socket
 from dataclasses import dataclass
 from typing import Annotated
 
-from annotated_types import Ge, Le, Lt
+from annotated_types import Ge, Le
 
 from keras_dml.utils.arguments import Checked
 from keras_dml.utils.types import Count, Positive
@@ -26,8 +25,6 @@ class Settings(Checked):
         max_pixels: Largest number of pixels of a picture, according to its
             header.
         max_batch: Largest number of examples in a batch for the model.
-        batch_timeout: Seconds that a batch waits for more examples; with 0, it
-            consists of those that arrived while the previous batch ran.
         queue: Largest number of waiting examples; further requests are answered
             with status 503.
         max_connections: Largest number of open connections; while there are
@@ -48,7 +45,6 @@ class Settings(Checked):
     max_body: Count = 32 * 2**20
     max_pixels: Count = 2**26
     max_batch: Count = 64
-    batch_timeout: Annotated[float, Ge(0), Lt(math.inf)] = 0.0
     queue: Count = 1024
     max_connections: Count = 512
     request_timeout: Positive = 30.0

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from keras_dml.serve.app import Switch, application
+from keras_dml.serve.app import application
 from keras_dml.serve.current import Current
 from keras_dml.serve.server import listen, running, server_of
 from keras_dml.serve.service import Service
@@ -108,20 +108,3 @@ def test_what_does_not_finish_when_the_server_stops_is_told_so(caplog) -> None:
     assert received.startswith(b"HTTP/1.1 503 ")
     assert b"it is stopping" in received
     assert "Traceback" not in caplog.text
-
-
-def test_while_a_model_is_loading_the_server_says_so() -> None:
-    app = Switch()
-    with serving(app) as (_, port):
-        code, headers, body = ask(port, "/healthz")
-        told = {"status": "loading", "loading": "the model"}
-        assert (code, json.loads(body)) == (503, told)
-        assert headers["retry-after"] == "2"
-        code, headers, body = ask(port, MODEL)
-        assert (code, b"is loading its model" in body) == (503, True)
-        code, headers, body = ask(port, "/")
-        assert (code, headers["refresh"]) == (503, "2")
-        settings = Settings()
-        app.current = application(Service(CURRENT, settings), settings)
-        code, headers, body = ask(port, "/healthz")
-        assert (code, json.loads(body)["status"]) == (200, "ok")

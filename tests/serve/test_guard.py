@@ -1,7 +1,6 @@
 """What holds for every request: the token, sizes, times, metrics, logs."""
 
 import asyncio
-import base64
 import json
 import logging
 from collections.abc import Iterator
@@ -75,7 +74,6 @@ def test_a_body_of_no_stated_length_is_read_up_to_the_limit() -> None:
 
 
 TOKEN = "secret"  # noqa: S105
-NAMED = base64.b64encode(b"me:secret").decode()
 
 
 @pytest.mark.parametrize(
@@ -84,15 +82,13 @@ NAMED = base64.b64encode(b"me:secret").decode()
         (None, 401),
         ("Bearer secret", 404),
         ("bearer secret", 404),
-        (f"Basic {NAMED}", 404),
         ("Bearer secre", 401),
         ("Bearer secrett", 401),
         ("Bearer ", 401),
         ("Bearer", 401),
         ("secret", 401),
         ("Basic secret", 401),
-        ("Basic é", 401),
-        ("Digest secret", 401),
+        ("Bearer é", 401),
     ],
 )
 def test_without_the_token_there_is_no_answer(header, code) -> None:

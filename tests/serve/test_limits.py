@@ -13,8 +13,8 @@ from keras_dml.data import View
 from keras_dml.serve.limits import (
     NotAPicture,
     TooManyPixels,
-    check_any_pictures,
     check_picture,
+    check_pictures,
     pixels_of_thumbnail,
 )
 
@@ -62,7 +62,7 @@ def test_what_reads_photographs_of_phones_is_named(monkeypatch) -> None:
     data = b"\0\0\0\x18ftypheic" + bytes(12)
     with pytest.raises(NotAPicture, match=r'install "keras-dml\[heif\]"'):
         check_picture(data, 200, VIEW)
-    check_any_pictures([data], 100)
+    check_pictures([data], 100)
 
 
 @pytest.mark.parametrize(
@@ -71,13 +71,7 @@ def test_what_reads_photographs_of_phones_is_named(monkeypatch) -> None:
 def test_what_is_no_picture_says_so(data: bytes) -> None:
     with pytest.raises(NotAPicture, match="must be an image file"):
         check_picture(data, 100, VIEW)
-    check_any_pictures([data], 100)
-
-
-@pytest.mark.parametrize("length", range(8, 40, 4))
-def test_a_header_that_ends_early_is_no_picture(length: int) -> None:
-    """The graph that decodes it says that it is damaged."""
-    check_any_pictures([png_of(10, 10)[:length]], 100)
+    check_pictures([data], 100)
 
 
 @pytest.mark.parametrize("side", [10_000, 60_000])
@@ -87,7 +81,7 @@ def test_a_bomb_is_not_decoded(side: int) -> None:
     tracemalloc.start()
     for check in (
         lambda x, n: check_picture(x, n, VIEW),
-        lambda x, n: check_any_pictures([x], n),
+        lambda x, n: check_pictures([x], n),
     ):
         with pytest.raises(TooManyPixels):
             check(bomb, 2**26)
@@ -123,6 +117,6 @@ def test_thumbnails_decode_what_they_need(tmp_path, options, box, pixels):
 
 
 def test_many_pictures_have_a_limit_together() -> None:
-    assert check_any_pictures([picture("PNG"), b"a"] * 8, 200) == [200, 0] * 8
+    assert check_pictures([picture("PNG"), b"a"] * 8, 200) == [200, 0] * 8
     with pytest.raises(TooManyPixels, match="1,600 pixels in total"):
-        check_any_pictures([picture("PNG")] * 9, 200)
+        check_pictures([picture("PNG")] * 9, 200)

@@ -13,7 +13,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -209,29 +208,6 @@ def test_when_it_stops_it_finishes_what_does_not_take_too_long(
             server.ask("/healthz")
         server._reader.join(10)
     logged(server)
-
-
-def test_a_thousand_requests_at_once_are_answered(live) -> None:
-    def client(i: int) -> list[int]:
-        with contextlib.closing(live.connect()) as connection:
-            rows = {"instances": [float(i)] * 15}
-            return [ask(connection, PREDICT, rows)[0] for _ in range(10)]
-
-    with ThreadPoolExecutor(100) as pool:
-        codes = Counter(x for y in pool.map(client, range(100)) for x in y)
-    assert codes.keys() <= {200, 503}
-    assert codes[200] > 0
-    assert sum(codes.values()) == 1000
-    assert live.predict(1.0)[0] == 200
-
-
-def test_a_gigabyte_is_refused_at_once(live) -> None:
-    with socket.create_connection(("127.0.0.1", live.port)) as opened:
-        opened.sendall((BEGUN % 2**30).encode())
-        opened.settimeout(30)
-        answer = opened.recv(2**16)
-    assert answer.startswith(b"HTTP/1.1 413 ")
-    assert live.predict(1.0)[0] == 200
 
 
 def test_a_new_version_drops_no_request(live, model, tmp_path) -> None:

@@ -73,25 +73,6 @@ def predict(client: TestClient, body: str) -> Any:
     return json.loads(answer.text)
 
 
-def test_status(client: TestClient) -> None:
-    assert client.get("/v1/models/half_plus_three").json() == {
-        "model_version_status": [
-            {
-                "version": "123",
-                "state": "AVAILABLE",
-                "status": {"error_code": "OK", "error_message": ""},
-            }
-        ]
-    }
-
-
-def test_predict(client: TestClient) -> None:
-    body = '{"instances": [1.0,2.0,5.0]}'
-    assert predict(client, body) == {"predictions": [3.5, 4.0, 5.5]}
-    body = '{"inputs": [1.0,2.0,5.0]}'
-    assert predict(client, body) == {"outputs": [3.5, 4.0, 5.5]}
-
-
 def test_not_found(client: TestClient) -> None:
     answer = client.post(
         "/v1/models/half:predict", content='{"instances": [1.0,5.0]}'
@@ -184,11 +165,3 @@ def test_an_answer_without_rows_has_the_column_format_only(client) -> None:
     )
     assert answer.status_code == 400
     assert "outputs have no common rows" in answer.json()["error"]
-
-
-@pytest.mark.parametrize("verb", ["classify", "regress"])
-def test_classify_and_regress(client, verb) -> None:
-    body = {"examples": [{"x": 1.0}]}
-    answer = client.post(f"/v1/models/half_plus_three:{verb}", json=body)
-    assert answer.status_code == 400
-    assert f"Received: `:{verb}`" in answer.json()["error"]

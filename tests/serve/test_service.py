@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Coroutine
 from typing import Any
 
@@ -115,24 +114,6 @@ def test_an_item_larger_than_the_queue_runs_when_nothing_waits() -> None:
     assert run(request()) == 2
 
 
-def test_a_batch_can_wait_for_more() -> None:
-    work = Recorded()
-    work.gate.set()
-
-    async def requests() -> list[Any]:
-        service = Service(FIRST, Settings(batch_timeout=600, max_batch=2))
-        first = asyncio.ensure_future(service.submit("a", work, 1))
-        await asyncio.sleep(0.01)  # The second makes it full.
-        await asyncio.gather(first, service.submit("a", work, 2))
-        service = Service(FIRST, Settings(batch_timeout=0.2, max_batch=2))
-        began = time.monotonic()
-        await service.submit("a", work, 3)
-        assert time.monotonic() - began >= 0.2
-        return work.batches
-
-    assert run(requests()) == [(1, [1, 2]), (1, [3])]
-
-
 def test_busy_says_when_to_try_again() -> None:
     assert Busy().headers == {"retry-after": "1"}
 
@@ -150,7 +131,6 @@ def test_busy_says_when_to_try_again() -> None:
         ("max_connections", 0),
         ("stop_timeout", float("nan")),
         ("poll", -1),
-        ("batch_timeout", float("inf")),
         ("token", ""),
         ("token", "two words"),
     ],

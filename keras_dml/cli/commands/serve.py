@@ -60,13 +60,6 @@ TOKEN = "KERAS_DML_SERVE_TOKEN"
     help="Maximum number of examples in a batch for the model.",
 )
 @click.option(
-    "--batch-timeout",
-    type=click.FloatRange(min=0),
-    default=0.0,
-    help="Seconds that a batch waits for further requests. With 0, it consists "
-    "of those that arrived while the previous batch ran.",
-)
-@click.option(
     "--queue",
     type=click.IntRange(min=1),
     default=1024,

@@ -35,7 +35,6 @@ def about(
         and all(part.length for part in outputs.parts),
         "has_attention": outputs is not None and outputs.has_attention,
         "gallery": None if current.index is None else _gallery(current.index),
-        "signatures": sorted(current.signatures),
         "k": {"default": DEFAULT_K, "most": MOST_K},
         "max_body": settings.max_body,
     }

@@ -27,7 +27,6 @@ HEADERS = {
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    "Permissions-Policy": "camera=(self), microphone=(), geolocation=()",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 
@@ -71,7 +70,7 @@ def routes(
         return _json(found | {"loading": reloader and reloader.loading})
 
     async def thumbnail(request: Request) -> Response:
-        key = key_of(request.query_params.get("key"), "key")
+        key = key_of(request.query_params, "key")
         current, most = service.current, settings.max_pixels
         found = await run_in_threadpool(picture_of, current.index, key, most)
         if isinstance(found, Picture):

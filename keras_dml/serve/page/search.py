@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -52,33 +53,45 @@ def query_of(data: bytes, params: Mapping[str, str]) -> Query:
 
     Args:
         data: The image file.
-        params: "k"; "where", conditions by column as JSON; and "exclude", a
-            key as JSON.
+        params: "k"; "where", conditions by column; and "exclude", a key; all
+            as JSON.
 
     Raises:
         RequestError: If one is not as described.
     """
-    where, exclude = params.get("where"), params.get("exclude")
-    return Query(
-        data,
-        _count(params.get("k") or str(DEFAULT_K)),
-        _conditions(where) if where else None,
-        key_of(exclude, "exclude") if exclude else None,
-    )
+    k = _value(params, "k") if params.get("k") else DEFAULT_K
+    if type(k) is not int or not 1 <= k <= MOST_K:
+        raise _wrong("k", f"be a whole number from 1 to {MOST_K}", params)
+    where = _value(params, "where") if params.get("where") else None
+    if not isinstance(where, dict | None):
+        example = '{"name": "crow"} or {"price": {">=": 10, "<": 20}}'
+        rule = f"be conditions by column, as JSON, for instance {example}"
+        raise _wrong("where", rule, params)
+    exclude = key_of(params, "exclude") if params.get("exclude") else None
+    return Query(data, k, where, exclude)
 
 
-def key_of(text: str | None, name: str) -> Key:
+def key_of(params: Mapping[str, str], name: str) -> Key:
     """A key from JSON: a number, or a text in quotes."""
-    try:
-        key = json.loads(text or "")
-    except (ValueError, RecursionError):
-        key = None
-    if isinstance(key, bool) or not isinstance(key, int | str):
-        raise RequestError(
-            f"`{name}` must be a key as JSON: a whole number, or a text in "
-            f"double quotes. Received: {name}={(text or '')[:200]!r}."
-        )
+    key = _value(params, name)
+    if type(key) not in (int, str):
+        rule = "be a key as JSON: a whole number, or a text in double quotes"
+        raise _wrong(name, rule, params)
     return key
+
+
+def _value(params: Mapping[str, str], name: str) -> Any:
+    """The JSON value of a parameter; not a number if it has none."""
+    try:
+        # What NaN and Infinity are, int refuses.
+        return json.loads(params.get(name, ""), parse_constant=int)
+    except (ValueError, RecursionError):
+        return math.nan
+
+
+def _wrong(name: str, rule: str, params: Mapping[str, str]) -> RequestError:
+    received = params.get(name, "")[:200]
+    return RequestError(f"`{name}` must {rule}. Received: {name}={received!r}.")
 
 
 class Finder:
@@ -266,32 +279,3 @@ def _attention(maps: FloatArray | None) -> dict[str, Any] | None:
             for k in range(levels.shape[2])
         ],
     }
-
-
-def _count(text: str) -> int:
-    # Other digits than these are digits, too, and int() takes "1_0".
-    is_number = text.isascii() and text.isdigit() and len(text) <= 9
-    if not is_number or not 1 <= int(text) <= MOST_K:
-        raise RequestError(
-            f"`k` must be a whole number from 1 to {MOST_K}. Received: "
-            f"k={text[:40]!r}."
-        )
-    return int(text)
-
-
-def _conditions(text: str) -> dict[str, Any]:
-    try:
-        where = json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        where = None
-    if not isinstance(where, dict):
-        raise RequestError(
-            "`where` must be conditions by column, as JSON. Received: "
-            f'where={text[:200]!r}. Use for instance {{"name": "crow"}} or '
-            '{"price": {">=": 10, "<": 20}}.'
-        )
-    return where
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")

@@ -1,18 +1,16 @@
 """A server in this process, and a browser that visits its page."""
 
 import json
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
-
-import uvicorn
 
 from keras_dml.serve.app import application
 from keras_dml.serve.current import Current
 from keras_dml.serve.reloading import Reloader
+from keras_dml.serve.server import address_of, listen, running, server_of
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
 from tests.reports.browser import ELEMENT, Browser
@@ -36,22 +34,9 @@ def serving(now: Current, **settings: Any) -> Iterator["Live"]:
     made = Settings(port=0, **settings)
     service = Service(now, made)
     reloader = idle_reloader(service)
-    app = application(service, made, reloader)
-    config = uvicorn.Config(app, port=0, log_level="warning", ws="none")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        deadline = time.monotonic() + 30
-        while not server.started:
-            if time.monotonic() > deadline or not thread.is_alive():
-                raise TimeoutError("the server did not start")
-            time.sleep(0.02)
-        port = server.servers[0].sockets[0].getsockname()[1]
-        yield Live(f"http://127.0.0.1:{port}/", service, reloader)
-    finally:
-        server.should_exit = True
-        thread.join(30)
+    server = server_of(application(service, made, reloader), made)
+    with closing(listen(made)) as opened, running(server, opened):
+        yield Live(f"{address_of(opened)}/", service, reloader)
 
 
 class Live:

@@ -239,39 +239,3 @@ def test_what_is_being_loaded_is_said_with_what_is_found(
     monkeypatch.setattr(asked.reloader, "loading", "the gallery")
     found = asked.post("/page/search", content=picture(0)).json()
     assert (found["loading"], len(found["hits"])) == ("the gallery", 12)
-
-
-def channel(x: int) -> float:
-    share = x / 255
-    if share <= 0.04045:
-        return share / 12.92
-    return float(((share + 0.055) / 1.055) ** 2.4)
-
-
-def contrast(first: str, second: str) -> float:
-    """As WCAG 2.2 defines it, of two colors such as "#1b1f24"."""
-    light = [
-        0.2126 * channel(int(x[1:3], 16))
-        + 0.7152 * channel(int(x[3:5], 16))
-        + 0.0722 * channel(int(x[5:7], 16))
-        for x in (first, second)
-    ]
-    return (max(light) + 0.05) / (min(light) + 0.05)
-
-
-@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
-def test_colors_have_contrast(scheme) -> None:
-    """WCAG AA: text 4.5, and edges of controls 3, on every ground."""
-    colors: dict[str, str] = {}
-    assets = read_assets()
-    for name in ("base.css", "page.css"):
-        text = assets[name][0].decode()
-        blocks = re.findall(r":root \{(.*?)\}", text, re.DOTALL)
-        for block in blocks[: scheme + 1]:
-            colors |= dict(re.findall(r"--(\S+): (#\w{6});", block))
-    assert contrast("#000000", "#ffffff") == pytest.approx(21)
-    for ground in (colors["paper"], colors["raised"]):
-        for ink in ("ink", "soft", "link", "right", "wrong"):
-            assert contrast(colors[ink], ground) >= 4.5, (ink, ground)
-    assert contrast(colors["on-button"], colors["button"]) >= 4.5
-    assert contrast(colors["soft"], colors["paper"]) >= 3

@@ -1,9 +1,7 @@
-// The page: from a picture, however it comes, to what is found for it.
+// The page: from a picture to what is found for it.
 
-import { setUpCamera, stopCamera } from "./camera.js";
 import { byId, plural } from "./elements.js";
 import { conditions, setColumns, setUpFilters } from "./filters.js";
-import { setUpCopying, showProgram } from "./program.js";
 import { hideResults, showResults } from "./results.js";
 import { NeedsToken, ask, forgetToken, keepToken } from "./server.js";
 
@@ -123,15 +121,13 @@ const search = async () => {
   say("Searching…");
   byId("results").setAttribute("aria-busy", "true");
   try {
-    const query = asked();
-    const answer = await fetchAnswer(query, own.signal);
+    const answer = await fetchAnswer(asked(), own.signal);
     if (running !== own) return;
     const loading = answer.loading
       ? ` The server is loading ${answer.loading}.` : "";
     say(showResults(about, answer, leaveOut) + loading);
     // On a phone they are below the options, where nobody would see them.
     if (NARROW.matches) byId("results").scrollIntoView();
-    showProgram(about, query, picture);
     if (byId("chosen").hidden) byId("chosen").src = answer.seen;
     byId("chosen").hidden = false;
     byId("drop-hint").hidden = true;
@@ -163,7 +159,6 @@ const choose = (file) => {
       + `at most ${plural(about.max_body, "byte")}.`);
     return;
   }
-  stopCamera();
   picture = file;
   preview(file);
   search();
@@ -223,6 +218,4 @@ byId("app").hidden = false;
 setUpFiles();
 setUpForms();
 setUpFilters();
-setUpCamera(choose, complain);
-setUpCopying(say);
 load();

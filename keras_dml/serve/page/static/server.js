@@ -5,13 +5,11 @@ const MOST_TRIES = 4;
 
 export class NeedsToken extends Error {}
 
-export const hasToken = () => Boolean(sessionStorage.getItem(TOKEN));
-
 export const keepToken = (token) => sessionStorage.setItem(TOKEN, token);
 
 export const forgetToken = () => sessionStorage.removeItem(TOKEN);
 
-export const addressOf = (path) => new URL(path, document.baseURI).href;
+const addressOf = (path) => new URL(path, document.baseURI).href;
 
 const wait = (seconds, signal) => new Promise((resolve, reject) => {
   const timer = setTimeout(resolve, 1000 * seconds);
