@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 from string import Template
@@ -19,12 +19,9 @@ from keras_dml.reports.figures import RunFigure, figures_of
 from keras_dml.reports.html import asset, document, inline_svg
 from keras_dml.runs.outcome import definition, divisions_table, ends
 from keras_dml.utils.files import write_atomically
-from keras_dml.utils.progress import stages
+from keras_dml.utils.progress import waiting
 
 CURVES = ("validation", "losses")
-SEARCHING, DRAWING = "Searching the test images", "Drawing figures"
-SECONDS = {SEARCHING: 7.0, DRAWING: 7.0}
-"""How long the stages take for glyphs on two cores."""
 
 
 def report(
@@ -57,17 +54,16 @@ def report(
     """
     run = Run(folder)
     path = Path(output) if output else run.folder / "report.html"
-    with stages(SECONDS, progress) as begin:
-        text = render(run, num_queries, begin)
+    with waiting("Searching the test images", progress):
+        shown = explorer(run, num_queries)
+    with waiting("Drawing figures", progress):
+        text = render(run, shown)
     write_atomically(path, text)
     return path
 
 
-def render(run: Run, num_queries: int, begin: Callable[[str], None]) -> str:
-    """The text of the page; `begin` is told which stage begins."""
-    begin(SEARCHING)
-    shown = explorer(run, num_queries)
-    begin(DRAWING)
+def render(run: Run, shown: dict[str, Any]) -> str:
+    """The text of the page; `shown` is its explorer."""
     figures = {figure.name: _figure(figure) for figure in figures_of(run)}
     rest = [name for name in figures if name not in CURVES]
     test_set = {"test set (SHA-256)": run.outcome.test_set}

@@ -3,7 +3,7 @@
 import datetime
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import TypeVar
@@ -103,68 +103,6 @@ def throughput(
     ) as bar:
         task = bar.add_task(description, total=total, completed=done)
         yield lambda more: bar.advance(task, more)
-
-
-@contextmanager
-def stages(
-    seconds: Mapping[str, float], progress: bool | None = None
-) -> Iterator[Callable[[str], None]]:
-    """A bar over stages of unequal length.
-
-    Args:
-        seconds: How long each stage usually takes, by what is done in it.
-        progress: Whether it is wanted; None shows it in a terminal.
-
-    Yields:
-        What is told which stage begins.
-    """
-    names = list(seconds)
-    with _bar(
-        _DESCRIPTION, BarColumn(), TimeElapsedColumn(), progress=progress
-    ) as bar:
-        task = bar.add_task(names[0], total=sum(seconds.values()))
-
-        def begin(stage: str) -> None:
-            done = sum(seconds[x] for x in names[: names.index(stage)])
-            bar.update(task, completed=done, description=stage)
-
-        yield begin
-
-
-@contextmanager
-def epochs(
-    total: int,
-    done: Callable[[], int],
-    description: str,
-    progress: bool | None = None,
-) -> Iterator[None]:
-    """A bar over a training that does not show itself.
-
-    Args:
-        total: Number of its epochs.
-        done: Tells how many have ended; it is asked every second.
-        description: What is trained.
-        progress: Whether it is wanted; None shows it in a terminal.
-    """
-
-    class Epochs(ProgressColumn):
-        max_refresh = 1.0
-
-        def render(self, task: Task) -> str:
-            task.completed = ended = done()
-            left = time_left(task.elapsed or 0, ended - before, total - before)
-            return f"epoch {min(ended + 1, total)} of {total}{left}"
-
-    before = done()
-    with _bar(
-        _DESCRIPTION,
-        Epochs(),
-        BarColumn(20),
-        TimeElapsedColumn(),
-        progress=progress,
-    ) as bar:
-        bar.add_task(description, total=total)
-        yield
 
 
 @contextmanager

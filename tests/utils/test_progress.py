@@ -6,14 +6,7 @@ import pytest
 from rich.console import Console
 
 from keras_dml.utils import progress
-from keras_dml.utils.progress import (
-    epochs,
-    stages,
-    throughput,
-    time_left,
-    track,
-    waiting,
-)
+from keras_dml.utils.progress import throughput, time_left, track, waiting
 
 
 class Clock:
@@ -68,48 +61,16 @@ def test_throughput_counts_from_where_it_was(
     assert capsys.readouterr().err == ""
 
 
-def test_stages_say_what_is_done_and_since_when(
-    clock: Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with stages({"Loading": 10.0, "Writing": 30.0}, True) as begin:
-        begin("Loading")
-        assert "Loading" in capsys.readouterr().err
-        clock.now += 20.0
-        begin("Writing")
-    shown = capsys.readouterr().err
-    assert "Writing" in shown and "0:00:20" in shown
-    with stages({"Loading": 10.0}, False) as begin:
-        begin("Loading")
-    assert capsys.readouterr().err == ""
-
-
 def test_one_within_another_is_shown_with_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with stages({"Loading": 10.0, "Writing": 10.0}, True) as begin:
+    with waiting("Loading", True):
         items = track(range(3), 3, "Embedding", delay=-1)
         next(items)
         next(items)
         *_, line, below = capsys.readouterr().err.splitlines()
         assert "Loading" in line and "Embedding" in below
         assert list(items) == [2]
-        capsys.readouterr()
-        begin("Writing")
-    shown = capsys.readouterr().err
-    assert "Writing" in shown and "Embedding" not in shown
-
-
-def test_epochs_that_another_process_ends(
-    clock: Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ended = 2  # It goes on.
-    with epochs(8, lambda: ended, "seed 0", True):
-        assert "epoch 3 of 8" in capsys.readouterr().err
-        clock.now, ended = clock.now + 30.0, 4
-    assert "epoch 5 of 8, about 0:01:00 left" in capsys.readouterr().err
-    with epochs(8, lambda: ended, "seed 0", False):
-        pass
-    assert capsys.readouterr().err == ""
 
 
 def test_waiting_says_what_for_and_since_when(

@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from keras_dml.search import Index
 
 SUFFIXES = {"saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
-LOADING = "Loading the model"
-WRITING = "Writing the export and comparing it with the model"
-SECONDS = {LOADING: 1.0, WRITING: 5.0}
-"""How long the stages take for glyphs on two cores."""
 
 
 @click.command()
@@ -84,7 +80,7 @@ def export(
     from keras_dml import runs
     from keras_dml.export import export_model, write_models_config
     from keras_dml.export.portable import check_options
-    from keras_dml.utils.progress import stages
+    from keras_dml.utils.progress import waiting
 
     if models_config and file_format != "saved_model":
         raise click.ClickException(
@@ -93,10 +89,9 @@ def export(
     check_options(file_format, gallery, overwrite)
     recipe = runs.load_recipe(run)
     name = f"{recipe.name}{SUFFIXES[file_format]}"
-    with stages(SECONDS) as begin:
-        begin(LOADING)
+    with waiting("Loading the model"):
         model = runs.load_model(run, which)
-        begin(WRITING)
+    with waiting("Writing the export and comparing it with the model"):
         path = export_model(
             model,
             output or Path("saved_models") / name,

@@ -10,7 +10,7 @@ from keras_dml import callbacks, data
 from keras_dml.recipes import Recipe, building
 from keras_dml.runs.measuring import check_splits
 from keras_dml.runs.training import validation_of
-from keras_dml.utils.progress import epochs
+from keras_dml.utils.progress import waiting
 
 
 class Judged(keras.callbacks.Callback):
@@ -87,13 +87,9 @@ def train_trial(
     model = building.model(recipe, batches)
     seen = building.features(recipe, model, splits)
     judged = Judged(trial, f"val_{recipe.evaluation.monitor}")
-    with epochs(
-        recipe.epochs,
-        lambda: len(judged.values),
-        f"trial {trial.number}",
-        # Otherwise Keras shows one.
-        None if verbose == 0 else False,
-    ):
+    # Otherwise Keras shows a bar.
+    shown = None if verbose == 0 else False
+    with waiting(f"trial {trial.number}", shown):
         model.fit(
             building.pipeline(recipe, seen.train, batches, model.input_shape),
             epochs=recipe.epochs,
