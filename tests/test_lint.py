@@ -3,8 +3,6 @@
 import importlib
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 
 PAGE = """# How it ends
 
-It is recieved by `dml.losses.Nothing`, see [that](nothing.md).
+It is received by `dml.losses.Nothing`, see [that](nothing.md).
 
 ```console
 $ keras-dml train nowhere
@@ -59,7 +57,6 @@ ADDED = {
     "docs/images/planted.png": "x" * 200_000,
     "keras_dml/planted.py": MODULE,
     "tests/test_planted.py": 'torch = pytest.importorskip("torch")',
-    "tests/scripts/planted.py": "import keras_dml\nkeras_dml._private",
 }
 
 CHANGED = {
@@ -90,7 +87,6 @@ EXPECTED = {
     "names": ["there is no dml.losses.Nothing", "there is no dml.Nothing"],
     "notebooks": ["did not run", "a cell failed", "no text", "names a folder"],
     "project": ["the version is 9.9.9"],
-    "scripts": ["_private is private"],
     "tables": ['there is no row | `"small_convnet"` |'],
 }  # fmt: skip
 """By rule, parts of what it must say."""
@@ -127,30 +123,3 @@ def test_each_rule_finds_its_fault(planted, monkeypatch) -> None:
         for text in EXPECTED[name]:
             said = [x for x in found if text in x]
             assert said, f"{name} does not find {text!r}, but {found}"
-
-
-@pytest.mark.slow
-def test_spelling_and_imports_are_checked(planted) -> None:
-    pytest.importorskip("codespell_lib")
-    pytest.importorskip("importlinter")
-    for part in (ROOT / "keras_dml").iterdir():
-        if part.suffix == ".py" or (part / "__init__.py").exists():
-            copy = planted / "keras_dml" / part.name
-            copy = copy if part.suffix else copy / "__init__.py"
-            copy.parent.mkdir(exist_ok=True)
-            copy.write_text("")
-    (planted / "keras_dml" / "planted.py").unlink()
-    use = planted / "keras_dml" / "losses" / "planted.py"
-    use.write_text("import keras_dml\nfrom keras_dml import cli, data\n")
-    folder = Path(sys.executable).parent
-    spelled = run(folder / "codespell", "docs/planted.md", cwd=planted)
-    assert "planted.md:3: recieved ==> received" in spelled
-    imports = run(folder / "lint-imports", "--no-cache", cwd=planted)
-    assert "3 broken" in imports
-    assert "keras_dml.losses.planted -> keras_dml.cli" in imports
-
-
-def run(*command: object, cwd: Path) -> str:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
-    assert done.returncode
-    return done.stdout
