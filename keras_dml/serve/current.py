@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from keras_dml.data import View
 from keras_dml.search import Index
+from keras_dml.serve.outputs import Outputs
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Current:
             tensors.
         definitions: What signatures take and return, by name.
         loaded: What the signatures belong to, and must not outlive.
+        outputs: What the page shows of pictures; None without a view.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Current:
     signatures: Mapping[str, Callable[..., Mapping[str, Any]]]
     definitions: Mapping[str, Definition] = field(default_factory=dict)
     loaded: Any = None
+    outputs: Outputs | None = None
 
 
 def read_definitions(folder: Path) -> dict[str, Definition]:

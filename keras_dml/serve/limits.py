@@ -4,11 +4,7 @@ import io
 import math
 from typing import Any
 
-import numpy as np
-
-from keras_dml.data import View
 from keras_dml.data.decode import draft, open_image, opened
-from keras_dml.export.files import MOST_PIXELS_RESIZED
 from keras_dml.serve.errors import RequestError
 
 _STARTS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"BM")
@@ -25,22 +21,12 @@ class TooManyPixels(RequestError):
         super().__init__(message, 413)
 
 
-def check_picture(data: bytes, most_pixels: int, view: View) -> int:
-    """Checks the header of an image file; nothing of it is decoded.
-
-    Args:
-        data: The file.
-        most_pixels: Pixels that it may have.
-        view: What the model sees of it.
-
-    Returns:
-        Pixels that are in memory for it: its own, and four bytes for each of
-        those that it is resized to.
+def check_picture(data: bytes, most_pixels: int) -> int:
+    """The pixels of an image file by its header; nothing of it is decoded.
 
     Raises:
         NotAPicture: If it has no header of an image file that can be read.
-        TooManyPixels: If it is larger, or so long and thin that it is once
-            it is resized.
+        TooManyPixels: If it has more than `most_pixels`.
     """
     sides = _sides(data)
     if sides is None or 0 in sides:
@@ -48,15 +34,7 @@ def check_picture(data: bytes, most_pixels: int, view: View) -> int:
             "The picture must be an image file, such as JPEG, PNG or WebP. "
             f"Received: {len(data):,} bytes that begin with {data[:8]!r}."
         )
-    pixels = _checked(math.prod(sides), most_pixels)
-    resized = math.prod(view.prepared_sizes(np.array([sides]))[0].tolist())
-    if view.frame is None and resized > MOST_PIXELS_RESIZED:
-        raise TooManyPixels(
-            "A picture must not be so long and thin that it has more than "
-            f"{MOST_PIXELS_RESIZED:,} pixels once it is resized for the model. "
-            f"Received: {sides[0]:,} × {sides[1]:,} pixels. Crop it."
-        )
-    return pixels + 4 * resized
+    return _checked(math.prod(sides), most_pixels)
 
 
 def check_pictures(values: list[bytes], most_pixels: int) -> list[int]:

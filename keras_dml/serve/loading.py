@@ -32,6 +32,7 @@ from keras_dml.model.generated import takes_images
 from keras_dml.runs.folder import load_model
 from keras_dml.search import Index, open_index
 from keras_dml.serve.current import Current, Definition, read_definitions
+from keras_dml.serve.outputs import Outputs
 from keras_dml.serve.sources import Source
 from keras_dml.utils.models import read_model
 
@@ -67,9 +68,10 @@ def load(source: Source, before: int = 0) -> Current:
         version = int(folder.name) if is_version(folder) else 1
         loaded, definitions = _load_signatures(folder)
     signatures = {k: x for k, x in loaded.signatures.items() if k != _INIT}
-    view = None
+    view = outputs = None
     if model is not None and takes_images(model):
         view = View.of(model)
+        outputs = Outputs(model, view)
         if folder is not None:
             _check_same(model, view, signatures)
     return Current(
@@ -81,6 +83,7 @@ def load(source: Source, before: int = 0) -> Current:
         signatures,
         definitions,
         loaded,
+        outputs,
     )
 
 

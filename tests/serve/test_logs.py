@@ -22,16 +22,11 @@ def formatted(message: str, *given: Any, **more: Any) -> dict[str, Any]:
     return line
 
 
-def test_a_message_is_a_line() -> None:
-    line = formatted("two\nlines of %s, \x1b[2J\x9b\u202e", "é")
-    assert line == {
-        "level": "error",
-        "message": "two\nlines of é, \x1b[2J\x9b\u202e",
-    }
-
-
-def test_names_of_files_need_not_be_text() -> None:
-    assert formatted("%s", "a\udcff.keras")["message"] == "a\udcff.keras"
+@pytest.mark.parametrize("name", ["é", "a\udcff.keras"])
+def test_a_message_is_a_line(name: str) -> None:
+    line = formatted("two\nlines of %s, \x1b[2J\x9b\u202e", name)
+    message = f"two\nlines of {name}, \x1b[2J\x9b\u202e"
+    assert line == {"level": "error", "message": message}
 
 
 def test_an_exception_is_part_of_its_line() -> None:

@@ -73,6 +73,20 @@ def predict(client: TestClient, body: str) -> Any:
     return json.loads(answer.text)
 
 
+def test_status(client: TestClient) -> None:
+    published = {
+        "model_version_status": [
+            {
+                "version": "123",
+                "state": "AVAILABLE",
+                "status": {"error_code": "OK", "error_message": ""},
+            }
+        ]
+    }
+    for address in ("half_plus_three", "half_plus_three/versions/123"):
+        assert client.get(f"/v1/models/{address}").json() == published
+
+
 def test_not_found(client: TestClient) -> None:
     answer = client.post(
         "/v1/models/half:predict", content='{"instances": [1.0,5.0]}'

@@ -93,20 +93,6 @@ def test_a_lookup_finds_what_the_index_finds(client, current, pixels) -> None:
     ]
 
 
-def test_the_status_of_a_model_has_the_published_form(client) -> None:
-    published = {
-        "model_version_status": [
-            {
-                "version": "1",
-                "state": "AVAILABLE",
-                "status": {"error_code": "OK", "error_message": ""},
-            }
-        ]
-    }
-    assert client.get(MODEL).json() == published
-    assert client.get(f"{MODEL}/versions/1").json() == published
-
-
 def test_the_metadata_has_the_published_form(client) -> None:
     found = client.get(f"{MODEL}/metadata").json()
     assert found["model_spec"] == {
@@ -170,13 +156,11 @@ RAGGED = [[[[0]] * 16] * 16, [[[0]] * 15] * 16]
         (b"{", "must be JSON"),
         (b"\xff", "must be JSON"),
         (b"[" * 100_000, "must be JSON"),
-        (b'{"instances": ' + b"[" * 500 + b"]" * 500 + b"}", ""),
         (b'{"instances": ' + b"9" * 5000 + b"}", "must be JSON"),
         (b'{"instances": [[[[' + b"9" * 200 + b"]]]]}", "type float32"),
         ([], "`body` must be an object. Received: []."),
         ({}, "`body` must have either `instances` or `inputs`."),
         ({"instances": 1, "inputs": 1}, "must have either"),
-        ({"instances": {}}, "`instances` must be a list of one item or more."),
         ({"instances": []}, "one item or more. Received: []."),
         ({"instances": [1], "signature_name": 3}, "`signature_name` must be a "
          "string. Received: 3."),
@@ -185,16 +169,12 @@ RAGGED = [[[[0]] * 16] * 16, [[[0]] * 15] * 16]
         ({"instances": [[[["a"]]]]}, "`images` must hold values of type "
          "float32. Received: 'a'."),
         ({"instances": [[[[True]]]]}, "type float32. Received: True."),
-        ({"instances": [[[[1.0], [True]]]]}, "Received: True."),
         ({"inputs": [[[[1], [0], [False]]]]}, "Received: False."),
         ({"signature_name": "lookup_k", "inputs": {"images": [b64(b"x")] * 2,
           "k": [1, True]}}, "`k` must hold values of type int32"),
-        ({"instances": [[[[None]]]]}, "Received: None."),
-        ({"instances": [[[[{}]]]]}, "Received: {}."),
         ({"instances": [[[[16777217]]]]}, "Received: 16777217."),
         ({"instances": [[[[1e39]]]]}, "Received: 1e+39."),
         ({"instances": RAGGED}, "lists of one length at each level"),
-        ({"instances": [[1, [2]]]}, "lists of one length at each level"),
         ({"instances": [[1, 2], [3]]}, "lists of one length at each level"),
         ({"instances": [1.5]}, "must have the shape (None, None, None, 1)"),
         ({"inputs": {"pixels": [1]}}, "`inputs` must be an object with the "
@@ -202,10 +182,8 @@ RAGGED = [[[[0]] * 16] * 16, [[[0]] * 15] * 16]
         ({"instances": [{"x": 1}]}, "with the keys ['images']. Received: {'x': "
          "1}."),
         ({"instances": [{"images": 1}, 2]}, "must be a list of objects"),
-        ({"instances": [2, {"images": 1}]}, "Received: {'images': 1}."),
         ({"signature_name": "lookup_k", "instances": ["x"]}, "`instances` must "
          "name the inputs ['images', 'k']"),
-        ({"signature_name": "lookup_k", "inputs": ["x"]}, "`inputs` must name"),
         ({"signature_name": "encoded", "instances": [{"b64": "%%"}]}, "bytes "
          "in base64. Received: {'b64': '%%'}."),
         ({"signature_name": "encoded", "instances": [3]}, "must hold strings, "
@@ -214,25 +192,15 @@ RAGGED = [[[[0]] * 16] * 16, [[[0]] * 15] * 16]
         ({"signature_name": "encoded", "instances": [b64(b"x"), "iVBOR"]},
          '`images` must hold image files as objects {"b64": "…"}. Received: '
          "'iVBOR'."),
-        ({"signature_name": "lookup", "inputs": ["x"]}, "as objects {"),
         ({"signature_name": "lookup_k", "instances": [{"images": "x", "k": 1}]},
          "as objects {"),
-        (b'{"instances": [' + b"9" * 400 + b"]}", ""),
-        (b'{"instances": [' + b"9" * 5000 + b"]}", ""),
         (b'{"signature_name": "encoded", "instances": [' + b"9" * 400 + b"]}",
          "must hold strings"),
-        (b'{"signature_name": "lookup_k", "instances": [{"images": '
-         b'{"b64": ""}, "k": ' + b"9" * 400 + b"}]}", ""),
         (b'{"signature_name": ' + b"[" * 40_000 + b"}", ""),
-        (b'{"instances": ' + b"[" * 40_000 + b"]" * 40_000 + b"}", ""),
         (b'{"instances": ' + b"[" * 900 + b"1" + b"]" * 900 + b"}", ""),
         (b'{"x": ' + b"[" * 900 + b"]" * 900 + b', "signature_name": 3}', ""),
-        (b'{"signature_name": "encoded", "instances": ' + b"[" * 900
-         + b'"x"' + b"]" * 900 + b"}", ""),
         *[(b'{"signature_name": "encoded", "inputs": ' + x * 1000 + b"1"
            + y * 1000 + b"}", "") for x, y in NESTED],
-        *[(b'{"instances": ' + x * 1000 + b"1" + y * 1000 + b"}", "")
-          for x, y in NESTED],
         (b'{"instances": [[[[NaN, 1], [2]]]]}', "one length at each level"),
     ],
 )  # fmt: skip

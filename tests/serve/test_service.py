@@ -103,21 +103,6 @@ def test_a_full_queue_is_busy_and_a_late_answer_a_timeout() -> None:
     assert sorted(ran) == [0, 1, 50]
 
 
-def test_an_item_larger_than_the_queue_runs_when_nothing_waits() -> None:
-    work = Recorded()
-    work.gate.set()
-
-    async def request() -> Any:
-        service = Service(FIRST, Settings(queue=3, max_batch=2))
-        return await service.submit("a", work, 1, size=100)
-
-    assert run(request()) == 2
-
-
-def test_busy_says_when_to_try_again() -> None:
-    assert Busy().headers == {"retry-after": "1"}
-
-
 @pytest.mark.parametrize(
     ("setting", "value"),
     [

@@ -6,7 +6,6 @@ from typing import Any
 from keras_dml.reports.search_page import SCORES
 from keras_dml.search import Index
 from keras_dml.serve.current import Current
-from keras_dml.serve.page.outputs import Outputs
 from keras_dml.serve.settings import Settings
 
 DEFAULT_K = 12
@@ -22,10 +21,9 @@ _HIDDEN = ("thumbnail", "box")
 """Columns that nobody filters by."""
 
 
-def about(
-    current: Current, outputs: Outputs | None, settings: Settings
-) -> dict[str, Any]:
+def about(current: Current, settings: Settings) -> dict[str, Any]:
     """What is served, ready for JSON."""
+    outputs = current.outputs
     return {
         "model": {"name": current.name, "version": current.version},
         "refusal": refusal(current),

@@ -14,8 +14,13 @@ from keras_dml.reports.html import asset as report_asset
 from keras_dml.serve.current import Current
 from keras_dml.serve.errors import RequestError
 from keras_dml.serve.page.about import about
-from keras_dml.serve.page.search import Finder, key_of, query_of
-from keras_dml.serve.page.thumbnails import Picture, content_of, picture_of
+from keras_dml.serve.page.search import find, key_of, query_of
+from keras_dml.serve.page.thumbnails import (
+    content_of,
+    find_row,
+    make_thumbnail,
+    pixels_to_decode,
+)
 from keras_dml.serve.reloading import Reloader
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
@@ -46,7 +51,6 @@ def routes(
     "/" and "/page/assets/…" are the same for everyone and tell nothing of
     what is served. "/page/about", "/page/search" and "/page/thumbnail" do.
     """
-    finder = Finder(service, settings)
     assets = read_assets()
 
     async def home(request: Request) -> Response:
@@ -60,25 +64,23 @@ def routes(
 
     async def describe(request: Request) -> Response:
         current = service.current
-        outputs = await finder.outputs(current)
-        told = await run_in_threadpool(about, current, outputs, settings)
-        return _json(told)
+        return _json(await run_in_threadpool(about, current, settings))
 
     async def search(request: Request) -> Response:
         query = query_of(await request.body(), request.query_params)
-        found = await finder.find(query)
+        found = await find(service, query)
         return _json(found | {"loading": reloader and reloader.loading})
 
     async def thumbnail(request: Request) -> Response:
         key = key_of(request.query_params, "key")
         current, most = service.current, settings.max_pixels
-        found = await run_in_threadpool(picture_of, current.index, key, most)
-        if isinstance(found, Picture):
-            found = await service.submit(
-                "thumbnail", _made, found, pixels=found.pixels, current=current
-            )
+        row = await run_in_threadpool(find_row, current.index, key)
+        pixels = await run_in_threadpool(pixels_to_decode, row, most)
+        uri = await service.submit(
+            "thumbnail", _thumbnails, row, pixels=pixels, current=current
+        )
         # Another version may have another picture by this key.
-        return _response(*content_of(found, key), "private, no-cache")
+        return _response(*content_of(uri), "private, no-cache")
 
     return [
         Route("/", home),
@@ -103,8 +105,8 @@ def read_assets() -> dict[str, tuple[bytes, str]]:
     return found
 
 
-def _made(current: Current, pictures: Sequence[Picture]) -> list[str]:
-    return [picture.made() for picture in pictures]
+def _thumbnails(current: Current, rows: Sequence[dict[str, Any]]) -> list[str]:
+    return [make_thumbnail(row) for row in rows]
 
 
 def _json(content: Any) -> Response:

@@ -4,7 +4,6 @@ import base64
 import json
 import math
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,11 +19,9 @@ from keras_dml.search.rows import Key
 from keras_dml.serve.current import Current
 from keras_dml.serve.errors import RequestError
 from keras_dml.serve.limits import check_picture
-from keras_dml.serve.memory import release_memory
+from keras_dml.serve.outputs import Part
 from keras_dml.serve.page.about import DEFAULT_K, MOST_K, refusal
-from keras_dml.serve.page.outputs import Outputs, Part
 from keras_dml.serve.service import Service
-from keras_dml.serve.settings import Settings
 from keras_dml.utils.types import FloatArray
 
 SEEN = 384
@@ -94,84 +91,52 @@ def _wrong(name: str, rule: str, params: Mapping[str, str]) -> RequestError:
     return RequestError(f"`{name}` must {rule}. Received: {name}={received!r}.")
 
 
-class Finder:
-    """Finds pictures by what is served now.
+async def find(service: Service, query: Query) -> dict[str, Any]:
+    """What is found for an image file by what is served now.
 
-    Args:
-        service: Runs the model.
-        settings: The limits.
+    Returns:
+        "model", its name and version; "seen", a data URI; "hits" of the
+        gallery, or None without one, with "is_copy" where the embedding
+        is that of the picture; "parts", name and hits of each learner;
+        "attention", with "height", "width" and "maps", bytes in base 64,
+        or None.
+
+    Raises:
+        RequestError: If the file cannot be read, if the gallery cannot be
+            searched so, or if the model takes no pictures.
+        Busy: As `Service.submit`.
     """
-
-    def __init__(self, service: Service, settings: Settings) -> None:
-        self._service = service
-        self._settings = settings
-        self._latest: Outputs | None = None
-        self._lock = threading.Lock()
-
-    async def outputs(self, current: Current) -> Outputs | None:
-        """What the model says of a picture; None if it takes none."""
-        return await run_in_threadpool(self._outputs_of, current)
-
-    async def find(self, query: Query) -> dict[str, Any]:
-        """What is found for an image file.
-
-        Returns:
-            "model", its name and version; "seen", a data URI; "hits" of the
-            gallery, or None without one, with "is_copy" where the embedding
-            is that of the picture; "parts", name and hits of each learner;
-            "attention", with "height", "width" and "maps", bytes in base 64,
-            or None.
-
-        Raises:
-            RequestError: If the file cannot be read, if the gallery cannot be
-                searched so, or if the model takes no pictures.
-            Busy: As `Service.submit`.
-        """
-        current = self._service.current
-        if current.view is None:
-            raise RequestError(str(refusal(current)))
-        if current.index is None and (query.where or query.exclude):
-            raise RequestError(
-                "There is no gallery to search. Received: a filter. Start the "
-                "server with --gallery."
-            )
-        pixels = await run_in_threadpool(
-            check_picture, query.data, self._settings.max_pixels, current.view
+    current, most = service.current, service.settings.max_pixels
+    if current.view is None:
+        raise RequestError(str(refusal(current)))
+    if current.index is None and (query.where or query.exclude):
+        raise RequestError(
+            "There is no gallery to search. Received: a filter. Start the "
+            "server with --gallery."
         )
-        found: dict[str, Any] = await self._service.submit(
-            "page", self._find, query, pixels=pixels, current=current
+    pixels = await run_in_threadpool(check_picture, query.data, most)
+    found: dict[str, Any] = await service.submit(
+        "page", _find, query, pixels=pixels, current=current
+    )
+    return found
+
+
+def _find(current: Current, queries: Sequence[Query]) -> list[dict[str, Any]]:
+    outputs = current.outputs
+    if outputs is None:
+        raise RequestError(str(refusal(current)))
+    views = np.stack([outputs.see(query.data) for query in queries])
+    found = outputs(views)
+    return [
+        _answer(
+            current,
+            outputs.parts,
+            query,
+            views[row],
+            {name: x[row] for name, x in found.items()},
         )
-        return found
-
-    def _find(
-        self, current: Current, queries: Sequence[Query]
-    ) -> list[dict[str, Any]]:
-        outputs = self._outputs_of(current)
-        if outputs is None:
-            raise RequestError("The model does not take pictures.")
-        views = np.stack([outputs.see(query.data) for query in queries])
-        found = outputs(views)
-        return [
-            _answer(
-                current,
-                outputs.parts,
-                query,
-                views[row],
-                {name: x[row] for name, x in found.items()},
-            )
-            for row, query in enumerate(queries)
-        ]
-
-    def _outputs_of(self, current: Current) -> Outputs | None:
-        # One thread compiles, and the others wait for it.
-        with self._lock:
-            model, view = current.model, current.view
-            if self._latest is None or self._latest.model is not model:
-                if model is None or view is None:
-                    return None
-                self._latest = Outputs(model, view)
-                release_memory(collect=True)
-            return self._latest
+        for row, query in enumerate(queries)
+    ]
 
 
 def _answer(

@@ -3,11 +3,9 @@
 import base64
 import binascii
 import contextlib
-import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from keras_dml.data.thumbnails import SIDE, row_thumbnail
 from keras_dml.search import Index
@@ -26,69 +24,49 @@ class NoPicture(RequestError):
         super().__init__(message, 404)
 
 
-@dataclass(frozen=True)
-class Picture:
-    """The file that the small picture of a row is made of.
-
-    Attributes:
-        path: The file.
-        box: The part of it; None: all.
-        changed: When it was changed.
-        pixels: Pixels that are decoded to make it.
-    """
-
-    path: str
-    box: tuple[int, ...] | None
-    changed: int
-    pixels: int
-
-    def made(self) -> str:
-        """The data URI.
-
-        Raises:
-            NoPicture: If the file cannot be read.
-        """
-        with _readable():
-            return _made(self.path, self.box, self.changed)
-
-
-def picture_of(
-    index: Index | None, key: Key, most_pixels: int
-) -> str | Picture:
-    """Where the small picture of a row comes from; no file is decoded.
-
-    It is the row's own thumbnail, a data URI, or made from the file that its
-    path names; no key leads to a file that is of no row.
-
-    Args:
-        index: The gallery.
-        key: The key of the row.
-        most_pixels: Pixels that may be decoded.
+def find_row(index: Index | None, key: Key) -> dict[str, Any]:
+    """The row of a key; no key leads to a file that is of no row.
 
     Raises:
-        NoPicture: If there is no such row, it has no picture, or its file
-            cannot be read.
+        NoPicture: If there is no such row.
         RequestError: If the gallery has keys of another type.
     """
     if index is None:
         raise NoPicture("There is no gallery.")
     try:
-        row = index[key]
+        return index[key]
     except KeyError:
         raise NoPicture(f"The gallery has no row {key!r}.") from None
     except ValueError as error:
         raise RequestError(str(error)) from error
+
+
+def pixels_to_decode(row: Mapping[str, Any], most: int) -> int:
+    """Pixels that are decoded for the thumbnail of a row; 0 if it has one.
+
+    Raises:
+        NoPicture: If its file cannot be read, or has more than `most`.
+    """
+    if row.get("thumbnail") or not row.get("path"):
+        return 0
+    with _readable():
+        box = row.get("box") or None
+        return pixels_of_thumbnail(str(row["path"]), box, SIDE, most)
+
+
+def make_thumbnail(row: Mapping[str, Any]) -> str:
+    """The thumbnail that a row brings, or one of its file, a data URI.
+
+    Raises:
+        NoPicture: If its file cannot be read.
+    """
     if row.get("thumbnail") or not row.get("path"):
         return str(row.get("thumbnail"))
     with _readable():
-        path = str(row["path"])
-        box = tuple(row["box"]) if row.get("box") else None
-        changed = os.stat(path).st_mtime_ns
-        pixels = pixels_of_thumbnail(path, box, SIDE, most_pixels)
-    return Picture(path, box, changed, pixels)
+        return row_thumbnail(row) or ""
 
 
-def content_of(uri: str, key: Key) -> tuple[bytes, str]:
+def content_of(uri: str) -> tuple[bytes, str]:
     """The bytes of a picture, and its MIME type.
 
     Raises:
@@ -96,11 +74,11 @@ def content_of(uri: str, key: Key) -> tuple[bytes, str]:
     """
     found = _URI.fullmatch(uri)
     if found is None:
-        raise NoPicture(f"The row {key!r} has no picture.")
+        raise NoPicture("The row has no picture.")
     try:
         return base64.b64decode(found[2], validate=True), found[1]
     except binascii.Error:
-        raise NoPicture(f"The row {key!r} has a damaged picture.") from None
+        raise NoPicture("The row has a damaged picture.") from None
 
 
 @contextlib.contextmanager
@@ -114,9 +92,3 @@ def _readable() -> Iterator[None]:
         ) from None
     except (OSError, ValueError, TypeError, OverflowError):
         raise NoPicture("The file of the row cannot be read.") from None
-
-
-@lru_cache(maxsize=512)
-def _made(path: str, box: tuple[int, ...] | None, changed: int) -> str:
-    """A file's thumbnail, made again when it has changed."""
-    return row_thumbnail({"path": path, "box": box}) or ""

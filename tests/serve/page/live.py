@@ -13,7 +13,7 @@ from keras_dml.serve.reloading import Reloader
 from keras_dml.serve.server import address_of, listen, running, server_of
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
-from tests.reports.browser import ELEMENT, Browser
+from tests.reports.browser import Browser
 from tests.serve.page.served import idle_reloader
 
 SENT = """
@@ -92,28 +92,6 @@ class Visitor(Browser):
         self._call(
             "POST", f"/element/{self._find(selector)}/value", {"text": text}
         )
-
-    def set_javascript(self, is_on: bool) -> None:
-        """Whether pages may run JavaScript."""
-        self.devtools("Emulation.setScriptExecutionDisabled", value=not is_on)
-
-    def shown(self, text: str) -> str:
-        """What can be read on a page, once it has a text.
-
-        It works without the JavaScript of the page. While a form is sent,
-        the page may go between two questions about it.
-        """
-        body = {"using": "css selector", "value": "body"}
-        end = time.monotonic() + 20
-        while True:
-            try:
-                found = self._call("POST", "/element", body)[ELEMENT]
-                said: str = self._call("GET", f"/element/{found}/text")
-            except AssertionError as error:
-                said = str(error)
-            if text in said or time.monotonic() > end:
-                return said
-            time.sleep(0.1)
 
     def answered(self) -> None:
         """Waits until the page has shown the answer, or an error."""

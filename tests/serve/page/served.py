@@ -1,5 +1,6 @@
 """Small models with galleries, served to a client of the page."""
 
+import functools
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from keras_dml.data import View
 from keras_dml.search import Index
 from keras_dml.serve.app import application
 from keras_dml.serve.current import Current
+from keras_dml.serve.outputs import Outputs
 from keras_dml.serve.reloading import Reloader
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
@@ -66,8 +68,22 @@ def columns(folder=None) -> dict[str, list[Any]]:
     return values
 
 
+@functools.cache
+def outputs_of(model: keras.Model) -> Outputs:
+    """Compiled once for all servers of a model."""
+    return Outputs(model, View.of(model))
+
+
 def current(model, index=None, version: int = 1) -> Current:
-    return Current("small", version, model, View.of(model), index, {})
+    return Current(
+        "small",
+        version,
+        model,
+        View.of(model),
+        index,
+        {},
+        outputs=outputs_of(model),
+    )
 
 
 @contextmanager

@@ -4,7 +4,6 @@ import base64
 
 import pytest
 
-from keras_dml.serve.errors import Busy
 from tests.reports.browser import is_there
 from tests.serve.page.live import SENT, Visitor, serving
 from tests.serve.page.served import (
@@ -12,7 +11,6 @@ from tests.serve.page.served import (
     current,
     picture,
     small_gallery,
-    small_model,
     write_picture,
 )
 
@@ -53,11 +51,6 @@ def browser(tmp_path_factory):
     with Visitor(tmp_path_factory.mktemp("browser") / "profile") as opened:
         opened.look(1280, 900, "light")
         yield opened
-
-
-@pytest.fixture(scope="module")
-def model():
-    return small_model()
 
 
 @pytest.fixture(scope="module")
@@ -179,37 +172,6 @@ def test_a_label_with_html_is_text(page) -> None:
     assert page.run(made) == []
 
 
-def test_twenty_at_once(page, index) -> None:
-    """Of twenty drops only the last is shown; twenty requests all answer."""
-    for row in range(19):
-        encoded = base64.b64encode(picture(row)).decode()
-        page.run(SENT, encoded, f"{row}.png", "image/png", "drop")
-    send(page, picture(30), "drop")
-    page.until("return document.getElementById('status').textContent")
-    assert keys(page) == expected(index, 30)
-    files = [base64.b64encode(picture(row)).decode() for row in range(20)]
-    page.run(
-        "window.found = null; Promise.all(arguments[0].map(async (file) => {"
-        "const body = Uint8Array.from(atob(file), (x) => x.charCodeAt(0));"
-        "const answer = await fetch('page/search?k=1', "
-        "{ method: 'POST', body });"
-        "return (await answer.json()).hits[0].key; }))"
-        ".then((keys) => { window.found = keys; })",
-        files,
-    )
-    assert page.until("return window.found") == list(range(20))
-
-
-def test_without_javascript(browser, live) -> None:
-    browser.set_javascript(False)
-    try:
-        browser._call("POST", "/url", {"url": live.url})
-        said = browser.shown("needs JavaScript")
-        assert "/v1/models/NAME:predict" in said
-    finally:
-        browser.set_javascript(True)
-
-
 def test_a_token_is_asked_for(browser, model, index) -> None:
     with serving(current(model, index), token="secret") as running:
         browser.visit(running.url)
@@ -250,29 +212,6 @@ def test_a_new_version_is_shown(browser, model, index) -> None:
         assert not browser.run(
             "return document.getElementById('options').hidden"
         )
-
-
-def test_a_busy_server_is_asked_again(browser, model, monkeypatch) -> None:
-    with serving(current(model)) as running:
-        browser.visit(running.url)
-        submit, tries = running.service.submit, []
-
-        async def busy_at_first(*args, **kwargs):
-            tries.append(args)
-            if len(tries) < 3:
-                raise Busy(retry_after=1)
-            return await submit(*args, **kwargs)
-
-        monkeypatch.setattr(running.service, "submit", busy_at_first)
-        encoded = base64.b64encode(picture(2)).decode()
-        browser.run(SENT, encoded, "photo.png", "image/png", "drop")
-        browser.until(
-            "return document.getElementById('status').textContent"
-            ".includes('busy. Trying again in 1 second.')"
-        )
-        browser.answered()
-        assert "no gallery" in browser.text("#status")
-    assert len(tries) == 3
 
 
 def test_a_server_that_is_gone(browser, model) -> None:

@@ -18,14 +18,8 @@ from tests.serve.page.served import (
     current,
     picture,
     small_gallery,
-    small_model,
     write_picture,
 )
-
-
-@pytest.fixture(scope="module")
-def model():
-    return small_model()
 
 
 @pytest.fixture(scope="module")
