@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_dml.utils.patterns import check_patterns, matches
+from keras_dml.utils.arguments import check_patterns, matches
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 

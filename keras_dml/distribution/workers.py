@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from keras_dml.utils.differences import differences, listed
+from keras_dml.utils.documents import differences, listed
 
 _WORD = 8
 """Size, in bytes, of the integers that text is sent as."""

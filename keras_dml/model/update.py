@@ -14,7 +14,7 @@ from keras_dml.distribution.gathering import (
     overflowing_together,
 )
 from keras_dml.losses.sampled_classes import rows_at
-from keras_dml.utils.patterns import check_patterns, matches
+from keras_dml.utils.arguments import check_patterns, matches
 from keras_dml.utils.types import Tensor
 
 LOSS_VARIABLES = "/loss/"

@@ -38,8 +38,7 @@ from keras_dml.methods.declaration import find
 from keras_dml.model.metric_model import Gather
 from keras_dml.optimizers import COUPLED, known_optimizers
 from keras_dml.recipes.signatures import keys_of
-from keras_dml.utils.arguments import did_you_mean
-from keras_dml.utils.patterns import matches
+from keras_dml.utils.arguments import did_you_mean, matches
 from keras_dml.utils.types import (
     Count,
     Fraction,

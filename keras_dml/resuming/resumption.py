@@ -23,7 +23,7 @@ from keras_dml.distribution.workers import done_by_chief, summed, this_worker
 from keras_dml.resuming import identity, states
 from keras_dml.resuming.generations import Generations, State, StateError
 from keras_dml.resuming.resume import TERMINATED, Resume
-from keras_dml.utils.differences import differences, listed
+from keras_dml.utils.documents import differences, listed
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from keras_dml.distribution.workers import rows_of_all, this_worker
 from keras_dml.resuming.generations import Array, State, StateError
-from keras_dml.utils.differences import differences
+from keras_dml.utils.documents import differences
 from keras_dml.utils.files import sync
 
 

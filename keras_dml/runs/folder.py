@@ -17,7 +17,7 @@ from keras_dml.evaluation import Results
 from keras_dml.evaluation.label_sets import ClassNames
 from keras_dml.recipes import Recipe, RecipeError, dump, load
 from keras_dml.runs.outcome import Outcome
-from keras_dml.utils.differences import differences
+from keras_dml.utils.documents import differences
 from keras_dml.utils.files import (
     LOCK,
     atomic_file,

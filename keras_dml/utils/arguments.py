@@ -9,6 +9,7 @@ import importlib
 import inspect
 import math
 import operator
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from functools import cache, partial, wraps
 from numbers import Real
@@ -245,3 +246,61 @@ def import_extra(owner: str, module: str, extra: str) -> Any:
             f"{owner} needs the module {module}, which cannot be imported: "
             f'{error}. Use `pip install "keras-dml[{extra}]"`.'
         ) from error
+
+
+_RATES = "`rate_multipliers` of MetricModel"
+
+
+def matches(pattern: str, text: str, argument: str = _RATES) -> bool:
+    """Whether a regular expression matches some part of a text.
+
+    Args:
+        pattern: The expression.
+        text: The text.
+        argument: What an error calls the pattern.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    try:
+        return re.search(pattern, text) is not None
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(
+            f"{argument} must be regular expressions. Received: {pattern!r}. "
+            f'{error}. Use "/loss/", for instance.'
+        ) from None
+
+
+def check_patterns(
+    patterns: Iterable[str], paths: Sequence[str], argument: str = _RATES
+) -> None:
+    """Checks patterns of which, for each path, the first that matches counts.
+
+    Args:
+        patterns: The patterns.
+        paths: The paths of variables.
+        argument: What an error calls the patterns.
+
+    Raises:
+        ValueError: If a pattern matches no path, or only those that patterns
+            before it match.
+    """
+    left = set(paths)
+    for pattern in patterns:
+        found = {path for path in paths if matches(pattern, path, argument)}
+        if not found:
+            parts = sorted({part for path in paths for part in path.split("/")})
+            raise ValueError(
+                f"{argument} must be patterns that match the path of a "
+                f"variable. Received: {pattern!r}, which matches none of "
+                f"{len(paths)} paths."
+                f"{did_you_mean(pattern.strip('/'), parts)} Paths are, "
+                f"for example, {paths[0]!r} and {paths[-1]!r}."
+            )
+        if not found & left:
+            raise ValueError(
+                f"{argument}: the first pattern that matches counts. Received: "
+                f"{list(patterns)}, in which {pattern!r} matches only what "
+                "those before it match. Put it before them."
+            )
+        left -= found

@@ -1,8 +1,8 @@
-"""Tests of `keras_dml.utils.patterns`."""
+"""Tests of `keras_dml.utils.arguments`."""
 
 import pytest
 
-from keras_dml.utils.patterns import check_patterns, matches
+from keras_dml.utils.arguments import check_patterns, matches
 
 PATHS = ["head/dense/kernel", "head/dense/bias", "backbone/kernel"]
 

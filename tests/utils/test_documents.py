@@ -1,6 +1,6 @@
 """Tests of what has changed between nested values."""
 
-from keras_dml.utils.differences import differences, listed
+from keras_dml.utils.documents import differences, listed
 
 BEFORE = {"a": {"b": 1, "c": [1, 2], "e": {}}, "d": None}
 
