@@ -1,9 +1,9 @@
 """Deep metric learning for Keras 3 on TensorFlow.
 
 In a program, `import keras_dml` imports the parts that register the classes of
-saved models with Keras. The command `keras-dml`, whose help must not wait for
-TensorFlow, imports them when it runs a command. `hub`, `recipes`, `reports` and
-`runs` do not register anything, and are imported when they are first used.
+saved models with Keras; the others are imported when they are first used. The
+command `keras-dml`, whose help must not wait for TensorFlow, imports all of
+them so, and those that register when it runs a command.
 """
 
 import importlib
@@ -11,12 +11,18 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+_REGISTER = (
+    "backbones",
+    "data",
+    "layers",
+    "losses",
+    "methods",
+    "model",
+    "optimizers",
+)
+"""The parts whose classes stand in saved models."""
+
 if TYPE_CHECKING:
-    from keras_dml import hub, recipes, reports, runs
-
-_IS_COMMAND = os.path.basename(sys.argv[0]) in ("keras-dml", "keras-dml.exe")
-
-if TYPE_CHECKING or not _IS_COMMAND:
     from keras_dml import (
         backbones,
         callbacks,
@@ -25,10 +31,14 @@ if TYPE_CHECKING or not _IS_COMMAND:
         embedding,
         evaluation,
         export,
+        hub,
         layers,
         losses,
         methods,
         optimizers,
+        recipes,
+        reports,
+        runs,
         search,
         visualization,
     )
@@ -61,9 +71,8 @@ __all__ = [
 
 def import_parts() -> None:
     """Imports the parts that `import keras_dml` imports in a program."""
-    for name in __all__:
-        if name not in ("hub", "recipes", "reports", "runs"):
-            getattr(sys.modules[__name__], name)
+    for name in _REGISTER:
+        importlib.import_module(f"keras_dml.{name}")
 
 
 if not TYPE_CHECKING:  # Type checkers would accept any name.
@@ -81,3 +90,7 @@ if not TYPE_CHECKING:  # Type checkers would accept any name.
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+if os.path.basename(sys.argv[0]) not in ("keras-dml", "keras-dml.exe"):
+    import_parts()

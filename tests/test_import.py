@@ -57,6 +57,23 @@ def test_heavy_libraries_wait_until_they_are_used() -> None:
     assert lazy == "train keras_dml.recipes"
 
 
+@pytest.mark.slow
+def test_an_import_registers_all_that_saved_models_hold() -> None:
+    code = (
+        "import sys, keras, keras_dml\n"
+        "registered = lambda: set(keras.saving.get_custom_objects())\n"
+        "before, modules = registered(), set(sys.modules)\n"
+        "for name in keras_dml.__all__: getattr(keras_dml, name)\n"
+        "print(len(before), *registered() - before)\n"
+        "print('keras_dml.search' in set(sys.modules) - modules)"
+    )
+    registered, is_late = run(code).stdout.splitlines()
+    count, *missing = registered.split()
+    assert int(count) > 100
+    assert not missing
+    assert is_late == "True"
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"]])
 def test_help_of_the_command_waits_for_nothing(arguments) -> None:
     code = COMMAND + (
