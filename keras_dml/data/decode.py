@@ -3,26 +3,14 @@
 import contextlib
 import math
 import os
-from collections.abc import Callable, Iterator
+import struct
+from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
 from keras_dml.data.fields import Pixels
-from keras_dml.data.first_frame import first_frame, gif_sides
-from keras_dml.data.orientation import (
-    exif_orientation,
-    find_exif,
-    orientation_in_graph,
-    swaps_sides,
-    upright,
-    upright_in_graph,
-)
-from keras_dml.data.webp_and_bmp import (
-    decode_webp_or_bmp,
-    webp_or_bmp_sides,
-)
 from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.files import check_regular
 from keras_dml.utils.types import Rows, Tensor
@@ -45,9 +33,19 @@ exports.
 _STRIP = 2**22
 """Pixels that are copied at a time."""
 
-_JPEG = b"\xff\xd8\xff"
-_PNG = b"\x89PNG"
-_GIF = b"GIF8"
+JPEG = b"\xff\xd8\xff"
+PNG = b"\x89PNG\r\n\x1a\n"
+
+EXIF = b"Exif\0\0"
+"""What the EXIF block of a JPEG file starts with."""
+
+ORIENTATION = 274
+"""The tag that says which way up pixels are stored, from 1, upright, to 8."""
+
+# Its values by what makes pixels upright, in this order.
+TRANSPOSED = (5, 6, 7, 8)
+MIRRORED = (2, 3, 6, 7)
+FLIPPED = (3, 4, 7, 8)
 
 # How JPEG files start where no EXIF is: with a JFIF segment, of which some
 # bytes may be anything, and then a table, before which EXIF would have to be.
@@ -167,7 +165,7 @@ def image_size(
         elif image.format == "PNG" and b"eXIf" in _start(path, -1):
             image.load()  # It may follow the pixels.
             orientation = exif_orientation(_exif(image))
-    if swaps_sides(orientation):
+    if orientation in TRANSPOSED:
         height, width = width, height
     if box is None:
         return height, width
@@ -217,6 +215,41 @@ def open_image(file: ImageFile) -> "Image":
     heif = import_extra("HEIC", "pillow_heif", "heif")
     heif.register_heif_opener()
     return PIL.Image.open(file)
+
+
+def exif_orientation(exif: bytes) -> int:
+    """The orientation that an EXIF block has, 1 to 8; 1 if it has none.
+
+    Only EXIF counts, as in browsers, not the copy that XMP may contain.
+
+    Reference:
+        CIPA DC-008 (Exif 2.32), 4.6.4 A, tag 274.
+    """
+    tiff = exif.removeprefix(EXIF)
+    order = {b"II": "<", b"MM": ">"}.get(tiff[:2])
+    try:
+        (start,) = struct.unpack_from(f"{order}4xI", tiff)
+        (count,) = struct.unpack_from(f"{order}H", tiff, start)
+        for at in range(start + 2, start + 2 + 12 * count, 12):
+            tag, kind, length = struct.unpack_from(f"{order}HHI", tiff, at)
+            if tag == ORIENTATION:
+                letter = {1: "B", 3: "H", 4: "I"}.get(kind)
+                (value,) = struct.unpack_from(f"{order}{letter}", tiff, at + 8)
+                return value if length == 1 and 1 <= value <= 8 else 1
+    except struct.error:
+        pass  # It ends too early, or has an unknown byte order or type.
+    return 1
+
+
+def upright(pixels: Pixels, orientation: int) -> Pixels:
+    """Pixels (H, W, C) with the orientation applied."""
+    if orientation in TRANSPOSED:
+        pixels = pixels.transpose(1, 0, 2)
+    if orientation in MIRRORED:
+        pixels = pixels[:, ::-1]
+    if orientation in FLIPPED:
+        pixels = pixels[::-1]
+    return np.ascontiguousarray(pixels)
 
 
 def _named(file: ImageFile) -> str:
@@ -276,57 +309,36 @@ def _size_inside(
     return size
 
 
-def decode_contents(contents: tf.Tensor) -> tf.Tensor:
-    """Decodes the contents of a JPEG, PNG, GIF, WebP or BMP file in any graph.
-
-    Pixels are bit-identical to those of Pillow, with the EXIF orientation
-    applied. For JPEG, this requires the accurate cosine transform;
-    TensorFlow's default differs by up to nine gray levels. WebP requires
-    TensorFlow 2.21 or later where the graph runs; for BMP, see
-    `is_webp_or_bmp`.
-
-    Returns:
-        RGB pixels, (H, W, 3) uint8; a gray image has three equal channels. For
-        an animation, the first frame.
-    """
-    return _decode(contents, lambda: _decode_with_exif(contents))
-
-
-def sides(contents: tf.Tensor) -> tf.Tensor:
-    """Height and width of the decoded image, in either order, (2,) int64.
-
-    They come from the header; the graph raises an error if the header is
-    truncated.
-    """
-    return tf.case(
-        [
-            (_starts_with(contents, _JPEG), lambda: _jpeg_sides(contents)),
-            (_starts_with(contents, _PNG), lambda: _png_sides(contents)),
-            (_starts_with(contents, _GIF), lambda: gif_sides(contents)),
-        ],
-        default=lambda: webp_or_bmp_sides(contents),
-    )
-
-
-def _jpeg_sides(contents: tf.Tensor) -> tf.Tensor:
-    return tf.cast(tf.io.extract_jpeg_shape(contents)[:2], "int64")
-
-
-def _png_sides(contents: tf.Tensor) -> tf.Tensor:
-    both = tf.strings.substr(contents, 16, 8)
-    numbers = tf.io.decode_raw(both, tf.int32, little_endian=False)
-    # Fails if the file ends before.
-    return tf.cast(tf.ensure_shape(numbers, (2,)), "int64")
-
-
 def decode_file(path: tf.Tensor, box: tf.Tensor | None = None) -> tf.Tensor:
     """Decodes an image file in a tf.data graph, like `read_image`.
 
-    It returns the same as `decode_contents`. The graph raises an error if the
-    box is outside the image.
+    Pillow decodes all but JPEG and PNG without EXIF, of which TensorFlow makes
+    the same pixels: every operation adds time to the start of an epoch, even
+    in branches that are not taken. The graph raises an error if the box is
+    outside the image.
+
+    Returns:
+        RGB pixels, (H, W, 3) uint8; a gray image has three equal channels.
     """
     contents = tf.io.read_file(path)
-    pixels = _decode(contents, lambda: _decode_any(contents, path))
+
+    def decode_any() -> tf.Tensor:
+        is_jpeg = starts_with(contents, JPEG)
+        is_native = is_jpeg | starts_with(contents, PNG)
+        return tf.cond(
+            is_native & ~_may_have_exif(contents),
+            lambda: tf.cond(
+                is_jpeg,
+                lambda: decode_jpeg(contents),
+                lambda: _decode_png(contents),
+            ),
+            lambda: tf.numpy_function(_read_rgb, [path], tf.uint8),
+        )
+
+    pixels = tf.cond(
+        is_plain_jpeg(contents), lambda: decode_jpeg(contents), decode_any
+    )
+    pixels = tf.ensure_shape(pixels, (None, None, 3))
     if box is None:
         return pixels
     part = crop(pixels, box)
@@ -334,41 +346,10 @@ def decode_file(path: tf.Tensor, box: tf.Tensor | None = None) -> tf.Tensor:
         return tf.identity(part)
 
 
-def _decode(
-    contents: tf.Tensor, decode_other: Callable[[], tf.Tensor]
-) -> tf.Tensor:
-    """Decodes JPEG without EXIF, which is most files, with a fast check."""
-    pixels = tf.cond(
-        _is_plain_jpeg(contents), lambda: _decode_jpeg(contents), decode_other
-    )
-    return tf.ensure_shape(pixels, (None, None, 3))
-
-
-def _is_plain_jpeg(contents: tf.Tensor) -> tf.Tensor:
+def is_plain_jpeg(contents: tf.Tensor) -> tf.Tensor:
+    """Whether a file is surely JPEG without EXIF, as most files are."""
     start = tf.io.decode_raw(contents, tf.uint8, fixed_length=len(_PLAIN_START))
-    return tf.reduce_all(start & _PLAIN_MASK == _PLAIN_START, axis=-1)
-
-
-def _decode_any(contents: tf.Tensor, path: tf.Tensor) -> tf.Tensor:
-    """Decodes a file of any format; Pillow decodes other formats and EXIF.
-
-    Every operation adds time to the start of an epoch, even in branches that
-    are not taken, and reading EXIF in the graph requires many operations.
-    """
-    is_jpeg, is_png = (_starts_with(contents, x) for x in (_JPEG, _PNG))
-
-    def decode_native() -> tf.Tensor:
-        return tf.cond(
-            is_jpeg,
-            lambda: _decode_jpeg(contents),
-            lambda: _decode_png(_fitting(contents, _png_sides(contents))),
-        )
-
-    return tf.cond(
-        (is_jpeg | is_png) & ~_may_have_exif(contents),
-        decode_native,
-        lambda: tf.numpy_function(_read_rgb, [path], tf.uint8),
-    )
+    return tf.reduce_all(start & _PLAIN_MASK == _PLAIN_START)
 
 
 def _may_have_exif(contents: tf.Tensor) -> tf.Tensor:
@@ -379,55 +360,32 @@ def _may_have_exif(contents: tf.Tensor) -> tf.Tensor:
     return tf.strings.length(without) < tf.strings.length(contents)
 
 
-@tf.function(input_signature=[tf.TensorSpec((), tf.string)], autograph=False)
-def _decode_with_exif(contents: tf.Tensor) -> tf.Tensor:
-    """JPEG, PNG or WebP with or without EXIF, or GIF or BMP."""
-    contents = _fitting(contents, sides(contents))
-    is_png = _starts_with(contents, _PNG)
-    pixels = tf.case(
-        [
-            (_starts_with(contents, _JPEG), lambda: _decode_jpeg(contents)),
-            (is_png, lambda: _decode_png(contents)),
-            (_starts_with(contents, _GIF), lambda: _decode_gif(contents)),
-        ],
-        default=lambda: decode_webp_or_bmp(contents),
-    )
-    # In GIF and BMP there is nothing that starts as a segment does.
-    orientation = orientation_in_graph(contents, find_exif(contents, is_png))
-    # Turning copies the pixels, even where there is nothing to turn.
-    return tf.cond(
-        orientation > 1,
-        lambda: upright_in_graph(pixels, orientation),
-        lambda: pixels,
-    )
+def decode_jpeg(contents: tf.Tensor) -> tf.Tensor:
+    """The pixels of Pillow, (H, W, 3).
 
-
-def _decode_jpeg(contents: tf.Tensor) -> tf.Tensor:
+    TensorFlow's default transform differs by up to nine gray levels.
+    """
     return tf.io.decode_jpeg(
         contents, channels=3, dct_method="INTEGER_ACCURATE"
     )
 
 
+def png_sides(contents: tf.Tensor) -> tf.Tensor:
+    """Width and height in the header of a PNG file, (2,) int64."""
+    both = tf.strings.substr(contents, 16, 8)
+    numbers = tf.io.decode_raw(both, tf.int32, little_endian=False)
+    # Fails if the file ends before.
+    return tf.cast(tf.ensure_shape(numbers, (2,)), "int64")
+
+
 def _decode_png(contents: tf.Tensor) -> tf.Tensor:
-    return tf.io.decode_png(contents, channels=3)
+    # The limit of TensorFlow is three times as high.
+    is_small = tf.reduce_prod(png_sides(contents)) <= MOST_PIXELS
+    return tf.io.decode_png(tf.where(is_small, contents, ""), channels=3)
 
 
-def _decode_gif(contents: tf.Tensor) -> tf.Tensor:
-    return tf.io.decode_image(
-        first_frame(contents), channels=3, expand_animations=False
-    )
-
-
-def _fitting(contents: tf.Tensor, both: tf.Tensor) -> tf.Tensor:
-    """The contents of a file below the size limit, otherwise nothing, which
-    cannot be decoded.
-
-    Decoders have limits of their own, which differ.
-    """
-    return tf.where(tf.reduce_prod(both) <= MOST_PIXELS, contents, "")
-
-
-def _starts_with(contents: tf.Tensor, start: bytes) -> tf.Tensor:
+def starts_with(contents: tf.Tensor, start: bytes) -> tf.Tensor:
+    """Whether a file starts with these bytes."""
     return tf.strings.substr(contents, 0, len(start)) == start
 
 

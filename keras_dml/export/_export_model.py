@@ -62,11 +62,11 @@ def export_model(
     - "serving_default" takes pixels from 0 to 255, (B, H, W, C), and returns
       `embedding`, (B, D) float32. Of pixels that were scaled to another range,
       it says so on the server's standard error.
-    - "encoded" takes JPEG, PNG, GIF, WebP or plain BMP files of any size, (B,)
-      strings, and applies their EXIF orientation. It returns `embedding`, as
-      above, and `status`, (B,) strings: "ok", "unsupported" (not one of these
-      formats), "damaged" or "too large". Unless the status is "ok", the
-      embedding is zero.
+    - "encoded" takes JPEG, PNG, WebP or plain BMP files of any size, (B,)
+      strings, and applies the EXIF orientation of JPEG. It returns
+      `embedding`, as above, and `status`, (B,) strings: "ok", "unsupported"
+      (not one of these formats), "damaged" or "too large". Unless the status
+      is "ok", the embedding is zero.
     - "lookup", if there is a gallery, takes the same as "encoded". It returns
       the `k` gallery rows with the highest cosine similarities, found exactly,
       with ties in the order of the gallery: `ids` and `labels`, (B, k), int64

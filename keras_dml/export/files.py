@@ -11,9 +11,9 @@ SavedModel does.
 import tensorflow as tf
 
 from keras_dml.data import View
-from keras_dml.data.decode import MOST_PIXELS, decode_contents, sides
+from keras_dml.data.decode import MOST_PIXELS
 from keras_dml.data.view import to_channels
-from keras_dml.data.webp_and_bmp import is_webp_or_bmp
+from keras_dml.export.decoding import decode_contents, is_supported, sides
 from keras_dml.utils.types import Tensor
 
 OK = "ok"
@@ -32,10 +32,6 @@ _PARALLEL = 4
 
 _STRIP = 2**18
 """Pixels that become gray together."""
-
-_JPEG = b"\xff\xd8\xff"
-_PNG = b"\x89PNG\r\n\x1a\n"
-_GIFS = (b"GIF87a", b"GIF89a")
 
 
 def load_files(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:
@@ -78,17 +74,28 @@ def _options() -> tf.data.Options:
 
 def _load_or_fail(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:
     nothing = tf.zeros((*view.size, view.channels))
-    status = tf.cond(
-        _is_supported(contents),
-        lambda: tf.where(_fits(sides(contents), view), OK, TOO_LARGE),
-        lambda: tf.constant(UNSUPPORTED),
+
+    def decoded() -> tuple[Tensor, Tensor]:
+        pixels = decode_contents(contents)
+        # The header of BMP was not looked at.
+        return tf.cond(
+            _fits(tf.shape(pixels, tf.int64)[:2], view),
+            lambda: (tf.constant(OK), _view_of(pixels, view)),
+            lambda: (tf.constant(TOO_LARGE), nothing),
+        )
+
+    def checked() -> tuple[Tensor, Tensor]:
+        return tf.cond(
+            _fits(sides(contents), view),
+            decoded,
+            lambda: (tf.constant(TOO_LARGE), nothing),
+        )
+
+    return tf.cond(
+        is_supported(contents),
+        checked,
+        lambda: (tf.constant(UNSUPPORTED), nothing),
     )
-    seen = tf.cond(
-        status == OK,
-        lambda: _view_of(decode_contents(contents), view),
-        lambda: nothing,
-    )
-    return status, seen
 
 
 def _view_of(pixels: Tensor, view: View) -> Tensor:
@@ -125,15 +132,6 @@ def _gray_in_strips(pixels: Tensor) -> Tensor:
     return gray
 
 
-def _is_supported(contents: Tensor) -> Tensor:
-    by_start = [_starts_with(contents, x) for x in (_JPEG, _PNG, *_GIFS)]
-    return tf.cond(
-        tf.reduce_any(by_start),
-        lambda: tf.constant(True),
-        lambda: is_webp_or_bmp(contents),
-    )
-
-
 def _fits(both: Tensor, view: View) -> Tensor:
     """Whether a file with these sides is not too large."""
     shortest, longest = tf.reduce_min(both), tf.reduce_max(both)
@@ -142,7 +140,3 @@ def _fits(both: Tensor, view: View) -> Tensor:
         return fits  # Every image becomes as large as that.
     area = view.short_side**2
     return fits & (area * longest <= MOST_PIXELS_RESIZED * shortest)
-
-
-def _starts_with(contents: Tensor, start: bytes) -> Tensor:
-    return tf.strings.substr(contents, 0, len(start)) == start
