@@ -3,27 +3,22 @@
 Keras layers draw from a `SeedGenerator`, a variable that is incremented with
 every call. In a parallel pipeline, the order of calls is random. Here layers
 are traced once with every such variable replaced by numbers that come from a
-seed, so a batch depends only on its seed. Layers that draw with Python's
-generators are called by Python instead.
+seed, so a batch depends only on its seed. What draws otherwise is refused.
 """
 
 import functools
 import importlib
 import inspect
+import pickle
+import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_dml.data.loading import parallel
-from keras_dml.data.python_draws import (
-    CalledByPython,
-    Recorder,
-    call_layer,
-    python_states,
-    python_states_kept,
-)
 from keras_dml.utils.arguments import did_you_mean
 from keras_dml.utils.types import Tensor
 
@@ -40,7 +35,6 @@ Change: TypeAlias = Callable[[Any, Tensor], Any]
 """From a batch and a seed, (2,) int64, to a batch of the same kind."""
 
 LAYERS = (
-    "AugMix",
     "AutoContrast",
     "Dropout",
     "Equalization",
@@ -70,7 +64,8 @@ LAYERS = (
 )
 """Keras layers that can be given by name, if this Keras version has them.
 
-`MixUp` and `CutMix`, which change labels, are excluded.
+`MixUp` and `CutMix`, which change labels, are excluded, and so is `AugMix`,
+which draws with Python's `random`.
 """
 
 # Operations that draw numbers which no seed of ours reaches start with these.
@@ -195,17 +190,13 @@ def seeded(augment: Augmentations, example: Any, by: AugmentBy) -> Change:
 
     def apply(x: Any, seed: Tensor) -> Any:
         for number, step in enumerate(steps):
-            before = python_states()
             x = _applied(step, x, fold_in(seed, number))
-            if isinstance(step, keras.Layer) and python_states() != before:
-                steps[number] = CalledByPython(step)
         return x
 
     # What the layers would change, in the order in which they do.
-    with python_states_kept():
-        generators = _generators_of(apply, given, seed)
-    if any(isinstance(step, CalledByPython) for step in steps):
-        generators = _generators_of(apply, given, seed)
+    with _Recorder() as recorder:
+        _traced(apply, given, seed)
+    generators = recorder.generators()
 
     def apply_stateless(x: Any, seed: Tensor) -> Any:
         states = tf.random.stateless_uniform(
@@ -220,17 +211,9 @@ def seeded(augment: Augmentations, example: Any, by: AugmentBy) -> Change:
         with keras.StatelessScope(pairs):
             return apply(x, seed)
 
-    before = python_states()
+    before = _python_states()
     function = _traced(apply_stateless, given, seed)
-    if python_states() != before:
-        raise ValueError(
-            "`augment` of pipeline must draw its random numbers from its "
-            "seed. Received: a function that draws with `random` or "
-            "`numpy.random`, which would give the same numbers in every "
-            f"batch. {_WAY_OUT} A layer that draws this way can be passed "
-            "directly, but not inside a function."
-        )
-    _check_seeded(function)
+    _check_seeded(function, _python_states() != before)
     if by == "batch":
         return function
 
@@ -309,10 +292,9 @@ def _applied(step: Step, x: Any, seed: Tensor) -> Any:
 
 
 def _called(step: Step, x: Any, seed: Tensor) -> Any:
-    if isinstance(step, CalledByPython):
-        return step(x, seed)
     if isinstance(step, keras.Layer):
-        return call_layer(step, x)
+        takes_mode = "training" in inspect.signature(step.call).parameters
+        return step(x, **({"training": True} if takes_mode else {}))
     # So that AutoGraph converts it, and each time anew: what it does to
     # seeds depends on the scope.
     function = tf.function(step)
@@ -354,13 +336,29 @@ def _takes_seed(function: Callable[..., Any]) -> bool:
         return False  # Of a function of C, it is not known.
 
 
-def _generators_of(
-    function: Callable[..., Tensor], *signature: tf.TensorSpec
-) -> list[keras.Variable]:
-    """States of the seed generators that a function uses."""
-    with Recorder() as recorder:
-        _traced(function, *signature)
-    return recorder.generators()
+class _Recorder(keras.StatelessScope):
+    """Records which variables would change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.updated: list[keras.Variable] = []
+
+    def add_update(self, update: tuple[keras.Variable, Any]) -> None:
+        super().add_update(update)
+        variable, _ = update
+        if not any(variable is x for x in self.updated):
+            self.updated.append(variable)
+
+    def generators(self) -> list[keras.Variable]:
+        """The variables that changed, if all are states of seed generators."""
+        for variable in self.updated:
+            if not variable.path.endswith("seed_generator_state"):
+                raise ValueError(
+                    "`augment` of pipeline must not change variables, because "
+                    "batches are computed in no fixed order. Received: a layer "
+                    f"that changes {variable.path!r}."
+                )
+        return self.updated
 
 
 def _traced(
@@ -371,7 +369,12 @@ def _traced(
     )
 
 
-def _check_seeded(function: Any) -> None:
+def _python_states() -> bytes:
+    """States of the generators of Python and NumPy."""
+    return pickle.dumps((random.getstate(), np.random.get_state()))
+
+
+def _check_seeded(function: Any, draws_in_python: bool) -> None:
     """Rejects random numbers drawn from states that are not ours."""
     graph = function.graph.as_graph_def()
     nodes = [
@@ -379,11 +382,13 @@ def _check_seeded(function: Any) -> None:
         *(x for f in graph.library.function for x in f.node_def),
     ]
     odd = sorted({x.op for x in nodes if x.op.startswith(_UNSEEDED)})
+    # Python draws while the graph is made: the same for every batch.
+    odd += ["`random` or `numpy.random`"] * draws_in_python
     if odd:
         raise ValueError(
             "`augment` of pipeline must draw its random numbers from its "
-            f"seed. Received: operations {', '.join(odd)}, which draw from "
-            f"other sources, so no run could be reproduced. {_WAY_OUT}"
+            f"seed. Received: {', '.join(odd)}, which draw from other "
+            f"sources, so no run could be reproduced. {_WAY_OUT}"
         )
 
 
