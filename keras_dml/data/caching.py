@@ -33,15 +33,9 @@ MEMORY_SHARE = 0.5
 # Changes with what changes the pixels of a file, or how they are kept.
 _VERSION = "3"
 
-# Limit and use of a container's memory, of both kinds of control groups, which
-# psutil does not look at.
-_GROUPS = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-    (
-        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-    ),
-)
+# Limit and use of a container's memory, which psutil does not look at.
+_LIMIT = Path("/sys/fs/cgroup/memory.max")
+_USED = Path("/sys/fs/cgroup/memory.current")
 
 
 def cache_folder() -> Path:
@@ -175,11 +169,9 @@ def available_memory() -> int:
     """Number of bytes of available memory, within a container's limit."""
     import psutil
 
-    rooms = [psutil.virtual_memory().available]
-    for limit, used in _GROUPS:
-        try:
-            most = int(Path(limit).read_text())
-            rooms.append(max(0, most - int(Path(used).read_text())))
-        except (OSError, ValueError):
-            continue  # No such group, or "max".
-    return min(rooms)
+    available = int(psutil.virtual_memory().available)
+    try:
+        left = int(_LIMIT.read_text()) - int(_USED.read_text())
+    except (OSError, ValueError):
+        return available  # No container, or "max".
+    return min(available, max(0, left))

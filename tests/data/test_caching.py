@@ -4,24 +4,22 @@ import json
 import logging
 import mmap
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import tensorflow as tf
 from PIL import Image
 
-from keras_dml.data import ClassBalanced, ImageSet, decoded, pipeline
+from keras_dml.data import ClassBalanced, ImageSet, pipeline
 from keras_dml.data import caching as module
-from keras_dml.data.augment import Augment
 from keras_dml.data.decode import read_image
 from keras_dml.data.decoded import Decoded
 from keras_dml.data.loading import Loader
-from keras_dml.data.view import View
-from keras_dml.utils.files import locked
 from tests.data.cached import CACHES, LABELS, check_equal, epochs_of
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -81,35 +79,6 @@ def test_a_changed_file_is_decoded_again(mixed: ImageSet, home: Path) -> None:
     assert len(list(home.glob("*.pixels"))) == 2
 
 
-def test_what_is_being_written_stays_when_the_clock_jumps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "a.pixels"
-    left, written = tmp_path / ".a.pixels.1", tmp_path / ".a.pixels.2"
-    left.touch()
-    now = time.time()
-    with locked(written):
-        decoded._remove_stale(path)
-        assert left.exists()  # as it is new
-        monkeypatch.setattr(time, "time", lambda: now + 10**9)
-        decoded._remove_stale(path)
-        assert not left.exists()
-        assert written.exists()
-
-
-def test_durations_do_not_hang_on_the_clock() -> None:
-    """It jumps. It only tells how old a file is."""
-    root = Path(decoded.__file__).parents[1]
-    files = [x for x in root.rglob("*.py") if "time.time()" in x.read_text()]
-    assert {x.name for x in files} == {"decoded.py"}
-
-
-def flip_byte(pixels: Path, index: Path) -> None:
-    content = bytearray(pixels.read_bytes())
-    content[100] ^= 1
-    pixels.write_bytes(content)
-
-
 def cut(pixels: Path, index: Path) -> None:
     pixels.write_bytes(pixels.read_bytes()[:-1])
 
@@ -135,7 +104,7 @@ def test_damage_is_found_and_repaired(
     expected = epochs_of(mixed, cache="disk")
     (pixels,), (index,) = home.glob("*.pixels"), home.glob("*.json")
     whole = pixels.read_bytes(), index.read_bytes()
-    for damage in (flip_byte, cut, swap_shapes, foreign_index, list_index):
+    for damage in (cut, swap_shapes, foreign_index, list_index):
         damage(pixels, index)
         caplog.clear()
         check_equal(epochs_of(mixed, cache="disk"), expected)
@@ -158,15 +127,6 @@ def test_an_interrupted_write_leaves_nothing(
             with pytest.raises(KeyboardInterrupt):
                 epochs_of(mixed, cache=cache)
     assert list(home.iterdir()) == []
-    killed = home / f".{module._file(mixed, augment()).name}.abc"
-    killed.write_bytes(b"half")
-    os.utime(killed, (0, 0))
-    check_equal(epochs_of(mixed, cache="disk"), epochs_of(mixed))
-    assert not killed.exists()
-
-
-def augment() -> Augment:
-    return Augment(View((16, 16), 3))
 
 
 # Pixels of `alike` with a short side of 16: 12 images of 16 × 21 × 3.
@@ -252,3 +212,25 @@ def _resident() -> int:
         pytest.skip("Linux only")
     (line,) = (x for x in status.read_text().splitlines() if "RssAnon" in x)
     return 1024 * int(line.split()[1])
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "expected"),
+    [("200", "150", 50), ("900", "150", 300), ("100", "120", 0)]
+    + [("max", "150", 300), (None, None, 300)],
+)
+def test_memory_within_a_container(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str | None,
+    used: str | None,
+    expected: int,
+) -> None:
+    system = SimpleNamespace(available=300)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: system)
+    for name, text in (("_LIMIT", limit), ("_USED", used)):
+        path = tmp_path / name
+        if text is not None:
+            path.write_text(f"{text}\n")
+        monkeypatch.setattr(module, name, path)
+    assert module.available_memory() == expected
