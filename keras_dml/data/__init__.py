@@ -26,7 +26,6 @@ from keras_dml.data._pipeline import eval_batches, pipeline
 from keras_dml.data._read_trials import read_trials
 from keras_dml.data._symbol_names import symbol_names
 from keras_dml.data._table import table
-from keras_dml.data._tfds_images import tfds_images
 from keras_dml.data.archives import cars196, cub200, inshop, sop, vehicleid
 from keras_dml.data.arrayset import ArraySet
 from keras_dml.data.caching import cache_folder
@@ -57,7 +56,7 @@ from keras_dml.data.splits import (
 )
 from keras_dml.data.streams import BalancedStream, balanced
 from keras_dml.data.text import byte_tokens
-from keras_dml.data.tfds import tfds_splits
+from keras_dml.data.tfds import tfds_images, tfds_splits
 from keras_dml.data.view import View
 from keras_dml.utils.registry import attributes, import_modules
 

@@ -1,11 +1,13 @@
-"""Benchmark data sets prepared by `tensorflow_datasets`."""
+"""Images of `tensorflow_datasets`, in files that can be read by row."""
 
 import io
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -14,11 +16,15 @@ from keras_dml.data.caching import cache_folder
 from keras_dml.data.examples import concatenate
 from keras_dml.data.imageset import ImageSet, listed_images
 from keras_dml.data.splits import DATASETS, DataSplits
-from keras_dml.data.unpacking import INDEX, file_name, unpacked
+from keras_dml.utils.arguments import did_you_mean
 from keras_dml.utils.files import write_atomically
+from keras_dml.utils.progress import track
 from keras_dml.utils.types import FloatArray
 
 _PARTS = ("train", "test")
+
+_INDEX = "images.json"
+"""The file that lists what is known about the images, written last."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +108,9 @@ def tfds_splits(
     folder = Path(cache or cache_folder() / "tfds") / name
     parts = []
     for part in _PARTS:
-        index = folder / part / INDEX
+        index = folder / part / _INDEX
         if not index.exists():
-            _unpack(name, source, data_dir, index.parent, part)
+            _unpack_splits(name, source, data_dir, index.parent, part)
         parts.append(_read(index, cropped))
     counts = source.archive.counts if counts is None else counts or None
     if source.is_classification:
@@ -124,14 +130,14 @@ def _read(index: Path, cropped: bool) -> ImageSet:
     return listed_images(
         index,
         index.parent,
-        [file_name(number) for number in range(len(labels))],
+        [_file_name(number) for number in range(len(labels))],
         labels,
         ids=None,
         boxes=content["boxes"] if cropped else None,
     )
 
 
-def _unpack(
+def _unpack_splits(
     name: str,
     source: _Source,
     data_dir: str | os.PathLike[str] | None,
@@ -147,19 +153,16 @@ def _unpack(
         split=part,
         data_dir=data_dir,
         shuffle_files=False,
-        decoders=tfds.decode.PartialDecoding(
-            dict.fromkeys(wanted, True),
-            decoders={"image": tfds.decode.SkipDecoding()},
-        ),
+        decoders=_decoders(wanted, "image"),
     )
     labels: list[int] = []
     boxes: list[list[int]] = []
-    for example in unpacked(dataset, "image", folder, part):
+    for example in _unpacked(dataset, "image", folder, part):
         labels.append(int(example[source.label]) + 1)
         if source.first is not None:
             boxes.append(_box(example["bbox"], example["image"], source.first))
     content = json.dumps({"labels": labels, "boxes": boxes or None})
-    write_atomically(folder / INDEX, content)
+    write_atomically(folder / _INDEX, content)
 
 
 def _box(bounds: FloatArray, encoded: bytes, first: int) -> list[int]:
@@ -175,3 +178,127 @@ def _box(bounds: FloatArray, encoded: bytes, first: int) -> list[int]:
     top, left = np.floor(exact[:2]) - first
     bottom, right = np.ceil(exact[2:])
     return [max(0, int(left)), max(0, int(top)), int(right), int(bottom)]
+
+
+def tfds_images(
+    name: str,
+    split: str = "train",
+    data_dir: str | os.PathLike[str] | None = None,
+    cache: str | os.PathLike[str] | None = None,
+) -> ImageSet:
+    """The images of a split of a data set in `tensorflow_datasets`.
+
+    They are written to files once, in their original encoding, because
+    training reads them in any order. `tfds_splits` splits the benchmark data
+    sets by class.
+
+    Args:
+        name: The name in `tensorflow_datasets`, such as "food101" or
+            "oxford_iiit_pet:3.2.0". The data set is downloaded unless it is
+            prepared.
+        split: One of its splits, or a part of one: "train[:10%]".
+        data_dir: Folder where `tensorflow_datasets` keeps its data.
+        cache: Folder for the files, by default in `cache_folder()`.
+
+    Returns:
+        The images. Their labels and class names are those of the feature
+        "label", or of the only class feature; None if there is neither.
+
+    Raises:
+        ValueError: If the data set or split does not exist, or it does not
+            have exactly one image feature.
+    """
+    import tensorflow_datasets as tfds
+
+    try:
+        builder = tfds.builder(name, data_dir=data_dir)
+    except tfds.core.registered.DatasetNotFoundError:
+        hint = did_you_mean(name, tfds.list_builders())
+        raise ValueError(
+            "`name` of tfds_images must be a data set of tensorflow_datasets. "
+            f"Received: {name!r}.{hint} For a folder of images, use "
+            "keras_dml.data.image_folder."
+        ) from None
+    features = builder.info.features
+    image = _image(tfds, name, features)
+    label = _label(tfds, features)
+    base = Path(cache or cache_folder() / "tfds-images")
+    folder = base / builder.info.full_name / quote(split, safe="")
+    if not (folder / _INDEX).exists():
+        builder.download_and_prepare()
+        _unpack_images(builder, split, image, label, folder)
+    content = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
+    return listed_images(
+        folder / _INDEX,
+        folder,
+        [_file_name(number) for number in range(content["images"])],
+        content["labels"],
+        names=content["names"],
+    )
+
+
+def _image(tfds: Any, name: str, features: Any) -> str:
+    """The name of the only image feature."""
+    found = [x for x, f in features.items() if type(f) is tfds.features.Image]
+    if len(found) != 1:
+        raise ValueError(
+            "`name` of tfds_images must be a data set with one image per "
+            f"record. Received: {name!r}, with the features {list(features)}. "
+            "For others, use keras_dml.data.from_dataset(tfds.load(…))."
+        )
+    return str(found[0])
+
+
+def _label(tfds: Any, features: Any) -> str | None:
+    """The name of the class feature, if there is one."""
+    kind = tfds.features.ClassLabel
+    found = [x for x, feature in features.items() if isinstance(feature, kind)]
+    if "label" in found or len(found) == 1:
+        return "label" if "label" in found else str(found[0])
+    return None
+
+
+def _unpack_images(
+    builder: Any, split: str, image: str, label: str | None, folder: Path
+) -> None:
+    """Writes the images, and then the index."""
+    dataset = builder.as_dataset(
+        split=split,
+        shuffle_files=False,
+        decoders=_decoders([image] if label is None else [image, label], image),
+    )
+    records = _unpacked(dataset, image, folder, split)
+    labels = [0 if label is None else int(record[label]) for record in records]
+    names = builder.info.features[label].names if label else None
+    content = {
+        "images": len(labels),
+        "labels": labels if label else None,
+        "names": names,
+    }
+    write_atomically(folder / _INDEX, json.dumps(content))
+
+
+def _file_name(number: int) -> str:
+    """The name of an image's file, whatever its format."""
+    return f"{number:06d}.jpg"
+
+
+def _decoders(wanted: list[str], image: str) -> Any:
+    """Reads some features alone, of which the image stays encoded."""
+    from tensorflow_datasets import decode
+
+    return decode.PartialDecoding(
+        dict.fromkeys(wanted, True), decoders={image: decode.SkipDecoding()}
+    )
+
+
+def _unpacked(
+    dataset: Any, image: str, folder: Path, part: str
+) -> Iterator[dict[str, Any]]:
+    """Writes images in their original encoding, and yields their records."""
+    folder.mkdir(parents=True, exist_ok=True)
+    total = int(dataset.cardinality())
+    records = track(dataset.as_numpy_iterator(), total, f"Unpacking {part}")
+    for number, record in enumerate(records):
+        (folder / _file_name(number)).write_bytes(record[image])
+        yield record

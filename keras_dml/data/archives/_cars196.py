@@ -1,16 +1,12 @@
 """Cars196: 196 makes and models of cars."""
 
-import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from keras_dml.data import archive
-from keras_dml.data.archives import matlab
 from keras_dml.data.imageset import listed_images
 from keras_dml.data.splits import DataSplits, dataset
 from keras_dml.utils.files import check_regular
@@ -35,9 +31,6 @@ ARCHIVE = archive.Archive(
         "test images": 8131,
     },
 )
-_SECONDS = 120
-"""Seconds within which annotations are read, or never."""
-
 _Annotations: TypeAlias = tuple[list[str], dict[str, Any], list[str]]
 """Image files, their annotation fields, and the class names."""
 
@@ -101,7 +94,7 @@ def _from_merged(folder: Path) -> _Annotations:
     file = folder / "cars_annos.mat"
     content = _load(file)
     fields = _fields(content, file)
-    return fields["relative_im_path"].tolist(), fields, content["class_names"]
+    return fields["relative_im_path"].tolist(), fields, _class_names(content)
 
 
 def _from_devkit(folder: Path) -> _Annotations:
@@ -116,41 +109,44 @@ def _from_devkit(folder: Path) -> _Annotations:
     train, test = parts.values()
     merged = {x: np.concatenate([train[x], test[x]]) for x in train}
     meta = devkit / "cars_meta.mat"
-    return images, merged, _load(meta)["class_names"] if meta.exists() else []
+    return images, merged, _class_names(_load(meta)) if meta.exists() else []
 
 
 def _load(file: Path) -> dict[str, Any]:
-    """The output of `matlab` for a file, which is damaged if there is none."""
-    command = [sys.executable, "-P", matlab.__file__, str(file)]
+    """The arrays of a MATLAB file, by name."""
+    from scipy.io import loadmat
+
     try:
         check_regular(file)
-        ended = subprocess.run(
-            command, capture_output=True, timeout=_SECONDS, check=True
-        )
-        content: dict[str, Any] = json.loads(ended.stdout)
-        return content
-    except subprocess.CalledProcessError as error:
-        said = error.stderr.decode(errors="replace").strip()
-        why = said.rpartition("\n")[2] or str(error)
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        why = str(error)
-    raise archive.damaged(f"{file} must be a MATLAB file", why)
+        return dict(loadmat(file, squeeze_me=True))
+    # However it is damaged, and SciPy fails in many ways.
+    except Exception as error:
+        raise archive.damaged(
+            f"{file} must be a MATLAB file", str(error)
+        ) from error
+
+
+def _class_names(content: dict[str, Any]) -> list[str]:
+    return [str(x) for x in np.atleast_1d(content.get("class_names", []))]
 
 
 def _fields(content: dict[str, Any], file: Path) -> dict[str, Any]:
     """The fields of the annotations, one array each; numbers as int64."""
-    fields = content["annotations"]
-    if "class" not in fields or "bbox_x1" not in fields:
+    annotations = np.atleast_1d(content.get("annotations", np.array([])))
+    names = annotations.dtype.names or ()
+    if "class" not in names or "bbox_x1" not in names:
         raise ValueError(
             f"{file} must have annotations with classes and bounding boxes. "
-            f"Received: annotations with the fields {list(fields)}. For the "
+            f"Received: annotations with the fields {list(names)}. For the "
             f"test set, use the file {_WITH_LABELS}."
         )
     is_text = ("fname", "relative_im_path")
     try:
         return {
-            name: np.array(x, str if name in is_text else np.int64)
-            for name, x in fields.items()
+            x: np.array(
+                annotations[x].tolist(), str if x in is_text else np.int64
+            )
+            for x in names
         }
     except (ValueError, TypeError, OverflowError) as error:
         raise archive.damaged(
