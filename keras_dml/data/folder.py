@@ -2,12 +2,12 @@
 
 import functools
 import importlib.util
-import logging
 import os
 import warnings
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -31,12 +31,13 @@ _OPTIONAL = {
     ".avif": 'pip install "pillow>=11.3"',
 }
 
-# Paths that a warning names, and those of each kind of file.
-_NAMED, _NAMED_OF_KIND = 20, 2
+_NAMED = 20
+"""Paths that a warning names of those that are skipped for one reason."""
 
-_NO_EXTENSION = "without an extension"
+_FOLDERS = "folders inside class folders are not searched."
 
-logger = logging.getLogger(__name__)
+Skipped: TypeAlias = dict[str, list[Path]]
+"""What is skipped, by the reason."""
 
 
 def image_folder(
@@ -50,13 +51,13 @@ def image_folder(
     that order, from 0. Images are files that end in .jpg, .jpeg, .jpe, .jfif,
     .png, .bmp, .gif, .webp, .tif or .tiff, in lower or upper case; in .heic or
     .heif, if pillow-heif is installed; and in .avif, if Pillow can read it.
-    Warnings list everything that is skipped: files that cannot be decoded, and
-    why; other files, by type, with what is required to read them; folders
-    inside a class; folders without an image, which are not classes; and hidden
-    files or folders, if they are named like images (such as the `._*` files of
-    macOS) or contain images. Other hidden files are listed in the log (level
-    INFO). Something named like an image that is not a file (a folder, a pipe,
-    a broken link) counts as a file that cannot be decoded, and is not opened.
+    A warning lists everything that is skipped, with the reason: files that
+    cannot be decoded; other files, by type, with what is required to read
+    them; folders inside a class; folders without an image, which are not
+    classes. Hidden files and folders, such as the `._*` files of macOS, are
+    ignored. Something named like an image that is not a file (a folder, a
+    pipe, a broken link) counts as a file that cannot be decoded, and is not
+    opened.
 
     Args:
         path: The folder.
@@ -82,42 +83,29 @@ def image_folder(
             f"images per class. Received: path={os.fspath(path)!r}, which "
             f"{'is not a folder' if root.exists() else 'does not exist'}."
         )
-    entries, hidden = _listed(root)
-    stray = [x for x in _images(entries) if not x.is_dir()]
-    inside = {}
-    for folder in entries:
-        if folder.is_dir():
-            inside[folder.name], more = _listed(folder)
-            hidden += more
-    others = [x for found in inside.values() for x in found]
-    folders = {name: _images(found) for name, found in inside.items()}
-    if not any(folders.values()):
-        nested = [x for x in others if x.is_dir()]
-        files = [x for x in others if x not in set(nested)]
-        said = _said_of(files) + _said_of_hidden(hidden)
-        raise ValueError(_no_images(root, stray, nested) + said)
-    if stray:
-        _warn(f"Images directly in {root}, which have no class,", stray)
-    bad = _unreadable(
-        [file for files in folders.values() for file in files],
-        verify,
-        raises=unreadable == "raise",
-    )
-    classes = {}
-    for name, files in folders.items():
-        if good := [file for file in files if file not in bad]:
-            classes[name] = good
-    if bad:
-        _warn_of_bad(bad)
-    _name_others([x for x in entries if not x.is_dir()], others, hidden)
-    empty = [root / name for name in folders if name not in classes]
-    if empty:
-        _warn(
-            "Folders without a readable image, which are not classes,",
-            empty,
-        )
+    skipped: Skipped = defaultdict(list)
+    entries = _visible(root)
+    stray = _images([x for x in entries if not x.is_dir()], skipped)
+    skipped["images directly in it have no class."] += stray
+    folders = {
+        x.name: _images(_visible(x), skipped) for x in entries if x.is_dir()
+    }
+    files = [file for found in folders.values() for file in found]
+    bad = _unreadable(files, verify, raises=unreadable == "raise")
+    for file, error in bad.items():
+        reason = str(error).partition(" cannot be decoded: ")[2]
+        skipped[f"cannot be decoded: {reason}"].append(file)
+    classes = {
+        name: good
+        for name, found in folders.items()
+        if (good := [file for file in found if file not in bad])
+    }
+    skipped["folders without a readable image are not classes."] += [
+        root / name for name in folders if name not in classes
+    ]
     if not classes:
-        raise ValueError(_no_images(root, [], [], *bad.values()))
+        raise ValueError(_no_images(root, stray, skipped))
+    _warn(root, skipped)
     paths = [file for files in classes.values() for file in files]
     sizes = [len(files) for files in classes.values()]
     labels = np.repeat(np.arange(len(classes)), sizes)
@@ -162,10 +150,11 @@ def image_folder_splits(
 
 
 def images_in(folder: Path) -> list[Path]:
-    """The images directly in a folder; a warning lists everything else."""
-    entries, hidden = _listed(folder)
-    _name_others([x for x in entries if not x.is_dir()], [], hidden)
-    return _images(entries)
+    """The images directly in a folder; a warning lists other files."""
+    skipped: Skipped = defaultdict(list)
+    files = _images([x for x in _visible(folder) if not x.is_dir()], skipped)
+    _warn(folder, skipped)
+    return files
 
 
 @functools.cache
@@ -180,77 +169,28 @@ def readable_extensions() -> tuple[str, ...]:
     return (*EXTENSIONS, *heif, *((".avif",) if has_avif else ()))
 
 
-def _listed(folder: Path) -> tuple[list[Path], list[Path]]:
-    """The visible and the hidden contents of a folder, in byte order."""
-    entries = sorted(folder.iterdir(), key=lambda x: os.fsencode(x.name))
-    hidden = [x for x in entries if x.name.startswith(".")]
-    if hidden:
-        names = ", ".join(x.name for x in hidden[:_NAMED])
-        logger.info("Skipped hidden files in %s: %s.", folder, names)
-    return [x for x in entries if not x.name.startswith(".")], hidden
+def _visible(folder: Path) -> list[Path]:
+    """The contents of a folder that are not hidden, in byte order."""
+    entries = (x for x in folder.iterdir() if not x.name.startswith("."))
+    return sorted(entries, key=lambda x: os.fsencode(x.name))
 
 
-def _images(paths: list[Path]) -> list[Path]:
-    extensions = readable_extensions()
-    return [path for path in paths if path.suffix.lower() in extensions]
-
-
-def _name_others(
-    outside: list[Path], inside: list[Path], hidden: list[Path]
-) -> None:
-    """Warns of anything that is not an image in a class folder."""
-    found = outside + inside
-    others = set(found) - set(_images(found))
-    folders = [x for x in inside if x in others and x.is_dir()]
-    if folders:
-        _warn("Folders inside class folders", folders)
-    files = [x for x in found if x in others and x not in set(folders)]
-    said = _said_of_hidden(hidden)
-    if files:
-        said = (
-            f"Files that cannot be read as images are skipped ({len(files)}):"
-            f"{_said_of(files)}{said}"
-        )
-    if said:
-        warnings.warn(said.strip(), stacklevel=3)
-
-
-def _said_of(files: list[Path]) -> str:
-    """The number of files of each type, and what is required to read them.
-
-    It starts with a space, and is empty if there are none.
-    """
-    kinds: dict[str, list[str]] = {}
-    for file in files:
-        kinds.setdefault(file.suffix.lower(), []).append(str(file))
-    said = ""
-    for kind, paths in sorted(kinds.items(), key=lambda x: -len(x[1])):
-        such_as = ", ".join(paths[:_NAMED_OF_KIND])
-        said += f" {len(paths)} {f'of {kind}' if kind else _NO_EXTENSION}"
-        said += f" ({such_as}"
-        said += ", …)" if len(paths) > _NAMED_OF_KIND else ")"
-        if kind in _OPTIONAL:
-            said += f", which can be read after `{_OPTIONAL[kind]}`"
-        said += "."
-    return said
-
-
-def _said_of_hidden(hidden: list[Path]) -> str:
-    """A sentence on hidden files that may be images, with a leading space."""
-    found = [
-        x
-        for x in hidden
-        if (_images(list(x.iterdir())) if x.is_dir() else _images([x]))
-    ]
-    if not found:
-        return ""
-    such_as = ", ".join(map(str, found[:_NAMED_OF_KIND]))
-    rest = ", …" if len(found) > _NAMED_OF_KIND else ""
-    return (
-        " Hidden files and folders that are named like images or contain "
-        "images are skipped "
-        f"({len(found)}): {such_as}{rest}."
-    )
+def _images(paths: list[Path], skipped: Skipped) -> list[Path]:
+    """The paths that are named like images; the others are skipped."""
+    images = []
+    for path in paths:
+        kind = path.suffix.lower()
+        if kind in readable_extensions():
+            images.append(path)
+        elif path.is_dir():
+            skipped[_FOLDERS].append(path)
+        elif kind in _OPTIONAL:
+            reason = f"{kind} files can be read after `{_OPTIONAL[kind]}`."
+            skipped[reason].append(path)
+        else:
+            reason = f"{kind or 'without an extension'}: not an image."
+            skipped[reason].append(path)
+    return images
 
 
 def _unreadable(
@@ -268,22 +208,6 @@ def _unreadable(
             if problem:
                 bad[file] = problem
     return bad
-
-
-def _warn_of_bad(bad: dict[Path, ValueError]) -> None:
-    """Warns of files that cannot be decoded, with each reason once."""
-    files_of: dict[str, list[Path]] = {}
-    for file, problem in bad.items():
-        reason = str(problem).partition(" cannot be decoded: ")[2]
-        files_of.setdefault(reason, []).append(file)
-    said = " ".join(
-        f"{_named(files)}: {reason}"
-        for reason, files in list(files_of.items())[:_NAMED]
-    )
-    warnings.warn(
-        f"Image files that cannot be decoded are skipped ({len(bad)}): {said}",
-        stacklevel=3,
-    )
 
 
 def _problem(file: Path) -> ValueError | None:
@@ -306,38 +230,35 @@ def _not_a_file(file: Path) -> ValueError | None:
     )
 
 
-def _named(paths: list[Path]) -> str:
-    named = ", ".join(str(path) for path in paths[:_NAMED])
-    more = len(paths) - _NAMED
-    return f"{named} and {more} more" if more > 0 else named
+def _said_of(skipped: Skipped) -> str:
+    """The number of things that are skipped, their paths, and why."""
+    said = []
+    for reason, paths in skipped.items():
+        named = ", ".join(map(str, paths[:_NAMED]))
+        more = len(paths) - _NAMED
+        named += f" and {more} more" if more > 0 else ""
+        said += [f"{len(paths)} ({named}): {reason}"] * bool(paths)
+    return " ".join(said)
 
 
-def _warn(what: str, paths: list[Path]) -> None:
-    warnings.warn(
-        f"{what} are skipped ({len(paths)}): {_named(paths)}.", stacklevel=3
-    )
+def _warn(root: Path, skipped: Skipped) -> None:
+    if said := _said_of(skipped):
+        warnings.warn(f"Skipped in {root}: {said}", stacklevel=3)
 
 
-def _no_images(
-    root: Path, stray: list[Path], nested: list[Path], *bad: ValueError
-) -> str:
-    found = "no image in any of its subfolders"
+def _no_images(root: Path, stray: list[Path], skipped: Skipped) -> str:
     way_out = f"Put images into {root / 'name_of_class'}."
-    if bad:
-        found += f" that can be decoded ({len(bad)} cannot)"
-        way_out = f"The first: {bad[0]}"
-    if nested:
-        found = f"folders in its folders ({len(nested)}): {nested[0]}, …"
+    if nested := skipped[_FOLDERS]:
         way_out = (
-            f"Use path={str(nested[0].parent)!r} if those are the classes. For "
+            f"Use path={str(nested[0].parent)!r} if the classes are in it. For "
             "classes in several folders, write a table of paths and labels for "
             "keras_dml.data.table."
         )
     if stray:
-        found = f"images directly in it ({len(stray)}): {stray[0].name}, …"
         way_out = f"Use the parent folder if {root.name!r} is a class."
     return (
         "`path` of image_folder must contain one folder of images per "
         f"class, as in path/class/image.jpg. Received: path={str(root)!r}, "
-        f"with {found}. {way_out}"
+        f"with no image in any of its subfolders. {way_out} "
+        f"{_said_of(skipped)}".rstrip()
     )

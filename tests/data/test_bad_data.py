@@ -102,7 +102,7 @@ def test_a_corrupt_jpeg_among_many(
         noise = rng.integers(0, 256, (20, 24, 3), dtype=np.uint8)
         save(tmp_path / f"{i % 2}" / f"{i}.jpg", Image.fromarray(noise))
     corrupt(tmp_path / "1" / "7.jpg")
-    with pytest.warns(UserWarning, match=r"^Image files .*\(1\): .*7\.jpg"):
+    with pytest.warns(UserWarning, match=r"1 \(.*7\.jpg\): cannot be"):
         images = image_folder(tmp_path)
     assert len(images) == 19
     step(images)

@@ -89,7 +89,7 @@ def one_epoch(images: ImageSet) -> None:
 @pytest.mark.parametrize("name", RUNS)
 def test_a_bad_file_is_named_and_left_out(folder: Path, name: str) -> None:
     BAD[name](folder / "class 1" / name)
-    with pytest.warns(UserWarning, match=rf"^Image files .*\(1\): .*{name}"):
+    with pytest.warns(UserWarning, match=rf"1 \([^:]*{name}\): cannot be"):
         images = image_folder(folder)
     assert len(images) == 12
     with pytest.raises(ValueError, match=rf"{name}' cannot be decoded"):
@@ -101,9 +101,7 @@ def test_a_bad_file_that_nobody_looked_for(folder: Path, name: str) -> None:
     bad = folder / "class 1" / name
     BAD[name](bad)
     if name in NOT_FILES:
-        with pytest.warns(
-            UserWarning, match=rf"^Image files .*\(1\): .*{name}"
-        ):
+        with pytest.warns(UserWarning, match=rf"1 \([^:]*{name}\): cannot be"):
             assert len(image_folder(folder, verify=False)) == 12
         return
     images = image_folder(folder, verify=False)
@@ -116,12 +114,11 @@ def test_a_bad_file_that_nobody_looked_for(folder: Path, name: str) -> None:
 def test_links_that_go_round(folder: Path) -> None:
     (folder / "loop").symlink_to("loop")
     (folder / "again").symlink_to(".", target_is_directory=True)
-    with (
-        pytest.warns(UserWarning, match="Files that cannot be read.*loop"),
-        pytest.warns(UserWarning, match="Folders inside class folders.*again"),
-        pytest.warns(UserWarning, match="without a readable image.*again"),
-    ):
+    with pytest.warns(UserWarning, match="^Skipped in ") as caught:
         assert len(image_folder(folder)) == 12
+    message = str(caught[0].message)
+    assert str(folder / "loop") in message
+    assert f"1 ({folder / 'again'}): folders without a readable" in message
 
 
 def test_a_class_that_is_called_as_an_image(folder: Path) -> None:
@@ -142,7 +139,7 @@ def test_one_bad_file_among_thousands(tmp_path: Path) -> None:
         file.write_bytes(content)
     bad = tmp_path / "77" / "1547.jpg"
     bad.write_bytes(content[:-40])
-    with pytest.warns(UserWarning, match=r"^Image files .*\(1\): .*1547\.jpg"):
+    with pytest.warns(UserWarning, match=r"1 \(.*1547\.jpg\): cannot be"):
         images = image_folder(tmp_path)
     assert len(images) == 1999
     everything = image_folder(tmp_path, verify=False)
@@ -179,11 +176,10 @@ def test_training_on_such_a_folder(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text(yaml.safe_dump(recipe))
     run = ["train", str(file), "--output", str(tmp_path / "run")]
-    with pytest.warns(UserWarning, match=r"^Image files") as caught:
+    with pytest.warns(UserWarning, match=r"^Skipped in") as caught:
         result = CliRunner().invoke(main, run)
     assert result.exit_code == 0, result.output
     message = str(caught[0].message)
-    assert f"are skipped ({len(RUNS)}): " in message
     assert all(name in message for name in RUNS)
     strict = [*run, "--overwrite", "--set", "data.unreadable=raise"]
     result = CliRunner().invoke(main, strict)
