@@ -9,8 +9,8 @@ import keras
 import numpy as np
 
 from keras_dml.data import Examples, Sampler, View
+from keras_dml.data.as_examples import as_examples
 from keras_dml.data.feature_set import MASK, FeatureSet, symbolic
-from keras_dml.data.given import as_examples
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import done_by_chief
 from keras_dml.embedding.in_memory import embed_shares
@@ -18,8 +18,8 @@ from keras_dml.evaluation import kmeans
 from keras_dml.model.embedding_model import backbone_features
 from keras_dml.model.generated import input_specs
 from keras_dml.utils.arguments import Checked, check_count
+from keras_dml.utils.lazy_rows import EmbeddingRows
 from keras_dml.utils.notebook import html_table
-from keras_dml.utils.stored import EmbeddingRows
 from keras_dml.utils.types import Count, FloatArray, Rows
 from keras_dml.utils.vectors import CHUNK, blocks
 

@@ -17,7 +17,7 @@ from keras_dml.data import ClusterSampler, Examples, usable_clusters
 from keras_dml.data.samplers.cluster import LOSSES, SOURCES
 from keras_dml.embedding import EmbeddingShards
 from keras_dml.embedding.source import Source
-from keras_dml.utils.stored import EmbeddingRows, Mapped
+from keras_dml.utils.lazy_rows import ArrayRows, EmbeddingRows
 from keras_dml.utils.types import Count, FloatArray, Rows
 
 logger = logging.getLogger(__name__)
@@ -331,7 +331,7 @@ class Recluster(Clustering):
 
     def _points(self) -> EmbeddingRows:
         if self.initial is not None and self._assignments is None:
-            return Mapped(self.initial.array())
+            return ArrayRows(self.initial.array())
         if self.cluster_space == "features":
             return self._outputs_of(feature_model(self.model, self.images))
         return super()._points()

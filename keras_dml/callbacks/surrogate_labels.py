@@ -10,7 +10,7 @@ from keras_dml.callbacks.clustering import (
     feature_model,
 )
 from keras_dml.data import SurrogateSampler
-from keras_dml.utils.stored import EmbeddingRows
+from keras_dml.utils.lazy_rows import EmbeddingRows
 from keras_dml.utils.types import Count, FloatArray, Labels, Units
 
 Standardization: TypeAlias = Literal["mean_std", "mean"]

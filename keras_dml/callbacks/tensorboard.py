@@ -17,9 +17,9 @@ from keras import ops
 from keras_dml.callbacks.logs import is_due
 from keras_dml.callbacks.tracker import retrieval_picture
 from keras_dml.data import Examples
+from keras_dml.data.as_examples import as_examples
 from keras_dml.data.examples import any_labels_of
 from keras_dml.data.fields import Pixels
-from keras_dml.data.given import as_examples
 from keras_dml.data.pictures import class_column, seen
 from keras_dml.evaluation import embed
 from keras_dml.evaluation.pairs import negative_pairs, positive_pairs

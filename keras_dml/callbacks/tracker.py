@@ -14,7 +14,7 @@ import numpy as np
 
 from keras_dml.callbacks.logs import is_due
 from keras_dml.data import Examples
-from keras_dml.data.given import as_examples
+from keras_dml.data.as_examples import as_examples
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import this_worker
 from keras_dml.evaluation import Results, bootstrap, embed

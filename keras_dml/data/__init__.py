@@ -19,12 +19,10 @@ Also known as:
 from typing import TYPE_CHECKING
 
 from keras_dml.data._check import Findings, check
-from keras_dml.data._from_dataset import from_dataset
+from keras_dml.data._from_dataset import from_dataset, load_examples
 from keras_dml.data._from_source import from_source
 from keras_dml.data._glyphs import glyphs
 from keras_dml.data._pipeline import eval_batches, pipeline
-from keras_dml.data._read_trials import read_trials
-from keras_dml.data._symbol_names import symbol_names
 from keras_dml.data._table import table
 from keras_dml.data.archives import cars196, cub200, inshop, sop, vehicleid
 from keras_dml.data.arrayset import ArraySet
@@ -34,8 +32,7 @@ from keras_dml.data.feature_set import FeatureSet
 from keras_dml.data.folder import image_folder, image_folder_splits
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.pictures import preview
-from keras_dml.data.records import load_examples
-from keras_dml.data.relations import PairSet, TripletSet
+from keras_dml.data.relations import PairSet, TripletSet, read_trials
 from keras_dml.data.samplers import (
     ClassBalanced,
     ClusterSampler,
@@ -55,7 +52,7 @@ from keras_dml.data.splits import (
     split_classes,
 )
 from keras_dml.data.streams import BalancedStream, balanced
-from keras_dml.data.text import byte_tokens
+from keras_dml.data.texts import byte_tokens, symbol_names
 from keras_dml.data.tfds import tfds_images, tfds_splits
 from keras_dml.data.view import View
 from keras_dml.utils.registry import attributes, import_modules

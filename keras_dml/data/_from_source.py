@@ -7,12 +7,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from keras_dml.data.arrayset import ArraySet
-from keras_dml.data.columns import Array, Column, check_type
+from keras_dml.data.columns import Array, check_type, column_name
 from keras_dml.data.examples import About
 from keras_dml.data.fields import Names
 from keras_dml.utils.arguments import did_you_mean
+from keras_dml.utils.lazy_rows import LazyRows, Selection
 from keras_dml.utils.progress import tracked
-from keras_dml.utils.types import Rows
 
 Field: TypeAlias = str | int | Callable[[Any], Any]
 """A key of a record, or a function that computes a value from it."""
@@ -69,9 +69,8 @@ def from_source(
     count = _length(source)
     records = _Records(source)
     fields = dict(x) if isinstance(x, Mapping) else {"": x}
-    first = records.at((0,))[0]
     columns = {
-        name: _column(records, count, field, first, name)
+        name: _Field(records, count, field, name)
         for name, field in fields.items()
     }
     labels = own = None
@@ -133,16 +132,20 @@ class _Records:
         )
 
 
-class _Field(Column):
+class _Field(LazyRows):
     """A field of every record."""
 
     def __init__(
-        self, records: _Records, count: int, field: Field, first: Array
+        self, records: _Records, count: int, field: Field, name: str
     ) -> None:
+        first = _as_array(_value(records.at((0,))[0], field))
+        super().__init__((count, *first.shape), first.dtype)
         self._records, self._field = records, field
-        self.shape, self.dtype = (count, *first.shape), first.dtype
+        self._name = column_name(name)
+        check_type(first[None], first, self._name)
 
-    def take(self, rows: Rows) -> Array:
+    def __getitem__(self, which: Selection) -> Array:
+        rows = np.arange(len(self))[which]
         found = np.empty((len(rows), *self.shape[1:]), self.dtype)
         records = self._records.at(tuple(rows.tolist()))
         for place, record in enumerate(records):
@@ -156,7 +159,7 @@ class _Field(Column):
             is_float = value.dtype.kind == self.dtype.kind == "f"
             if not is_float and not np.can_cast(value.dtype, self.dtype):
                 raise ValueError(
-                    f"{self.name} of {_OWNER} must have one type. Received: "
+                    f"{self._name} of {_OWNER} must have one type. Received: "
                     f"{self.dtype} in row 0 and {value.dtype} in row "
                     f"{rows[place]}. Use a function of the record that "
                     'converts it: np.asarray(record["x"], "float32").'
@@ -171,23 +174,13 @@ class _Field(Column):
                     else "resizes, crops or pads it."
                 )
                 raise ValueError(
-                    f"{self.name} of {_OWNER} must have one shape. Received: "
+                    f"{self._name} of {_OWNER} must have one shape. Received: "
                     f"{self.shape[1:]} in row 0 and {value.shape} in row "
                     f"{rows[place]}. Use a function of the record that "
                     f"{way_out}"
                 )
             found[place] = value
         return found
-
-
-def _column(
-    records: _Records, count: int, field: Field, first: Any, name: str
-) -> Column:
-    value = _as_array(_value(first, field))
-    column = _Field(records, count, field, value)
-    column.name = f"`x[{name!r}]`" if name else "`x`"
-    check_type(value[None], value, column.name)
-    return column
 
 
 def _as_array(value: Any) -> Array:

@@ -78,7 +78,6 @@ def table(
 
     Raises:
         FileNotFoundError: If the file or an image does not exist.
-        ImportError: If no library for reading Parquet is installed.
         ValueError: If a column or a cell is missing, a split is unknown, there
             are no training or no test rows, a class is in more than one
             split, or `held_out_by` is given beside validation rows.
@@ -214,7 +213,6 @@ def read_columns(
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ImportError: If no library for reading Parquet is installed.
         ValueError: If the format is not supported, a required column is
             missing, there are no rows, or a cell is empty.
     """
@@ -258,7 +256,6 @@ def read_cells(file: Path) -> dict[str, list[Any]]:
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ImportError: If no library for reading Parquet is installed.
         ValueError: If the format is not supported, or the file is damaged.
     """
     if file.suffix.lower() not in FORMATS:
@@ -316,24 +313,12 @@ def _read_text(file: Path) -> dict[str, list[Any]]:
 
 
 def _read_parquet(file: Path) -> dict[str, list[Any]]:
-    try:
-        from pyarrow import parquet
+    from pyarrow import parquet
 
+    try:
         return dict(parquet.read_table(file).to_pydict())
-    except ImportError:
-        pass
     except (ValueError, OSError) as error:
         raise ValueError(
             f"The table {file} must be a Parquet file. Received: {error} "
             "Write it again."
-        ) from error
-    try:
-        import pandas
-
-        return dict(pandas.read_parquet(file).to_dict("list"))
-    except ImportError as error:
-        raise ImportError(
-            f"Reading the Parquet file {file} requires pyarrow, or pandas "
-            "with fastparquet. Use `pip install pyarrow`, or write the table "
-            "as CSV."
         ) from error

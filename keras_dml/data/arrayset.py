@@ -1,19 +1,23 @@
 """ArraySet: examples that are rows of arrays, with class labels."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import EllipsisType, MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from keras_dml.data.columns import Column, as_column, is_text, joined
+from keras_dml.data.columns import (
+    as_column,
+    check_finite,
+    column_name,
+    is_text,
+)
 from keras_dml.data.examples import About, Examples, Inputs, described
 from keras_dml.data.fields import Names, as_rows, check_lengths
+from keras_dml.utils.lazy_rows import LazyRows, joined
 from keras_dml.utils.types import Labels, Rows
-
-T = TypeVar("T")
 
 _ONLY = ""
 """Name of the column if the input is a single array."""
@@ -65,7 +69,7 @@ class ArraySet(Examples):
     labels: Labels | None
     names: Mapping[int, str]
     ids: tuple[str, ...] | None
-    columns: Mapping[str, Column]
+    columns: Mapping[str, LazyRows]
 
     def __init__(
         self,
@@ -76,14 +80,14 @@ class ArraySet(Examples):
     ) -> None:
         given = x if isinstance(x, Mapping) else {_ONLY: x}
         columns = {
-            str(key): as_column(value, f"`x[{key!r}]`" if key else "`x`")
+            str(key): as_column(value, column_name(str(key)))
             for key, value in given.items()
         }
         self._set(columns, About.of(labels, names, ids, "ArraySet"))
 
     @classmethod
     def of_columns(
-        cls, columns: Mapping[str, Column], about: About
+        cls, columns: Mapping[str, LazyRows], about: About
     ) -> "ArraySet":
         """A set of columns that have already been checked."""
         made = cls.__new__(cls)
@@ -91,7 +95,7 @@ class ArraySet(Examples):
         made._set(dict(columns), again)
         return made
 
-    def _set(self, columns: dict[str, Column], about: About) -> None:
+    def _set(self, columns: dict[str, LazyRows], about: About) -> None:
         counts = {name: len(column) for name, column in columns.items()}
         if len(set(counts.values())) != 1:
             found = ", ".join(f"{n} of {k!r}" for k, n in counts.items())
@@ -109,26 +113,34 @@ class ArraySet(Examples):
         return len(next(iter(self.columns.values())))
 
     def inputs(self, rows: npt.ArrayLike | EllipsisType) -> Inputs:
-        picked = as_rows(rows, len(self), "ArraySet.inputs")
-        return self._each(lambda column: column.read(picked))
+        picked = self._checked(as_rows(rows, len(self), "ArraySet.inputs"))
+        found = {name: x[picked] for name, x in self.columns.items()}
+        for name, array in found.items():
+            check_finite(array, column_name(name), picked)
+        return found[_ONLY] if list(found) == [_ONLY] else found
 
-    def _each(self, function: Callable[[Column], T]) -> T | dict[str, T]:
-        """A function of the only column, or of each column by name."""
-        if list(self.columns) == [_ONLY]:
-            return function(self.columns[_ONLY])
-        return {name: function(x) for name, x in self.columns.items()}
+    def _checked(self, rows: Rows) -> Rows:
+        """Row numbers, negative ones counted from the end."""
+        count = len(self)
+        outside = rows[(rows < -count) | (rows >= count)]
+        if len(outside):
+            raise IndexError(
+                f"This ArraySet has {count} rows. Received: row {outside[0]}."
+            )
+        return np.where(rows < 0, rows + count, rows)
 
     def called(self, row: int) -> str:
         only = self.columns.get(_ONLY)
         if self.ids is None and only is not None and is_text(only.dtype):
-            text = only.take(np.array([row]))[0]
+            text = only[np.array([row])][0]
             return text.decode() if isinstance(text, bytes) else str(text)
         return super().called(row)
 
     def _at(self, rows: Rows | None, about: About) -> "ArraySet":
         columns = dict(self.columns)
         if rows is not None:
-            columns = {name: x.at(rows) for name, x in columns.items()}
+            rows = self._checked(rows)
+            columns = {name: x.select(rows) for name, x in columns.items()}
         return self.of_columns(columns, about)
 
     @classmethod
@@ -140,7 +152,7 @@ class ArraySet(Examples):
                 "names, shapes and types. Received: "
                 f"{' and '.join(map(repr, sets))}."
             )
-        columns = {
+        columns: dict[str, Any] = {
             name: joined([part.columns[name] for part in sets])
             for name in sets[0].columns
         }

@@ -1,12 +1,11 @@
-"""Columns: arrays whose rows are read when they are needed."""
+"""Columns: the arrays of an `ArraySet`, checked."""
 
-import abc
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from keras_dml.utils.lazy_rows import ArrayRows, LazyRows
 from keras_dml.utils.types import Rows
 from keras_dml.utils.vectors import blocks
 
@@ -21,123 +20,9 @@ def is_text(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "OSU"
 
 
-class Column(abc.ABC):
-    """N rows of one shape and type, called `name` of ArraySet in errors."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    @abc.abstractmethod
-    def take(self, rows: Rows) -> Array:
-        """Returns some rows; all row numbers are in 0 to N − 1."""
-
-    def is_same(self, other: "Column") -> bool:
-        """Whether both read their rows from the same place."""
-        return self is other
-
-    def at(self, rows: Rows) -> "Column":
-        """Returns the column of some rows, without reading them."""
-        return _Selected(self, self.checked(rows))
-
-    def read(self, rows: Rows) -> Array:
-        """Returns some rows, which must be finite."""
-        found = self.take(self.checked(rows))
-        check_finite(found, self.name, rows)
-        return found
-
-    def checked(self, rows: Rows) -> Rows:
-        """Row numbers, negative ones counted from the end."""
-        count = len(self)
-        outside = rows[(rows < -count) | (rows >= count)]
-        if len(outside):
-            raise IndexError(
-                f"{self.name} of ArraySet has {count} rows. Received: row "
-                f"{outside[0]}."
-            )
-        return np.where(rows < 0, rows + count, rows)
-
-
-class _OfArray(Column):
-    """Rows of an array."""
-
-    _array: Any
-
-    def is_same(self, other: Column) -> bool:
-        return isinstance(other, _OfArray) and same_array(
-            self._array, other._array
-        )
-
-
-class _InMemory(_OfArray):
-    def __init__(self, array: Array, name: str) -> None:
-        self.name, self.shape, self.dtype = name, array.shape, array.dtype
-        self._array = array.view()
-        self._array.flags.writeable = False
-
-    def take(self, rows: Rows) -> Array:
-        return self._array[rows]
-
-
-class _OnDisk(_OfArray):
-    """Rows of a file, read in ascending order without repeats, or as a
-    slice."""
-
-    def __init__(self, array: Any, name: str) -> None:
-        self.name, self.shape = name, tuple(array.shape)
-        self.dtype = np.dtype(array.dtype)
-        self._array = array
-
-    def take(self, rows: Rows) -> Array:
-        if not len(rows):
-            return np.empty((0, *self.shape[1:]), self.dtype)
-        first, last = int(rows.min()), int(rows.max())
-        if np.array_equal(rows, np.arange(first, last + 1)):
-            # `np.array` copies: a view of a memory map would keep it open.
-            return np.array(self._array[first : last + 1])
-        needed, places = np.unique(rows, return_inverse=True)
-        return np.asarray(self._array[needed])[places]
-
-
-class _Selected(Column):
-    def __init__(self, column: Column, rows: Rows) -> None:
-        self.name, self.dtype = column.name, column.dtype
-        self.shape = (len(rows), *column.shape[1:])
-        self._column, self._rows = column, rows
-
-    def take(self, rows: Rows) -> Array:
-        return self._column.take(self._rows[rows])
-
-    def at(self, rows: Rows) -> Column:
-        return _Selected(self._column, self._rows[self.checked(rows)])
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # The rows alone: the others are none of another process's business,
-        # which may not reach their file either.
-        return _InMemory, (self.take(np.arange(len(self))), self.name)
-
-
-class _Joined(Column):
-    def __init__(self, columns: Sequence[Column]) -> None:
-        first = columns[0]
-        self.name, self.dtype = first.name, first.dtype
-        counts = [len(column) for column in columns]
-        self.shape = (sum(counts), *first.shape[1:])
-        self._columns = columns
-        self._starts = np.cumsum([0, *counts[:-1]])
-
-    def take(self, rows: Rows) -> Array:
-        found = np.empty((len(rows), *self.shape[1:]), self.dtype)
-        which = np.searchsorted(self._starts, rows, side="right") - 1
-        # Of columns that start at one row, all but the last are empty.
-        for number in np.unique(which):
-            here = which == number
-            wanted = rows[here] - self._starts[number]
-            found[here] = self._columns[number].take(wanted)
-        return found
+def column_name(key: str) -> str:
+    """What errors call a column; the only array of a set has no key."""
+    return f"`x[{key!r}]`" if key else "`x`"
 
 
 def same_array(a: Any, b: Any) -> bool:
@@ -151,12 +36,7 @@ def same_array(a: Any, b: Any) -> bool:
     return first == second
 
 
-def joined(columns: Sequence[Column]) -> Column:
-    """The rows of several columns of one shape and type."""
-    return _Joined(columns)
-
-
-def as_column(value: Any, name: str) -> Column:
+def as_column(value: Any, name: str) -> LazyRows:
     """The rows of an array, called `name` of ArraySet in errors.
 
     Raises:
@@ -175,11 +55,13 @@ def as_column(value: Any, name: str) -> Column:
             "array of one row: x[None]."
         )
     if is_stored:
-        return _OnDisk(array, name)
+        return ArrayRows(array)
     check_type(array, value, name)
     for rows in blocks(len(array), max(1, _CHECKED // max(1, array[:1].size))):
         check_finite(array[rows], name, np.arange(rows.start, rows.stop))
-    return _InMemory(array, name)
+    view = array.view()
+    view.flags.writeable = False
+    return ArrayRows(view)
 
 
 def _in_memory(value: Any, name: str) -> Array:

@@ -9,9 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dml.data import eval_batches
-from keras_dml.data.datasets import DatasetReader, of_batches
+from keras_dml.data.as_examples import DatasetReader, as_examples, of_batches
 from keras_dml.data.examples import Examples
-from keras_dml.data.given import as_examples
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import rows_of_all, this_worker
 from keras_dml.model.generated import input_specs

@@ -13,8 +13,8 @@ import keras
 import numpy as np
 
 from keras_dml.data import ArraySet
+from keras_dml.data.as_examples import as_examples
 from keras_dml.data.fields import Names
-from keras_dml.data.given import as_examples
 from keras_dml.embedding.manifest import (
     MANIFEST,
     RUN,

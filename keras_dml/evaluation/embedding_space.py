@@ -3,8 +3,8 @@
 import numpy as np
 
 from keras_dml.evaluation.metrics import METRICS
+from keras_dml.utils.lazy_rows import EmbeddingRows
 from keras_dml.utils.registry import Paper
-from keras_dml.utils.stored import EmbeddingRows
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import Vectors, blocks
 

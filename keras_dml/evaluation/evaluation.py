@@ -40,7 +40,7 @@ from keras_dml.utils.arguments import (
     check_not_empty,
 )
 from keras_dml.utils.arrays import as_bytes
-from keras_dml.utils.stored import Stored, changed, joined
+from keras_dml.utils.lazy_rows import LazyRows, changed, joined
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks, unit_rows
 
@@ -352,7 +352,7 @@ class Evaluation:
             return
         stored = [x.embeddings for x in given]
         needed = sum(4 * len(x) * x.shape[1] for x in stored)
-        is_stored = any(isinstance(x, Stored) for x in stored)
+        is_stored = any(isinstance(x, LazyRows) for x in stored)
         if is_stored and needed > self._memory:
             raise ValueError(
                 f"`cluster_sample` of {self.owner} must give the number of "

@@ -10,8 +10,8 @@ from keras_dml.evaluation.verification.pair_counts import (
     PairCounts,
     cells_of,
 )
+from keras_dml.utils.lazy_rows import changed
 from keras_dml.utils.registry import Paper
-from keras_dml.utils.stored import changed
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks, unit_rows
 

@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeVar, get_args
 import keras
 import numpy as np
 
+from keras_dml.data.as_examples import same_examples
 from keras_dml.data.columns import same_array
 from keras_dml.data.examples import Examples, any_labels_of, check_names
-from keras_dml.data.given import same_examples
 from keras_dml.embedding import EmbeddingShards
 from keras_dml.embedding.in_memory import Embedded, embedded, source_of
 from keras_dml.evaluation import plausibility
@@ -28,7 +28,7 @@ from keras_dml.evaluation.ranks.relevance import Images
 from keras_dml.model.pixels import check_channels_last
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.arrays import as_embeddings, as_ids, as_rows
-from keras_dml.utils.stored import EmbeddingRows
+from keras_dml.utils.lazy_rows import EmbeddingRows
 from keras_dml.utils.types import Rows
 
 ProtocolName = Literal["all_vs_all", "official"]

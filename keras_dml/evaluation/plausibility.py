@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_dml.evaluation.label_sets import ids_of
 from keras_dml.evaluation.ranks.relevance import Images
-from keras_dml.utils.stored import EmbeddingRows
+from keras_dml.utils.lazy_rows import EmbeddingRows
 from keras_dml.utils.types import FloatArray
 from keras_dml.utils.vectors import CHUNK, blocks, unit_rows
 

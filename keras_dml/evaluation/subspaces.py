@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_dml.evaluation.inputs import Inputs
 from keras_dml.evaluation.results import Results
-from keras_dml.utils.stored import changed
+from keras_dml.utils.lazy_rows import changed
 from keras_dml.utils.types import FloatArray
 
 PARTS = "parts"

@@ -23,8 +23,7 @@ from keras_dml.data import (
     pipeline,
 )
 from keras_dml.data.examples import any_labels_of
-from keras_dml.data.fields import check_known
-from keras_dml.data.label_sets import are_label_sets, as_table
+from keras_dml.data.fields import are_label_sets, as_table, check_known
 from keras_dml.data.planned import Repeated, changed, sampler_of
 from keras_dml.data.relations import Relations
 from keras_dml.data.streams import BalancedStream

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.utils.stored import EmbeddingRows, Mapped, Stored
+from keras_dml.utils.lazy_rows import ArrayRows, EmbeddingRows, LazyRows
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks, in_threads, row_norms, squares
 
@@ -33,19 +33,19 @@ def as_rows(x: Any, name: str, owner: str) -> EmbeddingRows:
     """Embeddings, as by `as_embeddings`; those in files are left there.
 
     Args:
-        x: (N, D), of which a `np.memmap` or `Stored` is read by blocks.
+        x: (N, D), of which a `np.memmap` or `LazyRows` is read by blocks.
         name: What messages call it.
         owner: The function whose argument it is.
 
     Raises:
         ValueError: As by `as_embeddings`.
     """
-    if not isinstance(x, np.memmap | Stored):
+    if not isinstance(x, np.memmap | LazyRows):
         return as_embeddings(x, name, owner)
     _check_kind(x, name, owner)
-    if not isinstance(x, Stored):
+    if not isinstance(x, LazyRows):
         kept = x.dtype == np.float64
-        x = Mapped(x, np.float64 if kept else np.float32)
+        x = ArrayRows(x, np.float64 if kept else np.float32)
     _check_finite(x, name, owner)
     return x
 
@@ -234,7 +234,7 @@ def as_unit_rows(x: Any, name: str, owner: str) -> EmbeddingRows:
     Raises:
         ValueError: If they are no embeddings, or a row has no unit length.
     """
-    if not isinstance(x, np.memmap | Stored):
+    if not isinstance(x, np.memmap | LazyRows):
         return UnitEmbeddings(x, None, name, owner).array
     x = as_rows(x, name, owner)
     for rows in blocks(len(x), max(1, _ELEMENTS // x.shape[1])):

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from keras_dml.utils.stored import EmbeddingRows, Selection, Stored
+from keras_dml.utils.lazy_rows import EmbeddingRows, LazyRows, Selection
 from keras_dml.utils.types import FloatArray
 
 CHUNK = 4096
@@ -104,7 +104,7 @@ def row_blocks(x: EmbeddingRows, among: slice | None = None) -> list[slice]:
     """
     count = len(x) if among is None else among.stop - among.start
     # Fewer would be read from files more slowly.
-    fits = CHUNK if isinstance(x, Stored) else CACHED // x.shape[1]
+    fits = CHUNK if isinstance(x, LazyRows) else CACHED // x.shape[1]
     return blocks(count, min(max(fits, 1), CHUNK))
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_dml.data.label_sets import are_label_sets, as_table
+from keras_dml.data.fields import are_label_sets, as_table
 from keras_dml.data.pictures import short_name
 from keras_dml.evaluation.embedding_space import spectral_decay
 from keras_dml.evaluation.pairs import negative_pairs, positive_pairs

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_dml import data
-from keras_dml.data._symbol_names import EACH, slip, symbols
+from keras_dml.data.texts import EACH, slip, symbols
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.data.label_sets import are_label_sets, as_table
+from keras_dml.data.fields import are_label_sets, as_table
 from keras_dml.data.samplers.base import Sampler
 from keras_dml.data.samplers.planning import (
     balanced_counts,

@@ -13,7 +13,7 @@ from keras_dml.evaluation.label_sets import (
     Targets,
     ids_of,
 )
-from keras_dml.utils.stored import EmbeddingRows, selected
+from keras_dml.utils.lazy_rows import EmbeddingRows, selected
 from keras_dml.utils.types import FloatArray, Rows
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from keras_dml.evaluation.ranks.exact import product_error, products
-from keras_dml.utils.stored import EmbeddingRows, Selection, Stored
+from keras_dml.utils.lazy_rows import EmbeddingRows, LazyRows, Selection
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import (
     Vectors,
@@ -63,7 +63,7 @@ class Scores:
             self.queries = Vectors(queries, scale)
             self.gallery = Vectors(gallery, scale)
         self.distance = distance
-        self._is_stored = isinstance(gallery, Stored)
+        self._is_stored = isinstance(gallery, LazyRows)
         self.factor_size = gallery.shape[1] + 2
         self._mean = self.gallery.mean()
         self._largest = self._largest_sizes(self.gallery)

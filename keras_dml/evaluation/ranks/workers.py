@@ -14,8 +14,8 @@ from keras_dml.evaluation.ranks.panels import PanelSearch
 from keras_dml.evaluation.ranks.ranks import Ranks
 from keras_dml.evaluation.ranks.relevance import Images
 from keras_dml.pools import Pool, RayActors, pool_of
+from keras_dml.utils.lazy_rows import ArrayRows, LazyRows
 from keras_dml.utils.progress import throughput
-from keras_dml.utils.stored import Mapped, Stored
 from keras_dml.utils.vectors import blocks
 
 _MOST_PAIRS = 2 * 10**10
@@ -99,9 +99,9 @@ def in_files(given: Sequence[Images]) -> Iterator[list[Images]]:
         ]
 
 
-def _in_file(images: Images, path: Path) -> Stored:
+def _in_file(images: Images, path: Path) -> LazyRows:
     x = images.embeddings
-    if isinstance(x, Stored):
+    if isinstance(x, LazyRows):
         return x
     try:
         np.save(path, x)
@@ -113,4 +113,4 @@ def _in_file(images: Images, path: Path) -> Stored:
             "space",
             str(path),
         ) from error
-    return Mapped(np.load(path, mmap_mode="r"), x.dtype)
+    return ArrayRows(np.load(path, mmap_mode="r"), x.dtype)

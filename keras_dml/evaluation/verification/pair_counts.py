@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keras_dml.evaluation.resampling import times_drawn
+from keras_dml.utils.lazy_rows import EmbeddingRows, changed, selected
 from keras_dml.utils.progress import tracked
-from keras_dml.utils.stored import EmbeddingRows, changed, selected
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks, row_norms, squares
 

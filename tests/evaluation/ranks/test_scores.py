@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_dml.evaluation.ranks.scores import Scores
-from keras_dml.utils.stored import Mapped
+from keras_dml.utils.lazy_rows import ArrayRows
 from keras_dml.utils.vectors import blocks, row_blocks, unit_rows, within
 
 DISTANCES = ("cosine", "euclidean", "dot")
@@ -149,4 +149,4 @@ def test_blocks_of_rows_fit_into_the_cache():
     assert parts == blocks(300, 128)
     assert row_blocks(np.zeros((3, 10**6), np.float32)) == blocks(3, 1)
     # Small reads from files are slow.
-    assert row_blocks(Mapped(x)) == blocks(5000, 4096)
+    assert row_blocks(ArrayRows(x)) == blocks(5000, 4096)

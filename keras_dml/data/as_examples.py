@@ -1,4 +1,4 @@
-"""Datasets of `tf.data` from users: checked, and read once."""
+"""Examples as users pass them: sets, arrays, pairs (x, y), and datasets."""
 
 import re
 from collections.abc import Iterator
@@ -8,15 +8,112 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_dml.data.examples import About, Inputs
+from keras_dml.data.arrayset import ArraySet
+from keras_dml.data.columns import same_array
+from keras_dml.data.examples import About, Examples, Inputs
 from keras_dml.data.fields import Names
-from keras_dml.data.given import x_and_y
+from keras_dml.data.imageset import ImageSet
+from keras_dml.data.relations import Relations
+from keras_dml.utils.lazy_rows import ArrayRows
 
 _UNEQUAL = (
     "Cannot batch tensors with different shapes",
     "Cannot add tensor to the batch",
 )
 """TensorFlow's errors for elements that cannot form a batch."""
+
+
+def as_examples(given: Any, name: str, owner: str) -> Examples:
+    """The examples that the argument `name` of `owner` stands for.
+
+    Args:
+        given: A set; or arrays x, alone or as `(x, y)`: uint8 pixels become an
+            `ImageSet`, everything else an `ArraySet`.
+        name: The argument.
+        owner: The function or class with that argument.
+
+    Raises:
+        ValueError: If it is something else, or does not form a set.
+    """
+    if isinstance(given, Examples):
+        return given
+    if isinstance(given, str | bytes) or not hasattr(given, "__len__"):
+        raise ValueError(
+            f"`{name}` of {owner} must be an ImageSet, an ArraySet, arrays "
+            "(x, y) or a finite tf.data.Dataset. Received: "
+            f"{name}={given!r:.80}. Use, for example, ArraySet(x, labels)."
+        )
+    if isinstance(given, Relations):
+        raise ValueError(
+            f"`{name}` of {owner} must be examples with labels, not relations. "
+            f"Received: {given!r}. Use its `examples`, with labels by "
+            "examples.with_labels(labels)."
+        )
+    if isinstance(given, keras.utils.PyDataset) or hasattr(
+        given, "element_spec"
+    ):
+        raise ValueError(
+            f"`{name}` of {owner} must be examples that can be read in any "
+            f"order. Received: a {type(given).__name__}. Use "
+            "keras_dml.data.from_dataset(dataset), which reads it once."
+        )
+    x, y = given, None
+    if isinstance(given, tuple):
+        x, y = x_and_y(given, name, owner)
+    if isinstance(x, Examples):
+        raise ValueError(
+            f"`{name}` of {owner} must be only a set, which has labels, or "
+            f"arrays (x, y). Received: ({x!r}, …). Use {name}=x."
+        )
+    kind = ImageSet if _is_pixels(x) else ArraySet
+    return kind(x, y)
+
+
+def same_examples(a: Any, b: Any) -> bool:
+    """Whether two values are the same examples, row by row.
+
+    They are if they are the same object, the same files, or the same array.
+    """
+    if isinstance(a, ImageSet) and isinstance(b, ImageSet):
+        boxes, others = np.asarray(a.boxes), np.asarray(b.boxes)  # None, too
+        same = a.paths == b.paths and np.array_equal(boxes, others)
+        return same and (bool(a.paths) or same_array(a.images, b.images))
+    if isinstance(a, ArraySet) and isinstance(b, ArraySet):
+        return set(a.columns) == set(b.columns) and all(
+            x is y
+            or (
+                isinstance(x, ArrayRows)
+                and isinstance(y, ArrayRows)
+                and same_array(x.source, y.source)
+            )
+            for x, y in ((x, b.columns[k]) for k, x in a.columns.items())
+        )
+    return same_array(a, b)
+
+
+def x_and_y(given: tuple[Any, ...], name: str, owner: str) -> tuple[Any, Any]:
+    """x and y of Keras tuples: (x,), (x, y) or (x, y, sample_weight)."""
+    if not 1 <= len(given) <= 3:
+        raise ValueError(
+            f"`{name}` of {owner}, if it is a tuple, must be (x, y). "
+            "Received: "
+            f"{len(given)} items."
+        )
+    x, y = (*given, None)[:2]
+    if isinstance(y, dict):
+        if "label" not in y:
+            raise ValueError(
+                f'`{name}` of {owner}, if y is a dict, must contain "label". '
+                f"Received: {sorted(y)}."
+            )
+        y = y["label"]
+    return x, y
+
+
+def _is_pixels(x: Any) -> bool:
+    if getattr(x, "dtype", None) != np.uint8:
+        return False
+    return len(x.shape) == 3 or (len(x.shape) == 4 and x.shape[3] in (1, 3))
 
 
 class DatasetReader:

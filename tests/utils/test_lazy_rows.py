@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_dml.utils.arrays import as_rows
-from keras_dml.utils.stored import Mapped, joined, selected
+from keras_dml.utils.lazy_rows import ArrayRows, joined, selected
 
 ROWS = np.array([7, 0, 7, 3])
 
@@ -22,8 +22,8 @@ def path(array, tmp_path):
     return tmp_path / "x.npy"
 
 
-def mapped(path) -> Mapped:
-    return Mapped(np.load(path, mmap_mode="r"))
+def mapped(path) -> ArrayRows:
+    return ArrayRows(np.load(path, mmap_mode="r"))
 
 
 @pytest.mark.parametrize("which", [slice(2, 5), slice(8, 99), ROWS])
@@ -59,7 +59,7 @@ def test_a_map_is_pickled_without_its_content(tmp_path, mode):
     source = np.load(tmp_path / "x.npy", mmap_mode=mode)
     # Of a part of a map, too, whose offset is not where it starts.
     for part in (slice(0, 4000), slice(1500, 3500), slice(1501, 1502)):
-        content = pickle.dumps(Mapped(source[part]))
+        content = pickle.dumps(ArrayRows(source[part]))
         assert len(content) < 1000
         np.testing.assert_array_equal(
             pickle.loads(content)[0:4000], large[part]
@@ -70,7 +70,7 @@ def test_what_no_file_has_is_pickled_with_its_content(array, path):
     changed = np.load(path, mmap_mode="c")
     changed[3] = 5
     for source in (changed, np.load(path, mmap_mode="r")[:, ::2]):
-        again = pickle.loads(pickle.dumps(Mapped(source)))
+        again = pickle.loads(pickle.dumps(ArrayRows(source)))
         np.testing.assert_array_equal(again[ROWS], source[ROWS])
 
 
