@@ -36,15 +36,12 @@ def test_read_and_select(paths: list[Path]) -> None:
         concatenate([images, ImageSet(paths, LABELS)])
 
 
-@pytest.mark.parametrize("crop", ["random", "random_resized", "center"])
-def test_pipeline_is_as_with_the_parts_themselves(
-    paths: list[Path], crop: str
-) -> None:
+def test_pipeline_is_as_with_the_parts_themselves(paths: list[Path]) -> None:
     sources = (ImageSet(paths, LABELS, boxes=BOXES), ImageSet(PARTS, LABELS))
     boxed, parts = (
         list(
             pipeline(
-                x, sampler_of(x), 9, crop=crop, flip=True
+                x, sampler_of(x), 9, crop="random_resized", flip=True
             ).as_numpy_iterator()
         )
         for x in sources

@@ -15,8 +15,9 @@ def files(tmp_path: Path) -> ImageSet:
     return save_all(tmp_path)
 
 
-@pytest.mark.parametrize("place", [0, 7, 11])
-@pytest.mark.parametrize("content", [b"", b"\x89PNG and no more", b"BM"])
+@pytest.mark.parametrize(
+    ("place", "content"), [(0, b""), (7, b"\x89PNG and no more"), (11, b"BM")]
+)
 def test_a_bad_file_is_named(
     files: ImageSet, place: int, content: bytes
 ) -> None:

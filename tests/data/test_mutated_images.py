@@ -29,33 +29,18 @@ def decode():
     return tf.function(decode_file, input_signature=specs, autograph=False)
 
 
-def mutate(decode, kind: str, folder: Path, count: int) -> dict[str, int]:
-    """Reads a file with random changes so often; counts how that went."""
-    draw, counts = random.Random(0), {"read": 0, "refused": 0}
-    whole, path = encoded(kind), folder / "changed.bin"
-    for _ in range(count):
+@pytest.mark.parametrize("kind", FORMATS)
+def test_random_changes(decode, kind: str, tmp_path: Path) -> None:
+    draw, refused = random.Random(0), 0
+    whole, path = encoded(kind), tmp_path / "changed.bin"
+    for _ in range(30):
         path.write_bytes(changed(whole, draw))
         try:
             seen = decode(tf.constant(str(path))).numpy()
         # The message about a chunk of PNG quotes its bytes.
         except (tf.errors.OpError, UnicodeDecodeError):
-            counts["refused"] += 1
+            refused += 1
             continue
-        counts["read"] += 1
         pixels = np.broadcast_to(read_image(path), seen.shape)
         np.testing.assert_array_equal(seen, pixels)
-    return counts
-
-
-@pytest.mark.parametrize("kind", FORMATS)
-def test_random_changes(decode, kind: str, tmp_path: Path) -> None:
-    assert mutate(decode, kind, tmp_path, 15)["refused"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", FORMATS)
-def test_many_random_changes(decode, kind: str, tmp_path: Path) -> None:
-    counts = mutate(decode, kind, tmp_path, 100)
-    assert counts["refused"] > 5
-    # The parts of a PNG have checksums.
-    assert counts["read"] > 5 or kind == "PNG"
+    assert refused

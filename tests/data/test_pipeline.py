@@ -7,10 +7,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image
 
 from keras_dml.data import (
-    ClassBalanced,
     ClusterSampler,
     ImageSet,
     View,
@@ -72,14 +70,11 @@ def test_every_iteration_is_the_next_epoch(images: ImageSet) -> None:
         np.testing.assert_array_equal(rows, sampler.plan(epoch))
 
 
-@pytest.mark.parametrize(
-    "crop", ["random", pytest.param("random_resized", marks=pytest.mark.slow)]
-)
-def test_runs_are_equal_and_can_be_resumed(images: ImageSet, crop: str) -> None:
+def test_runs_are_equal_and_can_be_resumed(images: ImageSet) -> None:
     def run(start: int, epochs: int, seed: int = 0) -> list[Any]:
         sampler = sampler_of(images)
         sampler.epoch = start
-        dataset = pipeline(images, sampler, 8, crop=crop, flip=True, seed=seed)
+        dataset = pipeline(images, sampler, 8, flip=True, seed=seed)
         return [batch for _ in range(epochs) for batch in epoch_of(dataset)]
 
     whole = run(0, 3)
@@ -93,10 +88,8 @@ def test_runs_are_equal_and_can_be_resumed(images: ImageSet, crop: str) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"crop": "center", "flip": True},
-        {"crop": "random", "flip": True, "pad": 2, "pad_mode": "reflect"},
-        {"crop": "random_resized", "flip": True},
-        {"crop": "random", "resize": 14, "num_views": 2},
+        {"flip": True, "pad": 2, "pad_mode": "reflect", "resize": 14},
+        {"crop": "random_resized", "flip": True, "num_views": 2},
     ],
 )
 def test_files_and_pixels_give_the_same(
@@ -212,36 +205,12 @@ def test_what_a_callback_sets_holds_for_the_epoch(images: ImageSet) -> None:
     assert [found for _, found in model.steps] == [[c] * 4 for c in clusters]
 
 
-@pytest.mark.slow
-def test_images_of_many_sizes_and_kinds(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    paths = []
-    for i, (height, width, extension) in enumerate(
-        [(5, 9, "png"), (40, 7, "jpg"), (16, 16, "bmp"), (3, 50, "gif")]
-    ):
-        shape = (height, width, 3) if i % 2 else (height, width)
-        pixels = rng.integers(0, 256, shape, dtype=np.uint8)
-        paths.append(tmp_path / f"{i}.{extension}")
-        Image.fromarray(pixels).save(paths[-1])
-    images = ImageSet(paths, [0, 0, 1, 1])
-    sampler = ClassBalanced(
-        [0, 0, 1, 1], classes_per_batch=2, images_per_class=2
-    )
-    for crop in ("random", "random_resized", "center"):
-        ((x, _),) = epoch_of(pipeline(images, sampler, (16, 12), crop=crop))
-        assert x.shape == (4, 16, 12, 3)
-        assert x.std(axis=(1, 2, 3)).min() > 10
-    (x,) = eval_batches(images, View((16, 12), 1, 20))
-    assert x.shape == (4, 16, 12, 1)
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_channels(channels: int) -> None:
-    for given in (1, 3):
+def test_channels() -> None:
+    for given, channels in ((1, 3), (3, 1)):
         images = ImageSet(noise(channels=given), LABELS)
         dataset = pipeline(images, sampler_of(images), 8, channels=channels)
         assert dataset.element_spec[0].shape == (6, 8, 8, channels)
-        assert len(epoch_of(dataset)) == 4
+        assert next(iter(dataset))[0].shape == (6, 8, 8, channels)
         default = pipeline(images, sampler_of(images), 8).element_spec[0]
         assert default.shape == (6, 8, 8, given)
 

@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from keras_dml.data import inshop
-from keras_dml.evaluation import Protocol, evaluate_embeddings
 from tests.data.archives.writing import write_image, write_lines
 
 ROWS = [
@@ -56,20 +54,6 @@ def test_queries_and_gallery(folder: Path) -> None:
     assert splits.test.ids[4] == f"img/{ROWS[7][0]}"
     assert splits.test.names[84] == "id_00000084"
     assert splits.test.read(2).shape == (9, 12, 3)
-
-
-def test_they_are_a_protocol(folder: Path) -> None:
-    splits = inshop(folder, counts=COUNTS)
-    # The queries' only neighbors: row 1 of label 1, row 2 of label 84.
-    angles = np.array([0.0, 0.1, 1.0, 0.9, 0.2])
-    embeddings = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    results = evaluate_embeddings(
-        embeddings.astype("float32"),
-        splits.test.labels,
-        metrics="recall@1",
-        protocol=Protocol(splits.query_rows, splits.gallery_rows),
-    )
-    assert results["recall@1"] == pytest.approx(2 / 3)
 
 
 def test_counts_and_damage(folder: Path) -> None:

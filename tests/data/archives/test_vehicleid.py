@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from keras_dml.data import vehicleid
-from keras_dml.evaluation import one_per_class
 from tests.data.archives.writing import write_image, write_lines
 
 LISTS = {
@@ -47,13 +46,6 @@ def test_three_test_sets(folder: Path) -> None:
     assert list(splits.tests) == ["small", "medium", "large"]
     large = vehicleid(folder.parent, test="large", counts=COUNTS)
     assert large.test.labels.tolist() == [41, 42, 43, 43]
-
-
-def test_official_protocol(folder: Path) -> None:
-    test = vehicleid(folder, test="large", counts=COUNTS).test
-    for protocol in one_per_class(test.labels):
-        assert protocol.gallery is not None
-        assert sorted(test.labels[protocol.gallery]) == [41, 42, 43]
 
 
 def test_counts_and_missing(folder: Path) -> None:

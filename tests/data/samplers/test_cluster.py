@@ -220,33 +220,6 @@ def test_no_cluster_that_can_be_drawn() -> None:
         sampler.set_assignments([0, 0, 1, 1])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"classes_per_batch": 13}, "`classes_per_batch` of"),
-        (
-            {"classes_per_batch": 2, "images_per_class": 1},
-            "`images_per_class` of ClusterSampler",
-        ),
-        (
-            {"classes_per_batch": 2, "num_learners": 0},
-            "`num_learners` of ClusterSampler",
-        ),
-        (
-            {"classes_per_batch": 2, "schedule": "random"},
-            "`schedule` of ClusterSampler",
-        ),
-        (
-            {"classes_per_batch": 2, "fill": "inside"},
-            "`fill` of ClusterSampler",
-        ),
-    ],
-)
-def test_unfit_arguments(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        ClusterSampler(LABELS, **arguments)
-
-
 def test_unfit_phase() -> None:
     with pytest.raises(ValueError, match="`loss` of ClusterSampler"):
         make().set_phase("half", "all")
