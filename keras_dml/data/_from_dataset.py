@@ -388,8 +388,7 @@ def load_examples(path: str | os.PathLike[str]) -> ArraySet:
     folder = Path(path).expanduser()
     if not (folder / _INDEX).exists():
         raise FileNotFoundError(
-            "`path` of load_examples must be a folder written by "
-            "from_dataset. "
+            "`path` of load_examples must be a folder written by from_dataset. "
             f"Received: {os.fspath(path)!r}, which is not one or does not "
             "exist."
         )

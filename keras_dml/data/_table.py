@@ -174,8 +174,7 @@ def _check_columns(
         raise ValueError(
             "`separator` of table must be a text that separates labels, and "
             "cannot be combined with `levels`, for which each image has one "
-            "label. "
-            f"Received: separator={separator!r}, levels={tuple(levels)}."
+            f"label. Received: separator={separator!r}, levels={tuple(levels)}."
         )
 
 

@@ -101,8 +101,7 @@ class ArraySet(Examples):
             found = ", ".join(f"{n} of {k!r}" for k, n in counts.items())
             raise ValueError(
                 "`x` of ArraySet must have at least one array, and the same "
-                "number of rows in all. "
-                f"Received: {found or 'no array'}."
+                f"number of rows in all. Received: {found or 'no array'}."
             )
         vars(self).update(vars(about), columns=MappingProxyType(columns))
         check_lengths(

@@ -95,8 +95,7 @@ def x_and_y(given: tuple[Any, ...], name: str, owner: str) -> tuple[Any, Any]:
     """x and y of Keras tuples: (x,), (x, y) or (x, y, sample_weight)."""
     if not 1 <= len(given) <= 3:
         raise ValueError(
-            f"`{name}` of {owner}, if it is a tuple, must be (x, y). "
-            "Received: "
+            f"`{name}` of {owner}, if it is a tuple, must be (x, y). Received: "
             f"{len(given)} items."
         )
     x, y = (*given, None)[:2]
@@ -217,8 +216,7 @@ class DatasetReader:
             raise ValueError(
                 f"y in `{self._name}` of {self._owner} must be integers or "
                 f"strings. Received: {y}. Convert whole numbers to integers "
-                "with "
-                "tf.cast(y, tf.int64)."
+                "with tf.cast(y, tf.int64)."
             )
 
     def __iter__(self) -> Iterator[Inputs]:
@@ -252,15 +250,13 @@ class DatasetReader:
             raise ValueError(
                 f"`{self._name}` of {self._owner} must have as many elements "
                 f"as its cardinality, {self.count:,}. Received: {done:,}. "
-                "Check what "
-                "it reads, and its assert_cardinality()."
+                "Check what it reads, and its assert_cardinality()."
             )
         if not done:
             raise ValueError(
-                f"`{self._name}` of {self._owner} must not be empty. "
-                "Received: "
-                "a dataset without elements. Check its filter, and whether "
-                "its generator can be started twice."
+                f"`{self._name}` of {self._owner} must not be empty. Received: "
+                "a dataset without elements. Check its filter, and whether its "
+                "generator can be started twice."
             )
 
     def _elements(self) -> Iterator[Any]:
@@ -271,9 +267,8 @@ class DatasetReader:
             if any(text in error.message for text in _UNEQUAL):
                 raise ValueError(
                     f"`{self._name}` of {self._owner} must have elements of "
-                    f"one shape. Received: {self.dataset.element_spec}, "
-                    "with rows of different shapes. Resize or pad them in its "
-                    "map()."
+                    f"one shape. Received: {self.dataset.element_spec}, with "
+                    "rows of different shapes. Resize or pad them in its map()."
                 ) from error
             raise ValueError(
                 f"`{self._name}` of {self._owner} must be readable to its "

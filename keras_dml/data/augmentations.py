@@ -140,8 +140,7 @@ def _named(name: str, arguments: Mapping[str, Any]) -> Step:
         return layer(**arguments)
     except (ValueError, TypeError) as error:
         raise ValueError(
-            f"`augment` of pipeline must have arguments that {name!r} "
-            "accepts. "
+            f"`augment` of pipeline must have arguments that {name!r} accepts. "
             f"Received: {name}={dict(arguments)!r}. {error}"
         ) from error
 
@@ -280,9 +279,8 @@ def _applied(step: Step, x: Any, seed: Tensor) -> Any:
     if not _are_alike(found, x):
         raise ValueError(
             "`augment` of pipeline must return the shape and type that it "
-            "takes: "
-            f"{_described(x)}. Received: {_described(found)} "
-            f"from {step!r}."
+            f"takes: {_described(x)}. Received: {_described(found)} from "
+            f"{step!r}."
         )
     return tf.nest.map_structure(
         lambda new, old: tf.ensure_shape(tf.cast(new, old.dtype), old.shape),

@@ -73,8 +73,7 @@ class Views(Checked):
         ]
         if asked:
             raise ValueError(
-                f"`{asked[0]}` of pipeline is for images only. "
-                "Received: "
+                f"`{asked[0]}` of pipeline is for images only. Received: "
                 f"{asked[0]}={getattr(self, asked[0])!r} for {examples!r}. "
                 "Omit it, or use ImageSet(pixels, labels), with "
                 "pixels=examples.inputs(...) if they are in a file or source."

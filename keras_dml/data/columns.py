@@ -51,8 +51,7 @@ def as_column(value: Any, name: str) -> LazyRows:
         raise ValueError(
             f"{name} of ArraySet must have one row per example. Received: "
             f"{type(value).__name__} without rows. For a single example, use "
-            "an "
-            "array of one row: x[None]."
+            "an array of one row: x[None]."
         )
     if is_stored:
         return ArrayRows(array)
@@ -118,8 +117,7 @@ def _ragged(name: str, received: str) -> ValueError:
     return ValueError(
         f"{name} of ArraySet must have rows of one length. Received: "
         f"{received}. To turn lists of token ids into one array, use "
-        "keras.utils.pad_sequences(x, padding='post'); for several inputs of "
-        "a "
+        "keras.utils.pad_sequences(x, padding='post'); for several inputs of a "
         "model, use a dict of arrays."
     )
 
@@ -137,7 +135,6 @@ def check_finite(
         bad = rows[~finite]
         raise ValueError(
             f"{name} of {owner} must be finite. Received: NaN or infinity in "
-            f"{len(bad)} of {len(array)} checked rows, first in "
-            f"row {bad[0]}. Remove these rows, or replace the values with "
-            "numpy.nan_to_num(x)."
+            f"{len(bad)} of {len(array)} checked rows, first in row {bad[0]}. "
+            "Remove these rows, or replace the values with numpy.nan_to_num(x)."
         )

@@ -348,8 +348,7 @@ def any_labels_of(examples: Examples, name: str, owner: str) -> Labels:
     """One or several labels per example; `ValueError` if unknown."""
     if examples.labels is None:
         raise ValueError(
-            f"`{name}` of {owner} must be known. Received: {examples!r}. "
-            "Use "
+            f"`{name}` of {owner} must be known. Received: {examples!r}. Use "
             f"{type(examples).__name__}(…, labels=…), with one label per "
             "example."
         )
@@ -374,8 +373,7 @@ def concatenate(sets: Sequence[E]) -> E:
     if len(kinds) != 1:
         raise ValueError(
             "`sets` of concatenate must be at least one set, and all of one "
-            "kind. "
-            f"Received: {' and '.join(kinds) or 'none'}."
+            f"kind. Received: {' and '.join(kinds) or 'none'}."
         )
     names = check_names([part.names for part in sets], "sets", "concatenate")
     labels = [part.labels for part in sets if part.labels is not None]

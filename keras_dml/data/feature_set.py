@@ -126,10 +126,8 @@ class FeatureSet(Examples):
         if len(counts) > 1:
             raise ValueError(
                 "`sets` of concatenate must have features of the same number "
-                "of views. "
-                f"Received: {sorted(counts)}. Compute them again with the "
-                "same "
-                "`num_views`."
+                f"of views. Received: {sorted(counts)}. Compute them again "
+                "with the same `num_views`."
             )
         test = sets[0].test._joined([x.test for x in sets], about)
         (num_views,) = counts

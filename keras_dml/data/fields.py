@@ -62,8 +62,7 @@ def check_known(labels: Any, name: str, owner: str) -> None:
             f"`{name}` of {owner} must have a label for every example. "
             f"Received: none ({items[missing[0]]}) for {len(missing)} of "
             f"{len(items)} examples, first for example {missing[0]}. Leave "
-            "these examples out, for instance by the mask "
-            "pandas.notna(labels)."
+            "these examples out, for instance by the mask pandas.notna(labels)."
         )
     texts = [isinstance(x, str | bytes) for x in items]
     if any(texts) and not all(texts):
@@ -113,12 +112,11 @@ def _encoded(
     too_large = array.dtype.kind == "u" and np.any(array > 2**63 - 1)
     if array.dtype.kind not in "iu" or too_large:
         raise ValueError(
-            f"`labels` of {owner} must be integers that fit int64, or "
-            f"strings. Received: labels of dtype {array.dtype}, starting "
-            f"with {array[:3].tolist()}. Convert whole numbers to integers "
-            "with "
-            "labels.astype(int); number other classes with "
-            "np.unique(labels, return_inverse=True)[1]."
+            f"`labels` of {owner} must be integers that fit int64, or strings. "
+            f"Received: labels of dtype {array.dtype}, starting with "
+            f"{array[:3].tolist()}. Convert whole numbers to integers with "
+            "labels.astype(int); number other classes with np.unique(labels, "
+            "return_inverse=True)[1]."
         )
     rows = read_only(array)
     return rows, as_names(names, rows, owner)

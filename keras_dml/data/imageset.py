@@ -166,9 +166,8 @@ class ImageSet(Examples):
         shapes = {x.shape[1:] for x in pixels}
         if len(shapes) > 1 or 0 < len(pixels) < len(sets):
             raise ValueError(
-                "`sets` of concatenate must all have files, or all have "
-                "pixels of one size. Received: "
-                f"{', '.join(map(repr, sets))}."
+                "`sets` of concatenate must all have files, or all have pixels "
+                f"of one size. Received: {', '.join(map(repr, sets))}."
             )
         boxes = [part.boxes for part in sets if part.boxes is not None]
         if 0 < len(boxes) < len(sets):

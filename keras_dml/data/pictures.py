@@ -39,8 +39,7 @@ def only_images(images: Examples, owner: str) -> ImageSet:
     if not isinstance(images, ImageSet):
         raise ValueError(
             f"`images` of {owner} must be an ImageSet, because other examples "
-            "have "
-            f"no pictures. Received: {images!r}."
+            f"have no pictures. Received: {images!r}."
         )
     return images
 

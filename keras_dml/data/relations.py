@@ -89,8 +89,7 @@ class Relations:
             raise ValueError(
                 f"{type(self).__name__} must not pair an example with itself. "
                 f"Received: row {pairs[itself[0], 0]} twice, in a total of "
-                f"{len(itself)} "
-                "pairs. Remove them."
+                f"{len(itself)} pairs. Remove them."
             )
 
     def _check_consistent(self, both: Rows) -> None:
@@ -229,11 +228,10 @@ def _as_booleans(positive: npt.ArrayLike, count: int) -> Any:
     array = np.asarray(positive)
     if array.shape != (count,) or not np.isin(array, (0, 1)).all():
         raise ValueError(
-            "`positive` of PairSet must be booleans, or 1 and 0, one per "
-            f"pair. Received: positive of shape {array.shape} and dtype "
+            "`positive` of PairSet must be booleans, or 1 and 0, one per pair. "
+            f"Received: positive of shape {array.shape} and dtype "
             f"{array.dtype}, for {count} pairs. Convert distances to booleans "
-            "with "
-            "a threshold."
+            "with a threshold."
         )
     return array.astype(bool)
 

@@ -71,9 +71,8 @@ class BalancedStream:
     def __repr__(self) -> str:
         return (
             f"BalancedStream({self.classes_seen:,} of {self.classes_met:,} "
-            f"classes seen; {self.examples_used:,} of "
-            f"{self.examples_read:,} examples used, "
-            f"{self.examples_dropped:,} dropped)"
+            f"classes seen; {self.examples_used:,} of {self.examples_read:,} "
+            f"examples used, {self.examples_dropped:,} dropped)"
         )
 
     def _as_dataset(self) -> tf.data.Dataset:
@@ -306,9 +305,8 @@ def balanced(
     if not reader.has_integer_labels:
         raise ValueError(
             f"`dataset` of {_OWNER} must have elements (x, y), where y are "
-            "integers. "
-            f"Received: {dataset.element_spec}. To number strings, use "
-            "keras.layers.StringLookup(vocabulary=…)."
+            f"integers. Received: {dataset.element_spec}. To number strings, "
+            "use keras.layers.StringLookup(vocabulary=…)."
         )
     return BalancedStream(
         reader,

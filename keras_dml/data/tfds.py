@@ -95,9 +95,8 @@ def tfds_splits(
     if name not in _SOURCES:
         raise ValueError(
             f"`name` of tfds_splits must be one of {tuple(_SOURCES)}. "
-            f"Received: name={name!r}. For an existing split of any other "
-            "data set, use "
-            "keras_dml.data.tfds_images."
+            f"Received: name={name!r}. For an existing split of any other data "
+            "set, use keras_dml.data.tfds_images."
         )
     source = _SOURCES[name]
     if cropped and source.first is None:

@@ -157,11 +157,10 @@ class ClassBalanced(Sampler):
         if classes == 0:
             raise ValueError(
                 f"`batch_size` of {type(self).__name__} must leave room for "
-                "`images_per_class` images of at least one class that has "
-                f"two. Received: batch_size={self.batch_size}, "
+                "`images_per_class` images of at least one class that has two. "
+                f"Received: batch_size={self.batch_size}, "
                 f"images_per_class={self.images_per_class}, {available} of "
-                "these "
-                "classes."
+                "these classes."
             )
         return classes
 
@@ -175,8 +174,7 @@ class ClassBalanced(Sampler):
                 "images of these classes."
             )
         return (
-            f"`classes_per_batch` of {type(self).__name__} must not exceed "
-            f"the number of classes with at least {self._least} images, "
-            f"{available}. "
-            f"Received: classes_per_batch={classes}. {way_out}"
+            f"`classes_per_batch` of {type(self).__name__} must not exceed the "
+            f"number of classes with at least {self._least} images, "
+            f"{available}. Received: classes_per_batch={classes}. {way_out}"
         )

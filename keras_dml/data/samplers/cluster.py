@@ -126,9 +126,8 @@ class ClusterSampler(Sampler):
         if array.dtype.kind not in "iu" or array.shape != self.labels.shape:
             raise ValueError(
                 "`assignments` of ClusterSampler must have one integer per "
-                "image. Received: assignments of dtype "
-                f"{array.dtype} and shape {array.shape}, "
-                f"{len(self.labels)} images."
+                f"image. Received: assignments of dtype {array.dtype} and "
+                f"shape {array.shape}, {len(self.labels)} images."
             )
         if array.min() < 0 or array.max() >= self.num_learners:
             raise ValueError(

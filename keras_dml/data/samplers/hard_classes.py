@@ -99,9 +99,8 @@ class HardClassBalanced(ClassBalanced):
             )
         if array.size and (array.min() < 0 or array.max() >= count):
             raise ValueError(
-                "`neighbors` of HardClassBalanced must be numbers of "
-                f"classes, 0 to {count - 1}. Received: {array.min()} to "
-                f"{array.max()}."
+                "`neighbors` of HardClassBalanced must be numbers of classes, "
+                f"0 to {count - 1}. Received: {array.min()} to {array.max()}."
             )
         array.setflags(write=False)
         self._neighbors = array

@@ -91,11 +91,10 @@ class MultiLabelBalanced(Sampler):
             )
         if self.classes_per_batch > len(self._drawable):
             raise ValueError(
-                "`classes_per_batch` of MultiLabelBalanced must not exceed "
-                f"the number of labels with at least {least} examples, "
-                f"{len(self._drawable)}. "
-                f"Received: classes_per_batch={classes_per_batch}. Use a "
-                "smaller number."
+                "`classes_per_batch` of MultiLabelBalanced must not exceed the "
+                f"number of labels with at least {least} examples, "
+                f"{len(self._drawable)}. Received: "
+                f"classes_per_batch={classes_per_batch}. Use a smaller number."
             )
 
     def _as_labels(self, labels: Any) -> Labels:
@@ -105,8 +104,7 @@ class MultiLabelBalanced(Sampler):
                 f"`labels` of {owner} must be several per example: (N, C) "
                 "booleans, or sets. Received: labels of type "
                 f"{type(labels).__name__}. Convert zeros and ones to booleans "
-                "with "
-                "labels.astype(bool); for one label per example, use "
+                "with labels.astype(bool); for one label per example, use "
                 "ClassBalanced."
             )
         return as_table(labels, {}, owner)[0]

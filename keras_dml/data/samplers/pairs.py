@@ -62,15 +62,13 @@ class PairSampler(Sampler):
         if self.num_pairs % 2:
             raise ValueError(
                 "`num_pairs` of PairSampler must be even, so that half of the "
-                "pairs can be "
-                f"positive. Received: num_pairs={num_pairs}."
+                f"pairs can be positive. Received: num_pairs={num_pairs}."
             )
         if len(self._anchors) < self.num_pairs or len(self._groups) < 2:
             raise ValueError(
                 "`labels` of PairSampler must have at least two classes and, "
-                "in "
-                "classes of at least two images, at least `num_pairs` images. "
-                f"Received: {len(self._groups)} classes, "
+                "in classes of at least two images, at least `num_pairs` "
+                f"images. Received: {len(self._groups)} classes, "
                 f"{len(self._anchors)} images in such classes, "
                 f"num_pairs={num_pairs}."
             )

@@ -85,10 +85,9 @@ class RelationSampler(Sampler):
         self.tuples_per_batch = tuples_per_batch
         if tuples_per_batch > len(relations):
             raise ValueError(
-                "`tuples_per_batch` of RelationSampler must not exceed "
-                "the number of tuples. Received: "
-                f"tuples_per_batch={tuples_per_batch} for "
-                f"{relations!r}."
+                "`tuples_per_batch` of RelationSampler must not exceed the "
+                "number of tuples. Received: "
+                f"tuples_per_batch={tuples_per_batch} for {relations!r}."
             )
         self.others = others
         self.no_duplicates = no_duplicates
