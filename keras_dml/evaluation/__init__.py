@@ -23,8 +23,7 @@ from keras_dml.evaluation.confidence import Comparison, bootstrap, compare
 from keras_dml.evaluation.identification import IdentificationThreshold
 from keras_dml.evaluation.inputs import Protocol, one_per_class
 from keras_dml.evaluation.metrics import METRICS
-from keras_dml.evaluation.ranks.ranked_positives import Limits
-from keras_dml.evaluation.ranks.ranks import Ranks
+from keras_dml.evaluation.ranks.positives import Limits, Ranks
 from keras_dml.evaluation.reranking import (
     RERANKING,
     AlphaQueryExpansion,

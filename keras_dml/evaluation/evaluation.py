@@ -20,15 +20,14 @@ from keras_dml.evaluation.ranks.dense import (
     by_function,
     dense_search,
 )
-from keras_dml.evaluation.ranks.ranks import Ranks
+from keras_dml.evaluation.ranks.positives import Ranks
 from keras_dml.evaluation.ranks.relevance import Images, relevance_of
 from keras_dml.evaluation.ranks.scores import DISTANCES
-from keras_dml.evaluation.ranks.search import search
-from keras_dml.evaluation.ranks.workers import in_files, searching_pool
+from keras_dml.evaluation.ranks.search import in_files, search, searching_pool
 from keras_dml.evaluation.reranking.base import Kind, Reranking, rerankings
-from keras_dml.evaluation.results import Results
-from keras_dml.evaluation.subspaces import (
+from keras_dml.evaluation.results import (
     PARTS,
+    Results,
     cut,
     part_names,
     subspaces,

@@ -141,12 +141,22 @@ def _sources(
     examples: Any, gallery: Any, gallery_labels: Any, owner: str
 ) -> dict[str, Any]:
     """Sets or datasets, by argument."""
-    given = {"examples": source_of(examples, "examples", owner)}
+    given = _given("examples", examples, gallery, gallery_labels, owner)
+    return {name: source_of(x, name, owner) for name, x in given.items()}
+
+
+def _given(
+    name: str, queries: Any, gallery: Any, gallery_labels: Any, owner: str
+) -> dict[str, Any]:
+    """The queries and, if there is one, the gallery, by argument."""
     if gallery is not None:
-        given["gallery"] = source_of(gallery, "gallery", owner)
-    elif gallery_labels is not None:
-        raise ValueError(_needs_gallery(owner))
-    return given
+        return {name: queries, "gallery": gallery}
+    if gallery_labels is not None:
+        raise ValueError(
+            f"`gallery_labels` of {owner} requires `gallery`. Received: "
+            "gallery=None."
+        )
+    return {name: queries}
 
 
 def _are_same(given: dict[str, Any], same: Callable[[Any, Any], bool]) -> bool:
@@ -204,11 +214,7 @@ def from_embeddings(
             "`embeddings` of evaluate_embeddings must be an array. Received: "
             f"a model, {embeddings.name!r}. Use `evaluate(model, examples)`."
         )
-    given = {"embeddings": embeddings}
-    if gallery is not None:
-        given["gallery"] = gallery
-    elif gallery_labels is not None:
-        raise ValueError(_needs_gallery(owner))
+    given = _given("embeddings", embeddings, gallery, gallery_labels, owner)
     own = [labels, gallery_labels]
     shards = [
         each if isinstance(each, EmbeddingShards) else None
@@ -273,13 +279,6 @@ def _check_models(shards: Sequence[EmbeddingShards | None], owner: str) -> None:
             "Received: "
             f"a gallery of a model {difference}. Embed one of them again."
         )
-
-
-def _needs_gallery(owner: str) -> str:
-    return (
-        f"`gallery_labels` of {owner} requires `gallery`. Received: "
-        "gallery=None."
-    )
 
 
 def _related(

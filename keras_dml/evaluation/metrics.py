@@ -33,8 +33,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from keras_dml.evaluation.ranks.ranked_positives import UNLIMITED, Limits
-from keras_dml.evaluation.ranks.ranks import Ranks
+from keras_dml.evaluation.ranks.positives import UNLIMITED, Limits, Ranks
 from keras_dml.utils.arguments import did_you_mean
 from keras_dml.utils.registry import Entry, Paper, Registry, import_own
 from keras_dml.utils.types import FloatArray

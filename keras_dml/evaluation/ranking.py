@@ -3,8 +3,7 @@
 import numpy as np
 
 from keras_dml.evaluation.metrics import METRICS
-from keras_dml.evaluation.ranks.ranked_positives import UNLIMITED, Limits
-from keras_dml.evaluation.ranks.ranks import Ranks
+from keras_dml.evaluation.ranks.positives import UNLIMITED, Limits, Ranks
 from keras_dml.utils.registry import Paper
 from keras_dml.utils.types import FloatArray, Rows
 

@@ -32,14 +32,6 @@ def test_nmi_is_twice_the_information_over_both_entropies():
     assert nmi(labels, clusters) == pytest.approx(expected, rel=1e-12)
 
 
-def test_ami_is_zero_by_chance_and_one_at_best():
-    rng = np.random.default_rng(1)
-    labels, clusters = rng.integers(0, 50, 400), rng.integers(0, 50, 400)
-    assert abs(ami(labels, clusters)) < 0.05
-    assert nmi(labels, clusters) > 0.3
-    assert ami(labels, 7 - labels) == pytest.approx(1.0)
-
-
 def test_f1_over_all_pairs():
     rng = np.random.default_rng(2)
     labels, clusters = rng.integers(0, 5, 40), rng.integers(0, 9, 40)
@@ -52,10 +44,6 @@ def test_f1_over_all_pairs():
     precision, recall = hits / predicted, hits / classes
     expected = 2 * precision * recall / (precision + recall)
     assert f1(labels, clusters) == pytest.approx(expected, rel=1e-12)
-
-
-def test_f1_without_pairs_is_zero():
-    assert f1(np.arange(4), np.arange(4)) == 0.0
 
 
 def test_f1_of_ids_beyond_float32():
@@ -87,11 +75,6 @@ def test_kmeans_is_seeded():
     first = kmeans(points, 20, seed=5)
     np.testing.assert_array_equal(first, kmeans(points, 20, seed=5))
     assert (first != kmeans(points, 20, seed=6)).any()
-
-
-def test_kmeans_with_a_cluster_for_every_point():
-    points = np.arange(10.0)[:, None]
-    assert sorted(kmeans(points, 10)) == list(range(10))
 
 
 @pytest.mark.parametrize("clusters", [0, 11])

@@ -14,10 +14,6 @@ from keras_dml.evaluation.embedding_space import (
 )
 
 
-def test_equal_singular_values_have_no_decay():
-    assert spectral_decay(np.eye(6)) == pytest.approx(0.0, abs=1e-12)
-
-
 def test_golden_decay():
     # Shares 3/4 and 1/4: KL = ½ ln(½ / ¾) + ½ ln(½ / ¼) = ½ ln(4/3).
     x = np.diag([3.0, 1.0])
@@ -84,11 +80,6 @@ def test_components_are_those_of_scikit_learn(share):
     x = rng.standard_normal((90, 12)) * 0.7 ** np.arange(12) + 5
     expected = PCA(n_components=share, svd_solver="full").fit(x).n_components_
     assert pcf(x, x=share) == expected / 12
-
-
-def test_components_of_open_metric_learnings_example():
-    # Four unit vectors in ten dimensions: three equal variances.
-    assert pcf(np.eye(4, 10), x=0.5) == 0.2
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e20])

@@ -46,13 +46,6 @@ def test_official_is_the_mean_over_ten_draws():
     assert official["map@r"] == official["recall@1"]
 
 
-def test_all_vs_all_by_name():
-    x = np.random.default_rng(0).standard_normal((14, 3))
-    named = evaluate_embeddings(x, LABELS, protocol="all_vs_all")
-    assert dict(named) == dict(evaluate_embeddings(x, LABELS))
-    assert named.num_excluded == 1
-
-
 def test_gallery_order_breaks_ties():
     x, labels = np.ones((3, 2)), np.array([0, 0, 1])
     for gallery, expected in (([1, 2], 1.0), ([2, 1], 0.5)):

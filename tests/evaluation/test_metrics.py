@@ -11,7 +11,6 @@ from keras_dml.evaluation import (
     evaluate_embeddings,
 )
 from keras_dml.evaluation.metrics import metric
-from keras_dml.evaluation.ranks.ranked_positives import UNLIMITED
 
 
 @pytest.fixture
@@ -65,17 +64,6 @@ def test_own_metrics_of_clusters_and_of_embeddings(register) -> None:
     assert results["norm"] == pytest.approx(1.0)
 
 
-def test_limits_by_default_are_none(register) -> None:
-    register("my_precision@k", "hits among k")(precision)
-    assert metric("my_precision@3").limits == Limits(every=UNLIMITED)
-    assert metric("recall@3").limits == Limits(first=3)
-    assert metric("map@r").limits == Limits(extra=0)
-
-
-def test_definitions_have_the_number() -> None:
-    assert metric("recall@12").definition.endswith("the 12 nearest")
-
-
 def test_a_metric_must_give_a_value_for_each_query(register) -> None:
     register("mean_rank", "mean of all ranks")(lambda ranks: ranks.ranks)
     with pytest.raises(ValueError, match="'mean_rank' must return one value"):
@@ -86,11 +74,6 @@ def test_a_metric_must_give_a_value_for_each_query(register) -> None:
 def test_details_are_checked(register, options) -> None:
     with pytest.raises(ValueError, match="must be given `of`, one of"):
         register("x", "y", **options)
-
-
-def test_names_are_taken_once(register) -> None:
-    with pytest.raises(ValueError, match="'map@r' is already registered"):
-        register("map@r", "mine")(precision)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ import pytest
 
 from keras_dml.evaluation import evaluate_embeddings
 from keras_dml.evaluation.metrics import metric
-from keras_dml.evaluation.ranks.ranked_positives import BEYOND, Limits
-from keras_dml.evaluation.ranks.ranks import Ranks
+from keras_dml.evaluation.ranks.positives import BEYOND, Limits, Ranks
 
 RANKS = Ranks(
     queries=np.array([0, 4]),

@@ -10,13 +10,12 @@ from keras_dml.evaluation import (
     AlphaQueryExpansion,
     DatabaseAugmentation,
     KReciprocal,
-    Protocol,
     evaluate_embeddings,
     rerank,
 )
 from keras_dml.evaluation.ranks.scores import Scores
-from keras_dml.evaluation.reranking import neighbors, reciprocal
-from keras_dml.evaluation.reranking.neighbors import nearest_others
+from keras_dml.evaluation.reranking import base, reciprocal
+from keras_dml.evaluation.reranking.base import nearest_others
 
 
 def squared_distances(x: np.ndarray) -> np.ndarray:
@@ -92,7 +91,7 @@ def test_k_reciprocal_is_the_papers_on_any_lattice(seed, count, k1, k2):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(neighbors, "MEMORY", 64 * 60 * 7)
+    monkeypatch.setattr(base, "MEMORY", 64 * 60 * 7)
     monkeypatch.setattr(reciprocal, "_ROWS", 7)
     monkeypatch.setattr(reciprocal, "_OVERLAPS", 100)
 
@@ -102,17 +101,6 @@ def clusters(count: int = 60, dims: int = 5) -> tuple[np.ndarray, np.ndarray]:
     labels = rng.integers(0, 8, count)
     x = rng.standard_normal((8, dims))[labels]
     return x + 0.6 * rng.standard_normal((count, dims)), labels
-
-
-@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_k_reciprocal_in_blocks(small_blocks, share):
-    x, labels = clusters()
-    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
-    expected = k_reciprocal(squared_distances(unit), 60, 20, 6, share)
-    found = KReciprocal(20, 6, share).distances(x, x, np.arange(60), "cosine")(
-        slice(10, 60)
-    )
-    np.testing.assert_allclose(found, expected[10:], atol=1e-10)
 
 
 def measured(distances: np.ndarray, labels: np.ndarray) -> float:
@@ -148,19 +136,6 @@ def test_evaluate_ranks_by_the_new_distances(memory):
     assert results["nmi"] == plain["nmi"]
     assert results["fnmr@fmr=0.1"] == plain["fnmr@fmr=0.1"]
     assert results.distance == "cosine + KReciprocal"
-
-
-def test_without_jaccard_the_ranking_stays():
-    x, labels = clusters()
-    rng = np.random.default_rng(1)
-    protocol = Protocol(rng.permutation(60)[:40], rng.permutation(60)[:40])
-    options = {"metrics": ("map@r", "mrr"), "protocol": protocol}
-    plain = evaluate_embeddings(x, labels, **options)
-    same = evaluate_embeddings(
-        x, labels, rerank=KReciprocal(lambda_value=1.0), **options
-    )
-    np.testing.assert_array_equal(plain.per_query["mrr"], same.per_query["mrr"])
-    assert dict(plain) == dict(same)
 
 
 # Expansion.
@@ -213,24 +188,6 @@ def test_database_augmentation_is_the_weighted_mean(alpha):
     np.testing.assert_array_equal(same, x[:3])
     expected = expanded(x, x, np.arange(60), 4, alpha)
     np.testing.assert_allclose(found, expected, atol=1e-12)
-
-
-def test_steps_are_applied_in_order():
-    x, labels = clusters()
-    every = np.arange(60)
-    gallery = expanded(x, x, every, 3, None)
-    queries = expanded(x, gallery, every, 5, 3.0)
-    distances = 1 - (queries @ gallery.T)
-    results = evaluate_embeddings(
-        x,
-        labels,
-        metrics="map@r",
-        rerank=[
-            {"name": "database_augmentation", "k": 3},
-            AlphaQueryExpansion(5),
-        ],
-    )
-    assert results["map@r"] == pytest.approx(measured(distances, labels))
 
 
 def test_equal_vectors_are_neighbors_in_their_order():

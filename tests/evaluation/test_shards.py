@@ -7,7 +7,6 @@ import pytest
 
 from keras_dml.embedding import EmbeddingShards, write_shards
 from keras_dml.evaluation import (
-    Protocol,
     calibrate,
     evaluate_embeddings,
     kmeans,
@@ -50,16 +49,6 @@ def test_same_digits_as_of_the_array(data, tmp_path, dtype):
     )
 
 
-def test_labels_of_ones_own_come_first(data, tmp_path):
-    x, labels = data
-    shards = written(tmp_path / "a", x, labels)
-    expected = evaluate_embeddings(x, labels // 3)
-    assert_same(evaluate_embeddings(shards, labels // 3), expected)
-    assert calibrate(shards, labels // 3, num_resamples=0) == calibrate(
-        x, labels // 3, num_resamples=0
-    )
-
-
 def test_classes_have_the_names_of_shards(data, tmp_path):
     x, labels = data
     names = {number: f"class {number}" for number in range(12)}
@@ -69,15 +58,6 @@ def test_classes_have_the_names_of_shards(data, tmp_path):
     # Not where labels are others.
     results = evaluate_embeddings(shards, labels + 100, metrics="map@r")
     assert set(results.per_class("map@r")) == set(range(100, 112))
-
-
-def test_several_labels(data, tmp_path):
-    x, _ = data
-    tags = np.random.default_rng(1).random((150, 4)) < 0.4
-    shards = written(tmp_path / "a", x, tags)
-    options = {"metrics": ("map", "ndcg@5"), "relevance": "jaccard"}
-    expected = evaluate_embeddings(x, tags, **options)
-    assert_same(evaluate_embeddings(shards, **options), expected)
 
 
 def test_a_gallery_of_shards(data, tmp_path):
@@ -96,14 +76,6 @@ def test_a_gallery_of_shards(data, tmp_path):
         assert_same(found, expected)
 
 
-def test_some_of_them_query_all(data, tmp_path):
-    x, labels = data
-    sampled = Protocol(queries=np.arange(3, 150, 7))
-    shards = written(tmp_path / "a", x, labels)
-    expected = evaluate_embeddings(x, labels, protocol=sampled)
-    assert_same(evaluate_embeddings(shards, protocol=sampled), expected)
-
-
 def test_shards_without_labels(data, tmp_path):
     shards = written(tmp_path / "a", data[0])
     with pytest.raises(ValueError, match="`labels` of evaluate_embeddings"):
@@ -114,13 +86,6 @@ def test_shards_without_labels(data, tmp_path):
         calibrate(data[0])
     with pytest.raises(ValueError, match="`gallery_labels` of evaluate_emb"):
         evaluate_embeddings(*data, gallery=shards)
-
-
-def test_galleries_of_other_dimensions_are_refused(data, tmp_path):
-    x, labels = data
-    gallery = written(tmp_path / "a", x[:, :3], labels)
-    with pytest.raises(ValueError, match=r"`gallery` .*=\(150, 3\)"):
-        evaluate_embeddings(x, labels, gallery=gallery)
 
 
 def test_galleries_of_another_model_are_refused(data, tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
 import numpy as np
-import pytest
 
-from keras_dml.evaluation import evaluate_embeddings
 from keras_dml.visualization import nearest
 
 
@@ -64,21 +62,3 @@ def test_duplicates_rank_in_the_order_of_rows() -> None:
     found, cosines = nearest(x, np.array([2]), 9)
     assert found.tolist() == [[0, 1, 3, 4, 5, -1]]
     assert np.isnan(cosines[0, 5])
-
-
-def test_first_neighbors_agree_with_the_evaluation() -> None:
-    rng = np.random.default_rng(2)
-    labels = np.repeat(np.arange(20), 5)
-    x = rng.normal(size=(20, 8))[labels] + rng.normal(size=(100, 8))
-    found, _ = nearest(x, np.arange(100), 1)
-    recall = (labels[found[:, 0]] == labels).mean()
-    assert (
-        recall == evaluate_embeddings(x, labels, metrics="recall@1")["recall@1"]
-    )
-
-
-def test_count_must_be_positive() -> None:
-    with pytest.raises(
-        ValueError, match="`num_neighbors` of nearest.*num_neighbors=0"
-    ):
-        nearest(np.eye(3), np.array([0]), 0)

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from keras_dml import methods
+from keras_dml import backbones, methods
 from keras_dml.data import ImageSet, View
-from keras_dml.data.pictures import seen
 from keras_dml.evaluation import embed
 from keras_dml.visualization import (
     attention_maps,
@@ -21,7 +20,9 @@ from keras_dml.visualization.attention import most_different_channels
 VIEW = View((16, 16), 1)
 
 
-def grouping(backbone):
+@pytest.fixture(scope="module")
+def grouping():
+    backbone = backbones.small_convnet((16, 16, 1), filters=(4, 8))
     return methods.attentive_grouping(backbone, embedding_dim=6, num_groups=3)
 
 
@@ -61,37 +62,6 @@ def test_retrieval_grid_marks_right_and_wrong(images) -> None:
         assert (line == "-") == bool(right)
 
 
-def test_names_stand_below_their_images_and_frames_around_them(
-    images,
-) -> None:
-    """Between two rows, a title would seem to be of the image above it."""
-    x = np.random.default_rng(1).normal(size=(48, 5)).astype(np.float32)
-    figure = retrieval_grid(images, x, np.array([3, 40]), VIEW, num_neighbors=4)
-    figure.draw_without_rendering()
-    names = {str(label) for label in images.labels}
-    for axes in figure.axes:
-        assert axes.get_title() == ""
-        first, name = axes.get_xlabel().split("\n")
-        assert name in names or name in images.names.values()
-        if first == "query":
-            continue
-        # Half of the line beyond the image: it covers none of it.
-        frame = axes.spines["left"].get_window_extent()
-        width = axes.spines["left"].get_linewidth() * figure.dpi / 72
-        assert frame.x1 + width / 2 <= axes.get_window_extent().x0 + 0.5
-
-
-def test_dashes_of_a_frame_have_gaps(images) -> None:
-    x = np.random.default_rng(0).normal(size=(48, 5)).astype(np.float32)
-    figure = retrieval_grid(images, x, np.array([3]), VIEW, num_neighbors=5)
-    wrong = [a for a in figure.axes if a.get_xlabel().startswith("✗")]
-    assert wrong
-    for axes in wrong:
-        spine = axes.spines["top"]
-        assert spine.get_capstyle() == "butt"
-        assert spine.get_linestyle() != "-"
-
-
 def test_retrieval_grid_has_holes_where_there_is_nothing(images) -> None:
     few = images.select(np.array([0, 1, 8]))
     x = np.eye(3, dtype=np.float32)
@@ -109,14 +79,8 @@ def test_retrieval_grid_has_holes_where_there_is_nothing(images) -> None:
         retrieval_grid(few, x, np.array([], int), VIEW)
 
 
-def test_what_is_seen_is_the_test_view(images) -> None:
-    pixels = seen(images, np.array([5, 2]), VIEW)
-    np.testing.assert_array_equal(pixels[..., 0], images.images[[5, 2]])
-    assert pixels.dtype == np.uint8
-
-
-def test_head_outputs_are_those_of_the_model(tiny_backbone, images) -> None:
-    model = grouping(tiny_backbone)
+def test_head_outputs_are_those_of_the_model(grouping, images) -> None:
+    model = grouping
     found = head_outputs(
         model, images, ["embedding", "parts", "nothing"], batch_size=20
     )
@@ -133,8 +97,8 @@ def test_head_outputs_are_those_of_the_model(tiny_backbone, images) -> None:
         head_outputs(model, empty)
 
 
-def test_overlays_have_the_weights_of_the_maps(tiny_backbone, images) -> None:
-    maps = attention_maps(grouping(tiny_backbone), images)
+def test_overlays_have_the_weights_of_the_maps(grouping, images) -> None:
+    maps = attention_maps(grouping, images)
     figure = attention_overlays(images, maps, [7, 1], VIEW)
     rows = list(zip(*figure.data.values(), strict=True))
     assert list(figure.data)[1] == "group"
@@ -195,13 +159,9 @@ def test_channels_that_differ_most() -> None:
     assert most_different_channels(masks, 2) == [2, 1]
 
 
-def test_masks_need_learners_and_channels(tiny_backbone, images) -> None:
-    for model in (
-        grouping(tiny_backbone),
-        methods.baseline(tiny_backbone, embedding_dim=4),
-    ):
-        with pytest.raises(ValueError, match="masks by learner"):
-            attention_masks(model, images, [0])
+def test_masks_need_learners_and_channels(grouping, images) -> None:
+    with pytest.raises(ValueError, match="masks by learner"):
+        attention_masks(grouping, images, [0])
 
 
 def test_figures_leave_pyplot_alone() -> None:

@@ -8,19 +8,18 @@ ranks. They are found as follows:
 1. `relevance`: labels, rows and groups determine which gallery images are
    relevant to which query (`Relevance`). Their exact scores are computed in
    float64, one pair at a time (`Scores.exact`), and sorted for each query
-   (`RankedPositives`).
+   (`positives.RankedPositives`).
 2. `search`: queries and gallery are cut into blocks, and blocks are multiplied
    in float32 by several threads, one product each. If queries and gallery are
    the same images, a block serves both sides. A block of scores with the bound
    on their error is a `Tile`.
-3. `counting`: a tile is compared with the scores of its queries' positives,
+3. `tiles`: a tile is compared with the scores of its queries' positives,
    and images that precede any of them are recorded at the best one that they
    precede (`Counter`). If a score is closer to that of a positive than its
    error bound, float32 cannot decide which comes first: these pairs are
    computed again in float64. If there are many, the block is multiplied in
    float64 first, and `Scores.exact` decides the rest.
-4. `ranked_positives`: ranks are sums of what was recorded; its docstring has
-  an
+4. `positives`: ranks are sums of what was recorded; its docstring has an
    example with numbers.
 
 Thus no rank depends on the available memory, the threads, the matrix library,
@@ -29,8 +28,7 @@ that of a few tiles; N×N scores are never stored or sorted.
 
 Metrics state up to which rank they require exact ones (`Limits`), for example
 recall@10 up to 10 for the first positive. Positives that are certainly beyond
-no longer matter. For each query, only images that reach the worst positive
-that
+no longer matter. For each query, only images that reach the worst positive that
 still matters (its cutoff) are considered, and a query without one is excluded
 from the remaining products. That is why the first blocks of the gallery are
 small.

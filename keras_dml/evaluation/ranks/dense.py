@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.evaluation.ranks.ranks import Ranks
+from keras_dml.evaluation.ranks.positives import Ranks
 from keras_dml.evaluation.ranks.relevance import Images, Relevance
 from keras_dml.evaluation.ranks.search import BYTES_OF_POSITIVE
 from keras_dml.utils.progress import tracked

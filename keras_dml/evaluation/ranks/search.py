@@ -1,19 +1,51 @@
-"""Search for exact ranks: queries and gallery, block by block, in threads."""
+"""Search for exact ranks, block by block, in threads or by workers."""
 
-from collections.abc import Iterator, Sequence
+import contextlib
+import functools
+import os
+import tempfile
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
-from keras_dml.evaluation.ranks.panels import PanelSearch
-from keras_dml.evaluation.ranks.ranked_positives import Limits
-from keras_dml.evaluation.ranks.ranks import Ranks
+from keras_dml.evaluation.ranks.positives import Limits, Ranks
 from keras_dml.evaluation.ranks.relevance import Images, Relevance
 from keras_dml.evaluation.ranks.scores import Scores
-from keras_dml.evaluation.ranks.workers import searched
-from keras_dml.pools import Pool
+from keras_dml.evaluation.ranks.tiles import Counter, Panel
+from keras_dml.pools import Pool, RayActors, Work, pool_of
+from keras_dml.utils.lazy_rows import ArrayRows, LazyRows
+from keras_dml.utils.progress import throughput, tracked
+from keras_dml.utils.provenance import usable_cores
+from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.vectors import blocks, within
 
 BYTES_OF_POSITIVE = 128
 """Maximum number of bytes per relevant image while its rank is computed."""
+
+SMALLEST_SIDE, LARGEST_SIDE = 64, 2048
+
+MOST_THREADS = 16
+
+SHARED_PRODUCT = 0.9
+"""Share of a block's product above which all of it is computed at once."""
+
+Job = tuple[slice, slice, FloatArray, bool]
+"""Queries, gallery images, their right factor, and whether it serves both."""
+
+_MOST_PAIRS = 2 * 10**10
+"""Maximum number of pairs in a panel: some minutes of one core."""
+
+_FEWEST, _MANY = 512, 2048
+"""Number of queries in a panel: with much fewer, a tenth of the time or more is
+spent on what panels have in common."""
+
+_WORKERS = 16
+"""Assumed number of workers, if it is unknown."""
 
 
 def search(
@@ -73,3 +105,272 @@ def _panels(
         panels.append(slice(start, stop))
         start, used = stop, int(needed[stop - 1])
     return panels
+
+
+@dataclass(frozen=True)
+class PanelSearch(Work[slice, tuple[Ranks, ...]]):
+    """Finds the ranks of consecutive queries, one panel at a time.
+
+    When it is the work of a pool, the tasks are panels.
+
+    Attributes:
+        scores: Scores of all queries against the gallery.
+        relevances: Which images are relevant to which query, for one or
+            several levels; the products serve all.
+        limits: Ranks up to which they must be exact.
+        memory: Number of bytes for blocks of the gallery.
+    """
+
+    scores: Scores
+    relevances: Sequence[Relevance]
+    limits: Limits
+    memory: int
+
+    def start(self) -> Callable[[slice], tuple[Ranks, ...]]:
+        return functools.partial(self.of, progress=False)
+
+    def called(self, task: slice) -> str:
+        return f"queries {task.start} to {task.stop - 1}"
+
+    def of(
+        self,
+        rows: slice,
+        symmetric: bool = False,
+        progress: bool | None = None,
+    ) -> tuple[Ranks, ...]:
+        """Ranks of some queries, for each relevance.
+
+        Args:
+            rows: The queries.
+            symmetric: Whether they are all queries, and also the gallery, so
+                that half the products are sufficient.
+            progress: Whether to show progress; None shows it in a terminal.
+        """
+        from threadpoolctl import threadpool_limits
+
+        threads = _threads()
+        size = len(self.scores.gallery)
+        side = _side(self.scores, self.memory, threads)
+        columns = _growing_blocks(size, side)
+        panel = Panel.of(self.scores, rows)
+        counters = [
+            Counter(self.scores, x, panel, self.limits) for x in self.relevances
+        ]
+        about = f"Searching for {rows.stop} of {len(self.scores.queries)}"
+        gallery = tracked(columns, len(columns), about, progress)
+        waiting: deque[Future[None]] = deque()
+        # One thread a product, and products side by side: threads that share
+        # a product wait for each other, long if the machine has other work.
+        with threadpool_limits(1, "blas"), ThreadPoolExecutor(threads) as pool:
+            for job in _jobs(panel, self.scores, gallery, side, symmetric):
+                waiting.append(pool.submit(_count, panel, counters, *job))
+                if len(waiting) == 2 * threads:
+                    waiting.popleft().result()
+            for future in waiting:
+                future.result()
+        return tuple(
+            _ranks(counter, relevance, rows.start)
+            for counter, relevance in zip(
+                counters, self.relevances, strict=True
+            )
+        )
+
+
+def _ranks(counter: Counter, relevance: Relevance, start: int) -> Ranks:
+    positives = counter.positives
+    counts = np.diff(positives.starts)
+    found = np.flatnonzero(counts)
+    queries = found + start
+    return Ranks(
+        queries,
+        counts[found],
+        positives.ranks(),
+        relevance.ids[queries],
+        positives.gains(),
+    )
+
+
+def _jobs(
+    panel: Panel,
+    scores: Scores,
+    gallery: Iterable[slice],
+    side: int,
+    symmetric: bool,
+) -> Iterator[Job]:
+    """The arguments of `_count` for which every pair is counted once."""
+    queries = [] if symmetric else blocks(len(panel), side)
+    for items in gallery:
+        if symmetric:
+            queries.append(items)
+        right = _right(scores, items)
+        for rows in queries:
+            mirrored = symmetric and rows != items
+            yield rows, items, right, mirrored
+
+
+def _right(scores: Scores, items: slice) -> FloatArray:
+    """The right factor of some images."""
+    size = items.stop - items.start
+    right = np.empty((size, scores.factor_size), np.float32)
+    for part in scores.gallery.blocks(items):
+        right[part] = scores.right(within(items, part))
+    return right
+
+
+def _count(
+    panel: Panel,
+    counters: Sequence[Counter],
+    queries: slice,
+    items: slice,
+    right: FloatArray,
+    mirrored: bool,
+) -> None:
+    """Counts a block, and if `mirrored` also its items as queries."""
+    rows = _active(counters, queries)
+    others = _active(counters, items) if mirrored else rows[:0]
+    height, width = queries.stop - queries.start, items.stop - items.start
+    needed = len(rows) * width + len(others) * height
+    if needed > SHARED_PRODUCT * height * width:
+        block = panel.left[queries] @ right.T
+        tiles = [panel.tile(block, _all(queries), items, False)]
+        if mirrored:
+            tiles.append(panel.tile(block, _all(items), queries, True))
+        for counter in counters:
+            counter.count(*tiles)
+        return
+    if len(rows):
+        block = panel.left[rows] @ right.T
+        for counter in counters:
+            counter.count(panel.tile(block, rows, items, False))
+    if len(others):
+        block = panel.left[queries] @ right[others - items.start].T
+        for counter in counters:
+            counter.count(panel.tile(block, others, queries, True))
+
+
+def _all(queries: slice) -> Rows:
+    return np.arange(queries.start, queries.stop)
+
+
+def _active(counters: Sequence[Counter], queries: slice) -> Rows:
+    """The queries among some of which any counter needs to count more."""
+    active = [counter.active(queries) for counter in counters]
+    return active[0] if len(active) == 1 else np.unique(np.concatenate(active))
+
+
+def _threads() -> int:
+    # Workers of a pool are told their share of the cores by this.
+    share = os.environ.get("OMP_NUM_THREADS", "")
+    cores = usable_cores()
+    most = int(share) if share.isdigit() else cores
+    return max(1, min(most, cores, MOST_THREADS))
+
+
+def _side(scores: Scores, memory: int, threads: int) -> int:
+    """Side length of tiles, one per thread."""
+    # Factors are float64 before they are rounded: three arrays of them.
+    factor = 28 * scores.factor_size
+    scale = 8 * threads
+    side = int((np.sqrt(factor**2 + 2 * scale * memory) - factor) / scale)
+    return min(max(side, SMALLEST_SIDE), LARGEST_SIDE)
+
+
+def _growing_blocks(count: int, side: int) -> list[slice]:
+    """Blocks of 64, 64, 128, 256, … up to `side` gallery images.
+
+    At first, all relevant images matter; a few gallery images show which of
+    them are certainly beyond their limit.
+    """
+    edges = [0]
+    size = SMALLEST_SIDE
+    while edges[-1] < count:
+        edges.append(min(edges[-1] + min(size, side), count))
+        size = max(size, edges[-1])
+    return [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+
+
+def searching_pool(workers: int | None, ray: str | bool | None) -> Pool | None:
+    """The pool that searches; None if this process does."""
+    if ray:
+        # GPUs of the cluster have nothing to do here.
+        return RayActors(workers, "auto" if ray is True else ray, gpus=0)
+    return None if workers in (None, 1) else pool_of(workers)
+
+
+def searched(
+    pool: Pool,
+    workers: int | None,
+    work: PanelSearch,
+    panels: Sequence[slice],
+    progress: bool | None,
+) -> Iterator[tuple[Ranks, ...]]:
+    """The ranks of panels, in order.
+
+    Args:
+        pool: The pool, whose tasks are panels.
+        workers: Its number of workers, if it is known.
+        work: Computes a panel.
+        panels: The panels that memory allows; they are divided further.
+        progress: Whether to show progress; None shows it in a terminal.
+    """
+    queries, gallery = len(work.scores.queries), len(work.scores.gallery)
+    parts = _divided(panels, queries, gallery, workers or _WORKERS)
+    # Iterators of pools are generators.
+    done = cast(Generator[Any, None, None], pool.run(work, parts))
+    waiting = deque(parts)
+    early: dict[int, tuple[Ranks, ...]] = {}
+    with (
+        contextlib.closing(done),
+        throughput(queries, 0, "queries", "Searching", progress) as count,
+    ):
+        for panel in done:
+            early[panel.task.start] = panel.result
+            count(panel.task.stop - panel.task.start)
+            while waiting and waiting[0].start in early:
+                yield early.pop(waiting.popleft().start)
+
+
+def _divided(
+    panels: Sequence[slice], queries: int, gallery: int, workers: int
+) -> list[slice]:
+    """Panels that are a part of the work and take some minutes each."""
+    even = max(_MANY, -(-queries // (4 * workers)))
+    most = min(even, max(_FEWEST, _MOST_PAIRS // gallery))
+    return [
+        slice(panel.start + part.start, panel.start + part.stop)
+        for panel in panels
+        for part in blocks(panel.stop - panel.start, most)
+    ]
+
+
+@contextlib.contextmanager
+def in_files(given: Sequence[Images]) -> Iterator[list[Images]]:
+    """The same images, with embeddings in files, which processes share.
+
+    Raises:
+        OSError: If there is not enough space for the files.
+    """
+    with tempfile.TemporaryDirectory(prefix="keras_dml-") as name:
+        yield [
+            replace(
+                images, embeddings=_in_file(images, Path(name) / f"{i}.npy")
+            )
+            for i, images in enumerate(given)
+        ]
+
+
+def _in_file(images: Images, path: Path) -> LazyRows:
+    x = images.embeddings
+    if isinstance(x, LazyRows):
+        return x
+    try:
+        np.save(path, x)
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"Embeddings of {x.nbytes:,} bytes, for workers, cannot be "
+            f"written: {error.strerror}. Set TMPDIR to a folder with enough "
+            "space",
+            str(path),
+        ) from error
+    return ArrayRows(np.load(path, mmap_mode="r"), x.dtype)

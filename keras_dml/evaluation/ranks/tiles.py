@@ -1,33 +1,26 @@
-"""Tiles: blocks of scores, compared with bounds by peaks, or band by band."""
+"""Tiles: blocks of scores, and the images in them that precede positives."""
 
-from collections.abc import Callable
+import threading
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from keras_dml.evaluation.ranks.ranked_positives import Pairs
-from keras_dml.evaluation.ranks.relevance import Positives
+from keras_dml.evaluation.ranks.positives import (
+    Keys,
+    Limits,
+    Pairs,
+    RankedPositives,
+)
+from keras_dml.evaluation.ranks.relevance import Relevance
+from keras_dml.evaluation.ranks.scores import Scores
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks, within
-
-COUNTED_SHARE = 1 / 64
-"""Share of preceding images above which two more full comparisons are
-faster."""
 
 BAND = 2**17
 """Number of scores processed together, small enough for the cache."""
 
-GROUP = 8
-"""Number of scores that share a peak."""
-
-FEW_PEAKS = 1 / 32
-"""Share of peaks that reach their bound above which comparing all scores is
-faster."""
-
-SAMPLED = 64
-"""One row in this number shows whether peaks are worth their time."""
+UNDECIDED_SHARE = 1 / 16
+"""Share of undecided pairs above which a float64 product is faster."""
 
 
 @dataclass(frozen=True)
@@ -67,25 +60,21 @@ class Tile:
         tolerance, rows = self.tolerance[band], self.rows[band]
         return replace(self, values=values, tolerance=tolerance, rows=rows)
 
-    def compared(
-        self,
-        compare: Callable[..., NDArray[np.bool_]],
-        band: slice,
-        bounds: FloatArray,
-    ) -> NDArray[np.bool_]:
-        """A comparison of scores with the bound of their query, (n, m)."""
-        along = bounds if self.mirrored else bounds[band, None]
-        return compare(self.values[band], along)
-
     def lowest(self, cutoffs: FloatArray) -> FloatArray:
         """Scores from which one may be as high as its query's cutoff,
         (queries,)."""
-        return self._rounded(cutoffs - self.tolerance, -np.inf)
+        # Scores are compared in their own precision.
+        dtype = self.values.dtype
+        bounds = (cutoffs - self.tolerance).astype(dtype)
+        lowest: FloatArray = np.nextafter(bounds, np.array(-np.inf, dtype))
+        return lowest
 
-    def highest(self, cutoffs: FloatArray) -> FloatArray:
-        """Scores above which one is certainly higher than its query's cutoff,
-        (queries,)."""
-        return self._rounded(cutoffs + self.tolerance, np.inf)
+    def reaching(self, lowest: FloatArray, band: slice) -> Rows:
+        """Positions in the flat `values` of a band's scores that reach the
+        bound of their query."""
+        bounds = lowest if self.mirrored else lowest[band, None]
+        found = np.flatnonzero(self.values[band] >= bounds)
+        return found + band.start * self.values.shape[1]
 
     def pairs(self, found: Rows) -> Pairs:
         """The pairs at some positions of the flat `values`."""
@@ -99,157 +88,147 @@ class Tile:
             self.tolerance[query],
         )
 
-    def find(self, lists: Positives) -> tuple[Rows, Rows]:
-        """Positions of listed images of the panel: queries, and images."""
-        counts = lists.counts[self.rows]
-        query = np.repeat(np.arange(len(self.rows)), counts)
-        within_list = np.arange(len(query)) - np.repeat(
-            np.cumsum(counts) - counts, counts
-        )
-        item = lists.items[lists.starts[self.rows][query] + within_list]
-        there = (item >= self.items.start) & (item < self.items.stop)
-        return query[there], item[there] - self.items.start
-
-    def _rounded(self, bounds: FloatArray, towards: float) -> FloatArray:
-        # Scores are compared in their own precision.
-        dtype = self.values.dtype
-        rounded: FloatArray = np.nextafter(
-            bounds.astype(dtype), np.array(towards, dtype)
-        )
-        return rounded
-
 
 @dataclass(frozen=True)
-class Block:
-    """A product, which one tile or, if it is symmetric, two have in common.
+class Panel:
+    """Queries whose ranks are found together.
 
     Attributes:
-        values: Scores, (n, m).
+        rows: Their positions among all queries.
+        left: Their left factor, (n, D + 2).
+        tolerance: Bound on the error of each query's scores, (n,).
     """
 
-    values: FloatArray
+    rows: slice
+    left: FloatArray
+    tolerance: FloatArray
 
-    @cached_property
-    def peaks(self) -> FloatArray:
-        """The highest of every `GROUP` consecutive scores of a column.
+    @classmethod
+    def of(cls, scores: Scores, rows: slice) -> "Panel":
+        """The panel of some queries."""
+        size = rows.stop - rows.start
+        left = np.empty((size, scores.factor_size), np.float32)
+        tolerance = np.empty(size)
+        for part in scores.queries.blocks(rows):
+            left[part] = scores.left(within(rows, part))
+            tolerance[part] = scores.tolerance(left[part])
+        return cls(rows, left, tolerance)
 
-        (n / `GROUP`, m), rounded up: the last group may be smaller.
-        """
-        height, width = self.values.shape
-        whole, rest = divmod(height, GROUP)
-        peaks = np.empty((whole + (rest > 0), width), self.values.dtype)
-        for groups in blocks(whole, max(1, BAND // (GROUP * width))):
-            rows = self.values[groups.start * GROUP : groups.stop * GROUP]
-            cut = rows.reshape(-1, GROUP, width)
-            np.maximum.reduce(cut, axis=1, out=peaks[groups])
-        if rest:
-            np.maximum.reduce(self.values[-rest:], axis=0, out=peaks[-1])
-        return peaks
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def tile(
+        self, values: FloatArray, rows: Rows, items: slice, mirrored: bool
+    ) -> Tile:
+        """The tile of some of the queries; see `Tile`."""
+        return Tile(values, self.tolerance[rows], rows, items, mirrored)
 
 
-class Comparison:
-    """Scores of a tile compared with the cutoffs of their queries.
+class Counter:
+    """Ranks of the relevant images of a panel of queries.
 
-    If only the best positive of a query matters, images that are certainly
-    better need not be examined; if there are many, they are counted directly.
+    Only images of other classes are counted. The order of the relevant images
+    of a query is known from their exact scores, and images of its class that
+    are not relevant (itself, excluded images) do not take a rank.
 
     Args:
-        tile: The scores.
-        block: The product that they are from.
-        cutoffs: Scores below which nothing matters, (queries,).
-        only_best: Whether only the best positive matters, (queries,).
+        scores: Scores of queries against the gallery.
+        relevance: Which images are relevant to which query.
+        panel: The queries; within the counter they are numbered from 0.
+        limits: Ranks up to which they must be exact.
     """
 
     def __init__(
         self,
-        tile: Tile,
-        block: Block,
-        cutoffs: FloatArray,
-        only_best: NDArray[np.bool_],
+        scores: Scores,
+        relevance: Relevance,
+        panel: Panel,
+        limits: Limits,
     ) -> None:
-        self._tile = tile
-        self._block = block
-        self._low = tile.lowest(cutoffs)
-        self._high: FloatArray | None = None
-        if only_best.any():
-            self._high = tile.highest(np.where(only_best, cutoffs, np.inf))
-        self._counts = np.zeros(len(tile.rows), np.int64)
-        self._is_counted = np.zeros(len(tile.values), bool)
+        self._first = panel.rows.start
+        self._scores = scores
+        self._lock = threading.Lock()
+        positives, _, self._apart = relevance.of(panel.rows)
+        queries = positives.owners + self._first
+        exact = scores.exact(queries, positives.items)
+        self.positives = RankedPositives(positives, exact, limits)
+        self._cutoffs = np.empty(len(panel))
+        self._update(slice(0, len(panel)))
 
-    def few(self) -> Rows | None:
-        """Positions of the flat tile to be looked at closely, if few.
+    def active(self, queries: slice) -> Rows:
+        """The queries among some that require more counting."""
+        needed = self._cutoffs[queries] < np.inf
+        return np.flatnonzero(needed) + queries.start
 
-        If a peak is below the bounds of its whole group, so are the scores.
-
-        Returns:
-            None if many peaks reach a bound: `examine` is then faster.
-        """
-        # 1. A sample of scores shows whether their peaks can rule most out.
-        rows = slice(None, None, SAMPLED)
-        sample = self._tile.compared(np.greater_equal, rows, self._low)
-        if np.count_nonzero(sample) > FEW_PEAKS / GROUP * sample.size:
-            return None
-        # 2. Peaks are compared with the lowest bound of their group.
-        peaks = self._block.peaks
-        groups = np.flatnonzero(peaks >= self._lowest_of_groups())
-        if len(groups) > FEW_PEAKS * peaks.size:
-            return None
-        # 3. Scores of the groups that are left have bounds of their own.
-        group, column = np.divmod(groups, peaks.shape[1])
-        row = (GROUP * group[:, None] + np.arange(GROUP)).reshape(-1)
-        column = np.repeat(column, GROUP)
-        if len(self._is_counted) % GROUP:
-            there = row < len(self._is_counted)
-            row, column = row[there], column[there]
-        at = row * peaks.shape[1] + column
-        bounds = self._low[column if self._tile.mirrored else row]
-        return at[self._tile.values.reshape(-1)[at] >= bounds]
-
-    def examine(self, band: slice) -> Rows:
-        """Positions of a band, in the flat tile, to be looked at closely.
-
-        Those that are counted instead are found in `counts`.
-        """
-        where = self._tile.compared(np.greater_equal, band, self._low)
-        many = COUNTED_SHARE * where.size
-        if self._high is not None and np.count_nonzero(where) > many:
-            above = self._tile.compared(np.greater, band, self._high)
-            where ^= above
-            self._count(band, above)
-        return np.flatnonzero(where) + band.start * where.shape[1]
-
-    def counts(self, ignored: Positives) -> Rows:
-        """How many images precede all positives, of those not to be examined.
+    def count(self, *tiles: Tile) -> None:
+        """Counts a block of scores; several threads may do so.
 
         Args:
-            ignored: Images that take no rank.
-
-        Returns:
-            One for each query of the tile, (queries,).
+            *tiles: The block, for the queries of one of its sides or of both.
         """
-        if self._high is None or not self._is_counted.any():
-            return self._counts
-        # Relevant images are no better than the best; others take no rank.
-        tile = self._tile
-        query, item = tile.find(ignored)
-        at = (item, query) if tile.mirrored else (query, item)
-        wrong = self._is_counted[at[0]]
-        wrong &= tile.values[at] > self._high[query]
-        return self._counts - np.bincount(
-            query[wrong], minlength=len(self._counts)
+        keys, lowest = [], []
+        for tile in tiles:
+            keys.append(Keys(self.positives, tile.span, self._scores.offset))
+            lowest.append(tile.lowest(self._cutoffs[tile.rows]))
+        # What a few of many bands have is examined at once.
+        few: list[list[Rows]] = [[np.empty(0, np.int64)] for _ in tiles]
+        for band in tiles[0].bands():
+            # Both sides, while the band is in the cache.
+            for side, tile in enumerate(tiles):
+                found = tile.reaching(lowest[side], band)
+                if len(found) > UNDECIDED_SHARE * tile.values[band].size:
+                    self._note(tile, band, found, keys[side])
+                else:
+                    few[side].append(found)
+        for side, tile in enumerate(tiles):
+            found = np.concatenate(few[side])
+            if len(found):
+                whole = slice(0, len(tile.values))
+                self._note(tile, whole, found, keys[side])
+            with self._lock:
+                self._update(tile.span)
+
+    def _update(self, queries: slice) -> None:
+        cutoffs = self.positives.cutoffs(queries)
+        self._cutoffs[queries] = cutoffs - self._scores.offset
+
+    def _note(self, tile: Tile, band: slice, found: Rows, keys: Keys) -> None:
+        """Records images at the best positives that they precede.
+
+        Args:
+            tile: The scores.
+            band: Rows of the tile.
+            found: Positions in them, numbered within the tile.
+            keys: The positives of the tile's queries.
+        """
+        pairs = tile.pairs(found)
+        pairs = pairs.select(self._apart(pairs.query, pairs.item))
+        places, unsure = keys.locate(pairs)
+        undecided = pairs.select(unsure)
+        if len(unsure) > UNDECIDED_SHARE * tile.values[band].size:
+            undecided = self._in_float64(tile.part(band), undecided)
+            places[unsure], still = keys.locate(undecided)
+            unsure, undecided = unsure[still], undecided.select(still)
+        places[unsure] = self._decide(undecided, keys)
+        precedes_any = places > self.positives.starts[pairs.query]
+        with self._lock:
+            self.positives.note(tile.span, places[precedes_any] - 1)
+
+    def _decide(self, pairs: Pairs, keys: Keys) -> Rows:
+        queries = pairs.query + self._first
+        exact = self._scores.exact(queries, pairs.item)
+        # A large tolerance may reach back to the places of other queries.
+        starts = self.positives.starts[pairs.query]
+        bounds = np.maximum(keys.lower_bounds(pairs), starts)
+        return self.positives.advance(bounds, pairs, exact)
+
+    def _in_float64(self, band: Tile, pairs: Pairs) -> Pairs:
+        rows = band.rows
+        left = self._scores.left(rows + self._first, np.float64)
+        right = self._scores.right(band.items, np.float64)
+        query = np.searchsorted(rows, pairs.query)
+        return replace(
+            pairs,
+            score=(left @ right.T)[query, pairs.item - band.items.start],
+            tolerance=self._scores.tolerance(left)[query],
         )
-
-    def _lowest_of_groups(self) -> FloatArray:
-        if self._tile.mirrored:
-            return self._low
-        starts = np.arange(0, len(self._low), GROUP)
-        return np.minimum.reduceat(self._low, starts)[:, None]
-
-    def _count(self, band: slice, above: NDArray[np.bool_]) -> None:
-        self._is_counted[band] = True
-        if not self._tile.mirrored:
-            self._counts[band] = [np.count_nonzero(row) for row in above]
-            return
-        # Small numbers are added faster.
-        dtype = np.uint8 if len(above) < 256 else np.int64
-        self._counts += np.add.reduce(above.view(np.uint8), axis=0, dtype=dtype)

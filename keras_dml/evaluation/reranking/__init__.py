@@ -1,7 +1,10 @@
 """Re-ranking: better rankings from the neighbors of neighbors."""
 
-from keras_dml.evaluation.reranking._rerank import rerank
-from keras_dml.evaluation.reranking.base import RERANKING, Reranking
+from keras_dml.evaluation.reranking.base import (
+    RERANKING,
+    Reranking,
+    rerank,
+)
 from keras_dml.evaluation.reranking.expansion import (
     AlphaQueryExpansion,
     DatabaseAugmentation,

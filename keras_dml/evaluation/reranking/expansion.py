@@ -7,8 +7,11 @@ import numpy as np
 from annotated_types import Ge, Lt
 
 from keras_dml.evaluation.ranks.scores import Scores
-from keras_dml.evaluation.reranking.base import RERANKING, Reranking
-from keras_dml.evaluation.reranking.neighbors import nearest_others
+from keras_dml.evaluation.reranking.base import (
+    RERANKING,
+    Reranking,
+    nearest_others,
+)
 from keras_dml.utils.types import Count, FloatArray, Rows
 from keras_dml.utils.vectors import blocks, squares
 

@@ -12,8 +12,11 @@ from numpy.typing import NDArray
 
 from keras_dml.evaluation.ranks.dense import Distances
 from keras_dml.evaluation.ranks.scores import Scores
-from keras_dml.evaluation.reranking.base import RERANKING, Reranking
-from keras_dml.evaluation.reranking.neighbors import nearest_others
+from keras_dml.evaluation.reranking.base import (
+    RERANKING,
+    Reranking,
+    nearest_others,
+)
 from keras_dml.utils.types import Count, FloatArray, Rows, Share
 from keras_dml.utils.vectors import blocks
 

@@ -173,9 +173,18 @@ class AllPairs:
         """Number of classes."""
         return int(self.classes.max(initial=-1)) + 1
 
-    def bootstrap(self, num_resamples: int, seed: int) -> "ClassBootstrap":
-        """Samples of the classes."""
-        return ClassBootstrap(self.factors, self.classes, num_resamples, seed)
+    def drawn(
+        self,
+        num_resamples: int,
+        seed: int,
+        positions: Rows,
+        progress: bool | None = False,
+    ) -> "Drawn":
+        """The pairs of samples of the classes; see `ClassBootstrap.drawn`."""
+        samples = ClassBootstrap(
+            self.factors, self.classes, num_resamples, seed
+        )
+        return samples.drawn(positions, progress)
 
 
 def pair_blocks(

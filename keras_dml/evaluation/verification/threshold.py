@@ -284,7 +284,7 @@ def calibrate(
         problem = f"{pairs.num_classes} classes are too few"
     elif num_resamples:
         positions = quantile_positions(counts)
-        drawn = pairs.bootstrap(num_resamples, seed).drawn(positions, progress)
+        drawn = pairs.drawn(num_resamples, seed, positions, progress)
         chosen, rates = _resampled(chooses, positions, drawn)
         values = factors.outer(threshold_at(chosen))
         around = [

@@ -5,7 +5,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from keras_dml.data.relations import PairSet
 from keras_dml.evaluation.metrics import expanded
@@ -75,54 +74,28 @@ class Trials:
         """Number of subjects."""
         return len(np.unique(self._subjects[[self._first, self._second]]))
 
-    def bootstrap(self, num_resamples: int, seed: int) -> "TrialBootstrap":
-        """Samples of the subjects."""
-        return TrialBootstrap(
-            self._cells,
-            self._is_positive,
-            self._subjects[[self._first, self._second]],
-            num_resamples,
-            seed,
-        )
-
-
-class TrialBootstrap:
-    """Draws subjects, and counts trials as `ClassBootstrap` counts pairs.
-
-    Args:
-        cells: Cells of the scores of the trials, (M,).
-        is_positive: Which trials are positive, (M,).
-        subjects: Subjects of the two examples, (2, M).
-        num_resamples: Number of samples, B.
-        seed: Seed of the draws.
-    """
-
-    def __init__(
+    def drawn(
         self,
-        cells: Rows,
-        is_positive: NDArray[np.bool_],
-        subjects: Rows,
         num_resamples: int,
         seed: int,
-    ) -> None:
-        self._cells, self._is_positive = cells, is_positive
-        found = np.unique(subjects, return_inverse=True)
-        self._subjects = found[1].reshape(subjects.shape)
+        positions: Rows,
+        progress: bool | None = False,
+    ) -> Drawn:
+        """Trials of samples of the subjects, as `AllPairs.drawn` has pairs."""
+        used = self._subjects[[self._first, self._second]]
+        found = np.unique(used, return_inverse=True)
+        first, second = found[1].reshape(used.shape)
         rng = np.random.default_rng(seed)
-        self._times = times_drawn(rng, num_resamples, len(found[0]))
-
-    def drawn(self, positions: Rows, progress: bool | None = False) -> Drawn:
-        """The samples' trials; see `ClassBootstrap.drawn`."""
+        samples = times_drawn(rng, num_resamples, len(found[0]))
         bins = np.searchsorted(positions, self._cells, side="right")
-        shape = len(self._times), len(positions) + 1
+        shape = num_resamples, len(positions) + 1
         hits, false = np.empty((2, *shape))
-        lowest, highest = np.empty((2, shape[0]), np.int64)
-        first, second = self._subjects
+        lowest, highest = np.empty((2, num_resamples), np.int64)
         # Trials of one subject count as often as it is drawn.
         is_one = first == second
         kinds = self._is_positive, ~self._is_positive
-        about = len(self._times), "Drawing subjects for the interval", progress
-        for sample, times in enumerate(tracked(self._times, *about)):
+        about = num_resamples, "Drawing subjects for the interval", progress
+        for sample, times in enumerate(tracked(samples, *about)):
             weights = times[first] * np.where(is_one, 1, times[second])
             hits[sample], false[sample] = (
                 np.bincount(bins[kind], weights[kind], shape[1])
@@ -230,7 +203,7 @@ def evaluate_trials(
     samples: list[PairCounts] = []
     if num_resamples and trials.num_classes >= FEWEST_CLASSES:
         positions = quantile_positions(counts, _QUANTILES)
-        drawn = trials.bootstrap(num_resamples, seed).drawn(positions, progress)
+        drawn = trials.drawn(num_resamples, seed, positions, progress)
         samples = list(map(PairCounts, drawn.hits, drawn.false))
     results = {}
     for metric in chosen:

@@ -1,15 +1,13 @@
 """Panels of queries as tasks of a pool: the same digits."""
 
 import errno
-import os
 
 import numpy as np
 import pytest
 
 from keras_dml.evaluation import Protocol, evaluate_embeddings, evaluation
-from keras_dml.evaluation.ranks import panels, workers
+from keras_dml.evaluation.ranks import search
 from keras_dml.pools import InProcess
-from tests.pools.processes import workers_of
 
 METRICS = ("recall@1", "map@r", "map", "ndcg@4", "macro/mrr")
 
@@ -17,17 +15,17 @@ METRICS = ("recall@1", "map@r", "map", "ndcg@4", "macro/mrr")
 @pytest.fixture
 def small_panels(monkeypatch) -> list[slice]:
     """The tasks of a pool, which are small and done in this process."""
-    monkeypatch.setattr(workers, "_MANY", 50)
-    monkeypatch.setattr(workers, "_FEWEST", 7)
+    monkeypatch.setattr(search, "_MANY", 50)
+    monkeypatch.setattr(search, "_FEWEST", 7)
     monkeypatch.setattr(evaluation, "searching_pool", lambda *_: Backwards())
     found: list[slice] = []
-    original = panels.PanelSearch.of
+    original = search.PanelSearch.of
 
     def counted(self, rows, *args, **kwargs):
         found.append(rows)
         return original(self, rows, *args, **kwargs)
 
-    monkeypatch.setattr(panels.PanelSearch, "of", counted)
+    monkeypatch.setattr(search.PanelSearch, "of", counted)
     return found
 
 
@@ -56,12 +54,9 @@ def assert_same(first, second) -> None:
 
 OPTIONS = {
     "plain": {},
-    "euclidean": {"distance": "euclidean"},
-    "dot": {"distance": "dot"},
     "groups": {"exclude": np.arange(200) % 3},
     "prefixes": {"prefixes": (2, 3)},
     "protocol": {"protocol": Protocol(np.arange(150, 20, -1), np.arange(180))},
-    "draws": {"protocol": "official"},
     "reranked": {"rerank": "query_expansion"},
 }
 
@@ -141,33 +136,10 @@ def larger() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.slow
-def test_same_digits_by_workers(larger, tmp_path):
+def test_same_digits_by_workers(larger):
     x, labels = larger
     expected = evaluate_embeddings(x, labels, metrics=METRICS)
     found = evaluate_embeddings(x, labels, metrics=METRICS, workers=2)
-    assert_same(found, expected)
-    np.save(tmp_path / "x.npy", x)
-    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
-    given = {"metrics": METRICS, "workers": 2}
-    assert_same(evaluate_embeddings(mapped, labels, **given), expected)
-
-
-@pytest.mark.slow
-def test_a_killed_worker_costs_its_panel(larger, monkeypatch):
-    x, labels = larger
-    expected = evaluate_embeddings(x, labels, metrics=METRICS)
-    searched, killed = workers.searched, []
-
-    def kill(*arguments):
-        for panel in searched(*arguments):
-            if not killed:
-                killed.append(workers_of(os.getpid())[0])
-                killed[0].kill()
-            yield panel
-
-    monkeypatch.setattr("keras_dml.evaluation.ranks.search.searched", kill)
-    found = evaluate_embeddings(x, labels, metrics=METRICS, workers=2)
-    assert killed
     assert_same(found, expected)
 
 

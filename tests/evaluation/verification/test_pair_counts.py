@@ -1,8 +1,5 @@
 """Counts of pairs against a loop over all of them."""
 
-import numpy as np
-
-from keras_dml.evaluation.verification import pair_counts
 from keras_dml.evaluation.verification.pair_counts import (
     CELLS,
     Factors,
@@ -21,12 +18,3 @@ def test_counts_are_those_of_a_loop_over_all_pairs() -> None:
         threshold = threshold_at(position)
         assert counts.accepted_positive[position] == (same >= threshold).sum()
         assert counts.accepted_negative[position] == (other >= threshold).sum()
-
-
-def test_counts_do_not_depend_on_blocks(monkeypatch) -> None:
-    x, labels = embeddings()
-    whole = count_pairs(Factors.of(x, x, "cosine"), labels)
-    monkeypatch.setattr(pair_counts, "_SIDE", 7)
-    parts = count_pairs(Factors.of(x, x, "cosine"), labels)
-    assert np.array_equal(whole.accepted_positive, parts.accepted_positive)
-    assert np.array_equal(whole.accepted_negative, parts.accepted_negative)

@@ -37,8 +37,9 @@ def roc(x, pairs, distance="cosine"):
     return roc_curve(pairs.positive, scores, drop_intermediate=False), scores
 
 
-@pytest.mark.parametrize("distance", ["cosine", "euclidean", "dot"])
-@pytest.mark.parametrize("signal", [0.7, 1.5])
+@pytest.mark.parametrize(
+    ("distance", "signal"), [("cosine", 0.7), ("euclidean", 1.5), ("dot", 1.5)]
+)
 def test_metrics_are_those_of_scikit_learn(distance, signal) -> None:
     x, pairs = trials(signal)
     if distance != "cosine":
@@ -90,10 +91,6 @@ def test_subjects_are_drawn() -> None:
     _, labelled = trials()
     subject = subjects_of(labelled)
     assert np.array_equal(subject, np.repeat(np.arange(20), 6))
-    rng = np.random.default_rng(3)
-    times = np.stack(
-        [np.bincount(rng.integers(0, 20, 20), minlength=20) for _ in range(40)]
-    )
     rng = np.random.default_rng(3)
     drawn = rng.integers(0, 20, (40, 20))
     times = np.stack([np.bincount(row, minlength=20) for row in drawn])

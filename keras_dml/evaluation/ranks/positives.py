@@ -76,6 +76,53 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Ranks:
+    """Ranks of the relevant images of some queries.
+
+    Attributes:
+        queries: Queries that have a relevant image, (Q,).
+        counts: Number of relevant images of each query, R, (Q,).
+        ranks: From 1, ascending for each query, one query after another;
+            `BEYOND` if beyond the limit, (P,).
+        labels: Class of each query, (Q,); with several labels per query, a
+            number for the set of labels.
+        graded: Gain of each relevant image, (P,), if gains differ; see
+            `gains`.
+    """
+
+    queries: Rows
+    counts: Rows
+    ranks: Rows
+    labels: Rows | None = None
+    graded: FloatArray | None = None
+
+    @property
+    def starts(self) -> Rows:
+        """Where the ranks of each query start, (Q,)."""
+        return np.cumsum(self.counts) - self.counts
+
+    @property
+    def first(self) -> Rows:
+        """Rank of the nearest relevant image of each query, (Q,)."""
+        return self.ranks[self.starts]
+
+    @property
+    def gains(self) -> FloatArray:
+        """Gain of each relevant image, (P,): 1 unless graded."""
+        if self.graded is None:
+            return np.ones(len(self.ranks))
+        return self.graded
+
+    def sum(self, values: np.ndarray) -> FloatArray:
+        """Returns sums by query, (Q,), of values per relevant image, (P,)."""
+        # No query is empty, which `reduceat` would get wrong.
+        sums: FloatArray = np.add.reduceat(
+            values.astype(np.float64), self.starts
+        )
+        return sums
+
+
+@dataclass(frozen=True)
 class Pairs:
     """Pairs of a query and a gallery image.
 
@@ -148,14 +195,6 @@ class RankedPositives:
             places - own.start, minlength=own.stop - own.start
         )
 
-    def note_best(self, queries: Rows, counts: Rows) -> None:
-        """Records how many images precede all positives of different queries.
-
-        `counts`, (n,), are 0 for queries without positives.
-        """
-        some = counts > 0
-        self._noted[self.starts[queries[some] + 1] - 1] += counts[some]
-
     def advance(self, places: Rows, pairs: Pairs, exact: FloatArray) -> Rows:
         """Moves images, by their exact scores, to the first place not
         preceded.
@@ -183,13 +222,12 @@ class RankedPositives:
             moving = moving[places[moving] < ends[moving]]
         return places
 
-    def cutoffs(self, queries: slice) -> tuple[FloatArray, Rows]:
+    def cutoffs(self, queries: slice) -> FloatArray:
         """Scores below which an image does not change any rank that matters.
 
         Returns:
             The score of each query's worst positive that matters, (n,),
             infinity if none does: the query then requires no more counting.
-            And the number of positives that matter, (n,).
         """
         own = self.of(queries)
         # Where each query's list starts and ends, counted from `own`.
@@ -202,7 +240,7 @@ class RankedPositives:
         # Better positives have lower ranks: those that matter are the last
         # `count` of the list. Place −1 is the infinity.
         scores = np.append(self.scores[own], np.inf)
-        return scores[np.where(count > 0, ends - count, -1)], count
+        return scores[np.where(count > 0, ends - count, -1)]
 
     def ranks(self) -> Rows:
         """Ranks, ascending for each query, one query after another.
