@@ -20,7 +20,7 @@ from keras_dml.model.batch_checks import BatchChecks
 from keras_dml.model.fit_data import FitData
 from keras_dml.model.replicas import replicated
 from keras_dml.resuming import Resume
-from keras_dml.resuming.resumption import Batches, Resumption, begin_at
+from keras_dml.resuming.resumption import Resumption, begin_at
 
 logger = logging.getLogger(__name__)
 
@@ -177,14 +177,12 @@ def steering(
     steered: Resumption | FollowEpochs | None = None
     resume, callbacks = split_resume(callbacks)
     if resume is not None:
+        weights = {"class_weight": class_weight, "sample_weight": sample_weight}
         is_ordered = data.y is not None and not is_shuffled
-        batches = Batches(
-            data.x, data.sampler, data.is_balanced, is_ordered, rest,
-            data.y, class_weight, sample_weight,
-        )  # fmt: skip
         steered = callbacks = Resumption(
-            resume, callbacks, model, batches, initial_epoch, **params
-        )
+            resume, callbacks, model, data, rest, is_ordered, weights,
+            initial_epoch, **params,
+        )  # fmt: skip
     elif data.sampler is not None:
         backup = backup_among(callbacks)
         steered = FollowEpochs(data.sampler, initial_epoch, backup, rest)

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -29,36 +29,6 @@ logger = logging.getLogger(__name__)
 
 _SECONDS = 1.0
 """Approximate time between two exchanges of the workers, which take time."""
-
-
-class Batches(NamedTuple):
-    """The batches that a model is trained on."""
-
-    data: Any
-    """A dataset, or other data that Keras accepts."""
-    sampler: Sampler | None
-    """The sampler that plans them, if there is one."""
-    is_own_sampler: bool
-    """Whether `fit` created the sampler, with a random seed."""
-    is_ordered: bool
-    """Whether they are the same in every epoch: arrays that are in order."""
-    rest: Callable[[int], Iterable[Any]]
-    """Returns the batches of an epoch from a step on."""
-    targets: Any
-    """The targets, if the data is an array."""
-    class_weight: Mapping[int, float] | None
-    """As for `fit`."""
-    sample_weight: Any
-    """As for `fit`."""
-
-    @property
-    def can_go_on(self) -> bool:
-        """Whether training can continue at any step of an epoch."""
-        return (
-            self.sampler is not None
-            and not is_shuffled(self.data)
-            and int(self.data.cardinality()) >= 0
-        )
 
 
 class Agreement:
@@ -111,7 +81,11 @@ class Resumption(keras.callbacks.CallbackList):
         resume: The callback that sets where and how often to save.
         callbacks: All other callbacks.
         model: The model to train.
-        batches: The batches to train it on.
+        data: The data to train it on, with the attributes of `FitData`.
+        rest: Returns the batches of an epoch from a step on.
+        is_ordered: Whether the batches are the same in every epoch: arrays
+            that are in order.
+        weights: `class_weight` and `sample_weight`, as for `fit`.
         initial_epoch: As for `fit`.
         **params: As for `keras.callbacks.CallbackList`.
     """
@@ -121,13 +95,25 @@ class Resumption(keras.callbacks.CallbackList):
         resume: Resume,
         callbacks: list[keras.callbacks.Callback],
         model: keras.Model,
-        batches: Batches,
+        data: Any,
+        rest: Callable[[int], Iterable[Any]],
+        is_ordered: bool,
+        weights: Mapping[str, Any],
         initial_epoch: int,
         **params: Any,
     ) -> None:
         self.resume = resume
-        self.batches = batches
-        self._sampler = _one_of(batches.sampler, resume.sampler)
+        self.data = data
+        self._rest = rest
+        self._is_ordered = is_ordered
+        self._weights = weights
+        self._sampler = _one_of(data.sampler, resume.sampler)
+        # Whether training can continue at any step of an epoch.
+        self._can_go_on = (
+            data.sampler is not None
+            and not is_shuffled(data.x)
+            and int(data.x.cardinality()) >= 0
+        )
         self._initial_epoch = initial_epoch
         self._generations = Generations(resume.folder)
         self._worker = this_worker(model.distribute_strategy)
@@ -152,7 +138,7 @@ class Resumption(keras.callbacks.CallbackList):
             **params,
         )
         within = resume.every_steps or resume.every_seconds
-        if within and not batches.can_go_on:
+        if within and not self._can_go_on:
             logger.warning(
                 "Resume only saves states at the ends of epochs, and not "
                 "every %s: without a sampler that plans the batches, training "
@@ -185,16 +171,15 @@ class Resumption(keras.callbacks.CallbackList):
             **identity.identity_of(
                 self.model,
                 self._sampler,
-                self.batches.data,
-                self.batches.targets,
-                self.batches.class_weight,
-                self.batches.sample_weight,
+                self.data.x,
+                self.data.y,
+                **self._weights,
             ),
             "initial_epoch": self._initial_epoch,
             "callbacks": states.names_of_callbacks(self.callbacks),
             **self.resume.identity,
         }
-        if self.batches.is_own_sampler:
+        if self.data.is_balanced:
             del self._identity["sampler"]["seed"]
         found = self._read()
         if found is None:
@@ -233,7 +218,7 @@ class Resumption(keras.callbacks.CallbackList):
             self._is_time(), self._is_terminated
         )
         is_due = ends or is_time or self._steps == self.resume.every_steps
-        if is_due and self.batches.can_go_on:
+        if is_due and self._can_go_on:
             if self._async_train:
                 self._flush_futures()
             # The last group of steps may have been smaller.
@@ -354,7 +339,7 @@ class Resumption(keras.callbacks.CallbackList):
             self.params["epochs"] if state["is_stopped"] else state["epoch"]
         )
         if step:
-            begin_at(self._iterator, step, self.batches.rest)
+            begin_at(self._iterator, step, self._rest)
         self._restored = state
 
     def _tell(self, path: Path, state: State) -> None:
@@ -369,7 +354,7 @@ class Resumption(keras.callbacks.CallbackList):
             epochs,
             state["step"],
         )
-        if not (self.batches.can_go_on or self.batches.is_ordered):
+        if not (self._can_go_on or self._is_ordered):
             logger.warning(
                 "Resume cannot know which batches come next, because no "
                 "sampler of keras_dml plans them. The result is that of "
