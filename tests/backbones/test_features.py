@@ -44,7 +44,7 @@ def trained(model, examples, steps=3, **kwargs) -> list[float]:
     sampler = ClassBalanced(
         examples.labels, 4, 2, seed=0, steps_per_epoch=steps
     )
-    model.compile(keras.optimizers.Adam(1e-2), jit_compile=False)
+    model.compile(keras.optimizers.Adam(1e-2), run_eagerly=True)
     shown = {} if isinstance(examples, FeatureSet) else {
         "size": 16, "crop": "center"
     }  # fmt: skip

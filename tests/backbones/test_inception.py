@@ -46,7 +46,14 @@ def test_numbers_of_weights(small) -> None:
     assert count(torchvision.trainable_weights) + 1025 * 1000 == 6_624_904
 
 
-@every_network
+@pytest.mark.parametrize(
+    "name",
+    [
+        "googlenet",
+        pytest.param("bn_inception", marks=pytest.mark.slow),
+        pytest.param("torchvision_googlenet", marks=pytest.mark.slow),
+    ],
+)
 def test_map_sizes_are_those_of_caffe(name) -> None:
     model = MAKERS[name]((67, 67, 3))
     assert model.output_shape == (None, 2, 2, 1024)

@@ -6,9 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_dml import backbones, methods
-from keras_dml.backbones import splitting
-from keras_dml.layers import FrozenBatchNormalization
+from keras_dml import backbones
 
 keras_hub = pytest.importorskip("keras_hub")
 
@@ -63,34 +61,6 @@ def test_a_preset_takes_raw_pixels(folder, network) -> None:
 
 
 @pytest.mark.slow
-def test_frozen_it_can_be_cut_for_abe(folder) -> None:
-    backbone = backbones.get(
-        f"keras_hub:{folder}", input_shape=SHAPE, freeze_batch_norm=True
-    )
-    norms = [
-        layer
-        for layer in backbone.layers
-        if isinstance(layer, keras.layers.BatchNormalization)
-    ]
-    assert len(norms) > 8
-    assert all(isinstance(x, FrozenBatchNormalization) for x in norms)
-    x = pixels()
-    np.testing.assert_array_equal(backbone(x, training=True), backbone(x))
-    cut = "stack1_block0_out"
-    upper = splitting.copy_between(backbone, cut)
-    lower = splitting.lower_part(backbone, cut)
-    np.testing.assert_allclose(upper(lower(x)), backbone(x), atol=1e-5)
-    model = methods.abe(
-        backbone,
-        branch=cut,
-        attention_end="stack2_block0_out",
-        embedding_dim=8,
-        num_learners=2,
-    )
-    assert model.outputs_of(x)["attention"].shape == (2, 2, 8, 8, 64)
-
-
-@pytest.mark.slow
 def test_saved_it_is_loaded_without_keras_hub(
     folder, tmp_path, monkeypatch
 ) -> None:
@@ -99,10 +69,3 @@ def test_saved_it_is_loaded_without_keras_hub(
     monkeypatch.setitem(sys.modules, "keras_hub", None)
     again = backbones.get(tmp_path / "model.keras")
     np.testing.assert_array_equal(again(pixels()), model(pixels()))
-
-
-def test_a_model_of_keras_hub_can_be_frozen(network) -> None:
-    model = backbones.get(network, input_shape=SHAPE, freeze_batch_norm=True)
-    np.testing.assert_array_equal(
-        model(pixels(), training=True), network(pixels())
-    )

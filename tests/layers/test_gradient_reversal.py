@@ -34,15 +34,6 @@ def test_forward_is_the_identity_and_backward_rounds_once(dtype, jit) -> None:
     np.testing.assert_array_equal(gradient, tf.cast(exact, dtype))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_the_default_scale_only_turns_the_sign(dtype) -> None:
-    upstream = tf.cast(UPSTREAM, dtype)
-    _, gradient = both_ways(
-        GradientReversal(), tf.cast(INPUTS, dtype), upstream
-    )
-    np.testing.assert_array_equal(gradient, -upstream)
-
-
 def test_mixed_precision_leaves_the_dtype_alone() -> None:
     keras.config.set_dtype_policy("mixed_float16")
     layer = GradientReversal()

@@ -41,8 +41,7 @@ def test_embedding_is_unit_groups_side_by_side(grouping, tiny_backbone) -> None:
     ["C", pytest.param("G", marks=pytest.mark.slow)],
 )
 def test_peers_train_and_are_saved(grouping, tiny_backbone, tmp_path) -> None:
-    """In half precision; the contract tests attentive grouping itself."""
-    keras.config.set_dtype_policy("mixed_float16")
+    """The contract tests attentive grouping itself."""
     backbone = backbones.small_convnet((16, 16, 1), filters=(4, 8))
     model = model_of(backbone, grouping=grouping, pooling="max")
     model.compile(keras.optimizers.Adam(5e-3), run_eagerly=True)

@@ -320,11 +320,7 @@ def homogeneous_backbone() -> keras.Model:
     [
         *((name, "mixed_float16") for name in methods.METHODS),
         # Those whose heads have convolutions, and one that has none.
-        *(
-            (x, policy)
-            for x in ("abe", "attentive_grouping", "bier")
-            for policy in ("float32", "mixed_bfloat16")
-        ),
+        *((x, "mixed_bfloat16") for x in ("abe", "attentive_grouping", "bier")),
     ],
 )
 def test_rows_without_a_direction_leave_weights_ordinary(

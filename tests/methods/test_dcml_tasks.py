@@ -80,17 +80,6 @@ def test_shared_task_is_the_sum_over_parts() -> None:
 # DREML's.
 
 
-def test_meta_classes_are_groups_of_one_size() -> None:
-    task = MetaClasses(on("contrastive"), num_classes=11, num_meta_classes=3)
-    task.build({"embedding": (None, 4)})
-    groups = task.meta_class.numpy()
-    assert sorted(np.bincount(groups)) == [3, 4, 4]
-    assert task.trainable_variables == []
-    other = MetaClasses(on("contrastive"), 11, 3, seed=1)
-    other.build({"embedding": (None, 4)})
-    assert np.any(other.meta_class.numpy() != groups)
-
-
 def test_meta_classes_take_the_place_of_labels() -> None:
     task = MetaClasses(on("contrastive"), num_classes=6, num_meta_classes=2)
     task.build({"embedding": (None, 4)})

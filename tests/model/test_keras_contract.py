@@ -4,7 +4,6 @@ import copy
 import importlib.util
 import json
 import pickle
-import shutil
 
 import keras
 import numpy as np
@@ -94,31 +93,6 @@ def test_inputs_and_outputs_are_symbols(tiny_backbone) -> None:
     x, _ = batch()
     np.testing.assert_array_equal(plain(x), model(x))
     assert not any(isinstance(x, MetricModel) for x in plain.layers)
-
-
-def test_a_summary_names_the_parts(tiny_backbone) -> None:
-    lines: list[str] = []
-    model = methods.baseline(tiny_backbone, embedding_dim=4)
-    model.summary(print_fn=lines.append)
-    assert all(part in "".join(lines) for part in ("head", "objective"))
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("pydot") is None, reason="needs pydot"
-)
-@pytest.mark.peers
-def test_plot_model(tiny_backbone, tmp_path) -> None:
-    model = methods.baseline(tiny_backbone, embedding_dim=4)
-    drawn = keras.utils.model_to_dot(model).to_string()
-    assert "(MetricModel)" in drawn
-    drawn = keras.utils.model_to_dot(model.encoder).to_string()
-    assert all(f"<b>{x.name}</b>" in drawn for x in model.encoder.layers)
-    if not shutil.which("dot"):
-        pytest.skip("needs Graphviz")
-    for x in (model, model.encoder):
-        path = tmp_path / f"{type(x).__name__}.png"
-        keras.utils.plot_model(x, path)
-        assert path.stat().st_size > 1000
 
 
 # Export.

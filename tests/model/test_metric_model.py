@@ -150,13 +150,6 @@ def test_sample_weights_count(tiny_backbone) -> None:
     assert logs["loss"] == pytest.approx(1.5)
 
 
-def test_labels_may_come_alone(tiny_backbone) -> None:
-    model = methods.baseline(tiny_backbone, embedding_dim=4)
-    model.compile("adam", run_eagerly=True)
-    x, targets = batch()
-    model.fit(x, targets["label"], batch_size=6, epochs=1, verbose=0)
-
-
 def test_fit_logs_means_of_the_epoch(tiny_backbone) -> None:
     model = methods.baseline(tiny_backbone, embedding_dim=4)
     model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)

@@ -16,7 +16,9 @@ def model_with(optimizer, backbone, mode: str = "graph", **kwargs):
         backbone, embedding_dim=10, num_learners=LEARNERS,
         loss={"name": "margin", "learn_beta": True, "mining": "all"}, **kwargs,
     )  # fmt: skip
-    model.compile(optimizer, jit_compile=mode == "xla")
+    model.compile(
+        optimizer, run_eagerly=mode == "eager", jit_compile=mode == "xla"
+    )
     return model
 
 
@@ -74,7 +76,7 @@ def test_optimizer_with_nameless_state_is_refused(tiny_backbone) -> None:
         step(model, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Gradients do not exist")
 def test_rate_multiplier_scales_the_update(tiny_backbone) -> None:
     weights = tiny_backbone.get_weights()
     moves = []
@@ -82,7 +84,7 @@ def test_rate_multiplier_scales_the_update(tiny_backbone) -> None:
         keras.utils.set_random_seed(1)
         tiny_backbone.set_weights(weights)
         model = model_with(
-            "adam", tiny_backbone,
+            "adam", tiny_backbone, "eager",
             rate_multipliers={"backbone/.*kernel": multiplier},
         )  # fmt: skip
         kernel = tiny_backbone.get_layer("conv_0").kernel
@@ -93,8 +95,9 @@ def test_rate_multiplier_scales_the_update(tiny_backbone) -> None:
     np.testing.assert_allclose(moves[1], 0.25 * moves[0], atol=1e-7)
 
 
+@pytest.mark.filterwarnings("ignore:Gradients do not exist")
 @pytest.mark.parametrize(
-    "mode", ["graph", pytest.param("xla", marks=pytest.mark.slow)]
+    "mode", ["eager", pytest.param("xla", marks=pytest.mark.slow)]
 )
 def test_the_backbone_is_frozen_in_the_first_updates(
     mode, tiny_backbone
