@@ -45,7 +45,7 @@ def close(actual, expected):
 
 @needs_goldens
 @pytest.mark.parametrize(
-    ("case", "metric"), zip((0, 2, 5), METRICS, strict=True)
+    ("case", "metric"), list(zip((0, 2, 5), METRICS, strict=True))
 )
 def test_triplet_semihard(goldens, case, metric):
     distance = METRICS[metric]
