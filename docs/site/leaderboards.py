@@ -17,9 +17,8 @@ from keras_dml.cli import main as keras_dml
 from keras_dml.cli.commands.benchmark import benchmark, metrics_setting
 from keras_dml.runs.benchmark import read_plan
 from keras_dml.runs.benchmark.journal import JOURNAL, Journal
-from keras_dml.runs.benchmark.leaderboard import LEADERBOARD
 from keras_dml.runs.benchmark.plan import Plan
-from keras_dml.runs.benchmark.report import write_report
+from keras_dml.runs.benchmark.report import REPORT, write_report
 
 RESULTS = Path(__file__).parents[1] / "results"
 PAGES = sorted(RESULTS.glob("leaderboard*.md"))
@@ -47,7 +46,7 @@ def made(journal: Path, command: str) -> str:
         plan = plan_of(command, Path(folder))
         shutil.copy(journal, plan.output / JOURNAL)
         write_report(plan, Journal(plan.output).entries(), command)
-        page = (plan.output / LEADERBOARD).read_text()
+        page = (plan.output / REPORT).read_text()
     (table,) = re.findall(TABLE, page, re.M)
     return str(table)
 

@@ -2,12 +2,15 @@
 
 import csv
 import io
+import math
+import os
+import shlex
 from collections import Counter
 from typing import Any
 
 from keras_dml.evaluation import Interval
+from keras_dml.runs.benchmark.chart import Chart, Measured, svg
 from keras_dml.runs.benchmark.comparison import Done, Line, lines
-from keras_dml.runs.benchmark.leaderboard import write_leaderboard
 from keras_dml.runs.benchmark.plan import Plan
 from keras_dml.runs.outcome import (
     NOTHING,
@@ -23,6 +26,7 @@ from keras_dml.utils.provenance import CODE
 
 REPORT = "results.md"
 VALUES = "results.csv"
+CHART = "results.svg"
 
 COLUMNS = (
     "recipe", "metric", "seeds", "mean", "seeds_low", "seeds_high",
@@ -34,18 +38,40 @@ COLUMNS = (
 
 
 def write_report(plan: Plan, done: Done, command: str) -> list[Line]:
-    """Writes the tables into the plan's folder: `results.md`, `results.csv`
-    and the leaderboard.
+    """Writes the tables into the plan's folder: `results.md`, with a chart,
+    and `results.csv`.
 
     Returns:
-        A line for each recipe, as the tables have it.
+        A line for each recipe, in the order of the plan.
     """
     found = lines(plan, done)
-    text = _report(plan, done, found, command)
+    metric, ranked = _ranked(plan, found)
+    text = _report(plan, done, found, metric, ranked, command)
     write_atomically(plan.output / REPORT, text)
     write_atomically(plan.output / VALUES, _values(plan, found))
-    write_leaderboard(plan, found)
+    if ranked:
+        write_atomically(plan.output / CHART, svg(_chart(plan, ranked, metric)))
     return found
+
+
+def _ranked(plan: Plan, found: list[Line]) -> tuple[str, list[Line]]:
+    """The metric that recipes are ordered by, and those that have it.
+
+    It is the one by which the baseline chooses its epoch, or else the first
+    that was measured.
+    """
+    names = [recipe.name for recipe in plan.recipes]
+    metric = plan.recipes[names.index(plan.baseline)].evaluation.monitor
+    known = _metric_names(found)
+    if known and metric not in known:
+        metric = known[0]
+    means = {
+        line.recipe: line.over_seeds[metric].estimate
+        for line in found
+        if metric in line.over_seeds
+    }
+    ranked = [x for x in found if math.isfinite(means.get(x.recipe, math.nan))]
+    return metric, sorted(ranked, key=lambda x: -means[x.recipe])
 
 
 def overview(
@@ -88,22 +114,112 @@ def _overview_row(plan: Plan, names: list[str], line: Line) -> list[str]:
     ]
 
 
-def _report(plan: Plan, done: Done, found: list[Line], command: str) -> str:
+def _report(
+    plan: Plan,
+    done: Done,
+    found: list[Line],
+    metric: str,
+    ranked: list[Line],
+    command: str,
+) -> str:
     names = _metric_names(found)
     parts = [
         "# Benchmark",
         f"```console\n$ {command}\n```",
         _environments(done),
         _state(plan, done),
-        markdown(overview(plan, found)),
-        "Mean over the seeds ± half of the 95 % confidence interval of "
-        "Student's t. Training includes the measurement of each epoch and "
-        "the division of the data; images/s does not.",
+        *(_ranking(plan, metric, ranked) if ranked else ()),
         *(_metric_section(plan, found, name) for name in names),
         _failures(done),
         _legend(plan, names) if names else "",
+        *(_commands(plan, ranked) if ranked else ()),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _ranking(plan: Plan, metric: str, ranked: list[Line]) -> list[str]:
+    """The chart, the recipes by what they reach, and what that means."""
+    others = [name for name in ranked[0].over_seeds if name != metric]
+    header = [
+        "", "recipe", metric, *others, f"− {plan.baseline}", "95 %", "p",
+        "training, s",
+    ]  # fmt: skip
+    rows = [
+        [str(place), *_ranking_row(line, metric, others)]
+        for place, line in enumerate(ranked, 1)
+    ]
+    means = "; ".join(
+        f"{line.recipe} {line.over_seeds[metric].estimate:.4f}"
+        for line in ranked
+    )
+    fewer = [
+        f"{line.recipe} ({len(line.entries)})"
+        for line in ranked
+        if len(line.entries) < plan.seeds
+    ]
+    note = f" Over fewer seeds: {', '.join(fewer)}." if fewer else ""
+    return [
+        f"![{metric} of each recipe: {means}]({CHART})",
+        markdown([header, *rows]),
+        f"Mean over {plan.seeds} seeds ± half of the 95 % confidence interval "
+        f"of Student's t; differences from {plan.baseline} are paired by seed. "
+        "Training includes the measurement of each epoch and the division of "
+        f"the data.{note}",
+    ]
+
+
+def _ranking_row(line: Line, metric: str, others: list[str]) -> list[str]:
+    gain = line.gains_by_seed.get(metric)
+    return [
+        line.recipe,
+        *(plus_minus(line.over_seeds.get(name)) for name in (metric, *others)),
+        *_difference(gain),
+        NOTHING if line.seconds is None else f"{line.seconds:.0f}",
+    ]
+
+
+def _difference(gain: Any) -> list[str]:
+    """How much more than the baseline, the interval, and the p value."""
+    if not gain:
+        return [NOTHING] * 3
+    return [f"{gain.estimate:+.4f}", ends(gain, "+"), p_value(gain.p_value)]
+
+
+def _commands(plan: Plan, ranked: list[Line]) -> list[str]:
+    names = [recipe.name for recipe in plan.recipes]
+    found = [
+        "## Commands",
+        "Each row is trained with the seeds "
+        f"0 to {plan.seeds - 1}; with the first of them:",
+    ]
+    for line in ranked:
+        path, *settings = plan.sources[names.index(line.recipe)]
+        words = ["keras-dml", "train", path]
+        for setting in (*settings, "seed=0"):
+            words += ["--set", setting]
+        command = f"```console\n$ {shlex.join(words)}\n```"
+        found.append(f"**{line.recipe}**\n\n{command}")
+    return found
+
+
+def _chart(plan: Plan, ranked: list[Line], metric: str) -> Chart:
+    shared = _shared_prefix([line.recipe for line in ranked])
+    rows = []
+    for line in ranked:
+        mean, name = line.over_seeds[metric], line.recipe.removeprefix(shared)
+        both = (mean.low, mean.high)
+        if math.isnan(mean.low):  # Of a single seed.
+            both = (mean.estimate, mean.estimate)
+        rows.append(Measured(name, mean.estimate, *both))
+    means = {row.name: row.mean for row in rows}
+    zero = means.get(plan.baseline.removeprefix(shared), rows[0].mean)
+    return Chart(f"{metric} on test classes, {plan.seeds} seeds", rows, zero)
+
+
+def _shared_prefix(names: list[str]) -> str:
+    """The words that all names begin with, such as the data: "emoji-"."""
+    shared = os.path.commonprefix(names) if len(names) > 1 else ""
+    return shared[: shared.rfind("-") + 1]
 
 
 def _environments(done: Done) -> str:
@@ -157,11 +273,8 @@ def _metric_row(line: Line, name: str) -> list[str]:
         f"{mean.estimate:.4f}",
         ends(mean),
         ends(line.over_queries.get(name)),
-        f"{by_seed.estimate:+.4f}" if by_seed else NOTHING,
-        ends(by_seed, "+"),
-        p_value(by_seed.p_value) if by_seed else NOTHING,
-        ends(by_query, "+"),
-        p_value(by_query.p_value) if by_query else NOTHING,
+        *_difference(by_seed),
+        *_difference(by_query)[1:],
     ]
 
 

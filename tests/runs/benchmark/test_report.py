@@ -3,16 +3,20 @@
 import csv
 import json
 import re
+import shlex
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from keras_dml.evaluation import Interval
+from keras_dml.recipes import dump, load
 from keras_dml.runs.benchmark import benchmark, read_plan
 from keras_dml.runs.benchmark.comparison import Line
 from keras_dml.runs.benchmark.journal import Entry
 from keras_dml.runs.benchmark.report import (
+    _shared_prefix,
     overview,
     shared_metrics,
     write_report,
@@ -176,13 +180,46 @@ def test_a_terminal_shows_what_all_recipes_have(plan) -> None:
     assert [row[2] for row in rows] == ["0.5000 ± 0.1000"] * 2 + ["–"]
 
 
-def test_overview(text, rows) -> None:
+def test_recipes_are_ordered_by_what_they_reach(text, rows) -> None:
     row = rows["better", "map@r"]
     half = float(row["seeds_high"]) - float(row["mean"])
-    line = next(x for x in text.splitlines() if x.startswith("| better |"))
-    assert f"| {float(row['mean']):.4f} ± {half:.4f} |" in line
-    assert line.startswith("| better | 4 of 4 |")
-    assert line.endswith("| 12 | 100 |")
+    first, second = re.findall(r"^\| \d \|.*", text, re.M)
+    assert f"| {float(row['mean']):.4f} ± {half:.4f} |" in first
+    assert first.startswith("| 1 | better |")
+    assert f"| {float(row['difference']):+.4f} |" in first
+    assert first.endswith("| 12 |")
+    assert second.startswith("| 2 | base |")
+
+
+def test_each_command_trains_what_was_trained(plan, text) -> None:
+    commands = re.findall(r"\$ keras-dml train (.*)", text)
+    for command, recipe in zip(commands, plan.recipes[::-1], strict=True):
+        path, *words = shlex.split(command)
+        assert words[::2] == ["--set"] * (len(words) // 2)
+        assert dump(load(path, words[1::2])) == dump(recipe)
+
+
+def test_the_chart_has_each_mean(plan, rows) -> None:
+    tree = ElementTree.parse(plan.output / "results.svg")
+    texts = [x.text for x in tree.iter("{http://www.w3.org/2000/svg}text")]
+    for recipe in ("base", "better"):
+        assert f"{float(rows[recipe, 'map@r']['mean']):.3f}" in texts
+
+
+def test_names_in_the_chart_leave_out_what_all_begin_with() -> None:
+    assert _shared_prefix(["emoji-mic", "emoji-margin"]) == "emoji-"
+    assert _shared_prefix(["emoji-mic", "glyphs-mic"]) == ""
+    assert _shared_prefix(["emoji-mic"]) == ""
+
+
+def test_without_any_result_there_is_no_ranking(tmp_path) -> None:
+    plan = plan_in(tmp_path)
+    done = {x.key: Entry(*x.key, x.digest, error="no") for x in plan.runs()}
+    plan.output.mkdir()
+    write_report(plan, done, COMMAND)
+    text = (plan.output / "results.md").read_text()
+    assert "## Failed" in text and "Commands" not in text
+    assert not (plan.output / "results.svg").exists()
 
 
 def test_report_says_how_it_came_about(text) -> None:
@@ -254,3 +291,5 @@ def test_one_seed_has_no_interval_over_seeds(tmp_path) -> None:
     assert base[1:3] == ["0.5000", "–"] and base[3] != "–"
     assert better[5:7] == ["–", "–"] and better[7] != "–"
     assert "± " not in text.partition("Mean over")[0]
+    assert "Over fewer seeds: base (1), better (1)." in text
+    assert "nan" not in (plan.output / "results.svg").read_text()

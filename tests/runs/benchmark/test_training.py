@@ -18,6 +18,13 @@ from tests.runs.small_run import RECIPE
 ALL = [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
 
 
+@pytest.fixture(autouse=True)
+def without_charts(monkeypatch) -> None:
+    """They take most of the time, and are drawn in test_report.py."""
+    name = "keras_dml.runs.benchmark.report.svg"
+    monkeypatch.setattr(name, lambda chart: chart.title)
+
+
 @pytest.fixture
 def recipe(tmp_path) -> str:
     path = tmp_path / "small.yaml"
