@@ -1,20 +1,33 @@
-"""Models and galleries that commands read."""
+"""What commands are pointed at: models, and sets of images."""
 
+import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any
 
 import keras
 import numpy as np
 
-from keras_dml.data import Examples, concatenate, image_folder
+from keras_dml.data import (
+    Examples,
+    ImageSet,
+    concatenate,
+    image_folder,
+    tfds_images,
+)
+from keras_dml.data._table import FORMATS, as_classes, as_texts, read_cells
 from keras_dml.data.folder import images_in
+from keras_dml.embedding.storage import is_url
 from keras_dml.recipes import Recipe
 from keras_dml.utils.models import read_model as load
 
 SPLITS = ("train", "validation", "test")
 
-LoadedImages: TypeAlias = Examples | list[str]
+_TFDS = "tfds:"
+_PATHS = ("path", "url", "uri")
+_TAKEN = ("row", "name", "embedding", "box")
+"""Columns of shards that no table brings."""
 
 
 def read_model(source: str, which: str) -> tuple[keras.Model, Recipe | None]:
@@ -26,43 +39,156 @@ def read_model(source: str, which: str) -> tuple[keras.Model, Recipe | None]:
     return runs.load_model(source, which), runs.load_recipe(source)
 
 
-def read_images(names: Sequence[str], recipe: Recipe | None) -> LoadedImages:
-    """The images of one or several sources, as one set.
-
-    Args:
-        names: Folders with a folder for every class; folders with images
-            directly in them, which then have no label; or splits of the
-            recipe: "train", "validation" or "test".
-        recipe: The recipe of the run, if it is one.
+def read_images(names: Sequence[str], recipe: Recipe | None) -> Examples:
+    """The images of one or several sources, as one set; see `read_listed`.
 
     Raises:
         ValueError: If a source holds no images, or only some have labels.
-        FileNotFoundError: If there is no such folder.
+        FileNotFoundError: If there is no such source.
     """
-    found = [_read(name, recipe) for name in names]
-    sets = [x for x in found if isinstance(x, Examples)]
-    if len(sets) == len(found):
-        return sets[0] if len(sets) == 1 else concatenate(_renumbered(sets))
-    if sets:
+    sets = [read_listed(name, recipe, verify=True).examples for name in names]
+    return sets[0] if len(sets) == 1 else concatenate(_renumbered(sets))
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Examples, and further columns of the list that they are in."""
+
+    examples: Examples
+    columns: dict[str, Sequence[Any]] = field(default_factory=dict)
+
+
+def read_listed(
+    source: str, recipe: Recipe | None, verify: bool = False
+) -> Listed:
+    """The images of a source.
+
+    Args:
+        source: A folder of images, with a folder for every class or none;
+            a table that ends in .csv, .tsv or .parquet; a list that ends in
+            .txt; "tfds:NAME:SPLIT"; or a split of the recipe.
+        recipe: The recipe of the run, if it is one.
+        verify: Whether images in folders of classes are opened. Otherwise bad
+            ones are found later.
+
+    Raises:
+        ValueError: If it is none of these, or holds no images.
+        FileNotFoundError: If it is not there.
+    """
+    if source.startswith(_TFDS):
+        return Listed(_of_tfds(source))
+    if source in SPLITS:
+        return Listed(read_split(source, recipe))
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return Listed(_in_folder(path, verify))
+    if path.suffix.lower() in FORMATS:
+        return _of_table(path)
+    if path.suffix.lower() == ".txt":
+        return Listed(_of_lines(path))
+    raise _unknown(source, path)
+
+
+def _unknown(source: str, path: Path) -> Exception:
+    is_there = path.exists() or is_url(source)
+    kind = ValueError if is_there else FileNotFoundError
+    received = "which is none" if is_there else "which is not there"
+    return kind(
+        "SOURCE must be a folder of images; a table that ends in "
+        f"{', '.join(FORMATS)}; a list of paths or URLs that ends in .txt; "
+        f"tfds:NAME:SPLIT; or {', '.join(SPLITS)} of a run. Received: "
+        f"{source!r}, {received}."
+    )
+
+
+def _in_folder(folder: Path, verify: bool) -> Examples:
+    visible = [x for x in folder.iterdir() if not x.name.startswith(".")]
+    if not any(x.is_dir() for x in visible):
+        files = images_in(folder)
+        if files:
+            return ImageSet(files)
+    return image_folder(folder, verify=verify)
+
+
+def _of_tfds(source: str) -> Examples:
+    name, _, split = source.removeprefix(_TFDS).partition(":")
+    if not (name and split):
         raise ValueError(
-            "DATA must either all have a folder per class, or none of them. "
-            f"Received: {', '.join(names)}; {len(sets)} of them have. Index "
-            "them separately, or put images without a class into one folder."
+            f"SOURCE must be tfds:NAME:SPLIT. Received: {source!r}. Use for "
+            "instance tfds:food101:train."
         )
-    return [file for x in found if isinstance(x, list) for file in x]
+    return tfds_images(name, split)
 
 
-def _read(name: str, recipe: Recipe | None) -> LoadedImages:
-    if name in SPLITS:
-        return read_split(name, recipe)
-    folder = Path(name)
-    if folder.is_dir():
-        visible = [x for x in folder.iterdir() if not x.name.startswith(".")]
-        if not any(x.is_dir() for x in visible):
-            files = [str(x) for x in images_in(folder)]
-            if files:
-                return files
-    return image_folder(name)
+def _of_lines(file: Path) -> Examples:
+    """A list of paths or URLs, one a line."""
+    if not file.is_file():
+        raise _unknown(str(file), file)
+    try:
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"The list {file} must be text in UTF-8. Received: {error}."
+        ) from None
+    named = [line.strip() for line in lines if line.strip()]
+    if not named:
+        raise ValueError(
+            f"The list {file} must have a path or a URL in each line. "
+            "Received: an empty file."
+        )
+    return ImageSet(_located(named, file.parent))
+
+
+def _of_table(file: Path) -> Listed:
+    """All rows of a table, and all of its columns."""
+    cells = read_cells(file)
+    column = next((x for x in _PATHS if x in cells), None)
+    if column is None:
+        raise ValueError(
+            f"The table {file} must have a column of paths or URLs, called "
+            f"{', '.join(_PATHS)}. Received: {', '.join(cells) or 'none'}. "
+            "Rename it."
+        )
+    paths = as_texts(cells.pop(column), column, file)
+    labels: Any = None
+    names: Any = None
+    if "label" in cells:
+        texts = as_texts(cells.pop("label"), "label", file)
+        labels, names = as_classes(texts)
+        if names is None and "name" in cells:
+            names = _names(labels.tolist(), cells.pop("name"), file)
+    ids = as_texts(cells.pop("id"), "id", file) if "id" in cells else paths
+    for taken in _TAKEN:
+        if taken in cells:
+            warnings.warn(
+                f"The column `{taken}` of {file} is left out, because shards "
+                "have their own column with that name. Rename it to keep it.",
+                stacklevel=2,
+            )
+            del cells[taken]
+    located = _located(paths, file.parent)
+    return Listed(ImageSet(located, labels, names, ids), dict(cells))
+
+
+def _names(
+    labels: list[int], cells: Sequence[Any], file: Path
+) -> dict[int, str]:
+    """Names of classes, which a table has beside their numbers."""
+    names: dict[int, str] = {}
+    for label, cell in zip(labels, cells, strict=True):
+        name = str(cell)
+        if names.setdefault(label, name) != name:
+            raise ValueError(
+                f"The column `name` of {file} must have one name per label. "
+                f"Received: {names[label]!r} and {name!r} for the label "
+                f"{label}. Rename the column if it means something else."
+            )
+    return names
+
+
+def _located(named: Sequence[str], folder: Path) -> list[str]:
+    """Paths in a folder; URLs as they are."""
+    return [x if is_url(x) else str(folder / x) for x in named]
 
 
 def read_split(name: str, recipe: Recipe | None) -> Examples:
@@ -84,7 +210,7 @@ def _renumbered(sets: list[Examples]) -> list[Examples]:
 
     Those with several labels each are splits of one data set, which agree.
     """
-    if any(images.has_label_sets for images in sets):
+    if any(x.has_label_sets or x.labels is None for x in sets):
         return sets
     numbers: dict[str, int] = {}
     result = []

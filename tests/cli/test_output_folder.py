@@ -1,4 +1,4 @@
-"""Tests of `keras_dml.cli.output_folder`."""
+"""Tests of `OutputFolder`."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from keras_dml.cli import main
-from keras_dml.cli.output_folder import OutputFolder
+from keras_dml.cli.common import OutputFolder
 
 
 def test_names_of_files_are_refused(tmp_path: Path) -> None:

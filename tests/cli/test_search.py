@@ -11,6 +11,7 @@ from keras_dml.cli.conditions import read_conditions
 from keras_dml.data.thumbnails import row_thumbnail
 from keras_dml.search import Index
 from tests.cli.test_commands import run
+from tests.cli.test_evaluate import make_run
 from tests.runs.small_run import METHODS, write_images, write_recipe
 
 
@@ -23,9 +24,7 @@ def plain(output: str) -> str:
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("search")
     recipe = write_recipe(folder)
-    run("train", str(recipe), "--output", str(folder / "run"), "--set",
-        "epochs=1", "--set", "data.validation=0.4", "--set",
-        METHODS["baseline"])  # fmt: skip
+    make_run(folder / "run", recipe, "data.validation=0.4", METHODS["baseline"])
     return folder
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from keras_dml import recipes
-from keras_dml.cli.commands.tune import _with_settings_together
 from keras_dml.reports import study, study_report
 from keras_dml.runs import Tuned, load_study
 from keras_dml.runs.tuning.search import _begin, _csv
@@ -74,7 +73,7 @@ def test_the_table_of_all_trials_has_all_digits(tuned: Tuned) -> None:
 
 
 def test_what_is_printed_fits_a_window(tuned: Tuned) -> None:
-    header, first, *_ = _with_settings_together(tuned.table())
+    header, first, *_ = tuned.table()
     assert header == [
         "trial",
         "state",

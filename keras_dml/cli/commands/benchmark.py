@@ -8,6 +8,7 @@ import click
 
 from keras_dml.cli.common import (
     INTERRUPTED,
+    OutputFolder,
     command_body,
     print_table,
     recipe_names,
@@ -16,7 +17,6 @@ from keras_dml.cli.common import (
     setting_option,
 )
 from keras_dml.cli.json_output import answer, json_option
-from keras_dml.cli.output_folder import OutputFolder
 
 if TYPE_CHECKING:
     from keras_dml.runs.benchmark import Plan

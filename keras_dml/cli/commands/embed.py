@@ -11,13 +11,13 @@ import click
 
 from keras_dml.cli.common import (
     INTERRUPTED,
+    OutputFolder,
     command_body,
     model_option,
     print_table,
     say,
 )
 from keras_dml.cli.json_output import answer, json_option
-from keras_dml.cli.output_folder import OutputFolder
 
 if TYPE_CHECKING:
     from keras_dml.embedding import EmbeddingShards
@@ -98,8 +98,7 @@ def embed(
     URL, such as s3://bucket/gallery. The same command continues an interrupted
     run.
     """
-    from keras_dml.cli.listed import read_listed
-    from keras_dml.cli.sources import read_model
+    from keras_dml.cli.sources import read_listed, read_model
     from keras_dml.embedding import embed_shards
 
     limit = _limit(max_bad)

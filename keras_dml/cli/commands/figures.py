@@ -4,9 +4,8 @@ from pathlib import Path
 
 import click
 
-from keras_dml.cli.common import command_body, say
+from keras_dml.cli.common import OutputFolder, command_body, say
 from keras_dml.cli.json_output import answer, json_option
-from keras_dml.cli.output_folder import OutputFolder
 
 
 @click.command()

@@ -5,9 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from keras_dml.cli.common import command_body, model_option, print_table, say
+from keras_dml.cli.common import (
+    OutputFolder,
+    command_body,
+    model_option,
+    print_table,
+    say,
+)
 from keras_dml.cli.json_output import answer, json_option
-from keras_dml.cli.output_folder import OutputFolder
 
 if TYPE_CHECKING:
     from keras_dml.search import Index
@@ -90,7 +95,8 @@ def index(
 
     RUN_OR_MODEL is the folder of a run or a .keras file. DATA are folders of
     images, with or without a folder per class, or splits of the run's data:
-    train, validation or test. Write ./test for a folder with that name.
+    train, validation or test; or tables and lists, as for `keras-dml embed`.
+    Write ./test for a folder with that name.
     """
     from keras_dml.cli import sources
     from keras_dml.data import ImageSet

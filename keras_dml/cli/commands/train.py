@@ -6,6 +6,7 @@ import click
 
 from keras_dml.cli.common import (
     INTERRUPTED,
+    OutputFolder,
     command_body,
     print_table,
     recipe_argument,
@@ -14,7 +15,6 @@ from keras_dml.cli.common import (
     setting_option,
 )
 from keras_dml.cli.json_output import answer, json_option
-from keras_dml.cli.output_folder import OutputFolder
 
 
 @click.command()
@@ -80,7 +80,7 @@ def train(
 ) -> None:
     """Train RECIPE and measure the model before and after training."""
     from keras_dml import distribution, recipes, runs
-    from keras_dml.recipes.preflight import problems_of
+    from keras_dml.recipes.files import problems_of
     from keras_dml.runs.outcome import definitions, divisions_table
     from keras_dml.runs.tracking import check_trackers
 

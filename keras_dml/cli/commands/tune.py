@@ -6,6 +6,7 @@ import click
 
 from keras_dml.cli.common import (
     INTERRUPTED,
+    OutputFolder,
     command_body,
     print_table,
     recipe_argument,
@@ -13,7 +14,6 @@ from keras_dml.cli.common import (
     setting_option,
 )
 from keras_dml.cli.json_output import answer, json_option
-from keras_dml.cli.output_folder import OutputFolder
 
 MOST = 10
 """Trials that are printed; `trials.csv` has all."""
@@ -82,7 +82,7 @@ def tune(
         say("Interrupted. Run the same command to continue.", err=True)
         sys.exit(INTERRUPTED)
     answer({"study": folder, **tuned.to_dict()})
-    header, *rows = _with_settings_together(tuned.table())
+    header, *rows = tuned.table()
     title = f"{checked.name}: {len(rows)} trials"
     if len(rows) > MOST:
         title += f", of which the best {MOST}"
@@ -91,23 +91,3 @@ def tune(
     say(f"Study: {folder} (trials.csv, {page.name})")
     if tuned.best is not None:
         say(f"Best: keras-dml train {folder / 'best.yaml'}")
-
-
-def _with_settings_together(table: list[list[str]]) -> list[list[str]]:
-    """One column for all settings, as windows are too narrow for many."""
-    header, *rows = table
-    first, last = 3, len(header) - 2
-    names = header[first:last]
-    together = [
-        ", ".join(
-            f"{x}={y}" for x, y in zip(names, row[first:last], strict=True)
-        )
-        for row in rows
-    ]
-    return [
-        [*header[:first], "settings", *header[last:]],
-        *(
-            [*row[:first], settings, *row[last:]]
-            for row, settings in zip(rows, together, strict=True)
-        ),
-    ]

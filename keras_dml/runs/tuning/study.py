@@ -84,24 +84,23 @@ class Tuned:
     def table(self) -> list[list[str]]:
         """Returns a header and one row per trial, the best first."""
         keys = list(self.space.distributions)
+        names = dict(zip(keys, short_names(keys), strict=True))
+        monitor = self.recipe.evaluation.monitor
         rows = [
             [
                 str(x.number),
                 x.state,
                 "–" if x.value is None else f"{x.value:.4f}",
-                *(
-                    shown(x.settings[k]) if k in x.settings else "–"
-                    for k in keys
+                ", ".join(
+                    f"{names[k]}={shown(v)}" for k, v in x.settings.items()
                 ),
                 str(len(x.curve)),
                 "–" if x.seconds is None else f"{x.seconds:.1f}",
             ]
             for x in self.ranked
         ]
-        monitor = self.recipe.evaluation.monitor
-        names = short_names(keys)
         return [
-            ["trial", "state", monitor, *names, "epochs", "seconds"],
+            ["trial", "state", monitor, "settings", "epochs", "seconds"],
             *rows,
         ]
 
