@@ -15,9 +15,13 @@ from keras_dml.runs.folder import (
     load_model,
     load_recipe,
 )
-from keras_dml.runs.measuring import measure
+from keras_dml.runs.measuring import (
+    Changes,
+    Measurement,
+    measure,
+    remeasure,
+)
 from keras_dml.runs.outcome import Outcome
-from keras_dml.runs.remeasuring import Changes, Measurement, remeasure
 from keras_dml.runs.training import train
 from keras_dml.runs.tuning import Tuned, load_study, tune
 from keras_dml.utils.provenance import versions

@@ -23,7 +23,7 @@ from keras_dml.distribution.workers import (
 )
 from keras_dml.evaluation.plausibility import saying_once
 from keras_dml.recipes import Recipe, building
-from keras_dml.recipes.preflight import (
+from keras_dml.recipes.files import (
     missing_files,
     problems_of,
     raise_together,
@@ -42,7 +42,6 @@ from keras_dml.runs.folder import (
 from keras_dml.runs.log import RunLog
 from keras_dml.runs.measuring import check_splits, measure
 from keras_dml.runs.outcome import Outcome
-from keras_dml.runs.refitting import REFIT, refit_recipe
 from keras_dml.runs.tracking import (
     Training,
     check_trackers,
@@ -52,6 +51,9 @@ from keras_dml.runs.tracking import (
 )
 from keras_dml.utils.files import one_at_a_time, sweep
 from keras_dml.utils.provenance import environment
+
+REFIT = "refit"
+"""Folder, within a run's, of the training on all classes."""
 
 
 def train(
@@ -162,6 +164,26 @@ def train(
     outcome = replace(outcome, refit=dict(again.after))
     write_outcome(folder, outcome)
     return outcome
+
+
+def refit_recipe(recipe: Recipe, epochs: int) -> Recipe:
+    """The same training on all training classes, ended after some epochs.
+
+    What goes by the length of a training, such as a schedule of the learning
+    rate or the phases of divide and conquer, goes by that of the first.
+
+    Args:
+        recipe: What was trained, with held-out classes.
+        epochs: The number of epochs that was best for these.
+    """
+    return recipe.model_copy(
+        update={
+            "name": f"{recipe.name}-{REFIT}",
+            "train_on": "all",
+            "refit": False,
+            "stop_after": epochs,
+        }
+    )
 
 
 def _epochs_to_refit(outcome: Outcome | None) -> int:

@@ -6,7 +6,7 @@ import pytest
 from keras_dml import recipes
 from keras_dml.data import ImageSet
 from keras_dml.evaluation import evaluate_embeddings
-from keras_dml.runs.remeasuring import Changes, Measurement
+from keras_dml.runs.measuring import Changes, Measurement
 from tests.runs.small_run import RECIPE
 
 LABELS = np.repeat(np.arange(12), 4)

@@ -13,12 +13,15 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import yaml
 
-from keras_dml import data
+from keras_dml import callbacks, data
 from keras_dml.recipes import Recipe, building, dump
 from keras_dml.runs.folder import changed_settings
+from keras_dml.runs.measuring import check_splits
+from keras_dml.runs.training import validation_of
 from keras_dml.runs.tuning.space import Space, changed, checked, nested
 from keras_dml.runs.tuning.study import (
     BEST,
@@ -35,10 +38,9 @@ from keras_dml.runs.tuning.study import (
     open_study,
     trials_of,
 )
-from keras_dml.runs.tuning.trial import train_trial
 from keras_dml.utils.arguments import check_count, check_type, import_extra
 from keras_dml.utils.files import locked, one_at_a_time, write_atomically
-from keras_dml.utils.progress import time_left
+from keras_dml.utils.progress import time_left, waiting
 from keras_dml.utils.types import Positive
 
 logger = logging.getLogger(__name__)
@@ -262,11 +264,11 @@ def _outcome(tuned: Tuned, number: int) -> str:
     return f"{said}; the best is {best.value:.4f} of trial {best.number}"
 
 
-def _pruner(epochs: int, warmup_epochs: int | None) -> Any:
+def _pruner(most: int, warmup_epochs: int | None) -> Any:
     """Compares a trial with others after every epoch after the warm-up."""
     import optuna
 
-    warmup = math.ceil(epochs / 3) if warmup_epochs is None else warmup_epochs
+    warmup = math.ceil(most / 3) if warmup_epochs is None else warmup_epochs
     # The step of an epoch is its number, counted from 1.
     return optuna.pruners.MedianPruner(n_warmup_steps=warmup + 1)
 
@@ -316,3 +318,94 @@ def _check_success(tuned: Tuned) -> None:
             f"failed. The last one: {failed[-1].error} With "
             f"{as_text(failed[-1].settings)}. See {TRIALS} there."
         )
+
+
+class Judged(keras.callbacks.Callback):
+    """Tells Optuna how a trial does, and ends it where that is not well.
+
+    Args:
+        trial: A trial of Optuna.
+        monitor: The entry of the logs whose maximum is best.
+
+    Attributes:
+        values: What was monitored after each epoch; NaN after those that were
+            not measured.
+        is_pruned: Whether the trial was ended.
+    """
+
+    def __init__(self, trial: Any, monitor: str) -> None:
+        super().__init__()
+        self.trial = trial
+        self.monitor = monitor
+        self.values: list[float] = []
+        self.is_pruned = False
+        # Of a trial that was killed, before it could save its state.
+        self._reported = trial.study.trials[trial.number].intermediate_values
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        logs = logs or {}
+        for name in ("loss", self.monitor):
+            if not math.isfinite(logs.get(name, 0.0)):
+                raise ValueError(
+                    f"`{name}` is {logs[name]} after epoch {epoch + 1}"
+                )
+        value = float(logs.get(self.monitor, math.nan))
+        self.values.append(value)
+        if math.isnan(value):
+            return
+        if epoch + 1 not in self._reported:
+            self.trial.report(value, step=epoch + 1)
+        if self.trial.should_prune():
+            self.is_pruned = True
+            self.model.stop_training = True
+
+    def get_state(self) -> dict[str, Any]:
+        """What it has seen of a training; see `callbacks.Resume`."""
+        return {"values": self.values, "is_pruned": self.is_pruned}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Restores what `get_state` gave."""
+        self.values = state["values"]
+        self.is_pruned = state["is_pruned"]
+        if self.is_pruned:
+            self.model.stop_training = True
+
+
+def train_trial(
+    recipe: Recipe,
+    splits: data.DataSplits,
+    folder: Path,
+    trial: Any,
+    verbose: int | str,
+) -> Judged:
+    """Trains a recipe and tells a trial of Optuna its validation metric.
+
+    Test classes are not looked at. In `folder` is the state of the training,
+    from which it goes on after it was killed.
+
+    Raises:
+        ValueError: If the recipe does not fit its data, or the loss is NaN.
+    """
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(recipe.seed)
+    keras.config.set_dtype_policy(recipe.precision)
+    check_splits(recipe, splits)
+    batches = building.sampler(recipe, splits.train)
+    model = building.model(recipe, batches)
+    seen = building.features(recipe, model, splits)
+    judged = Judged(trial, f"val_{recipe.evaluation.monitor}")
+    # Otherwise Keras shows a bar.
+    shown = None if verbose == 0 else False
+    with waiting(f"trial {trial.number}", shown):
+        model.fit(
+            building.pipeline(recipe, seen.train, batches, model.input_shape),
+            epochs=recipe.epochs,
+            callbacks=[
+                *building.callbacks(recipe, seen.train, batches),
+                *validation_of(recipe, seen),
+                judged,
+                callbacks.Resume(folder),
+            ],
+            verbose=verbose,
+        )
+    return judged

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import keras_dml
 from keras_dml import recipes, runs
-from keras_dml.runs.tuning.trial import Judged
+from keras_dml.runs.tuning.search import Judged
 
 
 def main(given: str, folder: str) -> None:
