@@ -122,32 +122,29 @@ def test_every_recipe_loads_says_what_it_is_and_has_its_own_name() -> None:
     assert len({recipe(path).name for path in FILES}) == len(FILES)
 
 
-def choices(content: Any) -> Iterator[str]:
-    """What a section says, whatever its numbers are."""
+def words(content: Any) -> Iterator[str]:
+    """What a section says, but for numbers, layers and what is left out."""
     if isinstance(content, dict):
         for key, value in content.items():
-            if value is not None and key in LAYERS:
-                value = "a layer"
-            yield from (f"{key}.{leaf}" for leaf in choices(value))
+            if key not in (*LAYERS, "teacher"):
+                yield from (f"{key}.{leaf}" for leaf in words(value))
     elif isinstance(content, list | tuple):
-        for value in content or [None]:
-            yield from choices(value)
-    else:
-        is_name = isinstance(content, bool | str | None)
-        yield str(content) if is_name else "number"
+        for value in content:
+            yield from words(value)
+    elif isinstance(content, str):
+        yield content
 
 
 def traits(path: Path) -> set[str]:
-    said = recipe(path).model_dump(exclude={"name", "evaluation"})
-    data, method = said.pop("data"), said.pop("method")
-    method.pop("teacher", None)
+    method = recipe(path).method.model_dump()
     losses = [method.pop(x, None) for x in ("loss", "auxiliary_loss")]
-    sections = {"data": data["name"], method.pop("name"): method}
-    return set(choices({**said, **sections, "loss": losses}))
+    names = [x.get("name") if isinstance(x, dict) else x for x in losses]
+    sections = {"data": recipe(path).data.name, method["name"]: method}
+    return set(words({**sections, "loss": names}))
 
 
 def test_recipes_that_are_trained_have_the_traits_of_all() -> None:
-    """Each loss, and each choice in the section of a method or another."""
+    """Each data set, loss, method, and each word in a method's section."""
     left = set().union(*map(traits, FILES))
     left -= set().union(*map(traits, [*QUICK, *MORE]))
     assert not left
@@ -165,9 +162,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "view.resize_mode": "shortest", "augmentation.resize_mode": "shortest",
         "backbone.freeze_batch_norm": True,
     },
-    "sop/baseline": {
-        "batches.classes_per_batch": 20, "batches.images_per_class": 4,
-    },
     "cub200/divide_and_conquer": {
         "optimizer.weight_decay": 1e-4, "optimizer.decay": "coupled",
         "method.num_learners": 4, "method.every": 2,
@@ -177,17 +171,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
         ),
         "method.loss.alpha": 0.2, "method.loss.beta": 1.2,
         "batches.classes_per_batch": 32, "batches.images_per_class": 4,
-    },
-    "cars196/divide_and_conquer": {"method.num_learners": 4},
-    "sop/divide_and_conquer": {
-        "method.num_learners": 8, "batches.classes_per_batch": 20,
-    },
-    "inshop/divide_and_conquer": {
-        "method.num_learners": 8, "batches.classes_per_batch": 20,
-    },
-    "vehicleid/divide_and_conquer": {
-        "method.num_learners": 8, "batches.classes_per_batch": 32,
-        "evaluation.protocol": "official",
     },
     "cub200/dcml": {
         "method.num_learners": 4, "method.embedding_dim": 512,
@@ -216,20 +199,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "optimizer.schedule.epochs": (50,), "optimizer.schedule.factor": 0.1,
         "method.loss.joint": True, "method.loss.negative_weight": 10.0,
     },
-    "cub200/hdc": {
-        "optimizer.learning_rate": 1e-4, "optimizer.weight_decay": 2e-4,
-        "optimizer.schedule": None, "batches.steps_per_epoch": 200,
-        "epochs": 300,
-    },
-    **dict.fromkeys(
-        ("sop/hdc", "inshop/hdc", "vehicleid/hdc"),
-        {
-            "optimizer.learning_rate": 0.01, "optimizer.weight_decay": 2e-4,
-            "batches.steps_per_epoch": 200, "epochs": 300,
-            "optimizer.schedule.epochs": (100, 200),
-            "optimizer.schedule.factor": 0.96,
-        },
-    ),
     "cub200/mic": {
         "method.num_surrogates": 30, "method.gamma": 2500.0,
         "method.embedding_dim": 128, "batches.classes_per_batch": 28,
@@ -239,11 +208,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "epochs": 100, "augmentation.resize": None,
         "method.loss.mining.max_distance": 2.0,
     },
-    "cars196/mic": {
-        "method.num_surrogates": 150, "method.gamma": 500.0, "epochs": 110,
-        "optimizer.schedule.epochs": (60,), "augmentation.resize": None,
-    },
-    "inshop/mic": {"optimizer.schedule.epochs": (50,), "epochs": 70},
     "cub200/s2sd": {
         "method.target_dims": (512, 1024, 1536, 2048), "method.gamma": 50.0,
         "method.temperature": 1.0, "method.warmup": 1000,
@@ -254,13 +218,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "optimizer.decay": "coupled", "optimizer.schedule": None,
         "augmentation.resize": None, "augmentation.crop": "random_resized",
         "backbone.freeze_batch_norm": True, "epochs": 150,
-    },
-    "sop/s2sd": {
-        "method.loss.name": "margin", "method.loss.learn_beta": True,
-        "method.loss.mining.max_distance": 2.0, "method.gamma": 50.0,
-        "method.loss.normalize_by": "triplets", "method.warmup": 1000,
-        "loss_weights.features": 5.0, "rate_multipliers./loss/beta": 50.0,
-        "epochs": 150,
     },
     "cars196/dreml": {
         "method.num_learners": 12, "method.num_meta_classes": 12,
@@ -285,12 +242,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "augmentation.resize": 256, "augmentation.resize_mode": "longest",
         "view.resize": 256, "view.resize_mode": "longest",
     },
-    "cub200/abe_cropped": {
-        "augmentation.resize_mode": "longest", "view.resize_mode": "longest",
-    },
-    "cars196/abe_cropped": {
-        "augmentation.resize_mode": "squash", "view.resize_mode": "squash",
-    },
     "cub200/attentive_grouping": {
         "method.num_groups": 3, "method.embedding_dim": 512,
         "method.loss.num_classes": "auto", "loss_weights.diversity": 0.02,
@@ -302,54 +253,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "batches.classes_per_batch": 56, "batches.images_per_class": 2,
         "augmentation.resize": None,
     },
-    "cub200/divide_and_conquer_proxy_nca": {
-        "rate_multipliers./loss/proxies": 50.0,
-        "optimizer.learning_rate": 1e-5,
-    },
-    "cub200/attentive_grouping_inception_224": {
-        "backbone.input_shape": (224, 224, 3),
-    },
-    "vehicleid/attentive_grouping": {"optimizer.schedule.factor": 0.3},
-    "cars196/attentive_grouping": {
-        "optimizer.decay_multipliers": {"/queries": 0.5},
-        "optimizer.schedule.factor": 0.3,
-        "optimizer.weight_decay": 2e-3, "loss_weights.diversity": 0.01,
-        "optimizer.schedule.epochs": (100,), "epochs": 200,
-    },
-    "sop/attentive_grouping": {
-        "optimizer.decay_multipliers": {"/queries": 0.3333},
-        "optimizer.schedule.factor": 0.3,
-        "optimizer.learning_rate": 9e-6, "optimizer.weight_decay": 3e-4,
-        "loss_weights.diversity": 0.03, "optimizer.schedule.epochs": (100,),
-        "rate_multipliers./loss/beta": 1.111, "epochs": 150,
-    },
-    "inshop/attentive_grouping": {
-        "optimizer.decay_multipliers": {"/queries": 0.3333},
-        "optimizer.schedule.factor": 0.3,
-        "optimizer.learning_rate": 1e-5, "optimizer.weight_decay": 3e-4,
-        "loss_weights.diversity": 0.03, "epochs": 150,
-        "rate_multipliers./loss/beta": 5.0,
-    },
-    "cars196/attentive_grouping_inception": {
-        "backbone.name": "torchvision_googlenet", "method.num_groups": 3,
-        "backbone.freeze_batch_norm": False, "optimizer.learning_rate": 2e-5,
-        "backbone.input_shape": (227, 227, 3),
-        "optimizer.weight_decay": 6e-3, "loss_weights.diversity": 0.02,
-        "rate_multipliers./loss/beta": 2.5, "epochs": 200,
-    },
-    "sop/attentive_grouping_inception": {
-        "optimizer.learning_rate": 2e-5, "optimizer.weight_decay": 6e-3,
-        "loss_weights.diversity": 0.02, "epochs": 150,
-        "rate_multipliers./loss/beta": 0.5,
-    },
-    "cub200/attentive_grouping_4": {
-        "method.num_groups": 4, "loss_weights.diversity": 0.01,
-        "optimizer.weight_decay": 2e-3,
-    },
-    "sop/attentive_grouping_4": {
-        "optimizer.learning_rate": 1e-5, "rate_multipliers./loss/beta": 1.0,
-        "optimizer.weight_decay": 2e-3,
-    },
     "cub200/diva": {
         "method.alpha": 0.3, "method.rho": 1500.0, "method.embedding_dim": 512,
         "method.test_weights": (0.5, 1, 1, 1), "method.queue_size": 3360,
@@ -359,39 +262,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "optimizer.schedule.epochs": (55,), "optimizer.schedule.factor": 0.2,
         "method.loss.beta": 1.2,
     },
-    "cars196/diva": {
-        "method.alpha": 0.1, "method.rho": 100.0,
-        "method.test_weights": (0.5, 2, 2, 2), "epochs": 350,
-        "optimizer.schedule.epochs": (70,), "optimizer.schedule.factor": 0.2,
-    },
-    "sop/diva": {
-        "method.alpha": 0.2, "method.rho": 150.0, "method.queue_size": 7840,
-        "method.test_weights": (1, 1, 1, 1), "epochs": 150,
-        "optimizer.schedule.epochs": (70,), "optimizer.schedule.factor": 0.3,
-    },
-    "cub200/diva_ibn": {
-        "method.alpha": 0.15, "method.rho": 300.0,
-        "backbone.name": "bn_inception", "epochs": 350,
-        "backbone.freeze_batch_norm": False,
-        "backbone.input_shape": (227, 227, 3),
-        "optimizer.schedule.epochs": (70,), "optimizer.schedule.factor": 0.3,
-    },
-    "cub200/diva_ibn_224": {"backbone.input_shape": (224, 224, 3)},
-    "cars196/diva_ibn": {
-        "method.alpha": 0.15, "method.rho": 100.0,
-        "optimizer.schedule.epochs": (160,), "optimizer.schedule.factor": 0.3,
-    },
-    "sop/diva_ibn": {
-        "method.alpha": 0.2, "method.rho": 150.0, "epochs": 150,
-        "optimizer.schedule.epochs": (80,), "optimizer.schedule.factor": 0.3,
-    },
-    **dict.fromkeys(
-        ("inshop/diva", "vehicleid/diva"),
-        {
-            "epochs": 150, "optimizer.schedule.epochs": (70,),
-            "optimizer.schedule.factor": 0.3,
-        },
-    ),
     "cub200/proxy_anchor": {
         "method.embedding_dim": 512, "method.pooling": "avg_max",
         "method.loss.alpha": 32.0, "method.loss.margin": 0.1,
@@ -400,11 +270,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "optimizer.schedule.factor": 0.5, "backbone.freeze_epochs": 5,
         "backbone.freeze_batch_norm": True, "augmentation.resize": None,
         "augmentation.crop": "random_resized", "epochs": 60,
-    },
-    "cub200/proxy_anchor_ibn": {
-        "backbone.name": "bn_inception", "backbone.freeze_epochs": 1,
-        "optimizer.schedule.epochs": (10, 20, 30, 40, 50),
-        "optimizer.learning_rate": 1e-4, "optimizer.epsilon": 1e-8,
     },
     "cub200/soft_triple": {
         "method.loss.num_centers": 10, "method.loss.scale": 20.0,

@@ -17,7 +17,6 @@ from tests.runs.small_run import write_images, write_recipe
 def test_a_run_that_is_killed_ends_with_the_same_bits(tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path)
     write_images(tmp_path / "images", classes=24)
-    recipe.write_text(recipe.read_text().replace("epochs: 2", "epochs: 3"))
     done = subprocess.run(
         [sys.executable, "-m", "tests.runs.killed", recipe, tmp_path],
         cwd=Path(__file__).parents[2],
@@ -26,8 +25,8 @@ def test_a_run_that_is_killed_ends_with_the_same_bits(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "report.json").read_text())
-    assert found.pop("statuses") == [0, -9, 75, -9, 0]
-    assert found.pop("number of rows") == 3
+    assert found.pop("statuses") == [0, -9, 75, 0]
+    assert found.pop("number of rows") == 2
     left = found.pop("left")
     assert "state" not in left
     assert {x for x in left if x.startswith(".")} <= {".lock"}
