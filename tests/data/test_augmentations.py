@@ -33,14 +33,10 @@ def inverted_half_the_time(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     return images
 
 
-def jitter() -> keras.Layer:
-    return keras.layers.RandomColorJitter(brightness_factor=0.3, hue_factor=0.2)
-
-
 @pytest.mark.slow
 def test_runs_are_repeated_and_resumed() -> None:
-    first = epochs([jitter(), inverted_half_the_time], 0, 1)
-    again = epochs([jitter(), inverted_half_the_time], 1, 0)
+    steps = [keras.layers.RandomBrightness(0.5), inverted_half_the_time]
+    first, again = epochs(steps, 0, 1), epochs(steps, 1, 0)
     np.testing.assert_array_equal(first, again[::-1])
     assert not np.array_equal(first[0], first[1])
 
