@@ -239,31 +239,6 @@ def test_errors_name_the_way_out(message: str) -> None:
         REFUSED[message]()
 
 
-def datasets() -> dict[str, tf.data.Dataset]:
-    whole = tf.data.Dataset.from_tensor_slices((X, LABELS))
-    ragged = tf.ragged.constant([[1.0], [2.0, 3.0]])
-    return {
-        "must be finite. Received: a dataset that repeats": whole.repeat(),
-        "must not be empty": whole.filter(lambda x, y: False),
-        "must have elements of one shape": tf.data.Dataset.from_tensor_slices(
-            (ragged, [0, 1])
-        ),
-        "Convert one-hot labels": whole.map(
-            lambda x, y: (x, tf.one_hot(y, 5))
-        ).batch(8),
-        "must be integers": whole.map(lambda x, y: (x, tf.cast(y, "float32"))),
-        "`labels of examples` of evaluate|must have labels|y": whole.map(
-            lambda x, y: x
-        ),
-    }
-
-
-@pytest.mark.parametrize("message", datasets())
-def test_datasets_that_cannot_be_measured(message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        evaluate(model(), datasets()[message])
-
-
 def test_rows_of_files_are_checked_as_they_are_read(tmp_path: Path) -> None:
     x = X.copy()
     x[37, 1] = np.inf

@@ -51,13 +51,6 @@ def test_pipeline_is_as_with_the_parts_themselves(paths: list[Path]) -> None:
         np.testing.assert_allclose(x, expected, atol=1e-3)
 
 
-def test_the_test_view(paths: list[Path]) -> None:
-    view = View((9, 10), 3, 11)
-    images = ImageSet(paths, LABELS, boxes=BOXES)
-    seen = tf.concat(list(eval_batches(images, view, batch_size=7)), 0)
-    np.testing.assert_allclose(seen, view.apply(PARTS), atol=1e-3)
-
-
 def test_what_reaches_beyond_the_image_is_cut_off(paths: list[Path]) -> None:
     images = ImageSet(paths[:1], [0], boxes=[[10, 4, 99, 99]])
     np.testing.assert_array_equal(images.read(0), PIXELS[0, 4:, 10:])

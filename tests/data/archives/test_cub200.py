@@ -68,18 +68,6 @@ def test_first_classes_train_others_test(folder: Path) -> None:
     np.testing.assert_array_equal(splits.test.read(3), PIXELS)
 
 
-def test_held_out_classes_are_seeded(folder: Path) -> None:
-    chosen = {
-        tuple(
-            cub200(folder, seed=seed, counts=COUNTS).validation.classes.tolist()
-        )
-        for seed in range(8)
-    }
-    assert len(chosen) > 1
-    half = cub200(folder, validation=0.5, counts=COUNTS)
-    assert half.validation.num_classes == 2
-
-
 def test_cropped(folder: Path) -> None:
     splits = cub200(folder.parent, cropped=True, counts=COUNTS)
     for row in (0, 4, 12):

@@ -64,9 +64,3 @@ def test_counts_and_missing(folder: Path) -> None:
     (folder / "Ebay_test.txt").unlink()
     with pytest.raises(FileNotFoundError, match=r"without Ebay_test\.txt"):
         sop(folder, counts=COUNTS)
-
-
-def test_a_class_on_both_sides(folder: Path) -> None:
-    (folder / "Ebay_test.txt").write_text(f"{HEADER}\n7 5 1 {TEST[0][3]}\n")
-    with pytest.raises(ValueError, match="must not share a class"):
-        sop(folder, counts=None)

@@ -58,10 +58,3 @@ def test_counts_and_missing(folder: Path) -> None:
     (folder / "image" / "0000013.jpg").unlink()
     with pytest.raises(FileNotFoundError, match=r"0000013\.jpg"):
         vehicleid(folder, counts=COUNTS)
-
-
-def test_a_vehicle_on_both_sides(folder: Path) -> None:
-    lists = folder / "train_test_split"
-    write_lines(lists / "test_list_2400.txt", ["0000001 1008"])
-    with pytest.raises(ValueError, match=r"both (train|validation) and large"):
-        vehicleid(folder, counts=None)
