@@ -55,16 +55,6 @@ def test_normalize_makes_the_scale_irrelevant():
     )
 
 
-def test_references_are_normalized_too():
-    loss = ContrastiveLoss(reduction="sum_over_pairs")
-    np.testing.assert_allclose(
-        loss.per_example(LABEL, X, LABEL[:4], 7 * X[:4]),
-        loss.per_example(LABEL, X, LABEL[:4], X[:4]),
-        rtol=1e-4,
-        atol=1e-5,
-    )
-
-
 @pytest.mark.slow
 def test_trains_a_plain_keras_model():
     # Ids that float32 cannot tell apart: training still separates them.

@@ -109,12 +109,3 @@ def test_a_seed_repeats_its_draws_also_in_a_graph():
     first, second = (step(tf.constant(X)).numpy() for _ in range(2))
     np.testing.assert_array_equal(first, second)
     np.testing.assert_allclose(first, losses.margin(LABEL, X, seed=5), 1e-5)
-
-
-def test_no_name_is_counted():
-    names = []
-    for _ in range(3):
-        names.append(losses.TripletLoss().name)
-        losses.triplet(LABEL, X)
-    numbers = [int(name.rpartition("_")[2]) for name in names[1:]]
-    assert numbers[1] == numbers[0] + 1

@@ -2,24 +2,11 @@
 
 from pathlib import Path
 
-import keras
 import pytest
 
 from keras_dml import losses
 from keras_dml.losses import mining
 from keras_dml.losses.distances import DISTANCES
-from tests.losses.test_contract import needed
-
-
-def test_every_name_makes_its_loss():
-    for name, entry in of_this_package(losses.LOSSES):
-        loss = losses.get({"name": name, **needed(name)})
-        assert type(loss) is entry.value
-
-
-def test_a_loss_passes_through():
-    loss = losses.MarginLoss()
-    assert losses.get(loss) is loss
 
 
 def test_name_with_arguments_leaves_the_dict_alone():
@@ -28,12 +15,6 @@ def test_name_with_arguments_leaves_the_dict_alone():
     assert loss.beta == 1.1
     assert loss.miner == mining.get("hard")
     assert config == {"name": "margin", "beta": 1.1, "mining": {"name": "hard"}}
-
-
-def test_keras_configuration():
-    loss = losses.MarginLoss(beta=0.9)
-    config = keras.saving.serialize_keras_object(loss)
-    assert losses.get(config).beta == 0.9
 
 
 def test_arguments_that_are_missing_are_named():

@@ -90,32 +90,6 @@ def test_learned_beta_per_class_gets_its_gradient():
     assert gradient[3] == 0
 
 
-def test_one_learned_beta_starts_where_told():
-    loss, owner = owned(MarginLoss(beta=0.7, learn_beta=True))
-    assert owner.trainable_variables[0].numpy().tolist() == pytest.approx([0.7])
-    fixed = MarginLoss(beta=0.7, mining="semihard")
-    learned, _ = owned(MarginLoss(beta=0.7, learn_beta=True, mining="semihard"))
-    x = batch(LABELS["balanced"]).astype("float32")
-    labels = np.array(LABELS["balanced"])
-    np.testing.assert_array_equal(
-        fixed.per_example(labels, x), learned.per_example(labels, x)
-    )
-
-
-def test_weights_without_an_owner_are_an_error_that_shows_the_code():
-    loss = MarginLoss(learn_beta=True)
-    x = batch([0, 0, 1, 1]).astype("float32")
-    with pytest.raises(RuntimeError, match="methods.baseline") as error:
-        loss(np.array([0, 0, 1, 1]), x)
-    assert "compile(optimizer, loss=MarginLoss" in str(error.value)
-
-
-def test_a_second_owner_is_an_error():
-    loss, _ = owned(MarginLoss(learn_beta=True))
-    with pytest.raises(RuntimeError, match="already belong"):
-        loss.build(keras.layers.Layer(), 5)
-
-
 def test_unknown_class_is_an_error_and_in_a_graph_nan():
     loss, _ = owned(MarginLoss(learn_beta=True, num_classes=3))
     labels = np.array([0, -1, 1, 3])

@@ -48,15 +48,6 @@ def test_relation_matrix(dtype):
     np.testing.assert_array_equal(negative, [[0, 1, 0], [0, 0, 1]])
 
 
-def test_relation_matrix_of_the_batch_has_no_self_pairs():
-    positive, negative = pair_masks(np.ones((3, 3), "int32"))
-    np.testing.assert_array_equal(positive, 1 - np.eye(3))
-    assert not np.any(negative)
-    positive, negative = pair_masks(np.zeros((3, 3), "int32"))
-    np.testing.assert_array_equal(negative, 1 - np.eye(3))
-    assert not np.any(positive)
-
-
 @pytest.mark.parametrize(
     "ids",
     [

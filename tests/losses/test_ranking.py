@@ -2,13 +2,11 @@
 
 import math
 
-import numpy as np
 import pytest
 
-from keras_dml.losses import PNPLoss, RecallAtKLoss, SmoothAPLoss
+from keras_dml.losses import PNPLoss, RecallAtKLoss
 from tests.losses.oracle import (
     LABELS,
-    batch,
     check_against_loop,
     sets,
     unit,
@@ -73,21 +71,6 @@ def test_pnp_variants_with_the_anchor_as_a_positive(variant):
 
     loss = PNPLoss(variant, 2.0, 3.0, temperature=0.1, include_self=True)
     check_against_loop(loss, loop, LABELS["unbalanced"], rtol=5e-5)
-
-
-def test_smooth_ap_at_a_low_temperature_is_average_precision():
-    labels, x = LABELS["unbalanced"], unit(batch(LABELS["unbalanced"]))
-    s, expected = x @ x.T, np.zeros(len(labels))
-    for a, same, other in sets(labels):
-        order = sorted(same + other, key=lambda j, a=a: -s[a, j])
-        hits = np.array([j in same for j in order], float)
-        precision = hits.cumsum() / np.arange(1, len(order) + 1)
-        if same:
-            expected[a] = 1 - precision[hits > 0].mean()
-    values = SmoothAPLoss(1e-4, reduction="sum_over_pairs").per_example(
-        np.array(labels), x.astype("float32")
-    )
-    np.testing.assert_allclose(values, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -121,10 +121,3 @@ def test_a_share_is_at_least_two_classes_and_at_most_all(share) -> None:
 def test_hist_does_not_sample() -> None:
     with pytest.raises(ValueError, match="`class_share` of HISTLoss must be 1"):
         losses.HISTLoss(CLASSES, class_share=0.5)
-
-
-def test_the_whole_loss_draws_nothing() -> None:
-    loss = losses.ArcFaceLoss(CLASSES)
-    owner = keras.layers.Layer()
-    loss.build(owner, DIM)
-    assert len(owner.variables) == 1  # no state of a generator
