@@ -16,10 +16,6 @@ FIELDS = {
         "model_spec": (1, "ModelSpec"),
         "inputs": (2, ["Entry"]),
     },
-    "PredictResponse": {
-        "outputs": (1, ["Entry"]),
-        "model_spec": (2, "ModelSpec"),
-    },
     "PredictLog": {"request": (1, "PredictRequest")},
     "PredictionLog": {"predict_log": (6, "PredictLog")},
 }
@@ -71,7 +67,5 @@ def _define() -> dict[str, Any]:
 
 
 _CLASSES = _define()
-ModelSpec = _CLASSES["ModelSpec"]
 PredictRequest = _CLASSES["PredictRequest"]
-PredictResponse = _CLASSES["PredictResponse"]
 PredictionLog = _CLASSES["PredictionLog"]

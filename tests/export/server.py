@@ -5,15 +5,15 @@ loads the graph into a session, looks the signature up, feeds the tensors
 that it names and fetches those that it names; eager code has no part in
 that. It first plays the warm-up requests.
 
-The files are pickled: serialized requests, and serialized responses, or
-the error of a request that failed.
+The files are pickled: requests, each a signature and its inputs by name; and
+outputs by name, or the error of a request that failed.
 """
 
 import pickle
 import sys
 
 import tensorflow as tf
-from messages import PredictionLog, PredictRequest, PredictResponse
+from messages import PredictionLog
 from tensorflow.core.framework import tensor_pb2
 
 sys.modules["keras"] = sys.modules["keras_dml"] = None  # type: ignore
@@ -26,37 +26,27 @@ def to_array(proto):
     return tf.make_ndarray(tensor_pb2.TensorProto.FromString(content))
 
 
-def predict(session, signatures, request):
-    signature = signatures[request.model_spec.signature_name]
-    inputs = {entry.key: to_array(entry.value) for entry in request.inputs}
+def predict(session, signature, inputs):
     if inputs.keys() != signature.inputs.keys():
         raise ValueError(f"{set(inputs)} for {set(signature.inputs)}")
-    names = sorted(signature.outputs)
-    values = session.run(
-        [signature.outputs[name].name for name in names],
-        {signature.inputs[key].name: x for key, x in inputs.items()},
-    )
-    response = PredictResponse(model_spec=request.model_spec)
-    for name, value in zip(names, values, strict=True):
-        dtype = tf.as_dtype(signature.outputs[name].dtype)
-        proto = tf.make_tensor_proto(value, dtype)
-        entry = response.outputs.add(key=name)
-        entry.value.MergeFromString(proto.SerializeToString())
-    return response
+    fetched = {name: x.name for name, x in signature.outputs.items()}
+    fed = {signature.inputs[name].name: x for name, x in inputs.items()}
+    return session.run(fetched, fed)
 
 
 def main(export, requests_file, responses_file):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         loaded = tf.compat.v1.saved_model.load(session, ["serve"], export)
+        signatures = loaded.signature_def
         for record in tf.compat.v1.io.tf_record_iterator(export + WARMUP):
-            log = PredictionLog.FromString(record).predict_log
-            predict(session, loaded.signature_def, log.request)
+            request = PredictionLog.FromString(record).predict_log.request
+            inputs = {x.key: to_array(x.value) for x in request.inputs}
+            name = request.model_spec.signature_name
+            predict(session, signatures[name], inputs)
         responses = []
-        for content in pickle.load(open(requests_file, "rb")):
-            request = PredictRequest.FromString(content)
+        for name, inputs in pickle.load(open(requests_file, "rb")):
             try:
-                response = predict(session, loaded.signature_def, request)
-                responses.append(response.SerializeToString())
+                responses.append(predict(session, signatures[name], inputs))
             except tf.errors.OpError as error:
                 responses.append(error.message)
     pickle.dump(responses, open(responses_file, "wb"))

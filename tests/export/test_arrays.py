@@ -18,13 +18,6 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(9, 3)).astype("float32")
 
 
-def tokens() -> tuple[keras.Model, Any]:
-    ids = keras.Input((None,), dtype="int32")
-    words = keras.layers.Embedding(11, 4, mask_zero=True)(ids)
-    model = keras.Model(ids, keras.layers.GlobalAveragePooling1D()(words))
-    return model, RNG.integers(1, 11, (9, 5), dtype=np.int32)
-
-
 def texts_and_numbers() -> tuple[keras.Model, Any]:
     """One input has the name that "lookup_k" has for its own."""
     text = keras.Input((), dtype="string", name="text")
@@ -54,7 +47,7 @@ def words() -> tuple[keras.Model, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [tokens, texts_and_numbers, words])
+@pytest.mark.parametrize("make", [texts_and_numbers, words])
 def test_what_a_model_takes_is_served(make: Any, tmp_path: Path) -> None:
     model, x = make()
     examples = ArraySet(x, [f"class {i % 3}" for i in range(9)])
