@@ -17,8 +17,7 @@ from keras_dml.model.generated import takes_images
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.optimizers import COUPLED
 from keras_dml.recipes import num_classes
-from keras_dml.recipes.method_sections import looked_up
-from keras_dml.recipes.schema import Recipe, Schedule, Steps
+from keras_dml.recipes.schema import Recipe, Schedule, Steps, looked_up
 from keras_dml.utils.types import Rows, Shape
 
 logger = logging.getLogger(__name__)

@@ -17,10 +17,10 @@ from pydantic import (
     model_validator,
 )
 
-from keras_dml import callbacks, data
+from keras_dml import data
 from keras_dml.methods.declaration import METHODS, Arguments, Uses, find
 from keras_dml.model import MetricModel
-from keras_dml.recipes.schema import MOMENTUM, Named, Recipe
+from keras_dml.recipes.schema import MOMENTUM, Named, Recipe, looked_up
 from keras_dml.recipes.signatures import Fields, fields_of
 
 
@@ -40,15 +40,6 @@ def recipe_type(content: dict[str, Any]) -> type[Recipe]:
         tuple(_data_section(x, e.value) for x, e in data.DATASETS.items()),
         tuple(_method_section(x, find(x)[0]) for x in (*METHODS, *own)),
     )
-
-
-def looked_up(uses: Uses) -> Callable[..., Any]:
-    """The sampler or callback that a method names."""
-    if callable(uses.what):
-        return uses.what
-    module = data if hasattr(data, uses.what) else callbacks
-    made: Callable[..., Any] = getattr(module, uses.what)
-    return made
 
 
 @cache

@@ -7,6 +7,7 @@ which are easier to follow beside each other.
 
 import inspect
 import re
+from collections.abc import Callable
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -34,7 +35,7 @@ from keras_dml.data.batches import Views
 from keras_dml.evaluation.metrics import expanded
 from keras_dml.evaluation.reranking.base import rerankings
 from keras_dml.losses.labels import Rule
-from keras_dml.methods.declaration import find
+from keras_dml.methods.declaration import Uses, find
 from keras_dml.model.metric_model import Gather
 from keras_dml.optimizers import COUPLED, known_optimizers
 from keras_dml.recipes.signatures import keys_of
@@ -60,6 +61,15 @@ _MOST_IMAGES = 2**28
 """Of an epoch, whose rows are planned in memory."""
 
 _NAME = r"\w([\w .,=()+-]{0,98}[\w)+-])?"
+
+
+def looked_up(uses: Uses) -> Callable[..., Any]:
+    """The sampler or callback that a method names."""
+    if callable(uses.what):
+        return uses.what
+    module = data if hasattr(data, uses.what) else callbacks
+    made: Callable[..., Any] = getattr(module, uses.what)
+    return made
 
 
 def _as_text(value: Any) -> Any:

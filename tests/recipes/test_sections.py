@@ -10,8 +10,8 @@ from keras_dml import backbones, callbacks, data
 from keras_dml.methods.declaration import METHODS, find
 from keras_dml.model import MetricModel
 from keras_dml.recipes import RecipeError, load
-from keras_dml.recipes.method_sections import looked_up, recipe_type
-from keras_dml.recipes.schema import Recipe, Section
+from keras_dml.recipes.method_sections import recipe_type
+from keras_dml.recipes.schema import Recipe, Section, looked_up
 from tests.recipes.test_resize_mode import RECIPE
 
 SIGNATURES = {
