@@ -67,7 +67,6 @@ def embed_shards(
     max_bad: int | float | None = None,
     overwrite: bool = False,
     progress: bool | None = None,
-    timeout: float | None = None,
 ) -> EmbeddingShards:
     """Embeds examples into a folder of Parquet files, called shards.
 
@@ -98,7 +97,6 @@ def embed_shards(
             of the examples, but at least 10.
         overwrite: Whether to replace the embeddings of a different run.
         progress: Whether to show progress; None shows it in a terminal.
-        timeout: Seconds per shard after which a worker counts as hung.
 
     Returns:
         The embeddings of all examples that could be read.
@@ -121,7 +119,7 @@ def embed_shards(
     dim = len(_finite(identity)[0])
     run = _run(source, identity, dim, rows_per_shard, dtype)
     work = _work(model, source, run, folder, batch_size)
-    pool = pool_of(workers, ray, timeout)
+    pool = pool_of(workers, ray)
     most = _most_bad(max_bad, len(source))
     return _written(work, source, pool, most, overwrite, progress)
 

@@ -11,7 +11,6 @@ from keras_dml.utils.arguments import check_count
 def pool_of(
     workers: int | None = None,
     ray: str | bool | None = None,
-    timeout: float | None = None,
     logs: str | Path | None = None,
 ) -> Pool:
     """Creates a pool.
@@ -21,8 +20,6 @@ def pool_of(
             one per GPU or CPU of the cluster.
         ray: Whether to run tasks on a Ray cluster, or the address of the
             cluster; see `RayActors`.
-        timeout: Seconds that a task may take before its worker is considered
-            hung, by default any number. It does not apply to this process.
         logs: A folder for the output of local workers; see `LocalWorkers`.
 
     Raises:
@@ -32,7 +29,7 @@ def pool_of(
     if workers is not None:
         workers = check_count("pool_of", "workers", workers)
     if ray:
-        return RayActors(workers, "auto" if ray is True else ray, timeout)
+        return RayActors(workers, "auto" if ray is True else ray)
     if workers in (None, 1):
         return InProcess()
-    return LocalWorkers(workers or 1, timeout, logs)
+    return LocalWorkers(workers or 1, logs)

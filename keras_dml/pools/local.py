@@ -16,7 +16,7 @@ from keras_dml.pools.sharing import gpu_of, sharing
 from keras_dml.pools.worker import do_local
 from keras_dml.pools.worker_pool import Begin, Lost, WorkerHandle, WorkerPool
 from keras_dml.utils.provenance import usable_cores
-from keras_dml.utils.types import Count, Positive
+from keras_dml.utils.types import Count
 
 _SHOWN = 2000
 """Bytes of a log that an error shows."""
@@ -34,8 +34,6 @@ class LocalWorkers(WorkerPool):
 
     Args:
         count: Number of processes.
-        timeout: Seconds that a task may take before its worker is considered
-            hung and replaced. By default, any number.
         logs: A folder for the output of workers, with one file per worker, to
             which output is appended. By default, output is kept until the end
             of the run, and errors show its last lines.
@@ -48,10 +46,8 @@ class LocalWorkers(WorkerPool):
     def __init__(
         self,
         count: Count,
-        timeout: Positive | None = None,
         logs: str | Path | None = None,
     ) -> None:
-        super().__init__(timeout)
         self.count = int(count)
         self.logs = None if logs is None else Path(logs)
 

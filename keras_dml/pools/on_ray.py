@@ -15,7 +15,7 @@ from keras_dml.pools.worker import Worker
 from keras_dml.pools.worker_pool import Begin, Lost, WorkerHandle, WorkerPool
 from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.provenance import usable_cores
-from keras_dml.utils.types import Count, NonNegative, Positive
+from keras_dml.utils.types import Count, NonNegative
 
 _CONNECT_SECONDS = 5.0
 _END_SECONDS = 10.0
@@ -37,7 +37,6 @@ class RayActors(WorkerPool):
             that this process is connected to, the one named by RAY_ADDRESS, or
             the one that `ray start` started on this machine; if there is none,
             it is the same as "local".
-        timeout: As for `LocalWorkers`.
         cpus: CPUs of each actor, and number of its threads. By default, its
             share of this machine if Ray is started here, and 1 otherwise.
         gpus: GPUs of each actor; by default, 1 if the cluster has any.
@@ -53,11 +52,9 @@ class RayActors(WorkerPool):
         self,
         count: Count | None = None,
         address: str = "auto",
-        timeout: Positive | None = None,
         cpus: Count | None = None,
         gpus: NonNegative | None = None,
     ) -> None:
-        super().__init__(timeout)
         self._ray = import_extra("RayActors", "ray", "ray")
         self.count = count
         self.cpus = cpus

@@ -29,7 +29,6 @@ class Attempt(Generic[Task]):
         name: Its name in messages.
         lost: How many workers died at it.
         worker: The number of the worker that does it.
-        deadline: When that worker is considered hung.
     """
 
     task: Task
@@ -37,7 +36,6 @@ class Attempt(Generic[Task]):
     name: str
     lost: int = 0
     worker: int = 0
-    deadline: float = 0.0
 
     def done(self, answer: bytes) -> Done[Task, Any]:
         """The task with its result, or the exception that a worker raised."""

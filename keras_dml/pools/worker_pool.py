@@ -3,7 +3,6 @@
 import abc
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
@@ -12,15 +11,11 @@ from typing import Any, Generic, TypeAlias
 from keras_dml.pools.base import Done, Pool, Result, Task, Work
 from keras_dml.pools.worker import Attempt, attempts, pickled_work
 from keras_dml.utils.arguments import Checked
-from keras_dml.utils.types import Positive
 
 logger = logging.getLogger(__name__)
 
 MOST_LOST = 3
 """Workers that may die at one task."""
-
-_START_SECONDS = 600.0
-"""Seconds added to the timeout of a worker's first task."""
 
 
 class Lost(Exception):
@@ -56,15 +51,7 @@ Begin: TypeAlias = Callable[[int], WorkerHandle]
 
 
 class WorkerPool(Checked, Pool):
-    """A pool of workers that may die.
-
-    Args:
-        timeout: Seconds that a task may take before its worker is considered
-            hung; None for any number.
-    """
-
-    def __init__(self, timeout: Positive | None) -> None:
-        self.timeout = timeout
+    """A pool of workers that may die."""
 
     @abc.abstractmethod
     def _open(
@@ -83,7 +70,7 @@ class WorkerPool(Checked, Pool):
         with contextlib.ExitStack() as undo:
             begin, count = self._open(pickled_work(work), undo)
             free = list(range(count))
-            run = _Run(begin, self.timeout, attempts(work, tasks), free)
+            run = _Run(begin, attempts(work, tasks), free)
             undo.callback(run.kill)
             yield from run.done()
             run.end()
@@ -95,7 +82,6 @@ class _Run(Generic[Task]):
 
     Attributes:
         begin: Begins a worker.
-        timeout: Seconds that a task may take.
         left: The tasks that no worker has had.
         free: Numbers of workers without a task.
         workers: Workers that have begun, by number.
@@ -104,7 +90,6 @@ class _Run(Generic[Task]):
     """
 
     begin: Begin
-    timeout: float | None
     left: Iterator[Attempt[Task]]
     free: list[int]
     workers: dict[int, WorkerHandle] = field(default_factory=dict)
@@ -115,16 +100,10 @@ class _Run(Generic[Task]):
         self._assign()
         while self.running:
             ready, _ = wait(self.running, 1.0, FIRST_COMPLETED)
-            hung = self._hung() - ready
-            for future in ready | hung:
+            for future in ready:
                 attempt = self.running.pop(future)
                 self.free.append(attempt.worker)
                 try:
-                    if future in hung:
-                        raise Lost(
-                            f"did not respond within {self.timeout} s and was "
-                            "killed. If that is too short, use a larger timeout"
-                        )
                     answer = self.workers[attempt.worker].answer(future)
                 except Lost as error:
                     self._repeat(attempt, error)
@@ -155,10 +134,8 @@ class _Run(Generic[Task]):
 
     def _give(self, attempt: Attempt[Task], number: int) -> None:
         attempt.worker = number
-        attempt.deadline = time.monotonic() + (self.timeout or 0)
         if number not in self.workers:
             self.workers[number] = self.begin(number)
-            attempt.deadline += _START_SECONDS
         future = self.workers[number].do(attempt.content, attempt.name)
         self.running[future] = attempt
 
@@ -174,12 +151,6 @@ class _Run(Generic[Task]):
             self.workers.pop(attempt.worker).kill()
             self.free.remove(number)
             self._give(attempt, number)
-
-    def _hung(self) -> set[Future[Any]]:
-        if self.timeout is None:
-            return set()
-        now = time.monotonic()
-        return {x for x, y in self.running.items() if now > y.deadline}
 
     def _repeat(self, attempt: Attempt[Task], error: Lost) -> None:
         self.workers.pop(attempt.worker).kill()

@@ -131,11 +131,6 @@ class Contents:
         """The columns of one row; KeyError if the row does not exist."""
         return self._gallery.table(np.array([row_id])).row(row_id)
 
-    @property
-    def model(self) -> keras.Model:
-        """The model that embeds images; ValueError if there is none."""
-        return self._encoder.model
-
     def check_model(self, model: keras.Model, owner: str) -> None:
         """Checks that a model computed the embeddings, as far as is known.
 

@@ -165,8 +165,12 @@ class Engine:
 
     def removes(self) -> bool:
         """Whether vectors can be removed; ValueError if not even hidden."""
-        if removes(self.index):
+        try:
+            self.index.remove_ids(np.empty(0, np.int64))
             return True
+        except RuntimeError as error:
+            if "not implemented" not in str(error):
+                raise
         if approximate.searching(self.index, 1) is None:
             raise ValueError(
                 "`factory` of an Index must be one of Flat, SQ, IVF or HNSW to "
@@ -397,14 +401,3 @@ def _inner(index: Any) -> Any:
     if isinstance(index, faiss.IndexRefine):
         return _inner(index.base_index)
     return index
-
-
-def removes(index: Any) -> bool:
-    """Whether faiss can remove vectors from an index."""
-    try:
-        index.remove_ids(np.empty(0, np.int64))
-    except RuntimeError as error:
-        if "not implemented" not in str(error):
-            raise
-        return False
-    return True

@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_dml.search.database import DatabaseGallery, first_line
 from keras_dml.search.rows import Block
-from keras_dml.search.state import State
+from keras_dml.search.state import State, type_of
 from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.types import FloatArray, Rows
 
@@ -323,13 +323,10 @@ def _type_of(name: str, types: set[type]) -> Any:
     """The type of a column that holds values of some types."""
     import pyarrow as arrow
 
-    if types <= {bool, int, float}:
-        if float in types:
-            return arrow.float64()
-        return arrow.int64() if int in types else arrow.bool_()
-    if len(types) > 1:
+    if (held := type_of(types)) is None:
         raise _refusal(name, types, "")
-    return arrow.string()  # Lists are written as JSON.
+    numbers = {float: arrow.float64(), int: arrow.int64(), bool: arrow.bool_()}
+    return numbers.get(held, arrow.string())  # Lists are written as JSON.
 
 
 def _refusal(name: str, types: set[type], where: str) -> ValueError:

@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_dml.search.database import DatabaseGallery, first_line
 from keras_dml.search.rows import Block
-from keras_dml.search.state import State
+from keras_dml.search.state import State, type_of
 from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks
@@ -380,13 +380,8 @@ class MilvusGallery(DatabaseGallery):
 
 def _field_type(types: set[type]) -> str:
     """The type of a field for values of some types; empty for none."""
-    if types == {str}:
-        return "VARCHAR"
-    if not types or not types <= {bool, int, float}:
-        return ""
-    if float in types:
-        return "DOUBLE"
-    return "INT64" if int in types else "BOOL"
+    held = type_of(types)
+    return next((x for x, kinds in _HELD.items() if held in kinds), "")
 
 
 def _is_of_users(record: logging.LogRecord) -> bool:

@@ -81,6 +81,14 @@ class Kind:
         return min(most, math.ceil(wanted))
 
 
+def type_of(types: set[type]) -> type | None:
+    """The type that a database has for values of some types, or None."""
+    numbers = (float, int, bool)
+    if types and types <= set(numbers):
+        return next(x for x in numbers if x in types)
+    return next(iter(types)) if len(types) == 1 else None
+
+
 @dataclass(frozen=True)
 class State:
     """What a table says of the index that it holds; see `Index`.

@@ -1,4 +1,4 @@
-"""Processes of this machine, which die, hang and are given up."""
+"""Processes of this machine, which die and are given up."""
 
 import errno
 import os
@@ -112,12 +112,6 @@ def test_a_worker_that_dies_without_a_task_is_replaced(tmp_path) -> None:
 
     found = results(LocalWorkers(1), Squares(), slowly())
     assert found == [0, 1, 4]
-
-
-def test_a_worker_that_hangs_is_replaced(tmp_path) -> None:
-    work = Dies(tmp_path, times=1, number=signal.SIGSTOP)
-    pool = LocalWorkers(2, timeout=2)
-    assert results(pool, work, range(6)) == [0, 1, 4, 9, 16, 25]
 
 
 def test_closing_while_tasks_larger_than_a_pipe_are_on_their_way() -> None:

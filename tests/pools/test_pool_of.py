@@ -10,9 +10,9 @@ from keras_dml.pools import InProcess, LocalWorkers, RayActors, pool_of
 def test_this_process_does_it_unless_others_are_asked_for() -> None:
     assert isinstance(pool_of(), InProcess)
     assert isinstance(pool_of(1, ray=False), InProcess)
-    pool = pool_of(3, timeout=5, logs="x")
+    pool = pool_of(3, logs="x")
     assert isinstance(pool, LocalWorkers)
-    assert (pool.count, pool.timeout, str(pool.logs)) == (3, 5, "x")
+    assert (pool.count, str(pool.logs)) == (3, "x")
 
 
 @pytest.mark.parametrize("workers", [0, -1, 1.5, True])
@@ -33,15 +33,13 @@ def test_ray_is_chosen() -> None:
     pool = pool_of(ray=True)
     assert isinstance(pool, RayActors)
     assert (pool.count, pool.address) == (None, "auto")
-    there = pool_of(2, ray="host:6379", timeout=7)
+    there = pool_of(2, ray="host:6379")
     assert isinstance(there, RayActors)
-    assert (there.count, there.address, there.timeout) == (2, "host:6379", 7)
+    assert (there.count, there.address) == (2, "host:6379")
 
 
 @pytest.mark.engines
-@pytest.mark.parametrize(
-    "wrong", [{"count": 0}, {"cpus": 0}, {"gpus": -1}, {"timeout": -1}]
-)
+@pytest.mark.parametrize("wrong", [{"count": 0}, {"cpus": 0}, {"gpus": -1}])
 def test_arguments_of_actors_are_checked(wrong) -> None:
     pytest.importorskip("ray")
     with pytest.raises(ValueError, match="of RayActors must"):

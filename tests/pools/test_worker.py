@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from keras_dml.pools import LocalWorkers, worker_pool
+from keras_dml.pools import LocalWorkers
 from keras_dml.pools.worker import Worker, attempts, pickled_work
 from keras_dml.pools.worker_pool import WorkerHandle, WorkerPool
 from tests.pools.works import Squares
@@ -34,11 +34,6 @@ def test_work_of_a_script_is_refused() -> None:
     kind = type("Mine", (Squares,), {"__module__": "__main__"})
     with pytest.raises(ValueError, match="defined in the running script. Move"):
         list(LocalWorkers(1).run(kind(), [1]))
-
-
-def test_the_timeout_is_checked() -> None:
-    with pytest.raises(ValueError, match="`timeout` of LocalWorkers must be"):
-        LocalWorkers(1, timeout=0)
 
 
 class Here(WorkerHandle):
@@ -70,16 +65,9 @@ class HasOnePlace(WorkerPool):
         return lambda number: Here(work, number == 1), 3
 
 
-def test_a_worker_that_hangs_before_it_begins(monkeypatch) -> None:
-    monkeypatch.setattr(worker_pool, "_START_SECONDS", 0.0)
-    for _ in range(10):  # Which of two futures is looked at first is chance.
-        done = list(HasOnePlace(1e-9).run(Squares(), [2, 3]))
-        assert sorted(x.result for x in done) == [4, 9]
-
-
 @pytest.mark.parametrize("count", [2, 3, 9])
 def test_tasks_of_workers_without_a_place_are_done_by_others(count) -> None:
     tasks = range(2, 2 + count)
-    done = list(HasOnePlace(None).run(Squares(), tasks))
+    done = list(HasOnePlace().run(Squares(), tasks))
     assert sorted(x.result for x in done) == [x**2 for x in tasks]
     assert {x.worker for x in done} == {1}

@@ -68,12 +68,6 @@ _NAMED = 3
     "such as 0.01. [default: 0.01, but at least 10]",
 )
 @click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="Time for one shard after which a worker counts as hung.",
-)
-@click.option(
     "--overwrite",
     is_flag=True,
     help="Replace embeddings of other images or another model.",
