@@ -22,6 +22,8 @@ from keras_dml.utils.files import read_regular, write_atomically
 MOST_BYTES = 2**20
 """Of a file, as it may be a stranger's."""
 
+_MOST_VALUES = 10_000
+
 TOO_DEEP = "it is nested too deep"
 
 _MOST_BASES = 16
@@ -215,19 +217,44 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
 
     Raises:
         OSError: If it cannot be read, or is no regular file.
-        ValueError: If it is not YAML, or has over 2²⁰ bytes.
+        ValueError: As `parse_yaml`, or if it has over 2²⁰ bytes.
     """
     return parse_yaml(read_regular(path, MOST_BYTES).decode("utf-8"))
 
 
 def parse_yaml(text: str) -> Any:
-    """What a text says; ValueError if it is not YAML."""
+    """What a text says, of at most 10,000 keys and values.
+
+    Those of an alias count each time.
+
+    Raises:
+        ValueError: If it is not YAML, or exceeds that.
+    """
     try:
-        return yaml.load(text, _Loader)
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        # Before values are made of it: keys that merge (`<<`) multiply, too.
+        _check_count(node)
+        return None if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
         raise ValueError(f"it is not YAML: {error}") from None
     except RecursionError:
         raise ValueError(TOO_DEEP) from None
+
+
+def _check_count(node: yaml.Node | None) -> None:
+    count, waiting = 1, [node]
+    while waiting and count <= _MOST_VALUES:
+        value = getattr(waiting.pop(), "value", None)
+        for item in value if isinstance(value, list) else ():
+            below = item if isinstance(item, tuple) else (item,)
+            waiting.extend(below)
+            count += len(below)
+    if count > _MOST_VALUES:
+        raise ValueError(
+            f"it has more than {_MOST_VALUES:,} keys and values, counting "
+            "those of every alias"
+        )
 
 
 class _Loader(yaml.SafeLoader):

@@ -61,8 +61,20 @@ def test_names_that_are_fine(name: str, tmp_path: Path) -> None:
     assert load(path, [f"name={name}"]).name == name
 
 
+NINE = ", ".join(9 * ["*{0}"])
+LEVELS = "abcdefghij"
+BOMB = "a0: &a {x: 1}\n" + "".join(
+    f"{now}0: &{now} [{NINE.format(before)}]\n"
+    for before, now in zip(LEVELS, LEVELS[1:], strict=False)
+)
+MERGED = BOMB.replace("[*", "{<<: [*").replace("]", "]}")
+
 TEXTS = {
-    "an alias of itself": (f"{GOOD}\nepochs: &a [*a, *a]", "nested too deep"),
+    "nine aliases, nine levels": (BOMB, "more than 10,000 keys"),
+    "keys that merge": (MERGED, "more than 10,000 keys"),
+    "an alias of itself": ("a: &a [*a, *a]", "more than 10,000 keys"),
+    "a million keys": (
+        "".join(f"k{i}: 1\n" for i in range(60_000)), "more than 10,000 keys"),
     "1,000 brackets": ("a: " + "[" * 1_000, "nested too deep"),
     "1,000 braces": ("{a: " * 1_000, "nested too deep"),
     "2 MB of spaces": (" " * 2**21, "more than 1,048,576 bytes"),
