@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from keras_dml.methods import METHODS
-from keras_dml.recipes.files import merge
+from keras_dml.recipes.files import merge, parse_setting
 from tests.recipes.library import (
     ALL,
     FILES,
@@ -317,6 +317,86 @@ def test_published_settings() -> None:
             for part in key.split("."):
                 value = value[part]
             assert value == wanted, (name, key)
+
+
+# Recipes that change those above for another data set or network.
+VARIANTS = """\
+sop/baseline: batches.classes_per_batch=20 batches.images_per_class=4
+cars196/divide_and_conquer: method.num_learners=4
+sop/divide_and_conquer inshop/divide_and_conquer: method.num_learners=8
+    batches.classes_per_batch=20
+vehicleid/divide_and_conquer: method.num_learners=8 batches.classes_per_batch=32
+    evaluation.protocol=official
+cub200/hdc: optimizer.learning_rate=1.0e-4 optimizer.weight_decay=2.0e-4
+    optimizer.schedule=null batches.steps_per_epoch=200 epochs=300
+sop/hdc inshop/hdc vehicleid/hdc: optimizer.learning_rate=0.01
+    optimizer.weight_decay=2.0e-4 batches.steps_per_epoch=200 epochs=300
+    optimizer.schedule.epochs=[100,200] optimizer.schedule.factor=0.96
+cars196/mic: method.num_surrogates=150 method.gamma=500 epochs=110
+    optimizer.schedule.epochs=[60] augmentation.resize=null
+inshop/mic: optimizer.schedule.epochs=[50] epochs=70
+sop/s2sd: method.loss.name=margin method.loss.learn_beta=true
+    method.loss.mining.max_distance=2 method.gamma=50
+    method.loss.normalize_by=triplets method.warmup=1000 loss_weights.features=5
+    rate_multipliers./loss/beta=50 epochs=150
+cub200/abe_cropped: augmentation.resize_mode=longest view.resize_mode=longest
+cars196/abe_cropped: augmentation.resize_mode=squash view.resize_mode=squash
+cub200/divide_and_conquer_proxy_nca: rate_multipliers./loss/proxies=50
+    optimizer.learning_rate=1.0e-5
+cub200/attentive_grouping_inception_224 cub200/diva_ibn_224:
+    backbone.input_shape=[224,224,3]
+vehicleid/attentive_grouping: optimizer.schedule.factor=0.3
+cars196/attentive_grouping: optimizer.decay_multipliers./queries=0.5
+    optimizer.schedule.factor=0.3 optimizer.weight_decay=0.002
+    loss_weights.diversity=0.01 optimizer.schedule.epochs=[100] epochs=200
+sop/attentive_grouping: optimizer.decay_multipliers./queries=0.3333
+    optimizer.schedule.factor=0.3 optimizer.learning_rate=9.0e-6
+    optimizer.weight_decay=3.0e-4 loss_weights.diversity=0.03
+    optimizer.schedule.epochs=[100] rate_multipliers./loss/beta=1.111 epochs=150
+inshop/attentive_grouping: optimizer.decay_multipliers./queries=0.3333
+    optimizer.schedule.factor=0.3 optimizer.learning_rate=1.0e-5
+    optimizer.weight_decay=3.0e-4 loss_weights.diversity=0.03 epochs=150
+    rate_multipliers./loss/beta=5
+cars196/attentive_grouping_inception: backbone.name=torchvision_googlenet
+    method.num_groups=3 backbone.freeze_batch_norm=false
+    optimizer.learning_rate=2.0e-5 backbone.input_shape=[227,227,3]
+    optimizer.weight_decay=0.006 loss_weights.diversity=0.02
+    rate_multipliers./loss/beta=2.5 epochs=200
+sop/attentive_grouping_inception: optimizer.learning_rate=2.0e-5
+    optimizer.weight_decay=0.006 loss_weights.diversity=0.02 epochs=150
+    rate_multipliers./loss/beta=0.5
+cub200/attentive_grouping_4: method.num_groups=4 loss_weights.diversity=0.01
+    optimizer.weight_decay=0.002
+sop/attentive_grouping_4: optimizer.learning_rate=1.0e-5
+    rate_multipliers./loss/beta=1 optimizer.weight_decay=0.002
+cars196/diva: method.alpha=0.1 method.rho=100 method.test_weights=[0.5,2,2,2]
+    epochs=350 optimizer.schedule.epochs=[70] optimizer.schedule.factor=0.2
+sop/diva: method.alpha=0.2 method.rho=150 method.queue_size=7840
+    method.test_weights=[1,1,1,1] epochs=150 optimizer.schedule.epochs=[70]
+    optimizer.schedule.factor=0.3
+cub200/diva_ibn: method.alpha=0.15 method.rho=300 backbone.name=bn_inception
+    epochs=350 backbone.freeze_batch_norm=false backbone.input_shape=[227,227,3]
+    optimizer.schedule.epochs=[70] optimizer.schedule.factor=0.3
+cars196/diva_ibn: method.alpha=0.15 method.rho=100
+    optimizer.schedule.epochs=[160] optimizer.schedule.factor=0.3
+sop/diva_ibn: method.alpha=0.2 method.rho=150 epochs=150
+    optimizer.schedule.epochs=[80] optimizer.schedule.factor=0.3
+inshop/diva vehicleid/diva: epochs=150 optimizer.schedule.epochs=[70]
+    optimizer.schedule.factor=0.3
+cub200/proxy_anchor_ibn: backbone.name=bn_inception backbone.freeze_epochs=1
+    optimizer.schedule.epochs=[10,20,30,40,50] optimizer.learning_rate=1.0e-4
+    optimizer.epsilon=1.0e-8
+"""
+
+
+def test_published_settings_of_variants() -> None:
+    for line in VARIANTS.replace("\n    ", " ").splitlines():
+        names, settings = line.split(": ")
+        for name in names.split():
+            found = recipe(RECIPES / f"{name}.yaml").model_dump(mode="json")
+            for setting in settings.split():
+                same = merge(found, parse_setting(setting)) == found
+                assert same, (name, setting)
 
 
 def test_what_papers_report_is_measured() -> None:

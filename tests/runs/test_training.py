@@ -2,6 +2,7 @@ import csv
 import dataclasses
 import json
 import os
+import sys
 
 import keras
 import numpy as np
@@ -216,6 +217,17 @@ def test_the_same_recipe_with_tensorboard_is_the_same_training(
         value = float(found["validation/map@r"][epoch])
         assert value == pytest.approx(float(row["val_map@r"]))
     assert (folder / "tensorboard" / "projector_config.pbtxt").exists()
+
+
+def test_a_missing_tensorboard_is_named_before_data_are_read(
+    tmp_path, monkeypatch
+) -> None:
+    recipe, folder = start(tmp_path)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    monkeypatch.setattr("keras_dml.recipes.building.splits", None)
+    with pytest.raises(ImportError, match=r"keras-dml\[tensorboard\]"):
+        runs.train(recipe, folder, verbose=0, log=["tensorboard"])
+    assert not folder.exists()
 
 
 @pytest.mark.slow
