@@ -1,5 +1,6 @@
 """Presets loaded by KerasHub itself, from folders: no network is needed."""
 
+import json
 import sys
 
 import keras
@@ -69,3 +70,86 @@ def test_saved_it_is_loaded_without_keras_hub(
     monkeypatch.setitem(sys.modules, "keras_hub", None)
     again = backbones.get(tmp_path / "model.keras")
     np.testing.assert_array_equal(again(pixels()), model(pixels()))
+
+
+def torchvision_resnet26():
+    """ResNet V1 with strides on the 3×3, random, its parts named as there."""
+    torch = pytest.importorskip("torch")
+    nn = torch.nn
+    torch.manual_seed(2)
+
+    def conv(inputs, outputs, size, stride=1):
+        return nn.Conv2d(inputs, outputs, size, stride, size // 2, bias=False)
+
+    class Block(nn.Module):
+        def __init__(self, inputs, width, stride) -> None:
+            super().__init__()
+            outputs = 4 * width
+            self.conv1, self.bn1 = conv(inputs, width, 1), nn.BatchNorm2d(width)
+            self.conv2 = conv(width, width, 3, stride)
+            self.bn2 = nn.BatchNorm2d(width)
+            self.conv3 = conv(width, outputs, 1)
+            self.bn3 = nn.BatchNorm2d(outputs)
+            self.downsample = nn.Sequential()
+            if inputs != outputs:
+                self.downsample.append(conv(inputs, outputs, 1, stride))
+                self.downsample.append(nn.BatchNorm2d(outputs))
+
+        def forward(self, x):
+            y = self.bn1(self.conv1(x)).relu()
+            y = self.bn2(self.conv2(y)).relu()
+            return (self.bn3(self.conv3(y)) + self.downsample(x)).relu()
+
+    parts = {
+        "conv1": conv(3, 64, 7, 2),
+        "bn1": nn.BatchNorm2d(64),
+        "relu": nn.ReLU(),
+        "maxpool": nn.MaxPool2d(3, 2, 1),
+    }
+    inputs = 64
+    for stage, width in enumerate((64, 128, 256, 512), start=1):
+        parts[f"layer{stage}"] = nn.Sequential(
+            Block(inputs, width, 1 if stage == 1 else 2),
+            Block(4 * width, width, 1),
+        )
+        inputs = 4 * width
+    network = nn.Sequential()
+    for name, part in parts.items():
+        network.add_module(name, part)
+    for part in network.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            nn.init.uniform_(part.weight, 0.5, 1.0)
+            nn.init.normal_(part.bias, 0, 0.2)
+            part.running_mean.normal_(0, 0.2)
+            # Small, so that an epsilon of another size shows.
+            part.running_var.uniform_(1e-3, 1.0)
+    return network.eval().requires_grad_(False)
+
+
+@pytest.mark.slow
+@pytest.mark.peers
+def test_timm_weights_compute_what_torchvision_does(tmp_path) -> None:
+    """The format of "hf://timm/resnet50.tv_in1k", with fewer blocks."""
+    numpy_files = pytest.importorskip("safetensors.numpy")
+    network = torchvision_resnet26()
+    state = {name: x.numpy() for name, x in network.state_dict().items()}
+    numpy_files.save_file(state, tmp_path / "model.safetensors")
+    config = {
+        "architecture": "resnet26",
+        "num_classes": 1000,
+        "pretrained_cfg": {
+            "input_size": [3, 224, 224],
+            "mean": MEAN,
+            "std": STD,
+            "interpolation": "bilinear",
+        },
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = backbones.get(f"keras_hub:{tmp_path}", input_shape=SHAPE)
+    x = (pixels() / 255 - np.array(MEAN)) / np.array(STD)
+    seen = network[0].weight.new_tensor(x.transpose(0, 3, 1, 2))
+    expected = network(seen).numpy().transpose(0, 2, 3, 1)
+    assert expected.max() > 0.1
+    np.testing.assert_allclose(
+        model(pixels()), expected, rtol=1e-3, atol=1e-4 * expected.max()
+    )

@@ -1,8 +1,9 @@
 """Presets: what is asked of KerasHub and KerasCV, by stand-ins for them.
 
-`test_keras_hub.py` loads presets with the library.
+`test_keras_hub.py` loads presets with KerasHub; here KerasCV loads one.
 """
 
+import json
 import sys
 from types import SimpleNamespace
 
@@ -203,6 +204,32 @@ def test_presets_of_keras_cv_must_rescale(monkeypatch) -> None:
     stand_in_for_keras_cv(monkeypatch, network(include_rescaling=False))
     with pytest.raises(ValueError, match="include_rescaling=True.*'keras_cv:k"):
         backbones.get("keras_cv:known", input_shape=(16, 12, 3))
+
+
+@pytest.mark.slow
+@pytest.mark.peers
+def test_keras_cv_itself_loads_a_preset_of_a_folder(tmp_path) -> None:
+    """It takes raw pixels and can be frozen."""
+    keras_cv = pytest.importorskip("keras_cv")
+    original = keras_cv.models.ResNetBackbone(
+        stackwise_filters=[8, 16],
+        stackwise_blocks=[1, 1],
+        stackwise_strides=[1, 2],
+        include_rescaling=True,
+    )
+    original.save_weights(tmp_path / "model.weights.h5")
+    config = keras.saving.serialize_keras_object(original)
+    config["weights"] = "model.weights.h5"
+    config.pop("build_config", None)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = backbones.get(
+        f"keras_cv:{tmp_path}", input_shape=(16, 12, 3), freeze_batch_norm=True
+    )
+    assert isinstance(model.get_layer("conv1_bn"), FrozenBatchNormalization)
+    np.testing.assert_allclose(
+        model(pixels(), training=True), original(pixels()), atol=1e-5
+    )
+    assert "resnet50_imagenet" in keras_cv.models.ResNetBackbone.presets
 
 
 # Any model.

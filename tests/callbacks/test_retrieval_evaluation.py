@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from keras_dml import methods
 from keras_dml.callbacks import Checkpoint, Resume, RetrievalEvaluation
+from keras_dml.callbacks.logs import is_due
 from keras_dml.data import ArraySet, ClassBalanced, pipeline
 from keras_dml.evaluation import Protocol, evaluate
 from tests.conftest import blobs
@@ -75,6 +76,13 @@ def train(*callbacks, epochs: int, **options):
         callbacks=list(callbacks), **options,
     )  # fmt: skip
     return network, history.history
+
+
+def test_the_end_of_every_period_and_of_the_training_is_due() -> None:
+    due = [epoch for epoch in range(8) if is_due(epoch, 3, 8)]
+    assert due == [2, 5, 7]
+    found = is_due(np.arange(8.0), 3, 8)
+    np.testing.assert_array_equal(np.flatnonzero(found), due)
 
 
 @pytest.mark.slow

@@ -1,9 +1,11 @@
-"""The baseline's options: what its loss is given."""
+"""The baseline: what its loss is given, and trainings of one seed."""
 
+import keras
 import numpy as np
 import pytest
 
 from keras_dml import backbones, losses, methods
+from keras_dml.data import ClassBalanced, pipeline
 from keras_dml.losses import HyperbolicContrastiveLoss
 from tests.conftest import blobs
 
@@ -54,3 +56,20 @@ def test_memories_store_what_the_loss_is_given() -> None:
 def test_an_unknown_input_is_refused() -> None:
     with pytest.raises(ValueError, match="`loss_input` of baseline must be"):
         model_with("contrastive", loss_input="raw")
+
+
+def test_one_seed_gives_the_same_weights() -> None:
+    """Of batches, augmentations, draws of the loss and first weights."""
+
+    def train() -> list[np.ndarray]:
+        keras.utils.set_random_seed(3)
+        images = blobs(4, 6)
+        model = model_with("margin")
+        sampler = ClassBalanced(images.labels, 3, 3, seed=3)
+        batches = pipeline(images, sampler, size=16, pad=2, flip=True, seed=3)
+        model.compile(keras.optimizers.Adam(1e-2), run_eagerly=True)
+        model.fit(batches, verbose=0)
+        return model.get_weights()
+
+    for first, again in zip(train(), train(), strict=True):
+        np.testing.assert_array_equal(first, again)

@@ -138,6 +138,19 @@ def test_export_as_onnx(tiny_backbone, tmp_path) -> None:
 
 
 @pytest.mark.slow
+def test_export_as_litert(tiny_backbone, tmp_path) -> None:
+    litert = pytest.importorskip("ai_edge_litert.interpreter")
+    model = methods.baseline(tiny_backbone, embedding_dim=4)
+    model.export(tmp_path / "model.tflite", format="litert", verbose=False)
+    run = litert.Interpreter(str(tmp_path / "model.tflite"))
+    runner = run.get_signature_runner()
+    [name] = runner.get_input_details()
+    x = np.asarray(batch()[0], "float32")
+    [given] = runner(**{name: x}).values()
+    np.testing.assert_allclose(given, model(x), atol=1e-5)
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("openvino") is None, reason="needs OpenVINO"
 )

@@ -4,6 +4,7 @@ import errno
 import multiprocessing
 import os
 import platform
+import resource
 import signal
 import stat
 import threading
@@ -69,6 +70,20 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(
             partial.write_text("half of the sec")
             assert file.read_text() == "first"
             raise error
+    assert file.read_text() == "first"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path) -> None:
+    file = tmp_path / "file"
+    write_atomically(file, "first")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
+    try:
+        with pytest.raises(OSError):
+            write_atomically(file, b"x" * 4096)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert file.read_text() == "first"
     assert list(tmp_path.iterdir()) == [file]
 
@@ -162,12 +177,15 @@ def test_many_writers_never_show_a_part(tmp_path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_a_lock_keeps_others_out_until_it_ends(tmp_path: Path) -> None:
+def test_a_lock_keeps_others_out_until_it_ends_or_fails(tmp_path) -> None:
     lock = tmp_path / ".lock"
     with locked(lock):
         with pytest.raises(BlockingIOError):
             with locked(lock, wait=False):
                 pass
+    with pytest.raises(RuntimeError):
+        with locked(lock, wait=False):
+            raise RuntimeError
     with locked(lock, wait=False):
         pass
 

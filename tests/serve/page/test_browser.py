@@ -4,6 +4,7 @@ import base64
 
 import pytest
 
+from keras_dml.serve.errors import Busy
 from tests.reports.browser import is_there
 from tests.serve.page.live import SENT, Visitor, serving
 from tests.serve.page.served import (
@@ -212,6 +213,29 @@ def test_a_new_version_is_shown(browser, model, index) -> None:
         assert not browser.run(
             "return document.getElementById('options').hidden"
         )
+
+
+def test_a_busy_server_is_asked_again(browser, model, monkeypatch) -> None:
+    with serving(current(model)) as running:
+        browser.visit(running.url)
+        submit, tries = running.service.submit, []
+
+        async def busy_at_first(*args, **kwargs):
+            tries.append(args)
+            if len(tries) < 3:
+                raise Busy(retry_after=1)
+            return await submit(*args, **kwargs)
+
+        monkeypatch.setattr(running.service, "submit", busy_at_first)
+        encoded = base64.b64encode(picture(2)).decode()
+        browser.run(SENT, encoded, "photo.png", "image/png", "drop")
+        browser.until(
+            "return document.getElementById('status').textContent"
+            ".includes('busy. Trying again in 1 second.')"
+        )
+        browser.answered()
+        assert "no gallery" in browser.text("#status")
+    assert len(tries) == 3
 
 
 def test_a_server_that_is_gone(browser, model) -> None:
