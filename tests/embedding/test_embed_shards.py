@@ -4,6 +4,7 @@ import functools
 import pickle
 import resource
 from pathlib import Path
+from unittest import mock
 
 import keras
 import numpy as np
@@ -18,7 +19,7 @@ from keras_dml.embedding import (
     storage,
     write_shards,
 )
-from keras_dml.pools import InProcess
+from keras_dml.pools import InProcess, RayActors
 from keras_dml.utils.files import atomic_file
 
 COUNT = 23
@@ -290,6 +291,22 @@ def test_a_limit_of_the_system(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert not shards(out)
     assert len(write_shards(x, out, rows_per_shard=50)) == 100
+
+
+@pytest.mark.engines
+@pytest.mark.slow
+# Ray's own, of files and sockets that it leaves to the collector.
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_actors_of_ray_embed(tmp_path):
+    pytest.importorskip("ray")
+    run = RayActors.run
+    with mock.patch.object(RayActors, "run", autospec=True) as spied:
+        spied.side_effect = run
+        found = embedded(tmp_path, workers=1, ray="local")
+    spied.assert_called_once()
+    assert found.columns["row"] == list(range(COUNT))
+    expected = embed(model(), examples())
+    np.testing.assert_allclose(found.array(), expected, atol=1e-6)
 
 
 @pytest.mark.slow

@@ -1,7 +1,10 @@
 """Folders of shards, as they are read."""
 
+import functools
 import pickle
+import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +14,9 @@ from keras_dml.embedding import (
     EmbeddingShards,
     MappedEmbeddings,
     write_shards,
+)
+from keras_dml.embedding import (
+    shards as folders,
 )
 
 COUNT, DIM = 25, 6
@@ -135,6 +141,48 @@ def test_a_pickle_is_read_where_the_file_is_not(tmp_path):
     expected = np.array(array)
     Path(array.filename).unlink()
     np.testing.assert_array_equal(pickle.loads(pickled), expected)
+
+
+def test_the_temporary_folder_goes_with_the_process(tmp_path, monkeypatch):
+    at_exit = []
+    monkeypatch.setattr(
+        folders,
+        "atexit",
+        SimpleNamespace(
+            register=lambda *x, **y: at_exit.append(functools.partial(*x, **y))
+        ),
+    )
+    fresh = functools.cache(folders.temporary_folder.__wrapped__)
+    monkeypatch.setattr(folders, "temporary_folder", fresh)
+    file = Path(gallery(tmp_path / "out").array().filename)
+    [remove] = at_exit
+    assert file.exists()
+    remove()
+    assert not file.parent.exists()
+
+
+def everything(shards: EmbeddingShards) -> tuple:
+    found = np.concatenate([x.embeddings for x in shards]).tolist()
+    labels = shards.labels.tolist()
+    return found, shards.ids, labels, shards.names, shards.columns
+
+
+def test_random_flips_are_refused_or_change_nothing(tmp_path):
+    expected = everything(gallery(tmp_path))
+    files = {x: x.read_bytes() for x in sorted(tmp_path.glob("[!.]*"))}
+    rng, refused = random.Random(0), 0
+    for _ in range(24):
+        path = rng.choice(list(files))
+        content = bytearray(files[path])
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        path.write_bytes(content)
+        try:
+            assert everything(EmbeddingShards(tmp_path)) == expected
+        except (ValueError, OSError) as error:
+            assert path.name in str(error)
+            refused += 1
+        path.write_bytes(files[path])
+    assert refused > 12
 
 
 def test_a_bit_that_flipped(tmp_path):

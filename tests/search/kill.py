@@ -3,11 +3,13 @@
     python kill.py FOLDER
 
 A child process that saves is killed at the calls at which a version comes to
-be, one after the other; after each, the index must load and be one of the two
-versions. Prints how often it was which.
+be, one after the other, in a new folder and in one of an index; after each of
+the latter, the index must load and be one of the two versions. Prints how often
+it was which.
 """
 
 import os
+import shutil
 import signal
 import sys
 from collections import Counter
@@ -87,8 +89,22 @@ def save_in_child(folder: str, index: Index, prepare) -> bool:
     return os.WIFSIGNALED(status)
 
 
+def kill_first_saves(folder: str, index: Index) -> int:
+    """How many saves into a new folder were killed, one after the other."""
+    count = 0
+    for call in CALLS:
+        for number in range(50):
+            if not save_in_child(folder, index, partial(kill_at, call, number)):
+                break
+            count += 1
+        check(folder)
+        shutil.rmtree(folder)
+    return count
+
+
 def main(folder: str) -> None:
     versions = index_of(0.0), index_of(1.0)
+    print("first killed", kill_first_saves(folder, versions[0]))
     versions[0].save(folder)
     outcomes = Counter()
 

@@ -354,6 +354,7 @@ def test_dates_and_what_is_missing_in_a_frame(tmp_path) -> None:
             ),
             "price": [1.5, np.nan, 2.0],
             "count": pandas.array([1, None, 3], "Int64"),
+            "kind": pandas.Categorical(["x", None, "y"]),
             "date": [DAY, None, np.datetime64("2023-01-01")],
             "zone": [NOON.replace(tzinfo=zone), pandas.NaT, pandas.NA],
         },
@@ -363,6 +364,7 @@ def test_dates_and_what_is_missing_in_a_frame(tmp_path) -> None:
     index = Index.load(tmp_path / "i")
     assert index[1]["price"] is None
     assert index[1]["count"] is None
+    assert index.columns["kind"] == ["x", None, "y"]
     assert index[0]["zone"] == "2024-05-01T10:00:00+00:00"
     for where, keys in [
         ({"day": {">": DAY}}, [1]),

@@ -19,9 +19,9 @@ from tests.conftest import blobs
 from tests.runs.small_run import write_images
 
 
-def small_model(seed: int = 0) -> keras.Model:
+def small_model(seed: int = 0, size: int = 16) -> keras.Model:
     keras.utils.set_random_seed(seed)
-    backbone = backbones.small_convnet((16, 16, 1), filters=(4, 8))
+    backbone = backbones.small_convnet((size, size, 1), filters=(4, 8))
     return methods.baseline(backbone, embedding_dim=6)
 
 
@@ -130,6 +130,7 @@ def squashing() -> keras.Model:
         (small_model, lambda: small_model(1), "with different weights"),
         (lambda: scaled(1 / 255), lambda: scaled(1 / 127), "same weights"),
         (squashing, small_model, "another size.*shortest.*squash"),
+        (small_model, lambda: small_model(size=20), "another size"),
     ],
 )
 def test_another_model_is_refused(own, other, message, tmp_path) -> None:

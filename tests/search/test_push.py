@@ -235,6 +235,52 @@ def test_a_server_that_is_not_there_or_does_not_answer(silent_port) -> None:
         assert time.monotonic() - began < 20
 
 
+@pytest.mark.engines
+def test_an_object_store_that_is_not_there(monkeypatch) -> None:
+    pytest.importorskip("lancedb")
+    for name, value in {
+        "AWS_ENDPOINT": "http://127.0.0.1:1",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+        "AWS_REGION": "c",
+    }.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(OSError, match="cannot be reached"):
+        gallery().push("lancedb+s3://bucket/path/a")
+
+
+@pytest.mark.engines
+def test_a_server_that_is_lost_on_the_way(tmp_path, monkeypatch) -> None:
+    """The process that answers ends, and is started again."""
+    pytest.importorskip("milvus_lite")
+    from milvus_lite.server_manager import server_manager_instance
+
+    def start() -> str:
+        file = str(tmp_path / "index.db")
+        address = server_manager_instance.start_and_get_uri(file)
+        return f"milvus://{address.removeprefix('http://')}/a"
+
+    uri, blocks = start(), []
+    kind = type(database_at(uri, "a test"))
+    append = kind.append
+
+    def lost(self, block):
+        blocks.append(block)
+        if len(blocks) == 3:
+            release(tmp_path)
+        append(self, block)
+
+    monkeypatch.setattr("keras_dml.search.milvus.CALL", 3)
+    monkeypatch.setattr(kind, "append", lost)
+    with pytest.raises(OSError, match="Repeat the same call"):
+        gallery().push(uri, batch_size=10)
+    uri = start()
+    assert gallery().push(uri).written == COUNT
+    assert written(uri)[0] == KEYS
+    release(tmp_path)
+
+
 @databases
 def test_shards_are_streamed(at, tmp_path) -> None:
     from keras_dml.embedding import write_shards

@@ -169,7 +169,7 @@ def test_killed_while_it_is_written(tmp_path) -> None:
     assert result.returncode == 0, result.stderr[-3000:]
     for outcome in ("vectors old killed", "rows old killed",
                     "fsync old killed", "fsync new killed",
-                    "replace old killed"):  # fmt: skip
+                    "replace old killed", "first killed"):  # fmt: skip
         assert outcome in result.stdout
 
 

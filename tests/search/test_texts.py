@@ -1,5 +1,7 @@
 """An index of a model that takes strings, searched by text."""
 
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ TEXTS = ["red shoe", "blue hat", "green coat"]
 @pytest.mark.parametrize("taken", [(), (1,)])
 @pytest.mark.parametrize("given", [(), (1,)])
 def test_texts_as_a_column_or_a_vector(
-    taken: tuple[int, ...], given: tuple[int, ...]
+    taken: tuple[int, ...], given: tuple[int, ...], tmp_path: Path
 ) -> None:
     """Models were traced for both, which Keras's layers cannot be."""
     words = [word for text in TEXTS for word in text.split()]
@@ -38,6 +40,11 @@ def test_texts_as_a_column_or_a_vector(
         assert index.search(queries, 1).ids.tolist() == [[1]]
     index.add(np.array(["blue shoe"]))
     assert index.search("blue shoe", 1).ids.tolist() == [[3]]
+    if taken == given:
+        index.save(tmp_path / "index", include_model=True)
+        found = Index.load(tmp_path / "index").search(["green coat", TEXTS[0]])
+        assert found.ids[:, 0].tolist() == [2, 0]
+        np.testing.assert_allclose(found.scores[:, 0], 1.0, atol=1e-5)
 
 
 def test_a_dict_of_inputs_is_refused_by_name() -> None:
