@@ -67,6 +67,16 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(100_000, 50, 1000)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _graphs_as_they_are() -> None:
+    """Graphs that run a few times do not pay for being made faster."""
+    import tensorflow as tf
+
+    tf.config.optimizer.set_experimental_options(
+        {"disable_meta_optimizer": True}
+    )
+
+
 @pytest.fixture(autouse=True)
 def _fresh_keras(request: pytest.FixtureRequest) -> Iterator[None]:
     """The same seed for every test, and no policy left behind by one."""

@@ -256,7 +256,7 @@ def _public(module: ModuleType) -> Iterator[tuple[str, Any]]:
         and not name.startswith("_")
     ]
     for name in getattr(module, "__all__", own):
-        value = vars(module).get(name)
+        value = getattr(module, name, None)
         if isinstance(value, ModuleType):
             yield from _public(value)
         if value is not None:

@@ -231,7 +231,7 @@ def test_pairs_apart_are_told_where_triplets_are_needed(caplog) -> None:
     data = tf.data.Dataset.from_tensors((vectors()[:4], relation))
     small("contrastive").fit(data, verbose=0)
     assert not messages(caplog)
-    small("triplet").fit(data, verbose=0)
+    fresh("triplet").fit(data, verbose=0)
     (message,) = messages(caplog)
     assert "both a positive and a negative" in message
 
