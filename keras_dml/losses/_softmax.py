@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from keras import backend, ops
+from keras import ops
 
 from keras_dml.losses.base import LOSSES
 from keras_dml.losses.distances import DistanceLike
+from keras_dml.losses.labels import is_multi_hot
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Pairs, PairWeights
 from keras_dml.losses.reductions import masked_logsumexp
@@ -292,8 +293,7 @@ class MultiSupConLoss(SupConLoss):
         mask: Tensor | None = None,
     ) -> Tensor:
         sets = ops.convert_to_tensor(labels)
-        is_sets = backend.standardize_dtype(sets.dtype) == "bool"
-        if is_sets and len(sets.shape) == 2:
+        if is_multi_hot(sets):
             others = sets if ref_labels is None else ref_labels
             overlap = _jaccard(sets, ops.convert_to_tensor(others))
             labels = ops.cast(overlap >= self.threshold, "int32")

@@ -201,9 +201,8 @@ class Resumption(keras.callbacks.CallbackList):
             self._planned = self._state_of_sampler()
             return
         for callback in self.callbacks:
-            if not states.is_kept(
-                callback
-            ):  # The others have already begun it.
+            # The others have already begun it.
+            if not states.is_kept(callback):
                 callback.on_epoch_begin(epoch, logs)
         self._planned = state["sampler"]
         _restore_metrics(self.model, state["metrics"])
