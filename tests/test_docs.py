@@ -52,13 +52,13 @@ REGISTRIES = (
     keras_dml.methods.METHODS,
 )
 NEEDING = {
-    "docs/databases.md": ("engines", "lancedb", "milvus_lite"),
-    "docs/trackers.md": ("tracking", "mlflow"),
+    "docs/guides/databases.md": ("engines", "lancedb", "milvus_lite"),
+    "docs/guides/trackers.md": ("tracking", "mlflow"),
 }
 """Pages whose blocks need packages that the tests do not bring: the mark by
 which a script of .ci runs them, and the packages."""
 
-QUICK = ["docs/concepts.md", "docs/losses.md"]
+QUICK = ["docs/concepts/README.md", "docs/losses/README.md"]
 """The pages whose blocks run with the tests that are not slow."""
 
 

@@ -1,4 +1,4 @@
-"""Every message that docs/troubleshooting.md quotes is raised as quoted."""
+"""Every message that the page of troubleshooting quotes is raised as quoted."""
 
 import re
 import subprocess
@@ -16,7 +16,7 @@ import keras_dml as dml
 from keras_dml import recipes
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
+PAGE = (ROOT / "docs" / "guides" / "troubleshooting.md").read_text()
 QUOTED = dict(re.findall(r"^### (.+)\n\n```text\n(.+?)\n```", PAGE, re.M))
 
 X = np.random.default_rng(0).normal(size=(32, 4)).astype("float32")

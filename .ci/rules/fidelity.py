@@ -1,4 +1,4 @@
-"""What docs/fidelity.md cites exists: code, tests, and settings of recipes."""
+"""What docs/papers/README.md cites exists: code, tests, settings of recipes."""
 
 import ast
 import functools
@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
 
 def check(tree: Tree) -> Iterator[Finding]:
-    page = tree.docs / "fidelity.md"
+    page = tree.docs / "papers" / "README.md"
     before = ""
     for row in rows(tree.text(page)):
         if len(row.cells) != 5:

@@ -31,7 +31,7 @@ def versions(tree: Tree, version: str) -> Iterator[Finding]:
     citation = tree.root / ".github" / "CITATION.cff"
     if yaml.safe_load(tree.text(citation))["version"] != version:
         yield Finding(citation, 1, f"the version is {version}")
-    changes = tree.docs / "changelog.md"
+    changes = tree.docs / "project" / "changelog.md"
     if f" {version}" not in tree.text(changes):
         yield Finding(changes, 1, f"it does not name the version {version}")
 
@@ -64,7 +64,7 @@ def readme(tree: Tree, substitutions: list[dict]) -> Iterator[Finding]:
 
 
 def dependencies(tree: Tree, required: list[str]) -> Iterator[Finding]:
-    page = tree.docs / "contributing.md"
+    page = tree.docs / "project" / "contributing.md"
     _, _, table = tree.text(page).partition("\n| core dependency")
     named = {
         name.strip()

@@ -34,10 +34,10 @@ def reranking(entry: Entry[Any]) -> str:
 
 
 TABLES: dict[str, tuple[Any, Callable[[Entry[Any]], str]]] = {
-    "evaluation.md": (evaluation.RERANKING, reranking),
+    "guides/metrics.md": (evaluation.RERANKING, reranking),
     "methods/README.md": (methods.METHODS, method),
-    "data.md": (data.DATASETS, dataset),
-    "backbones.md": (backbones.BACKBONES, backbone),
+    "guides/data.md": (data.DATASETS, dataset),
+    "guides/backbones.md": (backbones.BACKBONES, backbone),
 }
 
 

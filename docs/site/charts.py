@@ -1,7 +1,7 @@
 """Draws the charts of results: `python docs/site/charts.py`.
 
-Numbers are read from the tables of docs/results.md and of its pages, so that a
-chart cannot say anything else than they do; `.ci/lint` draws them again.
+Numbers are read from the tables of docs/results, so that a chart cannot say
+anything else than they do; `.ci/lint` draws them again.
 """
 
 import re
@@ -136,7 +136,7 @@ def leaderboard(data: str) -> Chart:
 def drawn() -> dict[str, Chart]:
     """Those of the pages as they are."""
     boards = {f"leaderboard_{x}.svg": leaderboard(x) for x in LEADERBOARDS}
-    return charts((DOCS / "results.md").read_text()) | boards
+    return charts((DOCS / "results" / "README.md").read_text()) | boards
 
 
 def main() -> None:

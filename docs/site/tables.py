@@ -1,8 +1,8 @@
 """Writes tables that repeat measurements: `python docs/site/tables.py`.
 
-The pages of methods and the guide to choosing one repeat what docs/results.md,
-its leaderboards and the costs in docs/methods/README.md say, and the first page
-of the site the result of the README. `.ci/lint` fails where they differ.
+The pages of methods and the guide to choosing one repeat what docs/results and
+the costs in docs/methods/README.md say, and the first page of the site the
+result of the README. `.ci/lint` fails where they differ.
 """
 
 import re
@@ -24,7 +24,7 @@ COSTS = {"CPU time of a training step": 4, "memory of a training step": 6}
 """Heads of rows, and the columns of docs/methods/README.md they repeat."""
 
 GUIDE = ("## glyphs: tuned", "### Frozen")
-"""Headings of docs/results.md above the tables that the guide repeats."""
+"""Headings of the results above the tables that the guide repeats."""
 
 
 def cells(line: str) -> Cells:
@@ -70,7 +70,7 @@ class Tables:
                 rf"^\| caltech101-{name} \| \d of \d \| [^|]+ "
                 r"\| (\S+) ± (\S+) \|"
             )
-            text = self.read("results.md")
+            text = self.read("results/README.md")
         found = re.search(pattern, text, re.M)
         return rounded(*found.groups()) if found else "not measured"
 
@@ -93,8 +93,11 @@ class Tables:
 
     def of_guide(self) -> str:
         """The guide to choosing a method, with its table made again."""
-        page = self.read("guides/choosing_a_method.md")
-        results, costs = self.read("results.md"), self.read("methods/README.md")
+        page = self.read("guides/choosing.md")
+        results, costs = (
+            self.read("results/README.md"),
+            self.read("methods/README.md"),
+        )
         tables = [
             re.findall(
                 r"^\| recipe \|.*?\n\n",
@@ -152,7 +155,7 @@ class Tables:
         """The pages as they should be."""
         pages = {
             self.docs / "index.md": self.of_index(),
-            self.docs / "guides" / "choosing_a_method.md": self.of_guide(),
+            self.docs / "guides" / "choosing.md": self.of_guide(),
         }
         for path in sorted((self.docs / "methods").glob("*.md")):
             if "\n| at a glance |" in path.read_text(encoding="utf-8"):

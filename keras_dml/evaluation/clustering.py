@@ -36,7 +36,7 @@ def kmeans(
             the sample.
         sample: Number of random points from which the centroids are computed;
             all other points are only assigned to the nearest one, block by
-            block. See docs/evaluation.md for the measured cost: little from
+            block. See docs/guides/metrics.md for the measured cost: little from
             1,000 points per cluster upwards. None for all points.
 
     Returns:

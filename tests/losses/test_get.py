@@ -78,7 +78,7 @@ def test_a_class_is_no_loss():
         losses.get(losses.TripletLoss)
 
 
-DOCS = Path(__file__).parents[2] / "docs/losses.md"
+DOCS = Path(__file__).parents[2] / "docs/losses/README.md"
 
 
 def of_this_package(registry):
@@ -90,7 +90,7 @@ def of_this_package(registry):
 
 
 def rows():
-    """What the tables of docs/losses.md must say."""
+    """What the tables of docs/losses/README.md must say."""
     for name, entry in of_this_package(losses.LOSSES):
         cells = [name, f"`{entry.value.__name__}`", entry.definition]
         yield [*cells, cited(entry.paper)]

@@ -9,7 +9,7 @@ import pytest
 from keras_dml.evaluation import METRICS
 from keras_dml.runs.outcome import Outcome, definition, definitions
 
-PAGE = Path(__file__).parents[2] / "docs" / "evaluation.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "metrics.md"
 
 
 def anchors(page: Path) -> set[str]:

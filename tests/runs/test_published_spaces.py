@@ -24,7 +24,7 @@ Settings = dict[str, Any]
 def trials(data: str) -> dict[str, dict[int, Settings]]:
     """Settings of every trial, by recipe and number."""
     found: dict[str, dict[int, Settings]] = {}
-    with (DOCS / f"{data}_trials.csv").open() as file:
+    with (DOCS / "results" / f"{data}_trials.csv").open() as file:
         for row in csv.DictReader(file):
             name = NAMES.get(row["study"], row["study"])
             pairs = (x.split("=", 1) for x in row["settings"].split("; "))
