@@ -163,8 +163,7 @@ class Approximate:
         parameters = None
         if width > MEASURED or effort != 1:
             parameters = searching(self._index, width, effort)
-        # A NumPy integer would be refused.
-        found, near = self._index.search(queries, int(width), params=parameters)
+        found, near = _search(self._index, queries, width, parameters)
         if passes is None and width == k:
             return found, near
         is_out = near == NONE if passes is None else ~passes[near]
@@ -189,7 +188,7 @@ class Approximate:
             rows = sample(self._lists, SAMPLE)
             # They find themselves, too.
             parameters = searching(self._lists, k, self._effort(k))
-            scores, _ = self._lists.search(rows, k + 1, params=parameters)
+            scores, _ = _search(self._lists, rows, k + 1, parameters)
             usual = self._last(rows, scores)
             self._usual[k] = float(np.quantile(usual, FARTHER))
         is_near: Mask = self._last(queries, found) >= self._usual[k]
@@ -207,6 +206,19 @@ class Approximate:
         passes = np.zeros(int(self._labels[-1]) + 2, bool)
         passes[chosen] = True
         return passes
+
+
+def _search(
+    index: Any, queries: FloatArray, k: int, parameters: Any
+) -> tuple[FloatArray, Rows]:
+    """What faiss finds: scores and labels, (Q, k)."""
+    # `faiss.contrib.torch_utils` (of faiss 1.15), which pytorch-metric-learning
+    # imports, gives all indexes a `search` without `params`, and this name to
+    # faiss's own.
+    search = getattr(index, "search_numpy", index.search)
+    found: tuple[FloatArray, Rows]
+    found = search(queries, int(k), params=parameters)  # A NumPy k is refused.
+    return found
 
 
 def share_threads(lists: Any, queries: int) -> None:
@@ -250,8 +262,7 @@ def compared(
     part, queries = _comparing(index, queries)
     can_select = isinstance(part, faiss.IndexFlat | faiss.IndexScalarQuantizer)
     if isinstance(part, faiss.IndexIVF) or (can_select and len(queries) < MANY):
-        # A NumPy integer would be refused.
-        return part.search(queries, int(k), params=_all(part, chosen))
+        return _search(part, queries, k, _all(part, chosen))
     scores: list[FloatArray] = []
     labels: list[Rows] = []
     for block in blocks(len(chosen), max(1, _NUMBERS // part.d)):

@@ -5,6 +5,7 @@ import pytest
 
 from keras_dml.evaluation import evaluate_embeddings
 from keras_dml.evaluation.clustering import ami, nmi
+from keras_dml.search import Index
 
 pytest.importorskip("pytorch_metric_learning")
 pytestmark = pytest.mark.peers
@@ -92,3 +93,11 @@ def test_agreement_of_clusters(calculator):
     assert ami(labels, clusters) == pytest.approx(
         peers.calculate_AMI(labels, clusters)
     )
+
+
+def test_approximate_indexes_work_beside_it(calculator) -> None:
+    # It imports faiss.contrib.torch_utils, which changes faiss's classes.
+    x, labels = data()
+    index = Index(x, {"label": labels}, factory="IVF8,Flat")
+    found = index.search(x[:50], 5, where={"label": 3}, exclude=index.ids[:50])
+    assert (labels[found.ids] == 3).all()

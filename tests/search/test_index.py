@@ -151,7 +151,26 @@ KINDS = ["IVF8,Flat", "HNSW16", "SQ8", "PCA6,IVF4,Flat",
          "IVF8,PQ4x4np,RFlat", "PQ4x4np"]  # fmt: skip
 
 
+@pytest.fixture(params=[False, True], ids=["", "torch"])
+def searches_for_torch(request, monkeypatch) -> None:
+    """Also with what `faiss.contrib.torch_utils` makes of faiss's classes.
+
+    It takes `params` from `search`, and keeps the one of before beside it.
+    """
+    kinds = [x for x in vars(faiss).values() if isinstance(x, type)]
+    kinds = [x for x in kinds if issubclass(x, faiss.Index)]
+    for kind in kinds if request.param else ():
+        if "search" in vars(kind):
+            monkeypatch.setattr(
+                kind, "search_numpy", vars(kind)["search"], raising=False
+            )
+            monkeypatch.setattr(
+                kind, "search", lambda self, x, k: self.search_numpy(x, k)
+            )
+
+
 @pytest.mark.parametrize("factory", KINDS)
+@pytest.mark.usefixtures("searches_for_torch")
 def test_other_kinds(factory) -> None:
     x = gallery(600)
     index = Index(x, {"label": np.arange(600) % 3}, factory=factory)
