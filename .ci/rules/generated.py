@@ -1,4 +1,4 @@
-"""Charts and tables of measurements are those that their programs make."""
+"""Charts, tables and pages are those that their programs make."""
 
 import re
 import runpy
@@ -13,6 +13,7 @@ def check(tree: Tree) -> Iterator[Finding]:
         ("tables", tables(tree)),
         ("charts", charts(tree)),
         ("leaderboards", leaderboards(tree)),
+        ("papers", run(tree, "papers")["written"](tree.docs)),
     ):
         for path, text in made.items():
             before = tree.text(path) if path.exists() else ""
