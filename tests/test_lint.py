@@ -64,7 +64,7 @@ CHANGED = {
     "docs/methods/abe.md": ("| MAP@R, glyphs | 0.7", "| MAP@R, glyphs | 0.9"),
     "docs/images/leaderboard_glyphs.svg": (">0.747<", ">0.947<"),
     "docs/results/leaderboard_glyphs.md": ("| 0.7474 ", "| 0.9474 "),
-    "docs/guides/backbones.md": ('| `"small_convnet"` |', '| `"planted"` |'),
+    "docs/reference/backbones.md": ('| `"small_convnet"` |', '| `"planted"` |'),
     "docs/commands/serve.md": ("| `--", "| `--planted-"),
     "docs/papers/papers.yaml": ("losses.", "losses.Planted"),
     "docs/migration/tf_similarity.md": ("| `losses.", "| `losses.Planted"),

@@ -13,7 +13,6 @@ import tensorflow as tf
 from PIL import Image
 
 import keras_dml as dml
-from keras_dml import recipes
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "guides" / "troubleshooting.md").read_text()
@@ -97,11 +96,6 @@ def _() -> None:
     model.evaluate(images, Y[:8], verbose=0)
 
 
-@provokes("Examples that are not batched")
-def _() -> None:
-    small_model().fit(in_batches(X, Y).unbatch(), verbose=0)
-
-
 @provokes("Numbers that are not finite")
 def _() -> None:
     fit(np.where(X > 2, np.nan, X))
@@ -119,31 +113,9 @@ def _() -> None:
     plain.fit(X, Y, verbose=0)
 
 
-@provokes("A name that does not exist")
-def _() -> None:
-    dml.losses.get("tripplet")
-
-
 @provokes("A learning-rate pattern that matches nothing")
 def _() -> None:
     small_model(rate_multipliers={"bakcbone/": 0.1})
-
-
-@provokes("Steps per epoch with a sampler")
-def _() -> None:
-    sampler = dml.data.ClassBalanced(Y, classes_per_batch=4)
-    batches = dml.data.pipeline(EXAMPLES, sampler)
-    small_model().fit(batches, steps_per_epoch=3, verbose=0)
-
-
-@provokes("Features of a backbone that trains")
-def _() -> None:
-    dml.backbones.features(small_model(), EXAMPLES)
-
-
-@provokes("A folder that is not there")
-def _() -> None:
-    dml.data.image_folder("nowhere")
 
 
 @provokes("Images without a class")
@@ -163,17 +135,6 @@ def _() -> None:
     dml.evaluation.evaluate_embeddings(X, np.arange(len(X)))
 
 
-@provokes("A monitor that is not logged")
-def _() -> None:
-    watch = dml.callbacks.Checkpoint("checkpoints", monitor="val_map@r")
-    fit(callbacks=[watch])
-
-
-@provokes("An unknown metric")
-def _() -> None:
-    dml.callbacks.RetrievalEvaluation(EXAMPLES, metrics=["map_r"])
-
-
 @provokes("Another model than the index's")
 def _() -> None:
     dml.search.Index.build(small_model(), EXAMPLES).save("index")
@@ -183,29 +144,6 @@ def _() -> None:
 @provokes("Queries of another size")
 def _() -> None:
     dml.search.Index(X).search(X[:1, :3])
-
-
-@provokes("An index without a threshold")
-def _() -> None:
-    dml.search.Index(X).range_search(X[:1])
-
-
-@provokes("Embeddings of length zero")
-def _() -> None:
-    dml.search.Index(np.zeros((3, 4)))
-
-
-@provokes("A run that is already there")
-def _() -> None:
-    run = Path("run")
-    run.mkdir()
-    (run / "result.json").write_text("{}")
-    dml.runs.check_output(run)
-
-
-@provokes("An unknown key in a recipe")
-def _() -> None:
-    recipes.load("quickstart", ["epoch=3"])
 
 
 def test_every_quote_has_its_test() -> None:

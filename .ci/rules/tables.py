@@ -34,10 +34,10 @@ def reranking(entry: Entry[Any]) -> str:
 
 
 TABLES: dict[str, tuple[Any, Callable[[Entry[Any]], str]]] = {
-    "guides/metrics.md": (evaluation.RERANKING, reranking),
+    "reference/evaluation.md": (evaluation.RERANKING, reranking),
     "methods/README.md": (methods.METHODS, method),
-    "guides/data.md": (data.DATASETS, dataset),
-    "guides/backbones.md": (backbones.BACKBONES, backbone),
+    "reference/data.md": (data.DATASETS, dataset),
+    "reference/backbones.md": (backbones.BACKBONES, backbone),
 }
 
 

@@ -36,8 +36,9 @@ def kmeans(
             the sample.
         sample: Number of random points from which the centroids are computed;
             all other points are only assigned to the nearest one, block by
-            block. See docs/guides/metrics.md for the measured cost: little from
-            1,000 points per cluster upwards. None for all points.
+            block. 1,000 points per cluster cost less than a change of seed
+            does, 256 up to 1 % of the inertia, 100 up to 4 %. None for all
+            points.
 
     Returns:
         Cluster of every point, (N,), from 0.
@@ -98,6 +99,16 @@ def _check_clusters(count: int, clusters: int, sample: int | None) -> None:
 def nmi(labels: Rows, clusters: Rows) -> float:
     """Normalized mutual information, 2I(Ω; C) / (H(Ω) + H(C)).
 
+    Clusters are those of K-means on all images, as many as classes, with 20
+    iterations from random images; the result is the mean over `seeds`. It grows
+    with the number of clusters, so do not compare it between data sets.
+
+    Also known as:
+        - scikit-learn: `normalized_mutual_info_score`. Until 0.22 it divided by
+          the geometric mean of the entropies, and so do older papers.
+        - pytorch-metric-learning: `NMI`, whose K-means trains on at most 256
+          images per cluster and on embeddings as they are.
+
     Args:
         labels: Class of every point, (N,).
         clusters: Cluster of every point, (N,).
@@ -118,6 +129,10 @@ def ami(labels: Rows, clusters: Rows) -> float:
     Unlike NMI, it does not increase with the number of clusters: random
     clusters score 0. For the arguments, see `nmi`.
 
+    Also known as:
+        - scikit-learn: `adjusted_mutual_info_score`, since 0.22.
+        - pytorch-metric-learning: `AMI`.
+
     Reference:
         Vinh et al., "Information Theoretic Measures for Clusterings
         Comparison", JMLR 2010, https://jmlr.org/papers/v11/vinh10a.html
@@ -134,8 +149,7 @@ def ami(labels: Rows, clusters: Rows) -> float:
     of="clusters",
 )
 def f1(labels: Rows, clusters: Rows) -> float:
-    """F1 of the decision, for each pair of points, whether they belong
-    together.
+    """F1 of the decision, for each pair of points, whether they share a class.
 
     A pair is positive if its points share a class, and predicted positive if
     they share a cluster. It is 0 if there are no pairs of either kind (section

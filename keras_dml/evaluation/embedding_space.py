@@ -32,7 +32,8 @@ def spectral_decay(
     """ρ = KL(U ‖ S), where S are the singular values, divided by their sum.
 
     It is 0 if all directions are used equally, large if few are, and infinite
-    if the embeddings span fewer dimensions than they have.
+    if the embeddings span fewer dimensions than they have. The released code
+    leaves out the smallest value, and is finite in that case.
 
     Args:
         embeddings: (N, D), not centered.
@@ -63,7 +64,9 @@ def density(embeddings: EmbeddingRows, labels: Rows | None) -> float:
     """π = mean distance within classes / mean distance between classes.
 
     Within: Euclidean distance over all pairs of images that share a class.
-        Between: distance of mean embeddings over all pairs of classes.
+    Between: distance of mean embeddings over all pairs of classes. The released
+    code uses cosine distances, gives every class the same weight and scales the
+    means to unit length: compare its numbers only with its own.
 
     Args:
         embeddings: (N, D).

@@ -39,7 +39,12 @@ def fnmr_at_fmr(counts: PairCounts, x: float) -> float:
     The threshold is the lowest that at most this share of the different-class
     pairs reaches. The value is the share of the same-class pairs that do not
     reach it, which is 1 minus the true positive rate of
-    `calibrate(criterion="fpr=…")`.
+    `calibrate(criterion="fpr=…")`. Thresholds are 2⁻²⁰ apart. `fnmr@fmr` of
+    Open Metric Learning interpolates the threshold between two distances, and
+    counts pairs that equal it as missed.
+
+    It is a rate of pairs, without a value for each query: `calibrate` and
+    `evaluate_trials` give its interval, `bootstrap` does not.
 
     Args:
         counts: Pairs by their scores.
@@ -64,8 +69,10 @@ def fnmr_at_fmr(counts: PairCounts, x: float) -> float:
     of="pairs",
 )
 def tpr_at_fpr(counts: PairCounts, x: float) -> float:
-    """True positive rate at a false positive rate of at most x: 1 minus
-    `fnmr_at_fmr`."""
+    """True positive rate at a false positive rate of at most x (TAR at FAR).
+
+    It is 1 minus `fnmr_at_fmr`.
+    """
     return 1 - fnmr_at_fmr(counts, x)
 
 
@@ -106,6 +113,8 @@ def equal_error_rate(counts: PairCounts) -> float:
 )
 def min_dcf(counts: PairCounts, x: float) -> float:
     """Lowest normalized detection cost, for a prior x of same-class pairs.
+
+    The cost of accepting or refusing every pair is 1.
 
     The cost x·FNMR + (1 − x)·FMR, at the threshold where it is lowest, divided
     by min(x, 1 − x), as in the speaker recognition evaluations of NIST.

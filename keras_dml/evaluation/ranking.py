@@ -25,7 +25,12 @@ def recall(ranks: Ranks, k: int) -> FloatArray:
     """1 if a relevant image is among the k nearest, otherwise 0.
 
     This is the definition used throughout deep metric learning; in information
-    retrieval it is called the hit rate.
+    retrieval it is called the hit rate or success@k, and recall is the share of
+    all R relevant images among the k nearest. Benchmarks of approximate search
+    mean the share of the true k nearest that an index finds, without classes.
+
+    Also known as:
+        - TF Similarity: `RecallAtK`.
 
     Reference:
         Song et al., "Deep Metric Learning via Lifted Structured Feature
@@ -36,7 +41,11 @@ def recall(ranks: Ranks, k: int) -> FloatArray:
 
 @METRICS.register("precision@1", "the same as recall@1", limits=Limits(first=1))
 def precision_at_1(ranks: Ranks) -> FloatArray:
-    """1 if the nearest image is relevant, otherwise 0."""
+    """1 if the nearest image is relevant, otherwise 0.
+
+    Also known as:
+        - pytorch-metric-learning: `precision_at_1`.
+    """
     return recall(ranks, 1)
 
 
@@ -47,7 +56,11 @@ def precision_at_1(ranks: Ranks) -> FloatArray:
     limits=lambda k: Limits(every=k),
 )
 def precision(ranks: Ranks, k: int) -> FloatArray:
-    """Hits among the k nearest, divided by k (section 8.4)."""
+    """Hits among the k nearest, divided by k (section 8.4).
+
+    A query with R < k relevant images scores at most R / k. The metric of this
+    name in Open Metric Learning divides by min(k, R).
+    """
     return ranks.sum(ranks.ranks <= k) / k
 
 
@@ -60,7 +73,12 @@ def ndcg(ranks: Ranks, k: int) -> FloatArray:
     """nDCG@k: Σ_{i≤k} g(i) / log2(i + 1), divided by that of the best ranking.
 
     The gain g is 1 for relevant images and 0 for the rest, unless the examples
-    have several labels and `relevance` is graded.
+    have several labels and `relevance` is graded. Papers on hashing often use
+    gains of 2^g − 1, which are the same for g of 0 or 1.
+
+    Also known as:
+        - scikit-learn: `ndcg_score`, which averages over the orders of tied
+          scores; here, the order of the gallery decides.
 
     Deviations:
         The first image is discounted like the others, by log2(2) = 1; with a
@@ -86,7 +104,12 @@ def ndcg(ranks: Ranks, k: int) -> FloatArray:
     limits=Limits(extra=0),
 )
 def r_precision(ranks: Ranks) -> FloatArray:
-    """Hits among the R nearest, divided by R (section 8.4)."""
+    """Hits among the R nearest, divided by R (section 8.4).
+
+    Also known as:
+        - pytorch-metric-learning: `r_precision`, unless its `k` is below the
+          largest R, which it warns of.
+    """
     depth = np.repeat(ranks.counts, ranks.counts)
     return ranks.sum(ranks.ranks <= depth) / ranks.counts
 
@@ -99,6 +122,14 @@ def r_precision(ranks: Ranks) -> FloatArray:
 )
 def map_at_r(ranks: Ranks) -> FloatArray:
     """MAP@R, (1/R) Σ_{i≤R} P(i)·rel(i).
+
+    P(i) is the precision of the first i, and rel(i) is 1 for a hit. The R
+    nearest must be right and well ordered, so it tells models apart when
+    recall@1 is close to 1.
+
+    Also known as:
+        - pytorch-metric-learning: `mean_average_precision_at_r`, unless its `k`
+          is below the largest R, which it warns of.
 
     Reference:
         Musgrave et al., "A Metric Learning Reality Check", ECCV 2020,
@@ -134,7 +165,16 @@ def map_at_r_with_self(ranks: Ranks) -> FloatArray:
     "map", "average precision over the whole ranking", INFORMATION_RETRIEVAL
 )
 def average_precision(ranks: Ranks) -> FloatArray:
-    """Average precision over the whole ranking, (1/R) Σ_i P(i)·rel(i)."""
+    """Average precision over the whole ranking, (1/R) Σ_i P(i)·rel(i).
+
+    It is never smaller than MAP@R. `mAP_lim` and `mAP_1000` in the code of Roth
+    et al. (ICML 2020) stop after 1,023 and 1,000 neighbors, and divide by the
+    size of the class, including the query.
+
+    Also known as:
+        - pytorch-metric-learning: `mean_average_precision` with `k=None`.
+        - scikit-learn: `average_precision_score` of one query, without ties.
+    """
     depth = np.full_like(ranks.counts, UNLIMITED)
     return _average_precision(ranks, depth, ranks.counts)
 
@@ -146,7 +186,12 @@ def average_precision(ranks: Ranks) -> FloatArray:
     limits=lambda k: Limits(every=k),
 )
 def map_at_k(ranks: Ranks, k: int) -> FloatArray:
-    """MAP@k, Σ_{i≤k} P(i)·rel(i) / min(k, R)."""
+    """MAP@k, Σ_{i≤k} P(i)·rel(i) / min(k, R), so a perfect model scores 1.
+
+    With a number as `k`, `mean_average_precision` of pytorch-metric-learning
+    and `MapAtK` of TensorFlow Similarity divide by R, even where k is too small
+    for R hits. Others divide by k, or by the number of hits found.
+    """
     depth = np.full_like(ranks.counts, k)
     return _average_precision(ranks, depth, np.minimum(ranks.counts, k))
 
@@ -157,7 +202,11 @@ def map_at_k(ranks: Ranks, k: int) -> FloatArray:
     limits=Limits(first=UNLIMITED),
 )
 def mrr(ranks: Ranks) -> FloatArray:
-    """Reciprocal rank of the nearest relevant image.
+    """Reciprocal rank of the nearest relevant image, over the whole ranking.
+
+    Also known as:
+        - pytorch-metric-learning: `mean_reciprocal_rank` with `k=None`; with
+          another `k`, queries without a hit among that many count as 0.
 
     Reference:
         Voorhees, "The TREC-8 Question Answering Track Report", TREC 1999,
@@ -172,6 +221,8 @@ def mrr(ranks: Ranks) -> FloatArray:
 )
 def minp(ranks: Ranks) -> FloatArray:
     """Inverse negative penalty, R / rank of the farthest hit.
+
+    It says how far one has to look to find everything.
 
     Reference:
         Ye et al., "Deep Learning for Person Re-identification: A Survey and

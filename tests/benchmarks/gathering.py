@@ -10,7 +10,7 @@ turn about: with `gather="replicas"`, with `gather="none"`, and a plain
 Processor time of all threads, the median of steps, and the least and largest
 share of five fifths of them. On devices of their own, the loss of the whole
 batch is computed by all at a time, and what they send takes the time of the
-links: the bytes are those of docs/guides/clusters.md.
+links: the bytes are those of docs/guides/devices.md.
 """
 
 import argparse

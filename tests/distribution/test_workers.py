@@ -69,7 +69,7 @@ def test_training_is_that_of_one_process(results) -> None:
             apart = worker[key] - expected
             if kind == "logs":
                 assert (np.abs(apart) <= 1e-6 * np.abs(expected)).all(), key
-            elif expected.dtype.kind == "f":  # See docs/guides/clusters.md.
+            elif expected.dtype.kind == "f":  # Up to rounding.
                 moved = np.linalg.norm(expected - one[f"starts/{name}"])
                 assert np.linalg.norm(apart) <= 2e-5 * moved, key
             else:
