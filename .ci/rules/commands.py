@@ -1,4 +1,4 @@
-"""Pages say of commands what their help says; printed commands exist."""
+"""Printed commands exist."""
 
 import functools
 import re
@@ -16,26 +16,10 @@ from rules.tree import Finding, Tree
 
 
 def check(tree: Tree) -> Iterator[Finding]:
-    yield from of_pages(tree)
     # The folder of recipes does not change here.
     paths = functools.cache(included.paths)
     with mock.patch.object(included, "paths", paths):
         yield from of_lines(tree)
-
-
-def of_pages(tree: Tree) -> Iterator[Finding]:
-    folder = tree.docs / "commands"
-    context = click.Context(main)
-    names = main.list_commands(context)
-    pages = {x.stem: x for x in sorted(folder.glob("[!R]*.md"))}
-    for name in set(names) ^ set(pages):
-        text = f"{name} is only in one of the commands and their pages"
-        yield Finding(folder / f"{name}.md", 1, text)
-    for name, page in pages.items():
-        if name in names:
-            command = main.get_command(context, name)
-            for text in faults(tree.text(page), command):
-                yield Finding(page, 1, text)
 
 
 def of_lines(tree: Tree) -> Iterator[Finding]:
@@ -48,45 +32,6 @@ def of_lines(tree: Tree) -> Iterator[Finding]:
             for line in lines:
                 if fault := fault_of(tree, line):
                     yield Finding(page, block.line, f"{fault}: {line}")
-
-
-def faults(page: str, command: click.Command) -> Iterator[str]:
-    """What its options and help say, and the page does not."""
-    page = words(page)
-    count = 0
-    for leaf in leaves(command):
-        if words(leaf.help or "") not in page:
-            yield f"it does not say: {leaf.help}"
-        for option in leaf.params:
-            if isinstance(option, click.Option):
-                names = ", ".join(f"`{x}`" for x in option.opts)
-                row = f"| {names} | {said_of(option)} |"
-                count += 1
-                if row not in page:
-                    yield f"there is no row {row}"
-    if page.count("| `-") != count:
-        yield f"it has not {count} rows of options"
-
-
-def leaves(command: click.Command) -> Iterator[click.Command]:
-    if isinstance(command, click.Group):
-        for part in command.commands.values():
-            yield from leaves(part)
-    else:
-        yield command
-
-
-def said_of(option: click.Option) -> str:
-    """The help, with the default, which `--help` adds to it."""
-    said = words(option.help or "")
-    default = option.to_info_dict()["default"]
-    if option.is_flag or default in (None, ()) or "[default: " in said:
-        return said
-    return f"{said} [default: {default}]"
-
-
-def words(text: str) -> str:
-    return " ".join(text.replace("\\|", "|").split())
 
 
 def fault_of(tree: Tree, line: str) -> str | None:

@@ -14,6 +14,7 @@ def check(tree: Tree) -> Iterator[Finding]:
         ("charts", charts(tree)),
         ("leaderboards", leaderboards(tree)),
         ("papers", run(tree, "papers")["written"](tree.docs)),
+        ("commands", run(tree, "commands")["written"]()),
     ):
         for path, text in made.items():
             before = tree.text(path) if path.exists() else ""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from keras_dml.utils.printable import printable
 from keras_dml.utils.stderr import stderr_held_back
 
 if TYPE_CHECKING:
@@ -28,11 +29,6 @@ _IN_PIPELINE = re.compile(
     r"Error in user-defined function .*?: (?:ValueError|OSError): (.*?)\n"
     r"Traceback",
     re.DOTALL,
-)
-
-_CONTROLS = re.compile(
-    # Of C0 not tab and newline; C1; line ends, directions, half characters.
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 _FILES = (".csv", ".tsv", ".parquet", ".npy", ".npz", ".json", ".index")
@@ -85,6 +81,11 @@ model_option = click.option(
     default="best",
     help="Model of the run.",
 )
+
+
+def example(*lines: str) -> str:
+    """The end of a command's help: lines to type, which docs also show."""
+    return "\n".join(["\b", "Example:", *(f"  {line}" for line in lines)])
 
 
 def recipe_names(
@@ -174,15 +175,6 @@ def import_package() -> None:
     import keras_dml
 
     keras_dml.import_parts()
-
-
-def printable(text: str) -> str:
-    """A text without what a terminal would obey.
-
-    Names of files, labels and values of recipes may hold sequences that
-    clear a screen, change its title or turn the direction of writing.
-    """
-    return _CONTROLS.sub(lambda x: f"\\u{ord(x[0]):04x}", text)
 
 
 def say(text: str, err: bool = False) -> None:

@@ -114,7 +114,7 @@ def _about(run: Run) -> str:
 def _metrics(run: Run) -> str:
     intervals = bootstrap(run.results) if run.results.per_query else {}
     rows = []
-    for name, before, after in run.outcome.metrics_table()[1:]:
+    for name, before, after, *_ in run.outcome.metrics_table()[1:]:
         cells = before, f"<strong>{after}</strong>", ends(intervals.get(name))
         rows.append(_row(name, cells))
     return "\n".join(rows)

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from keras_dml.evaluation import Interval, Results, bootstrap
 from keras_dml.evaluation.metrics import metric
 from keras_dml.recipes import Recipe, dump
+from keras_dml.runs.words import VERDICTS
 
 NOTHING = "–"
 """The page that defines the metrics of this package."""
@@ -40,6 +41,8 @@ class Outcome:
         measured: The model that `after` belongs to.
         refit: Metrics of the model that was trained again on all training
             classes, if the recipe has `refit`.
+        verdicts: Whether training changed each metric, in words, see
+            `words.verdicts`.
         unsaved: Files that are missing or incomplete because they could not be
             saved, and the reasons; see `Checkpoint`.
     """
@@ -58,6 +61,7 @@ class Outcome:
     environment: dict[str, str]
     measured: str = "best.keras"
     refit: dict[str, float] | None = None
+    verdicts: dict[str, str] = field(default_factory=dict)
     unsaved: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,11 +79,18 @@ class Outcome:
         table = [["metric", "before", "after"], *rows]
         if self.refit is not None:
             refit = [f"{self.refit[name]:.4f}" for name in self.after]
-            table = [
-                [*row, x]
-                for row, x in zip(table, ["refit", *refit], strict=True)
-            ]
+            table = _with_column(table, "refit", refit)
+        if self.verdicts:
+            words = [self.verdicts[name] for name in self.after]
+            table = _with_column(table, "verdict", words)
         return table
+
+    def metrics_title(self) -> str:
+        """A line on what the metrics were measured on."""
+        return (
+            f"{self.recipe.name}: {self.images['test']:,} test images of "
+            f"{self.after.num_classes:,} classes"
+        )
 
     def cost_lines(self) -> list[str]:
         """Lines on the duration of the run and its parts."""
@@ -119,8 +130,9 @@ class Outcome:
         return (
             f"Best epoch{' of those saved' if missed else ''}: "
             f"{self.best_epoch} of {self.recipe.epochs}, by "
-            f"{monitor} = {self.monitored:.4f} on "
-            f"{self.images['validation']} images held out of training."
+            f"val_{monitor} = {self.monitored:.4f} on "
+            f"{self.images['validation']:,} validation images. The table "
+            "is on the test images."
         )
 
     def unsaved_lines(self) -> list[str]:
@@ -150,6 +162,7 @@ class Outcome:
             f"{self.protocol_phrase()}:",
             markdown(self.metrics_table()),
             "\n".join(f"- {line}" for line in definitions(self.after)),
+            VERDICTS if self.verdicts else "",
             self.choice_line(),
             "\n".join(f"- {line}" for line in self.unsaved_lines()),
             markdown(divisions_table(self.divisions)) if self.divisions else "",
@@ -157,6 +170,12 @@ class Outcome:
             f"## Recipe\n\n```yaml\n{dump(self.recipe)}```",
         ]
         return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _with_column(table: Table, header: str, cells: list[str]) -> Table:
+    return [
+        [*row, cell] for row, cell in zip(table, [header, *cells], strict=True)
+    ]
 
 
 def divisions_table(divisions: list[dict[str, Any]]) -> Table:

@@ -3,7 +3,7 @@
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from keras_dml.distribution.workers import (
     lost_workers_named,
     this_worker,
 )
+from keras_dml.evaluation import Results
 from keras_dml.evaluation.plausibility import saying_once
 from keras_dml.recipes import Recipe, building
 from keras_dml.recipes.files import (
@@ -49,7 +50,9 @@ from keras_dml.runs.tracking import (
     log_outcome,
     trackers_of,
 )
+from keras_dml.runs.words import before_training, verdicts
 from keras_dml.utils.files import one_at_a_time, sweep
+from keras_dml.utils.printable import printable
 from keras_dml.utils.provenance import environment
 
 REFIT = "refit"
@@ -86,7 +89,8 @@ def train(
             The folder receives the recipe, the metrics of every epoch, the best
             and the last model, the result, its values for each query and a
             one-page summary.
-        verbose: As for `keras.Model.fit`.
+        verbose: As for `keras.Model.fit`. Unless it is 0, lines on the data,
+            the network, the device and what is measured come first.
         overwrite: Whether to replace an existing run in the folder.
         log: Trackers to log the training to: "mlflow", "wandb", "tensorboard";
             see `MLflowTracker`, `WandbTracker` and `EmbeddingTensorBoard`,
@@ -214,17 +218,21 @@ def _train(
     with strategy.scope():
         model = building.model(recipe, batches, network)
     start = time.perf_counter()
+    if is_chief and verbose:
+        replicas = strategy.num_replicas_in_sync
+        for line in before_training(recipe, splits, model, replicas):
+            print(printable(line), flush=True)
     seen = building.features(recipe, model, splits, with_test=is_chief)
     seconds = time.perf_counter() - start
     views = building.pipeline(recipe, seen.train, batches, model.input_shape)
     if not is_chief:
         _fit(
             recipe, folder, model, seen, batches, views, verbose,
-            _Progress({}), states,
+            _Progress(None), states,
         )  # fmt: skip
         done_by_chief(lambda: None, strategy)  # Workers end together.
         return None
-    progress = _Progress({} if goes_on else measure(recipe, model, seen))
+    progress = _Progress(None if goes_on else measure(recipe, model, seen))
     with one_at_a_time(folder, "run"), ExitStack() as exits:
         if goes_on:
             sweep(folder)
@@ -242,6 +250,7 @@ def _train(
         if seen is not splits:
             fitted["seconds"]["features"] = seconds
         measured, chosen = _chosen(checkpoint, model)
+        after = measure(recipe, chosen, seen)
         outcome = Outcome(
             recipe=recipe,
             images={
@@ -249,7 +258,8 @@ def _train(
                 for role in ("train", "validation", "test")
             },
             before=progress.before,
-            after=measure(recipe, chosen, seen),
+            after=after,
+            verdicts=verdicts(progress.results_before(after), after),
             test_set=digest(splits.test),
             environment=environment(),
             measured=measured,
@@ -311,9 +321,10 @@ def try_out(recipe: Recipe, splits: data.DataSplits) -> None:
 class _Progress(keras.callbacks.Callback):
     """What all processes that train a run know of it together."""
 
-    def __init__(self, before: Mapping[str, float]) -> None:
+    def __init__(self, before: Results | None) -> None:
         super().__init__()
-        self.before = dict(before)
+        self.before = dict(before or {})
+        self._per_query = before.per_query if before else {}
         self._earlier = 0.0
         self._began = time.perf_counter()
 
@@ -322,14 +333,23 @@ class _Progress(keras.callbacks.Callback):
         """Time of training so far, without what was trained in vain."""
         return self._earlier + time.perf_counter() - self._began
 
+    def results_before(self, after: Results) -> Results:
+        """Results of the untrained model, on the queries of `after`."""
+        return replace(after, _values=self.before, per_query=self._per_query)
+
     def on_train_begin(self, logs: Any = None) -> None:
         self._began = time.perf_counter()
 
     def get_state(self) -> dict[str, Any]:
-        return {"before": self.before, "seconds": self.seconds}
+        return {
+            "before": self.before,
+            "per_query": self._per_query,
+            "seconds": self.seconds,
+        }
 
     def set_state(self, state: dict[str, Any]) -> None:
         self.before = state["before"]
+        self._per_query = state["per_query"]
         self._earlier = state["seconds"]
 
 

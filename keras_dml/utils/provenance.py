@@ -19,7 +19,7 @@ def environment() -> dict[str, str]:
     The entry "code" is a digest of this package's source files, since a
     version that is worked on has many.
     """
-    return {"hardware": _hardware(), **versions()}
+    return {"hardware": hardware(), **versions()}
 
 
 def versions() -> dict[str, str]:
@@ -53,7 +53,8 @@ def usable_cores() -> int:
         return os.cpu_count() or 1
 
 
-def _hardware() -> str:
+def hardware() -> str:
+    """Cores that may be used, and GPUs: "2 CPU cores, 1 GPU"."""
     counts = {
         "CPU core": usable_cores(),
         "GPU": len(keras.distribution.list_devices("gpu")),

@@ -19,7 +19,7 @@ def run(*arguments: str, code: int = 0) -> str:
 
 def after(output: str, name: str, column: int = -1) -> str:
     """The number printed for a metric."""
-    line = next(x for x in output.splitlines() if f" {name} " in x)
+    line = next(x for x in output.splitlines() if f"│ {name} " in x)
     return re.findall(r"\d\.\d{4}", line)[column]
 
 
@@ -40,8 +40,12 @@ def trained(tmp_path_factory):
 def test_train_prints_before_after_and_divisions(trained) -> None:
     _, output = trained
     for text in ("recall@1", "before", "after", "Divisions", "clustering",
-                 "Best epoch", "images per second"):  # fmt: skip
+                 "Best epoch", "images per second", "verdict", "val_map@r ="
+                 ):  # fmt: skip
         assert text in output
+    order = "Data:", "Network:", "Device:", "Measured:", "Epoch 1/", "small: 36"
+    first = [output.index(text) for text in order]
+    assert first == sorted(first)
 
 
 def test_train_logs_for_tensorboard(tmp_path, monkeypatch) -> None:

@@ -44,6 +44,8 @@ def free_disk() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 
 
+RESULTS = ("before", "after", "verdicts", "best_epoch", "monitored", "unsaved")
+
 # What happens in each process, before which step of which epoch.
 LEGS: list[dict[tuple[int, int], Action]] = [
     {(0, 3): kill},
@@ -90,10 +92,7 @@ def report(whole: Path, killed: Path, statuses: list[int]) -> dict[str, Any]:
             name: values_of(whole / name) == values_of(killed / name)
             for name in ("best.keras", "last.keras")
         },
-        **{
-            key: results[0][key] == results[1][key]
-            for key in ("before", "after", "best_epoch", "monitored", "unsaved")
-        },
+        **{key: results[0][key] == results[1][key] for key in RESULTS},
         "left": sorted(x.name for x in killed.iterdir()),
     }
 

@@ -59,7 +59,9 @@ def test_refit_is_a_training_on_all_for_as_long_as_was_best(tmp_path) -> None:
     assert outcome.refit == dict(by_hand.after)
     assert load_outcome(folder).refit == outcome.refit
     assert load_outcome(folder / "refit").images["validation"] == 0
-    assert outcome.metrics_table()[0] == ["metric", "before", "after", "refit"]
+    assert outcome.metrics_table()[0] == [
+        "metric", "before", "after", "refit", "verdict"
+    ]  # fmt: skip
     # A column of its own in a benchmark.
     entry = _ended(Run(recipe, folder), None)
     assert entry.metrics["map@r, refit"] == outcome.refit["map@r"]

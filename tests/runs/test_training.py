@@ -111,7 +111,8 @@ def test_result_and_summary_say_what_was_measured(finished) -> None:
     summary = (folder / "summary.md").read_text()
     for name, value in outcome.after.items():
         before = outcome.before[name]
-        assert f"| {name} | {before:.4f} | {value:.4f} |" in summary
+        row = f"| {name} | {before:.4f} | {value:.4f} | "
+        assert row + outcome.verdicts[name] in summary
     assert "images of each cluster" in summary
     assert "learning_rate: 0.001" in summary
     assert "- map@r: precision at each hit among the R nearest" in summary

@@ -10,6 +10,7 @@ from keras_dml.cli.common import (
     INTERRUPTED,
     OutputFolder,
     command_body,
+    example,
     print_table,
     recipe_names,
     save_every_option,
@@ -22,7 +23,12 @@ if TYPE_CHECKING:
     from keras_dml.runs.benchmark import Plan
 
 
-@click.command()
+@click.command(
+    epilog=example(
+        "keras-dml benchmark glyphs/baseline glyphs/dcml --seeds 2 "
+        "--output runs/two",
+    )
+)
 @click.argument("recipes", nargs=-1, required=True, shell_complete=recipe_names)
 @click.option(
     "--seeds",
@@ -72,6 +78,7 @@ def benchmark(
 
     RECIPE::KEY.KEY=VALUE::KEY=VALUE changes the settings of a single recipe,
     including its `name`, which must differ between recipes.
+    The same command continues an interrupted benchmark.
     """
     from keras_dml.runs import benchmark as benchmarks
     from keras_dml.runs.benchmark.report import REPORT, overview, shared_metrics

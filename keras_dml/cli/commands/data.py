@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from keras_dml.cli.common import command_body, print_table, say
+from keras_dml.cli.common import command_body, example, print_table, say
 from keras_dml.cli.json_output import answer, json_option
 
 if TYPE_CHECKING:
@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     from keras_dml.data import DataSplits
 
 
-@click.group()
+@click.group(
+    epilog=example(
+        "keras-dml data glyphs --preview sheet.png",
+        "keras-dml data check photographs",
+    )
+)
 def data() -> None:
     """Show the contents and splits of a data set."""
 

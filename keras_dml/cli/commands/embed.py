@@ -13,6 +13,7 @@ from keras_dml.cli.common import (
     INTERRUPTED,
     OutputFolder,
     command_body,
+    example,
     model_option,
     print_table,
     say,
@@ -25,7 +26,12 @@ if TYPE_CHECKING:
 _NAMED = 3
 
 
-@click.command()
+@click.command(
+    epilog=example(
+        "keras-dml train glyphs/baseline --set epochs=1 --output runs/first",
+        "keras-dml embed runs/first test gallery --workers 2",
+    )
+)
 @click.argument("model", metavar="RUN_OR_MODEL", type=click.Path(exists=True))
 @click.argument("source")
 @click.argument("out", type=OutputFolder())

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from keras_dml.cli.common import command_body, model_option, print_table, say
+from keras_dml.cli.common import (
+    command_body,
+    example,
+    model_option,
+    print_table,
+    say,
+)
 from keras_dml.cli.json_output import answer, json_option
 from keras_dml.cli.measured_shards import (
     answer_results,
@@ -32,7 +38,12 @@ def _splits(
     return [*map(CompletionItem, found)]
 
 
-@click.command()
+@click.command(
+    epilog=example(
+        "keras-dml train glyphs/baseline --set epochs=1 --output runs/first",
+        "keras-dml evaluate runs/first --intervals",
+    )
+)
 @click.argument(
     "run", metavar="RUN_OR_EMBEDDINGS", type=click.Path(file_okay=False)
 )

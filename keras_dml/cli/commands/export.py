@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from keras_dml.cli.common import command_body, model_option, say
+from keras_dml.cli.common import command_body, example, model_option, say
 from keras_dml.cli.json_output import answer, json_option
 
 if TYPE_CHECKING:
@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 SUFFIXES = {"saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
 
 
-@click.command()
+@click.command(
+    epilog=example(
+        "keras-dml train glyphs/baseline --set epochs=1 --output runs/first",
+        "keras-dml export runs/first --gallery test --k 5",
+    )
+)
 @click.argument("run", type=click.Path(file_okay=False))
 @click.option(
     "--output",

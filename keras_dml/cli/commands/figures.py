@@ -4,11 +4,16 @@ from pathlib import Path
 
 import click
 
-from keras_dml.cli.common import OutputFolder, command_body, say
+from keras_dml.cli.common import OutputFolder, command_body, example, say
 from keras_dml.cli.json_output import answer, json_option
 
 
-@click.command()
+@click.command(
+    epilog=example(
+        "keras-dml train glyphs/baseline --set epochs=1 --output runs/first",
+        "keras-dml figures runs/first",
+    )
+)
 @click.argument("run", type=click.Path(file_okay=False))
 @click.argument("others", nargs=-1, type=click.Path(file_okay=False))
 @click.option(

@@ -8,6 +8,7 @@ import click
 from keras_dml.cli.common import (
     OutputFolder,
     command_body,
+    example,
     model_option,
     print_table,
     say,
@@ -18,7 +19,13 @@ if TYPE_CHECKING:
     from keras_dml.search import Index
 
 
-@click.command()
+@click.command(
+    epilog=example(
+        "keras-dml train glyphs/baseline --set epochs=1 --output runs/first",
+        "keras-dml index runs/first test --calibrate validation "
+        "--output indexes/first",
+    )
+)
 @click.argument("source", metavar="RUN_OR_MODEL", type=click.Path(exists=True))
 @click.argument("data", nargs=-1, required=True)
 @click.option(

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from keras_dml.cli.common import command_body, say
+from keras_dml.cli.common import command_body, example, say
 from keras_dml.cli.json_output import answer, json_option
 
 if TYPE_CHECKING:
@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from keras_dml.search import Index
 
 
-@click.command()
+@click.command(
+    epilog=example(
+        "keras-dml push indexes/q lancedb://galleries/glyphs",
+    )
+)
 @click.argument(
     "source", metavar="INDEX_OR_SHARDS", type=click.Path(file_okay=False)
 )

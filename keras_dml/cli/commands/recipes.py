@@ -7,6 +7,7 @@ import click
 
 from keras_dml.cli.common import (
     command_body,
+    example,
     print_table,
     recipe_argument,
     recipe_names,
@@ -34,7 +35,15 @@ class _Recipes(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=_Recipes, invoke_without_command=True)
+@click.group(
+    cls=_Recipes,
+    invoke_without_command=True,
+    epilog=example(
+        "keras-dml recipes",
+        "keras-dml recipes show glyphs/diva --set epochs=2",
+        "keras-dml recipes copy glyphs/diva my_recipes",
+    ),
+)
 @click.pass_context
 def recipes(context: click.Context) -> None:
     """List, show and copy recipes; without a command, list them."""
@@ -76,7 +85,11 @@ def list_(folder: str | None) -> None:
 @json_option
 @command_body
 def show(recipe: str, settings: tuple[str, ...]) -> None:
-    """Print RECIPE with everything filled in."""
+    """Print RECIPE with everything filled in.
+
+    RECIPE is the path of a file or, where there is none, a name from the list,
+    here and in every other command.
+    """
     from keras_dml.recipes import dump, load
 
     complete = load(recipe, settings)
@@ -93,7 +106,12 @@ def show(recipe: str, settings: tuple[str, ...]) -> None:
 @json_option
 @user_errors
 def copy(name: str, destination: str, force: bool) -> None:
-    """Copy the recipe NAME, and those it is based on, to a folder."""
+    """Copy the recipe NAME, and those it is based on, to a folder.
+
+    DESTINATION is `recipes` by default. The copies keep their relative places,
+    so that each recipe finds its bases. Without --force, nothing is written if
+    a different file is in the way.
+    """
     from keras_dml import recipes
 
     files = recipes.copy(name, destination, overwrite=force)

@@ -2,11 +2,16 @@
 
 import click
 
-from keras_dml.cli.common import command_body, say
+from keras_dml.cli.common import command_body, example, say
 from keras_dml.cli.json_output import answer, json_option
 
 
-@click.command()
+@click.command(
+    epilog=example(
+        "keras-dml train glyphs/baseline --set epochs=1 --output runs/first",
+        "keras-dml report runs/first --queries 10",
+    )
+)
 @click.argument("run", type=click.Path(file_okay=False))
 @click.option(
     "--output",

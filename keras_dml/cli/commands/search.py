@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from keras_dml.cli.common import command_body, print_table, say
+from keras_dml.cli.common import command_body, example, print_table, say
 from keras_dml.cli.json_output import answer, json_option
 
 if TYPE_CHECKING:
@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from keras_dml.search import Hit, Index
 
 
-@click.command()
+@click.command(
+    epilog=example(
+        "keras-dml train photographs --output runs/p --set epochs=1",
+        "keras-dml index runs/p test --output indexes/p",
+        "keras-dml search query.jpg --index indexes/p --where "
+        "name=crow --html found.html",
+    )
+)
 @click.argument(
     "images",
     metavar="IMAGE...",

@@ -4,12 +4,16 @@ import logging
 
 import click
 
-from keras_dml.cli.common import command_body, say
+from keras_dml.cli.common import command_body, example, say
 
 TOKEN = "KERAS_DML_SERVE_TOKEN"
 
 
-@click.command()
+@click.command(
+    epilog=example(
+        "keras-dml serve runs/quickstart --gallery indexes/quickstart",
+    )
+)
 @click.argument("path", metavar="RUN|MODEL", type=click.Path())
 @click.option(
     "--gallery",
@@ -98,7 +102,7 @@ def serve(
     RUN is the folder of a run. MODEL is a .keras file, or saved_models/NAME,
     whose highest version is served. New versions of the model and of the
     gallery are loaded automatically. Stop the server with Ctrl+C or SIGTERM;
-    requests in progress are completed first.
+    requests in progress are completed first. Needs the extra `serve`.
     """
     from keras_dml.serve import Settings
     from keras_dml.utils.arguments import import_extra

@@ -8,6 +8,7 @@ from keras_dml.cli.common import (
     INTERRUPTED,
     OutputFolder,
     command_body,
+    example,
     print_table,
     recipe_argument,
     save_every_option,
@@ -17,7 +18,11 @@ from keras_dml.cli.common import (
 from keras_dml.cli.json_output import answer, json_option
 
 
-@click.command()
+@click.command(
+    epilog=example(
+        "keras-dml train glyphs/baseline --set epochs=1 --output runs/first",
+    )
+)
 @recipe_argument
 @setting_option
 @click.option(
@@ -31,7 +36,8 @@ from keras_dml.cli.json_output import answer, json_option
     "--log",
     type=click.Choice(["mlflow", "tensorboard", "wandb"]),
     multiple=True,
-    help="Also log the training to an experiment tracker; may be repeated.",
+    help="Also log the training to an experiment tracker; may be repeated. "
+    "Each needs the extra of its name.",
 )
 @click.option(
     "--devices",
@@ -78,11 +84,18 @@ def train(
     resume: bool,
     save_every: str | None,
 ) -> None:
-    """Train RECIPE and measure the model before and after training."""
+    """Train RECIPE and measure the model before and after training.
+
+    After every epoch, the training state is saved to state/ in the folder of
+    the run. --resume continues from there, and ends with the same bits as
+    training without a break. After Ctrl-C, the model is saved and measured;
+    SIGTERM saves the state and ends with status 75.
+    """
     from keras_dml import distribution, recipes, runs
     from keras_dml.recipes.files import problems_of
     from keras_dml.runs.outcome import definitions, divisions_table
     from keras_dml.runs.tracking import check_trackers
+    from keras_dml.runs.words import VERDICTS
 
     check_trackers(log)
     if resume and overwrite:
@@ -121,11 +134,9 @@ def train(
         answer({"run": None})
         return
     answer({"run": folder, "recipe": checked.name, **outcome.to_dict()})
-    print_table(
-        outcome.metrics_table(),
-        f"{checked.name}: {outcome.images['test']} test images",
-    )
+    print_table(outcome.metrics_table(), outcome.metrics_title())
     say("\n".join(definitions(outcome.after)))
+    say(VERDICTS)
     if outcome.divisions:
         print_table(divisions_table(outcome.divisions), "Divisions")
     say(outcome.choice_line())

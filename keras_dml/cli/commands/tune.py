@@ -8,6 +8,7 @@ from keras_dml.cli.common import (
     INTERRUPTED,
     OutputFolder,
     command_body,
+    example,
     print_table,
     recipe_argument,
     say,
@@ -19,7 +20,11 @@ MOST = 10
 """Trials that are printed; `trials.csv` has all."""
 
 
-@click.command()
+@click.command(
+    epilog=example(
+        "keras-dml tune glyphs/baseline --space space.yaml --trials 20",
+    )
+)
 @recipe_argument
 @click.option(
     "--space",
@@ -63,7 +68,12 @@ def tune(
     warmup_epochs: int | None,
     seed: int,
 ) -> None:
-    """Search for the best settings of RECIPE on validation classes."""
+    """Search for the best settings of RECIPE on validation classes.
+
+    Prints the trials, the best first, and the command that trains the best
+    settings. The same command continues a study that was interrupted. Needs
+    the extra `tune`.
+    """
     from pathlib import Path
 
     from keras_dml import recipes, reports, runs
