@@ -216,6 +216,10 @@ class Index(Searches):
     ) -> None:
         """Writes the index to a folder, atomically.
 
+        The folder then has `index.json`, which says what it is, and `data`,
+        with the faiss index, the rows as JSON and the model. Only files that
+        `index.json` lists are ever removed.
+
         Args:
             path: A new folder, or the one this index was loaded from.
             overwrite: Whether to replace a different index in this folder, or
@@ -267,6 +271,8 @@ class Index(Searches):
         verify: bool = True,
     ) -> "Index":
         """Reads an index from its folder.
+
+        One of format 3, without keys and metrics, is saved again as format 4.
 
         Args:
             path: The folder.
