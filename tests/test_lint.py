@@ -25,6 +25,9 @@ dml.Nothing()
 
 ```basic
 ```
+
+From 0.1 to 0.2 and
+from 0.3 to 0.4.
 """
 
 MODULE = """def f():
@@ -48,12 +51,9 @@ NOTEBOOK = {
     ]
 }
 
-JOURNAL = json.dumps({"recipe": "planted", "seed": 0, "error": "killed"})
-
 ADDED = {
-    "docs/planted.md": PAGE,
+    "docs/planted.md": f"{PAGE}\n| {'x' * 91} |\n",
     "docs/notebooks/planted.ipynb": json.dumps(NOTEBOOK),
-    "docs/results/journals/planted.jsonl": JOURNAL,
     "docs/images/planted.png": "x" * 200_000,
     "keras_dml/planted.py": MODULE,
     "tests/test_planted.py": 'torch = pytest.importorskip("torch")',
@@ -62,8 +62,10 @@ ADDED = {
 CHANGED = {
     "pyproject.toml": ('version = "0.1.0"', 'version = "9.9.9"'),
     "docs/methods/abe.md": ("| MAP@R, glyphs | 0.7", "| MAP@R, glyphs | 0.9"),
-    "docs/images/leaderboard_glyphs.svg": (">0.747<", ">0.947<"),
-    "docs/results/leaderboard_glyphs.md": ("| 0.7474 ", "| 0.9474 "),
+    "docs/images/results_glyphs.svg": (">0.747<", ">0.947<"),
+    "docs/results/glyphs.md": ("[0.747](", "[0.947]("),
+    "docs/results/journals/glyphs.jsonl": ('"error": null', '"error": "!"'),
+    "docs/results/journals/emoji.jsonl": ('"seed": 0', '"seed": 9'),
     "docs/reference/backbones.md": ('| `"small_convnet"` |', '| `"planted"` |'),
     "docs/commands/serve.md": ("- `--", "- `--planted-"),
     "docs/papers/papers.yaml": ("losses.", "losses.Planted"),
@@ -80,14 +82,16 @@ EXPECTED = {
     "english": ["How it ends", "is it half of the one before?"],
     "fidelity": ["there is no losses.Planted"],
     "generated": [
-        "tables.py", "charts.py", "leaderboards.py", "papers.py", "commands.py"
+        "abe.md:", "glyphs.md:3: run", "results_glyphs.svg:",
+        "papers.py", "commands.py",
     ],
     "images": ["it has over 200 kB"],
-    "journals": ["planted failed", "planted has the seeds [0]"],
+    "journals": ["failed", "has the seeds [9, 1, 2, 3, 4]"],
     "links": ["there is no nothing.md", "planted.md is 0 times in the menu"],
     "marks": ["1 tests need pytest.mark.peers"],
     "names": ["there is no dml.losses.Nothing", "there is no dml.Nothing"],
     "notebooks": ["did not run", "a cell failed", "no text", "names a folder"],
+    "readable": ["a cell has 91 characters", "a paragraph has 4 decimals"],
     "project": ["the version is 9.9.9"],
     "tables": ['there is no row | `"small_convnet"` |'],
 }  # fmt: skip

@@ -23,6 +23,10 @@ def check(tree: Tree) -> Iterator[Finding]:
 
 
 def of_lines(tree: Tree) -> Iterator[Finding]:
+    script = tree.docs / "results" / "commands.sh"
+    for line in tree.text(script).replace("\\\n", "").splitlines():
+        if line[:1] not in ("", "#") and (fault := fault_of(tree, line)):
+            yield Finding(script, 1, f"{fault}: {line}")
     for page in tree.pages:
         for block in tree.blocks(page, "console"):
             code = block.code.replace("\\\n", "")

@@ -1,68 +1,45 @@
-"""Charts, tables and pages are those that their programs make."""
+"""Pages, numbers and charts are those that their programs write."""
 
 import re
 import runpy
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 from rules.tree import Finding, Tree
 
+PROGRAMS = ("tables", "papers", "commands")
+"""Those of docs/site whose `written()` gives files by path."""
+
+SOURCED = re.compile(r"\[[^\]]*\]\([^)]*\)|<!-- .*\n\n(?:\|.*\n)+")
+
 
 def check(tree: Tree) -> Iterator[Finding]:
-    for program, made in (
-        ("tables", tables(tree)),
-        ("charts", charts(tree)),
-        ("leaderboards", leaderboards(tree)),
-        ("papers", run(tree, "papers")["written"](tree.docs)),
-        ("commands", run(tree, "commands")["written"]()),
-    ):
-        for path, text in made.items():
+    for program in PROGRAMS:
+        for path, text in written(tree, program).items():
             before = tree.text(path) if path.exists() else ""
-            if path.suffix == ".svg":  # Where words are depends on fonts.
-                before, text = map(words, (before, text))
             if before != text:
                 line = first_difference(before, text)
                 yield Finding(path, line, f"run docs/site/{program}.py")
-    yield from links_to_journals(tree)
+    pages = sorted((tree.docs / "results").glob("*.md"))
+    texts = {page: tree.text(page) for page in pages}
+    for page, text in texts.items():
+        rest = SOURCED.sub(lambda x: "\n" * x[0].count("\n"), text)
+        for number, line in enumerate(rest.splitlines(), start=1):
+            if re.search(r"\b0\.\d{3}", line):
+                text = "a number has no link that names it in its title"
+                yield Finding(page, number, text)
+    for path in sorted((tree.docs / "results" / "journals").iterdir()):
+        if not any(f"(journals/{path.name})" in x for x in texts.values()):
+            yield Finding(path, 1, "no page links it")
 
 
-def words(svg: str) -> str:
-    return "\n".join(re.findall(r"<text.*?>(.*?)</text>", svg))
-
-
-def run(tree: Tree, program: str) -> dict:
-    return runpy.run_path(str(tree.docs / "site" / f"{program}.py"))
-
-
-def tables(tree: Tree) -> dict[Path, str]:
-    return run(tree, "tables")["Tables"](tree.docs).written()
-
-
-def charts(tree: Tree) -> dict[Path, str]:
-    program = run(tree, "charts")
-    return {
-        tree.docs / "images" / file: program["svg"](chart)
-        for file, chart in program["drawn"]().items()
-    }
-
-
-def leaderboards(tree: Tree) -> dict[Path, str]:
-    """Made again from what every run of the benchmark reached."""
-    program = run(tree, "leaderboards")
-    return {x: program["written"](tree.text(x)) for x in program["PAGES"]}
-
-
-def links_to_journals(tree: Tree) -> Iterator[Finding]:
-    folder = tree.docs / "results"
-    pages = sorted(folder.glob("leaderboard*.md"))
-    linked = {
-        name
-        for page in pages
-        for name in re.findall(r"\(journals/(\S+)\)", tree.text(page))
-    }
-    for path in sorted((folder / "journals").iterdir()):
-        if path.name not in linked:
-            yield Finding(path, 1, "no leaderboard links it")
+def written(tree: Tree, program: str) -> dict[Path, str]:
+    """The files as the checkout's own program makes them."""
+    site = str(tree.docs / "site")
+    with mock.patch.object(sys, "path", [site, *sys.path]):
+        return runpy.run_path(f"{site}/{program}.py")["written"]()
 
 
 def first_difference(before: str, after: str) -> int:

@@ -1,148 +1,152 @@
-"""Draws the charts of results: `python docs/site/charts.py`.
+"""Charts of means with their intervals, for light and dark and a phone."""
 
-Numbers are read from the tables of docs/results, so that a chart cannot say
-anything else than they do; `.ci/lint` draws them again.
-"""
-
-import re
 from collections.abc import Iterator
-from pathlib import Path
+from typing import NamedTuple
 
-from keras_dml.runs.benchmark.chart import Chart, Measured, svg
+from results import Number, measured, rows_of_journal
 
-DOCS = Path(__file__).parents[1]
-RESULTS = DOCS / "results"
-LEADERBOARDS = {
-    "emoji": ("emoji (frozen network, five seeds)", "proxy-anchor"),
-    "glyphs": ("characters (glyphs, tuned, five seeds)", "baseline"),
-    "emoji_full": ("emoji (whole network in training, five seeds)", "baseline"),
-    "emoji_upper": ("emoji (upper layers in training, five seeds)", "baseline"),
-    "emoji_lower": ("emoji (frozen, a lower layer, five seeds)", "baseline"),
-}
-"""By their data: of what, and the recipe of the dashed line."""
+WIDTH, LEFT, RIGHT = 480, 190, 62
+"""Of the chart, its names, and its values."""
 
+LINE, GAP, TOP = 17, 13, 62
 
-def section(text: str, *headings: str) -> str:
-    """What stands below the last of headings that are inside each other."""
-    for heading in headings:
-        level = heading.partition(" ")[0]
-        text = text.split(f"\n{heading}", 1)[1]
-        text = re.split(rf"^#{{1,{len(level)}}} ", text, flags=re.M)[0]
-    return text
+STYLE = (
+    "text{font:14px system-ui,sans-serif;fill:#1f2328}"
+    "rect.page{fill:#fff}.title{font-weight:600}line.zero{stroke:#656d76}"
+    ".a{fill:#0969da;stroke:#0969da}.b{fill:#bc4c00;stroke:#bc4c00}"
+    "@media(prefers-color-scheme:dark){text{fill:#e6edf3}rect.page{fill:#1e2129}"
+    "line.zero{stroke:#9198a1}"
+    ".a{fill:#6cb6ff;stroke:#6cb6ff}.b{fill:#f69d50;stroke:#f69d50}}"
+)
 
 
-def cells(text: str) -> Iterator[list[str]]:
-    """The rows of tables that compare seeds, without those at the top."""
-    for line in text.splitlines():
-        row = [x.strip() for x in line.strip("|").split("|")]
-        if len(row) == 9 and re.match(r"\d", row[1]):
-            yield row
+class Chart(NamedTuple):
+    """Names with a mean of each series; the dashed line is at `zero`."""
+
+    title: str
+    series: list[str]
+    rows: list[tuple[str, list[Number | None]]]
+    zero: float | None = None
 
 
-def interval(text: str) -> tuple[float, float]:
-    low, high = re.findall(r"[+-]?\d\.\d+", text)
-    return float(low), float(high)
+def svg(chart: Chart) -> str:
+    known = [x for _, row in chart.rows for x in row if x is not None]
+    low, high = min(x.low for x in known), max(x.high for x in known)
 
+    def at(value: float) -> str:
+        share = (value - low) / (high - low)
+        return f"{LEFT + 8 + share * (WIDTH - LEFT - RIGHT - 16):.1f}"
 
-def means(text: str, prefix: str) -> list[Measured]:
-    return [
-        Measured(row[0].removeprefix(prefix), float(row[1]), *interval(row[2]))
-        for row in cells(text)
-    ]
-
-
-def differences(text: str) -> list[Measured]:
-    return [
-        Measured(row[0], float(row[4]), *interval(row[5]))
-        for row in cells(text)
-        if row[4] != "–"
-    ]
-
-
-def ranked(text: str) -> list[Measured]:
-    """The rows of a leaderboard: place, recipe, mean ± half the interval."""
-    row = r"^\| \d+ \| \[(\S+)\]\S+ \| (\S+) ± (\S+) \|"
-    return [around(*found) for found in re.findall(row, text, re.M)]
-
-
-def with_halves(text: str) -> list[Measured]:
-    """The rows of the first table of means ± halves of their intervals."""
-    row = r"^\| (\S+) \| \**(\S+) ± ([\d.]+)\**"
-    (table,) = re.findall(rf"((?:{row}.*\n)+)", text, re.M)[:1]
-    return [around(*found) for found in re.findall(row, table[0], re.M)]
-
-
-def around(name: str, mean: str, half: str) -> Measured:
-    middle, width = float(mean), float(half)
-    return Measured(name, middle, middle - width, middle + width)
-
-
-def mean_of(name: str, rows: list[Measured]) -> float:
-    (row,) = (x for x in rows if x.name == name)
-    return row.mean
-
-
-def charts(results: str) -> dict[str, Chart]:
-    """By the names of their files."""
-    glyphs = means(section(results, "## glyphs: six", "### map@r"), "glyphs-")
-    tuned = with_halves(section(results, "## glyphs: tuned"))
-    caltech = means(
-        section(results, "## Caltech-101", "### map@r"), "caltech101-"
+    y, parts = TOP if len(chart.series) > 1 else TOP - 22, []
+    for name, row in chart.rows:
+        numbers = [(kind, x) for kind, x in zip("ab", row, strict=False) if x]
+        middle = y + LINE * (len(numbers) - 1) / 2
+        parts.append(text(LEFT - 10, middle, name, "end"))
+        for kind, number in numbers:
+            parts += marked(kind, number, at, y)
+            y += LINE
+        y += GAP
+    head = [text(10, 18, chart.title, kind="title")]
+    if len(chart.series) > 1:
+        for i, (kind, name) in enumerate(zip("ab", chart.series, strict=True)):
+            x = 16 + i * 190
+            head += [mark(kind, f"{x}", 40), text(x + 12, 40, name)]
+    if chart.zero is not None:
+        x = at(chart.zero)
+        head.append(
+            f'<line class="zero" x1="{x}" x2="{x}" y1="28" y2="{y - LINE}" '
+            'stroke-dasharray="4 3"/>'
+        )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" '
+        f'height="{y}" viewBox="0 0 {WIDTH} {y}">\n'
+        f"<title>{chart.title}</title>\n<style>{STYLE}</style>\n"
+        f'<rect class="page" width="{WIDTH}" height="{y}" rx="4"/>\n'
+        + "\n".join([*head, *parts])
+        + "\n</svg>\n"
     )
-    frozen = with_halves(section(results, "## Caltech-101", "### Frozen"))
-    ablations = differences(section(results, "## glyphs: ablations"))
-    return {
-        "results_glyphs.svg": Chart(
-            "MAP@R on unseen characters (glyphs, five seeds)",
-            glyphs,
-            mean_of("baseline", glyphs),
-        ),
-        "results_glyphs_tuned.svg": Chart(
-            "MAP@R on unseen characters (glyphs, tuned, five seeds)",
-            tuned,
-            mean_of("baseline", tuned),
-        ),
-        "results_caltech101.svg": Chart(
-            "MAP@R on unseen classes (Caltech-101, three seeds)",
-            caltech,
-            mean_of("baseline", caltech),
-        ),
-        "leaderboard_caltech101.svg": Chart(
-            "MAP@R on unseen classes (Caltech-101, frozen, five seeds)",
-            frozen,
-            mean_of("baseline", frozen),
-        ),
-        "results_ablations.svg": Chart(
-            "MAP@R of ablations minus that of the method (glyphs)",
-            ablations,
-            0.0,
-            "+",
-        ),
+
+
+def text(
+    x: float, y: float, words: str, anchor: str = "start", kind: str = ""
+) -> str:
+    name = f' class="{kind}"' if kind else ""
+    return (
+        f'<text{name} x="{x:g}" y="{y + 5:g}" text-anchor="{anchor}">'
+        f"{words}</text>"
+    )
+
+
+def mark(kind: str, x: str, y: float) -> str:
+    """A disc, or a square."""
+    if kind == "a":
+        return f'<circle class="a" cx="{x}" cy="{y:g}" r="4"/>'
+    return (
+        f'<rect class="b" x="{float(x) - 4:.1f}" y="{y - 4:g}" '
+        'width="8" height="8"/>'
+    )
+
+
+def marked(kind: str, number: Number, at, y: float) -> Iterator[str]:
+    yield (
+        f'<line class="{kind}" x1="{at(number.low)}" x2="{at(number.high)}" '
+        f'y1="{y:g}" y2="{y:g}" stroke-width="2"/>'
+    )
+    yield mark(kind, at(number.mean), y)
+    yield text(WIDTH - 10, y, f"{number.mean:.3f}", "end")
+
+
+def means(journal: str) -> dict[str, Number]:
+    rows = rows_of_journal(journal, "baseline")
+    return {row.name: row.means["map@r"] for row in rows}
+
+
+def glyphs() -> Chart:
+    """Each method with both kinds of pooling."""
+    found = means("glyphs")
+    rows = [
+        (name.replace("-", " "), [number, found.get(f"{name}-gem")])
+        for name, number in found.items()
+        if not name.endswith("-gem")
+    ]
+    series = ["mean over the map", "GeM pooling"]
+    return Chart("MAP@R on unseen characters", series, rows)
+
+
+def emoji() -> Chart:
+    """The baseline and attentive grouping by what trains."""
+    boards = {
+        "head, last layer": "emoji",
+        "upper layers": "emoji_upper",
+        "head, lower layer": "emoji_lower",
+        "two blocks below": "emoji_cut",
+        "whole network": "emoji_full",
     }
+    rows: list[tuple[str, list[Number | None]]] = []
+    for label, journal in boards.items():
+        found = means(journal)
+        rows.append((label, [found["baseline"], found["attentive-grouping"]]))
+    found = means("emoji_full")
+    cut = [found["block6b"], found["attentive-grouping-block6b"]]
+    rows.append(("whole, cut at block6b", [*cut]))
+    series = ["baseline", "attentive grouping"]
+    return Chart("MAP@R on unseen emoji, by what trains", series, rows)
 
 
-def leaderboard(data: str) -> Chart:
-    """That of the page which shows it."""
-    of, reference = LEADERBOARDS[data]
-    (page,) = (
-        text
-        for text in map(Path.read_text, RESULTS.glob("leaderboard*.md"))
-        if f"/leaderboard_{data}.svg)" in text
-    )
-    rows = ranked(page)
-    return Chart(f"MAP@R on unseen {of}", rows, mean_of(reference, rows))
+def caltech101() -> Chart:
+    """What a frozen network allows."""
+    found = measured()["caltech101", "frozen"].values()
+    rows: list[tuple[str, list[Number | None]]] = [
+        (row.name.replace("-", " "), [row.means["map@r"]]) for row in found
+    ]
+    (zero,) = (x.means["map@r"].mean for x in found if x.name == "baseline")
+    title = "MAP@R on unseen classes of Caltech-101, frozen"
+    return Chart(title, ["MAP@R"], rows, zero)
 
 
-def drawn() -> dict[str, Chart]:
-    """Those of the pages as they are."""
-    boards = {f"leaderboard_{x}.svg": leaderboard(x) for x in LEADERBOARDS}
-    return charts((DOCS / "results" / "README.md").read_text()) | boards
-
-
-def main() -> None:
-    for file, chart in drawn().items():
-        (DOCS / "images" / file).write_text(svg(chart))
-
-
-if __name__ == "__main__":
-    main()
+def drawn() -> dict[str, str]:
+    """The charts by the names of their files."""
+    return {
+        f"results_{chart.__name__}.svg": svg(chart())
+        for chart in (glyphs, emoji, caltech101)
+    }

@@ -97,13 +97,13 @@ def flow(value: object) -> str:
     return text.removesuffix("\n").removesuffix("\n...")
 
 
-def written(docs: Path) -> dict[Path, str]:
+def written() -> dict[Path, str]:
     """The page as it should be."""
-    folder = docs / "papers"
+    folder = Path(__file__).parents[1] / "papers"
     text = (folder / "papers.yaml").read_text(encoding="utf-8")
     return {folder / "README.md": page(yaml.safe_load(text))}
 
 
 if __name__ == "__main__":
-    for path, text in written(Path(__file__).parents[1]).items():
+    for path, text in written().items():
         path.write_text(text, encoding="utf-8")

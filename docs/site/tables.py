@@ -1,171 +1,256 @@
-"""Writes tables that repeat measurements: `python docs/site/tables.py`.
+"""Writes tables and charts of measurements: `python docs/site/tables.py`.
 
-The pages of methods and the guide to choosing one repeat what docs/results and
-the costs in docs/methods/README.md say, and the first page of the site the
-result of the README. `.ci/lint` fails where they differ.
+What is generated: a table below `<!-- board … -->`, `<!-- measured … -->` or
+`<!-- results -->`; the text of a link to a table of numbers, whose title says
+which; the table "at a glance" of a method; the charts and differences.csv.
+`.ci/lint` fails where a file is not what this writes.
 """
 
+import csv
+import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
-Cells = list[str]
+import charts
+import numpy as np
+from results import Number, Row, difference, differences, mean, measured
+from results import rows_of_journal as board
 
-LEADERBOARDS = {
-    "MAP@R, glyphs": "leaderboard_glyphs",
-    "MAP@R, emoji (frozen network)": "leaderboard",
-    "MAP@R, emoji (frozen lower layer)": "leaderboard_emoji_lower",
-    "MAP@R, emoji (upper layers)": "leaderboard_emoji_upper",
-    "MAP@R, emoji (whole network)": "leaderboard_emoji_full",
+DOCS = Path(__file__).parents[1]
+NOTHING = "–"
+
+BOARDS = {
+    "glyphs": "glyphs",
+    "emoji": "emoji, last layer",
+    "emoji_lower": "emoji, lower layer",
+    "emoji_upper": "emoji, upper layers",
+    "emoji_full": "emoji, whole network",
+    "caltech101: frozen": "Caltech-101",
+    "text: methods": "text",
 }
-"""Heads of rows in the table of a method, and the pages they repeat."""
+"""The columns of the table of results: journals and experiments."""
+
+METHODS = [
+    "baseline", "attentive grouping", "ABE", "BIER", "DCML", "DiVA",
+    "divide and conquer", "DREML", "ensemble", "HDC", "MIC", "S2SD",
+]  # fmt: skip
+OTHERS = {
+    "baseline, GeM pooling": ("gem", "baseline-gem"),
+    "baseline, margin loss": ("margin",),
+    "baseline, margin and GeM": ("margin-gem",),
+    "contrastive": ("contrastive",),
+    "Proxy-Anchor": ("proxy-anchor",),
+    "ProxyNCA++": ("proxy-nca-pp",),
+    "SoftTriple": ("soft-triple",),
+    "Recall@k surrogate": ("recall-at-k",),
+    "Matryoshka": ("matryoshka",),
+    "Hyp": ("hyp",),
+    "attentive grouping, margin loss": ("attentive-grouping-margin",),
+    "attentive grouping, cut at `block6b_add`": ("attentive-grouping-block6b",),
+}
+"""Rows of the table of results without a page, by their names in boards."""
+
+GLANCE = {
+    "MAP@R, glyphs": "glyphs",
+    "MAP@R, Caltech-101": "caltech101: half of the network",
+    "MAP@R, emoji (frozen network)": "emoji",
+    "MAP@R, emoji (frozen lower layer)": "emoji_lower",
+    "MAP@R, emoji (upper layers)": "emoji_upper",
+    "MAP@R, emoji (whole network)": "emoji_full",
+}
+"""Heads of rows in the table of a method, and the boards they repeat."""
 
 COSTS = {"CPU time of a training step": 4, "memory of a training step": 6}
 """Heads of rows, and the columns of docs/methods/README.md they repeat."""
 
-GUIDE = ("## glyphs: tuned", "### Frozen")
-"""Headings of the results above the tables that the guide repeats."""
+
+def table(rows: Iterable[Iterable[str]]) -> str:
+    head, *body = (f"| {' | '.join(row)} |\n" for row in rows)
+    return head + "|---" * (head.count(" | ") + 1) + "|\n" + "".join(body)
 
 
-def cells(line: str) -> Cells:
-    return [cell.strip() for cell in line.strip("|\n").split("|")]
+def rows_of(source: str, minus: str = "baseline") -> list[Row]:
+    """Those of a journal, or of "data: experiment"."""
+    data, _, experiment = source.partition(": ")
+    if experiment:
+        return list(measured()[data, experiment].values())
+    return board(data, minus)
 
 
-def row(text: str, head: str) -> Cells:
-    """The first row of a table that begins with `head`; empty without one."""
-    found = re.search(rf"^\| {re.escape(head)} \|.*", text, re.M)
-    return cells(found[0]) if found else []
+def shown(number: Number | None, is_bold: bool = False, sign: str = "") -> str:
+    """A mean or a difference, with half of its interval in small type."""
+    if number is None:
+        return NOTHING
+    bold = "**" * is_bold
+    text = f"{bold}{number.mean:{sign}.3f}{bold}".replace("-", "−")
+    if np.isfinite(number.half):
+        text += f" <small>±{number.half:.3f}</small>"
+    return text
 
 
-def numbers(cell: str) -> list[float]:
-    found = re.findall(r"[+−-]?\d+\.\d+", cell)
-    return [float(x.replace("−", "-")) for x in found]
+def of_board(source: str) -> str:
+    """A table of a journal or experiment; after "−", what is subtracted."""
+    source, _, minus = source.partition(" − ")
+    rows = rows_of(source, minus or "baseline")
+    minus = minus or next(
+        (n.minus for x in rows for n in x.differences.values()), ""
+    )
+    metrics = ["map@r", "recall@1"]
+    found = [["", "MAP@R", "recall@1", f"− {minus}"]]
+    for row in rows:
+        if "map@r" in row.means:
+            means = (shown(row.means.get(x)) for x in metrics)
+            less = row.differences.get("map@r")
+            certain = less is not None and less.low * less.high > 0
+            found.append([row.name, *means, shown(less, certain, "+")])
+    if not any(row.differences for row in rows):
+        found = [row[:3] for row in found]
+    return table(found)
 
 
-def rounded(mean: str, half: str) -> str:
-    return f"{float(mean):.3f} ± {float(half):.3f}"
-
-
-def signed(number: float) -> str:
-    return f"{number:+.3f}".replace("-", "−")
-
-
-class Tables:
-    """The tables of a folder docs/."""
-
-    def __init__(self, docs: Path) -> None:
-        self.docs = docs
-
-    def read(self, name: str) -> str:
-        return (self.docs / name).read_text(encoding="utf-8")
-
-    def measured(self, method: str, head: str) -> str:
-        """MAP@R in a leaderboard, or in the first table of Caltech-101."""
-        name = method.replace("_", "-")
-        if head in LEADERBOARDS:
-            pattern = rf"^\| (?:\d+|–) \| \[{name}\]\S+ \| (\S+) ± (\S+) \|"
-            text = self.read(f"results/{LEADERBOARDS[head]}.md")
-        else:
-            pattern = (
-                rf"^\| caltech101-{name} \| \d of \d \| [^|]+ "
-                r"\| (\S+) ± (\S+) \|"
-            )
-            text = self.read("results/README.md")
-        found = re.search(pattern, text, re.M)
-        return rounded(*found.groups()) if found else "not measured"
-
-    def of_method(self, name: str) -> str:
-        """The page of a method with its table "at a glance" made again."""
-        costs = self.read("methods/README.md")
-
-        def made(found: re.Match[str]) -> str:
-            head = cells(found[0])[0]
-            if head in COSTS:
-                return f"| {head} | {row(costs, name)[COSTS[head]]} | 1.00 |"
-            if not head.startswith("MAP@R, "):
-                return found[0]
-            methods = dict.fromkeys([name, "baseline"])
-            values = [self.measured(method, head) for method in methods]
-            return f"| {' | '.join([head, *values])} |"
-
-        top, middle, rest = self.read(f"methods/{name}.md").partition("\n\n**")
-        return re.sub(r"^\| .* \|$", made, top, flags=re.M) + middle + rest
-
-    def of_guide(self) -> str:
-        """The guide to choosing a method, with its table made again."""
-        page = self.read("guides/choosing.md")
-        results, costs = (
-            self.read("results/README.md"),
-            self.read("methods/README.md"),
-        )
-        tables = [
-            re.findall(
-                r"^\| recipe \|.*?\n\n",
-                results[results.index(f"\n{heading}") :],
-                re.M | re.S,
-            )[0]
-            for heading in GUIDE
-        ]
-
-        def made(found: re.Match[str]) -> str:
-            method = found[1].lower().replace(" ", "-")
-            made = [found[1]]
-            for table in tables:
-                made += self.compared(row(table, method))
-            made.append(row(costs, method.replace("-", "_"))[3])
-            return f"| {' | '.join(made)} |"
-
-        head, _, after = page.partition("| cost of a step |\n")
-        ruler, _, after = after.partition("\n")
-        body, gap, rest = after.partition("\n\n")
-        body = re.sub(r"^\| (.*?) \|.*", made, body, flags=re.M)
-        return f"{head}| cost of a step |\n{ruler}\n{body}{gap}{rest}"
-
-    def compared(self, measured: Cells) -> Iterator[str]:
-        """MAP@R and the difference, in bold where it is not by chance."""
-        if not measured:
-            yield from ("–", "–")
-            return
-        mean, half = numbers(measured[1])
-        yield rounded(str(mean), str(half))
-        if not numbers(measured[3]):
-            yield "–"
-            return
-        (difference,), (low, high) = map(numbers, measured[3:5])
-        bold = "**" if low * high > 0 else ""
-        interval = f"[{signed(low)}, {signed(high)}]"
-        yield f"{bold}{signed(difference)}{bold} {interval}"
-
-    def of_index(self) -> str:
-        """The first page of the site with the result of the README."""
-        page = self.read("index.md")
-        readme = (self.docs.parent / "README.md").read_text(encoding="utf-8")
-        for pattern in (
-            r"^\| 11,713.*?\n\n",
-            r"^Training takes .*?GPU\.\n",
-        ):
-            (result,) = re.findall(pattern, readme, re.M | re.S)
-            page, count = re.subn(
-                pattern, lambda _, new=result: new, page, flags=re.M | re.S
-            )
-            assert count == 1, pattern  # noqa: S101
-        return page
-
-    def written(self) -> dict[Path, str]:
-        """The pages as they should be."""
-        pages = {
-            self.docs / "index.md": self.of_index(),
-            self.docs / "guides" / "choosing.md": self.of_guide(),
+def of_results() -> str:
+    """Methods by data: MAP@R, and below it recall@1."""
+    columns = [{slug(x.name): x.means for x in rows_of(y)} for y in BOARDS]
+    best = [
+        {
+            metric: max(means[metric].mean for means in column.values())
+            for metric in ("map@r", "recall@1")
         }
-        for path in sorted((self.docs / "methods").glob("*.md")):
-            if "\n| at a glance |" in path.read_text(encoding="utf-8"):
-                pages[path] = self.of_method(path.stem)
-        return pages
+        for column in columns
+    ]
+    names = {
+        f"[{x}](../methods/{slug(x, '_')}.md)": (slug(x),) for x in METHODS
+    }
+    found = [["", *BOARDS.values()]]
+    for label, known in (names | OTHERS).items():
+        row = [label]
+        for column, top in zip(columns, best, strict=True):
+            means = next((column[x] for x in known if x in column), {})
+            cells = (
+                shown(means[metric], means[metric].mean == number)
+                for metric, number in top.items()
+                if metric in means
+            )
+            row.append("<br>".join(cells) or NOTHING)
+        found.append(row)
+    return table(found)
+
+
+def slug(name: str, space: str = "-") -> str:
+    return name.lower().replace(" ", space)
+
+
+TABLES = {"results": of_results, "board": of_board}
+
+
+def looked_up(path: str, title: str) -> Number:
+    """The number that a link's title names."""
+    *where, row, metric = title.split(": ")
+    if path.endswith(".jsonl"):
+        return mean(Path(path).stem, row, metric)
+    if path == "differences.csv":
+        return difference(*where, *row.split(" − "), metric)
+    data, experiment = where
+    found = measured()[data, experiment][row]
+    return found.differences.get(metric) or found.means[metric]
+
+
+def linked(found: re.Match[str]) -> str:
+    """A link whose text is the number of its title, as precise as it was."""
+    before, folder, path, title = found.groups()
+    number = looked_up(path, title)
+    sign = "+" * (before[0] in "+−")
+    digits = len(re.split(r"[^\d]", before.partition(".")[2])[0])
+    text = f"{number.mean:{sign}.{digits}f}"
+    if "±" in before:
+        text += f" ± {number.half:.{digits}f}"
+    text = text.replace("-", "−")
+    return f'[{text}]({folder}{path} "{title}")'
+
+
+def of_page(page: str) -> str:
+    def filled(found: re.Match[str]) -> str:
+        arguments = [found[2]] if found[2] else []
+        mark = found[0].partition("\n")[0]
+        return f"{mark}\n\n{TABLES[found[1]](*arguments)}"
+
+    page = re.sub(
+        r"^<!-- (\w+)(?: (.+))? -->\n(?:\n(?:\|.*\n)+)?",
+        filled,
+        page,
+        flags=re.M,
+    )
+    return re.sub(
+        r"\[([+−]?\d[^\]]*)\]\(((?:\.\./results/)?)(\S+) \"([^\"]+)\"\)",
+        linked,
+        page,
+    )
+
+
+def of_method(page: str, name: str, costs: str) -> str:
+    """The page of a method with its table "at a glance" made again."""
+
+    def made(found: re.Match[str]) -> str:
+        head = found[1]
+        methods = dict.fromkeys([name, "baseline"])
+        if head in COSTS:
+            row = re.search(rf"^\| {name} \|.*", costs, re.M)
+            assert row is not None, name  # noqa: S101
+            cell = row[0].strip("| ").split(" | ")[COSTS[head]]
+            return f"| {head} | {cell} | 1.00 |"
+        if head not in GLANCE:
+            return found[0]
+        means = {x.name: x.means["map@r"] for x in rows_of(GLANCE[head])}
+        values = [means.get(x.replace("_", "-")) for x in methods]
+        cells = [
+            f"{x.mean:.3f} ± {x.half:.3f}" if x else "not measured"
+            for x in values
+        ]
+        return f"| {' | '.join([head, *cells])} |"
+
+    top, middle, rest = page.partition("\n\n**")
+    return re.sub(r"^\| (.*?) \| .* \|$", made, top, flags=re.M) + middle + rest
+
+
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def of_index(page: str, readme: str) -> str:
+    """The first page of the site with the result of the README."""
+    for pattern in (r"^\| 11,713.*?\n\n", r"^Training takes .*?GPU\.\n"):
+        (result,) = re.findall(pattern, readme, re.M | re.S)
+        page, count = re.subn(
+            pattern, lambda _, new=result: new, page, flags=re.M | re.S
+        )
+        assert count == 1, pattern  # noqa: S101
+    return page
+
+
+def written() -> dict[Path, str]:
+    """The files as they should be."""
+    pages = [
+        *sorted((DOCS / "results").glob("*.md")),
+        DOCS / "guides" / "choosing.md",
+    ]
+    lines = io.StringIO()
+    csv.writer(lines, lineterminator="\n").writerows(differences())
+    made = {DOCS / "results" / "differences.csv": lines.getvalue()}
+    made |= {DOCS / "images" / x: svg for x, svg in charts.drawn().items()}
+    made |= {path: of_page(read(path)) for path in pages}
+    costs = read(DOCS / "methods" / "README.md")
+    for path in sorted((DOCS / "methods").glob("*.md")):
+        if "\n| at a glance |" in read(path):
+            made[path] = of_method(read(path), path.stem, costs)
+    index = DOCS / "index.md"
+    made[index] = of_index(read(index), read(DOCS.parent / "README.md"))
+    return made
 
 
 def main() -> None:
-    for path, page in Tables(Path(__file__).parents[1]).written().items():
-        path.write_text(page, encoding="utf-8")
+    for path, text in written().items():
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 FOLDER has a folder of pictures for every class, and `classes.csv` with the
 columns class, subgroup and split. With --classes, the training classes are
 those of random subgroups, until there are as many: with 167, 381 and 619, the
-subsets of docs/results/divide_and_conquer.md.
+subsets of docs/results/claims.md.
 """
 
 import argparse
