@@ -232,10 +232,13 @@ def diva(
         momentum_scale: Sides of the second view when the momentum network
             embeds it, relative to those of the first: 0.5 makes its pass cost
             a quarter. For convolutional backbones with global pooling.
-        psi_units: Hidden units of ψ.
+        psi_units: Hidden units of ψ, which has no weight decay; its learning
+            rate is `rate_multipliers={"/loss/psi/": 10.0}`.
         reduction: "mean" or "sum", of c over dimensions.
         test_weights: Weight of each task's embedding in the whole: (.5, 1, 1,
-            1) for CUB, (.5, 2, 2, 2) for Cars, all 1 (default) for SOP.
+            1) for CUB, (.5, 2, 2, 2) for Cars, all 1 (default) for SOP. A
+            weight enters a squared distance as its square; 0 leaves the
+            embedding out.
         pooling: See `Head`: "avg", "max", "avg_max", "gem", "cls" or "none".
         loss_weights: Weights of single terms, which override those given by
             `alpha` and `rho`.
