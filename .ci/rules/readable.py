@@ -9,7 +9,7 @@ CELL, NUMBERS = 90, 3
 
 LATER = (
     "README.md", "docs/commands", "docs/concepts", "docs/guides",
-    "docs/losses", "docs/methods", "docs/migration", "docs/papers",
+    "docs/losses", "docs/migration", "docs/papers",
     "docs/project/contributing.md", "docs/reference", "docs/start",
 )  # fmt: skip
 """What has still to become so; options in docs/commands repeat their help."""
