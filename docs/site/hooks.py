@@ -16,6 +16,7 @@ EQUATION = re.compile(
     r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL
 )
 SOURCE = re.compile(r'href="([^":]+)\.(?:md|ipynb)(#[^"]*)?"')
+FIGURE = re.compile(r'(<img [^>]*src="[^"]*images/(\w+))\.png("[^>]*>)')
 NO_TEXT = "No description has been provided for this image"
 """What nbconvert gives each picture of a notebook as its text."""
 MEASURED = re.compile(
@@ -49,6 +50,15 @@ def mathml(match: re.Match[str]) -> str:
     return f'<div class="equation">{equation}</div>'
 
 
+def both_schemes(match: re.Match[str]) -> str:
+    """A figure as it is drawn for light and for dark, if it is for both."""
+    start, name, rest = match.groups()
+    if not (Path(__file__).parents[1] / f"images/{name}_dark.png").exists():
+        return match[0]
+    light, dark = ".png#only-light", "_dark.png#only-dark"
+    return f"{start}{light}{rest}{start}{dark}{rest}"
+
+
 def address(match: re.Match[str]) -> str:
     page, anchor = match.groups(default="")
     return f'href="{page.replace("README", "index")}.html{anchor}"'
@@ -79,5 +89,6 @@ def on_page_content(content: str, page: Page, **_: Any) -> str:
             lambda _: f'alt="{html.escape(next(texts, NO_TEXT))}"',
             content,
         )
+    content = FIGURE.sub(both_schemes, content)
     content = MEASURED.sub(lambda x: x[0].replace(" ", "\u00a0"), content)
     return EQUATION.sub(mathml, content)

@@ -1,5 +1,6 @@
 """A finished run, as read for figures and reports."""
 
+import math
 import os
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 from keras_dml import runs
 from keras_dml.callbacks.logs import is_due
 from keras_dml.data import DataSplits, Examples, ImageSet, View
+from keras_dml.evaluation import bootstrap
 from keras_dml.methods.declaration import Traits, find
 from keras_dml.recipes import building
 from keras_dml.runs.folder import METRICS, load_outcome
@@ -156,22 +158,58 @@ class Run:
         picked = rng.choice(rows, min(count, len(rows)), replace=False)
         return np.sort(picked)
 
-    def worst_queries(self, count: int) -> tuple[str, Rows, FloatArray]:
-        """Returns the queries with the lowest value of the run's monitor.
+    def examples(self, count: int) -> dict[str, list[tuple[int, float]]]:
+        """Returns queries by their value of `metric`: rows with values.
 
-        Only the worst query of each class is included; ties are broken by the
+        In each list, at most one query of a class; ties are broken by the
         lowest row.
 
         Returns:
-            The metric, the rows of the queries, worst first, and their values.
+            "best" and "worst", with the highest and the lowest values, and
+            "typical", with those nearest to the median.
         """
-        measured = self.results.per_query
-        monitor = self.recipe.evaluation.monitor
-        metric = monitor if monitor in measured else next(iter(measured))
-        values = measured[metric]
-        order = np.lexsort((self.results.query_rows, values))
-        _, first = np.unique(
-            self.results.query_labels[order], return_index=True
+        results, values = self.results, self.results.per_query[self.metric]
+        found = {}
+        for kind, badness in (
+            ("best", -values),
+            ("typical", np.abs(values - np.median(values))),
+            ("worst", values),
+        ):
+            order = np.lexsort((results.query_rows, badness))
+            first = np.unique(results.query_labels[order], return_index=True)[1]
+            some = order[np.sort(first)[:count]]
+            pairs = zip(results.query_rows[some], values[some], strict=True)
+            found[kind] = [(int(row), float(value)) for row, value in pairs]
+        return found
+
+    @property
+    def metric(self) -> str:
+        """The metric that tells queries apart: the run's monitor, if it can."""
+        measured, monitor = (
+            self.results.per_query,
+            self.recipe.evaluation.monitor,
         )
-        worst = order[np.sort(first)[:count]]
-        return metric, self.results.query_rows[worst], values[worst]
+        return monitor if monitor in measured else next(iter(measured))
+
+    @cached_property
+    def verdicts(self) -> dict[str, str]:
+        """Whether training changed each metric, in words.
+
+        Earlier versions did not store them. Of their runs, a metric that was
+        outside of the 95 % interval over classes before training has changed.
+        """
+        stored = self.outcome.verdicts
+        if stored or not self.results.per_query:
+            return stored
+        before = self.outcome.before
+        found = {}
+        for name, interval in bootstrap(self.results, units="classes").items():
+            if math.isnan(interval.low):
+                found[name] = "too few classes to tell"
+            elif before[name] < interval.low:
+                found[name] = "better"
+            elif before[name] > interval.high:
+                found[name] = "worse"
+            else:
+                found[name] = "within the noise"
+        return found

@@ -21,7 +21,7 @@ THUMBNAIL = 72
 def explorer(
     run: Run,
     num_queries: int = 60,
-    num_worst: int = 12,
+    num_examples: int = 4,
     num_neighbors: int = 6,
     budget: int = 4_000_000,
 ) -> dict[str, Any]:
@@ -30,24 +30,25 @@ def explorer(
     Args:
         run: The run.
         num_queries: Random queries that can be explored.
-        num_worst: Worst queries, which can be explored too.
+        num_examples: Best, typical and worst queries, each.
         num_neighbors: Images shown for each query and embedding.
         budget: Bytes of thumbnails; where those of the random queries would
             take more, there are fewer of these.
 
     Returns:
         "embeddings", names of the full embedding and of the parts;
-        "queries", rows; "worst", with its "metric", "rows" and "values";
+        "queries", rows; "examples", as `Run.examples`, by "metric";
         "neighbors", for each query, for each embedding, its nearest as row,
         cosine, and 1 if it is of the query's class, else 0; "images", for
         each row its class, name and thumbnail;
         "attention", for each query the maps' shape and bytes, or nothing;
         "total", the number of test images.
     """
-    metric, worst_rows, values = run.worst_queries(num_worst)
+    examples = run.examples(num_examples)
     random = run.queries(num_queries)
-    # The worst come first, so that a budget never leaves them out.
-    rows = np.concatenate([worst_rows, random[~np.isin(random, worst_rows)]])
+    # Examples come first, so that a budget never leaves them out.
+    always = {row for found in examples.values() for row, _ in found}
+    rows = np.array([*always, *(x for x in random.tolist() if x not in always)])
     spaces = [run.embeddings]
     if run.parts is not None:
         spaces += list(np.moveaxis(run.parts, 1, 0))
@@ -63,16 +64,13 @@ def explorer(
         for embeddings in spaces
     ]
     thumbnails, count = _thumbnails(
-        run, rows, [n for n, _ in found], len(worst_rows), budget
+        run, rows, [n for n, _ in found], len(always), budget
     )
     return {
         "embeddings": ["full embedding", *run.part_names],
         "queries": np.intersect1d(rows[:count], random).tolist(),
-        "worst": {
-            "metric": metric,
-            "rows": worst_rows.tolist(),
-            "values": [round(float(value), 4) for value in values],
-        },
+        "examples": examples,
+        "metric": run.metric,
         "neighbors": {
             str(row): [
                 _found(run.images, row, n[i], cosines[i])

@@ -10,6 +10,7 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from keras_dml.data.thumbnails import picture
+from keras_dml.visualization.colors import style_sheet, with_variables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,20 +27,25 @@ def document(title: str, body: str, script: str = "") -> str:
     Args:
         title: Plain text.
         body: HTML; names in it must be escaped by `html.escape`.
-        script: JavaScript that is run after the body.
+        script: JavaScript, a module, that is run after the body.
     """
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
     if script:
         digest = hashlib.sha256(script.encode()).digest()
         allowed = base64.b64encode(digest).decode()
         policy += f"; script-src 'sha256-{allowed}'"
-        body += f"\n<script>{script}</script>"
+        body += f'\n<script type="module">{script}</script>'
     return Template(asset("document.html")).substitute(
         policy=policy,
         title=escape(title),
-        style=asset("page.css"),
+        style=style(),
         body=body,
     )
+
+
+def style() -> str:
+    """The style sheet of all pages."""
+    return style_sheet() + asset("page.css")
 
 
 def asset(name: str) -> str:
@@ -51,9 +57,8 @@ def asset(name: str) -> str:
 def inline_svg(figure: "Figure", name: str, label: str) -> str:
     """A figure as an `<svg>` element.
 
-    What matplotlib draws in black takes the color of the page's text, and
-    the background is that of the page, so that the figure can be read in
-    light and in dark. Pictures in it become WebP, a tenth in size.
+    Its colors become those of the page, light or dark, and its background is
+    that of the page. Pictures in it become WebP, a tenth in size.
 
     Args:
         figure: The figure.
@@ -74,7 +79,7 @@ def inline_svg(figure: "Figure", name: str, label: str) -> str:
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = re.sub(r'href="#', f'href="#{name}-', svg)
     svg = svg.replace("url(#", f"url(#{name}-")
-    svg = svg.replace("#000000", "currentColor")
+    svg = with_variables(svg)
     svg = _PNG.sub(lambda found: _webp(found[1]), svg)
     width, height = (round(float(x)) for x in figure.get_size_inches() * 96)
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)

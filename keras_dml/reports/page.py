@@ -33,9 +33,9 @@ def report(
     """Writes the report of a finished run as one HTML page.
 
     The page can be opened from disk, without a network. It contains the recipe,
-    the metrics with confidence intervals, curves, the figures of the method,
-    the worst queries, and an explorer of neighbors in the full embedding and in
-    each sub-embedding.
+    best, typical and worst queries, the metrics with confidence intervals and
+    verdicts, curves, the figures of the method, and an explorer of neighbors in
+    the full embedding and in each sub-embedding.
 
     Args:
         folder: The folder of the run.
@@ -64,13 +64,18 @@ def report(
 
 def render(run: Run, shown: dict[str, Any]) -> str:
     """The text of the page; `shown` is its explorer."""
-    figures = {figure.name: _figure(figure) for figure in figures_of(run)}
+    # The examples show what the figure "retrieval" does.
+    drawn = [x for x in figures_of(run) if x.name != "retrieval"]
+    figures = {figure.name: _figure(figure) for figure in drawn}
     rest = [name for name in figures if name not in CURVES]
     test_set = {"test set (SHA-256)": run.outcome.test_set}
     said = {x: definition(x) for x in run.results}
-    attention = f"\n<span>bright: where a {run.part} looks</span>"
+    kind, line = headline(run)
+    attention = f"Bright: where a {run.part} looks."
     body = Template(asset("report.html")).substitute(
         title=escape(run.recipe.name),
+        kind=kind,
+        headline=escape(line),
         about=escape(_about(run)),
         metrics=_metrics(run),
         definitions=_pairs(said),
@@ -78,16 +83,20 @@ def render(run: Run, shown: dict[str, Any]) -> str:
         divisions=_divisions(run),
         figures="\n".join(figures[name] for name in rest),
         explored=escape(_explored(shown)),
-        attention=attention if run.explores_attention else "",
-        worst=escape(
-            f"The queries with the lowest {shown['worst']['metric']}, at most "
-            "one per class."
+        attention=f'<p class="note">{attention}</p>'
+        if run.explores_attention
+        else "",
+        examples=escape(
+            f"Test images and their nearest neighbors. By {run.metric}: the "
+            "highest, those nearest to the median, and the lowest; in each "
+            "list at most one image of a class."
         ),
         recipe=escape(dump(run.recipe)),
         environment=_pairs(run.outcome.environment | test_set),
         data=_json(shown),
     )
-    return document(f"{run.recipe.name} – report", body, asset("explorer.js"))
+    script = asset("elements.js") + asset("explorer.js")
+    return document(f"{run.recipe.name} – report", body, script)
 
 
 def _json(content: Any) -> str:
@@ -111,12 +120,38 @@ def _about(run: Run) -> str:
     return " ".join(parts)
 
 
+_HEADLINES = {
+    "better": ("right", "Training helped"),
+    "worse": ("wrong", "Training made it worse"),
+    "within the noise": ("", "Training made no clear difference"),
+    "too few classes to tell": ("", "Too few classes to tell"),
+}
+
+
+def headline(run: Run) -> tuple[str, str]:
+    """What training did, in words, and its class in CSS."""
+    metric, results = run.metric, run.results
+    kind, words = _HEADLINES.get(run.verdicts[metric], ("", "Trained"))
+    before, after = run.outcome.before[metric], results[metric]
+    return kind, (
+        f"{words}: {metric} {before:.2f} → {after:.2f} on "
+        f"{results.num_classes:,} unseen classes"
+    )
+
+
 def _metrics(run: Run) -> str:
     intervals = bootstrap(run.results) if run.results.per_query else {}
     rows = []
-    for name, before, after, *_ in run.outcome.metrics_table()[1:]:
-        cells = before, f"<strong>{after}</strong>", ends(intervals.get(name))
-        rows.append(_row(name, cells))
+    for name, value in run.results.items():
+        before, verdict = run.outcome.before[name], run.verdicts.get(name, "")
+        kind = _HEADLINES.get(verdict, ("",))[0]
+        sign = "▲ " if value > before else "▼ " if value < before else ""
+        rows.append(
+            f'<tr><th scope="row">{escape(name)}</th><td>{before:.4f}</td>'
+            f'<td><strong>{value:.4f}</strong> <span class="interval">'
+            f"{ends(intervals.get(name))}</span></td>"
+            f'<td class="{kind}">{sign}{escape(verdict)}</td></tr>'
+        )
     return "\n".join(rows)
 
 

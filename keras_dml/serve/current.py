@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import tensorflow as tf
 
 from keras_dml.data import View
 from keras_dml.search import Index
+from keras_dml.serve.false_matches import scores_of_negatives
 from keras_dml.serve.outputs import Outputs
+from keras_dml.utils.types import FloatArray
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,11 @@ class Current:
     definitions: Mapping[str, Definition] = field(default_factory=dict)
     loaded: Any = None
     outputs: Outputs | None = None
+
+    @cached_property
+    def negatives(self) -> FloatArray | None:
+        """See `scores_of_negatives`; computed once for a gallery."""
+        return scores_of_negatives(self.index)
 
 
 def read_definitions(folder: Path) -> dict[str, Definition]:

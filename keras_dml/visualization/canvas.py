@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from keras_dml.utils.types import FloatArray, IntArray
+from keras_dml.visualization.colors import color
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,19 +25,18 @@ class Look(NamedTuple):
     line: str
 
 
-# Of Okabe and Ito, "Color Universal Design", those that have contrast to
-# white and to near-black alike.
 LOOKS = (
-    Look("#0072B2", "o", "-"),
-    Look("#D55E00", "s", "--"),
-    Look("#009E73", "^", ":"),
-    Look("#B66A97", "D", "-."),
-    Look("#8A7200", "v", (0, (5, 1))),  # type: ignore[arg-type]
-    Look("#6B6B6B", "P", (0, (1, 3))),  # type: ignore[arg-type]
+    Look("blue", "o", "-"),
+    Look("orange", "s", "--"),
+    Look("green", "^", ":"),
+    Look("purple", "D", "-."),
+    Look("yellow", "v", (0, (5, 1))),  # type: ignore[arg-type]
+    Look("gray", "P", (0, (1, 3))),  # type: ignore[arg-type]
 )
+"""The looks of series; their colors are names of the palette."""
 
-RIGHT = Look("#009E73", "✓", "-")
-WRONG = Look("#D55E00", "✗", (0, (2.2, 1.1)))  # type: ignore[arg-type]
+RIGHT = Look("right", "✓", "-")
+WRONG = Look("wrong", "✗", (0, (2.2, 1.1)))  # type: ignore[arg-type]
 
 
 def look(number: int) -> Look:
@@ -47,7 +47,7 @@ def look(number: int) -> Look:
     """
     again, place = divmod(number, len(LOOKS))
     other = LOOKS[(place + again) % len(LOOKS)]
-    return other._replace(color=LOOKS[place].color)
+    return other._replace(color=color(LOOKS[place].color))
 
 
 def new_figure(
@@ -163,7 +163,7 @@ def show_image(axes: "Axes", pixels: Any, mark: Look | None = None) -> None:
     if mark is not None:
         width = 2.5
         axes.spines[:].set(
-            color=mark.color,
+            color=color(mark.color),
             linestyle=mark.line,
             linewidth=width,
             # Corners are to be closed, and gaps open.

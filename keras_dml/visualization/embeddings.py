@@ -19,7 +19,6 @@ from keras_dml.utils.types import FloatArray, Labels, Rows
 from keras_dml.utils.vectors import blocks, unit_rows
 from keras_dml.visualization.canvas import (
     LOOKS,
-    WIDTH,
     add_grid,
     add_legend,
     chart,
@@ -28,6 +27,7 @@ from keras_dml.visualization.canvas import (
     look,
     make_logarithmic,
 )
+from keras_dml.visualization.colors import color
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -306,18 +306,22 @@ def embedding_map(
         AXES[projection].format(1),
         AXES[projection].format(2),
         "Map of the embeddings",
-        height=WIDTH,
     )
     rest = ~np.isin(shown, marked)
-    axes.scatter(x[rest], y[rest], s=6, color="#8f8f8f", alpha=0.45, lw=0)
+    axes.scatter(x[rest], y[rest], s=6, color=color("gray"), alpha=0.35, lw=0)
     for number, label in enumerate(marked.tolist()):
         called = label if isinstance(label, str) else f"class {label}"
         name = short_name((names or {}).get(label, called))
         _mark(axes, points[shown == label], number, name)
     axes.set(xticks=[], yticks=[])
     axes.set_aspect("equal", "datalim")
-    if len(marked):
-        add_legend(figure, 2, handletextpad=0.2)
+    if len(marked):  # Beside the map, which is as high as other charts.
+        figure.legend(
+            loc="outside right center",
+            frameon=False,
+            fontsize=8,
+            handletextpad=0.2,
+        )
     return figure
 
 
@@ -348,7 +352,7 @@ def _mark(axes: "Axes", points: FloatArray, number: int, name: str) -> None:
         points[:, 0],
         points[:, 1],
         s=26,
-        color=style.color,
+        color=color(style.color),
         # Colors repeat after five, and with them another row of shapes.
         marker=style.marker if number < 5 else "*X<>p"[number % 5],
         lw=0,

@@ -117,13 +117,13 @@ def compositor_weights(weights: FloatArray) -> "DataFigure":
         width=max(3.4, 0.55 * learners + 1.9),
         height=max(2.4, 0.36 * compositors + 1.2),
     )
-    picture = axes.imshow(weights, cmap="Blues", vmin=0, aspect="auto")
+    picture = axes.imshow(weights, cmap="magma", vmin=0, aspect="auto")
     axes.set_xticks(range(learners), [str(x + 1) for x in range(learners)])
     axes.set_yticks(
         range(compositors), [str(x + 1) for x in range(compositors)]
     )
     for (row, column), value in np.ndenumerate(weights):
-        dark = value > 0.55 * weights.max()
+        dark = value < 0.6 * weights.max()
         axes.text(
             column,
             row,

@@ -117,24 +117,27 @@ def test_captions_say_what_the_weights_of_attention_are(run_of) -> None:
         assert run.part_names == [f"{run.part} 1", f"{run.part} 2"]
 
 
-def test_worst_queries_are_the_worst_of_their_classes(run_of) -> None:
+def test_examples_are_the_best_typical_and_worst_of_their_classes(
+    run_of,
+) -> None:
     run = Run(run_of("baseline"))
-    metric, rows, values = run.worst_queries(4)
+    assert run.metric == "map@r"
     results = read_queries(run.folder / "queries.npz")
-    assert metric == "map@r"
-    measured = dict(
-        zip(
-            results.query_rows.tolist(),
-            results.per_query[metric].tolist(),
-            strict=True,
-        )  # fmt: skip
-    )
-    lowest: dict[int, tuple[float, int]] = {}
-    for row, value in measured.items():
-        label = int(run.images.labels[row])
-        lowest[label] = min(lowest.get(label, (9.0, 0)), (value, row))
-    expected = sorted(lowest.values())[:4]
-    assert list(zip(values.tolist(), rows.tolist(), strict=True)) == expected
+    values = results.per_query["map@r"].tolist()
+    rows = results.query_rows.tolist()
+    middle = float(np.median(values))
+    for kind, badness in (
+        ("best", lambda x: -x),
+        ("typical", lambda x: abs(x - middle)),
+        ("worst", lambda x: x),
+    ):
+        first: dict[int, tuple[float, int, float]] = {}
+        for row, value in zip(rows, values, strict=True):
+            label = int(run.images.labels[row])
+            found = badness(value), row, value
+            first[label] = min(first.get(label, (9.0, 0, 0.0)), found)
+        expected = [(row, x) for _, row, x in sorted(first.values())[:2]]
+        assert run.examples(2)[kind] == expected
 
 
 @pytest.mark.slow

@@ -13,8 +13,9 @@ from PIL import Image
 from keras_dml.evaluation import bootstrap
 from keras_dml.reports import Run
 from keras_dml.reports.explorer import explorer
-from keras_dml.reports.html import inline_svg
-from keras_dml.visualization import compositor_weights
+from keras_dml.reports.html import inline_svg, style
+from keras_dml.reports.page import headline
+from keras_dml.visualization import compositor_weights, loss_curves
 from tests.reports.conftest import HOSTILE
 
 pytestmark = pytest.mark.slow
@@ -83,6 +84,41 @@ def test_metrics_stand_with_their_intervals(text, run) -> None:
         cells = re.findall(r"[\d.]+", re.sub("<.*?>", " ", row[1]))
         assert cells[1] == f"{interval.estimate:.4f}"
         assert cells[2:] == [f"{interval.low:.4f}", f"{interval.high:.4f}"]
+        assert run.verdicts[name] in row[1]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "kind", "words"),
+    [
+        ("better", "right", "Training helped: "),
+        ("worse", "wrong", "Training made it worse: "),
+        ("within the noise", "", "Training made no clear difference: "),
+        ("too few classes to tell", "", "Too few classes to tell: "),
+    ],
+)
+def test_the_headline_says_what_training_did(
+    run_of, verdict, kind, words
+) -> None:
+    run = Run(run_of("baseline"))
+    run.verdicts = {"map@r": verdict}
+    before, after = run.outcome.before["map@r"], run.results["map@r"]
+    count = run.results.num_classes
+    numbers = f"map@r {before:.2f} → {after:.2f} on {count} unseen classes"
+    assert headline(run) == (kind, words + numbers)
+
+
+def test_runs_of_earlier_versions_get_verdicts_from_intervals(run_of) -> None:
+    run = Run(run_of("baseline"))
+    intervals = bootstrap(run.results, units="classes")
+    low, high = intervals["map@r"].low, intervals["map@r"].high
+    object.__setattr__(run.outcome, "verdicts", {})
+    for before, words in (
+        (low - 0.01, "better"), (high + 0.01, "worse"),
+        ((low + high) / 2, "within the noise"),
+    ):  # fmt: skip
+        run.__dict__.pop("verdicts", None)
+        run.outcome.before["map@r"] = before
+        assert run.verdicts["map@r"] == words
 
 
 def test_divisions_stand_in_the_page_of_a_divided_run(
@@ -149,13 +185,14 @@ def test_explorer_has_attention_from_0_to_255(text, run) -> None:
             assert np.abs(levels.reshape(shape) - expected).max() < 0.51
 
 
-def test_worst_queries_are_never_left_out(run_of) -> None:
+def test_examples_are_never_left_out(run_of) -> None:
     run = Run(run_of("baseline"))
-    shown = explorer(run, num_worst=3, budget=1)
-    assert shown["worst"]["rows"] == run.worst_queries(3)[1].tolist()
-    for row in shown["worst"]["rows"]:
-        assert str(row) in shown["neighbors"]
-    everything = explorer(run, num_worst=3)
+    shown = explorer(run, num_examples=2, budget=1)
+    assert shown["examples"] == run.examples(2)
+    for found in shown["examples"].values():
+        for row, _ in found:
+            assert str(row) in shown["neighbors"]
+    everything = explorer(run, num_examples=2)
     assert len(shown["queries"]) < len(everything["queries"])
     needed = {
         str(row)
@@ -165,7 +202,7 @@ def test_worst_queries_are_never_left_out(run_of) -> None:
     assert set(shown["images"]) == needed
 
 
-def test_figures_are_in_the_color_of_the_text() -> None:
+def test_figures_have_the_colors_of_the_page() -> None:
     figure = compositor_weights(np.array([[0.25, 0.75], [0.6, 0.4]]))
     svg = inline_svg(figure, "one", 'a "b" <c>')
     root = ElementTree.fromstring(svg)
@@ -177,6 +214,9 @@ def test_figures_are_in_the_color_of_the_text() -> None:
     ids = [x.get("id") for x in root.iter() if x.get("id")]
     assert all(name.startswith("one-") for name in ids)
     assert "image/png" not in svg and "image/webp" in svg
+    curve = loss_curves({"epoch": np.arange(2), "loss": np.ones(2)}, ["loss"])
+    assert "var(--blue)" in inline_svg(curve, "three", "")
+    assert "--blue:#0072b2;" in style() and "--blue:#56b4e9;" in style()
     other = inline_svg(figure, "two", "")
     others = {x.get("id") for x in ElementTree.fromstring(other).iter()}
     assert not others & set(ids)

@@ -2,17 +2,23 @@
 
 import csv
 import io
+import json
+import re
 from itertools import combinations
 
 import numpy as np
 import PIL.Image
 import pytest
+from matplotlib import colormaps
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from keras_dml import visualization
 from keras_dml.evaluation.embedding_space import spectral_decay
+from keras_dml.reports.html import asset
 from keras_dml.visualization.canvas import look
+from keras_dml.visualization.colors import PALETTE
 
 
 def densities(values, edges) -> list[float]:
@@ -298,3 +304,52 @@ def test_a_figure_is_saved_with_its_numbers(tmp_path) -> None:
         ["1", "1", "0.25"],
         ["1", "2", "0.75"],
     ]
+
+
+def test_figures_for_a_dark_page_have_other_colors() -> None:
+    """Chosen for it: light on dark, and readable on it."""
+    history = {"epoch": np.arange(3), "loss": np.ones(3)}
+
+    def inks(figure) -> list[str]:
+        (line,) = figure.axes[0].lines
+        texts = [x for x in figure.findobj(Text) if x.get_text()]
+        return [to_hex(x.get_color()) for x in (line, *texts)]
+
+    with visualization.dark():
+        drawn = visualization.loss_curves(history, ["loss"])
+    drawn.savefig(io.BytesIO(), format="png")
+    papers = [to_hex(drawn.get_facecolor()), to_hex("white")]
+    light = visualization.loss_curves(history, ["loss"])
+    for found, paper in zip((drawn, light), papers, strict=True):
+        assert min(contrast(ink, paper) for ink in inks(found)) >= 4.5
+    assert not set(inks(drawn)) & set(inks(light))
+
+
+def test_every_color_of_the_palette_has_contrast() -> None:
+    """To the paper of its scheme: 4.5 for text, 3 for what is drawn."""
+    for name, colors in PALETTE.items():
+        if name in ("paper", "raised", "line"):
+            continue
+        is_text = name in ("ink", "soft", "link", "right", "wrong")
+        for ink, paper in zip(colors, PALETTE["paper"], strict=True):
+            assert contrast(ink, paper) >= (4.5 if is_text else 3), name
+
+
+def test_pages_have_the_color_scale_of_figures() -> None:
+    """Five colors of magma, between which pages interpolate."""
+    script = asset("elements.js")
+    stops = re.search(r"COLORS = (\[\[.*?\]\]);", script, re.S)[1]
+    expected = colormaps["magma"]([0, 64, 128, 191, 255])[:, :3] * 255
+    np.testing.assert_allclose(json.loads(stops), expected, atol=4)
+
+
+def contrast(first: str, second: str) -> float:
+    """As WCAG defines it."""
+
+    def light(color: str) -> float:
+        x = np.array(to_rgb(color))
+        x = np.where(x <= 0.04045, x / 12.92, ((x + 0.055) / 1.055) ** 2.4)
+        return float(x @ [0.2126, 0.7152, 0.0722])
+
+    low, high = sorted([light(first), light(second)])
+    return (high + 0.05) / (low + 0.05)

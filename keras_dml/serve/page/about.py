@@ -23,7 +23,7 @@ _HIDDEN = ("thumbnail", "box")
 
 def about(current: Current, settings: Settings) -> dict[str, Any]:
     """What is served, ready for JSON."""
-    outputs = current.outputs
+    outputs, index = current.outputs, current.index
     return {
         "model": {"name": current.name, "version": current.version},
         "refusal": refusal(current),
@@ -32,7 +32,7 @@ def about(current: Current, settings: Settings) -> dict[str, Any]:
         "parts_are_cosines": outputs is not None
         and all(part.length for part in outputs.parts),
         "has_attention": outputs is not None and outputs.has_attention,
-        "gallery": None if current.index is None else _gallery(current.index),
+        "gallery": None if index is None else _gallery(current, index),
         "k": {"default": DEFAULT_K, "most": MOST_K},
         "max_body": settings.max_body,
     }
@@ -56,13 +56,14 @@ def refusal(current: Current) -> str | None:
     return None
 
 
-def _gallery(index: Index) -> dict[str, Any]:
-    threshold = index.threshold
+def _gallery(current: Current, index: Index) -> dict[str, Any]:
+    negatives, threshold = current.negatives, index.threshold
     # A database has too many, and would have to read them all.
     columns = index.columns if index.store is None else {}
     return {
         "rows": len(index),
         "scores": SCORES[index.metric],
+        "negative_pairs": 0 if negatives is None else len(negatives),
         "threshold": None if threshold is None else float(threshold.value),
         "threshold_meaning": None if threshold is None else threshold.meaning,
         "columns": [

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from keras_dml.reports.html import asset as report_asset
+from keras_dml.reports.html import style
 from keras_dml.serve.current import Current
 from keras_dml.serve.errors import RequestError
 from keras_dml.serve.page.about import about
@@ -94,14 +95,16 @@ def routes(
 def read_assets() -> dict[str, tuple[bytes, str]]:
     """Content and MIME type of each file of the page by its name.
 
-    "base.css" is the style of reports, which the page adds to.
+    "base.css" is the style of reports, which the page adds to, and
+    "elements.js" what their scripts have in common.
     """
     folder = resources.files("keras_dml.serve.page") / "static"
     found = {
         file.name: (file.read_bytes(), _KINDS[file.name.rpartition(".")[2]])
         for file in folder.iterdir()
     }
-    found["base.css"] = report_asset("page.css").encode(), _KINDS["css"]
+    found["base.css"] = style().encode(), _KINDS["css"]
+    found["elements.js"] = report_asset("elements.js").encode(), _KINDS["js"]
     return found
 
 

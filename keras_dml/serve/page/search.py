@@ -18,6 +18,7 @@ from keras_dml.search.metrics import Metric
 from keras_dml.search.rows import Key
 from keras_dml.serve.current import Current
 from keras_dml.serve.errors import RequestError
+from keras_dml.serve.false_matches import rate_of_false_matches
 from keras_dml.serve.limits import check_picture
 from keras_dml.serve.outputs import Part
 from keras_dml.serve.page.about import DEFAULT_K, MOST_K, refusal
@@ -97,7 +98,8 @@ async def find(service: Service, query: Query) -> dict[str, Any]:
     Returns:
         "model", its name and version; "seen", a data URI; "hits" of the
         gallery, or None without one, with "is_copy" where the embedding
-        is that of the picture; "parts", name and hits of each learner;
+        is that of the picture and "false_matches", the rate at this score
+        or None; "parts", name and hits of each learner;
         "attention", with "height", "width" and "maps", bytes in base 64,
         or None.
 
@@ -147,6 +149,13 @@ def _answer(
     found: dict[str, FloatArray],
 ) -> dict[str, Any]:
     hits, of_parts = _search(current.index, query, found, parts)
+    negatives = current.negatives
+    for hit in hits or ():
+        hit["false_matches"] = (
+            None
+            if negatives is None
+            else rate_of_false_matches(negatives, hit["score"])
+        )
     pixels = np.rint(view).clip(0, 255).astype(np.uint8)
     return {
         "model": {"name": current.name, "version": current.version},

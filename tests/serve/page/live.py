@@ -55,8 +55,7 @@ class Visitor(Browser):
         self._call("POST", "/url", {"url": url})
         self.until(
             "return document.readyState === 'complete' && "
-            "(!document.getElementById('layout').hidden || "
-            "!document.getElementById('token-form').hidden)"
+            "!document.getElementById('layout').inert"
         )
 
     def until(self, script: str, seconds: float = 30) -> Any:

@@ -5,6 +5,7 @@ import base64
 import pytest
 
 from keras_dml.serve.errors import Busy
+from keras_dml.serve.page.endpoints import read_assets
 from tests.reports.browser import is_there
 from tests.serve.page.live import SENT, Visitor, serving
 from tests.serve.page.served import (
@@ -137,10 +138,13 @@ def test_a_chosen_file_and_filters_by_keyboard_alone(
     assert keys(page) == []
 
 
-def test_a_row_is_left_out_and_taken_back(page, index) -> None:
+@pytest.mark.parametrize("way", ["#copy button", "#hits details button"])
+def test_a_row_is_left_out_and_taken_back(page, index, way) -> None:
     send(page, picture(8), "drop")
+    assert "in the gallery, as class 1 (key 8)" in page.text("#copy")
+    assert "false matches" in page.text("#hits figcaption")
     page.click("#hits summary")
-    page.click("#hits details button")
+    page.click(way)
     page.until("return !document.getElementById('left-out').hidden")
     page.until(
         "return document.querySelector('#hits summary').textContent !== 'key 8'"
@@ -148,10 +152,29 @@ def test_a_row_is_left_out_and_taken_back(page, index) -> None:
     page.answered()
     assert keys(page) == expected(index, 8, exclude=[8])
     assert page.text("#left-out-key") == "Left out: key 8"
+    assert page.run("return document.getElementById('copy').hidden")
     page.click("#take-back")
     page.until(
         "return document.querySelector('#hits summary').textContent === 'key 8'"
     )
+
+
+def test_a_row_without_a_picture_shows_its_name(browser, model) -> None:
+    with serving(current(model, small_gallery(model))) as live:
+        browser.visit(live.url)
+        send(browser, picture(8), "drop")
+        browser.until("return !document.querySelector('.waiting')")
+        frames = browser.texts("#hits .missing")
+    assert len(frames) == 12
+    assert frames[0] == "class 1"
+
+
+def test_the_page_loads_from_the_first_paint() -> None:
+    """Also before its script runs, all is there and none can be used."""
+    page = read_assets()["index.html"][0].decode()
+    assert 'class="note loading" id="served" role="status">Loading…<' in page
+    assert 'id="layout" inert>' in page
+    assert '<main id="app">' in page
 
 
 def test_an_unreadable_file_is_said_to_be_one(page) -> None:

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations
 from urllib.parse import quote
 
 import numpy as np
@@ -12,6 +13,10 @@ import pytest
 
 from keras_dml.search import Index
 from keras_dml.serve.current import Current
+from keras_dml.serve.false_matches import (
+    rate_of_false_matches,
+    scores_of_negatives,
+)
 from keras_dml.visualization import attention_maps, head_outputs
 from tests.conftest import blobs
 from tests.serve.page.served import (
@@ -68,6 +73,37 @@ def test_hits_are_those_of_the_index(asked, index) -> None:
     }
     assert found["model"] == {"name": "small", "version": 1}
     assert found["seen"].startswith("data:image/webp;base64,")
+
+
+def test_hits_have_their_rate_of_false_matches(asked, index) -> None:
+    """Against a loop over all pairs; of no classes there is no rate."""
+    x, names = index.embeddings, index.labels
+    pairs = [
+        float(x[i] @ x[j])
+        for i, j in combinations(range(48), 2)
+        if names[i] != names[j]
+    ]
+    for hit in search(asked, 3, k=48)["hits"]:
+        above = sum(pair >= hit["score"] for pair in pairs)
+        expected = pytest.approx(above / len(pairs), abs=2 / len(pairs))
+        assert hit["false_matches"] == expected
+    told = asked.get("/page/about").json()["gallery"]
+    assert told["negative_pairs"] == len(pairs)
+
+
+def test_false_matches_are_of_some_pairs_with_a_seed(index) -> None:
+    every, some = scores_of_negatives(index), scores_of_negatives(index, 100)
+    assert len(some) == 100 < len(every)
+    assert set(some) <= set(every)
+    assert (some == scores_of_negatives(index, 100)).all()
+    assert [rate_of_false_matches(np.array([0.1, 0.5, 0.5, 0.9]), score)
+            for score in (0, 0.5, 0.6, 1)] == [1, 0.75, 0.25, 0]  # fmt: skip
+
+
+@pytest.mark.parametrize("labels", [None, [1, 1, 1], [[1], [1, 2], [2]]])
+def test_false_matches_need_classes(labels) -> None:
+    index = Index(np.eye(3), labels and {"label": labels})
+    assert scores_of_negatives(index) is None
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "TIFF"])

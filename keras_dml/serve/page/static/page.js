@@ -25,6 +25,7 @@ const complain = (text) => {
 
 const askForToken = (isWrong) => {
   forgetToken();
+  byId("served").textContent = "";
   byId("layout").hidden = true;
   byId("token-form").hidden = false;
   byId("token").focus();
@@ -56,9 +57,12 @@ const load = async (isRetry = false) => {
       askForToken(isRetry);
       return;
     }
-    byId("layout").hidden = false;
+    byId("served").textContent = "";
     complain(error.message);
     return;
+  } finally {
+    byId("served").classList.remove("loading");
+    byId("layout").inert = false;
   }
   byId("token-form").hidden = true;
   byId("layout").hidden = false;
@@ -214,7 +218,6 @@ const setUpForms = () => {
   });
 };
 
-byId("app").hidden = false;
 setUpFiles();
 setUpForms();
 setUpFilters();

@@ -1,6 +1,6 @@
 // Results: what was found, as lists of pictures.
 
-import { byId, element, fixed, plural } from "./elements.js";
+import { breakable, byId, element, fixed, plural } from "./elements.js";
 import { overlaid } from "./attention.js";
 import { ask } from "./server.js";
 
@@ -30,11 +30,17 @@ const pictureOf = (key) => {
   return pictures.get(text);
 };
 
-const picture = (key, alt) => {
-  const frame = element("div", "missing note");
-  pictureOf(key).then((address) => {
+const called = (hit) => hit.name || hit.file || `key ${hit.key}`;
+
+// The picture of a row; what it is called where there is none.
+const picture = (hit, alt) => {
+  const frame = element("div", "missing waiting");
+  pictureOf(hit.key).then((address) => {
+    frame.classList.remove("waiting");
     if (!address) {
-      frame.textContent = "no picture";
+      frame.append(breakable(called(hit)));
+      frame.setAttribute("role", "img");
+      frame.setAttribute("aria-label", `${alt}, without a picture`);
       return;
     }
     const image = element("img");
@@ -45,7 +51,12 @@ const picture = (key, alt) => {
   return frame;
 };
 
-const called = (hit) => hit.name || hit.file || `key ${hit.key}`;
+const percent = (share) =>
+  `${(100 * share).toLocaleString("en", { maximumSignificantDigits: 2 })} %`;
+
+// A share of pairs; of so many, none says no more than that it is small.
+const rate = (share, pairs) =>
+  (share ? percent(share) : `under ${percent(1 / pairs)}`);
 
 const verdict = (isMatch) => element("span", isMatch ? "right" : "wrong",
   isMatch ? "✓ match" : "✗ no match");
@@ -56,29 +67,38 @@ const columnsOf = ({ row }) => Object.entries(row)
     ? value : JSON.stringify(value)}`)
   .join("\n");
 
-const hitItem = (hit, rank, leaveOut) => {
+const leaveOutButton = (hit, leaveOut) => {
+  const button = element("button", "", "Leave it out");
+  button.type = "button";
+  button.addEventListener("click", () => leaveOut(hit.key));
+  return button;
+};
+
+const hitItem = (hit, rank, gallery, leaveOut) => {
   const item = element("li");
   const figure = element("figure");
   const caption = element("figcaption");
   caption.append(element("strong", "", `${rank}. ${called(hit)}`),
     element("span", "number", fixed(hit.score)));
+  if (hit.false_matches !== null) {
+    caption.append(element("span", "number",
+      `false matches ${rate(hit.false_matches, gallery.negative_pairs)}`));
+  }
   if (hit.is_match !== null) caption.append(verdict(hit.is_match));
-  const out = element("button", "", "Leave it out");
-  out.type = "button";
-  out.addEventListener("click", () => leaveOut(hit.key));
   const details = element("details");
   details.append(element("summary", "", `key ${hit.key}`),
-    element("p", "columns-of", columnsOf(hit) || "no columns"), out);
+    element("p", "columns-of", columnsOf(hit) || "no columns"),
+    leaveOutButton(hit, leaveOut));
   caption.append(details);
-  figure.append(picture(hit.key, `Result ${rank}: ${called(hit)}`), caption);
+  figure.append(picture(hit, `Result ${rank}: ${called(hit)}`), caption);
   item.append(figure);
   return item;
 };
 
 const smallItem = (hit, rank) => {
   const item = element("li");
-  item.append(picture(hit.key, `Result ${rank}`),
-    element("span", "name", called(hit)),
+  item.append(picture(hit, `Result ${rank}`),
+    breakable(called(hit)),
     element("span", "number", fixed(hit.score, 3)));
   return item;
 };
@@ -93,18 +113,27 @@ const sayVerdict = (hits, gallery) => {
   shown.className = `verdict ${nearest.is_match ? "right" : "wrong"}`;
   shown.textContent = nearest.is_match
     ? `✓ Match: ${called(nearest)}` : "✗ No match in the gallery";
-  const copy = nearest.is_copy
-    ? "This picture is itself in the gallery, or an exact copy. " : "";
-  shown.append(element("span", "note", `${copy}${fixed(nearest.score)} ${sign} `
+  shown.append(element("span", "note", `${fixed(nearest.score)} ${sign} `
     + `${fixed(threshold)}, the threshold: ${gallery.threshold_meaning}.`));
+};
+
+// A picture finds itself first, which is no news.
+const offerToLeaveOut = (hits, leaveOut) => {
+  const copy = hits.find((hit) => hit.is_copy);
+  byId("copy").hidden = !copy;
+  if (!copy) return;
+  byId("copy").replaceChildren(element("span", "",
+    `This picture is in the gallery, as ${called(copy)} (key ${copy.key}).`),
+  leaveOutButton(copy, leaveOut));
 };
 
 const showHits = (about, hits, leaveOut) => {
   const { gallery } = about;
   byId("hits").hidden = hits === null;
   byId("hits").replaceChildren(...(hits ?? []).map((hit, i) =>
-    hitItem(hit, i + 1, leaveOut)));
+    hitItem(hit, i + 1, gallery, leaveOut)));
   sayVerdict(hits ?? [], gallery);
+  offerToLeaveOut(hits ?? [], leaveOut);
   if (!gallery) {
     byId("scores").textContent = "Start the server with --gallery to find "
       + "images.";
@@ -113,7 +142,12 @@ const showHits = (about, hits, leaveOut) => {
   const calibrated = gallery.threshold === null
     ? " The gallery has no threshold, so scores do not say what is a match."
     : "";
-  byId("scores").textContent = gallery.scores + calibrated;
+  const pairs = gallery.negative_pairs;
+  const rates = pairs
+    ? " False matches: the share of pairs of different classes that score as "
+      + `high, among ${plural(pairs, "pair")} of the gallery.`
+    : "";
+  byId("scores").textContent = gallery.scores + rates + calibrated;
 };
 
 const partRow = (part, number, answer) => {
