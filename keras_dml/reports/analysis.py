@@ -1,6 +1,5 @@
 """A finished run, as read for figures and reports."""
 
-import math
 import os
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +14,7 @@ from keras_dml.evaluation import bootstrap
 from keras_dml.methods.declaration import Traits, find
 from keras_dml.recipes import building
 from keras_dml.runs.folder import METRICS, load_outcome
+from keras_dml.runs.words import verdict_of
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.visualization import attention_maps, head_outputs, read_history
 from keras_dml.visualization.curves import History
@@ -198,18 +198,11 @@ class Run:
         Earlier versions did not store them. Of their runs, a metric that was
         outside of the 95 % interval over classes before training has changed.
         """
-        stored = self.outcome.verdicts
-        if stored or not self.results.per_query:
-            return stored
+        if self.outcome.verdicts or not self.results.per_query:
+            return self.outcome.verdicts
         before = self.outcome.before
-        found = {}
-        for name, interval in bootstrap(self.results, units="classes").items():
-            if math.isnan(interval.low):
-                found[name] = "too few classes to tell"
-            elif before[name] < interval.low:
-                found[name] = "better"
-            elif before[name] > interval.high:
-                found[name] = "worse"
-            else:
-                found[name] = "within the noise"
-        return found
+        intervals = bootstrap(self.results, units="classes")
+        return {
+            name: verdict_of(x.low - before[name], x.high - before[name])
+            for name, x in intervals.items()
+        }

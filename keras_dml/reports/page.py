@@ -18,6 +18,7 @@ from keras_dml.reports.explorer import explorer
 from keras_dml.reports.figures import RunFigure, figures_of
 from keras_dml.reports.html import asset, document, inline_svg
 from keras_dml.runs.outcome import definition, divisions_table, ends
+from keras_dml.runs.words import VERDICTS
 from keras_dml.utils.files import write_atomically
 from keras_dml.utils.progress import waiting
 
@@ -78,6 +79,7 @@ def render(run: Run, shown: dict[str, Any]) -> str:
         headline=escape(line),
         about=escape(_about(run)),
         metrics=_metrics(run),
+        verdicts=escape(VERDICTS),
         definitions=_pairs(said),
         curves="\n".join(figures[name] for name in CURVES),
         divisions=_divisions(run),

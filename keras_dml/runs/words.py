@@ -69,7 +69,7 @@ def verdicts(before: Results, after: Results) -> dict[str, str]:
     if after.per_query:
         differences = compare(before, after, units="classes")
         for name, difference in differences.items():
-            found[name] = _verdict(difference.low, difference.high)
+            found[name] = verdict_of(difference.low, difference.high)
     for name, value in after.items():
         if name not in found:
             way = (value > before[name]) - (value < before[name])
@@ -77,7 +77,8 @@ def verdicts(before: Results, after: Results) -> dict[str, str]:
     return {name: found[name] for name in after}
 
 
-def _verdict(low: float, high: float) -> str:
+def verdict_of(low: float, high: float) -> str:
+    """What a 95 % interval of a change says, in words."""
     if math.isnan(low):
         return "too few classes to tell"
     if low > 0:
