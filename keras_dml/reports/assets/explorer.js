@@ -30,7 +30,7 @@ const neighbor = ([row, cosine, right]) => {
   const inside = explorable.has(row) ? element("button") : item;
   if (inside !== item) {
     inside.type = "button";
-    inside.addEventListener("click", () => select(row, true));
+    inside.addEventListener("click", () => select(row).focus());
     item.append(inside);
   }
   inside.append(picture(row, `${right ? "right" : "wrong"}: ${words}`, -1),
@@ -80,68 +80,38 @@ const show = (query) => {
     `${className}: ${count(query, 0)} under the full embedding`;
 };
 
-const options = new Map();
-
-const select = (row, focus) => {
-  for (const [other, option] of options) {
-    const chosen = other === row;
-    option.setAttribute("aria-selected", String(chosen));
-    option.tabIndex = chosen ? 0 : -1;
-  }
-  if (focus) options.get(row).focus();
-  show(row);
-};
-
-const across = () =>
-  getComputedStyle(list).gridTemplateColumns.split(" ").length;
-
-const move = (event) => {
-  const rows = [...options.keys()];
-  const at = rows.findIndex((row) => options.get(row) === event.target);
-  const steps = {
-    ArrowRight: at + 1,
-    ArrowLeft: at - 1,
-    ArrowDown: at + across(),
-    ArrowUp: at - across(),
-    Home: 0,
-    End: rows.length - 1,
-  };
-  if (event.key === "Enter" || event.key === " ") {
-    event.preventDefault();
-    select(rows[at], true);
-  } else if (event.key in steps) {
-    event.preventDefault();
-    const to = Math.max(0, Math.min(rows.length - 1, steps[event.key]));
-    for (const option of options.values()) option.tabIndex = -1;
-    options.get(rows[to]).tabIndex = 0;
-    options.get(rows[to]).focus();
-  }
-};
-
 // Whether the image that is nearest to a query is of another class.
 const isMissed = (query) => {
   const [nearest] = data.neighbors[query][0];
   return nearest !== undefined && !nearest[2];
 };
 
+// Radio buttons: the browser moves among them by the arrow keys.
 for (const row of data.queries) {
   const { words } = about(row);
   const missed = isMissed(row);
-  const option = element("div", missed ? "wrong" : "");
-  option.setAttribute("role", "option");
-  option.setAttribute(
-    "aria-label", missed ? `${words}, nearest image wrong` : words);
+  const option = element("label", missed ? "wrong" : "");
+  const choice = element("input", "unseen");
+  choice.type = "radio";
+  choice.name = "query";
+  choice.value = row;
+  choice.addEventListener("change", () => show(row));
   option.title = words;
-  option.dataset.row = row;
-  option.append(image(row, ""));
-  option.addEventListener("click", () => select(row, true));
-  options.set(row, option);
+  option.append(choice,
+    image(row, missed ? `${words}, nearest image wrong` : words));
   list.append(option);
 }
-list.addEventListener("keydown", move);
+
+const select = (row) => {
+  const choice = list.querySelector(`[value="${row}"]`);
+  choice.checked = true;
+  show(row);
+  return choice;
+};
+
 // There is more to see where something is wrong.
 const first = data.queries.find(isMissed) ?? data.queries[0];
-if (first !== undefined) select(first, false);
+if (first !== undefined) select(first);
 
 for (const [kind, queries] of Object.entries(data.examples)) {
   byId(kind).append(...queries.map(([row, value]) =>

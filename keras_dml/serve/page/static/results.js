@@ -52,7 +52,7 @@ const picture = (hit, alt) => {
 };
 
 const percent = (share) =>
-  `${(100 * share).toLocaleString("en", { maximumSignificantDigits: 2 })} %`;
+  `${(100 * share).toLocaleString("en", { maximumSignificantDigits: 2 })}\u00a0%`;
 
 // A share of pairs; of so many, none says no more than that it is small.
 const rate = (share, pairs) =>
