@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from results import Number, measured, rows_of_journal
+from results import Number, measured, rows_of_journal, title
 
 WIDTH, LEFT, RIGHT = 480, 190, 62
 """Of the chart, its names, and its values."""
 
-LINE, GAP, TOP = 17, 13, 62
+LINE, GAP, TOP = 17, 13, 68
 
 STYLE = (
     "text{font:14px system-ui,sans-serif;fill:#1f2328}"
@@ -105,7 +105,7 @@ def glyphs() -> Chart:
     """Each method with both kinds of pooling."""
     found = means("glyphs")
     rows = [
-        (name.replace("-", " "), [number, found.get(f"{name}-gem")])
+        (title(name), [number, found.get(f"{name}-gem")])
         for name, number in found.items()
         if not name.endswith("-gem")
     ]
@@ -137,11 +137,11 @@ def caltech101() -> Chart:
     """What a frozen network allows."""
     found = measured()["caltech101", "frozen"].values()
     rows: list[tuple[str, list[Number | None]]] = [
-        (row.name.replace("-", " "), [row.means["map@r"]]) for row in found
+        (title(row.name), [row.means["map@r"]]) for row in found
     ]
     (zero,) = (x.means["map@r"].mean for x in found if x.name == "baseline")
-    title = "MAP@R on unseen classes of Caltech-101, frozen"
-    return Chart(title, ["MAP@R"], rows, zero)
+    head = "MAP@R on unseen classes of Caltech-101, frozen"
+    return Chart(head, ["MAP@R"], rows, zero)
 
 
 def drawn() -> dict[str, str]:

@@ -17,6 +17,11 @@ from scipy import stats
 RESULTS = Path(__file__).parents[1] / "results"
 JOURNALS = RESULTS / "journals"
 
+METHODS = [
+    "baseline", "attentive grouping", "ABE", "BIER", "DCML", "DiVA",
+    "divide and conquer", "DREML", "ensemble", "HDC", "MIC", "S2SD",
+]  # fmt: skip
+
 
 class Number(NamedTuple):
     """A mean or a difference, with its 95 % interval if there is one."""
@@ -29,6 +34,15 @@ class Number(NamedTuple):
     @property
     def half(self) -> float:
         return (self.high - self.low) / 2
+
+
+def slug(name: str, space: str = "-") -> str:
+    return name.lower().replace(" ", space)
+
+
+def title(name: str) -> str:
+    """The name of a recipe as a person writes it."""
+    return {slug(x): x for x in METHODS}.get(name, name.replace("-", " "))
 
 
 class Row(NamedTuple):

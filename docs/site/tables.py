@@ -14,7 +14,16 @@ from pathlib import Path
 
 import charts
 import numpy as np
-from results import Number, Row, difference, differences, mean, measured
+from results import (
+    METHODS,
+    Number,
+    Row,
+    difference,
+    differences,
+    mean,
+    measured,
+    slug,
+)
 from results import rows_of_journal as board
 
 DOCS = Path(__file__).parents[1]
@@ -27,14 +36,9 @@ BOARDS = {
     "emoji_upper": "emoji, upper layers",
     "emoji_full": "emoji, whole network",
     "caltech101: frozen": "Caltech-101",
-    "text: methods": "text",
 }
 """The columns of the table of results: journals and experiments."""
 
-METHODS = [
-    "baseline", "attentive grouping", "ABE", "BIER", "DCML", "DiVA",
-    "divide and conquer", "DREML", "ensemble", "HDC", "MIC", "S2SD",
-]  # fmt: skip
 OTHERS = {
     "baseline, GeM pooling": ("gem", "baseline-gem"),
     "baseline, margin loss": ("margin",),
@@ -42,10 +46,6 @@ OTHERS = {
     "contrastive": ("contrastive",),
     "Proxy-Anchor": ("proxy-anchor",),
     "ProxyNCA++": ("proxy-nca-pp",),
-    "SoftTriple": ("soft-triple",),
-    "Recall@k surrogate": ("recall-at-k",),
-    "Matryoshka": ("matryoshka",),
-    "Hyp": ("hyp",),
     "attentive grouping, margin loss": ("attentive-grouping-margin",),
     "attentive grouping, cut at `block6b_add`": ("attentive-grouping-block6b",),
 }
@@ -85,7 +85,7 @@ def shown(number: Number | None, is_bold: bool = False, sign: str = "") -> str:
     bold = "**" * is_bold
     text = f"{bold}{number.mean:{sign}.3f}{bold}".replace("-", "−")
     if np.isfinite(number.half):
-        text += f" <small>±{number.half:.3f}</small>"
+        text += f"<small>±{number.half:.3f}</small>".replace("±0", "±")
     return text
 
 
@@ -135,10 +135,6 @@ def of_results() -> str:
             row.append("<br>".join(cells) or NOTHING)
         found.append(row)
     return table(found)
-
-
-def slug(name: str, space: str = "-") -> str:
-    return name.lower().replace(" ", space)
 
 
 TABLES = {"results": of_results, "board": of_board}
