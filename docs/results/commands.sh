@@ -306,7 +306,8 @@ keras-dml benchmark glyphs/baseline \
     glyphs/abe::name=abe-4 \
     --metrics recall@1,map@r --seeds 5 --output runs/abe_learners
 
-# Attentive grouping: Tokens of a transformer
+# Attentive grouping: Tokens of a transformer. vit.keras is what
+# small_vit.py saves.
 keras-dml benchmark \
     'glyphs/baseline::optimizer.learning_rate=1e-3' \
     'glyphs/attentive_grouping::optimizer.learning_rate=4e-3' \
@@ -386,7 +387,8 @@ keras-dml benchmark emoji/diva \
     --set backbone.name=efficientnet_lite0_imagenet.keras \
     --metrics recall@1,map@r --seeds 5 --output runs/diva_parts
 
-# Divide and conquer: Number of learners, partition and split
+# Divide and conquer: Number of learners, partition and split. Tables of fewer
+# classes are those of `python tests/benchmarks/emoji_table.py --classes`.
 keras-dml benchmark \
     emoji/baseline::name=one-learner::optimizer.learning_rate=1.25e-3 \
     emoji/divide_and_conquer::name=learners-2::method.num_learners=2 \

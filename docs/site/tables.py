@@ -1,8 +1,8 @@
 """Writes tables and charts of measurements: `python docs/site/tables.py`.
 
-What is generated: a table below `<!-- board … -->`, `<!-- measured … -->` or
-`<!-- results -->`; the text of a link to a table of numbers, whose title says
-which; the table "at a glance" of a method; the charts and differences.csv.
+What is generated: a table below `<!-- board … -->` or `<!-- results -->`; the
+text of a link to a file of numbers, whose title says which; the table "at a
+glance" of a method; the charts and differences.csv.
 `.ci/lint` fails where a file is not what this writes.
 """
 
