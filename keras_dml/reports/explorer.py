@@ -1,6 +1,5 @@
 """Explorer of a report: queries, neighbors, thumbnails."""
 
-import base64
 import os
 from itertools import chain
 from typing import Any
@@ -13,6 +12,7 @@ from keras_dml.data.thumbnails import thumbnail
 from keras_dml.reports.analysis import Run
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.visualization import nearest
+from keras_dml.visualization.attention import encoded_maps
 
 THUMBNAIL = 72
 """Longer side of a thumbnail, in pixels, at most."""
@@ -140,19 +140,11 @@ def _attention(run: Run, rows: Rows) -> dict[str, Any] | None:
     """For each query its maps, each from 0 to 255."""
     if not run.explores_attention:
         return None
-    maps = run.attention[rows]
-    low = maps.min(axis=(1, 2), keepdims=True)
-    high = maps.max(axis=(1, 2), keepdims=True)
-    scaled = (maps - low) / np.where(high > low, high - low, 1)
-    levels = np.rint(255 * scaled).astype(np.uint8)
+    height, width = run.attention.shape[1:3]
     return {
-        "height": maps.shape[1],
-        "width": maps.shape[2],
+        "height": height,
+        "width": width,
         "maps": {
-            str(row): [
-                base64.b64encode(levels[i, ..., k].tobytes()).decode()
-                for k in range(maps.shape[3])
-            ]
-            for i, row in enumerate(rows.tolist())
+            row: encoded_maps(run.attention[row]) for row in rows.tolist()
         },
     }

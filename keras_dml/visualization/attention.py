@@ -4,6 +4,7 @@ The file is longer than others because its three figures draw the same maps, and
 each documents its arguments.
 """
 
+import base64
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -158,6 +159,22 @@ def resize_maps(maps: FloatArray, size: tuple[int, int]) -> FloatArray:
         data_format="channels_last",
     )
     return ops.convert_to_numpy(resized)
+
+
+def encoded_maps(maps: FloatArray) -> list[str]:
+    """The maps of an image for a page: bytes in base 64.
+
+    Args:
+        maps: (h, w, P).
+
+    Returns:
+        P texts; of each map, the smallest weight is 0 and the largest 255.
+    """
+    low, high = maps.min(axis=(0, 1)), maps.max(axis=(0, 1))
+    scaled = (maps - low) / np.where(high > low, high - low, 1)
+    levels = np.rint(255 * scaled).astype(np.uint8)
+    each = np.moveaxis(levels, -1, 0)
+    return [base64.b64encode(x.tobytes()).decode() for x in each]
 
 
 def strongest_images(maps: FloatArray, num_images: int = 12) -> Rows:

@@ -1,6 +1,5 @@
 """Search: from the bytes of a picture to what the page shows of it."""
 
-import base64
 import json
 import math
 import os
@@ -24,6 +23,7 @@ from keras_dml.serve.outputs import Part
 from keras_dml.serve.page.about import DEFAULT_K, MOST_K, refusal
 from keras_dml.serve.service import Service
 from keras_dml.utils.types import FloatArray
+from keras_dml.visualization.attention import encoded_maps
 
 SEEN = 384
 """The longer side of the picture as the model sees it, in pixels, at most."""
@@ -242,14 +242,5 @@ def _attention(maps: FloatArray | None) -> dict[str, Any] | None:
     """Maps of a picture, (h, w, P), each from 0 to 255."""
     if maps is None:
         return None
-    low, high = maps.min(axis=(0, 1)), maps.max(axis=(0, 1))
-    scaled = (maps - low) / np.where(high > low, high - low, 1)
-    levels = np.rint(255 * scaled).astype(np.uint8)
-    return {
-        "height": levels.shape[0],
-        "width": levels.shape[1],
-        "maps": [
-            base64.b64encode(levels[..., k].tobytes()).decode()
-            for k in range(levels.shape[2])
-        ],
-    }
+    height, width = maps.shape[:2]
+    return {"height": height, "width": width, "maps": encoded_maps(maps)}
