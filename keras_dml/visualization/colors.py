@@ -1,6 +1,7 @@
 """Colors of figures and pages: one palette, for light and for dark."""
 
 from contextlib import AbstractContextManager
+from typing import Any
 
 PALETTE = {
     "paper": ("#ffffff", "#14171b"),
@@ -44,9 +45,8 @@ def dark() -> AbstractContextManager[None]:
     inks = ("text.color", "axes.edgecolor", "axes.labelcolor",
             "xtick.color", "ytick.color")  # fmt: skip
     papers = ("figure.facecolor", "axes.facecolor")
-    return matplotlib.rc_context(
-        dict.fromkeys(inks, ink) | dict.fromkeys(papers, paper)
-    )
+    colors: Any = dict.fromkeys(inks, ink) | dict.fromkeys(papers, paper)
+    return matplotlib.rc_context(colors)
 
 
 def style_sheet() -> str:
