@@ -9,7 +9,7 @@ from unittest import mock
 
 from rules.tree import Finding, Tree
 
-PROGRAMS = ("tables", "papers", "commands")
+PROGRAMS = ("tables", "papers", "commands", "examples")
 """Those of docs/site whose `written()` gives files by path."""
 
 SOURCED = re.compile(r"\[[^\]]*\]\([^)]*\)|<!-- .*\n\n(?:\|.*\n)+")

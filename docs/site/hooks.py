@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import reference
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
+from mkdocs.utils import get_relative_url
 
 EQUATION = re.compile(
     r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL
@@ -23,13 +25,25 @@ MEASURED = re.compile(
     r"[+−-]?\d[\d.,]* ± \d[\d.]*|\[[+−-]?\d[\d.]*, [+−-]?\d[\d.]*\]|&lt; 0\.\d+"
 )
 """A number with its interval, an interval, or a bound of a p value."""
-NAMES = re.compile(r"<pre\b.*?</pre>|(?<=<code>)[^<]{17,}", re.DOTALL)
-"""Blocks of code, which scroll, and code in a text that may be too wide."""
 SCRIPT = re.compile(r"<script\b.*?</script>", re.DOTALL)
+NAMED = re.compile(
+    r"<(a|h\d|pre|autoref)\b.*?</\1>|<code>(\w+)\b[^<]*</code>", re.DOTALL
+)
+"""What holds no further link, or code that may name a loss."""
+METHOD = re.compile(r"reference/methods\.md#keras_dml\.methods\.(\w+)")
+PAGES = {x["class"]: name for name, x in reference.DATA["losses"].items()}
+"""Losses by class, and the names of their pages."""
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    config.nav = reference.menu(config.nav)
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """The overview of the commands, whose address `index` would take."""
+    """The reference, and the overview of commands, as `index` is one."""
+    for path, text in reference.pages():
+        files.append(File.generated(config, path, content=text))
     files.append(
         File(
             "commands/README.md",
@@ -41,6 +55,20 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         )
     )
     return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Links to a method in the reference lead to its page."""
+    return METHOD.sub(r"reference/methods/\1.md", markdown)
+
+
+def linked(match: re.Match[str], page: Page) -> str:
+    """Code that begins with the name of a loss, as a link to its page."""
+    name = PAGES.get(match[2])
+    path = f"reference/losses/{name}.html"
+    if name is None or path == page.url:
+        return match[0]
+    return f'<a href="{get_relative_url(path, page.url)}">{match[0]}</a>'
 
 
 def mathml(match: re.Match[str]) -> str:
@@ -61,13 +89,6 @@ def both_schemes(match: re.Match[str]) -> str:
     return f"{start}{light}{rest}{start}{dark}{rest}"
 
 
-def breakable(match: re.Match[str]) -> str:
-    """Code in a text, which breaks between names and not within."""
-    if match[0].startswith("<pre"):
-        return match[0]
-    return re.sub(r"([.(=/,])(?=[A-Za-z_]|&quot;)", r"\1<wbr>", match[0])
-
-
 def address(match: re.Match[str]) -> str:
     page, anchor = match.groups(default="")
     return f'href="{page.replace("README", "index")}.html{anchor}"'
@@ -84,8 +105,8 @@ def picture_texts(notebook: Path) -> Iterator[str]:
 def on_page_content(content: str, page: Page, **_: Any) -> str:
     """Equations as MathML, which browsers draw by themselves.
 
-    A measured number stays on one line with its interval, and so does a name in
-    code.
+    A measured number stays on one line with its interval, and the names of
+    losses are links.
 
     Of notebooks, links to the pages that are made of files, as MkDocs does it
     for pages in Markdown, the texts of pictures, and no script, which would
@@ -100,6 +121,6 @@ def on_page_content(content: str, page: Page, **_: Any) -> str:
             content,
         )
     content = FIGURE.sub(both_schemes, content)
-    content = NAMES.sub(breakable, content)
+    content = NAMED.sub(lambda x: linked(x, page), content)
     content = MEASURED.sub(lambda x: x[0].replace(" ", "\u00a0"), content)
     return EQUATION.sub(mathml, content)

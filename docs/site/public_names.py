@@ -11,6 +11,8 @@ PUBLISHING = {"declare", "network", "register"}
 """Decorators of what is an attribute of its package without a line there."""
 
 FUNCTIONAL = re.compile(r"functional\(['\"]\w+['\"], (\w+)\)")
+SESSION = re.compile(r"^Example:(?=\n +>>>)", re.M)
+CALL = re.compile(r"^Example:\n +`(?!``)(?:.+\n?)+\n*", re.M)
 
 
 class PublicNames(griffe.Extension):
@@ -31,6 +33,19 @@ class PublicNames(griffe.Extension):
             if found := FUNCTIONAL.fullmatch(str(attribute.value)):
                 made = function_of(found[1], attribute, package, pkg)
                 package.set_member(attribute.name, made)
+        for module in package.modules.values():
+            for value in module.classes.values():
+                if value.docstring and not value.is_alias:
+                    value.docstring.value = shown(value.docstring.value)
+
+
+def shown(docstring: str) -> str:
+    """With a session as an example to griffe, and no call of one line.
+
+    Pages of losses have a program in its place.
+    """
+    docstring = SESSION.sub("Examples:", docstring)
+    return CALL.sub("", docstring)
 
 
 def published(package: griffe.Module) -> Iterator[griffe.Object]:

@@ -29,6 +29,10 @@ class MultiSimilarityLoss(PairLoss):
     Terms are all B anchors ("mean" is the paper's 1/m Σ); `pair_weights`
     multiply the exponential of each pair.
 
+    When to use it:
+        A first loss to try on class-balanced batches: it uses many
+        pairs, and little needs tuning.
+
     Labels:
         (B,) class ids, integers of any size or strings; (B, C) booleans, for
         several labels per example; or a (B, R) relation matrix of 1 (positive),
@@ -57,6 +61,7 @@ class MultiSimilarityLoss(PairLoss):
           `MultiSimilarityLoss(mining="all")`.
         - TF Similarity: `MultiSimilarityLoss()` is
           `MultiSimilarityLoss(beta=40.0)`.
+        - Elsewhere: MS loss.
 
     Example:
         >>> x = [[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]
@@ -112,6 +117,10 @@ class CircleLoss(PairLoss):
     where $s$ is the cosine similarity, and no gradient passes through
     $\alpha_p$ and $\alpha_n$. Terms are the anchors that have both positives
     and negatives; `pair_weights` multiply the exponential of each pair.
+
+    When to use it:
+        Class-balanced batches, if pairs should count less the closer
+        they are to their optimum.
 
     Labels:
         (B,) class ids, integers of any size or strings; (B, C) booleans, for
@@ -202,6 +211,10 @@ class LiftedStructureLoss(PairLoss):
     that are negatives of p. `pair_weights` multiply the terms of positive pairs
     (in the generalized form, their exponentials) and the exponentials of
     negative pairs; for the negatives of p, these are the weights in its column.
+
+    When to use it:
+        Class-balanced batches, if a positive pair should be compared
+        with the negatives of both of its examples.
 
     Labels:
         (B,) class ids, integers of any size or strings; (B, C) booleans, for
@@ -317,6 +330,9 @@ class RankedListLoss(PairLoss):
 
     Terms are all B anchors. `pair_weights` multiply the w of each pair in the
     numerators, but not in the denominators.
+
+    When to use it:
+        Noisy or varied classes: positives need not coincide.
 
     Labels:
         (B,) class ids, integers of any size or strings; (B, C) booleans, for

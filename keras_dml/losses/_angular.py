@@ -41,6 +41,10 @@ class AngularLoss(MetricLoss):
     Terms are positive pairs. `pair_weights` multiply the terms of positive
     pairs and the exponentials of negative pairs.
 
+    When to use it:
+        In place of a triplet loss, if a margin in distances is hard to
+        choose: an angle does not depend on the scale of embeddings.
+
     Labels:
         (B,) class ids, integers of any size or strings; (B, C) booleans, for
         several labels per example; or a (B, R) relation matrix of 1 (positive),

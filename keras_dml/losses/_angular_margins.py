@@ -64,6 +64,9 @@ class SubCenterArcFaceLoss(_SubCenters):
     Images with wrong labels gather around centers of their own, and no longer
     affect the rest of the class. Terms are examples.
 
+    When to use it:
+        Many classes with wrong labels or varied appearance.
+
     Labels:
         (B,) class ids, integers in [0, num_classes).
 
@@ -128,6 +131,9 @@ class DynamicArcFaceLoss(_SubCenters):
     where $\cos \theta_c$ is the largest cosine with any center of class $c$, as
     in `SubCenterArcFaceLoss`. Rare classes are hard to learn, so they are kept
     farther away from the others. Terms are examples.
+
+    When to use it:
+        Many classes of very different sizes.
 
     Labels:
         (B,) class ids, integers in [0, num_classes).
@@ -215,6 +221,9 @@ class SphereFaceLoss(ProxyLoss):
 
     for θ in [kπ/m, (k + 1)π/m]: ψ falls from 1 to 1 − 2m. Terms are examples.
 
+    When to use it:
+        Comparison with older work; otherwise `ArcFaceLoss`.
+
     Labels:
         (B,) class ids, integers in [0, num_classes).
 
@@ -299,6 +308,9 @@ class P2SGradLoss(CosineClassifier):
     Its gradient is that of the paper: the gradient of a softmax with cosines in
     place of probabilities. There is no scale or margin to choose. Terms are
     examples.
+
+    When to use it:
+        A classifier without a scale or margin to tune.
 
     Labels:
         (B,) class ids, integers in [0, num_classes).

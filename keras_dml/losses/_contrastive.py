@@ -37,6 +37,13 @@ class ContrastiveLoss(PairLoss):
     "mean_nonzero" average positive and negative pairs separately, and add the
     two, unless `joint` is set.
 
+    When to use it:
+        A first loss to try on class-balanced batches, and where only
+        pairs are known. If one threshold must suit all classes, add the
+        threshold-consistent margin to another loss: `NTXentLoss() +
+        ContrastiveLoss(0.9, 0.5, distance="cosine")` (Zhang et al.,
+        ICLR 2024, https://arxiv.org/abs/2307.04047).
+
     Labels:
         (B,) class ids, integers of any size or strings; (B, C) booleans, for
         several labels per example; or a (B, R) relation matrix of 1 (positive),
@@ -74,6 +81,7 @@ class ContrastiveLoss(PairLoss):
           `ContrastiveLoss(0.8, 0.3, distance="cosine",
           mining=Selection("all", "hard"), reduction="sum_over_pairs")`, with
           the positives as references.
+        - Elsewhere: threshold-consistent margin (TCM).
 
     Example:
         >>> x = [[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]
@@ -136,6 +144,10 @@ class BinomialDevianceLoss(PairLoss):
 
     Terms are pairs, which are multiplied by `pair_weights`; "mean" averages
     positive and negative pairs separately, and adds the two.
+
+    When to use it:
+        Single pairs, if a soft threshold is easier to choose than
+        margins.
 
     Labels:
         (B,) class ids, integers of any size or strings; (B, C) booleans, for

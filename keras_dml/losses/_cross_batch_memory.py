@@ -54,6 +54,11 @@ class CrossBatchMemory(CompositeLoss):
     the model, so `fit` continues with the same memory. Evaluation does not
     change it. Each learner of an ensemble has its own memory.
 
+    When to use it:
+        Small batches, as on a small GPU. Embeddings must change slowly:
+        use pretrained weights, a low learning rate, or a `warm_up` of
+        about an epoch.
+
     Labels:
         (B,) class ids, integers; with `num_labels`, (B, C) booleans.
 

@@ -48,6 +48,9 @@ class DynamicSoftMarginLoss(PairLoss):
     Terms are triplets; each is multiplied by the product of the `pair_weights`
     of (a, p) and (a, n), which do not affect the histogram.
 
+    When to use it:
+        Triplets, without a margin to tune.
+
     Labels:
         (B,) class ids, integers of any size or strings; (B, C) booleans, for
         several labels per example; or a (B, R) relation matrix of 1 (positive),

@@ -34,6 +34,10 @@ class HISTLoss(ProxyLoss):
     Terms are examples; the two parts are reduced separately. The means are the
     proxies. The network is part of the loss and is not needed after training.
 
+    When to use it:
+        A moderate number of classes that are easily confused; with
+        learning rates of its own, see Requirements.
+
     Labels:
         (B,) class ids, integers in [0, num_classes).
 

@@ -55,6 +55,10 @@ class HistogramLoss(_HistogramLoss):
     these values is the loss. `pair_weights` multiply the counts of pairs in the
     histograms.
 
+    When to use it:
+        Large batches, whose pairs fill the histograms; there is no
+        margin or scale to tune.
+
     Labels:
         (B,) class ids, integers of any size or strings; (B, C) booleans, for
         several labels per example; or a (B, R) relation matrix of 1 (positive),
@@ -117,6 +121,10 @@ class FastAPLoss(_HistogramLoss):
     range make precision and recall differentiable. Terms are the anchors that
     have both positives and negatives; `pair_weights` multiply the counts of
     pairs in the histograms.
+
+    When to use it:
+        To optimize average precision; large batches with several images
+        per class.
 
     Labels:
         (B,) class ids, integers of any size or strings; (B, C) booleans, for

@@ -40,6 +40,9 @@ class HyperbolicContrastiveLoss(MetricLoss):
     Terms are positive pairs; `pair_weights` multiply them, and the
     exponentials of negative pairs.
 
+    When to use it:
+        Hierarchies of classes; embeddings that are not normalized.
+
     Labels:
         (B,) class ids, integers of any size or strings; (B, C) booleans, for
         several labels per example; or a (B, R) relation matrix of 1 (positive),

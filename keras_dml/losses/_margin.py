@@ -42,6 +42,11 @@ class MarginLoss(PairLoss):
     default reduction, "mean_nonzero", divides by the number of active pairs.
     `pair_weights` multiply the hinges of pairs, also within triplets.
 
+    When to use it:
+        Class-balanced batches of varied images: its mining shows
+        negatives at all distances, and a learned boundary saves tuning
+        a margin.
+
     Labels:
         (B,) class ids, integers of any size or strings; (B, C) booleans, for
         several labels per example; or a (B, R) relation matrix of 1 (positive),

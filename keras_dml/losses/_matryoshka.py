@@ -44,6 +44,9 @@ class MatryoshkaLoss(LossOfParts):
     To evaluate the prefixes, use `evaluate(..., prefixes=dims)`, or
     `evaluation: {prefixes: [...]}` in a recipe.
 
+    When to use it:
+        One model for a small and a large index.
+
     Labels:
         As for the given loss.
 
@@ -69,6 +72,7 @@ class MatryoshkaLoss(LossOfParts):
     Also known as:
         - sentence-transformers: `MatryoshkaLoss(model, loss, matryoshka_dims,
           matryoshka_weights)`, whose dims fall, where these rise.
+        - Elsewhere: MRL.
 
     Reference:
         Kusupati et al., "Matryoshka Representation Learning", NeurIPS 2022, Eq.

@@ -30,6 +30,9 @@ class NCALoss(PairLoss):
     Terms are the anchors that have a positive; `pair_weights` multiply the
     exponential of each pair.
 
+    When to use it:
+        Classes with several clusters: one close positive is enough.
+
     Labels:
         (B,) class ids, integers of any size or strings; (B, C) booleans, for
         several labels per example; or a (B, R) relation matrix of 1 (positive),
@@ -107,6 +110,9 @@ class InstanceLoss(MetricLoss):
     works without known classes: number the images. Terms are examples;
     `pair_weights` multiply the exponentials of negative pairs.
 
+    When to use it:
+        Without labels, or beside another loss to spread examples out.
+
     Labels:
         (B,) class ids, integers of any size or strings; (B, C) booleans, for
         several labels per example; or a (B, R) relation matrix of 1 (positive),
@@ -135,7 +141,7 @@ class InstanceLoss(MetricLoss):
           has a class of its own.
 
     Example:
-        `InstanceLoss(gamma=64.0)(np.arange(16), embeddings)`
+        `InstanceLoss(gamma=8.0)(np.arange(16), embeddings)`
 
     Reference:
         Zheng et al., "Dual-Path Convolutional Image-Text Embeddings with
@@ -186,6 +192,9 @@ class DecoupledContrastiveLoss(PairLoss):
 
     Terms are the positive pairs of anchors that have a negative;
     `pair_weights` multiply them, and the exponentials of negative pairs.
+
+    When to use it:
+        Small batches; two views of each image without labels.
 
     Labels:
         (B,) class ids, integers of any size or strings; (B, C) booleans, for

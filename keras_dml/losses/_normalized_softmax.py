@@ -46,6 +46,9 @@ class NormalizedSoftmaxLoss(CosineClassifier):
 
     Terms are examples.
 
+    When to use it:
+        A classifier as a baseline, without a margin to tune.
+
     Labels:
         (B,) class ids, integers in [0, num_classes).
 
@@ -96,6 +99,10 @@ class CosFaceLoss(CosineClassifier):
     $$
 
     Terms are examples.
+
+    When to use it:
+        As `ArcFaceLoss`, with a margin of the cosine in place of the
+        angle.
 
     Labels:
         (B,) class ids, integers in [0, num_classes).
@@ -151,6 +158,11 @@ class ArcFaceLoss(CosineClassifier):
 
     Terms are examples.
 
+    When to use it:
+        Many classes, such as faces, vehicles or products. Positives
+        need not be in one batch. From 100,000 classes on, with
+        `class_share`.
+
     Labels:
         (B,) class ids, integers in [0, num_classes).
 
@@ -170,6 +182,7 @@ class ArcFaceLoss(CosineClassifier):
         - pytorch-metric-learning: `ArcFaceLoss(num_classes, D, margin)`, with
           the margin in degrees, is `ArcFaceLoss(num_classes,
           margin=np.radians(margin))`.
+        - Elsewhere: additive angular margin loss.
 
     Example:
         >>> x = [[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]

@@ -29,6 +29,9 @@ class ProxyNCALoss(ProxyLoss):
 
     Terms are examples.
 
+    When to use it:
+        As `ProxyAnchorLoss`, without a margin to tune.
+
     Labels:
         (B,) class ids, integers in [0, num_classes).
 
@@ -45,6 +48,7 @@ class ProxyNCALoss(ProxyLoss):
         - pytorch-metric-learning: `ProxyNCALoss(num_classes, D, softmax_scale)`
           is `ProxyNCALoss(num_classes, 1 / softmax_scale,
           exclude_positive=False)`.
+        - Elsewhere: ProxyNCA++.
 
     Example:
         >>> x = [[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]
@@ -106,6 +110,10 @@ class ProxyAnchorLoss(ProxyLoss):
     The loss is defined for proxies rather than examples: the two terms of each
     proxy are divided equally among the examples in them, and the mean of these
     values over the batch is the loss.
+
+    When to use it:
+        Many classes with few images each, and small batches: positives
+        need not be in one batch.
 
     Labels:
         (B,) class ids, integers in [0, num_classes).
@@ -189,6 +197,10 @@ class SoftTripleLoss(ProxyLoss):
     $$
 
     Terms are examples.
+
+    When to use it:
+        Classes whose images vary in appearance: an example needs to be
+        close to one center only.
 
     Labels:
         (B,) class ids, integers in [0, num_classes).

@@ -104,6 +104,10 @@ class SmoothAPLoss(_RankingLoss):
     Time is O(B·P·R) and memory O(B·R), with P the largest number of positives
     of any anchor.
 
+    When to use it:
+        To optimize mean average precision; large batches with several
+        images per class.
+
     Labels:
         (B,) class ids, integers of any size or strings; (B, C) booleans, for
         several labels per example; or a (B, R) relation matrix of 1 (positive),
@@ -198,6 +202,10 @@ class PNPLoss(_RankingLoss):
     contribution of each positive i, and the count of each negative in N_i. Time
     is O(B·P·R) and memory O(B·R).
 
+    When to use it:
+        A ranking loss that tolerates wrong labels: `variant="D_q"`.
+        Large batches.
+
     Labels:
         (B,) class ids, integers of any size or strings; (B, C) booleans, for
         several labels per example; or a (B, R) relation matrix of 1 (positive),
@@ -290,6 +298,10 @@ class RecallAtKLoss(_RankingLoss):
     contribution of each positive i, and the count of each pair in the ranks;
     recall is then a fraction of the weights. Time is O(B·P·R) and memory
     O(B·R·|K|).
+
+    When to use it:
+        To optimize recall@k; batches of several hundred images or more,
+        for which a model has `accumulate`.
 
     Labels:
         (B,) class ids, integers of any size or strings; (B, C) booleans, for

@@ -41,6 +41,9 @@ class VICRegLoss(MetricLoss):
     The invariance term is computed for each anchor; variance and covariance are
     those of the whole batch and are the same for every example.
 
+    When to use it:
+        Two views of each image without labels, and without negatives.
+
     Labels:
         (B,) integers that number the images: views of the same image have the
         same number. With class ids, all images of a class count as views of
@@ -152,6 +155,9 @@ class BarlowTwinsLoss(MetricLoss):
 
     The loss is defined for the whole batch; it is divided equally among the
     anchors that have a positive.
+
+    When to use it:
+        Two views of each image without labels, and without negatives.
 
     Labels:
         (B,) integers that number the images: views of the same image have the

@@ -46,6 +46,11 @@ class NTXentLoss(_SoftmaxLoss):
     Terms are positive pairs; `pair_weights` multiply them, and the
     exponentials of negative pairs.
 
+    When to use it:
+        Two views of each image without labels; pairs, such as questions
+        and answers, with the rest of the batch as negatives. Large
+        batches.
+
     Labels:
         (B,) class ids, integers of any size or strings; (B, C) booleans, for
         several labels per example; or a (B, R) relation matrix of 1 (positive),
@@ -109,6 +114,9 @@ class NPairLoss(NTXentLoss):
     paper's batch of N pairs, pass the anchors as `embeddings` and their
     positives as `ref_embeddings`; with a P×K batch, all its pairs are used.
 
+    When to use it:
+        Embeddings whose length means something; otherwise `NTXentLoss`.
+
     Labels:
         (B,) class ids, integers of any size or strings; (B, C) booleans, for
         several labels per example; or a (B, R) relation matrix of 1 (positive),
@@ -128,6 +136,7 @@ class NPairLoss(NTXentLoss):
           of one pair per class, positives as references.
         - sentence-transformers: `MultipleNegativesRankingLoss(scale=1,
           similarity_fct=dot_score)`, with the positives as references.
+        - Elsewhere: N-pairs, multi-class N-pair loss.
 
     Example:
         `NPairLoss()(labels, embeddings)`
@@ -162,6 +171,10 @@ class SupConLoss(_SoftmaxLoss):
     anchors that have a positive. `pair_weights` multiply the contribution of
     each p, and the exponential of each k.
 
+    When to use it:
+        Class-balanced batches with several images per class; the
+        positives of an anchor share one softmax.
+
     Labels:
         (B,) class ids, integers of any size or strings; (B, C) booleans, for
         several labels per example; or a (B, R) relation matrix of 1 (positive),
@@ -181,6 +194,7 @@ class SupConLoss(_SoftmaxLoss):
         - TensorFlow Addons: `NpairsLoss`, of inner products, is
           `SupConLoss(1.0, distance="dot", normalize=False)`, with the
           positives as references.
+        - Elsewhere: SupCon.
 
     Example:
         `SupConLoss(temperature=0.1)(labels, embeddings)`
@@ -234,6 +248,10 @@ class MultiSupConLoss(SupConLoss):
 
     Class ids and relation matrices are also accepted; J is then 1, and the loss
     is SupCon.
+
+    When to use it:
+        Several labels per example, if a pair that shares more of them
+        should be closer.
 
     Labels:
         (B, C) booleans that mark the labels of each example; or (B,) class ids

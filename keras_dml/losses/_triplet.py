@@ -100,6 +100,10 @@ class TripletLoss(PairLoss):
     Terms are triplets; each is multiplied by the product of the
     `pair_weights` of (a, p) and (a, n).
 
+    When to use it:
+        Known triplets; comparison with older work. `mining="hard"`
+        wants pretrained weights and clean labels.
+
     Labels:
         (B,) class ids, integers of any size or strings; (B, C) booleans, for
         several labels per example; or a (B, R) relation matrix of 1 (positive),
@@ -132,6 +136,7 @@ class TripletLoss(PairLoss):
         - sentence-transformers: `BatchAllTripletLoss`, `BatchHardTripletLoss`,
           `BatchHardSoftMarginTripletLoss`, `BatchSemiHardTripletLoss`,
           `TripletLoss`.
+        - Elsewhere: FaceNet loss, batch-hard loss.
 
     Example:
         >>> x = [[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]
@@ -210,6 +215,9 @@ class SelectivelyContrastiveLoss(PairLoss):
 
     Terms are triplets; each is multiplied by the product of the `pair_weights`
     of (a, p) and (a, n). Terms can be negative.
+
+    When to use it:
+        Triplets with the hardest negatives, if other losses collapse.
 
     Labels:
         (B,) class ids, integers of any size or strings; (B, C) booleans, for

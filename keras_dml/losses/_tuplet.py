@@ -29,6 +29,9 @@ class TupletMarginLoss(PairLoss):
     The slack β relieves the hardest positives. Terms are positive pairs;
     `pair_weights` multiply them, and the exponentials of negative pairs.
 
+    When to use it:
+        In place of triplets, without mining.
+
     Labels:
         (B,) class ids, integers of any size or strings; (B, C) booleans, for
         several labels per example; or a (B, R) relation matrix of 1 (positive),
@@ -104,6 +107,9 @@ class IntraPairVarianceLoss(PairLoss):
     positive and negative pairs separately, and adds the two. The loss is
     intended to be added to another one: by itself, it is minimized by a
     constant embedding. The paper adds half of it to the tuplet margin loss.
+
+    When to use it:
+        Beside another loss, such as `TupletMarginLoss`.
 
     Labels:
         (B,) class ids, integers of any size or strings; (B, C) booleans, for

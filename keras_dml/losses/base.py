@@ -55,9 +55,10 @@ class MetricLoss(Serializable, keras.losses.Loss):
     `PairLoss` and `ProxyLoss` do so in terms of pairs and proxies.
 
     Args:
-        reduction: "mean", "mean_nonzero", "sum_over_pairs", or your own: any
-            other name registered in `keras_dml.losses.reductions.REDUCTIONS`,
-            or a function like those registered there.
+        reduction: How terms become one number: "mean", their sum divided by
+            their number; "mean_nonzero", by the number of those above 0;
+            "sum_over_pairs", by the number of examples, B. Or your own: another
+            name in `keras_dml.losses.REDUCTIONS`, or a function like those.
         normalize: Whether to L2-normalize the embeddings first. This has no
             effect on embeddings of unit length; a zero row stays zero.
         name: Name of the instance.
@@ -73,6 +74,9 @@ class MetricLoss(Serializable, keras.losses.Loss):
             both a positive and a negative.
         num_classes: Number of classes, if the loss has weights for each class:
             class ids must be below it. Otherwise None.
+
+    Some gradients, and those of all distances, are written by hand. They are
+    exact in reverse mode; forward mode (`jax.jvp`) is not available.
 
     Losses can be added, and multiplied by numbers, which results in a
     `WeightedSum`: `TripletLoss() + 0.5 * MultiSimilarityLoss()`.

@@ -37,10 +37,16 @@ class WeightedSum(LossOfParts):
 
     Each loss keeps its own miner, reduction, distance and weights. In every
     method, each is logged under its name, and its weight can be replaced by
-    `loss_weights`; in plain `compile`, only the sum is used.
+    `loss_weights`; in plain `compile`, only the sum is used. Where a weight is
+    a schedule, a number or "learned" replaces only the value at which it ends.
+    Ensembles apply each loss to every learner. Methods with several tasks put
+    the task before the name: `task_hard` (DCML), `discriminative_hard` (DiVA).
 
     Methods, recipes and `losses.get` create a weighted sum from a dict or a
     list, and so do `+` and `*` of losses and numbers.
+
+    When to use it:
+        Several losses at once, such as one on pairs and one on proxies.
 
     Labels:
         Any labels that all of its losses take.
@@ -276,6 +282,9 @@ class FunctionLoss(MetricLoss):
     $$
 
     for a function $f$ of all labels and embeddings in the batch.
+
+    When to use it:
+        A loss of your own that needs no class.
 
     Labels:
         Any labels that the function takes.

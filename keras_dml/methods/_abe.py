@@ -239,8 +239,8 @@ def abe(
     r"""Attention-based Ensemble, ABE-M (Kim et al., 2018).
 
     What it computes: the part of the backbone up to a branching point is S.
-    Each of M learners multiplies the map S(x) by its own mask, A_m(S(x)) =
-    sigmoid(A'_m(C(S(x)))), and all learners embed the masked maps with the
+    Each of M learners multiplies the map S(x) by its own mask, $A_m(S(x)) =
+    \sigma(A'_m(C(S(x))))$, and all learners embed the masked maps with the
     same network G: the rest of the backbone, pooling and one dense layer. A
     metric loss trains the unit embedding of every learner, and the divergence
     loss keeps the learners' embeddings of the same image apart. The embedding
@@ -252,10 +252,7 @@ def abe(
     \sum_{p < q} \left[ m_{div} - \| B_p(x) - B_q(x) \|^2 \right]_+ .
     $$
 
-    [The method's page](../methods/abe.md) has a drawing, costs
-    and results.
-
-    S is the model's `backbone`; C, A'_m and G are its `head`. In
+    S is the model's `backbone`; C, $A'_m$ and G are its `head`. In
     `rate_multipliers`, "backbone" matches S, "/trunk_" the layers of G and
     "/attention/" those layers of C that come from the backbone; "/projection_"
     and "/mask_" match layers that start from random weights.

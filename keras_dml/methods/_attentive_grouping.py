@@ -232,9 +232,6 @@ def attentive_grouping(
 
     with the diversity loss of `losses.regularizers.diversity`.
 
-    [The method's page](../methods/attentive_grouping.md) has a drawing, costs
-    and results.
-
     Args:
         backbone: See `baseline`; its features must be a map or tokens. Only
             the tokens that the backbone's mask keeps count: the words of a

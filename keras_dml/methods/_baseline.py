@@ -130,9 +130,6 @@ def baseline(
 
     where $f$ are the pooled features of an image.
 
-    [The method's page](../methods/baseline.md) has a drawing, costs
-    and results.
-
     Args:
         backbone: A name or path for `backbones.get`, or a Keras model, such as
             it returns, from images (B, H, W, C) to features.

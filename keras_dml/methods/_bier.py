@@ -357,9 +357,6 @@ def bier(
     square root of its boosting weight, so that the cosine of two embeddings is
     s^M.
 
-    [The method's page](../methods/bier.md) has a drawing, costs
-    and results.
-
     Args:
         backbone: See `baseline`.
         embedding_dim: Dimensions of the whole embedding, D.

@@ -193,9 +193,6 @@ def distillation(
     It is neither trained, saved nor exported with the student, and embedding
     an image costs as much as with `baseline`.
 
-    [The method's page](../methods/distillation.md) has a drawing, costs
-    and results.
-
     Args:
         backbone: See `baseline`.
         teacher: A `MetricModel` or another Keras model that returns

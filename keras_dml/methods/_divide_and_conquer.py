@@ -264,9 +264,6 @@ def divide_and_conquer(
     \mathcal{L} = \mathcal{L}_{metric}(x) .
     $$
 
-    [The method's page](../methods/divide_and_conquer.md) has a drawing, costs
-    and results.
-
     Train it with batches of a `data.ClusterSampler` and with the callback
     `callbacks.Recluster`, which holds the options of the data division:
     `partition`, `cluster_space`, `phases`. The sampler's `schedule` is the

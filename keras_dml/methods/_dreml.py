@@ -69,9 +69,6 @@ def dreml(
     where $x_{k,c}$ is dimension c of the unit embedding of learner k, or of
     its activation.
 
-    [The method's page](../methods/dreml.md) has a drawing, costs
-    and results.
-
     Args:
         backbone: See `baseline`.
         embedding_dim: Dimensions of the whole embedding, D.

@@ -245,9 +245,6 @@ def ensemble(
 
     where $x_k$ is the unit embedding of learner k.
 
-    [The method's page](../methods/ensemble.md) has a drawing, costs
-    and results.
-
     Args:
         backbone: See `baseline`.
         embedding_dim: Dimensions of the whole embedding, D.

@@ -310,9 +310,6 @@ def hdc(
     pairs $P_k$ of $P_{k-1}$ that are hardest for model k − 1: a share $h_k$ of
     all positive and of all negative pairs.
 
-    [The method's page](../methods/hdc.md) has a drawing, costs
-    and results.
-
     The lower layers are the model's `backbone`; the layers above the first
     branch are in its `head`. In `rate_multipliers`, "backbone" matches the
     former, "/stage_" the latter, and "/dense_" the new layers.

@@ -205,9 +205,6 @@ def mic(
     $\phi_\alpha$ of the class encoder and $\phi_\beta$ of the auxiliary one,
     and $c$ of `Decorrelation`. The test embedding is $\phi_\alpha$ alone.
 
-    [The method's page](../methods/mic.md) has a drawing, costs
-    and results.
-
     Train it with batches of a `data.SurrogateSampler` and with the callback
     `callbacks.SurrogateLabels`, which holds the options of the clustering.
 

@@ -242,9 +242,6 @@ def s2sd(
     With one target space and without `distill_features` this is the paper's
     DSD, with several MSD, and with `distill_features` MSDF.
 
-    [The method's page](../methods/s2sd.md) has a drawing, costs
-    and results.
-
     Args:
         backbone: See `baseline`.
         embedding_dim: Dimensions of the embedding, D.

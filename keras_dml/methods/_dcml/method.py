@@ -256,9 +256,6 @@ def dcml(
     composite $z_m$; $J_{reinf}$ is
     `losses.regularizers.self_reinforcement`.
 
-    [The method's page](../methods/dcml.md) has a drawing, costs
-    and results.
-
     The terms are "metric", "reinforcement" and those of the sub-tasks with the
     prefix "task_", by default "task_metric". `loss_weights` weights them.
 

@@ -196,9 +196,6 @@ def diva(
     with the embeddings $\phi_t$ of the other tasks, and $c$ the correlation
     of `losses.regularizers.correlation` behind a gradient reversal.
 
-    [The method's page](../methods/diva.md) has a drawing, costs
-    and results.
-
     If "dance" is among the tasks, train with two views, `data.pipeline(...,
     num_views=2)`. For "intra", batches need three images per class; for
     "shared", three classes.
