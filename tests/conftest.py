@@ -16,10 +16,10 @@ os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
@@ -34,6 +34,14 @@ graph_and_xla = pytest.mark.parametrize(
     [False, pytest.param(True, marks=pytest.mark.slow)],
     ids=["graph", "xla"],
 )
+
+
+def quick(fast: Iterable[str], every: Iterable[str]) -> list[Any]:
+    """Parameters of a test, of which all but some are slow."""
+    return [
+        pytest.param(x, marks=() if x in fast else pytest.mark.slow)
+        for x in every
+    ]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -75,6 +83,7 @@ def _graphs_as_they_are() -> None:
     tf.config.optimizer.set_experimental_options(
         {"disable_meta_optimizer": True}
     )
+    tf.random.set_seed(0)
 
 
 @pytest.fixture(autouse=True)
@@ -83,8 +92,8 @@ def _fresh_keras(request: pytest.FixtureRequest) -> Iterator[None]:
     import keras
     import tensorflow as tf
 
-    # That of TensorFlow is set once a module: it empties the cache of kernels,
-    # after which a test takes a tenth of a second more. Keras draws by its own.
+    # That of TensorFlow is set once: it empties the cache of kernels, after
+    # which a test takes a tenth of a second more. Keras draws by its own.
     with mock.patch.object(tf.random, "set_seed"):
         keras.utils.set_random_seed(0)
     policy = keras.config.dtype_policy()
@@ -97,13 +106,16 @@ def _fresh_keras(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def _graphs_of_a_module() -> Iterator[None]:
-    """Frees the graphs of a module's models when it is done."""
-    import keras
-    import tensorflow as tf
+    """Frees the graphs of a module's models when it is done.
 
-    tf.random.set_seed(0)
+    Kernels stay: those of a graph go with it, and the others serve again.
+    """
+    import keras
+    from tensorflow.python.eager import context
+
     yield
-    keras.utils.clear_session(free_memory=False)
+    with mock.patch.object(context.context(), "clear_kernel_cache"):
+        keras.utils.clear_session(free_memory=False)
     gc.collect()
     gc.freeze()  # What is left stays, too.
 

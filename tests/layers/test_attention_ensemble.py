@@ -93,7 +93,6 @@ VARIANTS = {
     "tails": {"attention": None, "stacked": True},
     "independent": {"attention": None, "stacked": True, "shared": False},
 }
-every_variant = pytest.mark.parametrize("variant", VARIANTS)
 # Together they have all that the others have.
 two_variants = pytest.mark.parametrize("variant", ["heads_attention", "tails"])
 
@@ -125,7 +124,7 @@ def test_masks_are_those_of_each_learner() -> None:
     assert np.abs(masks[:, 0] - masks[:, 1]).max() > 0.1
 
 
-@every_variant
+@two_variants
 def test_gradient_matches_finite_differences(variant) -> None:
     """Of the map, and of every weight, against the computation by hand."""
     layer, x = make(variant)

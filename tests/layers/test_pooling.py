@@ -91,7 +91,7 @@ def test_an_example_without_any_position_has_no_gradient(kind, jit) -> None:
     pool = FeaturePooling(kind)
     pool.build((None, 5, 4))
 
-    @tf.function(jit_compile=jit)
+    @tf.function(jit_compile=jit, autograph=False)
     def gradient(x):
         with tf.GradientTape() as tape:
             tape.watch(x)

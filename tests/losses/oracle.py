@@ -50,20 +50,6 @@ def sets(labels: list[int]) -> list[tuple[int, list[int], list[int]]]:
     ]
 
 
-def numeric_gradient(
-    function: Callable[[Array], float], x: Array, step: float = 1e-6
-) -> Array:
-    """Central differences of a scalar function, in float64."""
-    gradient = np.zeros_like(x)
-    for index in np.ndindex(*x.shape):
-        shift = np.zeros_like(x)
-        shift[index] = step
-        gradient[index] = (function(x + shift) - function(x - shift)) / (
-            2 * step
-        )
-    return gradient
-
-
 def check_slopes(
     gradient: Array,
     function: Callable[[Array], float],

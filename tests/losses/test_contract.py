@@ -11,6 +11,7 @@ import pytest
 from keras_dml import losses
 from keras_dml.losses import ProxyLoss
 from keras_dml.utils.serialization import parameters_of
+from tests.conftest import quick
 from tests.losses.oracle import (
     DEGENERATE,
     LABELS,
@@ -131,6 +132,18 @@ FIXED = {
 } | {"hist": {"class_share"}}
 NAMES = list(LOSSES)
 PAIRWISE = [n for n in NAMES if not issubclass(LOSSES[n], ProxyLoss)]
+OWN_CODE = [
+    "angular", "circle", "contrastive", "dynamic_soft_margin", "fast_ap",
+    "hist", "hyperbolic", "margin", "multi_similarity", "proxy_anchor",
+    "recall_at_k", "soft_triple", "sub_center_arc_face", "triplet", "vicreg",
+]  # fmt: skip
+"""One loss for each kind of loop, gradient, sum and variable; JAX compiles all
+of them by XLA."""
+
+
+def by_graph(names):
+    """Losses whose graph is traced: quickly one of each kind."""
+    return pytest.mark.parametrize("name", quick(OWN_CODE, names))
 
 
 def configured(name):
@@ -295,10 +308,7 @@ for bad in (np.nan, np.inf):
 
 @functools.cache
 def results_of(name):
-    """Values and gradients of all batches, by the graph of a loss.
-
-    At once, as every test seeds TensorFlow, which then makes its graphs anew.
-    """
+    """Values and gradients of all batches, by the graph of a loss."""
     return {
         case: [
             result.numpy()
@@ -326,7 +336,7 @@ NEEDS_NEGATIVES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES)
+@by_graph(NAMES)
 def test_a_graph_computes_what_eager_code_does(name):
     labels, x = inputs(LABELS["unbalanced"])
     expected = value_and_gradient(without_draws(name), labels, x)
@@ -337,7 +347,7 @@ def test_a_graph_computes_what_eager_code_does(name):
     np.testing.assert_allclose(gradient, expected[1], atol=1e-5 * scale)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@by_graph(NAMES)
 def test_degenerate_batches_are_finite_or_exactly_zero(name):
     zero = {
         "no positives": name in NEEDS_POSITIVES,
@@ -350,7 +360,7 @@ def test_degenerate_batches_are_finite_or_exactly_zero(name):
             assert not zero.get(case) or not result.any(), case
 
 
-@pytest.mark.parametrize("name", NEEDS_POSITIVES)
+@by_graph(NEEDS_POSITIVES)
 def test_a_lonely_anchor_costs_nothing(name):
     values, _ = results_of(name)["ordinary"]  # the last two are alone
     if name == "histogram":  # its value is the share of negative pairs
@@ -360,7 +370,7 @@ def test_a_lonely_anchor_costs_nothing(name):
     np.testing.assert_array_equal(values[-2:], [0.0, 0.0])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@by_graph(NAMES)
 def test_equal_and_zero_embeddings_are_finite(name):
     for case, results in results_of(name).items():
         if case.startswith("difficult"):
@@ -372,7 +382,7 @@ def test_equal_and_zero_embeddings_are_finite(name):
         assert np.isfinite(result).all()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@by_graph(NAMES)
 def test_nan_and_infinity_come_out_as_nan(name):
     for bad in ("nan", "inf"):
         values, _ = results_of(name)[bad]
@@ -380,7 +390,7 @@ def test_nan_and_infinity_come_out_as_nan(name):
         assert np.isnan(values.mean())
 
 
-@pytest.mark.parametrize("name", PAIRWISE)
+@by_graph(PAIRWISE)
 def test_large_ids_are_not_merged(name):
     small, large = (results_of(name)[f"{x} ids"] for x in ("small", "large"))
     for one, other in zip(small, large, strict=True):
@@ -424,7 +434,10 @@ for k in range(64):
 
 @pytest.mark.parametrize(
     ("name", "arguments"),
-    [(x, {}) for x in LOSSES if not issubclass(LOSSES[x], ProxyLoss)]
+    [
+        pytest.param(x, {}, marks=() if x in OWN_CODE else pytest.mark.slow)
+        for x in PAIRWISE
+    ]
     + [("contrastive", {"mining": x}) for x in losses.mining.MINING],
 )
 def test_which_losses_learn_from_single_pairs(name, arguments) -> None:

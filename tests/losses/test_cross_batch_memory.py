@@ -160,7 +160,7 @@ def test_saved_with_losses_that_own_weights(tiny_backbone, tmp_path) -> None:
 @pytest.mark.parametrize("name", ["attentive_grouping", "diva"])
 def test_every_learner_has_a_memory_of_its_own(name) -> None:
     loss = {"pairs": SUMMED, "xbm": CrossBatchMemory(SUMMED, 20, batch=False)}
-    more = {"auxiliary_loss": "margin"} if name == "diva" else {}
+    more = {"auxiliary_loss": "contrastive"} if name == "diva" else {}
     model = build(name, loss=loss, loss_weights=None, **more)
     x, targets = training_batch(model)
     outputs = model.outputs_of(x, training=True)
@@ -199,7 +199,7 @@ def test_a_momentum_network_is_what_is_remembered(tiny_backbone) -> None:
         loss=CrossBatchMemory(SUMMED, 12),
         ema_momentum=0.9,
     )
-    model.compile("sgd")
+    model.compile("sgd", run_eagerly=True)
     x, targets = training_batch(model)
     keys = model.outputs_of(x)["momentum_embedding"].numpy()
     model.train_on_batch(x, targets)

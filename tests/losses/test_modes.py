@@ -8,20 +8,13 @@ import tensorflow as tf
 from tests.losses.oracle import LABELS, batch, compiled, step_of
 from tests.losses.test_contract import (
     LOSSES,
+    OWN_CODE,
     PAIRWISE,
     difficult,
     graph_of,
     needed,
     without_draws,
 )
-
-OWN_CODE = [
-    "angular", "circle", "contrastive", "dynamic_soft_margin", "fast_ap",
-    "hist", "hyperbolic", "margin", "multi_similarity", "proxy_anchor",
-    "recall_at_k", "soft_triple", "sub_center_arc_face", "triplet", "vicreg",
-]  # fmt: skip
-"""One loss for each kind of loop, gradient, sum and variable; JAX compiles all
-of them by XLA."""
 
 PRECISION = {"float16": 2e-3, "bfloat16": 1.5e-2}
 

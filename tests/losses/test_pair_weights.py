@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras_dml import losses
 from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.pairs import compare
+from tests.conftest import quick
 from tests.losses.oracle import (
     LABELS,
     batch,
@@ -577,7 +578,13 @@ def test_every_loss_on_pairs_has_a_case():
 MINED = [case for case in CASES if mines(case)]
 # The miners take turns: what they count is known from their own tests.
 EVERY = [(case, "all", "unbalanced") for case in CASES] + [
-    (case, MINERS[k % len(MINERS)], "balanced") for k, case in enumerate(MINED)
+    pytest.param(
+        case,
+        MINERS[k % len(MINERS)],
+        "balanced",
+        marks=() if k < len(MINERS) else pytest.mark.slow,
+    )
+    for k, case in enumerate(MINED)
 ]
 
 
@@ -618,7 +625,10 @@ def test_drawn_negatives_are_weighted_after_the_draw():
     assert np.sum(values) == pytest.approx(total, rel=1e-5)
 
 
-@pytest.mark.parametrize("case", PAIRWISE)
+# Of a loss by rank, by histogram, on pairs and on triplets.
+@pytest.mark.parametrize(
+    "case", quick(("contrastive", "fast_ap", "smooth_ap", "triplet"), PAIRWISE)
+)
 def test_only_weights_of_pairs_that_there_are_mean_something(case):
     labels = np.array(LABELS["unbalanced"])
     x = batch(LABELS["unbalanced"]).astype("float32")
@@ -634,8 +644,6 @@ def test_only_weights_of_pairs_that_there_are_mean_something(case):
     ones = weighted(*np.ones((2, 8, 8)))
     for one, none in zip(ones, expected, strict=True):
         assert one.tobytes() == none.tobytes()
-    if case not in ("contrastive", "fast_ap", "smooth_ap", "triplet"):
-        return
     odd = weighted(np.where(same, 1, np.nan), np.where(other, 1, np.inf))
     for one, other in zip(ones, odd, strict=True):
         np.testing.assert_array_equal(other, one)

@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras_dml import losses
 from keras_dml.losses import ProxyLoss
 from keras_dml.losses.sampled_classes import SampledClasses, places_of
+from tests.conftest import quick
 from tests.losses.oracle import unit
 
 CLASSES, DRAWN, DIM = 10, 6, 4
@@ -32,7 +33,10 @@ def built(loss: ProxyLoss) -> ProxyLoss:
     return loss
 
 
-@pytest.mark.parametrize("name", NAMES)
+FAST = ("dynamic_arc_face", "proxy_anchor", "proxy_nca", "soft_triple")
+
+
+@pytest.mark.parametrize("name", quick(FAST, NAMES))
 def test_the_loss_is_that_of_the_drawn_classes_alone(name) -> None:
     sampled = built(loss_on_proxies(name, CLASSES, class_share=0.6, seed=5))
     twin = SampledClasses("", CLASSES, 0.6, seed=5)

@@ -44,10 +44,9 @@ def test_peers_train_and_are_saved(grouping, tiny_backbone, tmp_path) -> None:
     """The contract tests attentive grouping itself."""
     backbone = backbones.small_convnet((16, 16, 1), filters=(4, 8))
     model = model_of(backbone, grouping=grouping, pooling="max")
-    model.compile(keras.optimizers.Adam(5e-3), run_eagerly=True)
+    model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
     before = model.head.get_weights()
-    for _ in range(3):
-        assert np.all(np.isfinite(model.train_on_batch(*batch())))
+    assert np.all(np.isfinite(model.train_on_batch(*batch())))
     for a, b in zip(before, model.head.get_weights(), strict=True):
         assert np.any(a != b)
     model.save(tmp_path / "model.keras")

@@ -38,7 +38,7 @@ def test_a_loss_may_be_given_the_activation() -> None:
         labels, outputs["activation"]
     )
     np.testing.assert_allclose(terms["metric"], expected, rtol=1e-6)
-    np.testing.assert_array_equal(model.predict(x, verbose=0).shape, (12, 6))
+    assert model(x).shape == (12, 6)
 
 
 def test_memories_store_what_the_loss_is_given() -> None:
@@ -65,9 +65,9 @@ def test_one_seed_gives_the_same_weights() -> None:
         keras.utils.set_random_seed(3)
         images = blobs(4, 6)
         model = model_with("margin")
-        sampler = ClassBalanced(images.labels, 3, 3, seed=3)
+        sampler = ClassBalanced(images.labels, 3, 3, seed=3, steps_per_epoch=2)
         batches = pipeline(images, sampler, size=16, pad=2, flip=True, seed=3)
-        model.compile(keras.optimizers.Adam(1e-2), run_eagerly=True)
+        model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
         model.fit(batches, verbose=0)
         return model.get_weights()
 

@@ -66,8 +66,6 @@ def test_trains_and_queues_composites(model, tmp_path) -> None:
     np.testing.assert_allclose(queue.embeddings[:12], newest, atol=1e-4)
     again = saved_and_loaded(model, tmp_path)
     x = views["image"]
-    np.testing.assert_array_equal(
-        again.predict(x, verbose=0), model.predict(x, verbose=0)
-    )
+    np.testing.assert_array_equal(again(x), model(x))
     for a, b in zip(again.weights, model.weights, strict=True):
         np.testing.assert_array_equal(a, b)

@@ -42,11 +42,10 @@ def saved_and_loaded(model, tmp_path):
 
 
 def test_every_composite_may_have_its_own_task(tiny_backbone, tmp_path) -> None:
-    names = ["contrastive", "triplet", "multi_similarity", "contrastive"]
-    model = model_of(tiny_backbone, tasks=[on(name) for name in names])
-    assert model.objective.terms[2:] == tuple(
-        f"task_{m}_metric" for m in range(4)
-    )
+    names = ["contrastive", "multi_similarity"]
+    tasks = [on(name) for name in names]
+    model = model_of(tiny_backbone, num_compositors=2, tasks=tasks)
+    assert model.objective.terms[2:] == ("task_0_metric", "task_1_metric")
     x, targets = batch()
     values, z = values_of(model, x, targets), composites_of(model, x)
     for m, name in enumerate(names):
@@ -94,10 +93,12 @@ def test_meta_classes_take_the_place_of_labels() -> None:
 def test_meta_classes_know_their_classes() -> None:
     task = MetaClasses(on("contrastive"), num_classes=3, num_meta_classes=2)
     task.build({"embedding": (None, 4)})
-    outputs = {"embedding": tf.random.normal((3, 4))}
+    outputs = {"embedding": tf.ones((3, 4))}
     with pytest.raises(ValueError, match="num_classes=3 and a label 3"):
         task(outputs, {"label": np.array([0, 1, 3])})
-    compiled = tf.function(lambda y: task(outputs, {"label": y})["metric"])
+    compiled = tf.function(
+        lambda y: task(outputs, {"label": y})["metric"], autograph=False
+    )
     value = compiled(tf.constant([0, 1, 3]))
     assert np.isnan(value).tolist() == [False, False, True]
 
@@ -113,12 +114,12 @@ def test_meta_classes_refuse(arguments, message) -> None:
 
 def test_dreml_on_composites(tiny_backbone, tmp_path) -> None:
     """Each composite learns a grouping of its own, saved with the model."""
-    tasks = [MetaClasses(on("contrastive"), 4, 2, seed=m) for m in range(4)]
-    model = model_of(tiny_backbone, tasks=tasks)
-    tasks[2].meta_class.assign([1, 1, 0, 0])
-    model.compile("adam", run_eagerly=True)
+    tasks = [MetaClasses(on("contrastive"), 4, 2, seed=m) for m in range(2)]
+    model = model_of(tiny_backbone, num_compositors=2, tasks=tasks)
+    tasks[1].meta_class.assign([1, 1, 0, 0])
+    model.compile("sgd", run_eagerly=True)
     model.train_on_batch(*batch())
-    np.testing.assert_array_equal(tasks[2].meta_class, [1, 1, 0, 0])
+    np.testing.assert_array_equal(tasks[1].meta_class, [1, 1, 0, 0])
     again = saved_and_loaded(model, tmp_path)
     x, targets = batch()
     values = values_of(model, x, targets)
@@ -251,7 +252,7 @@ def test_keys_teach_the_compositors_nothing(tiny_backbone) -> None:
 
 def test_sub_tasks_act_after_the_step(tiny_backbone) -> None:
     model = model_with_keys(tiny_backbone)
-    model.compile("adam", run_eagerly=True)
+    model.compile("sgd", run_eagerly=True)
     views, targets = two_views()
     task = model.objective.tasks
     model.train_on_batch(views, targets)

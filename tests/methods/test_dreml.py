@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_dml import MetricModel, backbones, losses, methods
 from keras_dml.methods import MetaClasses
 from tests.conftest import blobs
-from tests.losses.oracle import numeric_gradient, unit
+from tests.losses.oracle import check_slopes, unit
 
 IMAGES = blobs(4, 3)
 X = IMAGES.images[..., None].astype("float32")
@@ -19,7 +19,7 @@ Y = IMAGES.labels
 def dreml(**arguments: Any) -> MetricModel:
     given = {"embedding_dim": 12, "num_learners": 3, "num_classes": 40}
     model: MetricModel = methods.dreml(
-        backbones.small_convnet((16, 16, 1), filters=(4, 8)),
+        backbones.small_convnet((16, 16, 1), filters=(8,)),
         **{**given, **arguments},
     )
     return model
@@ -43,11 +43,9 @@ def test_groups_differ_between_learners_and_have_equal_sizes() -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ({}, 4),
         ({"num_classes": 6}, 3),
         ({"num_meta_classes": 2}, 2),
         ({"loss": "contrastive"}, 20),
-        ({"num_meta_classes": 5, "loss": "contrastive"}, 5),
     ],
 )
 def test_number_of_meta_classes(arguments, expected) -> None:
@@ -75,9 +73,7 @@ def test_loss_is_the_cross_entropy_of_one_hot_proxies() -> None:
         terms = model.objective({"parts": x}, {"label": Y})
         mean = tf.reduce_mean(terms["metric"])
     np.testing.assert_allclose(mean, by_hand(at), rtol=1e-5)
-    np.testing.assert_allclose(
-        tape.gradient(mean, x), numeric_gradient(by_hand, at), atol=1e-4
-    )
+    check_slopes(tape.gradient(mean, x).numpy(), by_hand, at, rtol=1e-3)
 
 
 def test_the_released_loss_is_of_raw_activations() -> None:

@@ -83,7 +83,7 @@ def test_learners_are_trained_as_if_alone() -> None:
 
 @pytest.mark.parametrize("shared_trunk", [False, True])
 def test_no_gradient_passes_between_learners(shared_trunk) -> None:
-    model = ensemble(num_learners=3, shared_trunk=shared_trunk)
+    model = ensemble(shared_trunk=shared_trunk)
     variables = model.trainable_variables
     owners = [_learner_of(v.path) for v in variables]
     assert owners.count(None) == (6 if shared_trunk else 0)

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from keras_dml import losses, methods
 from keras_dml.recipes import validate
+from tests.conftest import quick
 from tests.methods.test_contract import build, training_batch
 
 SEVERAL = {
@@ -17,6 +18,9 @@ PAIRS = {"triplet": 0.5, "contrastive": 1.0}
 
 # Of the weight of each loss, if it is not 1.
 FACTORS = {"s2sd": 0.5}
+
+# Those that train several losses each in its own way.
+TRAINED = "abe bier dcml diva divide_and_conquer ensemble mic s2sd".split()
 
 # What stands in front of the names of the losses, in each method.
 PREFIXES = {
@@ -40,15 +44,17 @@ def values(model, learner=-1):
 
 # Those whose objectives have code of their own for several terms; DiVA draws
 # triplets, and MIC has no term called "metric_metric".
+OWN_CODE = ("bier", "dcml", "divide_and_conquer", "hdc", "s2sd")
+
+
 @pytest.mark.parametrize(
-    "name",
-    ["abe", "bier", "dcml", "divide_and_conquer", "ensemble", "hdc", "s2sd"],
+    "name", quick(OWN_CODE, (*OWN_CODE, "abe", "ensemble"))
 )
 def test_a_term_is_what_the_loss_alone_would_be(name) -> None:
     model = build(name, loss=PAIRS, loss_weights=None)
     alone = build(name, loss="triplet", loss_weights=None)
     copy_weights(model, alone)
-    for learner in (-1, 1):
+    for learner in (-1, 1) if name == "divide_and_conquer" else (-1,):
         terms, expected = (values(x, learner) for x in (model, alone))
         for prefix in PREFIXES.get(name, ("",)):
             np.testing.assert_allclose(
@@ -66,22 +72,7 @@ def copy_weights(source, target):
         getattr(target, part).set_weights(a)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        x if x in ("dcml", "s2sd") else pytest.param(x, marks=pytest.mark.slow)
-        for x in (
-            "abe",
-            "bier",
-            "dcml",
-            "diva",
-            "divide_and_conquer",
-            "ensemble",
-            "mic",
-            "s2sd",
-        )
-    ],
-)
+@pytest.mark.parametrize("name", quick(["s2sd"], TRAINED))
 def test_each_is_a_trained_term_with_its_weight(name, tmp_path) -> None:
     """Each learner has its own β, without weight decay."""
     model = several(name)

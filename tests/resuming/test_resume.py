@@ -119,7 +119,9 @@ def same(one: Trained, two: Trained) -> bool:
     return different(one.values, two.values) == []
 
 
-@pytest.mark.parametrize("at", [(1, 2), (0, STEPS)])
+@pytest.mark.parametrize(
+    "at", [(1, 2), pytest.param((0, STEPS), marks=pytest.mark.slow)]
+)
 def test_a_training_goes_on_with_the_same_bits(at, tmp_path) -> None:
     ended(tmp_path, *at)
     end = End(9, 9)
