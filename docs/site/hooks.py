@@ -25,8 +25,10 @@ MEASURED = re.compile(
     r"[+−-]?\d[\d.,]* ± \d[\d.]*|\[[+−-]?\d[\d.]*, [+−-]?\d[\d.]*\]|&lt; 0\.\d+"
 )
 """A number with its interval, an interval, or a bound of a p value."""
+NAMES = re.compile(r"<pre\b.*?</pre>|(?<=<code>)[^<]{17,}", re.DOTALL)
+"""Blocks of code, which scroll, and code in a text that may be too wide."""
 SCRIPT = re.compile(r"<script\b.*?</script>", re.DOTALL)
-NAMED = re.compile(
+LOSS = re.compile(
     r"<(a|h\d|pre|autoref)\b.*?</\1>|<code>(\w+)\b[^<]*</code>", re.DOTALL
 )
 """What holds no further link, or code that may name a loss."""
@@ -89,6 +91,13 @@ def both_schemes(match: re.Match[str]) -> str:
     return f"{start}{light}{rest}{start}{dark}{rest}"
 
 
+def breakable(match: re.Match[str]) -> str:
+    """Code in a text, which breaks between names and not within."""
+    if match[0].startswith("<pre"):
+        return match[0]
+    return re.sub(r"([.(=/,])(?=[A-Za-z_]|&quot;)", r"\1<wbr>", match[0])
+
+
 def address(match: re.Match[str]) -> str:
     page, anchor = match.groups(default="")
     return f'href="{page.replace("README", "index")}.html{anchor}"'
@@ -105,8 +114,8 @@ def picture_texts(notebook: Path) -> Iterator[str]:
 def on_page_content(content: str, page: Page, **_: Any) -> str:
     """Equations as MathML, which browsers draw by themselves.
 
-    A measured number stays on one line with its interval, and the names of
-    losses are links.
+    A measured number stays on one line with its interval, and so does a name in
+    code; those of losses are links.
 
     Of notebooks, links to the pages that are made of files, as MkDocs does it
     for pages in Markdown, the texts of pictures, and no script, which would
@@ -121,6 +130,7 @@ def on_page_content(content: str, page: Page, **_: Any) -> str:
             content,
         )
     content = FIGURE.sub(both_schemes, content)
-    content = NAMED.sub(lambda x: linked(x, page), content)
+    content = LOSS.sub(lambda x: linked(x, page), content)
+    content = NAMES.sub(breakable, content)
     content = MEASURED.sub(lambda x: x[0].replace(" ", "\u00a0"), content)
     return EQUATION.sub(mathml, content)
