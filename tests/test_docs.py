@@ -52,6 +52,7 @@ REGISTRIES = (
     keras_dml.methods.METHODS,
 )
 NEEDING = {
+    "docs/examples/database.md": ("engines", "lancedb"),
     "docs/guides/databases.md": ("engines", "lancedb", "milvus_lite"),
     "docs/guides/trackers.md": ("tracking", "mlflow"),
 }
