@@ -9,7 +9,7 @@ from keras_dml import backbones, layers, methods
 from keras_dml.backbones.tokens import patch_grid
 from keras_dml.methods import METHODS
 from keras_dml.visualization import attention_maps
-from tests.conftest import blobs
+from tests.conftest import blobs, quick
 
 IDS = np.array([[1, 2, 3, 0], [4, 0, 0, 0], [5, 6, 0, 0], [7, 8, 3, 4]])
 
@@ -94,27 +94,33 @@ KINDS = {
 
 @pytest.mark.parametrize(
     "kind",
-    [
-        pytest.param(x, marks=() if x == "words" else pytest.mark.slow)
-        for x in KINDS
-    ],
+    quick(["words"], KINDS),
 )
 def test_trains_and_is_saved(kind, tmp_path) -> None:
     backbone = KINDS[kind]()
     x = x_of(backbone)
-    model = methods.baseline(backbone, embedding_dim=3)
+    model = methods.baseline(backbone, embedding_dim=3, loss="contrastive")
     loss = train_step(model, x, eager=kind != "words")["loss"]
     assert np.isfinite(loss).all()
-    embeddings = model.predict(x, verbose=0)
+    embeddings = model(x)
     np.testing.assert_allclose(np.linalg.norm(embeddings, axis=1), 1, 1e-5)
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(again.predict(x, verbose=0), embeddings)
+    np.testing.assert_array_equal(again(x), embeddings)
 
 
 @pytest.mark.parametrize(
     "method",
-    ["attentive_grouping", "baseline", "divide_and_conquer", "mic", "ensemble"],
+    quick(
+        ("attentive_grouping", "baseline"),
+        (
+            "attentive_grouping",
+            "baseline",
+            "divide_and_conquer",
+            "mic",
+            "ensemble",
+        ),
+    ),
 )
 def test_methods_take_tokens_and_ignore_padding(method) -> None:
     """A method for each kind of head."""

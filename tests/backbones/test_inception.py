@@ -20,7 +20,10 @@ MAKERS = {
     "torchvision_googlenet": backbones.torchvision_googlenet,
 }
 every_network = pytest.mark.parametrize("name", MAKERS)
-of_caffe = pytest.mark.parametrize("name", ["googlenet", "bn_inception"])
+of_caffe = pytest.mark.parametrize(
+    "name",
+    ["googlenet", pytest.param("bn_inception", marks=pytest.mark.slow)],
+)
 
 
 def count(variables) -> int:
@@ -48,12 +51,9 @@ def test_numbers_of_weights(small) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "googlenet",
-        pytest.param("bn_inception", marks=pytest.mark.slow),
-        pytest.param("torchvision_googlenet", marks=pytest.mark.slow),
-    ],
+    ["googlenet", "bn_inception", "torchvision_googlenet"],
 )
+@pytest.mark.slow
 def test_map_sizes_are_those_of_caffe(name) -> None:
     model = MAKERS[name]((67, 67, 3))
     assert model.output_shape == (None, 2, 2, 1024)

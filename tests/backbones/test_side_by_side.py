@@ -25,12 +25,12 @@ def test_features_are_those_of_each(pooling) -> None:
     models = networks()
     joined = side_by_side(models, "both", pooling)
     assert joined.name == "both"
-    maps = [model.predict(X, verbose=0) for model in models]
+    maps = [model(X).numpy() for model in models]
     if pooling is not None:
         pool = getattr(np, {"avg": "mean", "max": "max"}[pooling])
         maps = [pool(x, axis=(1, 2)) for x in maps]
     np.testing.assert_allclose(
-        joined.predict(X, verbose=0), np.concatenate(maps, axis=-1), rtol=1e-5
+        joined(X), np.concatenate(maps, axis=-1), rtol=1e-5
     )
 
 
@@ -50,8 +50,4 @@ def test_tokens_keep_their_masks() -> None:
     models = [copy_model(whole, name=f"words_{k}") for k in range(2)]
     joined = side_by_side(models, "both", "avg")
     longer = np.concatenate([IDS, np.zeros_like(IDS)], axis=1)
-    np.testing.assert_allclose(
-        joined.predict(longer, verbose=0),
-        joined.predict(IDS, verbose=0),
-        atol=1e-6,
-    )
+    np.testing.assert_allclose(joined(longer), joined(IDS), atol=1e-6)

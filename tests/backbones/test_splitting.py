@@ -27,7 +27,7 @@ def backbone() -> keras.Model:
     return with_noise(backbones.small_convnet((16, 12, 1), (4, 6, 8)))
 
 
-@pytest.mark.parametrize("layer", ["conv_0", "relu_0", "pool_1", "norm_2"])
+@pytest.mark.parametrize("layer", ["relu_0", "pool_1"])
 def test_the_parts_together_are_the_whole(backbone, layer) -> None:
     x = pixels((16, 12, 1))
     lower = splitting.lower_part(backbone, layer)

@@ -123,10 +123,8 @@ def tower_of(network):
     return lambda x: tower({name: x} if name else x)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    ["vit", *(pytest.param(x, marks=pytest.mark.slow) for x in [*IMAGES][1:])],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", IMAGES)
 def test_takes_raw_pixels_as_published(kind, presets) -> None:
     name, network = presets(kind)
     _, (mean, std), prefix = IMAGES[kind]

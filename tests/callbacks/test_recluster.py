@@ -176,7 +176,7 @@ def test_features_space_clusters_pooled_features(tiny_backbone, images) -> None:
     recluster.set_model(model_of(tiny_backbone))
     points = recluster._points()
     x = images.images[..., None].astype("float32")
-    pooled = tiny_backbone.predict(x, verbose=0).mean(axis=(1, 2))
+    pooled = tiny_backbone(x).numpy().mean(axis=(1, 2))
     expected = pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
     np.testing.assert_allclose(points, expected, atol=1e-5)
 

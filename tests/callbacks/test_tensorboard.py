@@ -112,14 +112,14 @@ def test_training_is_the_same_with_and_without(images, tmp_path) -> None:
         np.testing.assert_array_equal(without, with_board)
 
 
-@pytest.mark.parametrize("margin", [0.05, 0.5, 3.0])
+@pytest.mark.parametrize("margin", [0.5, 3.0])
 def test_active_pairs_are_those_within_the_margin(
     margin, tiny_backbone, images
 ) -> None:
     model = model_of(tiny_backbone, negative_margin=margin)
     x, targets = next(iter(train_on(images)))
     shares = active_pairs(model, x, targets)["metric"]
-    embeddings = model.predict(x, verbose=0)
+    embeddings = model(x).numpy()
     labels = targets["label"].numpy()
     close = total = 0
     for i in range(len(labels)):

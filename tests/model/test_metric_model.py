@@ -61,11 +61,13 @@ def test_a_weight_may_follow_a_schedule(tiny_backbone) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "term"), [("baseline", "triplet"), ("diva", "shared_triplet")]
-)
-@pytest.mark.parametrize(
-    ("weight", "expected"),
-    [(6.0, [3, 3, 6]), (0.0, [0, 0, 0]), ("learned", [0.5, 0.5, 1])],
+    ("name", "term", "weight", "expected"),
+    [
+        ("baseline", "triplet", 6.0, [3, 3, 6]),
+        ("baseline", "triplet", 0.0, [0, 0, 0]),
+        ("baseline", "triplet", "learned", [0.5, 0.5, 1]),
+        ("diva", "shared_triplet", 6.0, [3, 3, 6]),
+    ],
 )
 def test_a_number_scales_the_schedule_of_a_loss(
     name, term, weight, expected, tiny_backbone
@@ -151,7 +153,7 @@ def test_sample_weights_count(tiny_backbone) -> None:
 
 
 def test_fit_logs_means_of_the_epoch(tiny_backbone) -> None:
-    model = methods.baseline(tiny_backbone, embedding_dim=4)
+    model = methods.baseline(tiny_backbone, embedding_dim=4, loss="contrastive")
     model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
     x, targets = batch()
     seen = []
@@ -180,8 +182,9 @@ def test_the_only_term_is_logged_where_it_is_not_the_loss(
     inputs = keras.Input((12,))
     x = keras.layers.Dense(5, **regularizer)(inputs)
     model = methods.baseline(
-        keras.Model(inputs, x), embedding_dim=4, loss_weights=weights
-    )
+        keras.Model(inputs, x), embedding_dim=4, loss="contrastive",
+        loss_weights=weights,
+    )  # fmt: skip
     model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
     x = np.random.default_rng(0).normal(size=(12, 12)).astype("f4")
     labels = np.arange(12) % 3
@@ -284,7 +287,9 @@ def test_earlier_exclusions_from_decay_survive(tiny_backbone) -> None:
 
 def test_mixed_precision_scales_the_loss(tiny_backbone) -> None:
     keras.config.set_dtype_policy("mixed_float16")
-    model = methods.baseline("small_convnet", embedding_dim=4)
+    model = methods.baseline(
+        "small_convnet", embedding_dim=4, loss="contrastive"
+    )
     model.compile("adam", run_eagerly=True)
     scaler = model.optimizer
     assert isinstance(scaler, keras.optimizers.LossScaleOptimizer)

@@ -11,8 +11,9 @@ from tests.methods.test_contract import batch
 
 def model_of(backbone, ema_momentum=0.75, **kwargs) -> MetricModel:
     model = methods.baseline(
-        backbone, embedding_dim=4, ema_momentum=ema_momentum, **kwargs
-    )
+        backbone, embedding_dim=4, loss="contrastive",
+        ema_momentum=ema_momentum, **kwargs,
+    )  # fmt: skip
     model.compile(keras.optimizers.SGD(0.5), run_eagerly=True)
     return model
 
@@ -82,7 +83,7 @@ def test_without_momentum_it_is_the_model_in_inference(tiny_backbone) -> None:
     model = model_of(tiny_backbone, ema_momentum=0.0, copy_statistics=True)
     model.train_on_batch(*views())
     x, _ = batch()
-    predicted = model.predict(x, verbose=0)
+    predicted = model(x)
     outputs = model.outputs_of({"image": x, "image2": x}, training=True)
     np.testing.assert_allclose(
         outputs["momentum_embedding"], predicted, atol=1e-5

@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras_dml import methods
 from keras_dml.model.update import slots_of
 
-LEARNERS = 3
+LEARNERS = 2
 
 
 def model_with(optimizer, backbone, mode: str = "graph", **kwargs):
@@ -53,20 +53,21 @@ OPTIMIZERS = {
 @pytest.mark.parametrize(
     ("name", "mode"),
     [
-        *((name, "graph") for name in OPTIMIZERS),
+        ("adamw", "graph"),
+        pytest.param("ema", "graph", marks=pytest.mark.slow),
         pytest.param("adamw", "xla", marks=pytest.mark.slow),
     ],
 )
 def test_idle_learners_stay_bit_identical(name, mode, tiny_backbone) -> None:
     model = model_with(OPTIMIZERS[name](), tiny_backbone, mode)
-    for k in [-1, 0, 1, 2]:
+    for k in (-1, 0, 1):
         step(model, k)  # Momentum that would move an idle learner.
     for active in (0, 1, -1):  # Of which the last moves all.
         shared = tiny_backbone.get_weights()
         before = [state_of(model, k) for k in range(LEARNERS)]
         step(model, active)
-        moved = [not same(before[k], state_of(model, k)) for k in (0, 1, 2)]
-        assert moved == [active in (k, -1) for k in (0, 1, 2)]
+        moved = [not same(before[k], state_of(model, k)) for k in (0, 1)]
+        assert moved == [active in (k, -1) for k in (0, 1)]
         assert not same(shared, tiny_backbone.get_weights())
 
 
@@ -120,7 +121,10 @@ def test_the_backbone_is_frozen_in_the_first_updates(
     "optimizer",
     [
         keras.optimizers.RMSprop(0.05, clipnorm=0.01),
-        keras.optimizers.Adagrad(0.05, clipvalue=0.001),
+        pytest.param(
+            keras.optimizers.Adagrad(0.05, clipvalue=0.001),
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=lambda x: x.name,
 )
