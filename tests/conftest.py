@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import keras
 
     from keras_dml.data import ImageSet
+    from tests.runs.small_run import Commanded
 
 graph_and_xla = pytest.mark.parametrize(
     "jit",
@@ -55,13 +56,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure() -> None:
-    """How fast examples are made says more of the machine than of a test."""
+    """Properties are tried with the same examples on all machines.
+
+    How fast these are made says more of the machine than of a test.
+    """
     from hypothesis import HealthCheck, settings
 
     settings.register_profile(
         "any machine",
         suppress_health_check=[HealthCheck.too_slow],
         deadline=None,
+        derandomize=True,
+        max_examples=50,
     )
     settings.load_profile("any machine")
 
@@ -141,6 +147,14 @@ def run_of(shared_folder) -> Callable[[str], Path]:
     from tests.runs.small_run import train_once
 
     return partial(train_once, shared_folder / "runs")
+
+
+@pytest.fixture(scope="session")
+def commanded(tmp_path_factory) -> "Commanded":
+    """A run of `keras-dml train`, for all that change nothing there."""
+    from tests.runs.small_run import train_by_command
+
+    return train_by_command(tmp_path_factory.mktemp("commanded"))
 
 
 def blobs(classes: int = 6, images: int = 8, seed: int = 0) -> "ImageSet":

@@ -31,6 +31,9 @@ def use(stub: Stub, monkeypatch) -> None:
 
     name = "keras_dml.runs.benchmark.training.LocalWorkers"
     monkeypatch.setattr(name, pool)
+    # Charts take most of the time, and are drawn for the report's own tests.
+    name = "keras_dml.runs.benchmark.report.svg"
+    monkeypatch.setattr(name, lambda chart: chart.title)
 
 
 def test_trains_everything_and_prints_the_table(

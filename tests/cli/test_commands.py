@@ -24,21 +24,16 @@ def after(output: str, name: str, column: int = -1) -> str:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("cli")
-    command = ["train", str(write_recipe(folder)), "--output",
-               str(folder / "run"), "--json"]  # fmt: skip
-    ended = CliRunner().invoke(main, command, catch_exceptions=False)
-    found = json.loads(ended.stdout)
-    assert found["run"] == str(folder / "run")
+def trained(commanded):
+    return commanded.folder, commanded.stderr
+
+
+def test_train_prints_before_after_and_divisions(commanded) -> None:
+    found, output = json.loads(commanded.stdout), commanded.stderr
+    assert found["run"] == str(commanded.folder)
     assert found["images"]["train"] == 30
     assert 0 < found["after"]["map@r"] <= 1
     assert found["seconds"]["training"] > 0
-    return folder / "run", ended.stderr
-
-
-def test_train_prints_before_after_and_divisions(trained) -> None:
-    _, output = trained
     for text in ("recall@1", "before", "after", "Divisions", "clustering",
                  "Best epoch", "images per second", "verdict", "val_map@r ="
                  ):  # fmt: skip

@@ -4,12 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from keras_dml.cli import main
-
-
-def run(*arguments: str, code: int = 0) -> str:
-    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
-    assert result.exit_code == code, result.output
-    return result.output
+from tests.cli.test_commands import run
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ def test_index_of_a_split(indexed) -> None:
 
 
 def test_search_works_by_the_folder_alone(
-    indexed, trained, tmp_path, monkeypatch
+    indexed, tmp_path, monkeypatch
 ) -> None:
     folder, _ = indexed
     shutil.copytree(folder, tmp_path / "copy")
@@ -61,13 +61,20 @@ def test_search_works_by_the_folder_alone(
     said = "of queries whose class is not in the gallery of 36 rows"
     assert said in plain(output)
     assert image in output.split()
-    monkeypatch.chdir(trained)
-    output = run("search", image, "--index", str(tmp_path / "copy"))
-    assert image.removeprefix(f"{trained}/") in output.split()
-    monkeypatch.chdir(tmp_path)
     page = (tmp_path / "page.html").read_text()
     assert page.count("data:image/jpeg") == 4
     assert said in page
+
+
+@pytest.mark.slow
+def test_paths_in_this_folder_are_relative(
+    indexed, trained, monkeypatch
+) -> None:
+    folder, _ = indexed
+    image = Index.load(folder).row(5)["path"]
+    monkeypatch.chdir(trained)
+    output = run("search", image, "--index", str(folder))
+    assert image.removeprefix(f"{trained}/") in output.split()
 
 
 @pytest.mark.slow
@@ -128,10 +135,11 @@ def test_index_of_folders_by_a_model_file(trained, tmp_path) -> None:
         (["{run}", "nowhere", "--output", "{new}"], "nowhere"),
         (["{images}", "test", "--output", "{new}"], "no recipe.yaml"),
         (["{run}", "test", "--output", "{new}", "--factory", "X"], "'X'"),
-        (
+        pytest.param(
             ["{run}", "test", "--output", "{new}", "--calibrate", "test",
              "--threshold", "fpr=x"],
             "fpr=x",
+            marks=pytest.mark.slow,
         ),
     ],
 )  # fmt: skip

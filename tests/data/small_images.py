@@ -18,17 +18,18 @@ def noise(height: int = 12, width: int = 10, channels: int = 1) -> np.ndarray:
 
 PIXELS = noise()
 
-_RNG = np.random.default_rng(0)
 
-
-def photo(height: int, width: int, channels: int = 3) -> np.ndarray:
-    """Something smooth with some noise on it, uint8; never the same."""
-    small = _RNG.integers(0, 256, (5, 5, channels), dtype=np.uint8)
+def photo(
+    height: int, width: int, channels: int = 3, seed: int = 0
+) -> np.ndarray:
+    """Something smooth with some noise on it, uint8."""
+    rng = np.random.default_rng(seed)
+    small = rng.integers(0, 256, (5, 5, channels), dtype=np.uint8)
     tiles = [
         np.asarray(Image.fromarray(small[..., c]).resize((width, height)))
         for c in range(channels)
     ]
-    noise = _RNG.normal(0, 10, (height, width, channels))
+    noise = rng.normal(0, 10, (height, width, channels))
     return (np.stack(tiles, -1) + noise).clip(0, 255).astype(np.uint8)
 
 

@@ -163,7 +163,11 @@ class Counter(keras.Layer):
         (unseeded, "Received: RandomUniform, which draw from other"),
         (unseeded_in_a_branch, "Received: RandomUniform"),
         (lambda x: x + np.random.rand(), "Received: `random` or `numpy.rand"),
-        (keras.layers.AugMix(), "Received: `random` or `numpy.random`"),
+        pytest.param(
+            keras.layers.AugMix(),
+            "Received: `random` or `numpy.random`",
+            marks=pytest.mark.slow,
+        ),
         (lambda x: x[:, :5], r"Received: float32 \(None, 5, 16, 3\)"),
         (lambda x: None, r"must return the shape and type.* None from"),
         (lambda x: x @ "a", r"must accept float32 \(None, 16, 16, 3\).*fails"),

@@ -69,6 +69,7 @@ def test_one_image(tmp_path: Path) -> None:
         evaluate_embeddings(np.ones((1, 2), "float32"), images.labels)
 
 
+@pytest.mark.slow
 def test_all_images_are_the_same(tmp_path: Path) -> None:
     for name in ("a/1", "a/2", "b/1", "b/2"):
         save(tmp_path / f"{name}.png")

@@ -36,6 +36,7 @@ def test_read_and_select(paths: list[Path]) -> None:
         concatenate([images, ImageSet(paths, LABELS)])
 
 
+@pytest.mark.slow
 def test_pipeline_is_as_with_the_parts_themselves(paths: list[Path]) -> None:
     sources = (ImageSet(paths, LABELS, boxes=BOXES), ImageSet(PARTS, LABELS))
     boxed, parts = (

@@ -19,7 +19,7 @@ def slow(name: str, **options: Any) -> Any:
     ("name", "options"),
     [
         ("mixed", {"flip": True}),
-        ("alike", {"flip": True}),
+        slow("alike", flip=True),
         slow("mixed", crop="random_resized", num_views=2, size=(12, 16)),
         slow("mixed", resize_mode="longest", resize=20, flip=True, channels=1),
         slow("alike", resize_mode="squash", resize=20, crop="random_resized"),

@@ -171,7 +171,7 @@ def test_a_bad_file_is_named(
 def test_images_in_memory_are_not_kept_twice(home: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (12, 20, 18), np.uint8)
     images = ImageSet(pixels, LABELS)
-    check_equal(epochs_of(images, cache="disk"), epochs_of(images))
+    check_equal(epochs_of(images, 1, cache="disk"), epochs_of(images, 1))
     assert not home.exists()
 
 

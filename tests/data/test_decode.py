@@ -150,11 +150,10 @@ def test_too_large_images_are_refused(tmp_path: Path, extension: str) -> None:
     path.write_bytes(content)
     with pytest.raises(ValueError, match="more than 178,956,970 pixels"):
         read_image(path)
-    images = ImageSet([path], [0])
-    with pytest.raises(
-        tf.errors.OpError, match=r"image\..* more than 178,956,"
-    ):
-        list(eval_batches(images, View((8, 8), 3)))
+    if extension == "png":
+        images = ImageSet([path], [0])
+        with pytest.raises(tf.errors.OpError, match=r"image\.png.* more than"):
+            list(eval_batches(images, View((8, 8), 3)))
 
 
 def test_programs_are_not_run(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def whole(x: Any = None) -> tf.data.Dataset:
 
 @pytest.mark.parametrize("batch", [None, 7])
 def test_booleans_are_several_labels(keep: Any, batch: Any) -> None:
-    table = RNG.random((50, 4)) < 0.4
+    table = np.random.default_rng(1).random((50, 4)) < 0.4
     dataset = tf.data.Dataset.from_tensor_slices((X, table))
     examples = keep(dataset.batch(batch) if batch else dataset, names="abcd")
     assert examples.has_label_sets
@@ -90,7 +90,8 @@ def test_what_is_on_disk_is_opened_again(tmp_path: Path) -> None:
 
 
 def test_pixels_in_memory_are_images() -> None:
-    pixels = RNG.integers(0, 256, (6, 4, 4, 3), dtype=np.uint8)
+    rng = np.random.default_rng(1)
+    pixels = rng.integers(0, 256, (6, 4, 4, 3), dtype=np.uint8)
     dataset = tf.data.Dataset.from_tensor_slices((pixels, [0, 0, 1, 1, 2, 2]))
     images = from_dataset(dataset)
     assert isinstance(images, ImageSet)

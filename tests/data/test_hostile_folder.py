@@ -15,11 +15,10 @@ from keras_dml.cli import main
 from keras_dml.data import ClassBalanced, ImageSet, image_folder, pipeline
 from keras_dml.evaluation import embed
 
-RNG = np.random.default_rng(0)
-
 
 def encoded(kind: str) -> bytes:
-    coarse = RNG.integers(0, 256, (5, 5, 3), dtype=np.uint8)
+    rng = np.random.default_rng(1)
+    coarse = rng.integers(0, 256, (5, 5, 3), dtype=np.uint8)
     image = Image.fromarray(coarse).resize((30, 24))
     file = io.BytesIO()
     image.save(file, kind)
@@ -104,9 +103,8 @@ def test_a_bad_file_that_nobody_looked_for(folder: Path, name: str) -> None:
         return
     images = image_folder(folder, verify=False)
     assert len(images) == 13
-    for step in (one_epoch, lambda x: embed(model(), x)):
-        with pytest.raises(Exception, match=rf"{name}' cannot be decoded"):
-            step(images)
+    with pytest.raises(Exception, match=rf"{name}' cannot be decoded"):
+        embed(model(), images)
 
 
 def test_links_that_go_round(folder: Path) -> None:

@@ -155,6 +155,7 @@ def test_damaged_exif_is_upright(block: bytes) -> None:
         assert read_image(io.BytesIO(file)).shape == PIXELS.shape
 
 
+@pytest.mark.slow
 def test_pipelines_see_upright_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

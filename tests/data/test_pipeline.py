@@ -77,9 +77,8 @@ def test_runs_are_equal_and_can_be_resumed(images: ImageSet) -> None:
         dataset = pipeline(images, sampler, 8, flip=True, seed=seed)
         return [batch for _ in range(epochs) for batch in epoch_of(dataset)]
 
-    whole = run(0, 3)
-    check_equal(whole, run(0, 3))
-    check_equal(whole[8:], run(2, 1))
+    whole = run(0, 2)
+    check_equal(whole[4:], run(1, 1))
     other = run(0, 1, seed=1)
     np.testing.assert_array_equal(other[0][1]["index"], whole[0][1]["index"])
     assert not np.array_equal(other[0][0], whole[0][0])
@@ -89,7 +88,10 @@ def test_runs_are_equal_and_can_be_resumed(images: ImageSet) -> None:
     "arguments",
     [
         {"flip": True, "pad": 2, "pad_mode": "reflect", "resize": 14},
-        {"crop": "random_resized", "flip": True, "num_views": 2},
+        pytest.param(
+            {"crop": "random_resized", "flip": True, "num_views": 2},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_files_and_pixels_give_the_same(
@@ -128,15 +130,14 @@ def test_random_crops_are_windows_of_the_padded_image(
 
 
 def test_two_views(images: ImageSet) -> None:
-    dataset = pipeline(images, sampler_of(images), 8, num_views=2)
-    single = pipeline(images, sampler_of(images), 8)
-    for (x, y), (_, same) in zip(
-        epoch_of(dataset), epoch_of(single), strict=True
-    ):
+    sampler = sampler_of(images)
+    dataset = pipeline(images, sampler, 8, num_views=2)
+    plan = sampler.plan(0)
+    for (x, y), rows in zip(epoch_of(dataset), plan, strict=True):
         assert set(x) == {"image", "image2"}
         assert x["image"].shape == x["image2"].shape == (6, 8, 8, 1)
         assert not np.array_equal(x["image"], x["image2"])
-        np.testing.assert_array_equal(y["index"], same["index"])
+        np.testing.assert_array_equal(y["index"], rows)
 
 
 def test_targets_travel_with_the_batch(images: ImageSet) -> None:

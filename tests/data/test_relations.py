@@ -83,6 +83,7 @@ def test_loss_is_that_of_the_given_triplets() -> None:
     assert not np.any(np.delete(np.asarray(values), [0, 3, 6]))
 
 
+@pytest.mark.slow
 def test_model_learns_what_is_alike() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(40, 8)).astype("float32")

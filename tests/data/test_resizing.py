@@ -93,7 +93,7 @@ def test_what_fits_is_not_touched(resize) -> None:
 
 @pytest.mark.parametrize("resize", [resize_longest, squash])
 def test_a_batch_is_resized_as_its_images(resize) -> None:
-    batch = np.stack([photo(13, 40) for _ in range(3)])
+    batch = np.stack([photo(13, 40, seed=i) for i in range(3)])
     seen = resize(tf.constant(batch), (24, 20))
     expected = [resize(tf.constant(image), (24, 20)) for image in batch]
     np.testing.assert_array_equal(seen, expected)

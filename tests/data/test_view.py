@@ -102,7 +102,7 @@ def test_what_fits_is_not_touched() -> None:
 
 def test_a_batch_is_seen_as_its_images() -> None:
     view = View((16, 20), 3, 24)
-    batch = np.stack([photo(31, 40) for _ in range(3)])
+    batch = np.stack([photo(31, 40, seed=i) for i in range(3)])
     one_by_one = [view.apply(image) for image in batch]
     np.testing.assert_allclose(view.apply(batch), one_by_one, atol=1e-3)
 
@@ -139,7 +139,8 @@ def test_any_type_of_pixels(dtype: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("channels", "mode"), [(1, "shortest"), (3, "longest")]
+    ("channels", "mode"),
+    [pytest.param(1, "shortest", marks=pytest.mark.slow), (3, "longest")],
 )
 def test_saved_model_with_unknown_shapes(
     tmp_path: Path, channels: int, mode: str

@@ -39,8 +39,9 @@ def pixels(seed: int = 0) -> np.ndarray:
     return rng.integers(0, 256, (COUNT, 6, 6), dtype=np.uint8)
 
 
-def examples() -> ImageSet:
-    return ImageSet(pixels(), np.arange(COUNT) % 4, names=list("abcd"))
+def examples(seed: int = 0) -> ArraySet:
+    x = pixels(seed)[..., None].astype("float32")
+    return ArraySet(x, np.arange(COUNT) % 4, names=list("abcd"))
 
 
 def files(folder: Path, bad: tuple[int, ...] = ()) -> ImageSet:
@@ -92,7 +93,13 @@ def test_sets_of_all_kinds(tmp_path):
     arrays = ArraySet(x, ids=[f"n{row}" for row in range(COUNT)])
     expected = embed(network, arrays)
     for number, given in enumerate(
-        (arrays, x, (x, np.arange(COUNT)), files(tmp_path / "images"))
+        (
+            arrays,
+            x,
+            (x, np.arange(COUNT)),
+            files(tmp_path / "images"),
+            ImageSet(pixels()),
+        )
     ):
         found = embedded(tmp_path / str(number), network, given)
         np.testing.assert_allclose(found.array(), expected, atol=1e-6)
@@ -206,7 +213,7 @@ OTHERS = {
     "different number of exam": lambda: {"given": examples().select(range(20))},
     "different labels": lambda: {"given": examples().with_labels(None)},
     "different examples, ids or labels, by their fingerprint": lambda: {
-        "given": ImageSet(pixels(1), examples().labels, examples().names)
+        "given": examples(1)
     },
 }
 
@@ -394,7 +401,7 @@ def test_a_model_that_fails_is_no_bad_example(tmp_path, monkeypatch):
 
     for given in (images, examples()):
         with monkeypatch.context() as patched:
-            out = tmp_path / f"out{len(given)}{given.channels}"
+            out = tmp_path / type(given).__name__
             patched.setattr(
                 shard_work, "embedded", lambda *_, **__: failing(None)
             )

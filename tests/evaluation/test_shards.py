@@ -34,7 +34,9 @@ def assert_same(first, second) -> None:
         np.testing.assert_array_equal(values, second.per_query[name])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(
+    "dtype", [pytest.param("float32", marks=pytest.mark.slow), "float16"]
+)
 def test_same_digits_as_of_the_array(data, tmp_path, dtype):
     x, labels = data
     shards = written(tmp_path / "a", x, labels, dtype=dtype)

@@ -96,6 +96,7 @@ def test_shards_are_read() -> None:
     np.testing.assert_allclose(shards.array(), EMBEDDINGS, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_run_is_read(tmp_path: Any, monkeypatch: Any) -> None:
     folder = shutil.copytree(HERE / "run", tmp_path / "run")
     measure.write_images(tmp_path / "images")

@@ -87,6 +87,7 @@ def test_losses_with_proxies_take_it() -> None:
         assert found["num_classes"] == "auto", loss
 
 
+@pytest.mark.slow
 def test_a_loss_with_proxies_trains_by_recipe(splits) -> None:
     loss = "method.loss={name: proxy_anchor, num_classes: auto}"
     recipe, batches, model = model_of("baseline", splits, loss)

@@ -1,10 +1,15 @@
 """A data folder, a recipe that trains in a second, and runs of methods."""
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
+from click.testing import CliRunner
 from PIL import Image
 
 from keras_dml import recipes, runs
+from keras_dml.cli import main
 from keras_dml.utils.files import locked
 from tests.conftest import blobs
 
@@ -65,3 +70,31 @@ def train_once(folder: Path, method: str) -> Path:
             recipe = recipes.load(path, (METHODS[method], *QUICK))
             runs.train(recipe, run, verbose=0)
     return run
+
+
+@dataclass(frozen=True)
+class Commanded:
+    """A run of the command: what it made, returned and printed."""
+
+    folder: Path
+    outcome: runs.Outcome
+    stdout: str
+    stderr: str
+
+
+def train_by_command(folder: Path) -> Commanded:
+    """A run of two epochs with every metric, in a graph."""
+    outcomes: list[runs.Outcome] = []
+
+    def train(*arguments: Any) -> runs.Outcome | None:
+        outcome = original(*arguments)
+        outcomes.append(outcome)
+        return outcome
+
+    original, place = runs.train, folder / "run"
+    command = ["train", str(write_recipe(folder)), "--output", str(place),
+               "--json"]  # fmt: skip
+    with mock.patch("keras_dml.runs.train", train):
+        ended = CliRunner().invoke(main, command, catch_exceptions=False)
+    (outcome,) = outcomes
+    return Commanded(place, outcome, ended.stdout, ended.stderr)

@@ -41,6 +41,7 @@ def test_every_study_has_a_space() -> None:
     assert spaces == TRIALS.keys()
 
 
+@pytest.mark.slow
 def test_random_trials_are_drawn_from_their_space() -> None:
     """Two of the first ten of a study, which hang on nothing but the seed."""
     optuna = pytest.importorskip("optuna")

@@ -33,9 +33,8 @@ def metrics_of(folder) -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    recipe, folder = start(tmp_path_factory.mktemp("run"))
-    return runs.train(recipe, folder, verbose=0), folder
+def finished(commanded):
+    return commanded.outcome, commanded.folder
 
 
 def test_leaves_everything_behind(finished) -> None:
@@ -72,6 +71,7 @@ def test_the_saved_model_measures_the_same_to_the_last_digit(
     assert again == outcome.after
 
 
+@pytest.mark.slow
 def test_queries_gallery_and_cameras_count(finished) -> None:
     """A query whose only match is by its own camera finds nothing."""
     from keras_dml.recipes import building

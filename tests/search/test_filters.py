@@ -108,7 +108,9 @@ APPROXIMATE = [
 
 def near(classes, spread: float) -> np.ndarray:
     shape = len(classes), DIM
-    return CENTERS[classes] + spread * RNG.normal(size=shape)
+    return CENTERS[classes] + spread * np.random.default_rng(
+        len(classes)
+    ).normal(size=shape)
 
 
 def recall_of(found, scores: np.ndarray) -> float:
@@ -183,7 +185,7 @@ def test_what_is_next_to_a_condition_is_found_by_all_metrics(metric) -> None:
 def test_more_hits_are_searched_for_more_thoroughly(
     factory, parameters
 ) -> None:
-    x = RNG.normal(size=(2000, DIM))
+    x = np.random.default_rng(1).normal(size=(2000, DIM))
     index = Index(x, factory=factory, parameters=parameters)
     scores = units(QUERIES) @ units(x).T
     for k in (100, 500, 2000):
@@ -192,7 +194,7 @@ def test_more_hits_are_searched_for_more_thoroughly(
 
 
 def test_lists_that_a_graph_does_not_find_are_searched() -> None:
-    x = RNG.normal(size=(4000, DIM))
+    x = np.random.default_rng(1).normal(size=(4000, DIM))
     exact, graph = Index(x), Index(x, factory="IVF128_HNSW32,Flat")
     half = np.arange(4000) < 2000
     for search in (

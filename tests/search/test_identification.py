@@ -28,8 +28,8 @@ def share_of_matches(index, x) -> float:
     ("factory", "classes", "dim", "metric"),
     [
         ("Flat", 20, 8, "cosine"),
-        ("Flat", 300, 32, "euclidean"),
-        ("HNSW16", 150, 16, "cosine"),
+        pytest.param("Flat", 300, 32, "euclidean", marks=pytest.mark.slow),
+        pytest.param("HNSW16", 150, 16, "cosine", marks=pytest.mark.slow),
     ],
 )
 def test_the_rate_of_absent_classes_is_the_one_that_was_asked_for(

@@ -129,8 +129,18 @@ def squashing() -> keras.Model:
     [
         (small_model, lambda: small_model(1), "with different weights"),
         (lambda: scaled(1 / 255), lambda: scaled(1 / 127), "same weights"),
-        (squashing, small_model, "another size.*shortest.*squash"),
-        (small_model, lambda: small_model(size=20), "another size"),
+        pytest.param(
+            squashing,
+            small_model,
+            "another size.*shortest.*squash",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            small_model,
+            lambda: small_model(size=20),
+            "another size",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_another_model_is_refused(own, other, message, tmp_path) -> None:
@@ -228,12 +238,14 @@ def test_images_of_several_sizes_keep_their_order(model, files) -> None:
         ([], "must be embeddings"),
     ],
 )
-def test_queries_that_are_no_images(model, query, message) -> None:
-    index = Index.build(model, blobs().pixels)
+def test_queries_that_are_no_images(index, query, message) -> None:
     with pytest.raises(ValueError, match=message):
         index.search(query)
+
+
+def test_a_batch_has_a_size(index) -> None:
     with pytest.raises(ValueError, match="`batch_size` of Index.search"):
-        index.search(query, batch_size=0)
+        index.search(blobs().pixels, batch_size=0)
 
 
 def test_no_images_make_an_empty_index(model) -> None:
@@ -304,7 +316,7 @@ def test_a_model_that_did_not_change_is_searched_with(
     images = blobs(2, 2, 16)
     index = Index.build(model, images)
     gallery = Gallery.of(model, images)
-    model.compile("adam", jit_compile=False)
+    model.compile("adam", run_eagerly=True)
     model.predict(images.inputs(...), verbose=0)
     model.evaluate(images.inputs(...), images.labels, verbose=0)
     for weight in model.objective.weights:

@@ -1,5 +1,7 @@
 """An index from a stranger: right checksums around wrong numbers."""
 
+import copy
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -20,10 +22,17 @@ X = np.random.default_rng(0).normal(size=(COUNT, DIM))
 TOKEN = "0123456789abcdef"
 
 
-def saved(folder: Path, factory: str = "Flat", x: np.ndarray = X) -> Path:
+@functools.cache
+def made(factory: str, is_large: bool) -> Index:
+    x = MANY if is_large else X
     index = Index(x, {"n": list(range(len(x)))}, factory=factory)
     index.calibrate(x, np.arange(len(x)) // 5, num_resamples=5)
-    index.save(folder)
+    return index
+
+
+def saved(folder: Path, factory: str = "Flat", is_large: bool = False) -> Path:
+    # A copy is not of a folder yet.
+    copy.deepcopy(made(factory, is_large)).save(folder)
     return folder
 
 
@@ -232,7 +241,7 @@ def test_links_that_leave_the_graph(change, tmp_path) -> None:
     with pytest.raises(ValueError, match="links to vectors that do not exist"):
         faiss_files._check_links(index.hnsw, new.hnsw, 400)
     forged = faiss.serialize_index(index).tobytes()
-    forge_file(saved(tmp_path, "HNSW8", MANY), "vectors.faiss", forged)
+    forge_file(saved(tmp_path, "HNSW8", is_large=True), "vectors.faiss", forged)
     with pytest.raises(IndexFileError, match="vectors.faiss' is damaged"):
         Index.load(tmp_path)
 

@@ -46,7 +46,10 @@ def test_exact_search_is_that_of_sorting(metric) -> None:
 @pytest.mark.parametrize("metric", ["dot", "euclidean"])
 def test_equal_scores_are_in_the_order_of_the_rows(metric) -> None:
     """Far from the origin, float32 cannot tell the distances apart."""
-    x = np.tile(RNG.integers(-3, 3, (15, 8)), (20, 1)) + 300.0
+    x = (
+        np.tile(np.random.default_rng(1).integers(-3, 3, (15, 8)), (20, 1))
+        + 300.0
+    )
     index, table = Index(x, metric=metric), scores(metric, x[:15], x)
     order = np.argsort(-table, axis=1, kind="stable")[:, :30]
     found = index.search(x[:15], 30)

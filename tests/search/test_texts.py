@@ -13,8 +13,15 @@ from keras_dml.search import Index
 TEXTS = ["red shoe", "blue hat", "green coat"]
 
 
-@pytest.mark.parametrize("taken", [(), (1,)])
-@pytest.mark.parametrize("given", [(), (1,)])
+@pytest.mark.parametrize(
+    ("taken", "given"),
+    [
+        ((), ()),
+        ((1,), ()),
+        pytest.param((), (1,), marks=pytest.mark.slow),
+        pytest.param((1,), (1,), marks=pytest.mark.slow),
+    ],
+)
 def test_texts_as_a_column_or_a_vector(
     taken: tuple[int, ...], given: tuple[int, ...], tmp_path: Path
 ) -> None:

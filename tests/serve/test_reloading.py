@@ -18,7 +18,7 @@ from keras_dml.serve.reloading import Reloader
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
 from keras_dml.serve.sources import find_source
-from tests.serve.conftest import LOCAL, write
+from tests.serve.conftest import LOCAL, make_model, write
 
 
 def add(amount: float, folder: Path) -> None:
@@ -198,7 +198,8 @@ def test_a_name_must_fit_into_an_address(tmp_path) -> None:
 
 
 def test_a_gallery_must_be_of_the_model(written, tmp_path) -> None:
-    file, _ = write(tmp_path, seed=3)
+    file = tmp_path / "glyphs.keras"
+    make_model(seed=3).save(file)
     with pytest.raises(ValueError, match="must be the one that computed"):
         load(find_source(str(file), gallery=str(written[1])))
 

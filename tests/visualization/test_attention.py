@@ -32,6 +32,7 @@ def test_maps_are_the_heads_for_the_test_view(tiny_backbone, images) -> None:
     np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_masks_count_with_their_mean_over_channels(
     tiny_backbone, images
 ) -> None:

@@ -1,8 +1,14 @@
 import numpy as np
 import pytest
 
+from keras_dml import backbones
 from keras_dml.visualization import ensembles as dcml_analysis
 from tests.methods.test_dcml import model_of
+
+
+@pytest.fixture(scope="module")
+def model():
+    return model_of(backbones.small_convnet((16, 16, 1), filters=(4, 8)))
 
 
 def sub_embeddings_of(model, images) -> np.ndarray:
@@ -10,8 +16,7 @@ def sub_embeddings_of(model, images) -> np.ndarray:
     return model.outputs_of(pixels)["sub_embeddings"].numpy()
 
 
-def test_mean_weights_are_those_of_all_images(tiny_backbone, images) -> None:
-    model = model_of(tiny_backbone)
+def test_mean_weights_are_those_of_all_images(model, images) -> None:
     y = sub_embeddings_of(model, images)
     expected = np.abs(model.objective.compositor(y)[1]).mean(0)
     weights = dcml_analysis.mean_weights(model, images, batch_size=7)
@@ -19,10 +24,7 @@ def test_mean_weights_are_those_of_all_images(tiny_backbone, images) -> None:
     np.testing.assert_allclose(weights.sum(1), 1, atol=1e-5)
 
 
-def test_part_distance_is_between_unit_sub_embeddings(
-    tiny_backbone, images
-) -> None:
-    model = model_of(tiny_backbone)
+def test_part_distance_is_between_unit_sub_embeddings(model, images) -> None:
     distances = []
     for y in sub_embeddings_of(model, images):
         unit = y / np.linalg.norm(y, axis=1, keepdims=True)

@@ -113,6 +113,7 @@ def test_retrieval(images) -> None:
     assert neighbor == "✓ 0.00\n0"
 
 
+@pytest.mark.slow
 def test_attention(images, tiny_backbone) -> None:
     figure = visualization.attention_overlays(images, MAPS, [9], VIEW)
     assert figure.get_suptitle() == "Attention of each group"

@@ -127,6 +127,7 @@ def test_strongest_images_of_each_group(images) -> None:
     assert list(zip(*figure.data.values(), strict=True)) == expected
 
 
+@pytest.mark.slow
 def test_masks_by_learner_and_channel(tiny_backbone, images) -> None:
     model = abe(tiny_backbone)
     masks = model.outputs_of(images.images[[4, 9], ..., None])["attention"]

@@ -29,7 +29,7 @@ def usable_by_hand(
     return usable
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(
     sizes=st.lists(st.integers(1, 6), min_size=3, max_size=12),
     classes=st.integers(1, 6),

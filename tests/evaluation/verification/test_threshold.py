@@ -101,13 +101,13 @@ def test_the_middle_of_a_gap(criterion) -> None:
 def test_interval_is_around_the_threshold() -> None:
     criterion = "eer"
     x, labels = embeddings(classes=40, images=4)
-    found = calibrate(x, labels, criterion, num_resamples=200)
+    found = calibrate(x, labels, criterion, num_resamples=60)
     assert found.low < found.value < found.high
     low, high = found.true_positive_low, found.true_positive_high
     assert 0 < low < found.true_positive_rate < high <= 1
-    again = calibrate(x, labels, criterion, num_resamples=200)
+    again = calibrate(x, labels, criterion, num_resamples=60)
     assert again == found
-    narrow = calibrate(x, labels, criterion, num_resamples=200, confidence=0.5)
+    narrow = calibrate(x, labels, criterion, num_resamples=60, confidence=0.5)
     assert narrow.high - narrow.low < found.high - found.low
 
 
