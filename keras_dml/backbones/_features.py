@@ -171,6 +171,10 @@ class _Compute:
             self.pooling = head.feature_pooling if pools else None
         _check_frozen(self.network, until)
         self._graph = tf.function(self._features, reduce_retracing=True)
+        if keras.backend.backend() == "jax":
+            import jax
+
+            self._graph = jax.jit(self._features)
 
     def _features(self, inputs: Any) -> dict[str, tf.Tensor]:
         found = self.network(inputs, training=False)
@@ -180,7 +184,12 @@ class _Compute:
         return {FEATURES: found} | ({} if mask is None else {MASK: mask})
 
     def __call__(self, inputs: Any) -> dict[str, npt.NDArray[Any]]:
-        return {name: x.numpy() for name, x in self._graph(inputs).items()}
+        if keras.backend.backend() != "tensorflow":
+            inputs = tf.nest.map_structure(np.asarray, inputs)
+        return {
+            name: keras.ops.convert_to_numpy(x)
+            for name, x in self._graph(inputs).items()
+        }
 
 
 def _check_unmasked(network: keras.Model, until: str) -> None:

@@ -120,7 +120,9 @@ class EmbeddingQueue(SerializableLayer):
         self.embedding_dim = embedding_dim
         self.num_labels = num_labels
         of_each: Shape = () if num_labels is None else (num_labels,)
-        self.label_dtype = "bool" if of_each else "int64"
+        # JAX has no others unless it is told to.
+        ids = "int32" if keras.backend.backend() == "jax" else "int64"
+        self.label_dtype = "bool" if of_each else ids
         self.embeddings = self._weight("embeddings", (size, embedding_dim))
         self.labels = self._weight("labels", (size, *of_each), self.label_dtype)
         self.pointer = self._weight("pointer", (), "int32")
@@ -175,10 +177,12 @@ class EmbeddingQueue(SerializableLayer):
         held = self.after(embeddings, labels)
         added = ops.minimum(ops.shape(embeddings)[0], self.size)
         if when is not None:
-            held = held._replace(
-                embeddings=ops.where(when, held.embeddings, self.embeddings),
-                labels=ops.where(when, held.labels, self.labels),
+            before = map(ops.convert_to_tensor, (self.embeddings, self.labels))
+            embeddings, labels = (
+                ops.where(when, new, old)
+                for new, old in zip(held[:2], before, strict=True)
             )
+            held = held._replace(embeddings=embeddings, labels=labels)
             added = ops.where(when, added, 0)
         self.embeddings.assign(held.embeddings)
         self.labels.assign(held.labels)

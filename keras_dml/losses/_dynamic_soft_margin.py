@@ -159,7 +159,8 @@ class DynamicSoftMarginLoss(PairLoss):
         if when is not None:
             counts = ops.logical_and(counts, when)
         past = self._past()
-        past.assign(ops.where(counts, self._with(pairs), past))
+        before = ops.convert_to_tensor(past)
+        past.assign(ops.where(counts, self._with(pairs), before))
 
     def _with(self, pairs: Pairs) -> Tensor:
         """(num_bins + 1,): the histogram, once it has these pairs' triplets."""

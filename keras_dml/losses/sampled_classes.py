@@ -100,17 +100,20 @@ def rows_of_classes(
     """
     places = ids[:, None] * rows_each + ops.arange(rows_each, dtype="int32")
     places = ops.reshape(places, (-1,))
-    if keras.backend.backend() == "tensorflow":
-        return rows_at(table, places)
-    return ops.take(table, places, axis=0)
+    if keras.backend.backend() == "jax":
+        # Its gradient does not say which rows were read.
+        table.places_read = [*getattr(table, "places_read", ()), places]
+    return rows_at(table, places)
 
 
 def rows_at(table: keras.Variable, places: Tensor) -> Tensor:
-    """Rows of a variable of TensorFlow, and on a replica of its own copy.
+    """Rows of a variable, and on a replica of its own copy.
 
     `ops.take` reads all of a variable first, and TensorFlow copies what it
     reads of one that is ever updated by row.
     """
+    if keras.backend.backend() != "tensorflow":
+        return ops.take(table, places, axis=0)
     import tensorflow as tf
 
     copies = getattr(table.value, "values", (table.value,))
@@ -118,3 +121,13 @@ def rows_at(table: keras.Variable, places: Tensor) -> Tensor:
     number = context.replica_id_in_sync_group if context else 0
     own = copies[tf.get_static_value(number) % len(copies)]
     return own.sparse_read(places)
+
+
+def write_rows(table: keras.Variable, places: Tensor, rows: Tensor) -> None:
+    """Writes rows of a variable, (S, …), to different places, (S,)."""
+    if keras.backend.backend() != "tensorflow":
+        table.assign(ops.scatter_update(table, places[:, None], rows))
+        return
+    import tensorflow as tf
+
+    table.value.scatter_update(tf.IndexedSlices(rows, places))

@@ -210,9 +210,9 @@ def embedding_of(model: keras.Model, x: Any) -> WholeBatch:
     def embed(x: Any) -> Tensors:
         outputs: Tensors = model.outputs_of(x, training=True)
         if model.accumulate > 1:
-            _check_added_losses(parts, "accumulate", "1", "accumulate=1")
+            check_added_losses(parts, "accumulate", "1", "accumulate=1")
         elif model.gather == "replicas" and replicas > 1:
-            _check_added_losses(parts, "gather", '"none"', 'gather="none"')
+            check_added_losses(parts, "gather", '"none"', 'gather="none"')
         return outputs
 
     if model.accumulate == 1:
@@ -226,7 +226,7 @@ def embedding_of(model: keras.Model, x: Any) -> WholeBatch:
     )
 
 
-def _check_added_losses(
+def check_added_losses(
     layers: Iterable[keras.layers.Layer], argument: str, rule: str, use: str
 ) -> None:
     """Checks that no layer adds a loss computed from the batch it sees.

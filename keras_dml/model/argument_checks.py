@@ -9,12 +9,12 @@ from keras_dml.data.view import View
 
 def check_backend() -> None:
     """Raises `RuntimeError` on a backend that cannot train models."""
-    if keras.backend.backend() != "tensorflow":
+    if keras.backend.backend() not in ("tensorflow", "jax"):
         raise RuntimeError(
-            "MetricModel trains on the TensorFlow backend only. "
+            "MetricModel trains on the backends tensorflow and jax only. "
             f"Received: the backend {keras.backend.backend()!r}. Set the "
-            "environment variable KERAS_BACKEND=tensorflow before importing "
-            "Keras. On other backends, models can embed, be evaluated and be "
+            "environment variable KERAS_BACKEND before importing Keras. On "
+            "other backends, models can embed, be evaluated and be "
             "searched, and losses can train your own `keras.Model` with "
             "`compile(loss=…)`."
         )

@@ -12,6 +12,7 @@ from keras_dml.data.feature_set import are_features
 from keras_dml.data.samplers.base import UNKNOWN
 from keras_dml.losses.labels import ONE_HOT, check_label_kind, is_one_hot
 from keras_dml.model.pixels import WRONG_PIXELS, expects_bytes, wrong_range
+from keras_dml.utils.types import Tensors
 
 logger = logging.getLogger(__name__)
 
@@ -165,6 +166,7 @@ class BatchChecks:
                 self._check_relations(labels)
             return
         self._check_range(labels)
+        self._check_width(labels)
         self._check_unknown(labels)
         if is_batch:
             self._check_pairs(labels)
@@ -213,6 +215,17 @@ class BatchChecks:
             "because the loss has one weight per class. Received: "
             f"num_classes={limit} and a label {outside[0]}. {way_out}"
         )
+
+    def _check_width(self, labels: npt.NDArray[Any]) -> None:
+        outside = labels[beyond(labels)] if has_narrow_ids() else labels[:0]
+        if outside.size:
+            raise ValueError(
+                f"Labels for MetricModel.{self.use} must fit 32 bits on JAX, "
+                "which would merge classes that differ in other bits. "
+                f"Received: a label {outside[0]}. Number the classes 0, 1, 2, "
+                "…, for example with `examples.relabeled()` or "
+                "np.unique(y, return_inverse=True)."
+            )
 
     def _check_unknown(self, labels: npt.NDArray[Any]) -> None:
         count = np.count_nonzero(labels == -1)
@@ -310,9 +323,26 @@ class BatchChecks:
             logger.warning(message, *values)
 
 
+def has_narrow_ids() -> bool:
+    """Whether the backend turns 64-bit integers into 32-bit ones."""
+    return bool(keras.backend.backend() == "jax")
+
+
+def beyond(labels: Any) -> Any:
+    """Which integers, (B,), do not fit 32 bits."""
+    limits = np.iinfo(np.int32)
+    return (labels < limits.min) | (labels > limits.max)
+
+
 def label_of(y: Any) -> Any:
     """The labels among the targets, or None if there are none."""
     return y.get("label") if isinstance(y, Mapping) else y
+
+
+def targets_of(y: Any) -> Tensors:
+    """Targets in the form that objectives take."""
+    targets = dict(y) if isinstance(y, Mapping) else {"label": y}
+    return {**targets, "label": as_ids(targets["label"])}
 
 
 def as_ids(labels: Any) -> Any:

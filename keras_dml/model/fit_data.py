@@ -30,7 +30,13 @@ from keras_dml.data.streams import BalancedStream
 from keras_dml.distribution.batches import share_of_worker
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import done_by_chief
-from keras_dml.model.batch_checks import BatchChecks, as_ids, label_of
+from keras_dml.model.batch_checks import (
+    BatchChecks,
+    as_ids,
+    beyond,
+    has_narrow_ids,
+    label_of,
+)
 from keras_dml.utils.arguments import check_type
 from keras_dml.utils.types import Fraction, Labels, Rows
 
@@ -349,6 +355,8 @@ def _is_odd(labels: tf.Tensor, checks: BatchChecks) -> tf.Tensor:
     if checks.label_limit is not None:
         limit = tf.cast(checks.label_limit, labels.dtype)
         odd |= tf.reduce_any((labels < 0) | (labels >= limit))
+    if has_narrow_ids():
+        odd |= tf.reduce_any(beyond(tf.cast(labels, tf.int64)))
     if checks.needs_positives:
         classes = tf.size(tf.unique(labels).y)
         odd |= classes == tf.size(labels)

@@ -9,18 +9,12 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 import keras
-import tensorflow as tf
 
 from keras_dml.data.view import View
 from keras_dml.distribution.batches import rows_of_replicas
-from keras_dml.distribution.gathering import (
-    gathered,
-    reducible,
-)
-from keras_dml.distribution.strategies import average_statistics, strategy_of
+from keras_dml.distribution.strategies import strategy_of
 from keras_dml.losses.base import METRIC
 from keras_dml.losses.labels import Rule
-from keras_dml.model.accumulation import embedding_of
 from keras_dml.model.argument_checks import (
     check_backend,
     check_compiled,
@@ -28,7 +22,6 @@ from keras_dml.model.argument_checks import (
     check_terms,
     check_view,
 )
-from keras_dml.model.batch_checks import as_ids
 from keras_dml.model.embedding_model import EmbeddingModel
 from keras_dml.model.fit_callbacks import (
     NoticeCollapse,
@@ -52,7 +45,6 @@ from keras_dml.model.pixels import watched
 from keras_dml.model.replicas import (
     check_jit,
     check_one_worker,
-    compared,
     one_batch,
     prepare_for_replicas,
     replicated,
@@ -62,7 +54,6 @@ from keras_dml.model.update import (
     check_multipliers,
     exempt_loss_variables,
     restricted_update,
-    waiting,
 )
 from keras_dml.utils.arguments import Checked
 from keras_dml.utils.serialization import register
@@ -218,7 +209,7 @@ class MetricModel(Checked, EmbeddingModel):
             name="weighting",
         )
         self._build_parts()
-        self._sampled_rows = [
+        self.sampled_rows = [
             SampledRows(v)
             for v in self.objective.trainable_variables
             if hasattr(v, "rows_a_step")
@@ -229,7 +220,7 @@ class MetricModel(Checked, EmbeddingModel):
             for name in objective.terms
             if not (name == METRIC and self._is_plain_loss())
         }
-        self._update: Any = None  # Made with the train function.
+        self.apply_update: Any = None  # Made with the train function.
         self._has_told = False
         self._steered: Any = None  # Takes the iterator of `fit`.
         self.label_names: Mapping[int, str] = {}
@@ -288,7 +279,7 @@ class MetricModel(Checked, EmbeddingModel):
             ValueError: If `loss` or `loss_weights` is given, a metric is given
                 by name, or a pattern of `rate_multipliers` matches no
                 variable.
-            RuntimeError: If the backend is not TensorFlow.
+            RuntimeError: If the backend is neither TensorFlow nor JAX.
         """
         check_backend()
         check_multipliers(self)
@@ -298,10 +289,10 @@ class MetricModel(Checked, EmbeddingModel):
             exempt_loss_variables(optimizer, self._updated_variables())
         super().compile(optimizer=optimizer, **kwargs)
         check_jit(self)
-        self._update = None
+        self.apply_update = None
 
     def compile_from_config(self, config: Config) -> None:
-        if keras.backend.backend() != "tensorflow":
+        if keras.backend.backend() not in ("tensorflow", "jax"):
             return  # It embeds; `fit` says what it needs.
         config = keras.saving.deserialize_keras_object(config)
         # What was trained can be loaded, whatever its patterns.
@@ -323,7 +314,7 @@ class MetricModel(Checked, EmbeddingModel):
 
     def _updated_variables(self) -> list[keras.Variable]:
         """What an optimizer is built for."""
-        rows = [sampled.rows for sampled in self._sampled_rows]
+        rows = [sampled.rows for sampled in self.sampled_rows]
         return [*self.trainable_variables, *rows]
 
     def fit(
@@ -557,7 +548,7 @@ class MetricModel(Checked, EmbeddingModel):
             sampler.batch_size,
         )
 
-    def _maybe_symbolic_build(
+    def _symbolic_build(
         self, iterator: Any = None, data_batch: Any = None
     ) -> None:
         """Does nothing: the constructor builds the model."""
@@ -569,11 +560,13 @@ class MetricModel(Checked, EmbeddingModel):
         if self._steered is not None:  # It may begin within an epoch.
             self._steered.steer(iterator)
 
+    _maybe_symbolic_build = _symbolic_build  # As TensorFlow's trainer calls it.
+
     def make_train_function(self, force: bool = False) -> None:
-        if self._update is None or force:
+        if self.apply_update is None or force:
             self._prepare_objective()
             prepare_for_replicas(self)
-            self._update = restricted_update(self)
+            self.apply_update = restricted_update(self)
         super().make_train_function(force)
 
     def make_test_function(self, force: bool = False) -> None:
@@ -584,75 +577,23 @@ class MetricModel(Checked, EmbeddingModel):
         with strategy_of(self).scope():
             self.objective.prepare()
 
-    @waiting
-    def train_step(self, data: Any) -> Tensors:
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        targets = self.objective.completed(x, _targets(y))
-        embedding = embedding_of(self, x)
-        with tf.GradientTape() as tape:
-            outputs, targets, sample_weight = compared(
-                self, embedding.outputs(tape), targets, sample_weight
-            )
-            terms = self.objective(outputs, targets)
-            loss = self._loss(terms, sample_weight)
-            # Gradients are summed over replicas: each adds its share.
-            replicas = tf.distribute.get_strategy().num_replicas_in_sync
-            scaled_loss = self.optimizer.scale_loss(loss / replicas)
-        variables = self.trainable_variables
-        gradients = embedding.gradients(tape, scaled_loss, variables)
-        self._update(
-            gradients, variables, self.objective.active_learner(targets)
-        )
-        average_statistics(self)
-        if self.momentum_encoder:
-            self.momentum_encoder.update(self.backbone, self.head)
-        # Memories keep the rows of all replicas, whatever they compare.
-        seen = (outputs, targets)
-        self.objective.after_step(
-            *(gathered(seen) if self.gather == "none" else seen)
-        )
-        logs = self._log(loss, terms, x, targets, outputs, sample_weight)
-        return reducible(logs)
+    def train_step(self, *given: Any) -> Any:
+        """An update, by a batch; on JAX, by the state and a batch."""
+        return self._step.train(self, *given)
 
-    @waiting
-    def test_step(self, data: Any) -> Tensors:
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        targets = self.objective.completed(x, _targets(y))
-        outputs = self.outputs_of(x, training=False)
-        outputs, targets, sample_weight = compared(
-            self, outputs, targets, sample_weight
-        )
-        terms = self.objective.evaluate(outputs, targets)
-        loss = self._loss(terms, sample_weight)
-        logs = self._log(loss, terms, x, targets, outputs, sample_weight)
-        return reducible(logs)
+    def test_step(self, *given: Any) -> Any:
+        """The terms of a batch; on JAX, of the state and a batch."""
+        return self._step.test(self, *given)
 
-    def _loss(self, terms: Tensors, sample_weight: Tensor | None) -> Tensor:
-        per_example = self.weighting(terms, self.optimizer.iterations)
-        if sample_weight is not None:
-            per_example *= tf.cast(sample_weight, per_example.dtype)
-        zero = tf.zeros((), per_example.dtype)
-        return tf.reduce_mean(per_example) + tf.add_n(
-            [zero, *(tf.cast(x, zero.dtype) for x in self.losses)]
-        )
+    @property
+    def _step(self) -> Any:
+        if keras.backend.backend() == "jax":
+            from keras_dml.model import jax_step
 
-    def _log(
-        self,
-        loss: Tensor,
-        terms: Tensors,
-        x: Any,
-        targets: Tensors,
-        outputs: Tensors,
-        sample_weight: Tensor | None,
-    ) -> Tensors:
-        size = tf.shape(next(iter(terms.values())))[0]
-        self.loss_tracker.update_state(loss, sample_weight=size)
-        for name, tracker in self.term_trackers.items():
-            tracker.update_state(terms[name])
-        logs: Tensors = self.compute_metrics(
-            x, targets["label"], outputs["embedding"], sample_weight
-        )
-        return logs
+            return jax_step
+        from keras_dml.model import tensorflow_step
+
+        return tensorflow_step
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
@@ -697,9 +638,3 @@ class MetricModel(Checked, EmbeddingModel):
         model = cls(**{**config, **restored})
         model.label_names = dict(names)
         return model
-
-
-def _targets(y: Any) -> Tensors:
-    """Targets in the form that objectives take."""
-    targets = dict(y) if isinstance(y, Mapping) else {"label": y}
-    return {**targets, "label": as_ids(targets["label"])}

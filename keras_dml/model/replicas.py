@@ -41,7 +41,7 @@ def prepare_for_replicas(model: keras.Model) -> None:
     trained = [*model.weights, *model.objective.seed_states()]
     counted = [v for metric in model.metrics for v in metric.variables]
     check_scope([*trained, *model.optimizer.variables, *counted], strategy)
-    if model.gather == "none" and model._sampled_rows:
+    if model.gather == "none" and model.sampled_rows:
         raise ValueError(
             '`gather` of MetricModel must be "replicas" for a loss with '
             "`class_share`: replicas that see the labels of all replicas draw "

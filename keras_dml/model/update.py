@@ -1,7 +1,6 @@
 """Update: of only the variables that may change, each at its own rate."""
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -13,7 +12,7 @@ from keras_dml.distribution.gathering import (
     clipped_together,
     overflowing_together,
 )
-from keras_dml.losses.sampled_classes import rows_at
+from keras_dml.losses.sampled_classes import rows_at, write_rows
 from keras_dml.utils.arguments import check_patterns, matches
 from keras_dml.utils.types import Tensor
 
@@ -112,24 +111,6 @@ def _path_of(model: keras.Model, variable: keras.Variable) -> str:
     return f"backbone/{variable.path}" if in_backbone else variable.path
 
 
-def waiting(step: Callable[..., Any]) -> Callable[..., Any]:
-    """A train or test step in which every operation waits for the batch.
-
-    With data of unknown length, Keras requests one batch too many. TensorFlow
-    then still runs the operations that do not depend on it: it would count an
-    update, include the examples of a batch in the logged means, and advance
-    random generators.
-    """
-
-    @functools.wraps(step)
-    def after_batch(self: Any, data: Any) -> Any:
-        batch = tf.nest.flatten(data, expand_composites=True)
-        with tf.control_dependencies([x for x in batch if x is not None]):
-            return step(self, data)
-
-    return after_batch
-
-
 def restricted_update(model: keras.Model) -> "RestrictedUpdate":
     """The update of a `MetricModel` by its optimizer."""
     model._build_optimizer()
@@ -146,7 +127,7 @@ def restricted_update(model: keras.Model) -> "RestrictedUpdate":
         multipliers=[
             (v, m) for v in variables if (m := multiplier_of(model, v)) != 1.0
         ],
-        sampled=model._sampled_rows,
+        sampled=model.sampled_rows,
         frozen=model.backbone.trainable_variables if model.freeze_steps else (),
         freeze_steps=model.freeze_steps,
     )
@@ -212,29 +193,34 @@ class SampledRows:
     def store(self, places: Tensor) -> None:
         """Writes the rows back to the table."""
         for whole, rows in self._pairs:
-            whole.value.scatter_update(
-                tf.IndexedSlices(tf.convert_to_tensor(rows), places)
-            )
+            write_rows(whole, places, ops.convert_to_tensor(rows))
 
+    def gradient(self, gradient: Any) -> tuple[Tensor, Tensor] | None:
+        """The rows that a step has read, and their gradient; None if none.
 
-def gradient_of_rows(
-    gradient: Tensor | tf.IndexedSlices, table: keras.Variable
-) -> tf.IndexedSlices:
-    """The gradient of a table, which must cover only the rows of a step.
+        Raises:
+            ValueError: If they were read more than once, or not alone.
+        """
+        if keras.backend.backend() == "jax":
+            read = self.table.places_read
+            if len(read) > 1:
+                raise self._several("other")
+            return read and (read[0], ops.take(gradient, read[0], axis=0))
+        if gradient is None:
+            return None
+        if not isinstance(gradient, tf.IndexedSlices):
+            raise self._several("all")
+        if gradient.values.shape[0] != self.table.rows_a_step:
+            raise self._several("other")
+        return gradient.indices, gradient.values
 
-    Raises:
-        ValueError: If it is dense or also covers other rows.
-    """
-    is_sparse = isinstance(gradient, tf.IndexedSlices)
-    if not is_sparse or gradient.values.shape[0] != table.rows_a_step:
-        raise ValueError(
-            "A loss with `class_share` must be computed once per step, and "
-            "not in one of several branches. Received: a gradient of "
-            f"{'other' if is_sparse else 'all'} rows of {table.path!r}. Use "
-            "class_share=1, or a method that trains all of its losses in "
-            "every step."
+    def _several(self, which: str) -> ValueError:
+        return ValueError(
+            "A loss with `class_share` must be computed once per step, and not "
+            f"in one of several branches. Received: a gradient of {which} rows "
+            f"of {self.table.path!r}. Use class_share=1, or a method that "
+            "trains all of its losses in every step."
         )
-    return gradient
 
 
 class RestrictedUpdate:
@@ -313,23 +299,21 @@ class RestrictedUpdate:
         if not self.sampled:
             self._apply(gradients, variables, active)
             return
-        read = {
-            id(v): gradient_of_rows(gradient, v)
-            for v, gradient in zip(variables, gradients, strict=True)
-            if id(v) in self.sampled and gradient is not None
-        }
-        for table, slices in read.items():
-            self.sampled[table].load(slices.indices)
-        self._apply(
-            [
-                read[id(v)].values if id(v) in read else gradient
-                for v, gradient in zip(variables, gradients, strict=True)
-            ],
-            list(map(self._moved, variables)),
-            active,
-        )
-        for table, slices in read.items():
-            self.sampled[table].store(slices.indices)
+        moved = list(map(self._moved, variables))
+        gradients = list(gradients)
+        read = {}
+        for i, variable in enumerate(variables):
+            sampled = self.sampled.get(id(variable))
+            if sampled is None:
+                continue
+            found = sampled.gradient(gradients[i])
+            places, gradients[i] = found or (None, None)
+            if found:
+                sampled.load(places)
+                read[sampled] = places
+        self._apply(gradients, moved, active)
+        for sampled, places in read.items():
+            sampled.store(places)
 
     def _apply(
         self,
@@ -342,15 +326,17 @@ class RestrictedUpdate:
         before = [(v, m, _copy(v)) for v, m in self.multipliers]
         is_early = self.optimizer.iterations < self.freeze_steps
         start = [(v, _copy(v)) for v in self.frozen]
-        self.optimizer.apply(self._prepared(gradients), variables)
+        _optimize(self.optimizer, self._prepared(gradients), variables)
         for variable, multiplier, old in before:
             variable.assign(old + multiplier * (variable - old))
         for variable, old in start:
-            variable.assign(ops.where(is_early, old, variable))
+            new = ops.convert_to_tensor(variable)
+            variable.assign(ops.where(is_early, old, new))
         for k, group in enumerate(learners):
             moves = ops.logical_or(turn < 0, ops.equal(turn, k))
             for variable, old in zip(group, kept[k], strict=True):
-                variable.assign(ops.where(moves, variable, old))
+                new = ops.convert_to_tensor(variable)
+                variable.assign(ops.where(moves, new, old))
 
     def _prepared(self, gradients: list[Tensor]) -> list[Tensor]:
         """Dense gradients, which overflow and are clipped on all replicas.
@@ -360,7 +346,8 @@ class RestrictedUpdate:
         times would learn about √n times as fast with Adam or RMSprop.
         """
         dense = [
-            None if x is None else tf.convert_to_tensor(x) for x in gradients
+            tf.convert_to_tensor(x) if isinstance(x, tf.IndexedSlices) else x
+            for x in gradients
         ]
         if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
             dense = overflowing_together(dense)
@@ -371,3 +358,24 @@ def _copy(variable: keras.Variable) -> Tensor:
     # Arithmetic forces a read now: a plain read may alias the buffer that
     # the optimizer is about to write into.
     return ops.copy(ops.convert_to_tensor(variable))
+
+
+def _optimize(
+    optimizer: keras.Optimizer,
+    gradients: list[Tensor],
+    variables: list[keras.Variable],
+) -> None:
+    """As `optimizer.apply`, also with a scaled loss on JAX.
+
+    Keras then assigns within a branch, of which JAX knows nothing.
+    """
+    is_scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    if not (is_scaled and keras.backend.backend() == "jax"):
+        optimizer.apply(gradients, variables)
+        return
+    groups = [variables, optimizer.variables]
+    values, slots = ([ops.convert_to_tensor(v) for v in x] for x in groups)
+    found = optimizer.stateless_apply(slots, gradients, values)
+    for group, new in zip(groups, found, strict=True):
+        for variable, value in zip(group, new, strict=True):
+            variable.assign(value)

@@ -14,6 +14,7 @@ import xxhash
 from keras_dml.data import Sampler
 from keras_dml.data.contents import contents_of_arrays, digest
 from keras_dml.data.planned import examples_of
+from keras_dml.distribution.strategies import strategy_of
 from keras_dml.resuming.generations import State
 
 
@@ -48,9 +49,10 @@ def identity_of(
                 "keras-dml": version("keras-dml"),
                 "keras": keras.__version__,
                 "tensorflow": tf.__version__,
+                **_other_backend(),
                 "numpy": np.__version__,
             },
-            "replicas": model.distribute_strategy.num_replicas_in_sync,
+            "replicas": strategy_of(model).num_replicas_in_sync,
             "jit_compile": model.jit_compile,
             "model": _config(model),
             "optimizer": _config(model.optimizer),
@@ -60,6 +62,11 @@ def identity_of(
             "sample_weight": _digest(sample_weight),
         }
     )
+
+
+def _other_backend() -> State:
+    name = keras.backend.backend()
+    return {} if name == "tensorflow" else {name: version(name)}
 
 
 def _digest(arrays: Any) -> str | None:

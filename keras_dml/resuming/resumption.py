@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from keras_dml.data import Sampler
 from keras_dml.data.planned import is_shuffled
+from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import done_by_chief, summed, this_worker
 from keras_dml.resuming import identity, states
 from keras_dml.resuming.generations import Generations, State, StateError
@@ -116,7 +117,7 @@ class Resumption(keras.callbacks.CallbackList):
         )
         self._initial_epoch = initial_epoch
         self._generations = Generations(resume.folder)
-        self._worker = this_worker(model.distribute_strategy)
+        self._worker = this_worker(strategy_of(model))
         self._iterator: Any = None
         self._identity: State = {}
         self._restored: State | None = None
@@ -126,7 +127,7 @@ class Resumption(keras.callbacks.CallbackList):
         self._steps = 0
         self._saved_at = time.monotonic()
         self._has_failed = False
-        self._agreement = Agreement(model.distribute_strategy)
+        self._agreement = Agreement(strategy_of(model))
         self._is_terminated = False
         self._handler: Any = None
         self._exits = contextlib.ExitStack()
@@ -245,7 +246,7 @@ class Resumption(keras.callbacks.CallbackList):
             found.append(newest)
             return newest[0].name
 
-        name = done_by_chief(choose, self.model.distribute_strategy)
+        name = done_by_chief(choose, strategy_of(self.model))
         if name is not None and not found:
             found.append(self._generations.read_named(name))
         return found[0] if found else None
@@ -260,6 +261,8 @@ class Resumption(keras.callbacks.CallbackList):
     def _save(self, epoch: int, step: int) -> None:
         """Writes the state after a number of steps of an epoch."""
         began = time.perf_counter()
+        if keras.backend.backend() == "jax":  # Which has the state elsewhere.
+            self.model.jax_state_sync()
         metrics = self._metrics() if step else None  # From all workers.
         if self._worker.is_chief:
             try:
@@ -285,7 +288,7 @@ class Resumption(keras.callbacks.CallbackList):
 
     def _metrics(self) -> State:
         return states.state_of_metrics(
-            self.model.metrics_variables, self.model.distribute_strategy
+            self.model.metrics_variables, strategy_of(self.model)
         )
 
     def _state(self, epoch: int, step: int, metrics: State | None) -> State:
@@ -387,7 +390,7 @@ class Resumption(keras.callbacks.CallbackList):
         """Ends the process, or calls the program's own handler of SIGTERM."""
         self._is_terminated = False
         # All workers wait until the first one has written.
-        done_by_chief(lambda: None, self.model.distribute_strategy)
+        done_by_chief(lambda: None, strategy_of(self.model))
         if callable(self._handler):
             self._handler(signal.SIGTERM, None)
             return
@@ -423,7 +426,8 @@ def begin_at(
     def partial() -> Iterator[tuple[int, int, Any]]:
         iterator._enumerate_iterator = whole
         iterator.data_adapter.on_epoch_begin()
-        batches, size = iter(rest(step)), iterator.steps_per_execution
+        batches = _batches(iterator, rest(step))
+        size = iterator.steps_per_execution
         for first in range(step, iterator.num_batches, size):
             yield first, first + size - 1, batches
         iterator.data_adapter.on_epoch_end()
@@ -431,13 +435,21 @@ def begin_at(
     iterator._enumerate_iterator = partial
 
 
+def _batches(iterator: Any, data: Any) -> Iterator[Any]:
+    """Batches in the form that the step takes."""
+    if keras.backend.backend() == "tensorflow":
+        return iter(data)
+    batches: Iterator[Any] = type(iterator)(x=data)._get_iterator()
+    return batches
+
+
 def _restore_metrics(model: keras.Model, state: State) -> None:
     """Restores what the metrics have accumulated in an epoch."""
     given = getattr(model, "_compile_metrics", None)
     if given is not None and not given.built:
         # Keras creates them in the first step, which is too late.
-        with model.distribute_strategy.scope():
-            given.build(tf.zeros((1,)), tf.zeros((1, 1)))
+        with strategy_of(model).scope():
+            given.build(*map(keras.ops.zeros, [(1,), (1, 1)]))
     found = model.metrics_variables
     of_one = {**state, "values": [values[0] for values in state["values"]]}
     changes = states.changed_variables(found, of_one)
@@ -448,4 +460,4 @@ def _restore_metrics(model: keras.Model, state: State) -> None:
             listed(changes),
         )
         return
-    states.restore_metrics(found, state, model.distribute_strategy)
+    states.restore_metrics(found, state, strategy_of(model))

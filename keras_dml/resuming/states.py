@@ -68,7 +68,9 @@ def restore_metrics(
     """Sets the metrics of each replica to its values in a state."""
     worker = this_worker(strategy).number
     for metric, values in zip(metrics, state["values"], strict=True):
-        own = strategy.experimental_local_results(metric.value)
+        own: Any = (metric,)
+        if keras.backend.backend() == "tensorflow":
+            own = strategy.experimental_local_results(metric.value)
         first = worker * len(own)
         for variable, value in zip(own, values[first:], strict=False):
             variable.assign(value.view(np.dtype(metric.dtype)))

@@ -106,20 +106,23 @@ index = dml.search.Index.build(model, examples)
 hits = index.search(pixels[:2], k=1)
 assert hits.ids[:, 0].tolist() == [0, 1]
 
-# Training says what it needs.
+# On PyTorch, training says what it needs.
 for call in (lambda: model.compile("adam"), lambda: loaded.compile("adam")):
+    if backend == "jax":
+        call()
+        continue
     try:
         call()
     except RuntimeError as error:
-        assert "KERAS_BACKEND=tensorflow" in str(error), error
-        assert backend in str(error)
+        assert "tensorflow and jax only" in str(error), error
+        assert "KERAS_BACKEND" in str(error) and backend in str(error)
     else:
         raise AssertionError("compile went through")
 """
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_everything_but_fit_works(backend, tmp_path) -> None:
+def test_what_works_everywhere(backend, tmp_path) -> None:
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"needs {backend}")
     import numpy as np

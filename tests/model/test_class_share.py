@@ -207,7 +207,7 @@ def test_mixed_precision_and_several_losses() -> None:
             for share in (1.0, ALL)
         ]
         assert hasattr(models[0].optimizer, "inner_optimizer")
-        assert len(models[1]._sampled_rows) == 2
+        assert len(models[1].sampled_rows) == 2
         assert_same(*models, rtol=1e-5)
     finally:
         keras.config.set_dtype_policy("float32")

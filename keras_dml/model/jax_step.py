@@ -1,0 +1,168 @@
+"""The train and test step of a `MetricModel` on JAX.
+
+Keras passes the state in and takes it out. Within a scope, variables have the
+values of that state and `assign` changes them there, so that everything but
+the gradient is the code of every backend. Under `keras.distribution`, a batch
+that is spread over devices is one array: pairs, memories and statistics are
+those of one device.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import keras
+from keras.src.backend import StatelessScope
+
+from keras_dml.data.feature_set import FEATURES, features_key
+from keras_dml.model.accumulation import check_added_losses
+from keras_dml.model.batch_checks import targets_of
+from keras_dml.model.step import logged, loss_of, remember
+from keras_dml.utils.types import Tensor, Tensors
+
+State = tuple[list[Tensor], ...]
+"""Values of variables: trainable, others, and what a step has besides."""
+
+
+def train(model: Any, state: State, data: Any) -> tuple[Tensors, State]:
+    """Updates the state by a batch.
+
+    Args:
+        model: A `MetricModel`.
+        state: Values of `trainable_variables`, `non_trainable_variables`, and
+            the variables of the optimizer and of the metrics.
+        data: (x, y) or (x, y, sample_weight).
+
+    Returns:
+        The logs, and the state after the update.
+    """
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    trainable, others, *rest = state
+    groups = (
+        model.trainable_variables,
+        model.non_trainable_variables,
+        model.optimizer.variables,
+        model.metrics_variables,
+    )
+
+    def scaled_loss(values: list[Tensor]) -> tuple[Tensor, Any]:
+        with _Scope(groups, (values, others, *rest)) as scope:
+            for sampled in model.sampled_rows:
+                sampled.table.places_read = []
+            targets = model.objective.completed(x, targets_of(y))
+            outputs = _outputs(model, x, scope)
+            terms = model.objective(outputs, targets)
+            loss = loss_of(model, terms, sample_weight)
+            scaled = model.optimizer.scale_loss(loss)
+            read = [x.table.places_read for x in model.sampled_rows]
+        seen = (outputs, targets, terms, loss, read)
+        return scaled, (scope.values_of(groups[1]), seen)
+
+    gradient_of = jax.value_and_grad(scaled_loss, has_aux=True)
+    (_, (others, seen)), gradients = gradient_of(trainable)
+    outputs, targets, terms, loss, read = seen
+    if features_key(x) == FEATURES:  # Which pass the backbone over.
+        passed = {id(v) for v in model.backbone.trainable_variables}
+        pairs = zip(groups[0], gradients, strict=True)
+        gradients = [None if id(v) in passed else x for v, x in pairs]
+    with _Scope(groups, (trainable, others, *rest)) as scope:
+        for sampled, places in zip(model.sampled_rows, read, strict=True):
+            sampled.table.places_read = places
+        active = model.objective.active_learner(targets)
+        model.apply_update(gradients, groups[0], active)
+        remember(model, outputs, targets)
+        logs = logged(model, loss, terms, x, targets, outputs, sample_weight)
+    return logs, tuple(map(scope.values_of, groups))
+
+
+def test(model: Any, state: State, data: Any) -> tuple[Tensors, State]:
+    """Adds a held-out batch to the state of the metrics.
+
+    Args:
+        model: A `MetricModel`.
+        state: Values of `trainable_variables`, `non_trainable_variables` and
+            the variables of the metrics.
+        data: (x, y) or (x, y, sample_weight).
+
+    Returns:
+        The logs, and the state with the batch.
+    """
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    groups = (
+        model.trainable_variables,
+        model.non_trainable_variables,
+        model.metrics_variables,
+    )
+    with _Scope(groups, state) as scope:
+        targets = model.objective.completed(x, targets_of(y))
+        outputs = model.outputs_of(x, training=False)
+        terms = model.objective.evaluate(outputs, targets)
+        loss = loss_of(model, terms, sample_weight)
+        logs = logged(model, loss, terms, x, targets, outputs, sample_weight)
+    return logs, tuple(map(scope.values_of, groups))
+
+
+class _Scope(StatelessScope):  # type: ignore[misc]
+    """Within it, variables have given values, and losses of layers count."""
+
+    def __init__(
+        self,
+        groups: Iterable[list[keras.Variable]],
+        values: Iterable[list[Tensor]],
+    ) -> None:
+        pairs = [
+            pair
+            for variables, found in zip(groups, values, strict=True)
+            for pair in zip(variables, found, strict=True)
+        ]
+        super().__init__(state_mapping=pairs, collect_losses=True)
+        self.pairs = pairs
+
+    def values_of(self, variables: list[keras.Variable]) -> list[Tensor]:
+        """What the variables are by now."""
+        return [self.get_current_value(v) for v in variables]
+
+
+def _outputs(model: Any, x: Any, scope: _Scope) -> Tensors:
+    """The outputs for a batch, embedded in parts if the model says so.
+
+    Only a part's inputs are kept for the gradient, and it is embedded again;
+    see `PartsOfBatch`, of which this is the counterpart.
+    """
+    if model.accumulate == 1:
+        outputs: Tensors = model.outputs_of(x, training=True)
+        return outputs
+    layers = [model.backbone, model.head]
+    states = [v for layer in layers for v in layer.non_trainable_variables]
+    size = len(jax.tree.leaves(x)[0])
+    rows = -(-size // model.accumulate)
+    parts = -(-size // rows)
+
+    def embed(values: list[Tensor], first: Tensor) -> tuple[Any, Tensors]:
+        part = jax.tree.map(
+            lambda x: jax.lax.dynamic_slice_in_dim(x, first, rows), x
+        )
+        with _Scope([], []) as inner:
+            for variable, value in scope.pairs:
+                inner.add_update((variable, value))
+            for variable, value in zip(states, values, strict=True):
+                inner.add_update((variable, value))
+            found = model.outputs_of(part, training=True)
+            check_added_losses(layers, "accumulate", "1", "accumulate=1")
+        return inner.values_of(states), found
+
+    # The last part begins with rows of the one before, which do not count.
+    firsts = jax.numpy.minimum(rows * jax.numpy.arange(parts), size - rows)
+    values, found = jax.lax.scan(
+        jax.checkpoint(embed), scope.values_of(states), firsts
+    )
+    for variable, value in zip(states, values, strict=True):
+        variable.assign(value)
+    before, repeated = (parts - 1) * rows, parts * rows - size
+
+    def whole(x: Tensor) -> Tensor:
+        x = x.reshape(-1, *x.shape[2:])
+        return jax.numpy.concatenate([x[:before], x[before + repeated :]])
+
+    joined: Tensors = jax.tree.map(whole, found)
+    return joined

@@ -1,0 +1,76 @@
+"""The train and test step of a `MetricModel` on TensorFlow."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_dml.distribution.gathering import gathered, reducible
+from keras_dml.distribution.strategies import average_statistics
+from keras_dml.model.accumulation import embedding_of
+from keras_dml.model.batch_checks import targets_of
+from keras_dml.model.replicas import compared
+from keras_dml.model.step import logged, loss_of, remember
+from keras_dml.utils.types import Tensors
+
+
+def waiting(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A train or test step in which every operation waits for the batch.
+
+    With data of unknown length, Keras requests one batch too many. TensorFlow
+    then still runs the operations that do not depend on it: it would count an
+    update, include the examples of a batch in the logged means, and advance
+    random generators.
+    """
+
+    @functools.wraps(step)
+    def after_batch(model: Any, data: Any) -> Any:
+        batch = tf.nest.flatten(data, expand_composites=True)
+        with tf.control_dependencies([x for x in batch if x is not None]):
+            return step(model, data)
+
+    return after_batch
+
+
+@waiting
+def train(model: Any, data: Any) -> Tensors:
+    """Updates the model by a batch; returns the logs."""
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    targets = model.objective.completed(x, targets_of(y))
+    embedding = embedding_of(model, x)
+    with tf.GradientTape() as tape:
+        outputs, targets, sample_weight = compared(
+            model, embedding.outputs(tape), targets, sample_weight
+        )
+        terms = model.objective(outputs, targets)
+        loss = loss_of(model, terms, sample_weight)
+        # Gradients are summed over replicas: each adds its share.
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        scaled_loss = model.optimizer.scale_loss(loss / replicas)
+    variables = model.trainable_variables
+    gradients = embedding.gradients(tape, scaled_loss, variables)
+    active = model.objective.active_learner(targets)
+    model.apply_update(gradients, variables, active)
+    average_statistics(model)
+    # Memories keep the rows of all replicas, whatever they compare.
+    seen = (outputs, targets)
+    remember(model, *(gathered(seen) if model.gather == "none" else seen))
+    logs = logged(model, loss, terms, x, targets, outputs, sample_weight)
+    return reducible(logs)
+
+
+@waiting
+def test(model: Any, data: Any) -> Tensors:
+    """Adds a held-out batch to the logs, and returns them."""
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    targets = model.objective.completed(x, targets_of(y))
+    outputs = model.outputs_of(x, training=False)
+    outputs, targets, sample_weight = compared(
+        model, outputs, targets, sample_weight
+    )
+    terms = model.objective.evaluate(outputs, targets)
+    loss = loss_of(model, terms, sample_weight)
+    logs = logged(model, loss, terms, x, targets, outputs, sample_weight)
+    return reducible(logs)

@@ -1,0 +1,234 @@
+"""What `fit` promises, on JAX: `python -m tests.model.jax_fit FOLDER`."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+import keras_dml as dml
+from keras_dml.evaluation import evaluate
+
+CLASSES, EACH = 8, 6
+
+
+def data(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(CLASSES), EACH)
+    centers = np.random.default_rng(9).normal(size=(CLASSES, 12))
+    x = centers[labels] + 0.7 * rng.normal(size=(len(labels), 12))
+    return x.astype("float32"), labels
+
+
+def network(dropout: float = 0.1) -> keras.Model:
+    keras.utils.set_random_seed(0)
+    layers = keras.layers
+    return keras.Sequential(
+        [
+            keras.Input((12,)),
+            layers.Dense(16, activation="relu"),
+            layers.BatchNormalization(),
+            layers.Dropout(dropout),
+        ]
+    )
+
+
+def model_of(loss: Any = "contrastive", **arguments: Any) -> dml.MetricModel:
+    return dml.methods.baseline(
+        network(), embedding_dim=8, loss=loss, **arguments
+    )
+
+
+def weights_of(model: keras.Model) -> np.ndarray:
+    values = map(keras.ops.convert_to_numpy, model.trainable_variables)
+    return np.concatenate([x.ravel() for x in values])
+
+
+def learns_from_arrays() -> None:
+    x, y = data()
+    model = model_of()
+    model.compile(keras.optimizers.Adam(1e-2), metrics=[mean_norm])
+    before = evaluate(model, dml.data.ArraySet(*data(1)))["map@r"]
+    history = model.fit(
+        x, y, batch_size=24, epochs=8, validation_data=data(2), verbose=0
+    ).history
+    assert history["loss"][-1] < 0.8 * history["loss"][0], history
+    assert {"val_loss", "mean_norm", "val_mean_norm"} <= set(history)
+    np.testing.assert_allclose(history["mean_norm"], 1, atol=1e-5)
+    assert evaluate(model, dml.data.ArraySet(*data(1)))["map@r"] > before + 0.05
+    held_out = model.evaluate(*data(2), batch_size=24, verbose=0)
+    np.testing.assert_allclose(held_out[0], history["val_loss"][-1], rtol=1e-5)
+
+
+def mean_norm(labels: Any, embeddings: Any) -> Any:
+    return keras.ops.mean(keras.ops.norm(embeddings, axis=-1))
+
+
+def weighs_examples_and_classes() -> None:
+    x, y = data()
+    found = []
+    for given in (
+        {"class_weight": {0: 3.0, 5: 0.0}},
+        {"sample_weight": np.where(y == 0, 3.0, np.where(y == 5, 0.0, 1.0))},
+        {},
+    ):
+        model = model_of()
+        model.compile(keras.optimizers.SGD(0.1))
+        logs = model.train_on_batch(x, y, **given, return_dict=True)
+        found.append((logs["loss"], weights_of(model)))
+    assert found[0][0] == found[1][0] != found[2][0]
+    assert np.array_equal(found[0][1], found[1][1])
+
+
+def half_precision_skips_what_overflows() -> None:
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        x, y = data()
+        model = model_of()
+        model.compile(keras.optimizers.SGD(0.01))
+        before = weights_of(model)
+        model.fit(x, y, batch_size=24, epochs=1, verbose=0)
+        assert np.isfinite(weights_of(model)).all()
+        assert not np.array_equal(weights_of(model), before)
+        model.optimizer.dynamic_scale.assign(3e38)
+        before = weights_of(model)
+        model.train_on_batch(x, y)
+        assert np.array_equal(weights_of(model), before)
+        assert float(model.optimizer.dynamic_scale) < 2e38
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
+def leaves_rows_that_no_step_has_read() -> None:
+    x, y = data()
+    loss = {"name": "normalized_softmax", "num_classes": 400,
+            "class_share": 0.15}  # fmt: skip
+    model = model_of(loss)
+    model.compile(keras.optimizers.AdamW(1e-2, weight_decay=0.1))
+    (proxies,) = (v for v in model.variables if "/loss/" in v.path)
+    before = keras.ops.convert_to_numpy(proxies)
+    model.train_on_batch(x, y)
+    changed = (keras.ops.convert_to_numpy(proxies) != before).any(axis=1)
+    assert changed.sum() == 60 and changed[:CLASSES].all()
+
+
+def idle_learners_stay_as_they_are() -> None:
+    x, y = data()
+    model = dml.methods.divide_and_conquer(
+        network(), embedding_dim=8, num_learners=2, loss="contrastive"
+    )
+    model.compile(keras.optimizers.Adam(1e-2))
+    groups = model.head.learner_variables()
+    before = [[np.array(v) for v in group] for group in groups]
+    model.train_on_batch(x, {"label": y, "learner": np.ones_like(y)})
+    same = [
+        all(np.array_equal(v, old) for v, old in zip(*pair, strict=True))
+        for pair in zip(groups, before, strict=True)
+    ]
+    assert same == [True, False]
+
+
+def refuses_ids_of_more_than_32_bits() -> None:
+    x, y = data()
+    wide = y.astype("int64") * 2**32
+    model = model_of()
+    model.compile("adam")
+    batches = dml.data.pipeline(
+        dml.data.ArraySet(x, wide), dml.data.ClassBalanced(wide, 4, 4)
+    )
+    for given in ((x, wide), (batches,)):
+        try:
+            model.fit(*given, epochs=1, verbose=0)
+        except ValueError as error:
+            assert "32 bits" in str(error) and "relabeled" in str(error), error
+        else:
+            raise AssertionError("classes were merged")
+
+
+def compiles_once() -> None:
+    import jax
+
+    x, y = data()
+    model = model_of()
+    model.compile("adam")
+    count = 0
+
+    def counted(event: str, *_: Any, **__: Any) -> None:
+        nonlocal count
+        count += "backend_compile" in event
+
+    def fit() -> None:
+        model.fit(x, y, batch_size=20, epochs=2, shuffle=False, verbose=0)
+
+    fit()  # Batches of 20 and of 8.
+    jax.monitoring.register_event_duration_secs_listener(counted)
+    fit()
+    assert not count, count
+
+
+def resumes_to_the_same_bits(folder: Path) -> None:
+    whole = fitted(folder / "whole")
+    for step in (3, 7):
+        parts = folder / f"stopped after {step}"
+        try:
+            fitted(parts, stop=step)
+        except KeyboardInterrupt:
+            resumed = fitted(parts)
+        assert resumed[0] == whole[0]
+        assert np.array_equal(resumed[1], whole[1])
+
+
+def fitted(folder: Path, stop: int = 0) -> tuple[Any, np.ndarray]:
+    x, y = data()
+    model = model_of()
+    model.compile(keras.optimizers.Adam(1e-3))
+    sampler = dml.data.ClassBalanced(y, 4, 4, steps_per_epoch=5, seed=0)
+    batches = dml.data.pipeline(dml.data.ArraySet(x, y), sampler)
+    given = [dml.callbacks.Resume(folder, every=1), Stop(stop)]
+    history = model.fit(batches, epochs=2, callbacks=given, verbose=0).history
+    return history["loss"], weights_of(model)
+
+
+class Stop(keras.callbacks.Callback):
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self.after, self.seen = after, 0
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if self.after and self.seen == self.after:
+            raise KeyboardInterrupt
+        self.seen += 1
+
+
+def saves_what_it_trained(folder: Path) -> None:
+    x, y = data()
+    # Keras does not save the states of dropout.
+    model = dml.methods.baseline(network(dropout=0), embedding_dim=8)
+    model.compile(keras.optimizers.Adam(1e-3))
+    model.fit(x, y, batch_size=24, verbose=0)
+    path = folder / "trained.keras"
+    model.save(path)
+    loaded = keras.models.load_model(path)
+    for both in (model, loaded):
+        both.train_on_batch(x, y)
+    assert np.array_equal(weights_of(loaded), weights_of(model))
+    np.savez(folder / "trained.npz", x=x, y=model.predict(x, verbose=0))
+    model.save(path)
+
+
+def main(folder: str) -> None:
+    assert keras.backend.backend() == "jax"
+    learns_from_arrays()
+    weighs_examples_and_classes()
+    half_precision_skips_what_overflows()
+    leaves_rows_that_no_step_has_read()
+    idle_learners_stay_as_they_are()
+    refuses_ids_of_more_than_32_bits()
+    compiles_once()
+    resumes_to_the_same_bits(Path(folder))
+    saves_what_it_trained(Path(folder))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

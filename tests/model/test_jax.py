@@ -1,0 +1,85 @@
+"""Training on JAX, in processes of its own, beside TensorFlow."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from tests.model.steps import CASES
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.peers,
+    pytest.mark.skipif(
+        importlib.util.find_spec("jax") is None, reason="needs jax"
+    ),
+]
+
+DRAWING = {"baseline, some classes"}
+"""Cases that draw, which each backend does in its own way."""
+
+
+def run(program: str, *arguments: str, backend: str, devices: int = 1) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", program, *arguments],
+        env={
+            **os.environ,
+            "KERAS_BACKEND": backend,
+            "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        },
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory) -> dict[str, dict[str, np.ndarray]]:
+    """Losses and weights after 20 steps of every method."""
+    folder = tmp_path_factory.mktemp("steps")
+    found = {}
+    for name, backend, devices in (
+        ("tensorflow", "tensorflow", 1),
+        ("jax", "jax", 1),
+        ("devices", "jax", 4),
+    ):
+        run("tests.model.steps", str(folder / name), str(folder / "begin"),
+            backend=backend, devices=devices)  # fmt: skip
+        found[name] = dict(np.load(folder / f"{name}.npz"))
+    return found
+
+
+def off(found: np.ndarray, expected: np.ndarray) -> float:
+    """The largest difference, relative to the largest value."""
+    largest = max(np.abs(expected).max(), 1e-6)
+    return float(np.abs(found - expected).max() / largest)
+
+
+@pytest.mark.parametrize("case", sorted(set(CASES) - DRAWING))
+def test_steps_are_those_of_tensorflow(case, steps) -> None:
+    found, expected = (steps[x][f"{case}, loss"] for x in ("jax", "tensorflow"))
+    assert abs(found[0] / expected[0] - 1) < 1e-5
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_devices_compute_what_one_does(case, steps) -> None:
+    found, expected = steps["devices"], steps["jax"]
+    for name in (x for x in expected if x.startswith(f"{case}, ")):
+        assert off(found[name], expected[name]) < 1e-4, name
+
+
+def test_fit(tmp_path) -> None:
+    """See `jax_fit`; what it saves is read here."""
+    run("tests.model.jax_fit", str(tmp_path), backend="jax")
+    model = keras.models.load_model(tmp_path / "trained.keras")
+    with np.load(tmp_path / "trained.npz") as expected:
+        found = model.predict(expected["x"], verbose=0)
+        np.testing.assert_allclose(found, expected["y"], atol=1e-5)
