@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from keras_dml.distribution.workers import check_same, worker_of
@@ -44,20 +45,28 @@ def connect(
             are compared once all workers are connected.
         timeout: Seconds to wait for the other workers.
 
+    On JAX, batches are spread over its first `devices` by
+    `keras.distribution.DataParallel`: each is one array, in which everything
+    is computed as on one device. Models must be created afterwards.
+
     Returns:
         A `MirroredStrategy`, a `MultiWorkerMirroredStrategy`, or TensorFlow's
-        default strategy for one device.
+        default strategy for one device and on JAX.
 
     Raises:
         ValueError: If there are fewer GPUs than `devices`, if `workers` or
             `index` is invalid, if `facts` differ between workers, or if
-            TensorFlow has already computed something.
+            TensorFlow has already computed something; if there are `workers`
+            on JAX.
         TimeoutError: If a worker does not connect in time.
         ConnectionError: If this worker cannot start, for instance as another
             process uses its port.
     """
     if devices is not None:
         check_count("connect", "devices", devices)
+    if keras.backend.backend() == "jax":
+        _connect_jax(devices or 1, workers)
+        return tf.distribute.get_strategy()
     resolver = _resolver(workers, index)
     gpus = _gpus(devices)
     if resolver is not None:
@@ -73,6 +82,32 @@ def connect(
     if gpus:
         return tf.distribute.MirroredStrategy()
     return tf.distribute.MirroredStrategy(_logical_cpus(devices))
+
+
+def _connect_jax(devices: int, workers: Sequence[str] | None) -> None:
+    import jax
+
+    if workers is not None:
+        raise ValueError(
+            "`workers` of connect must be None on JAX, whose processes "
+            "`jax.distributed` connects. Received: "
+            f"workers={list(workers)!r}. Train on one machine, or with "
+            "KERAS_BACKEND=tensorflow."
+        )
+    found = jax.devices()
+    if devices > len(found):
+        raise ValueError(
+            "`devices` of connect must be at most the number of devices of "
+            f"JAX. Received: {devices}, but there are {len(found)}. Use "
+            f"--devices {len(found)}; for a test without GPUs, set XLA_FLAGS="
+            f"--xla_force_host_platform_device_count={devices}."
+        )
+    if tf.config.list_physical_devices("GPU"):
+        # TensorFlow only reads the data, and would take the memory of all.
+        tf.config.set_visible_devices([], "GPU")
+    if devices > 1:
+        distribution = keras.distribution.DataParallel(devices=found[:devices])
+        keras.distribution.set_distribution(distribution)
 
 
 def _check_not_started() -> None:

@@ -325,7 +325,11 @@ class BatchChecks:
 
 def has_narrow_ids() -> bool:
     """Whether the backend turns 64-bit integers into 32-bit ones."""
-    return bool(keras.backend.backend() == "jax")
+    if keras.backend.backend() != "jax":
+        return False
+    import jax
+
+    return not jax.config.jax_enable_x64
 
 
 def beyond(labels: Any) -> Any:

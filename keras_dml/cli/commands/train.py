@@ -1,5 +1,6 @@
 """`keras-dml train`."""
 
+import os
 import sys
 
 import click
@@ -16,6 +17,22 @@ from keras_dml.cli.common import (
     setting_option,
 )
 from keras_dml.cli.json_output import answer, json_option
+
+
+def set_backend(
+    context: click.Context, option: click.Parameter, name: str | None
+) -> None:
+    """Sets the backend of Keras, which is not imported yet."""
+    keras = sys.modules.get("keras")
+    if name is None:
+        return
+    if keras is not None and name != keras.config.backend():
+        raise click.UsageError(
+            f"--backend {name} needs a process that has not imported Keras. "
+            f"Received: one in which Keras uses {keras.config.backend()}. Set "
+            f"KERAS_BACKEND={name} before."
+        )
+    os.environ["KERAS_BACKEND"] = name
 
 
 @click.command(
@@ -38,6 +55,14 @@ from keras_dml.cli.json_output import answer, json_option
     multiple=True,
     help="Also log the training to an experiment tracker; may be repeated. "
     "Each needs the extra of its name.",
+)
+@click.option(
+    "--backend",
+    type=click.Choice(["tensorflow", "jax"]),
+    callback=set_backend,
+    expose_value=False,
+    help="What Keras computes with. [default: KERAS_BACKEND, or Keras's own "
+    "setting]",
 )
 @click.option(
     "--devices",
