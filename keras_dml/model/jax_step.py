@@ -102,7 +102,7 @@ def test(model: Any, state: State, data: Any) -> tuple[Tensors, State]:
     return logs, tuple(map(scope.values_of, groups))
 
 
-class _Scope(StatelessScope):  # type: ignore[misc]
+class _Scope(StatelessScope):
     """Within it, variables have given values, and losses of layers count."""
 
     def __init__(
