@@ -55,10 +55,10 @@ def usable_cores() -> int:
 
 def hardware() -> str:
     """Cores that may be used, and GPUs: "2 CPU cores, 1 GPU"."""
-    counts = {
-        "CPU core": usable_cores(),
-        "GPU": len(keras.distribution.list_devices("gpu")),
-    }
+    # Asked for GPUs alone, JAX fails where there are none.
+    devices = keras.distribution.list_devices()
+    gpus = sum(name.startswith("gpu") for name in devices)
+    counts = {"CPU core": usable_cores(), "GPU": gpus}
     return ", ".join(
         f"{count} {thing}{'s' if count > 1 else ''}"
         for thing, count in counts.items()

@@ -79,7 +79,7 @@ def model_of(case: str) -> tuple[Any, list[keras.Variable]]:
     from keras_dml import backbones, methods
 
     method = case.partition(",")[0]
-    network = backbones.small_convnet((12, 12, 1), filters=(4, 8, 8))
+    network = backbones.small_convnet((12, 12, 1), filters=(4, 4, 8, 8))
     arguments = dict(CASES[case])
     others = []
     if method == "distillation":
