@@ -86,7 +86,7 @@ def model_of(case: str) -> tuple[Any, list[keras.Variable]]:
         copy = keras.models.clone_model(network)
         arguments["teacher"] = methods.baseline(copy, embedding_dim=4)
         others = arguments["teacher"].variables
-    model = getattr(methods, method)(network, embedding_dim=12, **arguments)
+    model = getattr(methods, method)(network, embedding_dim=16, **arguments)
     model.compile(keras.optimizers.SGD(1e-3, momentum=0.9, weight_decay=1e-3))
     return model, [*model.variables, *others]
 

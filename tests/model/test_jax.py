@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 
+import keras_dml  # noqa: F401  What files name.
 from tests.model.steps import CASES
 
 pytestmark = [
