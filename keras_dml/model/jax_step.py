@@ -10,9 +10,10 @@ those of one device.
 from collections.abc import Iterable
 from typing import Any
 
-import jax
 import keras
-from keras.src.backend import StatelessScope
+
+# Which is imported when it is used.
+from keras.src.utils.module_utils import jax
 
 from keras_dml.data.feature_set import FEATURES, features_key
 from keras_dml.model.accumulation import check_added_losses
@@ -102,7 +103,7 @@ def test(model: Any, state: State, data: Any) -> tuple[Tensors, State]:
     return logs, tuple(map(scope.values_of, groups))
 
 
-class _Scope(StatelessScope):
+class _Scope(keras.StatelessScope):
     """Within it, variables have given values, and losses of layers count."""
 
     def __init__(

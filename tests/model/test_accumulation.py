@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_dml import losses, methods
 from keras_dml.data.feature_set import FEATURES
-from keras_dml.model import metric_model
+from keras_dml.model import tensorflow_step
 from keras_dml.model.accumulation import (
     PartsOfBatch,
     WholeBatch,
@@ -158,7 +158,7 @@ def test_both_passes_draw_the_same_dropout(monkeypatch) -> None:
             return embedding_of(model, x)
         return Draws(lambda x: whole.outputs_of(x, training=True), x)
 
-    monkeypatch.setattr(metric_model, "embedding_of", on_one_tape)
+    monkeypatch.setattr(tensorflow_step, "embedding_of", on_one_tape)
     assert_same(whole, parts, *vectors())
 
 
