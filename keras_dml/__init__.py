@@ -1,4 +1,4 @@
-"""Deep metric learning for Keras 3 on TensorFlow.
+"""Deep metric learning for Keras 3, on TensorFlow and JAX.
 
 In a program, `import keras_dml` imports the parts that register the classes of
 saved models with Keras; the others are imported when they are first used. The
