@@ -56,6 +56,7 @@ class BatchChecks:
         self.expects_bytes = expects_bytes(model.backbone)
         self.is_planned = False  # By a sampler, which looks at its labels.
         self.sample: Any = None  # A few inputs that were looked at last.
+        self.label_rank: int | None = None  # Once it is known.
         self.error: ValueError | None = None
         self._said: set[str] = set()
 
@@ -87,6 +88,7 @@ class BatchChecks:
         if getattr(labels.shape, "rank", 0) is None:
             return
         dtype, shape = _dtype_of(labels), tuple(labels.shape)
+        self.label_rank = len(shape)
         if not shape:
             rank = len(next(iter(keras.tree.flatten(x))).shape)
             raise ValueError(

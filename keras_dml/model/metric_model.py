@@ -224,6 +224,7 @@ class MetricModel(Checked, EmbeddingModel):
         self._has_told = False
         self._steered: Any = None  # Takes the iterator of `fit`.
         self.label_names: Mapping[int, str] = {}
+        self._label_ranks: dict[str, int | None] = {}
 
     def _build_parts(self) -> None:
         # Everything is built here, before any optimizer: an optimizer
@@ -391,6 +392,7 @@ class MetricModel(Checked, EmbeddingModel):
             balanced, shuffle, class_weight,
         )  # fmt: skip
         self.label_names = data.names or self.label_names
+        self._trace_anew(data)
         self._tell(data, verbose)
         if not any_measures_embeddings(callbacks):
             watch = NoticeCollapse(self, data.checks)
@@ -477,7 +479,23 @@ class MetricModel(Checked, EmbeddingModel):
             )  # fmt: skip
 
     def _held_out(self, data: Any, *how: Any) -> FitData:
-        return replicated(self, prepared(self, "evaluate", data, *how))
+        held_out = prepared(self, "evaluate", data, *how)
+        self._trace_anew(held_out)
+        return replicated(self, held_out)
+
+    def _trace_anew(self, data: FitData) -> None:
+        """Forgets a step that was traced for labels of another rank.
+
+        TensorFlow would trace it again for labels of any rank, of which
+        nothing can be computed.
+        """
+        use, rank = data.checks.use, data.checks.label_rank
+        if rank and self._label_ranks.setdefault(use, rank) != rank:
+            self._label_ranks[use] = rank
+            if use == "fit":
+                self.train_function = None
+            else:
+                self.test_function = None
 
     def predict(
         self,

@@ -54,7 +54,7 @@ def batches(method: str) -> Any:
     labels = np.tile(np.repeat(np.arange(CLASSES), EACH), STEPS)
     # Coarse, as noise of single pixels would leave a class at one point, at
     # which distances have no gradient.
-    x = rng.uniform(0, 200, (len(labels), 3, 3, 1)).astype("float32")
+    x = rng.uniform(0, 200, (len(labels), 4, 4, 1)).astype("float32")
     x = x.repeat(4, axis=1).repeat(4, axis=2) + 8 * labels[:, None, None, None]
     targets = {
         "label": labels,
@@ -81,7 +81,7 @@ def model_of(case: str) -> tuple[Any, list[keras.Variable]]:
     from keras_dml import backbones, methods
 
     method = case.partition(",")[0]
-    network = backbones.small_convnet((12, 12, 1), filters=(4, 4, 8, 8))
+    network = backbones.small_convnet((16, 16, 1), filters=(8, 8, 16, 16))
     arguments = dict(CASES[case])
     others = []
     if method == "distillation":

@@ -236,6 +236,18 @@ def test_pairs_apart_are_told_where_triplets_are_needed(caplog) -> None:
     assert "both a positive and a negative" in message
 
 
+def test_labels_of_another_kind_are_trained_on_afterwards() -> None:
+    relation = (LABELS[:4, None] == LABELS[:4]).astype("int64")
+    data = tf.data.Dataset.from_tensors((vectors()[:4], relation))
+    model = fresh("contrastive", jit=False)
+    model.optimizer.learning_rate = 0.0
+    before = model.evaluate(data, verbose=0)
+    for run in (model.fit, model.evaluate):
+        run(dataset(vectors(), LABELS), verbose=0)
+        run(data, verbose=0)
+    assert model.evaluate(data, verbose=0) == before
+
+
 @pytest.mark.parametrize("loss", [PROXIES, "contrastive"])
 def test_good_batches_are_not_talked_about(loss, caplog) -> None:
     small(loss).fit(dataset(vectors(), LABELS), verbose=0)
