@@ -54,7 +54,7 @@ def test_a_run_is_trained_measured_again_and_reported(
     table = Changes(again, again).every_query()
     assert table[1][:2] == ["0", "0"]
     page = reports.report(folder, num_queries=4).read_text()
-    assert 'id="figure-retrieval"' in page
+    assert 'id="figure-map"' in page
     assert "vectors" in page
 
 
