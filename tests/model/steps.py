@@ -99,7 +99,9 @@ def main(out: str, begin: str, *cases: str) -> None:
         import jax
 
         if len(jax.devices()) > 1:
-            distribution = keras.distribution.DataParallel(jax.devices())
+            distribution = keras.distribution.DataParallel(
+                devices=jax.devices()
+            )
             keras.distribution.set_distribution(distribution)
     numpy = keras.ops.convert_to_numpy
     starts = {} if is_first else dict(np.load(f"{begin}.npz"))

@@ -25,6 +25,11 @@ DRAWING = {"baseline, margin", "baseline, some classes", "diva"}
 """Cases that draw, which each backend does in its own way."""
 
 
+CROSSING = {"abe", "diva"}
+"""Cases in which what was rounded differently crosses a margin or turns a ReLU
+on within 20 steps, and grows from there."""
+
+
 def run(program: str, *arguments: str, backend: str, devices: int = 1) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", program, *arguments],
@@ -59,6 +64,7 @@ def steps(tmp_path_factory) -> dict[str, dict[str, np.ndarray]]:
 
 def off(found: np.ndarray, expected: np.ndarray) -> float:
     """The largest difference, relative to the largest value."""
+    found, expected = found.astype(float), expected.astype(float)
     largest = max(np.abs(expected).max(), 1e-6)
     return float(np.abs(found - expected).max() / largest)
 
@@ -67,19 +73,21 @@ def off(found: np.ndarray, expected: np.ndarray) -> float:
 def test_steps_are_those_of_tensorflow(case, steps) -> None:
     found, expected = (steps[x][f"{case}, loss"] for x in ("jax", "tensorflow"))
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
-    # Steps enlarge what was rounded differently, most of all those of ABE.
-    np.testing.assert_allclose(found, expected, rtol=3e-2)
+    rtol = 5e-2 if case in CROSSING else 1e-5
+    np.testing.assert_allclose(found, expected, rtol=rtol)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_devices_compute_what_one_does(case, steps) -> None:
-    found, expected = steps["devices"], steps["jax"]
-    for name in (x for x in expected if x.startswith(f"{case}, ")):
-        if name == f"{case}, loss":
-            np.testing.assert_allclose(
-                found[name][0], expected[name][0], rtol=1e-6
-            )
-        assert off(found[name], expected[name]) < 0.1, name
+    found, expected = (steps[x][f"{case}, loss"] for x in ("devices", "jax"))
+    np.testing.assert_allclose(found[0], expected[0], rtol=5e-6)
+    if case in CROSSING:
+        np.testing.assert_allclose(found, expected, rtol=5e-2)
+        return
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    for name, values in steps["jax"].items():
+        if name.startswith(f"{case}, "):
+            assert off(steps["devices"][name], values) < 1e-3, name
 
 
 def test_fit(tmp_path) -> None:
