@@ -62,11 +62,12 @@ def verdicts(before: Results, after: Results) -> dict[str, str]:
     says which is higher.
 
     Args:
-        before: Results of the untrained model.
+        before: Results of the untrained model; without values for each query
+            if they were not kept.
         after: Results of the trained model, on the same queries.
     """
     found = {}
-    if after.per_query:
+    if before.per_query and after.per_query:
         differences = compare(before, after, units="classes")
         for name, difference in differences.items():
             found[name] = verdict_of(difference.low, difference.high)
