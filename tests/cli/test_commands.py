@@ -103,6 +103,19 @@ def test_train_refuses_what_cannot_be_trained(
     assert "Traceback" not in output
 
 
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [(None, "Use pip install jax"), ("", "Keras uses tensorflow")],
+)
+def test_train_says_why_a_backend_cannot_be_had(
+    spec, message, monkeypatch
+) -> None:
+    module = "keras_dml.cli.commands.train.find_spec"
+    monkeypatch.setattr(module, lambda name: spec)
+    said = run("train", "quickstart", "--backend", "jax", code=2)
+    assert message in said
+
+
 def test_train_refuses_an_output_that_exists(trained, tmp_path) -> None:
     folder, _ = trained
     recipe = write_recipe(tmp_path)

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from importlib.util import find_spec
 
 import click
 
@@ -19,13 +20,18 @@ from keras_dml.cli.common import (
 from keras_dml.cli.json_output import answer, json_option
 
 
-def set_backend(
+def _set_backend(
     context: click.Context, option: click.Parameter, name: str | None
 ) -> None:
     """Sets the backend of Keras, which is not imported yet."""
     keras = sys.modules.get("keras")
     if name is None:
         return
+    if find_spec(name) is None:
+        raise click.UsageError(
+            f"--backend {name} needs a package that is not installed. Use "
+            f"pip install {name}, or leave the option out."
+        )
     if keras is not None and name != keras.config.backend():
         raise click.UsageError(
             f"--backend {name} needs a process that has not imported Keras. "
@@ -59,7 +65,7 @@ def set_backend(
 @click.option(
     "--backend",
     type=click.Choice(["tensorflow", "jax"]),
-    callback=set_backend,
+    callback=_set_backend,
     expose_value=False,
     help="What Keras computes with. [default: KERAS_BACKEND, or Keras's own "
     "setting]",
