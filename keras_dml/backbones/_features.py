@@ -170,11 +170,12 @@ class _Compute:
             pools = type(head).call is Head.call and head.pooling in _POOLED
             self.pooling = head.feature_pooling if pools else None
         _check_frozen(self.network, until)
-        self._graph = tf.function(self._features, reduce_retracing=True)
         if keras.backend.backend() == "jax":
             import jax
 
             self._graph = jax.jit(self._features)
+        else:
+            self._graph = tf.function(self._features, reduce_retracing=True)
 
     def _features(self, inputs: Any) -> dict[str, tf.Tensor]:
         found = self.network(inputs, training=False)

@@ -9,6 +9,15 @@ from keras_dml.utils.serialization import SerializableLayer, register
 from keras_dml.utils.types import Count, Shape, Tensor
 
 
+def has_narrow_ids() -> bool:
+    """Whether the backend turns 64-bit integers into 32-bit ones."""
+    if keras.backend.backend() != "jax":
+        return False
+    import jax
+
+    return not jax.config.jax_enable_x64
+
+
 class Held(NamedTuple):
     """The content of a queue.
 
@@ -120,8 +129,7 @@ class EmbeddingQueue(SerializableLayer):
         self.embedding_dim = embedding_dim
         self.num_labels = num_labels
         of_each: Shape = () if num_labels is None else (num_labels,)
-        # JAX has no others unless it is told to.
-        ids = "int32" if keras.backend.backend() == "jax" else "int64"
+        ids = "int32" if has_narrow_ids() else "int64"
         self.label_dtype = "bool" if of_each else ids
         self.embeddings = self._weight("embeddings", (size, embedding_dim))
         self.labels = self._weight("labels", (size, *of_each), self.label_dtype)
@@ -177,12 +185,13 @@ class EmbeddingQueue(SerializableLayer):
         held = self.after(embeddings, labels)
         added = ops.minimum(ops.shape(embeddings)[0], self.size)
         if when is not None:
-            before = map(ops.convert_to_tensor, (self.embeddings, self.labels))
-            embeddings, labels = (
-                ops.where(when, new, old)
-                for new, old in zip(held[:2], before, strict=True)
+            old, ids = map(
+                ops.convert_to_tensor, (self.embeddings, self.labels)
             )
-            held = held._replace(embeddings=embeddings, labels=labels)
+            held = held._replace(
+                embeddings=ops.where(when, held.embeddings, old),
+                labels=ops.where(when, held.labels, ids),
+            )
             added = ops.where(when, added, 0)
         self.embeddings.assign(held.embeddings)
         self.labels.assign(held.labels)

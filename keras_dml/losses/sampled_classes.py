@@ -100,9 +100,10 @@ def rows_of_classes(
     """
     places = ids[:, None] * rows_each + ops.arange(rows_each, dtype="int32")
     places = ops.reshape(places, (-1,))
-    if keras.backend.backend() == "jax":
-        # Its gradient does not say which rows were read.
-        table.places_read = [*getattr(table, "places_read", ()), places]
+    # A step that keeps it needs it where a gradient does not say what it is of.
+    read = getattr(table, "places_read", None)
+    if read is not None:
+        read.append(places)
     return rows_at(table, places)
 
 

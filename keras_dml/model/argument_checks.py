@@ -13,10 +13,10 @@ def check_backend() -> None:
         raise RuntimeError(
             "MetricModel trains on the backends tensorflow and jax only. "
             f"Received: the backend {keras.backend.backend()!r}. Set the "
-            "environment variable KERAS_BACKEND before importing Keras. On "
-            "other backends, models can embed, be evaluated and be "
-            "searched, and losses can train your own `keras.Model` with "
-            "`compile(loss=…)`."
+            "environment variable KERAS_BACKEND=tensorflow, or =jax, before "
+            "importing Keras. On other backends, models can embed, be "
+            "evaluated and be searched, and losses can train your own "
+            "`keras.Model` with `compile(loss=…)`."
         )
 
 

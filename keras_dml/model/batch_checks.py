@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from keras_dml.data.feature_set import are_features
 from keras_dml.data.samplers.base import UNKNOWN
+from keras_dml.layers.memory import has_narrow_ids
 from keras_dml.losses.labels import ONE_HOT, check_label_kind, is_one_hot
 from keras_dml.model.pixels import WRONG_PIXELS, expects_bytes, wrong_range
 from keras_dml.utils.types import Tensors
@@ -219,7 +220,9 @@ class BatchChecks:
         )
 
     def _check_width(self, labels: npt.NDArray[Any]) -> None:
-        outside = labels[beyond(labels)] if has_narrow_ids() else labels[:0]
+        if not has_narrow_ids():
+            return
+        outside = labels[beyond(labels)]
         if outside.size:
             raise ValueError(
                 f"Labels for MetricModel.{self.use} must fit 32 bits on JAX, "
@@ -323,15 +326,6 @@ class BatchChecks:
         if message not in self._said:
             self._said.add(message)
             logger.warning(message, *values)
-
-
-def has_narrow_ids() -> bool:
-    """Whether the backend turns 64-bit integers into 32-bit ones."""
-    if keras.backend.backend() != "jax":
-        return False
-    import jax
-
-    return not jax.config.jax_enable_x64
 
 
 def beyond(labels: Any) -> Any:

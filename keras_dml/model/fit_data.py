@@ -30,11 +30,11 @@ from keras_dml.data.streams import BalancedStream
 from keras_dml.distribution.batches import share_of_worker
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import done_by_chief
+from keras_dml.layers.memory import has_narrow_ids
 from keras_dml.model.batch_checks import (
     BatchChecks,
     as_ids,
     beyond,
-    has_narrow_ids,
     label_of,
 )
 from keras_dml.utils.arguments import check_type

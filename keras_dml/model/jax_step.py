@@ -19,10 +19,14 @@ from keras_dml.data.feature_set import FEATURES, features_key
 from keras_dml.model.accumulation import check_added_losses
 from keras_dml.model.batch_checks import targets_of
 from keras_dml.model.step import logged, loss_of, remember
+from keras_dml.model.update import RowsGradient
 from keras_dml.utils.types import Tensor, Tensors
 
 State = tuple[list[Tensor], ...]
 """Values of variables: trainable, others, and what a step has besides."""
+
+Pair = tuple[keras.Variable, Tensor]
+"""A variable and its value."""
 
 
 def train(model: Any, state: State, data: Any) -> tuple[Tensors, State]:
@@ -46,29 +50,34 @@ def train(model: Any, state: State, data: Any) -> tuple[Tensors, State]:
         model.metrics_variables,
     )
 
+    tables = [sampled.table for sampled in model.sampled_rows]
+
     def scaled_loss(values: list[Tensor]) -> tuple[Tensor, Any]:
-        with _Scope(groups, (values, others, *rest)) as scope:
-            for sampled in model.sampled_rows:
-                sampled.table.places_read = []
+        with _Scope(_pairs(groups, (values, others, *rest))) as scope:
+            for table in tables:
+                table.places_read = []
             targets = model.objective.completed(x, targets_of(y))
             outputs = _outputs(model, x, scope)
             terms = model.objective(outputs, targets)
             loss = loss_of(model, terms, sample_weight)
             scaled = model.optimizer.scale_loss(loss)
-            read = [x.table.places_read for x in model.sampled_rows]
+            read = [table.places_read for table in tables]
+            for table in tables:
+                table.places_read = None
         seen = (outputs, targets, terms, loss, read)
         return scaled, (scope.values_of(groups[1]), seen)
 
     gradient_of = jax.value_and_grad(scaled_loss, has_aux=True)
     (_, (others, seen)), gradients = gradient_of(trainable)
     outputs, targets, terms, loss, read = seen
-    if features_key(x) == FEATURES:  # Which pass the backbone over.
-        passed = {id(v) for v in model.backbone.trainable_variables}
-        pairs = zip(groups[0], gradients, strict=True)
-        gradients = [None if id(v) in passed else x for v, x in pairs]
-    with _Scope(groups, (trainable, others, *rest)) as scope:
-        for sampled, places in zip(model.sampled_rows, read, strict=True):
-            sampled.table.places_read = places
+    rows_of = dict(zip(map(id, tables), read, strict=True))
+    if features_key(x) == FEATURES:  # Which pass the whole backbone over.
+        rows_of |= {id(v): [] for v in model.backbone.trainable_variables}
+    gradients = [
+        _of_rows(gradient, rows_of[id(v)]) if id(v) in rows_of else gradient
+        for v, gradient in zip(groups[0], gradients, strict=True)
+    ]
+    with _Scope(_pairs(groups, (trainable, others, *rest))) as scope:
         active = model.objective.active_learner(targets)
         model.apply_update(gradients, groups[0], active)
         remember(model, outputs, targets)
@@ -94,7 +103,7 @@ def test(model: Any, state: State, data: Any) -> tuple[Tensors, State]:
         model.non_trainable_variables,
         model.metrics_variables,
     )
-    with _Scope(groups, state) as scope:
+    with _Scope(_pairs(groups, state)) as scope:
         targets = model.objective.completed(x, targets_of(y))
         outputs = model.outputs_of(x, training=False)
         terms = model.objective.evaluate(outputs, targets)
@@ -103,19 +112,29 @@ def test(model: Any, state: State, data: Any) -> tuple[Tensors, State]:
     return logs, tuple(map(scope.values_of, groups))
 
 
+def _pairs(
+    groups: Iterable[list[keras.Variable]], values: Iterable[list[Tensor]]
+) -> list[Pair]:
+    return [
+        pair
+        for variables, found in zip(groups, values, strict=True)
+        for pair in zip(variables, found, strict=True)
+    ]
+
+
+def _of_rows(gradient: Tensor, read: list[Tensor]) -> Any:
+    """The gradient of the rows that were read; None of those that were not."""
+    if not read:
+        return None
+    if len(read) > 1:  # Which the update refuses.
+        return gradient
+    return RowsGradient(gradient[read[0]], read[0])
+
+
 class _Scope(keras.StatelessScope):
     """Within it, variables have given values, and losses of layers count."""
 
-    def __init__(
-        self,
-        groups: Iterable[list[keras.Variable]],
-        values: Iterable[list[Tensor]],
-    ) -> None:
-        pairs = [
-            pair
-            for variables, found in zip(groups, values, strict=True)
-            for pair in zip(variables, found, strict=True)
-        ]
+    def __init__(self, pairs: list[Pair]) -> None:
         super().__init__(state_mapping=pairs, collect_losses=True)
         self.pairs = pairs
 
@@ -143,11 +162,8 @@ def _outputs(model: Any, x: Any, scope: _Scope) -> Tensors:
         part = jax.tree.map(
             lambda x: jax.lax.dynamic_slice_in_dim(x, first, rows), x
         )
-        with _Scope([], []) as inner:
-            for variable, value in scope.pairs:
-                inner.add_update((variable, value))
-            for variable, value in zip(states, values, strict=True):
-                inner.add_update((variable, value))
+        own = zip(states, values, strict=True)
+        with _Scope([*scope.pairs, *own]) as inner:
             found = model.outputs_of(part, training=True)
             check_added_losses(layers, "accumulate", "1", "accumulate=1")
         return inner.values_of(states), found

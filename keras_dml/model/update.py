@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import Any
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -75,9 +75,17 @@ def check_sampling(optimizer: keras.Optimizer) -> None:
     """Rejects options that make an optimizer update all rows of a table.
 
     Raises:
-        ValueError: If it accumulates gradients or averages the weights.
+        ValueError: If it accumulates gradients or averages the weights; if it
+            scales the loss on JAX.
     """
     inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if inner is not optimizer and keras.backend.backend() == "jax":
+        raise ValueError(
+            "A loss with `class_share` cannot be trained on JAX by an "
+            "optimizer that scales the loss. Received: "
+            f"{type(optimizer).__name__}, which mixed_float16 asks for. Use "
+            "mixed_bfloat16, or class_share=1."
+        )
     for name in ("gradient_accumulation_steps", "use_ema"):
         value = getattr(inner, name, None)
         if value:
@@ -195,32 +203,34 @@ class SampledRows:
         for whole, rows in self._pairs:
             write_rows(whole, places, ops.convert_to_tensor(rows))
 
-    def gradient(self, gradient: Any) -> tuple[Tensor, Tensor] | None:
-        """The rows that a step has read, and their gradient; None if none.
 
-        Raises:
-            ValueError: If they were read more than once, or not alone.
-        """
-        if keras.backend.backend() == "jax":
-            read = self.table.places_read
-            if len(read) > 1:
-                raise self._several("other")
-            return read and (read[0], ops.take(gradient, read[0], axis=0))
-        if gradient is None:
-            return None
-        if not isinstance(gradient, tf.IndexedSlices):
-            raise self._several("all")
-        if gradient.values.shape[0] != self.table.rows_a_step:
-            raise self._several("other")
-        return gradient.indices, gradient.values
+class RowsGradient(NamedTuple):
+    """The gradient of some rows, as TensorFlow's `IndexedSlices`."""
 
-    def _several(self, which: str) -> ValueError:
-        return ValueError(
-            "A loss with `class_share` must be computed once per step, and not "
-            f"in one of several branches. Received: a gradient of {which} rows "
-            f"of {self.table.path!r}. Use class_share=1, or a method that "
-            "trains all of its losses in every step."
+    values: Tensor
+    """(S, D)."""
+    indices: Tensor
+    """(S,) int32: the rows, all different."""
+
+
+def gradient_of_rows(
+    gradient: Tensor | tf.IndexedSlices | RowsGradient, table: keras.Variable
+) -> tf.IndexedSlices | RowsGradient:
+    """The gradient of a table, which must cover only the rows of a step.
+
+    Raises:
+        ValueError: If it is dense or also covers other rows.
+    """
+    is_sparse = isinstance(gradient, tf.IndexedSlices | RowsGradient)
+    if not is_sparse or gradient.values.shape[0] != table.rows_a_step:
+        raise ValueError(
+            "A loss with `class_share` must be computed once per step, and "
+            "not in one of several branches. Received: a gradient of "
+            f"{'other' if is_sparse else 'all'} rows of {table.path!r}. Use "
+            "class_share=1, or a method that trains all of its losses in "
+            "every step."
         )
+    return gradient
 
 
 class RestrictedUpdate:
@@ -299,21 +309,23 @@ class RestrictedUpdate:
         if not self.sampled:
             self._apply(gradients, variables, active)
             return
-        moved = list(map(self._moved, variables))
-        gradients = list(gradients)
-        read = {}
-        for i, variable in enumerate(variables):
-            sampled = self.sampled.get(id(variable))
-            if sampled is None:
-                continue
-            found = sampled.gradient(gradients[i])
-            places, gradients[i] = found or (None, None)
-            if found:
-                sampled.load(places)
-                read[sampled] = places
-        self._apply(gradients, moved, active)
-        for sampled, places in read.items():
-            sampled.store(places)
+        read = {
+            id(v): gradient_of_rows(gradient, v)
+            for v, gradient in zip(variables, gradients, strict=True)
+            if id(v) in self.sampled and gradient is not None
+        }
+        for table, slices in read.items():
+            self.sampled[table].load(slices.indices)
+        self._apply(
+            [
+                read[id(v)].values if id(v) in read else gradient
+                for v, gradient in zip(variables, gradients, strict=True)
+            ],
+            list(map(self._moved, variables)),
+            active,
+        )
+        for table, slices in read.items():
+            self.sampled[table].store(slices.indices)
 
     def _apply(
         self,

@@ -40,6 +40,12 @@ def model_of(loss: Any = "contrastive", **arguments: Any) -> dml.MetricModel:
     )
 
 
+def model_with(loss: Any, optimizer: keras.Optimizer) -> dml.MetricModel:
+    model = model_of(loss)
+    model.compile(optimizer)
+    return model
+
+
 def weights_of(model: keras.Model) -> np.ndarray:
     values = map(keras.ops.convert_to_numpy, model.trainable_variables)
     return np.concatenate([x.ravel() for x in values])
@@ -100,17 +106,43 @@ def half_precision_skips_what_overflows() -> None:
         keras.config.set_dtype_policy("float32")
 
 
+def trains_on_features_of_a_frozen_backbone() -> None:
+    x, y = data()
+    backbone = network(dropout=0)
+    backbone.trainable = False
+    examples = dml.data.ArraySet(x, y)
+    found = []
+    for given in ("pixels", "features"):
+        keras.utils.set_random_seed(0)
+        model = dml.methods.baseline(backbone, embedding_dim=8, loss="triplet")
+        model.compile(keras.optimizers.AdamW(1e-2, weight_decay=0.1))
+        taken = examples
+        if given == "features":
+            taken = dml.backbones.features(model, examples)
+        sampler = dml.data.ClassBalanced(y, 4, 4, steps_per_epoch=5, seed=0)
+        model.fit(dml.data.pipeline(taken, sampler), verbose=0)
+        found.append(weights_of(model))
+    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
+
+
 def leaves_rows_that_no_step_has_read() -> None:
     x, y = data()
     loss = {"name": "normalized_softmax", "num_classes": 400,
             "class_share": 0.15}  # fmt: skip
-    model = model_of(loss)
-    model.compile(keras.optimizers.AdamW(1e-2, weight_decay=0.1))
+    model = model_with(loss, keras.optimizers.AdamW(1e-2, weight_decay=0.1))
     (proxies,) = (v for v in model.variables if "/loss/" in v.path)
     before = keras.ops.convert_to_numpy(proxies)
     model.train_on_batch(x, y)
     changed = (keras.ops.convert_to_numpy(proxies) != before).any(axis=1)
     assert changed.sum() == 60 and changed[:CLASSES].all()
+    assert proxies.places_read is None
+    scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1))
+    try:
+        model_with(loss, scaled).train_on_batch(x, y)
+    except ValueError as error:
+        assert "mixed_bfloat16" in str(error), error
+    else:
+        raise AssertionError("rows were updated by a scaled loss")
 
 
 def idle_learners_stay_as_they_are() -> None:
@@ -222,6 +254,7 @@ def main(folder: str) -> None:
     learns_from_arrays()
     weighs_examples_and_classes()
     half_precision_skips_what_overflows()
+    trains_on_features_of_a_frozen_backbone()
     leaves_rows_that_no_step_has_read()
     idle_learners_stay_as_they_are()
     refuses_ids_of_more_than_32_bits()
