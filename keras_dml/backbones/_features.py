@@ -1,5 +1,7 @@
 """`features`: the features of a frozen backbone, computed once."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import logging
@@ -13,7 +15,6 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 import keras
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 from annotated_types import Ge
 
 from keras_dml.data import cache_folder, eval_batches
@@ -28,6 +29,7 @@ from keras_dml.model.head import Head
 from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.models import lower_part, upper_part
 from keras_dml.utils.progress import tracked
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Shape
 
 logger = logging.getLogger(__name__)

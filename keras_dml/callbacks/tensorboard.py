@@ -11,7 +11,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from keras import ops
 
 from keras_dml.callbacks.logs import is_due
@@ -29,6 +28,7 @@ from keras_dml.utils.arguments import (
     import_extra,
 )
 from keras_dml.utils.files import atomic_file, write_atomically
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import (
     Count,
     FloatArray,

@@ -3,6 +3,8 @@
 On disk they are array_record files, one for each input of the model.
 """
 
+from __future__ import annotations
+
 import json
 import logging
 import os
@@ -15,7 +17,6 @@ from typing import Any, Literal, TypeAlias
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_dml.data.arrayset import ArraySet
 from keras_dml.data.as_examples import DatasetReader, as_examples, of_batches
@@ -28,6 +29,7 @@ from keras_dml.utils.arguments import checked, import_extra
 from keras_dml.utils.files import sync
 from keras_dml.utils.lazy_rows import LazyRows, Selection
 from keras_dml.utils.progress import tracked
+from keras_dml.utils.tensorflow import is_dataset, tf
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +101,7 @@ def from_dataset(
 def _reader(dataset: Any, labeled: bool, batched: bool | None) -> DatasetReader:
     if isinstance(dataset, keras.utils.PyDataset):
         dataset, batched = of_batches(dataset, "dataset", _OWNER), True
-    if not isinstance(dataset, tf.data.Dataset):
+    if not is_dataset(dataset):
         raise ValueError(
             f"`dataset` of {_OWNER} must be a tf.data.Dataset. Received: "
             f"{type(dataset).__name__}. For arrays, use ArraySet(x, y)."

@@ -1,10 +1,11 @@
 """Pipelines of tf.data: batches for training and for evaluation."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import tensorflow as tf
 from annotated_types import Ge, Le
 
 from keras_dml.data.augment import Crop, PadMode
@@ -26,7 +27,11 @@ from keras_dml.data.resizing import ResizeMode
 from keras_dml.data.samplers import RelationSampler, Sampler
 from keras_dml.data.view import View
 from keras_dml.utils.arguments import check_count, checked
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import AnyInteger, Side
+
+AUTOTUNE = -1
+"""What `tf.data.AUTOTUNE` is."""
 
 
 @checked
@@ -47,7 +52,7 @@ def pipeline(
     augment_by: AugmentBy = "batch",
     num_views: Literal[1, 2] = 1,
     seed: AnyInteger = 0,
-    prefetch: int = tf.data.AUTOTUNE,
+    prefetch: int = AUTOTUNE,
     cache: Cache = "none",
 ) -> tf.data.Dataset:
     """Training batches as planned by a sampler.

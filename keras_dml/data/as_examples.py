@@ -1,12 +1,13 @@
 """Examples as users pass them: sets, arrays, pairs (x, y), and datasets."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
 from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_dml.data.arrayset import ArraySet
 from keras_dml.data.columns import same_array
@@ -15,6 +16,7 @@ from keras_dml.data.fields import Names
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.relations import Relations
 from keras_dml.utils.lazy_rows import ArrayRows
+from keras_dml.utils.tensorflow import tf
 
 _UNEQUAL = (
     "Cannot batch tensors with different shapes",

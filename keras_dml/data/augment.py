@@ -1,10 +1,10 @@
 """Augment: the random view of an image for training."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
-
-import tensorflow as tf
 
 from keras_dml.data.resizing import (
     TRIES,
@@ -15,6 +15,7 @@ from keras_dml.data.resizing import (
 )
 from keras_dml.data.view import View, center_crop, to_channels
 from keras_dml.utils.arguments import Checked
+from keras_dml.utils.tensorflow import tf
 
 Crop: TypeAlias = Literal["random", "random_resized", "center"]
 PadMode: TypeAlias = Literal["constant", "reflect"]

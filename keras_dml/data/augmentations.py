@@ -6,6 +6,8 @@ are traced once with every such variable replaced by numbers that come from a
 seed, so a batch depends only on its seed. What draws otherwise is refused.
 """
 
+from __future__ import annotations
+
 import functools
 import importlib
 import inspect
@@ -16,10 +18,10 @@ from typing import Any, Literal, TypeAlias
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_dml.data.loading import parallel
 from keras_dml.utils.arguments import did_you_mean
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Tensor
 
 Named: TypeAlias = Mapping[str, Mapping[str, Any] | None]

@@ -1,5 +1,7 @@
 """Batches in tf.data: rows of arrays, random views of images, test views."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import singledispatch
@@ -7,7 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from keras_dml.data.augment import Augment, Crop, PadMode
 from keras_dml.data.augmentations import (
@@ -25,6 +26,7 @@ from keras_dml.data.planned import parts_of
 from keras_dml.data.resizing import ResizeMode
 from keras_dml.data.view import View
 from keras_dml.utils.arguments import Checked
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import AnyInteger
 
 VIEWS = ("image", "image2")
@@ -174,7 +176,7 @@ def batches_in_order(
     return rows.map(read).prefetch(tf.data.AUTOTUNE)
 
 
-@planned_batches.register
+@planned_batches.register(ImageSet)
 def _planned_images(images: ImageSet, views: Views) -> Planned:
     """Random views of images."""
     augment = views.of(images)
@@ -202,7 +204,7 @@ def _planned_images(images: ImageSet, views: Views) -> Planned:
     return batches
 
 
-@batches_in_order.register
+@batches_in_order.register(ImageSet)
 def _images_in_order(
     images: ImageSet, view: View | None, batch_size: int
 ) -> tf.data.Dataset:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
-import tensorflow as tf
 
 from keras_dml.data import decoded
 from keras_dml.data.augment import Augment
@@ -21,6 +20,7 @@ from keras_dml.data.fields import Pixels
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.loading import Loader
 from keras_dml.utils.progress import track
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Rows
 
 logger = logging.getLogger(__name__)

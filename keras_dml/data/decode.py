@@ -1,5 +1,7 @@
 """Decodes image files to pixels, in Python and in a TensorFlow graph."""
 
+from __future__ import annotations
+
 import contextlib
 import math
 import os
@@ -8,11 +10,11 @@ from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import tensorflow as tf
 
 from keras_dml.data.fields import Pixels
 from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.files import check_regular
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Rows, Tensor
 
 if TYPE_CHECKING:

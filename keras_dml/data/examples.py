@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from keras_dml.data.fields import (
     Names,
@@ -21,6 +20,7 @@ from keras_dml.data.fields import (
     check_lengths,
     encoded,
 )
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Labels, Rows
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Inputs: TypeAlias = Any
 """Model inputs of n examples: an array, (n, ...), or a dict of arrays."""
 
-Planned: TypeAlias = Callable[[tf.Tensor, tf.Tensor, slice], tf.data.Dataset]
+Planned: TypeAlias = "Callable[[tf.Tensor, tf.Tensor, slice], tf.data.Dataset]"
 """A function from the rows of an epoch, (S, B), and its step numbers, (S,), to
 the batches of inputs, of which only the requested part is returned. Random
 draws do not depend on that part."""

@@ -1,5 +1,7 @@
 """FeatureSet: examples in the form of a frozen backbone's features."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import EllipsisType
@@ -8,7 +10,6 @@ from typing import Any
 import keras
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from keras_dml.data.arrayset import ArraySet
 from keras_dml.data.batches import (
@@ -19,6 +20,7 @@ from keras_dml.data.batches import (
     twice,
 )
 from keras_dml.data.examples import About, Examples, Inputs, Planned
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Rows
 
 FEATURES, MASK = "backbone_features", "backbone_mask"
@@ -151,7 +153,7 @@ def symbolic(examples: FeatureSet) -> dict[str, keras.KerasTensor]:
     }
 
 
-@planned_batches.register
+@planned_batches.register(FeatureSet)
 def _planned_features(features: FeatureSet, views: Views) -> Planned:
     """A random one of the views of each example, or two."""
     views.check_none(features, "num_views")

@@ -1,17 +1,19 @@
 """Loading: images by row number, in parallel and in order; errors name
 files."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
 import numpy.typing as npt
-import tensorflow as tf
 
 from keras_dml.data.decode import decode_file, read_image
 from keras_dml.data.decoded import Decoded
 from keras_dml.data.imageset import ImageSet
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Rows
 
 Element: TypeAlias = Any

@@ -1,24 +1,25 @@
 """Planned datasets: `tf.data` datasets with batches planned by a sampler."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import tensorflow as tf
-
 from keras_dml.data.examples import WHOLE, Examples
 from keras_dml.data.samplers import Sampler
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Rows
 
 _SAMPLER = "keras_dml_sampler"
 _PARTS = "keras_dml_parts"
 _EXAMPLES = "keras_dml_examples"
 
-Parts: TypeAlias = Callable[[slice, int], tf.data.Dataset]
+Parts: TypeAlias = "Callable[[slice, int], tf.data.Dataset]"
 """A function from the requested rows of every batch, and the first step of an
 epoch that is requested, to a dataset of these."""
 
 
-Change: TypeAlias = Callable[[tf.data.Dataset], tf.data.Dataset]
+Change: TypeAlias = "Callable[[tf.data.Dataset], tf.data.Dataset]"
 
 
 def planned_by(

@@ -1,9 +1,11 @@
 """Resizing and cropping: which pixels of an image a view shows."""
 
+from __future__ import annotations
+
 import math
 from typing import Literal, TypeAlias, get_args
 
-import tensorflow as tf
+from keras_dml.utils.tensorflow import tf
 
 ResizeMode: TypeAlias = Literal["shortest", "longest", "squash"]
 RESIZE_MODES = get_args(ResizeMode)

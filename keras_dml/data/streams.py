@@ -1,15 +1,17 @@
 """Streams: class-balanced batches of data that are too large to store."""
 
+from __future__ import annotations
+
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from keras_dml.data.as_examples import DatasetReader
 from keras_dml.data.columns import check_finite
 from keras_dml.utils.arguments import check_count, checked
+from keras_dml.utils.tensorflow import is_dataset, tf
 from keras_dml.utils.types import Count, NonNegativeInt
 
 _OWNER = "balanced"
@@ -290,7 +292,7 @@ def balanced(
     check_count(
         _OWNER, "buffer", buffer, least=classes_per_batch * images_per_class
     )
-    if not isinstance(dataset, tf.data.Dataset):
+    if not is_dataset(dataset):
         raise ValueError(
             f"`dataset` of {_OWNER} must be a tf.data.Dataset. Received: "
             f"{type(dataset).__name__}. For arrays, use ClassBalanced."

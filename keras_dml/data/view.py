@@ -1,11 +1,12 @@
 """View: how an image is prepared for the model at test time."""
 
+from __future__ import annotations
+
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_dml.data.resizing import (
     ResizeMode,
@@ -15,6 +16,7 @@ from keras_dml.data.resizing import (
 )
 from keras_dml.utils.arguments import Checked
 from keras_dml.utils.serialization import register
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Config, Rows, Side
 
 

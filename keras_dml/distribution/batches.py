@@ -1,15 +1,18 @@
 """Global batches, split among the replicas of a strategy."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import tensorflow as tf
+import keras
 
 # What `fit` takes in place of data; Keras does not export it.
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from keras_dml.data.planned import sampler_of, share_of
 from keras_dml.distribution.workers import this_worker
+from keras_dml.utils.tensorflow import is_dataset, tf
 
 
 class ReplicaBatches(DataAdapter):
@@ -130,7 +133,7 @@ def share_of_worker(
             the workers.
     """
     worker = this_worker(strategy)
-    sampler = sampler_of(x) if isinstance(x, tf.data.Dataset) else None
+    sampler = sampler_of(x) if is_dataset(x) else None
     if worker.count == 1 or sampler is None:
         return None
     if sampler.batch_size % worker.count:
@@ -192,7 +195,14 @@ def _check_least(x: tf.Tensor, among: int, least: int) -> None:
     )
 
 
-class _Lazy(tf.distribute.DistributedDataset):
+_Distributed: Any = (
+    tf.distribute.DistributedDataset
+    if keras.backend.backend() == "tensorflow"
+    else object
+)
+
+
+class _Lazy(_Distributed):
     """A distributed dataset that is only opened when it is first read.
 
     Keras creates an iterator at the end of every epoch, and discards it at the

@@ -1,5 +1,7 @@
 """Clusters: strategies for devices of one machine or of several."""
 
+from __future__ import annotations
+
 import json
 import logging
 import os
@@ -7,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 
+from keras_dml.distribution.strategies import current_strategy
 from keras_dml.distribution.workers import check_same, worker_of
 from keras_dml.utils.arguments import check_count
+from keras_dml.utils.tensorflow import tf
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +54,7 @@ def connect(
 
     Returns:
         A `MirroredStrategy`, a `MultiWorkerMirroredStrategy`, or TensorFlow's
-        default strategy for one device and on JAX.
+        default strategy for one device; on JAX, one that does nothing.
 
     Raises:
         ValueError: If there are fewer GPUs than `devices`, if `workers` or
@@ -66,7 +69,7 @@ def connect(
         check_count("connect", "devices", devices)
     if keras.backend.backend() == "jax":
         _connect_jax(devices or 1, workers)
-        return tf.distribute.get_strategy()
+        return current_strategy()
     resolver = _resolver(workers, index)
     gpus = _gpus(devices)
     if resolver is not None:
@@ -102,9 +105,6 @@ def _connect_jax(devices: int, workers: Sequence[str] | None) -> None:
             f"--devices {len(found)}; for a test without GPUs, set XLA_FLAGS="
             f"--xla_force_host_platform_device_count={devices}."
         )
-    if tf.config.list_physical_devices("GPU"):
-        # TensorFlow only reads the data, and would take the memory of all.
-        tf.config.set_visible_devices([], "GPU")
     if devices > 1:
         distribution = keras.distribution.DataParallel(devices=found[:devices])
         keras.distribution.set_distribution(distribution)

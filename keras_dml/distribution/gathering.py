@@ -1,11 +1,13 @@
 """Gathering rows of all replicas on every replica, with gradients."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from keras_dml.distribution.workers import this_worker
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Tensor, Tensors
 
 

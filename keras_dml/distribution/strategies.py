@@ -1,12 +1,33 @@
 """Models under a strategy with several replicas."""
 
+from __future__ import annotations
+
 import logging
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import keras
-import tensorflow as tf
+
+from keras_dml.utils.tensorflow import tf
 
 logger = logging.getLogger(__name__)
+
+
+class _Alone:
+    """What stands for the default strategy on backends without strategies."""
+
+    num_replicas_in_sync = 1
+    cluster_resolver = None
+
+    def scope(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+def current_strategy() -> tf.distribute.Strategy:
+    """The strategy of whose scope this is."""
+    if keras.backend.backend() == "tensorflow":
+        return tf.distribute.get_strategy()
+    return _Alone()
 
 
 def strategy_of(model: keras.Model) -> tf.distribute.Strategy:
@@ -15,7 +36,7 @@ def strategy_of(model: keras.Model) -> tf.distribute.Strategy:
     Args:
         model: Any Keras model.
     """
-    return getattr(model, "distribute_strategy", tf.distribute.get_strategy())
+    return getattr(model, "distribute_strategy", None) or current_strategy()
 
 
 def check_optimizer(optimizer: keras.Optimizer) -> None:

@@ -1,5 +1,7 @@
 """Workers: the processes of a strategy, and how they communicate."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
+from keras_dml.distribution.strategies import current_strategy
 from keras_dml.utils.documents import differences, listed
+from keras_dml.utils.tensorflow import tf
 
 _WORD = 8
 """Size, in bytes, of the integers that text is sent as."""
@@ -35,7 +38,7 @@ def this_worker(strategy: tf.distribute.Strategy | None = None) -> Worker:
     Args:
         strategy: The strategy; None for the current one.
     """
-    strategy = strategy or tf.distribute.get_strategy()
+    strategy = strategy or current_strategy()
     return worker_of(strategy.cluster_resolver)
 
 
@@ -122,12 +125,13 @@ def lost_workers_named(strategy: tf.distribute.Strategy) -> Iterator[None]:
     Raises:
         ConnectionError: Instead of TensorFlow's error.
     """
+    worker = this_worker(strategy)
+    if worker.count == 1:
+        yield
+        return
     try:
         yield
     except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
-        worker = this_worker(strategy)
-        if worker.count == 1:
-            raise
         raise ConnectionError(
             f"Worker {worker.number} of {worker.count} lost another worker, "
             "which has ended or does not respond: check its output. Everything "

@@ -1,12 +1,13 @@
 """Embedding sets of examples, arrays and `tf.data` datasets."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_dml.data import eval_batches
 from keras_dml.data.as_examples import DatasetReader, as_examples, of_batches
@@ -16,6 +17,7 @@ from keras_dml.distribution.workers import rows_of_all, this_worker
 from keras_dml.model.generated import input_specs
 from keras_dml.model.pixels import check_channels_last, warn_of_range
 from keras_dml.utils.progress import tracked
+from keras_dml.utils.tensorflow import is_dataset, tf
 from keras_dml.utils.types import FloatArray, Rows
 
 
@@ -64,7 +66,7 @@ class Embedded:
 
 def source_of(given: Any, name: str, owner: str) -> Any:
     """The value of an argument as a set of examples or a `tf.data` dataset."""
-    if isinstance(given, tf.data.Dataset):
+    if is_dataset(given):
         return given
     if isinstance(given, keras.utils.PyDataset):
         return of_batches(given, name, owner)
@@ -88,7 +90,7 @@ def embedded(
     """
     check_channels_last(model, given, name, owner)
     given = source_of(given, name, owner)
-    if isinstance(given, tf.data.Dataset):
+    if is_dataset(given):
         reader = DatasetReader(given, name, owner, batch_size, model=model)
         embeddings = _embedded(model, reader, reader.count, owner, progress)
         about = reader.about()
@@ -155,8 +157,8 @@ def _embedded(
         if not parts:
             warn_of_range(model, batch, owner)
         if keras.backend.backend() != "tensorflow":
-            batch = tf.nest.map_structure(np.asarray, batch)
-        size = len(tf.nest.flatten(batch)[0])
+            batch = keras.tree.map_structure(np.asarray, batch)
+        size = len(keras.tree.flatten(batch)[0])
         given = max(size, least)
         output = predict(_filled(batch, given - size))
         shape = getattr(output, "shape", None)
@@ -182,7 +184,7 @@ def _of_rank(model: keras.Model, batch: Any) -> Any:
         specs = input_specs(model)
     except ValueError:
         return batch
-    wanted, given = (tf.nest.flatten(x) for x in (specs, batch))
+    wanted, given = (keras.tree.flatten(x) for x in (specs, batch))
     alike = isinstance(specs, dict) == isinstance(batch, dict)
     if not alike or len(wanted) != len(given):
         return batch
@@ -194,7 +196,7 @@ def _of_rank(model: keras.Model, batch: Any) -> Any:
         return x[..., 0] if more == -1 and x.shape[-1] == 1 else x
 
     arrays = [shaped(*pair) for pair in zip(wanted, given, strict=True)]
-    return tf.nest.pack_sequence_as(batch, arrays)
+    return keras.tree.pack_sequence_as(batch, arrays)
 
 
 def _filled(batch: Any, count: int) -> Any:
@@ -206,7 +208,7 @@ def _filled(batch: Any, count: int) -> Any:
         join = np.concatenate if isinstance(x, np.ndarray) else tf.concat
         return join([x, *[x[:1]] * count], 0)
 
-    return tf.nest.map_structure(fill, batch)
+    return keras.tree.map_structure(fill, batch)
 
 
 def _predict_function(model: keras.Model) -> Callable[[Any], Any]:

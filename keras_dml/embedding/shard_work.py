@@ -1,5 +1,7 @@
 """The work for a shard: embedding its examples and writing its file."""
 
+from __future__ import annotations
+
 import os
 import tempfile
 from collections.abc import Callable
@@ -9,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_dml.data import Examples, ImageSet
 from keras_dml.data.loading import Loader, parallel, raise_unreadable
@@ -29,6 +30,7 @@ from keras_dml.embedding.storage import Storage
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.pools import Work
 from keras_dml.utils.models import read_model
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import FloatArray
 
 if TYPE_CHECKING:
@@ -163,7 +165,7 @@ class _Writer:
         try:
             return self._all(given), bad
         # TensorFlow's errors are from graphs that read files.
-        except (ValueError, OSError, tf.errors.OpError):
+        except Exception:
             found = _unreadable(given, self._model)
             if not found:
                 raise

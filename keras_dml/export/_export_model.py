@@ -8,7 +8,6 @@ from typing import Any
 import keras
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from keras_dml.data import View
 from keras_dml.export import parity
@@ -35,6 +34,7 @@ from keras_dml.model.generated import (
     takes_images,
 )
 from keras_dml.utils.arguments import check_choice, check_count
+from keras_dml.utils.tensorflow import tf
 
 FORMATS = ("saved_model", *SUFFIXES)
 PIXEL_DTYPES = ("float32", "uint8")

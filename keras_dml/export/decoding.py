@@ -9,8 +9,6 @@ Reference:
     CIPA DC-008 (Exif 2.32), 4.5.2 and 4.6.2; WebP Container Specification.
 """
 
-import tensorflow as tf
-
 from keras_dml.data.decode import (
     EXIF,
     FLIPPED,
@@ -24,6 +22,7 @@ from keras_dml.data.decode import (
     png_sides,
     starts_with,
 )
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Tensor
 
 # Flags of an extended WebP, in its byte 20.

@@ -8,12 +8,13 @@ Datasets are operations of TensorFlow's runtime, and run wherever a
 SavedModel does.
 """
 
-import tensorflow as tf
+from __future__ import annotations
 
 from keras_dml.data import View
 from keras_dml.data.decode import MOST_PIXELS
 from keras_dml.data.view import to_channels
 from keras_dml.export.decoding import decode_contents, is_supported, sides
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Tensor
 
 OK = "ok"

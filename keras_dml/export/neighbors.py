@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import FloatArray, Tensor
 from keras_dml.utils.vectors import row_norms
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import numpy as np
-import tensorflow as tf
 
 from keras_dml.export.files import OK
 from keras_dml.export.served import Served, embed
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import FloatArray
 from keras_dml.utils.vectors import blocks, unit_rows
 

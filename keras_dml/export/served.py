@@ -1,5 +1,7 @@
 """What a SavedModel is made of: a model of arrays, or one of images."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,7 +9,6 @@ from typing import Any
 import keras
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from keras_dml.data import View
 from keras_dml.export.files import OK, load_files
@@ -23,6 +24,7 @@ from keras_dml.export.signatures import (
 )
 from keras_dml.model.generated import generated_inputs, input_specs
 from keras_dml.model.pixels import expects_bytes, print_wrong_range
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Tensor, Tensors
 
 ONLY = "inputs"

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Mapping
 
-import tensorflow as tf
-
 from keras_dml.export.files import OK
 from keras_dml.export.gallery import Gallery
 from keras_dml.export.neighbors import Neighbors
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Tensor
 
 PIXELS, ENCODED = "serving_default", "encoded"

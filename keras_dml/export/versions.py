@@ -15,9 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import tensorflow as tf
-
 from keras_dml.utils.files import write_atomically
+from keras_dml.utils.tensorflow import tf
 
 
 def version_folder(path: Path) -> Path:

@@ -9,9 +9,8 @@ tensorflow_serving/apis/{prediction_log,predict,model}.proto.
 
 from pathlib import Path
 
-import tensorflow as tf
-
 from keras_dml.export.served import Served
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Tensors
 
 WARMUP = Path("assets.extra", "tf_serving_warmup_requests")

@@ -1,12 +1,14 @@
 """Accumulation: the gradient of a large batch, embedded in several parts."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from keras_dml.data.feature_set import FEATURES, features_key
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Tensor, Tensors
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_dml.data import Sampler
 from keras_dml.data.planned import from_step
@@ -21,6 +20,7 @@ from keras_dml.model.fit_data import FitData
 from keras_dml.model.replicas import replicated
 from keras_dml.resuming import Resume
 from keras_dml.resuming.resumption import Resumption, begin_at
+from keras_dml.utils.tensorflow import is_dataset
 
 logger = logging.getLogger(__name__)
 
@@ -171,8 +171,7 @@ def steering(
         """The batches of an epoch from a step on."""
         batches = data._replace(x=from_step(data.x, step))
         found = replicated(model, batches).x
-        is_dataset = isinstance(found, tf.data.Dataset)
-        return found if is_dataset else found.get_tf_dataset()
+        return found if is_dataset(found) else found.get_tf_dataset()
 
     steered: Resumption | FollowEpochs | None = None
     resume, callbacks = split_resume(callbacks)

@@ -4,6 +4,8 @@ All data come through `prepared`. Keras takes arrays, `tf.data`, generators and
 `PyDataset`, and each has its own way to the same checks and weights.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import GeneratorType
@@ -12,7 +14,6 @@ from typing import Any, Literal, NamedTuple
 import keras
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from keras_dml.data import (
     ArraySet,
@@ -38,6 +39,7 @@ from keras_dml.model.batch_checks import (
     label_of,
 )
 from keras_dml.utils.arguments import check_type
+from keras_dml.utils.tensorflow import is_dataset, tf
 from keras_dml.utils.types import Fraction, Labels, Rows
 
 ClassWeight = Mapping[int, float]
@@ -69,8 +71,7 @@ class FitData(NamedTuple):
     @property
     def sampler(self) -> Sampler | None:
         """The sampler that plans the batches, if there is one."""
-        is_dataset = isinstance(self.x, tf.data.Dataset)
-        return sampler_of(self.x) if is_dataset else None
+        return sampler_of(self.x) if is_dataset(self.x) else None
 
 
 def prepared(
@@ -234,7 +235,7 @@ def checked_batches(
         class_weight: Weight of each class in the loss, by class id; other
             classes have weight 1.
     """
-    if isinstance(data, tf.data.Dataset):
+    if is_dataset(data):
         return _checked_dataset(data, checks, class_weight)
     if isinstance(data, GeneratorType):
         return (checked_batch(x, checks, class_weight) for x in data)
@@ -524,7 +525,7 @@ def named_errors(*data: FitData) -> Iterator[None]:
     text."""
     try:
         yield
-    except tf.errors.OpError:
+    except Exception:
         for x in data:
             if x.checks is not None and x.checks.error is not None:
                 raise x.checks.error from None

@@ -6,7 +6,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from xxhash import xxh3_128
 
 from keras_dml.data import View
@@ -16,6 +15,7 @@ from keras_dml.model.generated import (
     takes_images,
 )
 from keras_dml.model.metric_model import MetricModel
+from keras_dml.utils.tensorflow import tf
 
 TOLERANCE = 0.01
 """Largest difference between the test embeddings of one model on different

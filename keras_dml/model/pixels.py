@@ -1,5 +1,7 @@
 """Pixels as a model expects them: from 0 to 255, with channels last."""
 
+from __future__ import annotations
+
 import logging
 import weakref
 from typing import Any
@@ -7,9 +9,9 @@ from typing import Any
 import keras
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from keras_dml.data.planned import changed
+from keras_dml.utils.tensorflow import is_dataset, tf
 
 logger = logging.getLogger(__name__)
 
@@ -153,7 +155,7 @@ def watched(model: keras.Model, data: Any, owner: str) -> Any:
     if isinstance(data, keras.utils.PyDataset):
         # Keras reads it more than once, too.
         warn_of_range(model, _inputs_of(data[0]), owner)
-    elif not isinstance(data, tf.data.Dataset):
+    elif not is_dataset(data):
         warn_of_range(model, data, owner)
     elif _is_tensor(_inputs_of(data.element_spec)):
         whole = tf.autograph.experimental.do_not_convert(look_first)

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
-import tensorflow as tf
 from keras.src.trainers.data_adapters import get_data_adapter
 
 from keras_dml.distribution.batches import ReplicaBatches, rows_of_replicas
@@ -23,6 +22,7 @@ from keras_dml.distribution.strategies import (
 from keras_dml.distribution.workers import this_worker
 from keras_dml.model.batch_checks import BatchChecks
 from keras_dml.model.fit_data import FitData, checked_batch
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Tensor, Tensors
 
 logger = logging.getLogger(__name__)

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import keras
-import tensorflow as tf
 from keras import ops
 
 from keras_dml.data.feature_set import are_features
 from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.models import read_model
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Tensor
 
 Source: TypeAlias = str | os.PathLike[str] | keras.Model

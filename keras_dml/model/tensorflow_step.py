@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from keras_dml.distribution.gathering import gathered, reducible
 from keras_dml.distribution.strategies import average_statistics
@@ -13,6 +12,7 @@ from keras_dml.model.accumulation import embedding_of
 from keras_dml.model.batch_checks import targets_of
 from keras_dml.model.replicas import compared
 from keras_dml.model.step import logged, loss_of, remember
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Tensors
 
 

@@ -1,11 +1,12 @@
 """Update: of only the variables that may change, each at its own rate."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
 import keras
-import tensorflow as tf
 from keras import ops
 
 from keras_dml.distribution.gathering import (
@@ -14,6 +15,7 @@ from keras_dml.distribution.gathering import (
 )
 from keras_dml.losses.sampled_classes import rows_at, write_rows
 from keras_dml.utils.arguments import check_patterns, matches
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Tensor
 
 LOSS_VARIABLES = "/loss/"
@@ -357,6 +359,8 @@ class RestrictedUpdate:
         Keras squares and clips such slices before it adds them: a row read n
         times would learn about √n times as fast with Adam or RMSprop.
         """
+        if keras.backend.backend() != "tensorflow":  # Whose are dense.
+            return gradients
         dense = [
             tf.convert_to_tensor(x) if isinstance(x, tf.IndexedSlices) else x
             for x in gradients

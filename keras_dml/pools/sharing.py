@@ -37,7 +37,7 @@ def gpu_of(number: int) -> dict[str, str]:
 
 def _gpus() -> list[str]:
     """Their names in the environment."""
-    import tensorflow as tf
+    from keras_dml.utils.tensorflow import tf
 
     count = len(tf.config.list_physical_devices("GPU"))
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -1,5 +1,7 @@
 """Building what a recipe describes: data, model, optimizer, callbacks."""
 
+from __future__ import annotations
+
 import inspect
 import logging
 from collections.abc import Callable
@@ -7,7 +9,6 @@ from dataclasses import replace
 
 import keras
 import numpy as np
-import tensorflow as tf
 from keras.optimizers import schedules
 
 from keras_dml import backbones, data
@@ -18,6 +19,7 @@ from keras_dml.model.metric_model import MetricModel
 from keras_dml.optimizers import COUPLED
 from keras_dml.recipes import num_classes
 from keras_dml.recipes.schema import Recipe, Schedule, Steps, looked_up
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Rows, Shape
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 import xxhash
 
 from keras_dml.data import Sampler
@@ -16,6 +15,7 @@ from keras_dml.data.contents import contents_of_arrays, digest
 from keras_dml.data.planned import examples_of
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.resuming.generations import State
+from keras_dml.utils.tensorflow import is_dataset, tf
 
 
 def identity_of(
@@ -37,7 +37,7 @@ def identity_of(
         sample_weight: As for `fit`.
     """
     data = None
-    if isinstance(batches, tf.data.Dataset):
+    if is_dataset(batches):
         examples = examples_of(batches)
         data = None if examples is None else digest(examples)
     elif targets is not None:
@@ -48,8 +48,7 @@ def identity_of(
             "versions": {
                 "keras-dml": version("keras-dml"),
                 "keras": keras.__version__,
-                "tensorflow": tf.__version__,
-                **_other_backend(),
+                **_backends(is_dataset(batches)),
                 "numpy": np.__version__,
             },
             "replicas": strategy_of(model).num_replicas_in_sync,
@@ -64,9 +63,12 @@ def identity_of(
     )
 
 
-def _other_backend() -> State:
+def _backends(has_pipeline: bool) -> State:
+    """Versions of the backend, and of TensorFlow where it reads the data."""
     name = keras.backend.backend()
-    return {} if name == "tensorflow" else {name: version(name)}
+    other = {} if name == "tensorflow" else {name: version(name)}
+    used = not other or has_pipeline
+    return {"tensorflow": tf.__version__, **other} if used else other
 
 
 def _digest(arrays: Any) -> str | None:

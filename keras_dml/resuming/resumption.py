@@ -4,6 +4,8 @@ It is one class and therefore one file: what is saved, restored and compared has
 to be seen together.
 """
 
+from __future__ import annotations
+
 import contextlib
 import logging
 import signal
@@ -15,7 +17,6 @@ from typing import Any, Self
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_dml.data import Sampler
 from keras_dml.data.planned import is_shuffled
@@ -25,6 +26,7 @@ from keras_dml.resuming import identity, states
 from keras_dml.resuming.generations import Generations, State, StateError
 from keras_dml.resuming.resume import TERMINATED, Resume
 from keras_dml.utils.documents import differences, listed
+from keras_dml.utils.tensorflow import tf
 
 logger = logging.getLogger(__name__)
 

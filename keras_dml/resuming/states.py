@@ -1,5 +1,7 @@
 """States of a training: of variables, and of callbacks."""
 
+from __future__ import annotations
+
 import os
 import re
 from collections.abc import Iterable
@@ -8,12 +10,12 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_dml.distribution.workers import rows_of_all, this_worker
 from keras_dml.resuming.generations import Array, State, StateError
 from keras_dml.utils.documents import differences
 from keras_dml.utils.files import sync
+from keras_dml.utils.tensorflow import tf
 
 
 def state_of_variables(variables: list[keras.Variable]) -> State:

@@ -1,5 +1,7 @@
 """Training of recipes."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import time
@@ -10,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from keras_dml import callbacks, data
 from keras_dml.callbacks.clustering import Clustering
 from keras_dml.data.contents import digest
+from keras_dml.distribution.strategies import current_strategy
 from keras_dml.distribution.workers import (
     check_same,
     done_by_chief,
@@ -54,6 +56,7 @@ from keras_dml.runs.words import before_training, verdicts
 from keras_dml.utils.files import one_at_a_time, sweep
 from keras_dml.utils.printable import printable
 from keras_dml.utils.provenance import environment
+from keras_dml.utils.tensorflow import tf
 
 REFIT = "refit"
 """Folder, within a run's, of the training on all classes."""
@@ -121,7 +124,7 @@ def train(
             state, see `callbacks.Resume`; or if `log` contains an unknown name.
     """
     check_trackers(log)
-    strategy = strategy or tf.distribute.get_strategy()
+    strategy = strategy or current_strategy()
     folder = Path(folder)
     identity = {"recipe": recipe.model_dump(mode="json")}
     states = callbacks.Resume(
