@@ -350,7 +350,7 @@ class _Writer:
 
 
 @contextmanager
-def _write(path: Path, names: Iterable[str]) -> Iterator["_Writer"]:
+def _write(path: Path, names: Iterable[str]) -> Iterator[_Writer]:
     """Makes a complete folder of records available when the block ends.
 
     If the block raises an error or the process is killed, there is nothing at

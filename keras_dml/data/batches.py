@@ -155,7 +155,7 @@ def twice(batches: Planned) -> Planned:
     return both
 
 
-def _read_by(reader: "_Reader") -> Planned:
+def _read_by(reader: _Reader) -> Planned:
     read = tf.autograph.experimental.do_not_convert(reader)
 
     def batches(

@@ -103,12 +103,12 @@ def read_image(
     return crop(pixels, box)
 
 
-def draft(image: "Image", side: int) -> None:
+def draft(image: Image, side: int) -> None:
     """Has an opened JPEG decoded smaller; see `read_image`."""
     image.draft(None, (2 * side, 2 * side))
 
 
-def pixels_of(image: "Image") -> Pixels:
+def pixels_of(image: Image) -> Pixels:
     """The pixels of a Pillow image, as returned by `read_image`.
 
     Raises:
@@ -129,7 +129,7 @@ def pixels_of(image: "Image") -> Pixels:
     return upright(np.atleast_3d(pixels), exif_orientation(_exif(image)))
 
 
-def _array_of(image: "Image") -> Pixels:
+def _array_of(image: Image) -> Pixels:
     """The pixels of an image, read in strips: Pillow copies them twice."""
     width, height = image.size
     rows = max(_STRIP // width, 1)
@@ -142,7 +142,7 @@ def _array_of(image: "Image") -> Pixels:
     return pixels
 
 
-def _exif(image: "Image") -> bytes:
+def _exif(image: Image) -> bytes:
     """The EXIF segment; empty if there is none, of which HEIC has None."""
     return image.info.get("exif") or b""
 
@@ -180,7 +180,7 @@ def crop(image: Tensor, box: Tensor) -> Tensor:
 
 
 @contextlib.contextmanager
-def opened(file: ImageFile) -> Iterator["Image"]:
+def opened(file: ImageFile) -> Iterator[Image]:
     """An open image file; any failure while it is open names the file."""
     import PIL.Image
 
@@ -198,7 +198,7 @@ def opened(file: ImageFile) -> Iterator["Image"]:
         ) from error
 
 
-def open_image(file: ImageFile) -> "Image":
+def open_image(file: ImageFile) -> Image:
     """Pillow's `open`, also for HEIC where pillow-heif is installed.
 
     Raises:

@@ -79,7 +79,7 @@ class FeatureSet(Examples):
         augmented: dict[str, Any] | None,
         about: About,
         layer: str | None = None,
-    ) -> "FeatureSet":
+    ) -> FeatureSet:
         """Creates a set from arrays of features and masks, by name.
 
         Args:
@@ -109,7 +109,7 @@ class FeatureSet(Examples):
     def inputs(self, rows: npt.ArrayLike | EllipsisType) -> Inputs:
         return self.test.inputs(rows)
 
-    def _at(self, rows: Rows | None, about: About) -> "FeatureSet":
+    def _at(self, rows: Rows | None, about: About) -> FeatureSet:
         test, augmented = self.test, self.augmented
         if rows is not None:
             test = test.select(rows)
@@ -121,9 +121,7 @@ class FeatureSet(Examples):
         return FeatureSet(test, augmented, **vars(about))
 
     @classmethod
-    def _joined(
-        cls, sets: Sequence["FeatureSet"], about: About
-    ) -> "FeatureSet":
+    def _joined(cls, sets: Sequence[FeatureSet], about: About) -> FeatureSet:
         counts = {part.num_views for part in sets}
         if len(counts) > 1:
             raise ValueError(

@@ -70,7 +70,7 @@ class View(Checked):
             )
 
     @classmethod
-    def of(cls, model: keras.Model) -> "View":
+    def of(cls, model: keras.Model) -> View:
         """Returns the view that a model takes.
 
         Args:
@@ -110,7 +110,7 @@ class View(Checked):
         return {**asdict(self), "size": list(self.size)}
 
     @classmethod
-    def from_config(cls, config: Config) -> "View":
+    def from_config(cls, config: Config) -> View:
         return cls(**config)
 
     @property

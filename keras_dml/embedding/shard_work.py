@@ -48,7 +48,7 @@ class Written:
     bad: tuple[BadExample, ...]
 
     @classmethod
-    def of(cls, head: ShardHead, size: int) -> "Written":
+    def of(cls, head: ShardHead, size: int) -> Written:
         """The entry of a shard from its metadata and its size in bytes."""
         entry = ShardEntry(
             head.number,
@@ -76,7 +76,7 @@ class EmbedShards(Work[Part, Written]):
 
     model: keras.Model | bytes | None
     run: Run
-    schema: "pa.Schema"
+    schema: pa.Schema
     folder: str
     batch_size: int
 

@@ -29,7 +29,7 @@ WRONG_PIXELS = (
     "so it %s. Pass pixels from 0 to 255."
 )
 
-_told: "weakref.WeakSet[keras.Model]" = weakref.WeakSet()
+_told: weakref.WeakSet[keras.Model] = weakref.WeakSet()
 
 
 def expects_bytes(model: keras.Model) -> bool:

@@ -121,7 +121,7 @@ def _path_of(model: keras.Model, variable: keras.Variable) -> str:
     return f"backbone/{variable.path}" if in_backbone else variable.path
 
 
-def restricted_update(model: keras.Model) -> "RestrictedUpdate":
+def restricted_update(model: keras.Model) -> RestrictedUpdate:
     """The update of a `MetricModel` by its optimizer."""
     model._build_optimizer()
     optimizer, variables = model.optimizer, model.trainable_variables
