@@ -250,8 +250,9 @@ def holdout_classes(
     Args:
         images: The training set.
         fraction: Fraction of the classes to hold out, rounded to a whole
-            number, at least one; 0 holds out none, and the validation set is
-            empty.
+            number, at least two where two remain, or else one: among images
+            of one class every result is right. 0 holds out none, and the
+            validation set is empty.
         seed: Determines which classes are held out.
         groups: Optional (N,), the group of each image, such as the
             super-class of its class. Classes of a group are then held out
@@ -266,7 +267,8 @@ def holdout_classes(
     if fraction == 0:
         return images, images.select([])
     classes = images.classes
-    count = max(1, int(fraction * len(classes) + 0.5))
+    least = 2 if len(classes) >= 4 else 1
+    count = max(least, int(fraction * len(classes) + 0.5))
     if not 0 < fraction < 1:
         raise ValueError(
             "`fraction` of holdout_classes, the share of training classes "

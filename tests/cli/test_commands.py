@@ -31,7 +31,7 @@ def trained(commanded):
 def test_train_prints_before_after_and_divisions(commanded) -> None:
     found, output = json.loads(commanded.stdout), commanded.stderr
     assert found["run"] == str(commanded.folder)
-    assert found["images"]["train"] == 30
+    assert found["images"]["train"] == 24
     assert 0 < found["after"]["map@r"] <= 1
     assert found["seconds"]["training"] > 0
     for text in ("recall@1", "before", "after", "Divisions", "clustering",
@@ -81,7 +81,7 @@ def test_evaluate_other_splits_and_models(trained) -> None:
     folder, _ = trained
     output = run("evaluate", str(folder), "--split", "train", "--model",
                  "last")  # fmt: skip
-    assert "30 train images" in output
+    assert "24 train images" in output
 
 
 @pytest.mark.parametrize(
@@ -210,6 +210,6 @@ def test_all_problems_of_the_labels_are_told(tmp_path) -> None:
     output = run("train", str(write_recipe(tmp_path)), "--output",
                  str(tmp_path / "run"), "--set", "batches.classes_per_batch=7",
                  "--set", "evaluation.levels=[genus]", code=1)  # fmt: skip
-    assert "Use batches.classes_per_batch=5, or leave it out" in output
+    assert "Use batches.classes_per_batch=4, or leave it out" in output
     assert "`evaluation.levels` of a recipe must be levels" in output
     assert not (tmp_path / "run").exists()

@@ -87,7 +87,7 @@ def test_an_index_a_folder_and_a_split_are_galleries(
     index, folder, train = given
     assert isinstance(index, Index) and len(index) == 8
     assert folder.names == {0: "class_00", 1: "class_01"} and len(folder) == 6
-    assert len(train) == 30
+    assert len(train) == 24
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ def test_splits(tmp_path: Path) -> None:
     assert splits.name == tmp_path.name
     assert [*splits.test.names.values()] == ["f", "g"]
     assert sorted(splits.trainval.names.values()) == list("abcde")
-    assert splits.validation.num_classes == 1
+    assert splits.validation.num_classes == 2
 
 
 @pytest.mark.skipif(not CALTECH.is_dir(), reason="no Caltech-101 here")

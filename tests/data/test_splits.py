@@ -56,6 +56,14 @@ def test_holdout_is_seeded() -> None:
     assert other.classes.tolist() != held_out.classes.tolist()
 
 
+@pytest.mark.parametrize(
+    ("classes", "held_out"), [(2, 1), (3, 1), (4, 2), (7, 2), (13, 3)]
+)
+def test_two_classes_are_held_out_where_two_remain(classes, held_out) -> None:
+    parts = holdout_classes(make(classes))
+    assert [x.num_classes for x in parts] == [classes - held_out, held_out]
+
+
 @pytest.mark.parametrize("fraction", [1.0, -0.1, 0.9])
 def test_holdout_of_all(fraction: float) -> None:
     with pytest.raises(ValueError, match=r"`fraction` of holdout_classes"):
@@ -102,8 +110,8 @@ def test_groups_that_do_not_divide_the_classes() -> None:
 def test_trainval_is_train_and_validation() -> None:
     images = make(10)
     splits = DataSplits.by_class(images, "ten", train_classes=6, seed=1)
-    assert splits.train.num_classes == 5
-    assert splits.validation.num_classes == 1
+    assert splits.train.num_classes == 4
+    assert splits.validation.num_classes == 2
     assert splits.trainval.classes.tolist() == [10, 20, 30, 40, 50, 60]
     assert splits.test.classes.tolist() == [70, 80, 90, 100]
     assert splits.trainval.paths is not None

@@ -107,7 +107,7 @@ def test_result_and_summary_say_what_was_measured(finished) -> None:
     outcome, folder = finished
     result = json.loads((folder / "result.json").read_text())
     assert result["after"] == outcome.after
-    assert result["images"] == {"train": 30, "validation": 6, "test": 36}
+    assert result["images"] == {"train": 24, "validation": 12, "test": 36}
     summary = (folder / "summary.md").read_text()
     for name, value in outcome.after.items():
         before = outcome.before[name]

@@ -71,9 +71,9 @@ def test_what_is_said_before_training(held_out, tmp_path) -> None:
     network = backbones.small_convnet((16, 16, 1), filters=(4, 8))
     model = methods.baseline(network, embedding_dim=8)
     data, about, device, measured = before_training(recipe, splits, model, 2)
-    kept = "1 class, 6 examples" if held_out else "none"
+    kept = "2 classes, 12 examples" if held_out else "none"
     assert data == (
-        f"Data: {recipe.source}; train 5 classes, 30 examples; "
+        f"Data: {recipe.source}; train 4 classes, 24 examples; "
         f"validation {kept}; test 6 classes, 36 examples"
     )
     assert about == (

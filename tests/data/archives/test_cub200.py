@@ -57,7 +57,7 @@ def test_first_classes_train_others_test(folder: Path) -> None:
     assert splits.name == "cub200"
     assert splits.trainval.classes.tolist() == [1, 2, 3, 4]
     assert splits.test.classes.tolist() == [5, 6]
-    assert splits.validation.num_classes == 1
+    assert splits.validation.num_classes == 2
     assert len(splits.trainval) == 14
     assert splits.query_rows is None
     assert splits.test.ids == tuple(NAMES[14:])

@@ -45,7 +45,7 @@ def test_split_as_the_archive_says(folder: Path, above: bool) -> None:
     splits = sop(folder.parent if above else folder, counts=COUNTS)
     assert splits.name == "sop"
     assert splits.trainval.classes.tolist() == [1, 2, 3, 4, 5]
-    assert splits.validation.num_classes == 1
+    assert splits.validation.num_classes == 2
     assert splits.test.labels.tolist() == [6, 7, 7]
     assert splits.test.ids == tuple(row[3] for row in TEST)
     assert splits.test.names == {6: "bicycle 6", 7: "toaster 7"}

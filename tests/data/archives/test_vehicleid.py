@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 def test_three_test_sets(folder: Path) -> None:
     splits = vehicleid(folder, counts=COUNTS)
     assert splits.trainval.classes.tolist() == [7, 30, 31, 32, 1008]
-    assert splits.validation.num_classes == 1
+    assert splits.validation.num_classes == 2
     assert splits.test is splits.tests["small"]
     assert splits.test.labels.tolist() == [40, 40, 41]
     assert splits.test.ids == ("0012345", "0000011", "0000012")
