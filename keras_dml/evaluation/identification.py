@@ -6,7 +6,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from keras_dml.evaluation.resampling import times_drawn
-from keras_dml.evaluation.verification.threshold import Threshold, percent
+from keras_dml.evaluation.verification.threshold import (
+    Criterion,
+    Threshold,
+    percent,
+)
 from keras_dml.utils.types import Config, FloatArray
 
 DEFAULT = "fpir=0.01"
@@ -102,9 +106,14 @@ def _ends(low: float | None, high: float | None, text: Any) -> str:
 
 
 def parse_rate(criterion: str) -> float | None:
-    """The rate of "fpir=0.01"; None for another criterion."""
+    """The rate of "fpir=0.01"; None for a criterion of pairs.
+
+    Raises:
+        ValueError: If it is neither.
+    """
     name, _, text = str(criterion).partition("=")
     if name != "fpir":
+        Criterion.parse(str(criterion))
         return None
     try:
         rate = float(text)

@@ -322,13 +322,16 @@ def checked_rows(
 ) -> tuple[Embeddings, Values, list[Key] | None]:
     """Embeddings, columns and keys passed by the user, validated."""
     x = by.given(embeddings, None, "embeddings", "Index")
-    values = checked_columns(columns, len(x))
+    return x, *checked_values(columns, keys, len(x))
+
+
+def checked_values(
+    columns: Columns | None, keys: Any, count: int
+) -> tuple[Values, list[Key] | None]:
+    """As `checked_rows`, without embeddings."""
+    values = checked_columns(columns, count)
     own = key_column(keys, values)
-    return (
-        x,
-        values,
-        own if own is None else new_keys(own, len(x), "Index", None),
-    )
+    return values, own if own is None else new_keys(own, count, "Index", None)
 
 
 def check_shards(shards: EmbeddingShards, columns: Any, keys: Any) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_dml.data.imageset import as_image_set
 from keras_dml.embedding import EmbeddingShards
 from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.search import pushing, store
@@ -21,6 +22,7 @@ from keras_dml.search.gallery import (
     built,
     check_kind,
     check_shards,
+    checked_values,
 )
 from keras_dml.search.metrics import COSINE, Metric, MetricName, library
 from keras_dml.search.pictures import thumbnail_column
@@ -183,16 +185,9 @@ class Index(Searches):
             check_kind(encoder.dim, *kind)
         else:
             pushing.check_kind(store, factory, parameters, "Index")
-        x = encoder.embed(images, "images", "Index.build", batch_size)
-        if x is None:
-            raise ValueError(
-                "`images` of Index.build must be a set such as ImageSet or "
-                "ArraySet, files, texts or uint8 pixels. Received: "
-                f"{type(images).__name__}. Use Index(embeddings) for "
-                "embeddings, and keras_dml.data.from_dataset for a "
-                "tf.data.Dataset or a PyDataset."
-            )
         given = columns_of(images, columns)
+        if (known := as_image_set(images)) is not None:
+            checked_values(given, keys, len(known))
         if thumbnails:
             sets = encoder.sets(images, "images", "Index.build") or []
             pictures = thumbnail_column(sets)
@@ -203,6 +198,15 @@ class Index(Searches):
                     "out."
                 )
             given = {**pictures, **given}
+        x = encoder.embed(images, "images", "Index.build", batch_size)
+        if x is None:
+            raise ValueError(
+                "`images` of Index.build must be a set such as ImageSet or "
+                "ArraySet, files, texts or uint8 pixels. Received: "
+                f"{type(images).__name__}. Use Index(embeddings) for "
+                "embeddings, and keras_dml.data.from_dataset for a "
+                "tf.data.Dataset or a PyDataset."
+            )
         index = cls.__new__(cls)
         index._fill((x, given, keys), kind, encoder, store)
         return index

@@ -135,15 +135,24 @@ def test_index_of_folders_by_a_model_file(trained, tmp_path) -> None:
         (["{run}", "nowhere", "--output", "{new}"], "nowhere"),
         (["{images}", "test", "--output", "{new}"], "no recipe.yaml"),
         (["{run}", "test", "--output", "{new}", "--factory", "X"], "'X'"),
-        pytest.param(
-            ["{run}", "test", "--output", "{new}", "--calibrate", "test",
-             "--threshold", "fpr=x"],
-            "fpr=x",
-            marks=pytest.mark.slow,
-        ),
+        (["{run}", "test", "--output", "{new}", "--calibrate", "test",
+          "--threshold", "fpr=x"], "fpr=x"),
+        (["{run}", "test", "--output", "{new}", "--threshold", "fpir=2"],
+         "fpir=2"),
+        (["{run}", "test", "--output", "{new}", "--calibrate",
+          "{images}/class_00"], "--calibrate must be images with a class"),
+        (["{run}", "test", "--output", "{new}", "--calibrate", "nowhere"],
+         "nowhere"),
+        (["{run}", "test", "--output", "{new}", "--key", "nowhere"],
+         "nowhere"),
+        (["{run}", "test", "--output", "{new}", "--key", "label"],
+         "must be unique"),
     ],
 )  # fmt: skip
-def test_index_refuses(arguments, message, indexed, trained, tmp_path) -> None:
+def test_index_refuses_before_images_are_embedded(
+    arguments, message, indexed, trained, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr("keras_dml.search.encoder.embed", None)
     places = {
         "run": trained / "run",
         "index": indexed[0],
@@ -154,6 +163,17 @@ def test_index_refuses(arguments, message, indexed, trained, tmp_path) -> None:
     output = run("index", *filled, code=1)
     assert message in " ".join(output.split())
     assert not (tmp_path / "new" / "index.json").exists()
+
+
+@pytest.mark.slow
+def test_one_class_has_no_threshold(trained, tmp_path, caplog) -> None:
+    one = tmp_path / "one"
+    shutil.copytree(trained / "images" / "class_00", one / "crow")
+    run("index", str(trained / "run"), "test", "--output",
+        str(tmp_path / "new"), "--calibrate", str(one))  # fmt: skip
+    assert "no threshold, because --calibrate" in caplog.text
+    assert "holds one class" in caplog.text
+    assert Index.load(tmp_path / "new").threshold is None
 
 
 def test_search_refuses(indexed, tmp_path) -> None:
@@ -184,9 +204,6 @@ def test_keys_metric_and_all(trained, tmp_path) -> None:
     assert "0.0000" in output
     output = run("search", image, "--index", folder, "--all", code=1)
     assert "must be a score" in output
-    output = run("index", str(trained / "run"), "test", "--output",
-                 str(tmp_path / "j"), "--key", "label", code=1)  # fmt: skip
-    assert "must be unique" in " ".join(output.split())
 
 
 COLUMNS = {"name": ["a", None], "price": [3, 2.5], "sold": [True, None],

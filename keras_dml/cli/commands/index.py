@@ -1,5 +1,6 @@
 """`keras-dml index`."""
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,11 @@ from keras_dml.cli.common import (
 from keras_dml.cli.json_output import answer, json_option
 
 if TYPE_CHECKING:
+    from keras_dml.data import Examples
+    from keras_dml.recipes import Recipe
     from keras_dml.search import Index
+
+logger = logging.getLogger(__name__)
 
 
 @click.command(
@@ -107,9 +112,12 @@ def index(
     """
     from keras_dml.cli import sources
     from keras_dml.data import ImageSet
+    from keras_dml.evaluation.identification import parse_rate
     from keras_dml.search import Index
     from keras_dml.search.pushing import check_kind
 
+    # All of this before images are embedded.
+    parse_rate(criterion)
     if store is not None and output is not None:
         raise click.UsageError("--store and --output cannot be combined.")
     target = Path(output or Path("indexes") / Path(source).resolve().stem)
@@ -118,7 +126,6 @@ def index(
         # In memory it is exact, until it is pushed.
         names = ("factory", "parameters")
         pushed_as = {name: kind.pop(name) for name in names}
-        # Before images are embedded.
         check_kind(store, **pushed_as, owner="--store")
     elif not overwrite and (target / "index.json").exists():
         raise FileExistsError(
@@ -127,11 +134,11 @@ def index(
         )
     model, recipe = sources.read_model(source, which)
     images = sources.read_images(data, recipe)
+    unseen = _calibrating(calibration, recipe)
     is_in_no_file = isinstance(images, ImageSet) and images.paths is None
     kind["thumbnails"] |= is_in_no_file
     built = Index.build(model, images, **kind)
-    if calibration is not None:
-        unseen = sources.read_images([calibration], recipe)
+    if unseen is not None:
         built.calibrate(unseen, criterion=criterion)
     if store is not None:
         pushed = built.push(store, overwrite=overwrite, **pushed_as)
@@ -141,6 +148,36 @@ def index(
     built.save(target, overwrite=overwrite)
     answer({"index": target, **_document(built)})
     print_table([["", ""], *_rows(built)], f"Index in {target}")
+
+
+def _calibrating(
+    source: str | None, recipe: "Recipe | None"
+) -> "Examples | None":
+    """The labeled images of `--calibrate`; None where they are too few.
+
+    Five classes hold out one, by which no threshold can be chosen. An index
+    without is then better than none.
+    """
+    from keras_dml.cli import sources
+
+    if source is None:
+        return None
+    images = sources.read_images([source], recipe)
+    if images.labels is None:
+        raise ValueError(
+            "--calibrate must be images with a class each. Received: "
+            f"{source}, without classes. Use a folder with a folder for each."
+        )
+    if (count := images.num_classes) < 2:
+        logger.warning(
+            "The index gets no threshold, because --calibrate %s holds %s. "
+            "That takes two classes, better 20. Searches show scores without "
+            "saying which are matches.",
+            source,
+            "one class" if count else "no images",
+        )
+        return None
+    return images
 
 
 def _document(built: "Index") -> dict[str, Any]:
