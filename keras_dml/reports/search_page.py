@@ -58,7 +58,8 @@ def _query(path: Path, found: list[Hit], threshold: float | None) -> str:
     if threshold is not None:
         is_match = bool(found and found[0].is_match)
         verdict = f"<br>{_verdict(is_match, 'has a match', 'has no match')}"
-    picture = _picture({"path": str(path)}, f"Query: {path.name}")
+    name = path.name
+    picture = _picture({"path": str(path)}, name, f"Query: {name}")
     return (
         f'<figure class="chosen">{picture}<figcaption><strong>Query</strong>'
         f"{verdict}</figcaption></figure>"
@@ -68,14 +69,15 @@ def _query(path: Path, found: list[Hit], threshold: float | None) -> str:
 def _hit(rank: int, hit: Hit) -> str:
     name = caption(hit.row)
     file = os.path.basename(str(hit.row.get("path") or ""))
-    said = f"Result {rank}: {name or file}, similarity {hit.score:.4f}"
+    called = name or file or f"key {hit.key}"
+    said = f"Result {rank}: {called}, similarity {hit.score:.4f}"
     score = f"{hit.score:.4f}"
     if hit.is_match is not None:
         score += f" {_verdict(hit.is_match, 'match', 'no match')}"
-    lines = [f"<strong>{rank}. {_text(name)}</strong>", score]
-    lines += [_text(file)] if file else []
+    lines = [f"<strong>{rank}. {_text(called)}</strong>", score]
+    lines += [_text(file)] if file not in ("", called) else []
     return (
-        f"<figure>{_picture(hit.row, said)}<figcaption>"
+        f"<figure>{_picture(hit.row, called, said)}<figcaption>"
         f"{'<br>'.join(lines)}</figcaption></figure>"
     )
 
@@ -85,14 +87,19 @@ def _verdict(is_match: bool, good: str, bad: str) -> str:
     return f'<span class="{kind}">{text}</span>'
 
 
-def _picture(row: dict[str, Any], said: str) -> str:
+def _picture(row: dict[str, Any], called: str, said: str) -> str:
+    """The picture of a row; what it is called where there is none."""
+    why = ""
     try:
         uri = row_thumbnail(row)
     except (ValueError, OSError):
-        return '<div class="missing note">file cannot be read</div>'
-    if uri is None:
-        return '<div class="missing note">no file</div>'
-    return f'<img src="{escape(uri)}" alt="{_text(said)}">'
+        uri, why = None, '<span class="note">file cannot be read</span>'
+    if uri is not None:
+        return f'<img src="{escape(uri)}" alt="{_text(said)}">'
+    return (
+        f'<div class="missing" role="img" aria-label="{_text(said)}, without '
+        f'a picture"><span>{_text(called)}{why}</span></div>'
+    )
 
 
 def _text(name: str) -> str:

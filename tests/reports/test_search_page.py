@@ -79,8 +79,25 @@ def test_pictures_have_texts(page) -> None:
     alts = [x["alt"] for tag, x in page.tags if tag == "img"]
     assert alts[0] == f"Query: {NAME}"
     assert alts[1] == f"Result 1: {CLASS}, similarity 1.0000"
-    assert "file cannot be read" in page.text
-    assert "no file" in page.text
+
+
+def test_what_is_found_is_named_where_there_is_no_picture(page) -> None:
+    missing = [x for _, x in page.tags if x.get("class") == "missing"]
+    labels = [x["aria-label"] for x in missing]
+    assert labels[0] == "Result 2: b, similarity 0.9939, without a picture"
+    assert "Result 3: 2, similarity 0.0000, without a picture" in labels
+    assert "Query: gone.png, without a picture" in labels
+    # One of them by a file that is gone, and the query.
+    assert "bfile cannot be read2. b" in page.text
+    assert "gone.pngfile cannot be readQuery" in page.text
+    assert "23. 20.0000" in page.text
+
+
+def test_a_row_without_columns_is_called_by_its_key() -> None:
+    index = Index([[1, 0], [0, 1]], keys=["x7", "x8"])
+    reader = Reader()
+    reader.feed(results_page(["q.png"], index.search([[1, 0]], 1)))
+    assert "key x71. key x71.0000" in reader.text
 
 
 def test_scores_and_verdicts(page) -> None:
