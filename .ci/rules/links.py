@@ -1,4 +1,7 @@
-"""Links of pages and notebooks lead somewhere; every page is in the menu."""
+"""Links lead somewhere, for readers of the repository and of a wheel alike.
+
+Every page is in the menu; recipes name no file that a wheel does not have.
+"""
 
 import re
 from collections.abc import Iterator
@@ -8,6 +11,7 @@ import yaml
 from rules.tree import Finding, Tree, line_of
 
 LINK = re.compile(r"\]\(([^)#:]+)\)")
+OUTSIDE = re.compile(r"\b(?:docs|tests|keras_dml)/[\w/.]+")
 
 
 def check(tree: Tree) -> Iterator[Finding]:
@@ -20,6 +24,9 @@ def check(tree: Tree) -> Iterator[Finding]:
             for link in LINK.findall("".join(cell["source"])):
                 if not (notebook.parent / link).exists():
                     yield Finding(notebook, 1, f"there is no {link}")
+    for recipe in sorted((tree.root / "recipes").rglob("*.yaml")):
+        for name in OUTSIDE.finditer(tree.text(recipe)):
+            yield Finding(recipe, line_of(name), f"a wheel has no {name[0]}")
     yield from menu(tree)
     yield from overviews(tree)
 
