@@ -87,13 +87,23 @@ def _() -> None:
     fit(X[::4], Y[::4], balanced=False)
 
 
-@provokes("Pixels from 0 to 1")
-def _() -> None:
-    backbone = dml.backbones.get("small_convnet", input_shape=(8, 8, 1))
+def image_model() -> dml.MetricModel:
+    backbone = dml.backbones.get("small_convnet", input_shape=(8, 8, 3))
     model = dml.methods.baseline(backbone, embedding_dim=4, loss="contrastive")
     model.compile("adam")
-    images = np.random.default_rng(0).random((8, 8, 8, 1), "float32")
-    model.evaluate(images, Y[:8], verbose=0)
+    return model
+
+
+@provokes("Pixels that are scaled already")
+def _() -> None:
+    images = np.random.default_rng(0).normal(size=(8, 8, 8, 3))
+    image_model().evaluate(images.astype("float32"), Y[:8], verbose=0)
+
+
+@provokes("Channels first, or in the order BGR")
+def _() -> None:
+    images = np.zeros((8, 3, 8, 8), "uint8")
+    dml.evaluation.evaluate(image_model(), images, labels=Y[:8])
 
 
 @provokes("Numbers that are not finite")
