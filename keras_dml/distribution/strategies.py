@@ -22,6 +22,9 @@ class _Alone:
     def scope(self) -> AbstractContextManager[None]:
         return nullcontext()
 
+    def experimental_local_results(self, value: Any) -> tuple[Any, ...]:
+        return (value,)
+
 
 def current_strategy() -> tf.distribute.Strategy:
     """The strategy of whose scope this is."""
