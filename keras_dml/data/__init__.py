@@ -30,6 +30,7 @@ from keras_dml.data.caching import cache_folder
 from keras_dml.data.examples import Examples, concatenate
 from keras_dml.data.feature_set import FeatureSet
 from keras_dml.data.folder import image_folder, image_folder_splits
+from keras_dml.data.host import grain_pipeline
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.pictures import preview
 from keras_dml.data.relations import PairSet, TripletSet, read_trials
@@ -95,6 +96,7 @@ __all__ = [
     "from_dataset",
     "from_source",
     "glyphs",
+    "grain_pipeline",
     "holdout_classes",
     "image_folder",
     "image_folder_splits",

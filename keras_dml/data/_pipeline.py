@@ -19,9 +19,9 @@ from keras_dml.data.caching import Cache
 from keras_dml.data.examples import (
     WHOLE,
     Examples,
-    any_labels_of,
     check_examples,
 )
+from keras_dml.data.host import check_made_from
 from keras_dml.data.planned import parts_of, planned_by
 from keras_dml.data.resizing import ResizeMode
 from keras_dml.data.samplers import RelationSampler, Sampler
@@ -231,29 +231,17 @@ def _labels_by_rows(
     examples: Examples, sampler: Sampler
 ) -> Callable[[tf.Tensor], tf.Tensor]:
     """A function from the rows of a batch to its labels, within a graph."""
+    check_made_from(sampler, examples, "pipeline")
     if isinstance(sampler, RelationSampler):
-        return _relations_by_rows(examples, sampler)
-    labels = any_labels_of(examples, "examples.labels", "pipeline")
-    if not np.array_equal(sampler.labels, labels):
-        raise ValueError(
-            "`sampler` of pipeline must be made from the labels of "
-            f"`examples`. Received: {sampler!r} for {examples!r}. Use, for "
-            "example, ClassBalanced(examples.labels, classes_per_batch=32)."
-        )
+        return _relations_by_rows(sampler)
     with tf.device("CPU:0"):
-        constant = tf.constant(labels)
+        constant = tf.constant(examples.labels)
     return lambda rows: tf.gather(constant, rows)
 
 
 def _relations_by_rows(
-    examples: Examples, sampler: RelationSampler
+    sampler: RelationSampler,
 ) -> Callable[[tf.Tensor], tf.Tensor]:
-    if examples is not sampler.relations.examples:
-        raise ValueError(
-            "`sampler` of pipeline must be made from relations of "
-            f"`examples`. Received: {sampler.relations!r}, and "
-            f"{examples!r}. Use pipeline(relations.examples, …)."
-        )
     shape = sampler.batch_size, sampler.batch_size
 
     def labels(rows: tf.Tensor) -> tf.Tensor:

@@ -42,8 +42,12 @@ def planned_by(
     return dataset
 
 
-def sampler_of(dataset: tf.data.Dataset) -> Sampler | None:
-    """The sampler that planned a dataset, or the one it was made from."""
+def sampler_of(dataset: Any) -> Sampler | None:
+    """The sampler that planned a dataset, or the one it was made from.
+
+    Args:
+        dataset: Any data; None is returned for all but planned datasets.
+    """
     sampler: Sampler | None = _found(dataset, _SAMPLER)
     return sampler
 
@@ -57,7 +61,7 @@ def examples_of(dataset: tf.data.Dataset) -> Examples | None:
 def _found(dataset: tf.data.Dataset, name: str) -> Any:
     found = getattr(dataset, name, None)
     if found is None:
-        inputs = (_found(x, name) for x in dataset._inputs())
+        inputs = (_found(x, name) for x in getattr(dataset, "_inputs", tuple)())
         found = next((x for x in inputs if x is not None), None)
     return found
 

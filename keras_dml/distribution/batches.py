@@ -12,7 +12,7 @@ from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from keras_dml.data.planned import sampler_of, share_of
 from keras_dml.distribution.workers import this_worker
-from keras_dml.utils.tensorflow import is_dataset, tf
+from keras_dml.utils.tensorflow import tf
 
 
 class ReplicaBatches(DataAdapter):
@@ -133,7 +133,7 @@ def share_of_worker(
             the workers.
     """
     worker = this_worker(strategy)
-    sampler = sampler_of(x) if is_dataset(x) else None
+    sampler = sampler_of(x)
     if worker.count == 1 or sampler is None:
         return None
     if sampler.batch_size % worker.count:

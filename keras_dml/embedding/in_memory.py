@@ -11,7 +11,10 @@ import numpy as np
 
 from keras_dml.data import eval_batches
 from keras_dml.data.as_examples import DatasetReader, as_examples, of_batches
+from keras_dml.data.columns import is_text
 from keras_dml.data.examples import Examples
+from keras_dml.data.host import host_batches_in_order
+from keras_dml.data.imageset import ImageSet
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import rows_of_all, this_worker
 from keras_dml.model.generated import input_specs
@@ -100,8 +103,12 @@ def embedded(
         raise ValueError(
             f"`{name}` of {owner} must not be empty. Received: 0 examples."
         )
-    batches = eval_batches(examples, examples.view_for(model), batch_size)
-    _check_text(model, batches.element_spec, name, owner)
+    _check_text(model, examples, name, owner)
+    view, batches = examples.view_for(model), None
+    if keras.backend.backend() != "tensorflow":
+        batches = host_batches_in_order(examples, view, batch_size)
+    if batches is None:
+        batches = eval_batches(examples, view, batch_size)
     count = -(-len(examples) // batch_size)
     least = batch_size if padded else 0
     embeddings = _embedded(model, batches, count, owner, progress, least)
@@ -220,11 +227,16 @@ def _predict_function(model: keras.Model) -> Callable[[Any], Any]:
     return tf.function(lambda x: model(x, training=False), autograph=False)
 
 
-def _check_text(model: keras.Model, spec: Any, name: str, owner: str) -> None:
+def _check_text(
+    model: keras.Model, examples: Examples, name: str, owner: str
+) -> None:
     """Rejects strings for models of images: they are most likely paths."""
     shape = getattr(model, "input_shape", None)
     takes_images = isinstance(shape, tuple) and len(shape) == 4
-    if takes_images and getattr(spec, "dtype", None) == tf.string:
+    if not takes_images or isinstance(examples, ImageSet):
+        return
+    dtype = getattr(examples.inputs([0]), "dtype", None)
+    if dtype is not None and is_text(dtype):
         raise ValueError(
             f"`{name}` of {owner} must be images, because the model takes "
             f"shape {shape}. Received: strings. Use ImageSet(paths) for image "

@@ -15,12 +15,12 @@ import numpy as np
 
 from keras_dml.data import Sampler
 from keras_dml.data.planned import from_step
+from keras_dml.distribution.batches import ReplicaBatches
 from keras_dml.model.batch_checks import BatchChecks
 from keras_dml.model.fit_data import FitData
 from keras_dml.model.replicas import replicated
 from keras_dml.resuming import Resume
 from keras_dml.resuming.resumption import Resumption, begin_at
-from keras_dml.utils.tensorflow import is_dataset
 
 logger = logging.getLogger(__name__)
 
@@ -171,7 +171,9 @@ def steering(
         """The batches of an epoch from a step on."""
         batches = data._replace(x=from_step(data.x, step))
         found = replicated(model, batches).x
-        return found if is_dataset(found) else found.get_tf_dataset()
+        if isinstance(found, ReplicaBatches):
+            return found.get_tf_dataset()
+        return found
 
     steered: Resumption | FollowEpochs | None = None
     resume, callbacks = split_resume(callbacks)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from types import GeneratorType
 from typing import Any, Literal, NamedTuple
 
 import keras
 import numpy as np
 import numpy.typing as npt
+from keras.src.trainers.data_adapters import is_grain_dataset
 
 from keras_dml.data import (
     ArraySet,
@@ -25,6 +27,7 @@ from keras_dml.data import (
 )
 from keras_dml.data.examples import any_labels_of
 from keras_dml.data.fields import are_label_sets, as_table, check_known
+from keras_dml.data.host import HostBatches, host_pipeline
 from keras_dml.data.planned import Repeated, changed, sampler_of
 from keras_dml.data.relations import Relations
 from keras_dml.data.streams import BalancedStream
@@ -71,7 +74,7 @@ class FitData(NamedTuple):
     @property
     def sampler(self) -> Sampler | None:
         """The sampler that plans the batches, if there is one."""
-        return sampler_of(self.x) if is_dataset(self.x) else None
+        return sampler_of(self.x)
 
 
 def prepared(
@@ -167,13 +170,18 @@ def _of_arrays(
     checks.is_planned = True
     checks.check_values(x, known, is_batch=False)
     sampler = _sampler_for(model, checks.use, known, batch_size, steps)
-    dataset = pipeline(examples, sampler)
+    is_host = keras.backend.backend() != "tensorflow"
+    if is_host:
+        dataset = host_pipeline(examples, sampler, "MetricModel.fit")
+    else:
+        dataset = pipeline(examples, sampler)
     if weight is not None:
-        weights = tf.constant(np.asarray(weight))
+        weights = np.asarray(weight)
+        take = np.take if is_host else tf.gather
         dataset = changed(
             dataset,
             lambda batches: batches.map(
-                lambda x, y: (x, y, tf.gather(weights, y["index"]))
+                lambda x, y: (x, y, take(weights, y["index"], axis=0))
             ),
         )
     return FitData(
@@ -229,14 +237,26 @@ def checked_batches(
     """Checks batches, and weights them by class, on their way to the step.
 
     Args:
-        data: A `tf.data.Dataset`, a generator or a `PyDataset` of (x, y) or
-            (x, y, sample_weight). Anything else is returned unchanged.
+        data: A `tf.data.Dataset`, a generator, a `PyDataset` or a data set of
+            Grain, of (x, y) or (x, y, sample_weight). Anything else is
+            returned unchanged.
         checks: The checks of the batches.
         class_weight: Weight of each class in the loss, by class id; other
             classes have weight 1.
     """
     if is_dataset(data):
         return _checked_dataset(data, checks, class_weight)
+    if is_grain_dataset(data) and keras.backend.backend() != "tensorflow":
+        count = len(data) if hasattr(data, "__len__") else None
+        data = HostBatches(partial(iter, data), count)
+    if isinstance(data, HostBatches):
+        checks.is_planned = sampler_of(data) is not None
+        return changed(
+            data,
+            lambda batches: batches.map(
+                lambda *batch: checked_batch(batch, checks, class_weight)
+            ),
+        )
     if isinstance(data, GeneratorType):
         return (checked_batch(x, checks, class_weight) for x in data)
     if isinstance(data, keras.utils.PyDataset):

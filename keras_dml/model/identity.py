@@ -68,8 +68,10 @@ class ModelIdentity:
         """The identity of a model that does not take images."""
         specs = keras.tree.flatten(input_specs(model))
         sizes = [size or 0 for spec in specs for size in spec.shape[1:]]
-        # Strings must be tensors; Keras takes them for objects.
-        x = keras.tree.map_structure(tf.constant, generated_inputs(model))
+        x = generated_inputs(model)
+        if keras.backend.backend() == "tensorflow":
+            # Strings must be tensors; Keras takes them for objects.
+            x = keras.tree.map_structure(tf.constant, x)
         return cls(
             weights=_digest(model),
             input_shape=tuple(sizes),

@@ -36,11 +36,10 @@ def identity_of(
         class_weight: As for `fit`.
         sample_weight: As for `fit`.
     """
-    data = None
-    if is_dataset(batches):
+    if targets is None:
         examples = examples_of(batches)
         data = None if examples is None else digest(examples)
-    elif targets is not None:
+    else:
         data = _digest((batches, targets))
     weights = class_weight or {}
     return _plain(

@@ -9,6 +9,7 @@ annotations`.
 
 import contextlib
 import sys
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -18,29 +19,35 @@ from keras.src.utils.module_utils import LazyModule
 class _TensorFlow(LazyModule):
     """TensorFlow beside another backend, to which it leaves the GPUs."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "tensorflow",
-            import_error_msg=(
-                "keras_dml needs TensorFlow for pipelines of tf.data, to "
-                "decode and resize images, and to export and serve models. "
-                "Received: an environment without it. Install it by "
-                "`pip install tensorflow`, or use arrays (ArraySet), or "
-                "batches of Grain or of a keras.utils.PyDataset."
-            ),
-        )
-
     def initialize(self) -> None:
+        self.import_error_msg = (
+            f"{_user()} needs TensorFlow, as do all pipelines of tf.data, what "
+            "decodes and resizes images, export and serving. Received: an "
+            "environment that cannot import it. Use `pip install tensorflow`, "
+            "or arrays of the size that the model takes, or "
+            "keras_dml.data.grain_pipeline."
+        )
         super().initialize()
         # It would take all of their memory. Too late, it has them already.
         with contextlib.suppress(RuntimeError):
             self.module.config.set_visible_devices([], "GPU")
 
 
+def _user() -> str:
+    """The function, or module, of this package that a program has called."""
+    name = __name__
+    for frame, _ in traceback.walk_stack(None):
+        module = frame.f_globals.get("__name__", "")
+        if module.startswith("keras_dml.") and module != __name__:
+            called = frame.f_code.co_qualname
+            name = module if "<" in called else called
+    return name
+
+
 if TYPE_CHECKING or keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 else:
-    tf = _TensorFlow()
+    tf = _TensorFlow("tensorflow")
     if "tensorflow" in sys.modules:
         tf.initialize()
 

@@ -90,9 +90,10 @@ def test_devices_compute_what_one_does(case, steps) -> None:
             assert off(steps["devices"][name], values) < 1e-3, name
 
 
-def test_fit(tmp_path) -> None:
-    """See `jax_fit`; what it saves is read here."""
-    run("tests.model.jax_fit", str(tmp_path), backend="jax")
+@pytest.mark.parametrize("program", ["jax_fit", "without_tensorflow"])
+def test_fit(program, tmp_path) -> None:
+    """See the programs; what they save is read here."""
+    run(f"tests.model.{program}", str(tmp_path), backend="jax")
     model = keras.models.load_model(tmp_path / "trained.keras")
     with np.load(tmp_path / "trained.npz") as expected:
         found = model.predict(expected["x"], verbose=0)

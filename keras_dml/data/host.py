@@ -1,0 +1,255 @@
+"""Batches that Python reads: where there is another backend than TensorFlow."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+from keras.src.trainers.data_adapters import data_adapter_utils
+
+# What `fit` takes in place of data; Keras does not export it.
+from keras.src.trainers.data_adapters.data_adapter import DataAdapter
+
+from keras_dml.data.examples import (
+    WHOLE,
+    Examples,
+    any_labels_of,
+    check_examples,
+)
+from keras_dml.data.imageset import ImageSet
+from keras_dml.data.planned import planned_by
+from keras_dml.data.samplers import RelationSampler, Sampler
+from keras_dml.data.view import View
+from keras_dml.utils.arguments import checked, import_extra
+from keras_dml.utils.types import Count, NonNegativeInt, Rows
+
+Prepare = Callable[[Any, np.random.Generator], Any]
+"""From the input of an example, and its random numbers, to the model's."""
+
+
+class HostBatches(DataAdapter):
+    """Batches (x, y) of arrays for `fit`, an epoch for every iteration.
+
+    It has what is asked of a planned `tf.data.Dataset`.
+
+    Args:
+        epoch: Returns the batches of the next epoch.
+        count: Their number; None if it is not known.
+    """
+
+    def __init__(
+        self, epoch: Callable[[], Iterable[Any]], count: int | None
+    ) -> None:
+        self._epoch = epoch
+        self._count = count
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self._epoch()
+
+    def map(self, change: Callable[..., Any]) -> "HostBatches":
+        """The batches, each as `change(x, y, …)` returns it."""
+        return HostBatches(
+            lambda: (change(*batch) for batch in self), self._count
+        )
+
+    def cardinality(self) -> int:
+        return -1 if self._count is None else self._count
+
+    def _inputs(self) -> tuple[()]:
+        return ()
+
+    def get_numpy_iterator(self) -> Iterator[Any]:
+        return data_adapter_utils.get_numpy_iterator(self)
+
+    def get_jax_iterator(self) -> Iterator[Any]:
+        return data_adapter_utils.get_jax_iterator(self)
+
+    @property
+    def num_batches(self) -> int | None:
+        return self._count
+
+    @property
+    def batch_size(self) -> int | None:
+        return None
+
+    @property
+    def has_partial_batch(self) -> bool | None:
+        return None
+
+    @property
+    def partial_batch_size(self) -> int | None:
+        return None
+
+
+@checked
+def grain_pipeline(
+    examples: Examples,
+    sampler: Sampler,
+    prepare: Prepare | None = None,
+    seed: NonNegativeInt = 0,
+    threads: Count = 16,
+) -> HostBatches:
+    """Training batches as planned by a sampler, read by Grain.
+
+    It needs no TensorFlow. As with `pipeline`, every iteration is one epoch,
+    and a batch is a function of the plan, the seed, the epoch and the step, so
+    that a run can be resumed.
+
+    Args:
+        examples: An `ImageSet`, `ArraySet` or other `Examples`, with labels.
+        sampler: A sampler of their labels.
+        prepare: Function from the input of one example, such as pixels, (H,
+            W, C) uint8, and a `numpy.random.Generator` of its own, to what the
+            model takes, or a dict of views. None: the inputs, of one size.
+        seed: Seed of these generators.
+        threads: Number of batches that are read at a time.
+
+    Returns:
+        `sampler.steps` batches `(x, y)`, as from `pipeline`, for `fit` on JAX.
+        Pixels become float32.
+
+    Raises:
+        ValueError: If the examples have no labels, if the sampler was made
+            from other labels, or on the backend TensorFlow.
+        ImportError: If Grain is not installed.
+    """
+    check_examples(examples, "grain_pipeline")
+    if keras.backend.backend() == "tensorflow":
+        raise ValueError(
+            "`grain_pipeline` must be used on the backend JAX. Received: "
+            "batches for TensorFlow. Use keras_dml.data.pipeline."
+        )
+    grain = import_extra("grain_pipeline", "grain", "grain")
+    how = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=threads)
+
+    def in_threads(read: Callable[[int], Any], steps: range) -> Iterable[Any]:
+        source = grain.MapDataset.source(steps).map(read)
+        return source.to_iter_dataset(how)
+
+    return host_pipeline(
+        examples, sampler, "grain_pipeline", prepare, seed, in_threads
+    )
+
+
+def host_pipeline(
+    examples: Examples,
+    sampler: Sampler,
+    owner: str,
+    prepare: Prepare | None = None,
+    seed: int = 0,
+    each: Callable[[Callable[[int], Any], range], Iterable[Any]] = map,
+) -> HostBatches:
+    """Planned batches; see `grain_pipeline`.
+
+    Args:
+        examples: The examples.
+        sampler: The sampler.
+        owner: What was given them.
+        prepare: See `grain_pipeline`.
+        seed: See `grain_pipeline`.
+        each: Like `map`: what a function returns for each step, in order.
+    """
+    check_made_from(sampler, examples, owner)
+
+    def parts(part: slice, first_step: int) -> HostBatches:
+        def epoch() -> Iterator[Any]:
+            number = sampler.epoch
+            rows, targets = sampler.plan(number), sampler.targets(number)
+            sampler.epoch = number + 1
+
+            def read(step: int) -> Any:
+                key = (seed, number, step)
+                x = _inputs(examples, rows[step], part, prepare, key)
+                own = {
+                    name: np.broadcast_to(targets[name][step], rows[step].shape)
+                    for name in sampler.target_names
+                }
+                y = {
+                    "label": _labels(examples, sampler, rows[step]),
+                    "index": rows[step],
+                    **own,
+                }
+                return x, {name: value[part] for name, value in y.items()}
+
+            yield from each(read, range(first_step, sampler.steps))
+
+        return HostBatches(epoch, sampler.steps - first_step)
+
+    return planned_by(sampler, examples, parts(WHOLE, 0), parts)
+
+
+def check_made_from(sampler: Sampler, examples: Examples, owner: str) -> None:
+    """Raises `ValueError` unless a sampler is one of these examples."""
+    if isinstance(sampler, RelationSampler):
+        if examples is not sampler.relations.examples:
+            raise ValueError(
+                f"`sampler` of {owner} must be made from relations of "
+                f"`examples`. Received: {sampler.relations!r}, and "
+                f"{examples!r}. Use {owner}(relations.examples, …)."
+            )
+        return
+    labels = any_labels_of(examples, "examples.labels", owner)
+    if not np.array_equal(sampler.labels, labels):
+        raise ValueError(
+            f"`sampler` of {owner} must be made from the labels of "
+            f"`examples`. Received: {sampler!r} for {examples!r}. Use, for "
+            "example, ClassBalanced(examples.labels, classes_per_batch=32)."
+        )
+
+
+def _labels(examples: Examples, sampler: Sampler, rows: Rows) -> Any:
+    if isinstance(sampler, RelationSampler):
+        return sampler.batch_labels(rows)
+    return any_labels_of(examples, "examples", "pipeline")[rows]
+
+
+def _inputs(
+    examples: Examples,
+    rows: Rows,
+    part: slice,
+    prepare: Prepare | None,
+    key: tuple[int, ...],
+) -> Any:
+    if prepare is None:
+        return _as_floats(examples, examples.inputs(rows[part]))
+    found = [
+        prepare(_input(examples, rows[i]), np.random.default_rng((*key, i)))
+        for i in range(len(rows))[part]
+    ]
+    x = keras.tree.map_structure(lambda *views: np.stack(views), *found)
+    return _as_floats(examples, x)
+
+
+def _input(examples: Examples, row: int) -> Any:
+    if isinstance(examples, ImageSet):  # Which may differ in size.
+        return examples.read(row)
+    return keras.tree.map_structure(lambda x: x[0], examples.inputs([row]))
+
+
+def _as_floats(examples: Examples, x: Any) -> Any:
+    if not isinstance(examples, ImageSet):
+        return x
+    return keras.tree.map_structure(lambda x: np.asarray(x, np.float32), x)
+
+
+def host_batches_in_order(
+    examples: Examples, view: View | None, batch_size: int
+) -> Iterator[Any] | None:
+    """All examples in their order; None if TensorFlow must prepare them."""
+    if isinstance(examples, ImageSet) and not _is_in_view(examples, view):
+        return None
+    starts = range(0, len(examples), batch_size)
+    rows = np.arange(len(examples))
+    return (
+        _as_floats(examples, examples.inputs(rows[start : start + batch_size]))
+        for start in starts
+    )
+
+
+def _is_in_view(images: ImageSet, view: View | None) -> bool:
+    """Whether images are pixels that a view leaves as they are."""
+    if images.pixels is None or view is None:
+        return False
+    size = images.pixels.shape[1:3]
+    prepared = tuple(view.prepared_sizes(np.array([size]))[0])
+    return prepared == size == view.size and view.channels == images.channels

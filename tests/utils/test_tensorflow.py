@@ -1,0 +1,32 @@
+"""TensorFlow beside another backend; `tests.model.without_tensorflow` has
+what works where it is missing."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from keras_dml.utils.tensorflow import _TensorFlow
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("devices are in use")])
+def test_it_hides_gpus_once_it_is_imported(error, monkeypatch) -> None:
+    hidden = []
+
+    def hide(*given: object) -> None:
+        hidden.append(given)
+        if error is not None:
+            raise error
+
+    config = SimpleNamespace(set_visible_devices=hide)
+    module = SimpleNamespace(config=config, constant=len)
+    monkeypatch.setitem(sys.modules, "stand_in", module)
+    tf = _TensorFlow("stand_in")
+    assert not hidden
+    assert tf.constant is tf.constant is len
+    assert hidden == [([], "GPU")]
+
+
+def test_a_program_is_told_what_it_is_missing() -> None:
+    with pytest.raises(ImportError, match="pip install tensorflow"):
+        _TensorFlow("no_such_module").constant  # noqa: B018
