@@ -67,15 +67,15 @@ def active_pairs(
     if not isinstance(targets, dict):
         targets = {"label": targets}
     x, targets = tf.nest.map_structure(
-        lambda value: tf.convert_to_tensor(value)[:most], (x, targets)
+        lambda value: ops.convert_to_tensor(value)[:most], (x, targets)
     )
     outputs = model.outputs_of(x, training=False)
     # Outputs of a momentum network are targets; attention is not compared.
-    watched = [
-        value
+    watched = {
+        name: value
         for name, value in outputs.items()
         if name != "attention" and not name.startswith("momentum")
-    ]
+    }
     labels = np.asarray(targets["label"])
     positive, negative = _relations_of(labels)
     off_diagonal = ~np.eye(len(labels), dtype=bool)
@@ -108,33 +108,51 @@ def _active(
     model: keras.Model,
     outputs: dict[str, Tensor],
     targets: dict[str, Tensor],
-    watched: list[Tensor],
+    watched: dict[str, Tensor],
 ) -> dict[str, Any]:
     """Whether the i-th value of a term depends on image j, (B, B) per term."""
+
+    def terms_of(watched: dict[str, Tensor]) -> dict[str, Tensor]:
+        terms: dict[str, Tensor] = model.objective(outputs | watched, targets)
+        return terms
+
+    if keras.backend.backend() == "jax":
+        import jax
+
+        with keras.StatelessScope():  # What is assigned there is let go.
+            found = jax.jacrev(terms_of)(watched)
+        return {
+            term: np.any([_is_nonzero(x, 2) for x in by.values()], axis=0)
+            for term, by in found.items()
+        }
     state = [
         (variable, ops.convert_to_numpy(variable))
         for variable in model.objective.non_trainable_variables
     ]
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(watched)
-        terms = model.objective(outputs, targets)
+        terms = terms_of(watched)
         values = {name: tf.unstack(term) for name, term in terms.items()}
     for variable, value in state:
         variable.assign(value)
 
     def depends(value: Tensor) -> Any:
         """Whether a value depends on each image, (B,)."""
-        found = np.zeros(len(watched[0]), bool)
-        for gradient in tape.gradient(value, watched):
-            if gradient is not None:
-                flat = np.asarray(tf.convert_to_tensor(gradient))
-                found |= (flat.reshape(len(flat), -1) != 0).any(axis=1)
-        return found
+        gradients = tape.gradient(value, list(watched.values()))
+        given = [tf.convert_to_tensor(x) for x in gradients if x is not None]
+        # Of a value that depends on none, nothing is given.
+        none = np.zeros(len(targets["label"]), bool)
+        return np.any([none, *(_is_nonzero(x, 1) for x in given)], axis=0)
 
     return {
         name: np.stack([depends(value) for value in anchors])
         for name, anchors in values.items()
     }
+
+
+def _is_nonzero(x: Tensor, axes: int) -> Any:
+    """Whether there is anything but zero behind the first axes."""
+    return (np.asarray(x).reshape(*x.shape[:axes], -1) != 0).any(axis=-1)
 
 
 LARGEST_SPRITE = 8192

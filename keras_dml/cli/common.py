@@ -117,6 +117,18 @@ def command_body(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+def on_tensorflow(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates a command that computes with TensorFlow, on any backend."""
+
+    @wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if "keras" not in sys.modules:  # Whose backend is then fixed.
+            os.environ["KERAS_BACKEND"] = "tensorflow"
+        return command(*args, **kwargs)
+
+    return wrapped
+
+
 def user_errors(command: Callable[..., Any]) -> Callable[..., Any]:
     """Decorates what a command does without TensorFlow.
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from keras_dml.data import View
 from keras_dml.export import parity
 from keras_dml.export.gallery import Gallery, as_gallery
+from keras_dml.export.on_tensorflow import call_on_tensorflow
 from keras_dml.export.portable import (
     SUFFIXES,
     check_options,
@@ -95,6 +97,9 @@ def export_model(
     model. Only then is it moved into place, in one atomic step. If anything
     fails or is killed before that, the target is left unchanged.
 
+    On another backend, the model is saved, and a process of its own reads it on
+    TensorFlow and exports it. Layers of your own must then be in a module.
+
     Args:
         model: A `MetricModel`, or any Keras model that returns embeddings, (B,
             D), which are exported as they are. It takes a batch of gray or RGB
@@ -124,8 +129,8 @@ def export_model(
         The folder of the version, or the path of the file.
 
     Raises:
-        ValueError: If `model` or another argument is invalid, or Keras does not
-            run on TensorFlow.
+        ValueError: If `model` or another argument is invalid, or the process on
+            TensorFlow cannot read the model.
         FileExistsError: If the target exists and may not be replaced.
         ImportError: If a package required by the format is not installed.
         OSError: If the export cannot be written, for instance because the disk
@@ -135,7 +140,6 @@ def export_model(
     check_choice("export", "format", format, FORMATS)
     check_choice("export", "input_dtype", input_dtype, PIXEL_DTYPES)
     check_options(format, gallery, overwrite)
-    _check_backend()
     images = takes_images(model)
     if not images and (check or input_dtype != "float32"):
         raise ValueError(
@@ -145,6 +149,24 @@ def export_model(
         )
     view = View.of(model) if images else None
     dim = _dim_of(model, images)
+    if gallery is not None:
+        gallery = as_gallery(model, gallery, threshold, dim)
+        _check_k(k, gallery)
+    if keras.backend.backend() != "tensorflow":
+        exported: Path = call_on_tensorflow(
+            export_model,
+            model,
+            Path(path),
+            format=format,
+            # Without the model, of which it may be.
+            gallery=None if gallery is None else replace(gallery),
+            k=k,
+            input_dtype=input_dtype,
+            overwrite=overwrite,
+            check=check,
+            tolerance=tolerance,
+        )
+        return exported
     batches: list[Batch] = []
     if view is not None:
         batches = [*generated_batches(view), *given_batches(check, view)]
@@ -160,9 +182,6 @@ def export_model(
         return write_portable(
             model, spec, format, Path(path), overwrite, seen, tolerance
         )
-    if gallery is not None:
-        gallery = as_gallery(model, gallery, threshold, dim)
-        _check_k(k, gallery)
     served = (
         Served(model, gallery, k)
         if view is None
@@ -174,18 +193,6 @@ def export_model(
         write_warmup(served, new, target.absolute().parent.name)
         parity.compare(served, new, tolerance)
     return target
-
-
-def _check_backend() -> None:
-    if keras.backend.backend() != "tensorflow":
-        raise ValueError(
-            "export_model requires Keras on TensorFlow, in whose graphs it "
-            f"writes the model. Received: KERAS_BACKEND="
-            f"{keras.backend.backend()}. Save the model, "
-            'model.save("model.keras"), and export it in a process with '
-            "KERAS_BACKEND=tensorflow, where "
-            'keras.models.load_model("model.keras") has the same weights.'
-        )
 
 
 def _only_numbers(model: keras.Model, format: str) -> keras.KerasTensor:

@@ -57,7 +57,7 @@ def predict(
     batches = eval_batches(images, images.view_for(model), batch_size)
     count = -(-len(images) // batch_size)
     found = [
-        outputs.predict_on_batch(batch)
+        outputs.predict_on_batch(np.asarray(batch))
         for batch in tracked(batches, count, "Embedding", progress)
     ]
     return {

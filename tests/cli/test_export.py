@@ -1,6 +1,7 @@
 """Tests of `keras-dml export`."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 from keras_dml import runs
 from keras_dml.cli import main
 from keras_dml.cli.commands.export import SUFFIXES
+from keras_dml.cli.common import on_tensorflow
 from keras_dml.data import image_folder_splits
 from keras_dml.evaluation import embed
 from keras_dml.export._export_model import FORMATS
@@ -120,3 +122,13 @@ def test_missing_packages_are_said(
 def test_every_format_has_a_suffix() -> None:
     # The command does not import TensorFlow to know them.
     assert tuple(SUFFIXES) == FORMATS
+
+
+def test_tensorflow_is_chosen_before_keras_is_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chosen = on_tensorflow(lambda: os.environ["KERAS_BACKEND"])
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    assert chosen() == "jax"
+    monkeypatch.delitem(sys.modules, "keras")
+    assert chosen() == "tensorflow"

@@ -7,12 +7,19 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_dml import methods
 from keras_dml.data import View
 from keras_dml.export import Gallery, export_model
+from keras_dml.export.on_tensorflow import read_saved
 from keras_dml.export.portable import free_file
-from tests.export.serving import contents, make_model, random_images
+from tests.export.serving import (
+    contents,
+    make_model,
+    random_images,
+    signatures,
+)
 
 # In the converter, and of the interpreter's own parts; nothing of ours.
 pytestmark = [
@@ -146,8 +153,37 @@ def test_galleries_are_for_servers(
         export_model(make_model(), tmp_path / "model", format=file_format)
 
 
-def test_other_backends_are_refused(model, tmp_path, monkeypatch) -> None:
+@keras.saving.register_keras_serializable()
+class Doubled(keras.layers.Layer):
+    def call(self, x: Any) -> Any:
+        return 2 * x
+
+
+@pytest.mark.slow
+def test_other_backends_export_in_a_process_on_tensorflow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    for suffix, file_format in (("", "saved_model"), (".onnx", "onnx")):
-        with pytest.raises(ValueError, match="KERAS_BACKEND=jax. Save the"):
-            export_model(model, tmp_path / f"x{suffix}", format=file_format)
+    plain = keras.Sequential(
+        [keras.Input((3,)), keras.layers.Dense(4), Doubled()]
+    )
+    x = np.random.default_rng(0).normal(size=(5, 3)).astype("float32")
+    gallery = Gallery(plain(x).numpy(), list("abcde"))
+    export_model(plain, tmp_path / "served", gallery=gallery, k=2)
+    inputs = {"inputs": tf.constant(x)}
+    found = signatures(tmp_path / "served" / "1")["lookup"](**inputs)
+    assert found["labels"].numpy()[:, 0].tolist() == [*map(str.encode, "abcde")]
+    with pytest.raises(FileExistsError, match="the next free version"):
+        export_model(plain, tmp_path / "served" / "1")
+
+
+def test_classes_that_cannot_be_imported_are_named(tmp_path: Path) -> None:
+    class Hidden(keras.layers.Layer):
+        """Known to this process alone."""
+
+    plain = keras.Sequential([keras.Input((3,)), Hidden()])
+    plain.save(tmp_path / "model.keras")
+    with pytest.raises(ValueError, match="'Hidden'.*into a module and import"):
+        read_saved(tmp_path / "model.keras", [])
+    with pytest.raises(ValueError, match="No module named 'hidden'"):
+        read_saved(tmp_path / "model.keras", ["hidden"])

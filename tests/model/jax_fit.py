@@ -73,18 +73,27 @@ def mean_norm(labels: Any, embeddings: Any) -> Any:
 
 def weighs_examples_and_classes() -> None:
     x, y = data()
+    of_each = np.where(y == 0, 3.0, np.where(y == 5, 0.0, 1.0))
+    in_order = {"batch_size": len(x), "balanced": False, "shuffle": False}
     found = []
-    for given in (
-        {"class_weight": {0: 3.0, 5: 0.0}},
-        {"sample_weight": np.where(y == 0, 3.0, np.where(y == 5, 0.0, 1.0))},
-        {},
+    for given, by_fit in (
+        ({"class_weight": {0: 3.0, 5: 0.0}}, False),
+        ({"class_weight": {0: 3.0, 5: 0.0}}, True),
+        ({"sample_weight": of_each}, False),
+        ({"sample_weight": of_each}, True),
+        ({}, False),
     ):
         model = model_of()
         model.compile(keras.optimizers.SGD(0.1))
-        logs = model.train_on_batch(x, y, **given, return_dict=True)
-        found.append((logs["loss"], weights_of(model)))
-    assert found[0][0] == found[1][0] != found[2][0]
-    assert np.array_equal(found[0][1], found[1][1])
+        if by_fit:
+            model.fit(x, y, **given, **in_order, verbose=0)
+        else:
+            model.train_on_batch(x, y, **given)
+        found.append(weights_of(model))
+    *weighted, plain = found
+    for weights in weighted:
+        np.testing.assert_allclose(weights, found[0], rtol=1e-5, atol=1e-7)
+    assert not np.allclose(found[0], plain, rtol=1e-3)
 
 
 def half_precision_skips_what_overflows() -> None:

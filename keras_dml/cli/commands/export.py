@@ -5,7 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from keras_dml.cli.common import command_body, example, model_option, say
+from keras_dml.cli.common import (
+    command_body,
+    example,
+    model_option,
+    on_tensorflow,
+    say,
+)
 from keras_dml.cli.json_output import answer, json_option
 
 if TYPE_CHECKING:
@@ -70,6 +76,7 @@ SUFFIXES = {"saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
     help="Replace an existing ONNX or LiteRT file.",
 )
 @json_option
+@on_tensorflow
 @command_body
 def export(
     run: str,

@@ -4,7 +4,7 @@ import logging
 
 import click
 
-from keras_dml.cli.common import command_body, example, say
+from keras_dml.cli.common import command_body, example, on_tensorflow, say
 
 TOKEN = "KERAS_DML_SERVE_TOKEN"
 
@@ -90,6 +90,7 @@ TOKEN = "KERAS_DML_SERVE_TOKEN"
     help="Seconds that requests in progress have to finish when the server "
     "stops.",
 )
+@on_tensorflow
 @command_body
 def serve(
     path: str,

@@ -1,0 +1,115 @@
+"""Exports from another backend: by TensorFlow, in a process of its own.
+
+Keras computes with one backend in a process. The model is saved, and this
+file, run as a program, reads it again on TensorFlow, on the CPU.
+"""
+
+import importlib
+import os
+import pickle
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+
+MODEL, ASKED, ANSWER = "model.keras", "asked", "answer"
+
+_ERRORS = (ValueError, TypeError, OSError, ImportError, RuntimeError)
+"""What the process hands back; anything else is a bug and shown whole."""
+
+
+def call_on_tensorflow(
+    function: Callable[..., Any], model: keras.Model, *args: Any, **kwargs: Any
+) -> Any:
+    """What a function of a model returns where Keras runs on TensorFlow.
+
+    Args:
+        function: It is found by name, in a module.
+        model: The model, which must be one that Keras can save.
+        *args: Other arguments, which are pickled.
+        **kwargs: The same.
+
+    Raises:
+        ValueError: If the process cannot read the model.
+        RuntimeError: If the process ends without an answer.
+        Exception: What the function raises.
+    """
+    with tempfile.TemporaryDirectory(prefix="keras-dml-export-") as name:
+        folder = Path(name)
+        model.save(folder / MODEL)
+        asked = modules_of(folder / MODEL), function, args, kwargs
+        (folder / ASKED).write_bytes(pickle.dumps(asked))
+        ended = subprocess.run(
+            # Modules are found where this process finds them.
+            [sys.executable, "-P", __file__, name],
+            env={
+                **os.environ,
+                "KERAS_BACKEND": "tensorflow",
+                "CUDA_VISIBLE_DEVICES": "",  # The other backend has its memory.
+                "PYTHONPATH": os.pathsep.join(sys.path),
+            },
+            capture_output=True,
+            text=True,
+        )
+        answer = folder / ANSWER
+        if not answer.exists():
+            raise RuntimeError(
+                "The process that exports the model on TensorFlow must end "
+                f"with an answer. It ended with status {ended.returncode}:\n"
+                f"{ended.stderr[-2000:]}"
+            )
+        found = pickle.loads(answer.read_bytes())
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def modules_of(path: Path) -> list[str]:
+    """The modules that register what a `.keras` file refers to by name."""
+    with zipfile.ZipFile(path) as file:
+        config = file.read("config.json").decode()
+    names = re.findall(r'"registered_name": "([^"]+)"', config)
+    known = keras.saving.get_custom_objects()
+    return sorted({known[x].__module__ for x in names if x in known})
+
+
+def read_saved(path: Path, modules: list[str]) -> keras.Model:
+    """The model, or a `ValueError` that says why it cannot be read."""
+    try:
+        for module in modules:
+            importlib.import_module(module)
+        # It was saved a moment ago: Lambda layers are the user's own.
+        return keras.models.load_model(path, compile=False, safe_mode=False)
+    # Whatever Keras stumbles over, it is a part of the model.
+    except Exception as error:
+        # Keras has the configuration before it.
+        why = str(error).rpartition("Exception encountered: ")[2]
+        raise ValueError(
+            "export reads the model in a process on TensorFlow, which must "
+            f"know all of its layers. Received: {type(error).__name__}: "
+            f"{why[:500]} Put your classes into a module and import "
+            "them from there, not from a script or notebook. Or call "
+            'model.save("model.keras"), and export it in a process with '
+            "KERAS_BACKEND=tensorflow that has the classes."
+        ) from None
+
+
+def _main(folder: Path) -> None:
+    asked = pickle.loads((folder / ASKED).read_bytes())
+    modules, function, args, kwargs = asked
+    found: Any
+    try:
+        found = function(read_saved(folder / MODEL, modules), *args, **kwargs)
+    except _ERRORS as error:
+        found = error
+    (folder / ANSWER).write_bytes(pickle.dumps(found))
+
+
+if __name__ == "__main__":
+    _main(Path(sys.argv[1]))

@@ -1,0 +1,143 @@
+"""Files of one backend, read on the other: `python -m tests.model.crossing`.
+
+On JAX: reads the folder `tensorflow` in the working directory, and makes
+`jax` and `exports`. What TensorFlow makes and reads, it does in a test.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from click.testing import CliRunner
+
+import keras_dml as dml
+from keras_dml import export, recipes, runs
+from keras_dml.cli import main as command
+from tests.conftest import blobs
+from tests.model.steps import batches, model_of
+from tests.runs.small_run import METHODS, QUICK, write_recipe
+
+# Groups, queues and a momentum network, a slicer, proxies.
+CASES = "attentive_grouping", "diva", "divide_and_conquer", "baseline, proxies"
+
+Values = dict[str, Any]
+
+
+def make(folder: Path) -> None:
+    """Models that were trained, an index, a run and a state of training."""
+    folder.mkdir()
+    for case in CASES:
+        keras.utils.set_random_seed(0)
+        model, _ = model_of(case)
+        model.fit(data_of(case), verbose=0)
+        model.save(folder / f"{case}.keras")
+        np.savez(folder / f"{case}.npz", **values_of(model, case))
+    index = dml.search.Index.build(model, blobs())
+    index.save(folder / "index")
+    np.savez(folder / "hits.npz", **hits_of(index))
+    train(folder, epochs=1)
+    path = write_recipe(folder)
+    recipe = recipes.load(path, (METHODS["divide_and_conquer"], *QUICK))
+    runs.train(recipe, folder / "run", verbose=0)
+    (folder / "metrics.json").write_text(json.dumps(metrics_of(folder)))
+
+
+def read(folder: Path) -> None:
+    """What `make` made on the other backend is the same on this one."""
+    for case in CASES:
+        model = keras.models.load_model(folder / f"{case}.keras")
+        found = values_of(model, case)
+        with np.load(folder / f"{case}.npz") as expected:
+            assert set(found) == set(expected), set(found) ^ set(expected)
+            for name, value in expected.items():
+                same(found[name], value, f"{case}, {name}")
+    index = dml.search.Index.load(folder / "index")
+    with np.load(folder / "hits.npz") as expected:
+        for name, value in hits_of(index).items():
+            same(value, expected[name], name)
+    expected = json.loads((folder / "metrics.json").read_text())
+    for name, value in metrics_of(folder).items():
+        same(value, expected[name], name)
+    try:
+        train(folder, epochs=2)
+    except ValueError as error:
+        assert "versions" in str(error) and "jax" in str(error), error
+    else:
+        raise AssertionError("the state of another backend was continued")
+
+
+def data_of(case: str) -> Any:
+    return batches(case.partition(",")[0]).take(2)
+
+
+def values_of(model: keras.Model, case: str) -> Values:
+    """Variables, embeddings, and losses of a training that goes on."""
+    images = blobs()
+    found = {"embeddings": dml.evaluation.embed(model, images)}
+    variables = [*model.variables, *model.optimizer.variables]
+    for i, variable in enumerate(variables):
+        found[f"variable {i}"] = keras.ops.convert_to_numpy(variable)
+    if case == "baseline, proxies":  # Others draw, or are like it.
+        history = model.fit(data_of(case), epochs=2, verbose=0).history
+        found["losses"] = history["loss"]
+    return found
+
+
+def hits_of(index: Any) -> Values:
+    hits = index.search(blobs(seed=1).images[::8], k=3)
+    return {"ids": hits.ids, "scores": hits.scores}
+
+
+def metrics_of(folder: Path) -> Values:
+    """What `keras-dml evaluate` prints of the run."""
+    given = ["evaluate", str(folder / "run"), "--json"]
+    ended = CliRunner().invoke(command, given, catch_exceptions=False)
+    assert ended.exit_code == 0, ended.output
+    metrics: Values = json.loads(ended.stdout)["metrics"]
+    return metrics
+
+
+def train(folder: Path, epochs: int) -> None:
+    model, _ = model_of("baseline, proxies")
+    resume = dml.callbacks.Resume(folder / "state")
+    data = data_of("baseline")
+    model.fit(data, epochs=epochs, callbacks=[resume], verbose=0)
+
+
+def same(found: Any, expected: Any, name: str) -> None:
+    np.testing.assert_allclose(
+        found, expected, rtol=1e-5, atol=1e-5, err_msg=name
+    )
+
+
+def write_exports(folder: Path) -> None:
+    """Exports of models that JAX trained, in all formats."""
+    made = folder.with_name("jax")
+    for case, name, given in (
+        ("attentive_grouping", "served/1", {"gallery": blobs(), "k": 3}),
+        ("divide_and_conquer", "model.onnx", {"format": "onnx"}),
+        ("diva", "model.tflite", {"format": "litert"}),
+    ):
+        model = keras.models.load_model(made / f"{case}.keras")
+        path = export.export_model(model, folder / name, **given)
+        assert path == folder / name
+    try:
+        export.export_model(model, path, format="litert")
+    except FileExistsError as error:
+        assert "overwrite=True" in str(error), error
+    else:
+        raise AssertionError("a file was replaced")
+
+
+def main() -> None:
+    assert keras.backend.backend() == "jax"
+    folder = Path.cwd()
+    read(folder / "tensorflow")
+    make(folder / "jax")
+    write_exports(folder / "exports")
+
+
+if __name__ == "__main__":
+    main()

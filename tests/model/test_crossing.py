@@ -1,0 +1,88 @@
+"""Files that one backend made and the other reads; see `crossing`."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.conftest import blobs
+from tests.export.serving import file_of, serve
+from tests.export.test_portable import run
+from tests.model import crossing
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.peers,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.skipif(
+        importlib.util.find_spec("jax") is None, reason="needs jax"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """`tensorflow`, which JAX has read, `jax`, and `exports` from there."""
+    folder = tmp_path_factory.mktemp("crossing")
+    crossing.make(folder / "tensorflow")
+    (folder / "exports").mkdir()
+    here = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tests.model.crossing"],
+        env={
+            **os.environ,
+            "KERAS_BACKEND": "jax",
+            "JAX_PLATFORMS": "cpu",
+            "PYTHONPATH": here,
+        },
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+def test_tensorflow_reads_what_jax_made(folder) -> None:
+    crossing.read(folder / "jax")
+
+
+def embeddings(folder: Path, case: str) -> Any:
+    """Those that JAX computed, of `blobs()`."""
+    with np.load(folder / "jax" / f"{case}.npz") as found:
+        return found["embeddings"]
+
+
+def test_served_models_are_those_of_jax(folder) -> None:
+    expected = embeddings(folder, "attentive_grouping")
+    images = blobs().images[..., None]
+    made = folder / "exports" / "served" / "1"
+    pixels = images.astype("float32")
+    found = serve(made, pixels, "serving_default")["embedding"]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    files = [file_of(image) for image in images]
+    found = serve(made, files, "encoded")["embedding"]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    scores = serve(made, files, "lookup")["scores"]
+    units = expected / np.linalg.norm(expected, axis=1, keepdims=True)
+    highest = -np.sort(-units @ units.T, axis=1)[:, :3]
+    np.testing.assert_allclose(scores, highest, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("file_format", "name", "case"),
+    [
+        ("onnx", "model.onnx", "divide_and_conquer"),
+        ("litert", "model.tflite", "diva"),
+    ],
+)
+def test_files_are_those_of_jax(file_format, name, case, folder) -> None:
+    pixels = blobs().images[..., None].astype("float32")
+    found = run(file_format, folder / "exports" / name, pixels)
+    expected = embeddings(folder, case)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
