@@ -25,6 +25,7 @@ from keras_dml.data.decoded import megabytes
 from keras_dml.data.examples import WHOLE, About, Examples
 from keras_dml.data.feature_set import FEATURES, MASK, FeatureSet
 from keras_dml.data.imageset import ImageSet
+from keras_dml.distribution.processes import on_this_process
 from keras_dml.model.head import Head
 from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.models import lower_part, upper_part
@@ -172,11 +173,12 @@ class _Compute:
             pools = type(head).call is Head.call and head.pooling in _POOLED
             self.pooling = head.feature_pooling if pools else None
         _check_frozen(self.network, until)
+        self._graph: Any = self._features
         if keras.backend.backend() == "jax":
-            import jax
-
-            self._graph = jax.jit(self._features)
-        else:
+            self._graph = on_this_process(
+                self._features, self.network.variables
+            )
+        elif keras.backend.backend() == "tensorflow":
             self._graph = tf.function(self._features, reduce_retracing=True)
 
     def _features(self, inputs: Any) -> dict[str, tf.Tensor]:

@@ -2,7 +2,8 @@
 
 Open first: `clusters`, which connects workers. `batches` divides a batch among
 replicas, `gathering` brings their examples and gradients together, `workers`
-lets the chief alone do what only one may do, `strategies` asks TensorFlow.
+lets the chief alone do what only one may do, `strategies` asks TensorFlow,
+`processes` asks JAX.
 
 Imports: `data`, `utils`.
 """

@@ -6,11 +6,16 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
 
 # What `fit` takes in place of data; Keras does not export it.
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from keras_dml.data.planned import sampler_of, share_of
+from keras_dml.distribution.processes import (
+    is_one_of_several,
+    rows_of_process,
+)
 from keras_dml.distribution.workers import this_worker
 from keras_dml.utils.tensorflow import tf
 
@@ -60,6 +65,11 @@ class ReplicaBatches(DataAdapter):
         end = self.num_batches
         return _Lazy(distributed, dataset.element_spec, end, self._at_once)
 
+    def get_jax_iterator(self) -> Iterator[Any]:
+        """Batches of this process, of which Keras makes arrays of all."""
+        for batch in self._batches.get_jax_iterator():
+            yield rows_of_process(batch, self._is_share)
+
     @property
     def num_batches(self) -> int | None:
         count: int | None = self._batches.num_batches
@@ -103,6 +113,8 @@ def rows_of_replicas(
     With a single replica, the batch is returned unchanged. It is an error if a
     replica would get fewer than `least` rows.
     """
+    if is_one_of_several():
+        return rows_of_process(keras.tree.map_structure(np.asarray, batch))
     among = strategy.num_replicas_in_sync
     if among == 1:
         return batch

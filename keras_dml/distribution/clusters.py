@@ -48,9 +48,11 @@ def connect(
             are compared once all workers are connected.
         timeout: Seconds to wait for the other workers.
 
-    On JAX, batches are spread over its first `devices` by
+    On JAX, batches are spread over the first `devices` of every worker by
     `keras.distribution.DataParallel`: each is one array, in which everything
-    is computed as on one device. Models must be created afterwards.
+    is computed as on one device. Models must be created afterwards. Workers
+    are connected by `jax.distributed`, at the address of the first; it ends
+    the process if one of them is missing or lost.
 
     Returns:
         A `MirroredStrategy`, a `MultiWorkerMirroredStrategy`, or TensorFlow's
@@ -59,8 +61,7 @@ def connect(
     Raises:
         ValueError: If there are fewer GPUs than `devices`, if `workers` or
             `index` is invalid, if `facts` differ between workers, or if
-            TensorFlow has already computed something; if there are `workers`
-            on JAX.
+            TensorFlow has already computed something.
         TimeoutError: If a worker does not connect in time.
         ConnectionError: If this worker cannot start, for instance as another
             process uses its port.
@@ -68,7 +69,7 @@ def connect(
     if devices is not None:
         check_count("connect", "devices", devices)
     if keras.backend.backend() == "jax":
-        _connect_jax(devices or 1, workers)
+        _connect_jax(devices, workers, index, facts, timeout)
         return current_strategy()
     resolver = _resolver(workers, index)
     gpus = _gpus(devices)
@@ -87,27 +88,65 @@ def connect(
     return tf.distribute.MirroredStrategy(_logical_cpus(devices))
 
 
-def _connect_jax(devices: int, workers: Sequence[str] | None) -> None:
+def _connect_jax(
+    devices: int | None,
+    workers: Sequence[str] | None,
+    index: int | None,
+    facts: Mapping[str, Any] | None,
+    timeout: float,
+) -> None:
     import jax
 
     if workers is not None:
-        raise ValueError(
-            "`workers` of connect must be None on JAX, whose processes "
-            "`jax.distributed` connects. Received: "
-            f"workers={list(workers)!r}. Train on one machine, or with "
-            "KERAS_BACKEND=tensorflow."
-        )
-    found = jax.devices()
-    if devices > len(found):
+        _check_workers(workers, index)
+    several = workers is not None and len(workers) > 1
+    if several:
+        _join_jax(list(workers or ()), index, timeout)
+    count = devices or (jax.local_device_count() if several else 1)
+    if count > jax.local_device_count():
         raise ValueError(
             "`devices` of connect must be at most the number of devices of "
-            f"JAX. Received: {devices}, but there are {len(found)}. Use "
-            f"--devices {len(found)}; for a test without GPUs, set XLA_FLAGS="
-            f"--xla_force_host_platform_device_count={devices}."
+            f"JAX. Received: {count}, but there are "
+            f"{jax.local_device_count()}. Use --devices "
+            f"{jax.local_device_count()}; for a test without GPUs, set "
+            f"XLA_FLAGS=--xla_force_host_platform_device_count={count}."
         )
-    if devices > 1:
-        distribution = keras.distribution.DataParallel(devices=found[:devices])
+    if several:
+        strategy = current_strategy()
+        facts = {"workers": workers, "devices": count, **(facts or {})}
+        check_same("recipe, settings and versions", facts, strategy)
+    if several or count > 1:
+        found = [
+            device
+            for process in range(jax.process_count())
+            for device in jax.local_devices(process)[:count]
+        ]
+        distribution = keras.distribution.DataParallel(devices=found)
         keras.distribution.set_distribution(distribution)
+
+
+def _join_jax(workers: list[str], index: int | None, timeout: float) -> None:
+    import jax
+
+    # What ends a training by SIGTERM is `callbacks.Resume`.
+    jax.config.update("jax_enable_preemption_service", False)
+    # On CPUs, what workers tell each other could overtake a step.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    logger.warning(
+        "Worker %s of %d waits up to %g s for all others at %s; then JAX ends "
+        "it. Start all with the same --workers, each with its own --index.",
+        index,
+        len(workers),
+        timeout,
+        workers[0],
+    )
+    jax.distributed.initialize(
+        workers[0],
+        len(workers),
+        index,
+        initialization_timeout=max(1, round(timeout)),
+        heartbeat_timeout_seconds=round(_HEARTBEAT),
+    )
 
 
 def _check_not_started() -> None:

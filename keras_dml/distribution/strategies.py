@@ -42,6 +42,14 @@ def strategy_of(model: keras.Model) -> tf.distribute.Strategy:
     return getattr(model, "distribute_strategy", None) or current_strategy()
 
 
+def count_replicas(strategy: tf.distribute.Strategy) -> int:
+    """Number of replicas, or of devices that `keras.distribution` uses."""
+    distribution = keras.distribution.distribution()
+    if distribution is not None:
+        return int(distribution.device_mesh.devices.size)
+    return int(strategy.num_replicas_in_sync)
+
+
 def check_optimizer(optimizer: keras.Optimizer) -> None:
     """Rejects optimizer options that TensorFlow does not support on replicas.
 

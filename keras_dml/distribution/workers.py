@@ -8,9 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import keras
 import numpy as np
 import numpy.typing as npt
 
+from keras_dml.distribution.processes import (
+    alone,
+    arrays_of_all,
+    is_one_of_several,
+    jax,
+)
 from keras_dml.distribution.strategies import current_strategy
 from keras_dml.utils.documents import differences, listed
 from keras_dml.utils.tensorflow import tf
@@ -33,11 +40,13 @@ class Worker:
 
 
 def this_worker(strategy: tf.distribute.Strategy | None = None) -> Worker:
-    """Which worker of a strategy this process is.
+    """Which worker of a strategy, or process of JAX, this process is.
 
     Args:
         strategy: The strategy; None for the current one.
     """
+    if keras.backend.backend() == "jax":
+        return Worker(jax.process_index(), jax.process_count())
     strategy = strategy or current_strategy()
     return worker_of(strategy.cluster_resolver)
 
@@ -81,7 +90,8 @@ def done_by_chief(
             raise RuntimeError(f"Worker 0 failed: {told['error']}")
         return told["result"]
     try:
-        result = action()
+        with alone():
+            result = action()
     except Exception as error:
         _text_of_chief(json.dumps({"error": str(error)}), strategy)
         raise
@@ -173,6 +183,9 @@ def summed(
     array: npt.NDArray[Any], strategy: tf.distribute.Strategy
 ) -> npt.NDArray[Any]:
     """The sum of the arrays of all workers; all must call it."""
+    if is_one_of_several():
+        of_all = arrays_of_all(array)
+        return np.asarray(of_all.sum(axis=0, dtype=array.dtype))
     zeros, here = np.zeros_like(array), len(strategy.extended.worker_devices)
 
     def own(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import keras
@@ -15,6 +16,10 @@ from keras_dml.data.columns import is_text
 from keras_dml.data.examples import Examples
 from keras_dml.data.host import host_batches_in_order
 from keras_dml.data.imageset import ImageSet
+from keras_dml.distribution.processes import (
+    is_one_of_several,
+    on_this_process,
+)
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import rows_of_all, this_worker
 from keras_dml.model.generated import input_specs
@@ -220,6 +225,9 @@ def _filled(batch: Any, count: int) -> Any:
 
 def _predict_function(model: keras.Model) -> Callable[[Any], Any]:
     """The function that embeds a batch on a single replica."""
+    if is_one_of_several():
+        embed = partial(model, training=False)
+        return on_this_process(embed, model.variables)
     if strategy_of(model).num_replicas_in_sync == 1:
         predict: Callable[[Any], Any] = model.predict_on_batch
         return predict

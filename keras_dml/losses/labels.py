@@ -87,6 +87,8 @@ def values_of(tensor: Tensor) -> npt.NDArray[Any] | None:
         values: npt.NDArray[Any] = tensor.__array__()
     except (NotImplementedError, TypeError):
         return None
+    except RuntimeError:  # Other processes of JAX have a part of it.
+        return None
     return values
 
 

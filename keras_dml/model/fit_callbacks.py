@@ -15,7 +15,10 @@ import numpy as np
 
 from keras_dml.data import Sampler
 from keras_dml.data.planned import from_step
-from keras_dml.distribution.batches import ReplicaBatches
+from keras_dml.distribution.processes import (
+    is_one_of_several,
+    on_this_process,
+)
 from keras_dml.model.batch_checks import BatchChecks
 from keras_dml.model.fit_data import FitData
 from keras_dml.model.replicas import replicated
@@ -169,11 +172,7 @@ def steering(
 
     def rest(step: int) -> Any:
         """The batches of an epoch from a step on."""
-        batches = data._replace(x=from_step(data.x, step))
-        found = replicated(model, batches).x
-        if isinstance(found, ReplicaBatches):
-            return found.get_tf_dataset()
-        return found
+        return replicated(model, data._replace(x=from_step(data.x, step))).x
 
     steered: Resumption | FollowEpochs | None = None
     resume, callbacks = split_resume(callbacks)
@@ -339,7 +338,10 @@ class NoticeCollapse(keras.callbacks.Callback):
         is_stuck = abs(loss - before) <= _STUCK * abs(before)
         if self._has_told or not is_stuck or self.checks.sample is None:
             return
-        found = self.model(self.checks.sample, training=False)
+        embed: Callable[[Any], Any] = partial(self.model, training=False)
+        if is_one_of_several():  # Each has a sample of its own.
+            embed = on_this_process(embed, self.model.variables)
+        found = embed(self.checks.sample)
         embeddings = keras.ops.convert_to_numpy(found)
         if len(embeddings) < 2 or np.ptp(embeddings, axis=0).max() > _EQUAL:
             return

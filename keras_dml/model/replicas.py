@@ -12,6 +12,7 @@ from keras.src.trainers.data_adapters import get_data_adapter
 
 from keras_dml.distribution.batches import ReplicaBatches, rows_of_replicas
 from keras_dml.distribution.gathering import gathered
+from keras_dml.distribution.processes import alone
 from keras_dml.distribution.strategies import (
     check_optimizer,
     check_parts,
@@ -82,9 +83,10 @@ def replicated(
         ValueError: If each of several workers would shuffle differently.
     """
     strategy = strategy_of(model)
-    if strategy.num_replicas_in_sync == 1:
+    workers = this_worker(strategy).count
+    if strategy.num_replicas_in_sync == workers == 1:
         return data
-    if shuffle and this_worker(strategy).count > 1:
+    if shuffle and workers > 1:
         raise ValueError(
             "Arrays for MetricModel.fit on several workers must come in the "
             "same order on all of them. Received: shuffle=True for batches "
@@ -92,14 +94,15 @@ def replicated(
             "rows yourself with the same seed everywhere and use "
             "shuffle=False."
         )
-    batches = get_data_adapter(
-        data.x,
-        data.y,
-        data.sample_weight,
-        data.batch_size,
-        data.steps,
-        shuffle,
-    )
+    with alone():  # Keras would divide a dataset in its own way.
+        batches = get_data_adapter(
+            data.x,
+            data.y,
+            data.sample_weight,
+            data.batch_size,
+            data.steps,
+            shuffle,
+        )
     x = ReplicaBatches(
         batches,
         strategy,

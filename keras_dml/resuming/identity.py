@@ -13,7 +13,7 @@ import xxhash
 from keras_dml.data import Sampler
 from keras_dml.data.contents import contents_of_arrays, digest
 from keras_dml.data.planned import examples_of
-from keras_dml.distribution.strategies import strategy_of
+from keras_dml.distribution.strategies import count_replicas, strategy_of
 from keras_dml.resuming.generations import State
 from keras_dml.utils.tensorflow import is_dataset, tf
 
@@ -50,7 +50,7 @@ def identity_of(
                 **_backends(is_dataset(batches)),
                 "numpy": np.__version__,
             },
-            "replicas": strategy_of(model).num_replicas_in_sync,
+            "replicas": count_replicas(strategy_of(model)),
             "jit_compile": model.jit_compile,
             "model": _config(model),
             "optimizer": _config(model.optimizer),

@@ -20,6 +20,7 @@ import numpy as np
 
 from keras_dml.data import Sampler
 from keras_dml.data.planned import is_shuffled
+from keras_dml.distribution.batches import ReplicaBatches
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import done_by_chief, summed, this_worker
 from keras_dml.resuming import identity, states
@@ -440,7 +441,8 @@ def begin_at(
 def _batches(iterator: Any, data: Any) -> Iterator[Any]:
     """Batches in the form that the step takes."""
     if keras.backend.backend() == "tensorflow":
-        return iter(data)
+        is_split = isinstance(data, ReplicaBatches)
+        return iter(data.get_tf_dataset() if is_split else data)
     batches: Iterator[Any] = type(iterator)(x=data)._get_iterator()
     return batches
 

@@ -16,7 +16,11 @@ import keras
 from keras_dml import callbacks, data
 from keras_dml.callbacks.clustering import Clustering
 from keras_dml.data.contents import digest
-from keras_dml.distribution.strategies import current_strategy
+from keras_dml.distribution.processes import alone
+from keras_dml.distribution.strategies import (
+    count_replicas,
+    current_strategy,
+)
 from keras_dml.distribution.workers import (
     check_same,
     done_by_chief,
@@ -222,7 +226,7 @@ def _train(
         model = building.model(recipe, batches, network)
     start = time.perf_counter()
     if is_chief and verbose:
-        replicas = strategy.num_replicas_in_sync
+        replicas = count_replicas(strategy)
         for line in before_training(recipe, splits, model, replicas):
             print(printable(line), flush=True)
     seen = building.features(recipe, model, splits, with_test=is_chief)
@@ -252,7 +256,8 @@ def _train(
             fitted["unsaved"][METRICS] = f"the end: {rows.error}"
         if seen is not splits:
             fitted["seconds"]["features"] = seconds
-        measured, chosen = _chosen(checkpoint, model)
+        with alone():
+            measured, chosen = _chosen(checkpoint, model)
         after = measure(recipe, chosen, seen)
         outcome = Outcome(
             recipe=recipe,

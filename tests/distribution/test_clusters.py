@@ -92,7 +92,7 @@ def start(recipe, output, *more: str, **environment: str) -> subprocess.Popen:
 
 
 def output_of(process: subprocess.Popen, code: int = 0) -> str:
-    output, _ = process.communicate(timeout=300)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == code, output
     return output
 

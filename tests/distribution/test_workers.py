@@ -1,5 +1,6 @@
 """Two worker processes do what one process does alone."""
 
+import importlib.util
 import os
 import socket
 import subprocess
@@ -16,11 +17,18 @@ ROOT = Path(__file__).parents[2]
 SECONDS = 600
 
 
-def started(folder: Path, *arguments: Any) -> subprocess.Popen[str]:
+def started(
+    folder: Path, backend: str, *arguments: Any
+) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tests.distribution.workers"]
     return subprocess.Popen(
         [*command, str(folder), *map(str, arguments)],
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        env={
+            **os.environ,
+            "CUDA_VISIBLE_DEVICES": "",
+            "JAX_PLATFORMS": "cpu",
+            "KERAS_BACKEND": backend,
+        },
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -38,13 +46,18 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: Any) -> tuple[Any, Any, Any]:
+@pytest.fixture(
+    scope="module",
+    params=["tensorflow", pytest.param("jax", marks=pytest.mark.peers)],
+)
+def results(request: Any, tmp_path_factory: Any) -> tuple[Any, Any, Any]:
     """What one process, worker 0 and worker 1 found."""
+    if importlib.util.find_spec(request.param) is None:
+        pytest.skip(f"needs {request.param}")
     folder = tmp_path_factory.mktemp("workers")
     ports = free_ports(2)
-    processes = [started(folder, 0)]
-    processes += [started(folder, index, *ports) for index in (0, 1)]
+    given = (0,), (0, *ports), (1, *ports)
+    processes = [started(folder, request.param, *x) for x in given]
     try:
         for process in processes:
             said, _ = process.communicate(timeout=SECONDS)
@@ -123,9 +136,12 @@ def test_a_signal_to_one_ends_all_and_all_go_on(results) -> None:
 
 
 def test_what_only_one_process_can_do_is_refused(results) -> None:
-    for worker in results[1:]:
+    _, *workers = results
+    for worker in workers:
         assert "balanced=True" in str(worker["error/shuffled"])
         assert "evaluation.embed" in str(worker["error/predict"])
+        if "error/odd" in worker:  # On JAX.
+            assert "the same number of rows" in str(worker["error/odd"])
 
 
 def test_an_error_of_the_chief_is_told(results) -> None:

@@ -24,8 +24,13 @@ import tensorflow as tf
 
 folder, index, ports = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 strategy = tf.distribute.get_strategy()
-if ports:
-    hosts = [f"127.0.0.1:{port}" for port in ports]
+on_jax = keras.backend.backend() == "jax"
+hosts = [f"127.0.0.1:{port}" for port in ports]
+if ports and on_jax:
+    from keras_dml.distribution import connect
+
+    connect(workers=hosts, index=index)
+elif ports:
     task = {"type": "worker", "index": index}
     os.environ["TF_CONFIG"] = json.dumps(
         {"cluster": {"worker": hosts}, "task": task}
@@ -70,7 +75,8 @@ def made(make: Callable[[], Any]) -> Any:
     with strategy.scope():
         keras.utils.set_random_seed(3)
         model = make()
-        model.compile(keras.optimizers.Adam(0.01), jit_compile=False)
+        jit = "auto" if on_jax else False
+        model.compile(keras.optimizers.Adam(0.01), jit_compile=jit)
     starts[id(model)] = model.get_weights()
     return model
 
@@ -90,8 +96,9 @@ def losses() -> None:
         model = baseline(loss)
         before = model.objective.get_weights()
         batches = tf.data.Dataset.from_tensor_slices((vectors(), LABELS))
-        # Neither 21 nor the 9 that are left can be halved.
-        logs = model.fit(batches.batch(21), verbose=0).history
+        # Neither 21 nor the 9 that are left can be halved, as JAX asks for.
+        batches = batches.batch(24 if on_jax else 21)
+        logs = model.fit(batches, verbose=0).history
         kept(name, model, logs)
     (start,), (table,) = before, model.objective.get_weights()
     found["drawn"] = np.any(table != start, axis=1)
@@ -159,7 +166,8 @@ def all_in_scope() -> None:
         pixels = np.random.default_rng(4).integers(0, 256, (72, 4, 4, 1))
         images = data.ImageSet(pixels.astype("uint8"), LABELS)
         sampler = data.ClassBalanced(LABELS, batch_size=8, images_per_class=2)
-        flip = keras.layers.RandomFlip(seed=5)
+        # On JAX, a pipeline has no layers of Keras.
+        flip = None if on_jax else keras.layers.RandomFlip(seed=5)
         batches = data.pipeline(images, sampler, size=4, augment=flip)
         inputs = keras.Input((4, 4, 1))
         x = keras.layers.Dense(6)(keras.layers.Flatten()(inputs))
@@ -180,6 +188,8 @@ def resumed() -> None:
         model = baseline({"name": "margin", "seed": 1})
 
         def begin(batch: int, logs: Any) -> None:
+            if on_jax:
+                model.jax_state_sync()
             begun.append(int(model.optimizer.iterations.numpy()))
             if begun[-1] == end_at and index == max(0, len(ports) - 1):
                 os.kill(os.getpid(), signal.SIGTERM)
@@ -229,6 +239,7 @@ def arrays() -> None:
     for name, action in {
         "shuffled": lambda: model.fit(vectors(), LABELS, balanced=False),
         "predict": lambda: model.predict(vectors()),
+        "odd": lambda: model.train_on_batch(vectors()[:5], LABELS[:5]),
     }.items():
         try:
             action()

@@ -247,6 +247,36 @@ def fitted(folder: Path, stop: int = 0) -> tuple[Any, np.ndarray]:
     return history["loss"], weights_of(model)
 
 
+def goes_on_from_a_backup(folder: Path) -> None:
+    """`BackupAndRestore` of Keras, which saves after every step."""
+    x, y = data()
+
+    def fit(*callbacks: keras.callbacks.Callback) -> np.ndarray:
+        # Keras does not save the states of dropout.
+        model = dml.methods.baseline(
+            network(dropout=0), embedding_dim=8, loss="contrastive"
+        )
+        model.compile(keras.optimizers.Adam(1e-3))
+        sampler = dml.data.ClassBalanced(y, 4, 4, steps_per_epoch=5, seed=0)
+        batches = dml.data.pipeline(dml.data.ArraySet(x, y), sampler)
+        model.fit(batches, epochs=2, callbacks=[*callbacks], verbose=0)
+        assert model.optimizer.iterations == 10
+        return weights_of(model)
+
+    whole = fit()
+
+    def backup() -> keras.callbacks.Callback:
+        return keras.callbacks.BackupAndRestore(str(folder / "backup"), 1)
+
+    for step in (2, 4):  # Of the first epoch, and of what is left.
+        try:
+            fit(backup(), Stop(step))
+        except KeyboardInterrupt:
+            continue
+        raise AssertionError("it did not stop")
+    assert np.array_equal(fit(backup()), whole)
+
+
 class Stop(keras.callbacks.Callback):
     def __init__(self, after: int) -> None:
         super().__init__()
@@ -286,6 +316,7 @@ def main(folder: str) -> None:
     refuses_ids_of_more_than_32_bits()
     compiles_once()
     resumes_to_the_same_bits(Path(folder))
+    goes_on_from_a_backup(Path(folder))
     saves_what_it_trained(Path(folder))
 
 

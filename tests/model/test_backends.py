@@ -106,6 +106,14 @@ index = dml.search.Index.build(model, examples)
 hits = index.search(pixels[:2], k=1)
 assert hits.ids[:, 0].tolist() == [0, 1]
 
+# Features of a frozen backbone.
+backbone.trainable = False
+features = dml.backbones.features(backbone, examples, batch_size=16)
+(found,) = features.inputs(np.arange(24)).values()
+expected = backbone.predict(pixels.astype("float32"), verbose=0)
+np.testing.assert_allclose(found, expected, atol=1e-4)
+backbone.trainable = True
+
 # On PyTorch, training says what it needs.
 for call in (lambda: model.compile("adam"), lambda: loaded.compile("adam")):
     if backend == "jax":

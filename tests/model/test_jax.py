@@ -90,6 +90,11 @@ def test_devices_compute_what_one_does(case, steps) -> None:
             assert off(steps["devices"][name], values) < 1e-3, name
 
 
+def test_weights_of_classes_are_divided_among_devices() -> None:
+    """See `sharded`, which runs the example of the docs."""
+    run("tests.model.sharded", backend="jax", devices=4)
+
+
 @pytest.mark.parametrize("program", ["jax_fit", "without_tensorflow"])
 def test_fit(program, tmp_path) -> None:
     """See the programs; what they save is read here."""
