@@ -12,6 +12,7 @@ from typing import Any
 
 import keras
 
+from keras_dml.distribution.processes import alone
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import this_worker
 from keras_dml.utils.arguments import did_you_mean
@@ -163,7 +164,8 @@ class Checkpoint(keras.callbacks.Callback):
         """
         path = self.folder / f"{name}.keras"
         try:
-            with atomic_file(path) as partial:
+            # Keras creates an optimizer to save one.
+            with alone(), atomic_file(path) as partial:
                 self.model.save(partial)
                 said = json.dumps({"training": self._training, **what})
                 with zipfile.ZipFile(partial, "a") as file:

@@ -5,10 +5,13 @@ import signal
 import socket
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
+from keras_dml import runs
 from keras_dml.distribution import connect
+from keras_dml.runs.folder import load_outcome
 from tests.runs.small_run import write_recipe
 
 COMMAND = (
@@ -145,16 +148,53 @@ def test_devices_and_workers_train_alike(tmp_path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.peers
+@pytest.mark.skipif(not find_spec("jax"), reason="needs jax")
+def test_devices_and_workers_of_jax_train_alike(tmp_path) -> None:
+    recipe, workers = write_recipe(tmp_path), free_addresses(2)
+    both = ",".join(workers)
+    jax = ("--backend", "jax")
+    flags = {
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=2 "
+        + os.environ.get("XLA_FLAGS", ""),
+    }
+    devices = start(
+        recipe, tmp_path / "devices", *jax, "--devices", "2", **flags
+    )
+    running = [
+        start(
+            recipe, tmp_path / "workers", *jax, "--devices", "1",
+            "--workers", both, "--index", str(index), **flags,
+        )
+        for index in range(2)
+    ]  # fmt: skip
+    said = [output_of(x) for x in (devices, *running)]
+    assert "2 replicas" in said[0] and "2 replicas" in said[1]
+    assert "The first worker measures and writes" in said[2]
+    expected = losses(tmp_path / "devices")
+    assert len(expected) == 2
+    assert losses(tmp_path / "workers") == pytest.approx(expected, rel=1e-5)
+    for folder in (tmp_path / "devices", tmp_path / "workers"):
+        there = load_outcome(folder).after
+        measured = runs.remeasure(folder)  # With TensorFlow.
+        assert dict(measured.results) == pytest.approx(dict(there), rel=1e-5)
+        assert {x.name for x in folder.iterdir()} >= {
+            "best.keras", "last.keras", "metrics.csv", "summary.md",
+        }  # fmt: skip
+
+
+@pytest.mark.slow
 def test_workers_with_another_recipe_are_told_what_differs(tmp_path) -> None:
     recipe, workers = write_recipe(tmp_path), free_addresses(2)
-    runs = [
+    both = [
         start(
             recipe, tmp_path / "workers", "--set", f"seed={index}",
             "--workers", ",".join(workers), "--index", str(index),
         )
         for index in range(2)
     ]  # fmt: skip
-    first, second = (output_of(run, code=1) for run in runs)
+    first, second = (output_of(run, code=1) for run in both)
     said = "different recipe, settings and versions on worker 1"
     assert said in first and said in second
     assert "recipe.seed: 0 → 1" in second
