@@ -301,11 +301,6 @@ class MetricModel(Checked, EmbeddingModel):
         self.compile(**config)
         self.rate_multipliers = patterns
 
-    def save_own_variables(self, store: Any) -> None:
-        if keras.backend.backend() == "jax":
-            self.jax_state_sync()  # A callback may save within an epoch.
-        super().save_own_variables(store)
-
     def load_own_variables(self, store: Any) -> None:
         # Keras loads the optimizer next, and skips one that has no slots.
         self._build_optimizer()
