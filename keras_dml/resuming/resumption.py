@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import signal
 import threading
 import time
@@ -220,6 +221,9 @@ class Resumption(keras.callbacks.CallbackList):
         is_time, ends = self._agreement.reached(
             self._is_time(), self._is_terminated
         )
+        is_last = batch + 1 >= (self._iterator.num_batches or math.inf)
+        if is_last and keras.backend.backend() == "jax":
+            return  # Its `fit` needs a step; the epoch ends next, and saves.
         is_due = ends or is_time or self._steps == self.resume.every_steps
         if is_due and self._can_go_on:
             if self._async_train:
