@@ -124,12 +124,11 @@ class AlternatingObjective(LossObjective):
             return self._merged(outputs, targets)
         learner = _learner_of(targets)
         # Decided in the graph: the same compiled step serves all learners.
-        values: Tensors = ops.cond(
-            learner < 0,
+        return self._chosen(
+            partial(ops.cond, learner < 0),
             partial(self._merged, outputs, targets),
             partial(self._sliced, outputs, targets, learner),
         )
-        return values
 
     def evaluate(self, outputs: Tensors, targets: Tensors) -> Tensors:
         """The loss of the merged embedding, unless the targets name a
@@ -147,13 +146,35 @@ class AlternatingObjective(LossObjective):
         if not self.loss.owns_variables:
             return self.loss.term_values(targets["label"], part)
         # Learners differ in the variables of their losses: a branch each.
-        values: Tensors = ops.switch(
-            learner,
-            [
+        return self._chosen(
+            lambda *branches: ops.switch(learner, list(branches)),
+            *(
                 partial(loss.term_values, targets["label"], part)
                 for loss in self.part_losses
-            ],
+            ),
         )
+
+    def _chosen(
+        self,
+        choose: Callable[..., Any],
+        *branches: Callable[[], Tensors],
+    ) -> Tensors:
+        """What the branch that `choose` takes returns; it may draw."""
+        if keras.backend.backend() != "jax":
+            values: Tensors = choose(*branches)
+            return values
+
+        # There, what a branch assigns is traced within it, and is returned.
+        def with_state(branch: Callable[[], Tensors]) -> Any:
+            known = [(v, ops.convert_to_tensor(v)) for v in self.variables]
+            with keras.StatelessScope(known) as scope:
+                found = branch()
+            return found, [scope.get_current_value(v) for v in drawn]
+
+        drawn = self.non_trainable_variables
+        values, state = choose(*(partial(with_state, x) for x in branches))
+        for variable, value in zip(drawn, state, strict=True):
+            variable.assign(value)
         return values
 
     def start_merged(self, class_means: Callable[[int], Tensor]) -> None:

@@ -157,8 +157,10 @@ def leaves_rows_that_no_step_has_read() -> None:
 
 def idle_learners_stay_as_they_are() -> None:
     x, y = data()
+    # A loss that draws, and has variables, for each learner.
+    loss = {"name": "margin", "learn_beta": True, "num_classes": CLASSES}
     model = dml.methods.divide_and_conquer(
-        network(), embedding_dim=8, num_learners=2, loss="contrastive"
+        network(), embedding_dim=8, num_learners=2, loss=loss
     )
     model.compile(keras.optimizers.Adam(1e-2))
     groups = model.head.learner_variables()
