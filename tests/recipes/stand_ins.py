@@ -15,7 +15,7 @@ from scipy.io import savemat
 from keras_dml import backbones, data
 from tests.data.archives.writing import write_lines
 
-CLASSES, IMAGES = 10, 4
+CLASSES, IMAGES = 12, 4
 LABELS = np.repeat(np.arange(1, CLASSES + 1), IMAGES)
 TRAIN, TEST = LABELS <= CLASSES // 2, LABELS > CLASSES // 2
 ROWS = list(zip(range(1, len(LABELS) + 1), LABELS.tolist(), strict=True))
@@ -36,7 +36,7 @@ def stand_in(
 
 
 def write_archive(name: str, folder: Path) -> None:
-    """An archive of ten classes of noise in the format of `name`."""
+    """An archive of twelve classes of noise in the format of `name`."""
     WRITERS[name](folder)
 
 
