@@ -21,8 +21,7 @@ from keras_dml.data.examples import (
     Examples,
     check_examples,
 )
-from keras_dml.data.host import check_made_from
-from keras_dml.data.planned import parts_of, planned_by
+from keras_dml.data.planned import check_made_from, parts_of, planned_by
 from keras_dml.data.resizing import ResizeMode
 from keras_dml.data.samplers import RelationSampler, Sampler
 from keras_dml.data.view import View

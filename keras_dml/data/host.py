@@ -17,7 +17,7 @@ from keras_dml.data.examples import (
     check_examples,
 )
 from keras_dml.data.imageset import ImageSet
-from keras_dml.data.planned import planned_by
+from keras_dml.data.planned import check_made_from, planned_by
 from keras_dml.data.samplers import RelationSampler, Sampler
 from keras_dml.data.view import View
 from keras_dml.utils.arguments import checked, import_extra
@@ -27,7 +27,19 @@ Prepare = Callable[[Any, np.random.Generator], Any]
 """From the input of an example, and its random numbers, to the model's."""
 
 
-class HostBatches(DataAdapter):
+class FitBatches(DataAdapter):
+    """Batches for `fit`, of which it is not asked whether the last is short."""
+
+    @property
+    def has_partial_batch(self) -> bool | None:
+        return None
+
+    @property
+    def partial_batch_size(self) -> int | None:
+        return None
+
+
+class HostBatches(FitBatches):
     """Batches (x, y) of arrays for `fit`, an epoch for every iteration.
 
     It has what is asked of a planned `tf.data.Dataset`.
@@ -70,14 +82,6 @@ class HostBatches(DataAdapter):
 
     @property
     def batch_size(self) -> int | None:
-        return None
-
-    @property
-    def has_partial_batch(self) -> bool | None:
-        return None
-
-    @property
-    def partial_batch_size(self) -> int | None:
         return None
 
 
@@ -176,25 +180,6 @@ def host_pipeline(
         return HostBatches(epoch, sampler.steps - first_step)
 
     return planned_by(sampler, examples, parts(WHOLE, 0), parts)
-
-
-def check_made_from(sampler: Sampler, examples: Examples, owner: str) -> None:
-    """Raises `ValueError` unless a sampler is one of these examples."""
-    if isinstance(sampler, RelationSampler):
-        if examples is not sampler.relations.examples:
-            raise ValueError(
-                f"`sampler` of {owner} must be made from relations of "
-                f"`examples`. Received: {sampler.relations!r}, and "
-                f"{examples!r}. Use {owner}(relations.examples, …)."
-            )
-        return
-    labels = any_labels_of(examples, "examples.labels", owner)
-    if not np.array_equal(sampler.labels, labels):
-        raise ValueError(
-            f"`sampler` of {owner} must be made from the labels of "
-            f"`examples`. Received: {sampler!r} for {examples!r}. Use, for "
-            "example, ClassBalanced(examples.labels, classes_per_batch=32)."
-        )
 
 
 def _labels(examples: Examples, sampler: Sampler, rows: Rows) -> Any:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from keras_dml.data.examples import WHOLE, Examples
-from keras_dml.data.samplers import Sampler
+import numpy as np
+
+from keras_dml.data.examples import WHOLE, Examples, any_labels_of
+from keras_dml.data.samplers import RelationSampler, Sampler
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Rows
 
@@ -40,6 +42,25 @@ def planned_by(
     setattr(dataset, _EXAMPLES, examples)
     setattr(dataset, _PARTS, parts)
     return dataset
+
+
+def check_made_from(sampler: Sampler, examples: Examples, owner: str) -> None:
+    """Raises `ValueError` unless a sampler is one of these examples."""
+    if isinstance(sampler, RelationSampler):
+        if examples is not sampler.relations.examples:
+            raise ValueError(
+                f"`sampler` of {owner} must be made from relations of "
+                f"`examples`. Received: {sampler.relations!r}, and "
+                f"{examples!r}. Use {owner}(relations.examples, …)."
+            )
+        return
+    labels = any_labels_of(examples, "examples.labels", owner)
+    if not np.array_equal(sampler.labels, labels):
+        raise ValueError(
+            f"`sampler` of {owner} must be made from the labels of "
+            f"`examples`. Received: {sampler!r} for {examples!r}. Use, for "
+            "example, ClassBalanced(examples.labels, classes_per_batch=32)."
+        )
 
 
 def sampler_of(dataset: Any) -> Sampler | None:

@@ -11,6 +11,7 @@ import numpy as np
 # What `fit` takes in place of data; Keras does not export it.
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
+from keras_dml.data.host import FitBatches
 from keras_dml.data.planned import sampler_of, share_of
 from keras_dml.distribution.processes import (
     is_one_of_several,
@@ -20,7 +21,7 @@ from keras_dml.distribution.workers import this_worker
 from keras_dml.utils.tensorflow import tf
 
 
-class ReplicaBatches(DataAdapter):
+class ReplicaBatches(FitBatches):
     """Global batches for `keras.Model.fit`, split among the replicas.
 
     Each batch is cut into R contiguous blocks of rows, as equal in size as
@@ -79,14 +80,6 @@ class ReplicaBatches(DataAdapter):
     def batch_size(self) -> int | None:
         size: int | None = self._batches.batch_size
         return size
-
-    @property
-    def has_partial_batch(self) -> bool | None:
-        return None
-
-    @property
-    def partial_batch_size(self) -> int | None:
-        return None
 
     def on_epoch_begin(self) -> None:
         self._batches.on_epoch_begin()

@@ -164,7 +164,7 @@ class _Writer:
         given = examples.select(kept) if bad else examples
         try:
             return self._all(given), bad
-        # TensorFlow's errors are from graphs that read files.
+        # Of any kind: those of graphs that read files are TensorFlow's.
         except Exception:
             found = _unreadable(given, self._model)
             if not found:

@@ -63,18 +63,11 @@ def cost_of(name: str, options: argparse.Namespace) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="methods with these in them")
-    parser.add_argument("--backbone", default="small_convnet")
-    parser.add_argument("--size", type=int, default=48)
-    parser.add_argument("--batch", type=int, default=128)
-    options = parser.parse_args()
-    options.frozen = options.jit = False
-    first, *others = methods.NAMES
-    chosen = [x for x in others if any(part in x for part in options.names)]
+    options = methods.parser_of(__doc__).parse_args()
+    first, *others = methods.chosen(options)
     base = cost_of(first, options)
     print("network,step,gigaflops,gigabytes,flops_ratio,bytes_ratio")
-    for name in (first, PLAIN, *(chosen or others)):
+    for name in (first, PLAIN, *others):
         flops, size = base if name == first else cost_of(name, options)
         print(
             f"{options.backbone} {options.size},{name},{flops / 1e9:.4g},"

@@ -221,15 +221,32 @@ def report(times: Times, memory: dict[str, float]) -> None:
         print("| " + " | ".join(cells) + " |", flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def parser_of(purpose: str) -> argparse.ArgumentParser:
+    """What `model_of`, `batch_of` and `chosen` need of the command line."""
+    parser = argparse.ArgumentParser(description=purpose.splitlines()[0])
     parser.add_argument("names", nargs="*", help="methods with these in them")
     parser.add_argument("--backbone", default="small_convnet")
     parser.add_argument("--size", type=int, default=48)
     parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--frozen", action="store_true")
     parser.add_argument("--jit", action="store_true")
+    return parser
+
+
+def chosen(options: argparse.Namespace) -> list[str]:
+    """The baseline, and the methods that were named, or all."""
+    return [
+        name
+        for name in NAMES
+        if name == "baseline"
+        or not options.names
+        or any(part in name for part in options.names)
+    ]
+
+
+def main() -> None:
+    parser = parser_of(__doc__)
+    parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--no-memory", action="store_true")
     parser.add_argument("--operations", action="store_true")
     parser.add_argument("--peak-of", help=argparse.SUPPRESS)
@@ -237,13 +254,7 @@ def main() -> None:
     if options.peak_of:
         print(json.dumps(peak_mib(options.peak_of, options)))
         return
-    names = [
-        name
-        for name in NAMES
-        if name == "baseline"
-        or not options.names
-        or any(part in name for part in options.names)
-    ]
+    names = chosen(options)
     report_operations(names, options)
     if options.operations:
         return
