@@ -22,11 +22,15 @@ def light_package(
     package = folder / "keras_dml" / "__init__.py"
     package.parent.mkdir()
     package.write_text(f"__path__ = {[str(Path(keras_dml.__file__).parent)]}\n")
-    (folder / "keras.py").write_text(
+    utils = folder / "keras" / "src" / "utils"
+    utils.mkdir(parents=True)
+    (folder / "keras" / "__init__.py").write_text(
         f"__version__ = {keras.__version__!r}\n"
         "class config:\n"
         "    backend = staticmethod(lambda: 'tensorflow')\n"
+        "backend = config\n"
     )
+    (utils / "module_utils.py").write_text("LazyModule = object\n")
     (folder / "tensorflow.py").write_text(
         f"__version__ = {tf.__version__!r}\n"
         "class config:\n"
