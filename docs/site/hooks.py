@@ -18,7 +18,7 @@ EQUATION = re.compile(
     r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL
 )
 SOURCE = re.compile(r'href="([^":]+)\.(?:md|ipynb)(#[^"]*)?"')
-FIGURE = re.compile(r'(<img [^>]*src="[^"]*images/(\w+))\.png("[^>]*>)')
+FIGURE = re.compile(r'(<img [^>]*src="[^"]*images/([\w/]+))\.png("[^>]*>)')
 NO_TEXT = "No description has been provided for this image"
 """What nbconvert gives each picture of a notebook as its text."""
 MEASURED = re.compile(
