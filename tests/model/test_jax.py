@@ -103,3 +103,9 @@ def test_fit(program, tmp_path) -> None:
     with np.load(tmp_path / "trained.npz") as expected:
         found = model.predict(expected["x"], verbose=0)
         np.testing.assert_allclose(found, expected["y"], atol=1e-5)
+
+
+def test_killed_at_random_it_ends_with_the_same_bits(tmp_path) -> None:
+    """See `kills`: a method with a queue, a momentum network and four heads."""
+    run("tests.resuming.kills", str(tmp_path), "2", "diva",
+        backend="jax")  # fmt: skip

@@ -5,7 +5,8 @@
 
 Every training is killed by SIGKILL so many times, goes on each time, and is
 compared with one that was left alone: weights, slots of the optimizer, states
-of random generators, queues, logs, to the last bit. The table is Markdown.
+of random generators, queues, logs, to the last bit. The table is Markdown. The
+status is 1 if anything differs.
 The moments are uniform over the time from the first step of a process to the
 end of its training. The processes are forks of one that has computed nothing.
 """
@@ -126,6 +127,7 @@ def main() -> None:
         "different |\n|---|---|---|---|---|---|---|",
         flush=True,
     )
+    any_changed = False
     for name in given.methods:
         setting = Setting(name, given.precision, given.replicas)
         folder = given.folder / "-".join(map(str, setting))
@@ -148,7 +150,9 @@ def main() -> None:
             flush=True,
         )
         if changed:
+            any_changed = True
             print(changed, file=sys.stderr)
+    sys.exit(any_changed)
 
 
 if __name__ == "__main__":
