@@ -54,6 +54,17 @@ ROOMS = {
         "keras_dml/serve",
         "tests/serve",
     ),
+    "tutorial": (
+        "docs/start/photographs.md",
+        "keras_dml/cli/commands/index.py",
+        "keras_dml/cli/commands/search.py",
+        "keras_dml/data/splits.py",
+        "keras_dml/runs/words.py",
+        "keras_dml/search/identification.py",
+        "recipes/caltech101/_base.yaml",
+        "recipes/caltech101/baseline.yaml",
+        "recipes/photographs.yaml",
+    ),
     "tracking": ("keras_dml/callbacks", "keras_dml/runs/tracking.py"),
 }
 
