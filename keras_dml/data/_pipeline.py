@@ -66,6 +66,10 @@ def pipeline(
     two runs are bit-identical, and a run that is resumed by setting
     `sampler.epoch` continues as if it had not been interrupted.
 
+    Of a JPEG file, only what a view shows is decoded; of a large one, at a
+    half, a quarter or an eighth of its size, which leaves at least twice the
+    pixels that the view has.
+
     Args:
         examples: An `ImageSet`, `ArraySet` or other `Examples`, with labels.
         sampler: A sampler of their labels.
@@ -102,11 +106,13 @@ def pipeline(
         seed: Seed of the views.
         prefetch: Number of batches to prepare in advance.
         cache: Where to keep decoded and resized files, as uint8, which does
-            not change any pixel of a batch. All are decoded before the first
-            epoch. "memory"; "disk", in `cache_folder()/decoded`, where the
-            next run finds them, until a file changes; "auto", memory if they
-            need at most half of what is available, otherwise disk if there is
-            enough space; or "none". The log reports the place and the size.
+            not change any pixel of a batch (but those of "random_resized"
+            windows of large photographs without `resize`, which are kept
+            whole). All are decoded before the first epoch. "memory"; "disk",
+            in `cache_folder()/decoded`, where the next run finds them, until a
+            file changes; "auto", memory if they need at most half of what is
+            available, otherwise disk if there is enough space; or "none". The
+            log reports the place and the size.
 
     Returns:
         A dataset of `sampler.steps` batches `(x, y)`. For images, `x` is

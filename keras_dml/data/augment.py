@@ -6,14 +6,18 @@ import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from keras_dml.data.encoded import Encoded
 from keras_dml.data.resizing import (
     TRIES,
-    cut_random_area,
     cut_window,
     cut_windows,
+    random_area,
     resize,
+    sides_of,
+    to_channels,
+    window,
 )
-from keras_dml.data.view import View, center_crop, to_channels
+from keras_dml.data.view import View, center_crop
 from keras_dml.utils.arguments import Checked
 from keras_dml.utils.tensorflow import tf
 
@@ -33,7 +37,7 @@ class Augment(Checked):
         crop: What is cropped from the resized image. "random": a window of the
             view's size. "random_resized": a window of random area and aspect
             ratio, resized to the view's size; if the view has no `resize`, it
-            is cropped from the original image. "center": the same as in the
+            is cropped from the original image. "center": the window of the
             test view.
         flip: See `pipeline`.
         pad: See `pipeline`.
@@ -100,12 +104,27 @@ class Augment(Checked):
         Returns:
             (*size, channels), uint8 if the image is uint8, otherwise float32.
         """
-        cut = self._cut(image, draws[1:])
+        return self.each(tf.convert_to_tensor(image), draws[None])[0]
+
+    def each(
+        self, image: tf.Tensor | Encoded, draws: tf.Tensor
+    ) -> list[tf.Tensor]:
+        """Several views of one image; see `apply`.
+
+        Args:
+            image: The image, or its file, of which only what the views show is
+                decoded.
+            draws: (N, `draws`), N static.
+        """
+        cuts = self._cuts(image, draws[:, 1:])
         if not self.flip:
-            return cut
-        return tf.cond(
-            draws[0] < 0.5, lambda: tf.reverse(cut, [1]), lambda: cut
-        )
+            return cuts
+        return [
+            tf.cond(
+                flip < 0.5, lambda x=cut: tf.reverse(x, [1]), lambda x=cut: x
+            )
+            for cut, flip in zip(cuts, tf.unstack(draws[:, 0]), strict=True)
+        ]
 
     def apply_batch(self, images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
         """Applies `apply` to each of (B, H, W, C) images of one size."""
@@ -122,20 +141,39 @@ class Augment(Checked):
         """Whether the resized image is cropped, not the original."""
         return self.crop != "random_resized" or self.view.resize is not None
 
-    def prepare(self, images: tf.Tensor) -> tf.Tensor:
+    def prepare(self, images: tf.Tensor | Encoded) -> tf.Tensor:
         """The part that is the same in every view and can be cached."""
+        if isinstance(images, Encoded):
+            if not self.resizes_first:
+                return images.pixels()
+            images = images.scaled()
         return self.view.prepare(images) if self.resizes_first else images
 
-    def _cut(self, image: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
-        """The crop of one image, before it is mirrored."""
+    def _cuts(
+        self, image: tf.Tensor | Encoded, draws: tf.Tensor
+    ) -> list[tf.Tensor]:
+        """The crops of one image, before they are mirrored."""
         size = self.view.size
-        image = self.prepare(image)
+        if self.resizes_first:
+            image = self.prepare(image)
+        each = tf.unstack(draws)
         if self.crop == "center":
-            return center_crop(image, size)
+            return [center_crop(image, size)] * len(each)
         if self.crop == "random":
-            return cut_window(self._padded(image), draws, size)
-        cut = cut_random_area(image, draws, self.scale, self.ratio)
-        return to_channels(resize(cut, size), self.view.channels)
+            padded = self._padded(image)
+            return [cut_window(padded, x, size) for x in each]
+        areas = [
+            random_area(sides_of(image), x, self.scale, self.ratio)
+            for x in each
+        ]
+        if isinstance(image, Encoded):
+            corners, extents = map(tf.stack, zip(*areas, strict=True))
+            cuts = tf.unstack(image.scaled().windows(size, corners, extents))
+        else:
+            cuts = [resize(window(image, *area), size) for area in areas]
+        channels = self.view.channels
+        cuts = [to_channels(x, channels) for x in cuts]
+        return [tf.ensure_shape(x, (*size, channels)) for x in cuts]
 
     def _padded(self, images: tf.Tensor) -> tf.Tensor:
         if not self.pad:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import singledispatch
 from typing import Any, Literal
@@ -238,14 +238,17 @@ def _batches(
         return parallel(
             tf.data.Dataset.from_tensor_slices((rows, draws)),
             lambda rows, draws: _as_float(
-                _each_view(augment.apply_batch, loader.batch(rows), draws)
+                _named(
+                    augment.apply_batch(loader.batch(rows), x)
+                    for x in tf.unstack(draws, axis=1)
+                )
             ),
         )
     size = rows.shape[1]
     views = loader.batches(
         tf.reshape(rows, [-1]),
         tf.reshape(draws, [-1, *draws.shape[2:]]),
-        lambda image, draws: _each_view(augment.apply, image, draws),
+        lambda image, draws: _named(augment.each(image, draws)),
         size,
     )
     return views.map(
@@ -290,14 +293,10 @@ def _as_float(views: Any) -> Any:
     return tf.nest.map_structure(lambda x: tf.cast(x, tf.float32), views)
 
 
-def _each_view(
-    apply: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
-    images: tf.Tensor,
-    draws: tf.Tensor,
-) -> Any:
-    """One view, or a dict of two: `draws` is (..., views, numbers)."""
-    views = [apply(images, x) for x in tf.unstack(draws, axis=-2)]
-    return views[0] if len(views) == 1 else dict(zip(VIEWS, views, strict=True))
+def _named(views: Iterable[tf.Tensor]) -> Any:
+    """One view, or a dict of two."""
+    first, *others = views
+    return dict(zip(VIEWS, (first, *others), strict=True)) if others else first
 
 
 class _Reader:

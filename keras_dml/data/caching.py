@@ -31,7 +31,7 @@ MEMORY_SHARE = 0.5
 """Share of the available memory that "auto" uses at most."""
 
 # Changes with what changes the pixels of a file, or how they are kept.
-_VERSION = "3"
+_VERSION = "4"
 
 # Limit and use of a container's memory, which psutil does not look at.
 _LIMIT = Path("/sys/fs/cgroup/memory.max")

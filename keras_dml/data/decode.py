@@ -1,4 +1,4 @@
-"""Decodes image files to pixels, in Python and in a TensorFlow graph."""
+"""Decodes image files to pixels, with Pillow."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import math
 import os
 import struct
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from keras_dml.data.fields import Pixels
 from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.files import check_regular
-from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Rows, Tensor
 
 if TYPE_CHECKING:
@@ -48,13 +47,6 @@ ORIENTATION = 274
 TRANSPOSED = (5, 6, 7, 8)
 MIRRORED = (2, 3, 6, 7)
 FLIPPED = (3, 4, 7, 8)
-
-# How JPEG files start where no EXIF is: with a JFIF segment, of which some
-# bytes may be anything, and then a table, before which EXIF would have to be.
-_PLAIN_START = np.frombuffer(
-    b"\xff\xd8\xff\xe0\x00\x10JFIF\x00" + bytes(9) + b"\xff\xdb", np.uint8
-)
-_PLAIN_MASK = np.repeat(np.array([255, 0, 255], np.uint8), (11, 7, 4))
 
 # What of a file's brand says that it is HEIF with images like HEIC, or AVIF.
 _HEIF = tuple(
@@ -126,7 +118,7 @@ def pixels_of(image: Image) -> Pixels:
         pixels = _array_of(image if image.mode == mode else image.convert(mode))
     # Only now, as in PNG it may follow the pixels. TIFF has none: Pillow
     # turns its images by itself.
-    return upright(np.atleast_3d(pixels), exif_orientation(_exif(image)))
+    return upright(np.atleast_3d(pixels), exif_orientation(exif_of(image)))
 
 
 def _array_of(image: Image) -> Pixels:
@@ -142,7 +134,7 @@ def _array_of(image: Image) -> Pixels:
     return pixels
 
 
-def _exif(image: Image) -> bytes:
+def exif_of(image: Image) -> bytes:
     """The EXIF segment; empty if there is none, of which HEIC has None."""
     return image.info.get("exif") or b""
 
@@ -158,7 +150,7 @@ def image_size(
     """
     with opened(path) as image:
         width, height = image.size
-        orientation = exif_orientation(_exif(image))
+        orientation = exif_orientation(exif_of(image))
         if image.format == "TIFF":
             # Versions of Pillow differ in whether the size is as stored.
             tags = image.tag_v2  # type: ignore[attr-defined]
@@ -166,7 +158,7 @@ def image_size(
             orientation = tags.get(274, 1)
         elif image.format == "PNG" and b"eXIf" in _start(path, -1):
             image.load()  # It may follow the pixels.
-            orientation = exif_orientation(_exif(image))
+            orientation = exif_orientation(exif_of(image))
     if orientation in TRANSPOSED:
         height, width = width, height
     if box is None:
@@ -309,89 +301,3 @@ def _size_inside(
             f"which is {width} pixels wide and {height} high."
         )
     return size
-
-
-def decode_file(path: tf.Tensor, box: tf.Tensor | None = None) -> tf.Tensor:
-    """Decodes an image file in a tf.data graph, like `read_image`.
-
-    Pillow decodes all but JPEG and PNG without EXIF, of which TensorFlow makes
-    the same pixels: every operation adds time to the start of an epoch, even
-    in branches that are not taken. The graph raises an error if the box is
-    outside the image.
-
-    Returns:
-        RGB pixels, (H, W, 3) uint8; a gray image has three equal channels.
-    """
-    contents = tf.io.read_file(path)
-
-    def decode_any() -> tf.Tensor:
-        is_jpeg = starts_with(contents, JPEG)
-        is_native = is_jpeg | starts_with(contents, PNG)
-        return tf.cond(
-            is_native & ~_may_have_exif(contents),
-            lambda: tf.cond(
-                is_jpeg,
-                lambda: decode_jpeg(contents),
-                lambda: _decode_png(contents),
-            ),
-            lambda: tf.numpy_function(_read_rgb, [path], tf.uint8),
-        )
-
-    pixels = tf.cond(
-        is_plain_jpeg(contents), lambda: decode_jpeg(contents), decode_any
-    )
-    pixels = tf.ensure_shape(pixels, (None, None, 3))
-    if box is None:
-        return pixels
-    part = crop(pixels, box)
-    with tf.control_dependencies([tf.debugging.assert_positive(tf.size(part))]):
-        return tf.identity(part)
-
-
-def is_plain_jpeg(contents: tf.Tensor) -> tf.Tensor:
-    """Whether a file is surely JPEG without EXIF, as most files are."""
-    start = tf.io.decode_raw(contents, tf.uint8, fixed_length=len(_PLAIN_START))
-    return tf.reduce_all(start & _PLAIN_MASK == _PLAIN_START)
-
-
-def _may_have_exif(contents: tf.Tensor) -> tf.Tensor:
-    """Whether the names occur, which may also be in other data."""
-    without = tf.strings.regex_replace(
-        contents, r"Exif\x00\x00|eXIf", "", replace_global=False
-    )
-    return tf.strings.length(without) < tf.strings.length(contents)
-
-
-def decode_jpeg(contents: tf.Tensor) -> tf.Tensor:
-    """The pixels of Pillow, (H, W, 3).
-
-    TensorFlow's default transform differs by up to nine gray levels.
-    """
-    return tf.io.decode_jpeg(
-        contents, channels=3, dct_method="INTEGER_ACCURATE"
-    )
-
-
-def png_sides(contents: tf.Tensor) -> tf.Tensor:
-    """Width and height in the header of a PNG file, (2,) int64."""
-    both = tf.strings.substr(contents, 16, 8)
-    numbers = tf.io.decode_raw(both, tf.int32, little_endian=False)
-    # Fails if the file ends before.
-    return tf.cast(tf.ensure_shape(numbers, (2,)), "int64")
-
-
-def _decode_png(contents: tf.Tensor) -> tf.Tensor:
-    # The limit of TensorFlow is three times as high.
-    is_small = tf.reduce_prod(png_sides(contents)) <= MOST_PIXELS
-    return tf.io.decode_png(tf.where(is_small, contents, ""), channels=3)
-
-
-def starts_with(contents: tf.Tensor, start: bytes) -> tf.Tensor:
-    """Whether a file starts with these bytes."""
-    return tf.strings.substr(contents, 0, len(start)) == start
-
-
-def _read_rgb(path: Any) -> Pixels:
-    # Bytes from a graph, and an array of them otherwise.
-    pixels = read_image(os.fsdecode(np.asarray(path).item()))
-    return np.broadcast_to(pixels, (*pixels.shape[:2], 3)).copy()

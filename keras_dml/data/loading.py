@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 
 import numpy.typing as npt
 
-from keras_dml.data.decode import decode_file, read_image
+from keras_dml.data.decode import read_image
 from keras_dml.data.decoded import Decoded
+from keras_dml.data.encoded import Encoded
 from keras_dml.data.imageset import ImageSet
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Rows
@@ -88,10 +89,10 @@ class Loader:
         """Pixels of images in a stack, (B, H, W, C) uint8."""
         return tf.gather(self._stack, rows)
 
-    def image(self, row: tf.Tensor) -> tf.Tensor:
-        """Pixels of one image, (H, W, C) uint8."""
+    def image(self, row: tf.Tensor) -> tf.Tensor | Encoded:
+        """Pixels of one image, (H, W, C) uint8, or its file."""
         if self.files:
-            return decode_file(**_at(self.files, row))
+            return Encoded(**_at(self.files, row))
         if self.is_stack:
             return self.batch(row)
         shape = self._shapes[row]
@@ -100,7 +101,7 @@ class Loader:
         return tf.ensure_shape(tf.reshape(flat, shape), self._static_shape)
 
     def each(
-        self, view: Callable[[tf.Tensor], tf.Tensor]
+        self, view: Callable[[tf.Tensor | Encoded], tf.Tensor]
     ) -> Iterator[npt.NDArray[Any]]:
         """Views of all files of a set, in order, of any shape.
 
@@ -134,8 +135,8 @@ class Loader:
         Args:
             rows: Rows of the images, in order, (M,) int64.
             inputs: Further arguments of `view` for each image, (M, ...).
-            view: Maps pixels (H, W, C) and an item of `inputs` to the model
-                input, of static shape.
+            view: Maps pixels (H, W, C), or a file, and an item of `inputs` to
+                the model input, of static shape.
             batch_size: Number of images per batch; the last may have fewer.
         """
         numbers = tf.data.Dataset.range(tf.shape(rows, tf.int64)[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from keras_dml.utils.tensorflow import tf
 
@@ -14,19 +14,31 @@ RESIZE_MODES = get_args(ResizeMode)
 TRIES = 10
 
 
-def resize_shortest(images: tf.Tensor, side: int) -> tf.Tensor:
+Images: TypeAlias = Any
+"""A tensor (..., H, W, C); or one image that is not decoded yet, `Encoded`."""
+
+
+def sides_of(images: Images) -> tf.Tensor:
+    """Height and width of images, (2,) int32."""
+    if tf.is_tensor(images):
+        return tf.shape(images)[-3:-1]
+    return images.sides
+
+
+def resize_shortest(images: Images, side: int) -> tf.Tensor:
     """Resizes images (..., H, W, C) so that the shorter side is `side`.
 
     The longer side is rounded down, as in torchvision.
     """
-    height, width = images.shape[-3:-1]
-    if None not in (height, width) and min(height, width) == side:
-        return images
-    shape = tf.shape(images)[-3:-1]
-    return _unless_so(images, shape, shape * side // tf.reduce_min(shape))
+    if tf.is_tensor(images):
+        height, width = images.shape[-3:-1]
+        if None not in (height, width) and min(height, width) == side:
+            return images
+    sides = sides_of(images)
+    return resize(images, sides * side // tf.reduce_min(sides))
 
 
-def resize_longest(images: tf.Tensor, frame: tuple[int, int]) -> tf.Tensor:
+def resize_longest(images: Images, frame: tuple[int, int]) -> tf.Tensor:
     """Resizes images (..., H, W, C) to fit into a frame, and pads them.
 
     The aspect ratio is kept. The side that does not fill the frame is rounded
@@ -34,43 +46,81 @@ def resize_longest(images: tf.Tensor, frame: tuple[int, int]) -> tf.Tensor:
     black: half of it before and half of it after the image, with the odd pixel
     after it.
     """
-    shape = tf.shape(images)[-3:-1]
     # In this order, and with these digits, halves are rounded as in Pillow.
-    sides = tf.cast(shape, tf.float64)
+    sides = tf.cast(sides_of(images), tf.float64)
     filled = tf.round(sides / sides[::-1] * frame[::-1])
     fits = tf.cast(tf.maximum(tf.minimum(filled, frame), 1), tf.int32)
-    images = _unless_so(images, shape, fits)
+    resized = resize(images, fits)
     before = (frame - fits) // 2
     margins = tf.stack([before, frame - fits - before], axis=1)
-    others = len(images.shape) - 3
-    padded = tf.pad(images, tf.pad(margins, [[others, 1], [0, 0]]))
-    return _framed(padded, images, frame)
+    others = len(resized.shape) - 3
+    padded = tf.pad(resized, tf.pad(margins, [[others, 1], [0, 0]]))
+    return _framed(padded, resized, frame)
 
 
-def squash(images: tf.Tensor, frame: tuple[int, int]) -> tf.Tensor:
+def squash(images: Images, frame: tuple[int, int]) -> tf.Tensor:
     """Resizes images (..., H, W, C) to a frame, whatever their aspect ratio."""
-    resized = _unless_so(images, tf.shape(images)[-3:-1], tf.constant(frame))
-    return _framed(resized, images, frame)
+    resized = resize(images, tf.constant(frame))
+    return _framed(resized, resized, frame)
 
 
-def resize(images: tf.Tensor, size: tf.Tensor | tuple[int, int]) -> tf.Tensor:
+def resize(images: Images, size: tf.Tensor | tuple[int, int]) -> tf.Tensor:
     """Images of another size, with the same type, in whole gray levels.
 
-    The interpolation is bilinear with antialiasing, as in Pillow.
+    The interpolation is bilinear with antialiasing, as in Pillow. Images that
+    have the size already are unchanged.
     """
-    resized = tf.image.resize(images, size, antialias=True)
-    return tf.cast(tf.round(resized), images.dtype)
-
-
-def _unless_so(
-    images: tf.Tensor, shape: tf.Tensor, size: tf.Tensor
-) -> tf.Tensor:
-    """Images of another size, unchanged if they have it already."""
+    if not tf.is_tensor(images):
+        return images.resized(size)
     return tf.cond(
-        tf.reduce_all(shape == size),
+        tf.reduce_all(sides_of(images) == size),
         lambda: images,
-        lambda: resize(images, size),
+        lambda: _in_levels(
+            tf.image.resize(images, size, antialias=True), images.dtype
+        ),
     )
+
+
+def resize_window(
+    image: tf.Tensor, size: tf.Tensor, corner: tf.Tensor, extent: tf.Tensor
+) -> tf.Tensor:
+    """`resize` of a window of one image, which may begin and end within pixels.
+
+    Args:
+        image: (H, W, C).
+        size: Height and width of the result, (2,) int32.
+        corner: Top and left of the window, (2,) float32, whole numbers if it
+            has the size already.
+        extent: Its height and width, (2,) float32.
+    """
+    # What is around the window has no effect.
+    first = tf.floor(corner)
+    whole = tf.math.ceil(corner + extent) - first
+    cut = window(image, tf.cast(first, tf.int32), tf.cast(whole, tf.int32))
+    factor = tf.cast(size, tf.float32) / extent
+
+    def resized() -> tf.Tensor:
+        found = tf.raw_ops.ScaleAndTranslate(
+            images=cut[None],
+            size=size,
+            scale=factor,
+            translation=(first - corner) * factor,
+            kernel_type="triangle",
+            antialias=True,
+        )
+        return _in_levels(found[0], image.dtype)
+
+    return tf.cond(tf.reduce_all(factor == 1), lambda: cut, resized)
+
+
+def window(image: tf.Tensor, corner: tf.Tensor, extent: tf.Tensor) -> tf.Tensor:
+    """The window of an image (H, W, C) at a corner (top, left)."""
+    (top, left), (bottom, right) = map(tf.unstack, (corner, corner + extent))
+    return image[top:bottom, left:right]
+
+
+def _in_levels(pixels: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    return tf.cast(tf.round(pixels), dtype)
 
 
 def _framed(
@@ -79,6 +129,27 @@ def _framed(
     """The same images, with their known shape."""
     *batch, _, _, channels = images.shape
     return tf.ensure_shape(resized, (*batch, *frame, channels))
+
+
+def to_channels(images: tf.Tensor, channels: int) -> tf.Tensor:
+    """Gray (..., 1) to RGB (..., 3) or the reverse, where necessary.
+
+    The type is kept, and gray levels become integers.
+    """
+    given = images.shape[-1]
+    if given not in (1, 3):
+        raise ValueError(
+            "`images` of View must have 1 or 3 channels, known statically. "
+            f"Received: images of shape {images.shape}."
+        )
+    if given == channels:
+        return images
+    if channels == 3:
+        return tf.repeat(images, 3, axis=-1)
+    red, green, blue = tf.split(tf.cast(images, tf.float32), 3, axis=-1)
+    # In this form an image with three equal channels keeps them exactly.
+    gray = green + 0.299 * (red - green) + 0.114 * (blue - green)
+    return tf.cast(tf.round(gray), images.dtype)
 
 
 def position(draw: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
@@ -117,12 +188,12 @@ def cut_windows(
     return tf.gather(cut, columns, axis=2, batch_dims=1)
 
 
-def cut_random_area(
-    image: tf.Tensor,
+def random_area(
+    sides: tf.Tensor,
     draws: tf.Tensor,
     scale: tuple[float, float],
     ratio: tuple[float, float],
-) -> tf.Tensor:
+) -> tuple[tf.Tensor, tf.Tensor]:
     """A window of random area and aspect ratio, as in torchvision.
 
     Area and the logarithm of the aspect ratio are uniform. The first of ten
@@ -130,30 +201,30 @@ def cut_random_area(
     largest centered one with a permitted aspect ratio.
 
     Args:
-        image: (H, W, C).
+        sides: Height and width of the image, (2,) int32.
         draws: (2 + 2 · `TRIES`,), uniform in [0, 1).
         scale: Smallest and largest area, as fractions of the image area.
         ratio: Smallest and largest width / height.
 
+    Returns:
+        Top and left, and height and width, (2,) int32 each.
+
     Reference:
         Szegedy et al., "Going Deeper with Convolutions", CVPR 2015, Sec. 6.
     """
-    shape = tf.shape(image)[:2]
-    extent = tf.cast(shape, tf.float32)
+    extent = tf.cast(sides, tf.float32)
     areas, ratios = tf.split(draws[2:], 2)
     area = tf.reduce_prod(extent) * (scale[0] + areas * (scale[1] - scale[0]))
     low, high = map(math.log, ratio)
     aspect = tf.exp(low + ratios * (high - low))
     tries = tf.stack([tf.sqrt(area / aspect), tf.sqrt(area * aspect)], -1)
     tries = tf.cast(tf.round(tries), tf.int32)
-    fits = tf.reduce_all((tries > 0) & (tries <= shape), axis=-1)
+    fits = tf.reduce_all((tries > 0) & (tries <= sides), axis=-1)
     found = tf.reduce_any(fits)
     first = tf.argmax(fits)
     size = tf.where(found, tries[first], _largest(extent, ratio))
-    room = shape - size
-    corner = tf.where(found, position(draws[:2], room), room // 2)
-    (top, left), (bottom, right) = map(tf.unstack, (corner, corner + size))
-    return image[top:bottom, left:right]
+    room = sides - size
+    return tf.where(found, position(draws[:2], room), room // 2), size
 
 
 def _largest(extent: tf.Tensor, ratio: tuple[float, float]) -> tf.Tensor:

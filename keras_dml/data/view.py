@@ -8,11 +8,13 @@ from typing import Any, Literal
 import keras
 import numpy as np
 
+from keras_dml.data.encoded import Encoded
 from keras_dml.data.resizing import (
     ResizeMode,
     resize_longest,
     resize_shortest,
     squash,
+    to_channels,
 )
 from keras_dml.utils.arguments import Checked
 from keras_dml.utils.serialization import register
@@ -159,16 +161,22 @@ class View(Checked):
     def prepare(self, images: Any) -> tf.Tensor:
         """Performs the steps of `apply` before the crop: channels and size.
 
+        Args:
+            images: As for `apply`, or one image that is not decoded yet.
+
         Returns:
             (..., H, W, channels) in `frame`, or with `short_side`; uint8 if
             the images are, and float32 otherwise.
         """
-        images = tf.convert_to_tensor(images)
-        if images.dtype != tf.uint8:
-            images = tf.cast(images, tf.float32)
         # The smaller number of channels is cheaper to resize.
-        if self.channels == 1:
-            images = to_channels(images, 1)
+        if isinstance(images, Encoded):
+            images = images.in_channels(self.channels)
+        else:
+            images = tf.convert_to_tensor(images)
+            if images.dtype != tf.uint8:
+                images = tf.cast(images, tf.float32)
+            if self.channels == 1:
+                images = to_channels(images, 1)
         if self.frame is None:
             resized = resize_shortest(images, self.short_side)
         elif self.resize_mode == "squash":
@@ -176,27 +184,6 @@ class View(Checked):
         else:
             resized = resize_longest(images, self.frame)
         return to_channels(resized, self.channels)
-
-
-def to_channels(images: tf.Tensor, channels: int) -> tf.Tensor:
-    """Gray (..., 1) to RGB (..., 3) or the reverse, where necessary.
-
-    The type is kept, and gray levels become integers.
-    """
-    given = images.shape[-1]
-    if given not in (1, 3):
-        raise ValueError(
-            "`images` of View must have 1 or 3 channels, known statically. "
-            f"Received: images of shape {images.shape}."
-        )
-    if given == channels:
-        return images
-    if channels == 3:
-        return tf.repeat(images, 3, axis=-1)
-    red, green, blue = tf.split(tf.cast(images, tf.float32), 3, axis=-1)
-    # In this form an image with three equal channels keeps them exactly.
-    gray = green + 0.299 * (red - green) + 0.114 * (blue - green)
-    return tf.cast(tf.round(gray), images.dtype)
 
 
 def center_crop(images: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:

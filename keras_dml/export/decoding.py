@@ -9,18 +9,13 @@ Reference:
     CIPA DC-008 (Exif 2.32), 4.5.2 and 4.6.2; WebP Container Specification.
 """
 
-from keras_dml.data.decode import (
-    EXIF,
-    FLIPPED,
-    JPEG,
-    MIRRORED,
-    ORIENTATION,
-    PNG,
-    TRANSPOSED,
+from keras_dml.data.decode import EXIF, JPEG, ORIENTATION, PNG
+from keras_dml.data.encoded import (
     decode_jpeg,
     is_plain_jpeg,
     png_sides,
     starts_with,
+    upright,
 )
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Tensor
@@ -81,7 +76,7 @@ def decode_contents(contents: Tensor) -> Tensor:
 def _decode_any(contents: Tensor) -> Tensor:
     return tf.cond(
         starts_with(contents, JPEG),
-        lambda: _upright(decode_jpeg(contents), _orientation(contents)),
+        lambda: upright(decode_jpeg(contents), _orientation(contents)),
         lambda: _decode_other(contents),
     )
 
@@ -162,20 +157,3 @@ def _orientation(contents: Tensor) -> Tensor:
     value = tf.concat([values, [1]], 0)[0]
     is_known = is_little | starts_with(block, b"MM\0*")
     return tf.where(is_known & (value >= 1) & (value <= 8), value, 1)
-
-
-def _upright(pixels: Tensor, orientation: Tensor) -> Tensor:
-    """Pixels (H, W, 3), turned and mirrored."""
-
-    def turned() -> Tensor:
-        is_transposed, is_mirrored, is_flipped = (
-            tf.reduce_any(orientation == tf.constant(values))
-            for values in (TRANSPOSED, MIRRORED, FLIPPED)
-        )
-        axes = tf.where(is_transposed, [1, 0, 2], [0, 1, 2])
-        flips = tf.stack([is_flipped, is_mirrored])
-        flipped = tf.boolean_mask(tf.constant([0, 1]), flips)
-        return tf.reverse(tf.transpose(pixels, axes), flipped)
-
-    # Turning copies the pixels, even where there is nothing to turn.
-    return tf.cond(orientation > 1, turned, lambda: pixels)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from keras_dml.data import View
 from keras_dml.data.decode import MOST_PIXELS
-from keras_dml.data.view import to_channels
+from keras_dml.data.resizing import to_channels
 from keras_dml.export.decoding import decode_contents, is_supported, sides
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Tensor

@@ -11,7 +11,8 @@ import tensorflow as tf
 from PIL import Image
 
 from keras_dml.data import ImageSet, View, eval_batches
-from keras_dml.data.decode import decode_file, read_image
+from keras_dml.data.decode import read_image
+from keras_dml.data.encoded import Encoded
 
 RNG = np.random.default_rng(0)
 GRAY = np.arange(20 * 30, dtype=np.uint8).reshape(20, 30)
@@ -27,7 +28,7 @@ SMOOTH = np.stack(
 
 @tf.function(input_signature=[tf.TensorSpec((), tf.string)])
 def decode(path: tf.Tensor) -> tf.Tensor:
-    return decode_file(path)
+    return Encoded(path).pixels()
 
 
 def both(path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -127,7 +128,7 @@ def test_first_frame_of_an_animation(tmp_path: Path) -> None:
 def test_outside_of_a_graph(tmp_path: Path) -> None:
     path = tmp_path / "image.bmp"
     Image.fromarray(RGB).save(path)
-    np.testing.assert_array_equal(decode_file(tf.constant(str(path))), RGB)
+    np.testing.assert_array_equal(decode(str(path)), RGB)
 
 
 @pytest.mark.parametrize("extension", ["jpg", "png", "bmp", "gif"])

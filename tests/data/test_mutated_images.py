@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from keras_dml.data.decode import decode_file, read_image
+from keras_dml.data.decode import read_image
+from keras_dml.data.encoded import Encoded
 from tests.search.test_mutations import changed
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8)
@@ -26,7 +27,9 @@ def encoded(kind: str) -> bytes:
 def decode():
     """The graph of all pipelines, of a path."""
     specs = [tf.TensorSpec((), tf.string)]
-    return tf.function(decode_file, input_signature=specs, autograph=False)
+    return tf.function(
+        lambda path: Encoded(path).pixels(), specs, autograph=False
+    )
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -1,0 +1,307 @@
+"""Image files in a TensorFlow graph, decoded as far as they are needed."""
+
+from __future__ import annotations
+
+import copy
+import os
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from keras_dml.data.decode import (
+    FLIPPED,
+    JPEG,
+    MIRRORED,
+    MOST_PIXELS,
+    PNG,
+    TRANSPOSED,
+    exif_of,
+    exif_orientation,
+    opened,
+    read_image,
+)
+from keras_dml.data.fields import Pixels
+from keras_dml.data.resizing import (
+    resize_window,
+    to_channels,
+    window,
+)
+from keras_dml.utils.tensorflow import tf
+
+_SCALES = (1, 2, 4, 8)
+"""By what a JPEG file can be made smaller while it is decoded."""
+
+_LEAST = 2
+"""How many times as long as the result a smaller image's sides are."""
+
+_MARGIN = (0, 2)
+"""Rows and columns that are decoded around a window: its colors, which JPEG
+may have at half the width, are interpolated from their neighbors."""
+
+# How JPEG files start where no EXIF is: with a JFIF segment, of which some
+# bytes may be anything, and then a table, before which EXIF would have to be.
+_PLAIN_START = np.frombuffer(
+    b"\xff\xd8\xff\xe0\x00\x10JFIF\x00" + bytes(9) + b"\xff\xdb", np.uint8
+)
+_PLAIN_MASK = np.repeat(np.array([255, 0, 255], np.uint8), (11, 7, 4))
+
+
+class Encoded:
+    """One image file in a tf.data graph, decoded as far as it is needed.
+
+    Of a JPEG file, only a window is decoded; if the image is `scaled`, at a
+    half, a quarter or an eighth of its size, if that is at least twice as
+    high and wide as the result. Other files are decoded whole.
+
+    Pixels are those of `read_image`. Pillow decodes all files but JPEG, and
+    PNG without EXIF, of which TensorFlow makes the same pixels: every
+    operation adds time to the start of an epoch, even in branches that are
+    not taken. The graph raises an error if a file cannot be decoded, or the
+    box is outside the image.
+
+    Args:
+        path: The file, () string.
+        box: The part of the upright image that counts, as in `ImageSet`.
+
+    Attributes:
+        sides: Height and width of the upright image or the box, (2,) int32.
+    """
+
+    def __init__(self, path: tf.Tensor, box: tf.Tensor | None = None) -> None:
+        self._channels, self._scales = 3, _SCALES[:1]
+        self._contents = tf.io.read_file(path)
+        header = _header(self._contents, path)
+        self._orientation = header[2]
+        self._whole = tf.cond(
+            self._is_jpeg,
+            lambda: tf.zeros((0, 0, 3), tf.uint8),
+            lambda: _decode_other(self._contents, path),
+        )
+        self._stored = tf.maximum(header[:2], tf.shape(self._whole)[:2])
+        turned = is_any_of(TRANSPOSED, self._orientation)
+        sides = tf.where(turned, self._stored[::-1], self._stored)
+        self._upright = sides
+        self._corner = tf.zeros(2, tf.int32)
+        if box is not None:
+            left, top, right, bottom = tf.unstack(tf.cast(box, tf.int32))
+            self._corner = tf.stack([top, left])
+            sides = tf.minimum([bottom, right], sides) - self._corner
+        with tf.control_dependencies([tf.debugging.assert_positive(sides)]):
+            self.sides = tf.identity(sides)
+
+    def in_channels(self, channels: int) -> Encoded:
+        """The same image, with 1 or 3 channels."""
+        return self._with(_channels=channels)
+
+    def scaled(self) -> Encoded:
+        """The same image, which need not be decoded at its full size."""
+        return self._with(_scales=_SCALES)
+
+    def _with(self, **attributes: Any) -> Encoded:
+        other = copy.copy(self)
+        vars(other).update(attributes)
+        return other
+
+    def pixels(self) -> tf.Tensor:
+        """All pixels, (H, W, C) uint8."""
+        return self.resized(self.sides)
+
+    def resized(self, size: tf.Tensor | tuple[int, int]) -> tf.Tensor:
+        """The image in another size, (*size, C) uint8; see `resize`."""
+        corners = tf.zeros((1, 2), tf.int32)
+        return self.windows(size, corners, self.sides[None])[0]
+
+    def windows(
+        self,
+        size: tf.Tensor | tuple[int, int],
+        corners: tf.Tensor,
+        extents: tf.Tensor,
+    ) -> tf.Tensor:
+        """Windows of the image, each resized, of one that is decoded once.
+
+        Args:
+            size: Height and width of the results, (2,).
+            corners: Top and left of each window, (N, 2) int32, N static.
+            extents: Height and width of each window, (N, 2) int32.
+
+        Returns:
+            (N, *size, C), uint8.
+        """
+        size = tf.convert_to_tensor(size)
+        # Pixels are turned last, when they are few.
+        turned, mirrored, flipped = (
+            is_any_of(kind, self._orientation)
+            for kind in (TRANSPOSED, MIRRORED, FLIPPED)
+        )
+        corners += self._corner
+        opposite = self._upright - corners - extents
+        corners = tf.where([flipped, mirrored], opposite, corners)
+        size, corners, extents = (
+            tf.where(turned, pairs[..., ::-1], pairs)
+            for pairs in (size, corners, extents)
+        )
+        seen = upright(
+            self._stored_windows(size, corners, extents), self._orientation
+        )
+        return tf.ensure_shape(
+            seen, (extents.shape[0], None, None, self._channels)
+        )
+
+    @property
+    def _is_jpeg(self) -> tf.Tensor:
+        return self._orientation > 0
+
+    def _stored_windows(
+        self, size: tf.Tensor, corners: tf.Tensor, extents: tf.Tensor
+    ) -> tf.Tensor:
+        """`windows` of the image as it is stored."""
+        scales = tf.constant(self._scales)
+        room = tf.reduce_min(extents // (_LEAST * size))
+        rank = tf.reduce_sum(tf.cast(room >= scales[1:], tf.int32))
+        rank = tf.where(self._is_jpeg, rank, 0)
+        scale = scales[rank]
+        # What is decoded of the image at that scale, rounded outwards.
+        start = tf.reduce_min(corners, 0) // scale - _MARGIN
+        stop = -(-tf.reduce_max(corners + extents, 0) // scale) + _MARGIN
+        start = tf.maximum(start, 0)
+        stop = tf.minimum(stop, -(-self._stored // scale))
+
+        def decoded(scale: int) -> tf.Tensor:
+            return tf.io.decode_and_crop_jpeg(
+                self._contents,
+                tf.concat([start, stop - start], 0),
+                channels=3,
+                ratio=scale,
+                dct_method="INTEGER_ACCURATE",
+            )
+
+        branches = [partial(decoded, x) for x in self._scales]
+        part = tf.cond(
+            self._is_jpeg,
+            lambda: tf.switch_case(rank, branches),
+            lambda: window(self._whole, start, stop - start),
+        )
+        part = to_channels(part, self._channels)
+        scale, start = (tf.cast(x, tf.float32) for x in (scale, start))
+        corners, extents = (
+            tf.unstack(tf.cast(pairs, tf.float32) / scale)
+            for pairs in (corners, extents)
+        )
+        resized = [
+            resize_window(part, size, corner - start, extent)
+            for corner, extent in zip(corners, extents, strict=True)
+        ]
+        return tf.stack(resized)
+
+
+def is_any_of(orientations: tuple[int, ...], orientation: tf.Tensor) -> Any:
+    return tf.reduce_any(orientation == tf.constant(orientations))
+
+
+def upright(pixels: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
+    """Pixels (..., H, W, C), turned and mirrored as EXIF says, () int32."""
+
+    def turned() -> tf.Tensor:
+        is_transposed, is_mirrored, is_flipped = (
+            is_any_of(x, orientation) for x in (TRANSPOSED, MIRRORED, FLIPPED)
+        )
+        others = len(pixels.shape) - 3
+        axes = [*range(others + 3)]
+        swapped = [*axes[:others], others + 1, others, others + 2]
+        moved = tf.transpose(pixels, tf.where(is_transposed, swapped, axes))
+        flips = tf.stack([is_flipped, is_mirrored])
+        return tf.reverse(moved, tf.boolean_mask(axes[others:-1], flips))
+
+    # Turning copies the pixels, even where there is nothing to turn.
+    return tf.cond(orientation > 1, turned, lambda: pixels)
+
+
+def _header(contents: tf.Tensor, path: tf.Tensor) -> tf.Tensor:
+    """Height and width as stored, and orientation, of a JPEG file; or zeros."""
+
+    def of_jpeg() -> tf.Tensor:
+        sides = tf.io.extract_jpeg_shape(contents)[:2]
+        # In a file with EXIF, which may say that it is turned.
+        turn = tf.cond(
+            is_plain_jpeg(contents),
+            lambda: tf.constant(1),
+            lambda: tf.numpy_function(_orientation_of, [path], tf.int32),
+        )
+        area = tf.reduce_prod(tf.cast(sides, "int64"))
+        with tf.control_dependencies(
+            [tf.debugging.assert_less_equal(area, np.int64(MOST_PIXELS))]
+        ):
+            return tf.concat([sides, [turn]], 0)
+
+    return tf.cond(
+        starts_with(contents, JPEG), of_jpeg, lambda: tf.zeros(3, tf.int32)
+    )
+
+
+def _orientation_of(path: Any) -> Any:
+    with opened(_as_path(path)) as image:
+        return np.int32(exif_orientation(exif_of(image)))
+
+
+def is_plain_jpeg(contents: tf.Tensor) -> tf.Tensor:
+    """Whether a file is surely JPEG without EXIF, as most files are."""
+    start = tf.io.decode_raw(contents, tf.uint8, fixed_length=len(_PLAIN_START))
+    return tf.reduce_all(start & _PLAIN_MASK == _PLAIN_START)
+
+
+def _decode_other(contents: tf.Tensor, path: tf.Tensor) -> tf.Tensor:
+    """RGB pixels of a file that is not JPEG, (H, W, 3) uint8."""
+    pixels = tf.cond(
+        starts_with(contents, PNG) & ~_may_have_exif(contents),
+        lambda: _decode_png(contents),
+        lambda: tf.numpy_function(_read_rgb, [path], tf.uint8),
+    )
+    return tf.ensure_shape(pixels, (None, None, 3))
+
+
+def _may_have_exif(contents: tf.Tensor) -> tf.Tensor:
+    """Whether the name occurs, which may also be in other data."""
+    without = tf.strings.regex_replace(
+        contents, r"eXIf", "", replace_global=False
+    )
+    return tf.strings.length(without) < tf.strings.length(contents)
+
+
+def decode_jpeg(contents: tf.Tensor) -> tf.Tensor:
+    """The pixels of Pillow, (H, W, 3).
+
+    TensorFlow's default transform differs by up to nine gray levels.
+    """
+    return tf.io.decode_jpeg(
+        contents, channels=3, dct_method="INTEGER_ACCURATE"
+    )
+
+
+def png_sides(contents: tf.Tensor) -> tf.Tensor:
+    """Width and height in the header of a PNG file, (2,) int64."""
+    both = tf.strings.substr(contents, 16, 8)
+    numbers = tf.io.decode_raw(both, tf.int32, little_endian=False)
+    # Fails if the file ends before.
+    return tf.cast(tf.ensure_shape(numbers, (2,)), "int64")
+
+
+def _decode_png(contents: tf.Tensor) -> tf.Tensor:
+    # The limit of TensorFlow is three times as high.
+    is_small = tf.reduce_prod(png_sides(contents)) <= MOST_PIXELS
+    return tf.io.decode_png(tf.where(is_small, contents, ""), channels=3)
+
+
+def starts_with(contents: tf.Tensor, start: bytes) -> tf.Tensor:
+    """Whether a file starts with these bytes."""
+    return tf.strings.substr(contents, 0, len(start)) == start
+
+
+def _read_rgb(path: Any) -> Pixels:
+    pixels = read_image(_as_path(path))
+    return np.broadcast_to(pixels, (*pixels.shape[:2], 3)).copy()
+
+
+def _as_path(path: Any) -> str:
+    # Bytes from a graph, and an array of them otherwise.
+    return os.fsdecode(np.asarray(path).item())

@@ -1,0 +1,164 @@
+"""Tests of parts of files: against Pillow, which decodes them whole."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from keras_dml.data import ClassBalanced, ImageSet, pipeline
+from keras_dml.data.decode import ORIENTATION, read_image, upright
+from keras_dml.data.encoded import Encoded
+
+INVERSE = {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 8, 7: 7, 8: 6}
+SIZE = (30, 44)
+# Top, left, height, width: larger than `SIZE` by 1 to 3, 4 to 7, 8 to 15 and
+# 16 or more, of which the half, a quarter and an eighth are decoded.
+WINDOWS = [
+    (101, 33, 83, 90),
+    (7, 250, 211, 177),
+    (55, 3, 300, 360),
+    (13, 17, 481, 707),
+]
+
+
+@pytest.fixture(scope="module")
+def photograph() -> np.ndarray:
+    """Like one: detail at all sizes, (720, 960, 3)."""
+    rng = np.random.default_rng(0)
+    pixels = np.zeros((720, 960, 3))
+    for side in (3, 6, 12, 24, 48, 96):
+        coarse = rng.normal(size=(side * 3 // 4 + 1, side, 3))
+        for channel in range(3):
+            layer = Image.fromarray(coarse[..., channel].astype("float32"))
+            layer = layer.resize((960, 720), Image.Resampling.BICUBIC)
+            pixels[..., channel] += np.asarray(layer) * 60 / side**0.7
+    return (pixels + 128).clip(0, 255).astype(np.uint8)
+
+
+def saved(path: Path, upright_pixels: np.ndarray, orientation: int) -> Path:
+    exif = Image.Exif()
+    exif[ORIENTATION] = orientation
+    turned = upright(upright_pixels, INVERSE[orientation])
+    Image.fromarray(turned).save(path, exif=exif, quality=95)
+    return path
+
+
+def by_pillow(path: Path, size: tuple[int, int], where: tuple) -> np.ndarray:
+    top, left, height, width = where
+    image = Image.fromarray(read_image(path))
+    box = (left, top, left + width, top + height)
+    return np.asarray(
+        image.crop(box).resize(size[::-1], Image.Resampling.BILINEAR)
+    )
+
+
+def windows(path: Path, *places: tuple, scaled: bool) -> np.ndarray:
+    @tf.function(autograph=False)
+    def decode() -> tf.Tensor:
+        file = Encoded(tf.constant(str(path)))
+        file = file.scaled() if scaled else file
+        both = tf.constant(places)
+        return file.windows(SIZE, both[:, :2], both[:, 2:])
+
+    found: np.ndarray = decode().numpy()
+    return found
+
+
+def noise_ratio(seen: np.ndarray, expected: np.ndarray) -> float:
+    """Peak signal to noise, in dB."""
+    error = np.mean((seen.astype(float) - expected.astype(float)) ** 2)
+    return float(10 * np.log10(255**2 / error)) if error else np.inf
+
+
+@pytest.mark.parametrize("orientation", [1, 2, 6, 7])
+def test_windows_are_those_of_the_whole_image(
+    tmp_path: Path, photograph: np.ndarray, orientation: int
+) -> None:
+    path = saved(tmp_path / "a.jpg", photograph, orientation)
+    exact = windows(path, *WINDOWS, scaled=False)
+    for seen, where in zip(exact, WINDOWS, strict=True):
+        # Pillow rounds between rows and columns.
+        assert abs(seen - by_pillow(path, SIZE, where).astype(int)).max() <= 2
+        (scaled,) = windows(path, where, scaled=True)
+        assert noise_ratio(scaled, by_pillow(path, SIZE, where)) > 40
+
+
+@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
+def test_boxes_are_the_same_pixels(
+    tmp_path: Path, photograph: np.ndarray, subsampling: str
+) -> None:
+    path = tmp_path / "a.jpg"
+    image = Image.fromarray(photograph[::4, ::4])
+    image.save(path, subsampling=subsampling)
+    whole = read_image(path)
+    decode = tf.function(lambda box: Encoded(str(path), box).pixels())
+    for left, top in np.random.default_rng(0).integers(0, (236, 176), (50, 2)):
+        box = np.array([left, top, left + 37, top + 23])
+        expected = whole[top : top + 23, left : left + 37]
+        np.testing.assert_array_equal(decode(box), expected)
+
+
+def test_several_windows_are_decoded_at_the_scale_of_the_smallest(
+    tmp_path: Path, photograph: np.ndarray
+) -> None:
+    path = saved(tmp_path / "a.jpg", photograph, 6)
+    both = windows(path, *WINDOWS[2:], scaled=True)
+    (smaller,) = windows(path, WINDOWS[2], scaled=True)
+    assert abs(both[0].astype(int) - smaller).max() <= 1
+    assert noise_ratio(both[1], by_pillow(path, SIZE, WINDOWS[3])) > 40
+
+
+def test_a_large_file_is_decoded_at_an_eighth(tmp_path: Path) -> None:
+    """Lines that an eighth cannot show, and the whole image would."""
+    lines = np.zeros((960, 960, 3), np.uint8)
+    lines[:, ::2] = 255
+    path = tmp_path / "lines.jpg"
+    Image.fromarray(lines).save(path, quality=100)
+    file = Encoded(tf.constant(str(path)))
+    np.testing.assert_array_equal(file.pixels(), read_image(path))
+    seen = file.scaled().resized((60, 60)).numpy().astype(int)
+    assert abs(seen - 127.5).max() < 3
+    # Twice as long as the result would be less than that.
+    at_a_quarter = file.scaled().resized((61, 61)).numpy()
+    draft = Image.open(path)
+    draft.draft("RGB", (240, 240))
+    expected = np.asarray(draft.resize((61, 61), Image.Resampling.BILINEAR))
+    assert abs(at_a_quarter - expected.astype(int)).max() <= 1
+
+
+@pytest.mark.parametrize("extension", ["png", "webp"])
+def test_windows_of_other_formats(
+    tmp_path: Path, photograph: np.ndarray, extension: str
+) -> None:
+    path = tmp_path / f"a.{extension}"
+    Image.fromarray(photograph).save(path, lossless=True)
+    for seen, where in zip(
+        windows(path, *WINDOWS, scaled=True), WINDOWS, strict=True
+    ):
+        assert abs(seen - by_pillow(path, SIZE, where).astype(int)).max() <= 2
+
+
+@pytest.mark.parametrize("crop", ["random_resized", "random"])
+def test_views_of_photographs_are_those_of_their_pixels(
+    tmp_path: Path, photograph: np.ndarray, crop: str
+) -> None:
+    paths = [
+        str(saved(tmp_path / f"{x}.jpg", photograph, x)) for x in (1, 3, 5, 8)
+    ]
+    pixels = np.stack([read_image(path) for path in paths])
+    labels = [0, 0, 1, 1]
+    views = []
+    for images in (ImageSet(paths, labels), ImageSet(pixels, labels)):
+        sampler = ClassBalanced(
+            labels, classes_per_batch=2, images_per_class=2, steps_per_epoch=2
+        )
+        options = {"crop": crop, "flip": True, "num_views": 2}
+        batches = pipeline(images, sampler, size=32, **options)
+        views.append(
+            [x[k].numpy() for x, _ in batches for k in ("image", "image2")]
+        )
+    for seen, expected in zip(*views, strict=True):
+        assert seen.shape == (4, 32, 32, 3)
+        assert noise_ratio(seen, expected) > 40
