@@ -83,6 +83,14 @@ model_option = click.option(
 )
 
 
+engine_option = click.option(
+    "--engine",
+    type=click.Choice(["keras", "openvino"]),
+    default="keras",
+    help="What embeds: openvino, an extra, is faster on CPUs.",
+)
+
+
 def example(*lines: str) -> str:
     """The end of a command's help: lines to type, which docs also show."""
     return "\n".join(["\b", "Example:", *(f"  {line}" for line in lines)])

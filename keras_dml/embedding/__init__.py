@@ -1,6 +1,7 @@
 """Embedding examples, into an array or a folder of Parquet shards.
 
-`embed` returns an array; start there, in in_memory.py. `embed_shards` in
+`embed` returns an array; start there, in in_memory.py; engines.py is what
+computes, Keras or OpenVINO. `embed_shards` in
 sharding.py is for millions of examples: it skips shards that are finished, has
 a pool write the others, and lists all in a manifest. source.py divides the
 examples, shard_work.py embeds a part of them in a worker and writes it as a

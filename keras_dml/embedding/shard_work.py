@@ -14,6 +14,7 @@ import numpy as np
 
 from keras_dml.data import Examples, ImageSet
 from keras_dml.data.loading import Loader, parallel, raise_unreadable
+from keras_dml.embedding.engines import KERAS, Engine, predict_function
 from keras_dml.embedding.in_memory import embedded
 from keras_dml.embedding.manifest import BadExample, Run, ShardEntry, shard_name
 from keras_dml.embedding.remote import on_this_machine, original
@@ -72,6 +73,7 @@ class EmbedShards(Work[Part, Written]):
         schema: The columns of the shards.
         folder: The folder to write to.
         batch_size: Number of examples to embed at a time.
+        engine: What embeds them.
     """
 
     model: keras.Model | bytes | None
@@ -79,6 +81,7 @@ class EmbedShards(Work[Part, Written]):
     schema: pa.Schema
     folder: str
     batch_size: int
+    engine: Engine = KERAS
 
     def start(self) -> Callable[[Part], Written]:
         model = self.model
@@ -111,6 +114,7 @@ class _Writer:
         self._run, self._schema = work.run, work.schema
         self._batch_size = work.batch_size
         self._model = model
+        self._predict = model and predict_function(model, work.engine)
         self._storage = storage
 
     def __call__(self, part: Part) -> Written:
@@ -183,6 +187,7 @@ class _Writer:
             self._batch_size,
             progress=False,
             padded=True,
+            predict=self._predict,
         ).embeddings
 
     def _columns(self, part: Part, kept: list[int]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import numpy as np
 from keras_dml.data import ArraySet
 from keras_dml.data.as_examples import as_examples
 from keras_dml.data.fields import Names
+from keras_dml.embedding.engines import KERAS, Engine, check_engine
 from keras_dml.embedding.manifest import (
     MANIFEST,
     RUN,
@@ -67,6 +68,7 @@ def embed_shards(
     max_bad: int | float | None = None,
     overwrite: bool = False,
     progress: bool | None = None,
+    engine: Engine = KERAS,
 ) -> EmbeddingShards:
     """Embeds examples into a folder of Parquet files, called shards.
 
@@ -97,6 +99,7 @@ def embed_shards(
             of the examples, but at least 10.
         overwrite: Whether to replace the embeddings of a different run.
         progress: Whether to show progress; None shows it in a terminal.
+        engine: As for `embed`; another one may continue a run.
 
     Returns:
         The embeddings of all examples that could be read.
@@ -108,9 +111,10 @@ def embed_shards(
             examples or of another model.
         BlockingIOError: If another process writes to the folder.
         OSError: If a shard cannot be written.
-        ImportError: If the extra "parquet" or "ray" is required but not
-            installed.
+        ImportError: If the extra "parquet", "ray" or "openvino" is required
+            but not installed.
     """
+    check_engine(_OWNER, engine)
     if isinstance(model, str | os.PathLike):
         model = read_model(model)
     import_extra(_OWNER, "pyarrow", EXTRA)
@@ -118,7 +122,7 @@ def embed_shards(
     identity = ModelIdentity.of(model)
     dim = len(_finite(identity)[0])
     run = _run(source, identity, dim, rows_per_shard, dtype)
-    work = _work(model, source, run, folder, batch_size)
+    work = _work(model, source, run, folder, batch_size, engine)
     pool = pool_of(workers, ray)
     most = _most_bad(max_bad, len(source))
     return _written(work, source, pool, most, overwrite, progress)
@@ -207,11 +211,13 @@ def _work(
     run: Run,
     folder: Folder,
     batch_size: int,
+    engine: Engine = KERAS,
 ) -> EmbedShards:
     has_names = bool(source.examples.names) and run.labels != "none"
     schema = schema_of(run, has_names, source.schema)
     size = min(batch_size, run.rows_per_shard)
-    return EmbedShards(model, run, schema, from_anywhere(folder), size)
+    place = from_anywhere(folder)
+    return EmbedShards(model, run, schema, place, size, engine)
 
 
 def _written(

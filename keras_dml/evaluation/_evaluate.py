@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from keras_dml.embedding.engines import KERAS, Engine, check_engine
 from keras_dml.evaluation import inputs
 from keras_dml.evaluation.evaluation import Evaluation
 from keras_dml.evaluation.inputs import Protocols, Relation
@@ -35,6 +36,7 @@ def evaluate(
     seeds: Sequence[int] = (0,),
     batch_size: int = 256,
     progress: bool | None = None,
+    engine: Engine = KERAS,
 ) -> Results:
     """Measures how well a model's embeddings retrieve and cluster classes.
 
@@ -59,12 +61,14 @@ def evaluate(
         exclude: Group of every example, (N,), or a pair of groups for examples
             and gallery; see `evaluate_embeddings`.
         batch_size: Number of examples to embed at a time.
+        engine: What embeds them, "keras" or "openvino"; see `embed`.
 
     Returns:
         The metrics by name, the number of queries and more; see
         `evaluation.Results`.
 
     Raises:
+        ImportError: If the extra "openvino" is required but not installed.
         ValueError: If an argument is not as described, embeddings are not
             finite, or no query has a relevant image.
 
@@ -76,8 +80,9 @@ def evaluate(
     how = memory, seeds, progress
     given = model, examples, labels, gallery, gallery_labels
     relation = Relation(exclude, relevance, levels)
+    check_engine("evaluate", engine)
     return Evaluation("evaluate", *asked, *how).of(
-        inputs.from_model(*given, relation, batch_size, progress)
+        inputs.from_model(*given, relation, batch_size, progress, engine)
     )
 
 

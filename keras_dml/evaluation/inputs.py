@@ -15,6 +15,7 @@ from keras_dml.data.as_examples import same_examples
 from keras_dml.data.columns import same_array
 from keras_dml.data.examples import Examples, any_labels_of, check_names
 from keras_dml.embedding import EmbeddingShards
+from keras_dml.embedding.engines import Engine, predict_function
 from keras_dml.embedding.in_memory import Embedded, embedded, source_of
 from keras_dml.evaluation import plausibility
 from keras_dml.evaluation.label_sets import (
@@ -71,6 +72,7 @@ def from_model(
     relation: Relation,
     batch_size: int,
     progress: bool | None,
+    engine: Engine,
 ) -> Inputs:
     """The inputs of `evaluate`, checked and embedded."""
     if not isinstance(model, keras.Model):
@@ -88,11 +90,11 @@ def from_model(
     sources = given["examples"], labels, given.get("gallery"), gallery_labels
     of_examples(*sources, relation, "evaluate")
     is_same = _are_same(given, same_examples)
+    predict = predict_function(model, engine, "evaluate")
+    how = "evaluate", batch_size, progress
     found = _each(
         given,
-        lambda name, x: embedded(
-            model, x, name, "evaluate", batch_size, progress
-        ),
+        lambda name, x: embedded(model, x, name, *how, predict=predict),
         is_same,
     )
     if is_same and isinstance(gallery := given["gallery"], Examples):

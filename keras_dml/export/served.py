@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,8 @@ class ServedImages(Served):
         view: What the model sees of an image.
         input_dtype: Pixels that "serving_default" takes.
         batches: Images to try it on.
+        embed_views: From views, (n, H, W, C), to embeddings, (n, D) float32;
+            by default the model.
     """
 
     def __init__(
@@ -141,8 +144,10 @@ class ServedImages(Served):
         view: View,
         input_dtype: str,
         batches: Sequence[Batch],
+        embed_views: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         self._view, self._dtype, self._batches = view, input_dtype, batches
+        self._views_embedded = embed_views or partial(embed, model)
         super().__init__(model, gallery, k)
         self.signatures.insert(1, ENCODED)
         self.searched = {"images": tf.TensorSpec((None,), "string", "images")}
@@ -171,7 +176,7 @@ class ServedImages(Served):
 
     def _embed_views(self, seen: Tensor) -> Tensor:
         count = tf.shape(seen)[0]
-        return embed(self.model, _with_zeros(seen, (1, 0, 0, 0)))[:count]
+        return self._views_embedded(_with_zeros(seen, (1, 0, 0, 0)))[:count]
 
     def _embed_loaded(self, files: Tensor) -> tuple[Tensor, Tensor]:
         status, seen = load_files(files, self._view)
@@ -206,6 +211,12 @@ def embed(model: keras.Model, seen: Tensor) -> Tensor:
     return tf.cast(model(seen, training=False), "float32")
 
 
+def encoded(served: Served, named: Tensors) -> Tensors:
+    """The outputs of "encoded"."""
+    status, found = served.embed_searched(named)
+    return {"embedding": spread(found, status == OK), "status": status}
+
+
 def write_saved_model(served: Served, folder: Path) -> None:
     """Writes a SavedModel with the signatures that `export_model` describes.
 
@@ -217,14 +228,9 @@ def write_saved_model(served: Served, folder: Path) -> None:
     """
     archive = keras.export.ExportArchive()
     served.track(archive)
-
-    def serve_encoded(named: Tensors) -> Tensors:
-        status, found = served.embed_searched(named)
-        return {"embedding": spread(found, status == OK), "status": status}
-
     functions: dict[str, Callable[..., Tensors]] = {
         PIXELS: lambda named: {"embedding": served.embed_inputs(named)},
-        ENCODED: serve_encoded,
+        ENCODED: partial(encoded, served),
     }
     if served.gallery is not None:
         find = Lookup(served.gallery, served.k)

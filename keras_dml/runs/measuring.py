@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_dml import data, evaluation
 from keras_dml.data.contents import digest
+from keras_dml.embedding.engines import KERAS, Engine, check_engine
 from keras_dml.evaluation._evaluate import check_evaluation
 from keras_dml.recipes import Recipe, building
 from keras_dml.runs.folder import load_model, load_recipe
@@ -21,6 +22,7 @@ def measure(
     model: keras.Model,
     splits: data.DataSplits,
     split: str = "test",
+    engine: Engine = KERAS,
 ) -> evaluation.Results:
     """Measures a model on one of the splits with the metrics of a recipe.
 
@@ -30,8 +32,9 @@ def measure(
     at the levels of a hierarchy, others at the level that the model was trained
     with.
     """
+    asked = _asked(recipe, splits, split)
     return evaluation.evaluate(
-        model, splits.part(split), **_asked(recipe, splits, split)
+        model, splits.part(split), **asked, engine=engine
     )
 
 
@@ -149,7 +152,10 @@ class Measurement:
 
 
 def remeasure(
-    folder: str | os.PathLike[str], split: str = "test", which: str = "best"
+    folder: str | os.PathLike[str],
+    split: str = "test",
+    which: str = "best",
+    engine: Engine = KERAS,
 ) -> Measurement:
     """Measures the model of a run again, with identical results.
 
@@ -158,18 +164,22 @@ def remeasure(
         split: "test", "validation" or "train"; or one of several test sets by
             its name, such as "large" of VehicleID.
         which: The "best" or the "last" model.
+        engine: What embeds the images; see `evaluation.embed`. Results of
+            "openvino" are not identical, as embeddings differ by up to 1e-5.
 
     Raises:
+        ImportError: If the extra "openvino" is required but not installed.
         RecipeError: If the folder holds no run.
         FileNotFoundError: If the run saved no model.
         ValueError: If the data set has no such split.
     """
+    check_engine("remeasure", engine)
     recipe = load_recipe(folder)
     keras.config.set_dtype_policy(recipe.precision)
     splits = building.splits(recipe)
     images = splits.part(split)
     model = load_model(folder, which)
-    results = measure(recipe, model, splits, split)
+    results = measure(recipe, model, splits, split, engine)
     return Measurement(recipe, images, results)
 
 

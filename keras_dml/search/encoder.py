@@ -10,7 +10,13 @@ import numpy as np
 
 from keras_dml.data import ArraySet, Examples, ImageSet
 from keras_dml.data.relations import Relations
-from keras_dml.evaluation import embed
+from keras_dml.embedding.engines import (
+    KERAS,
+    Engine,
+    Predict,
+    predict_function,
+)
+from keras_dml.embedding.in_memory import embedded
 from keras_dml.model.generated import input_specs
 from keras_dml.model.identity import ModelIdentity, WatchedWeights
 from keras_dml.model.pixels import check_channels_last
@@ -126,7 +132,12 @@ class Encoder:
         return self._texts(given) or image_sets(given, f"`{name}` of {owner}")
 
     def embed(
-        self, items: Any, name: str, owner: str, batch_size: int
+        self,
+        items: Any,
+        name: str,
+        owner: str,
+        batch_size: int,
+        engine: Engine = KERAS,
     ) -> FloatArray | None:
         """Embeddings of the user's images, (N, D); None if not images.
 
@@ -135,6 +146,7 @@ class Encoder:
             name: The name of the argument `items`.
             owner: The function that has this argument.
             batch_size: Images embedded at a time.
+            engine: What embeds them.
 
         Raises:
             ValueError: If an image is invalid, or there is no model.
@@ -152,7 +164,11 @@ class Encoder:
             return None
         model = self.unchanged(owner)
         check_channels_last(model, items, name, owner)
-        parts = [self._embed(model, images, batch_size) for _, images in sets]
+        predict = predict_function(model, engine, owner)
+        parts = [
+            self._embed(model, images, batch_size, predict)
+            for _, images in sets
+        ]
         if len(parts) == 1:
             return parts[0]
         order = np.argsort(np.concatenate([rows for rows, _ in sets]))
@@ -173,14 +189,19 @@ class Encoder:
         return [(np.arange(len(texts)), ArraySet(x))]
 
     def _embed(
-        self, model: keras.Model, images: Examples, batch_size: int
+        self,
+        model: keras.Model,
+        images: Examples,
+        batch_size: int,
+        predict: Predict,
     ) -> FloatArray:
         """Embeddings of a set; errors name the file at fault."""
         if not len(images) and self.identity:
             dim = len(self.identity.test_embeddings[0])
             return np.empty((0, dim), np.float32)
         try:
-            return embed(model, images, batch_size)
+            given = model, images, "examples", "embed", batch_size, None
+            return embedded(*given, predict=predict).embeddings
         except Exception:
             # TensorFlow's errors are long.
             if isinstance(images, ImageSet):

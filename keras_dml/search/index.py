@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_dml.data.imageset import as_image_set
 from keras_dml.embedding import EmbeddingShards
+from keras_dml.embedding.engines import KERAS, Engine, check_engine
 from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.search import pushing, store
 from keras_dml.search.class_labels import class_columns
@@ -154,6 +155,7 @@ class Index(Searches):
         batch_size: int = 256,
         store: str | None = None,
         thumbnails: bool = False,
+        engine: Engine = KERAS,
     ) -> "Index":
         """Embeds a gallery and builds its index.
 
@@ -173,10 +175,13 @@ class Index(Searches):
             thumbnails: Whether rows get the column "thumbnail", with a small
                 picture of the image, about 10 kB, that pages show wherever the
                 index is.
+            engine: What embeds the images, "keras" or "openvino"; see `embed`.
 
         Raises:
+            ImportError: If the extra "openvino" is required but not installed.
             ValueError: As for `Index`, or if `images` are not images.
         """
+        check_engine("Index.build", engine)
         encoder, by = Encoder(), Metric(metric)
         encoder.use(model)
         # Before time is spent on embedding.
@@ -198,7 +203,8 @@ class Index(Searches):
                     "out."
                 )
             given = {**pictures, **given}
-        x = encoder.embed(images, "images", "Index.build", batch_size)
+        how = "images", "Index.build", batch_size, engine
+        x = encoder.embed(images, *how)
         if x is None:
             raise ValueError(
                 "`images` of Index.build must be a set such as ImageSet or "

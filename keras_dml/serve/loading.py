@@ -7,7 +7,7 @@ TensorFlow Serving.
 
 import logging
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,14 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dml.data import View
+from keras_dml.embedding.engines import KERAS, by_openvino
 from keras_dml.export import Gallery, export_model
 from keras_dml.export.gallery import as_gallery
-from keras_dml.export.served import generated_batches
+from keras_dml.export.served import (
+    ServedImages,
+    encoded,
+    generated_batches,
+)
 from keras_dml.export.signatures import (
     ENCODED,
     LOOKUP,
@@ -35,6 +40,7 @@ from keras_dml.serve.current import Current, Definition, read_definitions
 from keras_dml.serve.outputs import Outputs
 from keras_dml.serve.sources import Source
 from keras_dml.utils.models import read_model
+from keras_dml.utils.types import Tensor, Tensors
 
 logger = logging.getLogger(__name__)
 
@@ -57,11 +63,13 @@ def load(source: Source, before: int = 0) -> Current:
         ValueError: If it is damaged, or model and gallery do not fit.
     """
     path, folder, place = source.path, source.export(), source.gallery
+    gallery = None
     if folder is None:
         model = load_model(path) if path.is_dir() else read_model(path)
         index = None if place is None else open_index(place, model)
         version = before + 1
-        loaded, definitions = _export(model, index, source.name, version)
+        gallery = None if index is None else _exportable(model, index)
+        loaded, definitions = _export(model, gallery, source.name, version)
     else:
         index = None if place is None else open_index(place)
         model = None if index is None else index.model
@@ -74,6 +82,8 @@ def load(source: Source, before: int = 0) -> Current:
         outputs = Outputs(model, view)
         if folder is not None:
             _check_same(model, view, signatures)
+    if source.engine != KERAS:
+        signatures |= _on_openvino(None if folder else model, view, gallery)
     return Current(
         source.name,
         version,
@@ -128,10 +138,9 @@ def with_gallery(current: Current, source: Source) -> Current | None:
 
 
 def _export(
-    model: keras.Model, index: Index | None, name: str, version: int
+    model: keras.Model, gallery: Gallery | None, name: str, version: int
 ) -> tuple[Any, dict[str, Definition]]:
     """The signatures of a model's export, which need not stay on disk."""
-    gallery = None if index is None else _exportable(model, index)
     k = NEIGHBORS if gallery is None else min(NEIGHBORS, len(gallery))
     with tempfile.TemporaryDirectory(prefix="keras-dml-serve-") as folder:
         place = Path(folder, name, str(version))
@@ -151,6 +160,50 @@ def _load_signatures(folder: Path) -> tuple[Any, dict[str, Definition]]:
             f"{type(error).__name__}: {str(error)[:300]}"
         ) from error
     return loaded, definitions
+
+
+def _on_openvino(
+    model: keras.Model | None, view: View | None, gallery: Gallery | None
+) -> dict[str, Callable[..., Tensors]]:
+    """All signatures, with OpenVINO in them; none where that cannot be."""
+    if model is None or view is None:
+        logger.warning(
+            "OpenVINO does not embed: it takes a run or .keras file with a "
+            "model of images."
+        )
+        return {}
+    views = view.apply(generated_batches(view)[0]).numpy()
+    expected = model.predict(views, verbose=0)
+    predict = by_openvino(model, views, expected)
+    if predict is None:
+        return {}
+
+    def embed_views(seen: Tensor) -> Tensor:
+        found = tf.numpy_function(predict, [seen], "float32", stateful=False)
+        return tf.ensure_shape(found, (None, expected.shape[1]))
+
+    served = ServedImages(
+        model, None, NEIGHBORS, view, "float32", (), embed_views
+    )
+    pixels, files = served.inputs["images"], served.searched["images"]
+    signatures = {
+        PIXELS: tf.function(
+            lambda images: {
+                "embedding": served.embed_inputs({"images": images})
+            },
+            [pixels],
+            autograph=False,
+        ),
+        ENCODED: tf.function(
+            lambda images: encoded(served, {"images": images}),
+            [files],
+            autograph=False,
+        ),
+    }
+    if gallery is not None:
+        find = Lookup(gallery, min(NEIGHBORS, len(gallery)))
+        signatures |= lookups(signatures[ENCODED], find)
+    return signatures
 
 
 def _exportable(model: keras.Model, index: Index) -> Gallery | None:

@@ -15,6 +15,7 @@ import PIL.Image
 import uvicorn
 from starlette.types import ASGIApp
 
+from keras_dml.embedding.engines import KERAS, Engine, check_engine
 from keras_dml.serve.app import application
 from keras_dml.serve.loading import load
 from keras_dml.serve.memory import limit_memory, release_memory
@@ -32,6 +33,7 @@ def serve(
     *,
     name: str | None = None,
     settings: Settings | None = None,
+    engine: Engine = KERAS,
     on_ready: Callable[[str, str], object] = lambda address, name: None,
 ) -> None:
     """Serves a model until the process receives SIGTERM or SIGINT.
@@ -46,16 +48,20 @@ def serve(
         name: Name of the model in addresses; by default, the name of the run,
             file or folder.
         settings: The address to listen on, and limits.
+        engine: What embeds: "openvino" is faster on CPUs, the same to 1e-5.
+            Where it cannot, Keras does, and the log says why.
         on_ready: Called with the address and the name of the model when the
             server is ready.
 
     Raises:
+        ImportError: If the extra "openvino" is required but not installed.
         OSError: If the port is in use, or a file does not exist.
         ValueError: If model or gallery cannot be served.
     """
+    check_engine("serve", engine)
     limit_memory()
     settings = settings or Settings()
-    source = find_source(path, name, gallery)
+    source = find_source(path, name, gallery, engine)
     with contextlib.closing(listen(settings)) as opened:
         address = address_of(opened)
         if settings.token is None and not is_local(settings.host):

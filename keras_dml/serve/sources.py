@@ -5,6 +5,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 
+from keras_dml.embedding.engines import KERAS, Engine
 from keras_dml.export.versions import is_version
 from keras_dml.runs.folder import RECIPE
 from keras_dml.search.pushing import is_database
@@ -26,11 +27,13 @@ class Source:
             or a folder of them, NAME/1, NAME/2, …, of which the highest is.
         gallery: The folder of an index, or its address in a database; None
             without one.
+        engine: What embeds.
     """
 
     name: str
     path: Path
     gallery: str | None = None
+    engine: Engine = KERAS
 
     def file(self) -> Path | None:
         """The `.keras` file, or that of the SavedModel; None if it is gone."""
@@ -61,7 +64,10 @@ class Source:
 
 
 def find_source(
-    path: str, name: str | None = None, gallery: str | None = None
+    path: str,
+    name: str | None = None,
+    gallery: str | None = None,
+    engine: Engine = KERAS,
 ) -> Source:
     """What is to be served at a path.
 
@@ -70,6 +76,7 @@ def find_source(
             one version of it.
         name: Another name than that of the run, file or folder.
         gallery: The folder of an index, or its address in a database.
+        engine: What embeds.
 
     Raises:
         FileNotFoundError: If there is nothing.
@@ -89,7 +96,8 @@ def find_source(
         known = folder.parent.name
     else:
         known = folder.name
-    source = Source(known if name is None else name, where, gallery)
+    called = known if name is None else name
+    source = Source(called, where, gallery, engine)
     if source.file() is None and not (where / RECIPE).exists():
         raise ValueError(
             f"There is no model in {path!r}. Use the folder of a run, a .keras "

@@ -4,9 +4,12 @@ Run from the root of the project:
 
     python tests/benchmarks/serve.py --quick    # 64 clients only
     python tests/benchmarks/serve.py --backbone lite0.keras
+    python tests/benchmarks/serve.py --backbone lite0.keras --only lite0 \
+        --rounds 5
 
 The second also measures a model with that backbone, a `.keras` file such as
-that of EfficientNet-Lite0, or a name.
+that of EfficientNet-Lite0, or a name. The third compares the engines, which 64
+clients ask in turns, with an image a request.
 
 The server runs in a process of its own, as `keras-dml serve` starts it, and
 so do the clients, which send image files (JPEG, PNG of glyphs) to the
@@ -252,10 +255,12 @@ def clients_of(
     return found
 
 
-def start(file: Path, log: Any) -> tuple[subprocess.Popen[str], int]:
+def start(
+    file: Path, log: Any, engine: str = "keras"
+) -> tuple[subprocess.Popen[str], int]:
     command = [sys.executable, "-c", "from keras_dml.cli import main; main()"]
     process = subprocess.Popen(
-        [*command, "serve", str(file), *OPTIONS],
+        [*command, "serve", str(file), "--engine", engine, *OPTIONS],
         stdout=subprocess.PIPE,
         stderr=log,
         text=True,
@@ -304,6 +309,45 @@ def measure(name: str, model: Any, seconds: float, counts: list[int]) -> None:
         )  # fmt: skip
 
 
+def compare(name: str, model: Any, seconds: float, rounds: int) -> None:
+    """Prints medians and ranges of the engines, whose servers both run."""
+    body = body_of(pictures(model.input_shape[1:], 1), "encoded")
+    found: dict[str, list[Any]] = {"keras": [], "openvino": []}
+    with tempfile.TemporaryDirectory() as folder:
+        file, log = Path(folder, f"{name}.keras"), Path(folder, "log")
+        model.save(file)
+        servers = [start(file, log.open("a"), x) for x in found]
+        try:
+            for _ in range(rounds):
+                for rows, (server, port) in zip(
+                    found.values(), servers, strict=True
+                ):
+                    cpu = psutil.Process(server.pid).cpu_times
+                    used = sum(cpu()[:2])
+                    got = clients_of(port, name, body, 64, seconds)
+                    used = sum(cpu()[:2]) - used
+                    tails = np.percentile(got["times"], [50, 99]) * 1000
+                    rate = len(got["times"]) / got["seconds"]
+                    rows.append([rate, *tails, got["answered"] / used])
+                    print(*rows[-1], flush=True)
+        finally:
+            for server, _ in servers:
+                server.send_signal(signal.SIGTERM)
+            for server, _ in servers:
+                server.wait(60)
+        if "Keras embeds" in log.read_text():
+            raise RuntimeError("OpenVINO does not embed: see its log")
+    names = "images/s", "p50 ms", "p99 ms", "images per processor second"
+    each = [np.array(rows).T for rows in found.values()]
+    for what, *values in zip(names, *each, strict=True):
+        said = [
+            f"{np.median(x):.1f} ({x.min():.1f} to {x.max():.1f})"
+            for x in values
+        ]
+        ratio = np.median(values[1]) / np.median(values[0])
+        print(f"{what}: {', '.join(said)}; ratio {ratio:.2f}")
+
+
 def measure_server(
     pid: int,
     port: int,
@@ -337,11 +381,16 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--backbone", help="also a model with this one")
+    parser.add_argument("--rounds", type=int, help="compare the engines")
     parser.add_argument("--only", help="the name of one model")
     arguments = parser.parse_args()
     counts = [64] if arguments.quick else [1, 8, 64]
     for name, model in models(arguments.backbone).items():
-        if arguments.only in (None, name):
+        if arguments.only not in (None, name):
+            continue
+        if arguments.rounds:
+            compare(name, model, arguments.seconds, arguments.rounds)
+        else:
             measure(name, model, arguments.seconds, counts)
 
 

@@ -340,6 +340,6 @@ def test_a_model_that_did_not_change_is_searched_with(
 def test_a_kind_is_checked_before_images_are_embedded(
     model, files, argument, kind, monkeypatch
 ) -> None:
-    monkeypatch.setattr("keras_dml.search.encoder.embed", None)
+    monkeypatch.setattr("keras_dml.search.encoder.embedded", None)
     with pytest.raises(ValueError, match=f"`{argument}` of an Index must"):
         Index.build(model, files, **kind)

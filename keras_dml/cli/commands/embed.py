@@ -13,6 +13,7 @@ from keras_dml.cli.common import (
     INTERRUPTED,
     OutputFolder,
     command_body,
+    engine_option,
     example,
     model_option,
     print_table,
@@ -78,6 +79,7 @@ _NAMED = 3
     is_flag=True,
     help="Replace embeddings of other images or another model.",
 )
+@engine_option
 @model_option
 @json_option
 @command_body

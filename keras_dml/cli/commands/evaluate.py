@@ -10,6 +10,7 @@ from click.shell_completion import CompletionItem
 
 from keras_dml.cli.common import (
     command_body,
+    engine_option,
     example,
     model_option,
     print_table,
@@ -24,10 +25,11 @@ from keras_dml.cli.measured_shards import (
 )
 
 if TYPE_CHECKING:
+    from keras_dml.embedding.engines import Engine
     from keras_dml.runs import Changes, Measurement
 
 _SPLITS = "test", "validation", "train"
-_OF_RUNS = "other", "split", "which", "by", "top", "file"
+_OF_RUNS = "other", "split", "which", "by", "top", "file", "engine"
 
 
 def _splits(
@@ -56,6 +58,7 @@ def _splits(
     help="Images to measure on: test, validation, train, or one of several "
     "test sets, such as large of VehicleID.",
 )
+@engine_option
 @model_option
 @click.option(
     "--intervals", is_flag=True, help="For one run: add confidence intervals."
@@ -94,6 +97,7 @@ def evaluate(
     run: str,
     other: str | None,
     split: str,
+    engine: "Engine",
     which: str,
     intervals: bool,
     units: str,
@@ -119,11 +123,12 @@ def evaluate(
     _refuse(context, options, "a folder of embeddings")
     if other is None and (by or file):
         raise click.UsageError("--by and --csv compare two runs: give OTHER.")
-    first = runs.remeasure(run, split, which)
+    how = split, which, engine
+    first = runs.remeasure(run, *how)
     if other is None:
         _show(run, first, split, which, units if intervals else None)
         return
-    changes = runs.Changes(first, runs.remeasure(other, split, which), units)
+    changes = runs.Changes(first, runs.remeasure(other, *how), units)
     monitor = first.recipe.evaluation.monitor
     known = list(changes.comparison)
     by = by or (monitor if monitor in known else known[0])

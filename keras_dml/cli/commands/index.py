@@ -9,6 +9,7 @@ import click
 from keras_dml.cli.common import (
     OutputFolder,
     command_body,
+    engine_option,
     example,
     model_option,
     print_table,
@@ -89,6 +90,7 @@ logger = logging.getLogger(__name__)
     "class is not in the gallery that get a match; or, of pairs of images: "
     "eer, f1, fpr=0.01.",
 )
+@engine_option
 @model_option
 @json_option
 @command_body

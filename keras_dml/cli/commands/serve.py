@@ -1,10 +1,20 @@
 """`keras-dml serve`."""
 
 import logging
+from typing import TYPE_CHECKING
 
 import click
 
-from keras_dml.cli.common import command_body, example, on_tensorflow, say
+from keras_dml.cli.common import (
+    command_body,
+    engine_option,
+    example,
+    on_tensorflow,
+    say,
+)
+
+if TYPE_CHECKING:
+    from keras_dml.embedding.engines import Engine
 
 TOKEN = "KERAS_DML_SERVE_TOKEN"
 
@@ -90,12 +100,14 @@ TOKEN = "KERAS_DML_SERVE_TOKEN"
     help="Seconds that requests in progress have to finish when the server "
     "stops.",
 )
+@engine_option
 @on_tensorflow
 @command_body
 def serve(
     path: str,
     gallery: str | None,
     name: str | None,
+    engine: "Engine",
     **limits: object,
 ) -> None:
     """Serve a model with a REST API for programs and a page for people.
@@ -115,7 +127,14 @@ def serve(
     log_as_json()
     logging.getLogger(__name__).info("Loading the model %s", path)
     settings = Settings(**limits)  # type: ignore[arg-type]
-    run(path, gallery, name=name, settings=settings, on_ready=_say_addresses)
+    run(
+        path,
+        gallery,
+        name=name,
+        settings=settings,
+        engine=engine,
+        on_ready=_say_addresses,
+    )
 
 
 def _say_addresses(address: str, name: str) -> None:

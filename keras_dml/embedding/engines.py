@@ -1,0 +1,209 @@
+"""Engines: what computes a model's embeddings, Keras or OpenVINO."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from threading import Lock
+from typing import Any, Literal, TypeAlias, get_args
+
+import keras
+import numpy as np
+
+from keras_dml.distribution.processes import (
+    is_one_of_several,
+    on_this_process,
+)
+from keras_dml.distribution.strategies import strategy_of
+from keras_dml.model.generated import input_specs
+from keras_dml.utils.arguments import check_choice, import_extra
+from keras_dml.utils.tensorflow import tf
+from keras_dml.utils.types import FloatArray
+from keras_dml.utils.vectors import unit_rows
+
+logger = logging.getLogger(__name__)
+
+Engine: TypeAlias = Literal["keras", "openvino"]
+"""Names of engines."""
+
+Predict: TypeAlias = Callable[[Any], Any]
+"""From a batch of a model's inputs to its embeddings, (B, D)."""
+
+KERAS: Engine = "keras"
+
+_OPENVINO = "openvino"
+"""The name of the engine, of its module and of its extra."""
+
+_TOLERANCE = 1e-5
+"""By how much a component of a unit embedding may differ from Keras'."""
+
+_PLACES = re.compile(r"(Exception from|Check '.*' failed at) \S+")
+"""Where in its code OpenVINO fails."""
+
+_COMPARED = 8
+"""Examples of the first batch that both engines embed."""
+
+
+def check_engine(owner: str, engine: str) -> None:
+    """Checks the argument `engine` of a function.
+
+    Raises:
+        ValueError: If there is no such engine.
+        ImportError: If it is not installed.
+    """
+    check_choice(owner, "engine", engine, get_args(Engine))
+    if engine == _OPENVINO:
+        import_extra(f'engine="openvino" of {owner}', _OPENVINO, _OPENVINO)
+
+
+def predict_function(
+    model: keras.Model, engine: str = KERAS, owner: str = "embed"
+) -> Predict:
+    """The function that embeds a batch on a single replica.
+
+    Args:
+        model: The model, with the weights that it has on the first call.
+        engine: What computes; Keras where OpenVINO cannot, see `by_openvino`.
+        owner: The function that has this argument.
+
+    Raises:
+        ImportError, ValueError: As of `check_engine`.
+    """
+    check_engine(owner, engine)
+    if engine == _OPENVINO:
+        return _FirstCompared(model, _by_keras(model))
+    return _by_keras(model)
+
+
+def by_openvino(
+    model: keras.Model, batch: Any, expected: FloatArray
+) -> Predict | None:
+    """A model's embeddings by OpenVINO on the CPU, in float32.
+
+    Threads may share the function; their batches run one after another.
+
+    Args:
+        model: The model, which is copied.
+        batch: A batch of its inputs.
+        expected: Its embeddings by Keras, (B, D).
+
+    Returns:
+        The function; None where the model cannot be converted or its unit
+        embeddings differ from the expected ones, which is logged.
+    """
+    try:
+        predict = _compiled(model)
+        different = np.abs(unit_rows(predict(batch)) - unit_rows(expected))
+        largest = float(different.max())
+        # Not a number is not within the tolerance.
+        if largest <= _TOLERANCE:
+            return predict
+        why = f"its embeddings differ by {largest:.2g} from those of Keras"
+    # Whatever OpenVINO stumbles over, Keras can embed.
+    except Exception as error:
+        said = " ".join(_PLACES.sub("", str(error)).split())
+        why = f"it cannot be converted: {said[:300]}"
+    logger.warning(
+        "Keras embeds with the model %r, and OpenVINO does not: %s.",
+        model.name,
+        why,
+    )
+    return None
+
+
+class _FirstCompared:
+    """Embeds by OpenVINO if that agrees with Keras on the first examples."""
+
+    def __init__(self, model: keras.Model, by_keras: Predict) -> None:
+        self._model, self._by_keras = model, by_keras
+        self._chosen: Predict | None = None
+
+    def __call__(self, batch: Any) -> Any:
+        if self._chosen is None:
+            first = keras.tree.map_structure(lambda x: x[:_COMPARED], batch)
+            expected = np.asarray(self._by_keras(first))
+            found = by_openvino(self._model, first, expected)
+            self._chosen = found or self._by_keras
+        return self._chosen(batch)
+
+
+def _compiled(model: keras.Model) -> Predict:
+    """The model as OpenVINO computes it, for batches of any size."""
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            f"Keras runs on {keras.backend.backend()}, not on TensorFlow"
+        )
+    import openvino
+
+    specs = input_specs(model)
+    flat_specs = [
+        tf.TensorSpec(spec.shape, spec.dtype, f"input_{i}")
+        for i, spec in enumerate(keras.tree.flatten(specs))
+    ]
+
+    @partial(tf.function, input_signature=flat_specs, autograph=False)
+    def embed(*flat: Any) -> Any:
+        x = keras.tree.pack_sequence_as(specs, flat)
+        return tf.cast(model(x, training=False), "float32")
+
+    function = embed.get_concrete_function()
+    with _logging_kept():
+        try:
+            converted = openvino.convert_model(function)
+        except Exception as error:
+            raise ValueError(_unknown(function.graph, str(error))) from error
+    # Of one batch at a time, and not in bfloat16, where a CPU has it.
+    how = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+    request = openvino.compile_model(
+        converted, "CPU", how
+    ).create_infer_request()
+    lock = Lock()
+
+    def predict(batch: Any) -> FloatArray:
+        arrays = [
+            np.asarray(x, spec.dtype.as_numpy_dtype)
+            for x, spec in zip(
+                keras.tree.flatten(batch), flat_specs, strict=True
+            )
+        ]
+        with lock:
+            found: FloatArray = request.infer(arrays, share_inputs=True)[0]
+        return found
+
+    return predict
+
+
+@contextlib.contextmanager
+def _logging_kept() -> Iterator[None]:
+    """OpenVINO leaves the root logger without warnings if it fails."""
+    root = logging.getLogger()
+    level, filters, handlers = root.level, [*root.filters], [*root.handlers]
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        root.filters[:], root.handlers[:] = filters, handlers
+
+
+def _unknown(graph: Any, said: str) -> str:
+    """What OpenVINO says of a graph, with the names of its operations."""
+    found = re.search("operations?: (.+)", said)
+    if found is None:
+        return said
+    types = re.findall(r"\w+", found[1])
+    named = [op.name for op in graph.get_operations() if op.type in types]
+    return f"OpenVINO does not know {', '.join(types)}, as in {named[:3]}"
+
+
+def _by_keras(model: keras.Model) -> Predict:
+    if is_one_of_several():
+        embed = partial(model, training=False)
+        return on_this_process(embed, model.variables)
+    if strategy_of(model).num_replicas_in_sync == 1:
+        predict: Predict = model.predict_on_batch
+        return predict
+    # Under a strategy, Keras would embed the whole batch on every replica.
+    return tf.function(lambda x: model(x, training=False), autograph=False)

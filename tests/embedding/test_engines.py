@@ -1,0 +1,207 @@
+"""Embedding by OpenVINO: as Keras predicts, or by Keras itself."""
+
+import logging
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml import methods
+from keras_dml.data import ArraySet, ImageSet
+from keras_dml.embedding import embed, embed_shards
+from keras_dml.embedding.engines import by_openvino
+from keras_dml.evaluation import evaluate
+from keras_dml.layers import Compositor
+from keras_dml.search import Index
+
+SIZE = 16
+NAME = "keras_dml.embedding.engines"
+
+
+def images(count: int = 21) -> ImageSet:
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (count, SIZE, SIZE, 3), dtype=np.uint8)
+    return ImageSet(pixels, np.arange(count) % 4)
+
+
+def network() -> keras.Model:
+    keras.utils.set_random_seed(0)
+    image = keras.Input((SIZE, SIZE, 3))
+    x = keras.layers.Rescaling(1 / 255)(image)
+    x = keras.layers.Conv2D(8, 3, padding="same", use_bias=False)(x)
+    x = keras.layers.BatchNormalization()(x)
+    x = keras.layers.Activation("silu")(x)
+    x = keras.layers.DepthwiseConv2D(3, strides=2, padding="same")(x)
+    return keras.Model(image, keras.layers.ReLU(6)(x))
+
+
+def plain() -> keras.Model:
+    return methods.baseline(network(), embedding_dim=6)
+
+
+def grouping() -> keras.Model:
+    return methods.attentive_grouping(network(), embedding_dim=8, num_groups=2)
+
+
+def compositor() -> keras.Model:
+    """Two parts of an embedding, and their learned averages."""
+    body = network()
+    x = keras.layers.GlobalAveragePooling2D()(body.output)
+    parts = keras.layers.Reshape((2, 4))(keras.layers.Dense(8)(x))
+    x = keras.layers.Flatten()(Compositor(3)(parts)[0])
+    return keras.Model(body.input, keras.layers.UnitNormalization()(x))
+
+
+def followed_by(layer: keras.layers.Layer) -> keras.Model:
+    body = network()
+    x = layer(keras.layers.GlobalAveragePooling2D()(body.output))
+    return keras.Model(body.input, x)
+
+
+def in_python() -> keras.Model:
+    """OpenVINO cannot run code of Python."""
+
+    def doubled(x: tf.Tensor) -> tf.Tensor:
+        y = tf.py_function(lambda x: 2 * x, [x], "float32")
+        return tf.ensure_shape(y, x.shape)
+
+    return followed_by(
+        keras.layers.Lambda(doubled, output_shape=(8,), name="doubled")
+    )
+
+
+def in_half() -> keras.Model:
+    """OpenVINO computes in float32 what Keras rounds."""
+    return followed_by(keras.layers.Dense(4, dtype="mixed_float16"))
+
+
+def unit(x: Any) -> Any:
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def check_same(found: Any, model: keras.Model, shown: ImageSet) -> None:
+    x = shown.pixels.astype("float32")
+    expected = model.predict(x, verbose=0)
+    np.testing.assert_allclose(unit(found), unit(expected), atol=1e-5, rtol=0)
+
+
+def said_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [x.getMessage() for x in caplog.records if x.name == NAME]
+
+
+def counted(model: keras.Model, monkeypatch: Any) -> list[int]:
+    """Sizes of the batches that Keras embeds from now on."""
+    sizes, predict = [], model.predict_on_batch
+    monkeypatch.setattr(
+        model, "predict_on_batch", lambda x: sizes.append(len(x)) or predict(x)
+    )
+    return sizes
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("made", [plain, grouping, compositor])
+def test_openvino_embeds_as_keras(made: Any, monkeypatch, caplog) -> None:
+    pytest.importorskip("openvino")
+    model, shown = made(), images()
+    by_keras = counted(model, monkeypatch)
+    # The last batch is smaller, and no batch overwrites another.
+    found = embed(model, shown, batch_size=9, engine="openvino")
+    assert by_keras == [8] and not said_of(caplog)
+    check_same(found, model, shown)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (in_python, "'.*', .* cannot be converted: .*/doubled.*/EagerPyFunc.*"),
+        (in_half, "'.*', .* its embeddings differ by 0.0.* from those .*"),
+    ],
+)
+def test_keras_embeds_where_openvino_cannot(made, said, caplog) -> None:
+    pytest.importorskip("openvino")
+    model, shown = made(), images()
+    found = embed(model, shown, batch_size=9, engine="openvino")
+    np.testing.assert_array_equal(found, embed(model, shown, batch_size=9))
+    [line] = said_of(caplog)
+    assert "\n" not in line
+    assert re.fullmatch(f"Keras embeds with the model {said}", line)
+    assert logging.getLogger().isEnabledFor(logging.WARNING)
+
+
+@pytest.mark.peers
+def test_several_inputs(caplog) -> None:
+    pytest.importorskip("openvino")
+    left, right = keras.Input((3,), name="b"), keras.Input((2,), name="a")
+    x = keras.layers.Concatenate()([2 * left, right])
+    model = keras.Model({"b": left, "a": right}, keras.layers.Dense(4)(x))
+    rng = np.random.default_rng(0)
+    given = {"a": rng.normal(size=(5, 2)), "b": rng.normal(size=(5, 3))}
+    found = embed(model, ArraySet(given), batch_size=2, engine="openvino")
+    joined = np.concatenate([2 * given["b"], given["a"]], 1)
+    kernel = model.get_weights()[0]
+    assert not said_of(caplog)
+    np.testing.assert_allclose(unit(found), unit(joined @ kernel), atol=1e-5)
+
+
+@pytest.mark.peers
+def test_all_that_embed_can_use_openvino(tmp_path, monkeypatch) -> None:
+    pytest.importorskip("openvino")
+    model, shown = plain(), images()
+    results = evaluate(model, shown)
+    by_keras = counted(model, monkeypatch)
+    shards = embed_shards(
+        model, shown, tmp_path, rows_per_shard=9, engine="openvino"
+    )
+    index = Index.build(model, shown, engine="openvino")
+    again = evaluate(model, shown, engine="openvino")
+    # Two examples identify the model.
+    assert by_keras == [2, 8, 2, 8, 8]
+    monkeypatch.undo()
+    check_same(shards.array(), model, shown)
+    check_same(index.embeddings, model, shown)
+    assert dict(again) == pytest.approx(dict(results))
+    # Another engine continues.
+    embed_shards(model, shown, tmp_path, rows_per_shard=9)
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "embed": embed,
+    "evaluate": evaluate,
+    "embed_shards": lambda *x, **k: embed_shards(*x, "never", **k),
+    "Index.build": Index.build,
+}
+
+
+@pytest.mark.parametrize("owner", CALLS)
+def test_engines_that_are_not_there(owner: str, monkeypatch) -> None:
+    call, model = CALLS[owner], plain()
+    rule = rf"`engine` of {owner} must be one of \('keras', 'openvino'\)"
+    with pytest.raises(ValueError, match=rule):
+        call(model, images(), engine="onnx")
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    extra = rf'of {owner} needs .*pip install "keras-dml\[openvino\]"'
+    with pytest.raises(ImportError, match=extra):
+        call(model, images(), engine="openvino")
+
+
+def test_another_backend(monkeypatch, caplog) -> None:
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    x = np.ones((1, 2), "float32")
+    model = keras.Sequential([keras.Input((2,))], name="twice")
+    assert by_openvino(model, x, x) is None
+    assert said_of(caplog) == [
+        "Keras embeds with the model 'twice', and OpenVINO does not: it cannot "
+        "be converted: Keras runs on jax, not on TensorFlow."
+    ]
+
+
+def test_engines_of_a_server_are_checked_first() -> None:
+    server = pytest.importorskip("keras_dml.serve.server")
+    with pytest.raises(ValueError, match="`engine` of serve must be one of"):
+        server.serve("nothing/there", engine="onnx")
