@@ -238,21 +238,15 @@ def test_from_a_folder_to_a_search_page(classes, tmp_path, monkeypatch) -> None:
     known, right, strange = check_matches(queries, index)
     page = Path("found.html").read_text()
     if index.threshold is None:
-        assert classes == 5
-        assert (
-            "no threshold, because --calibrate validation holds one class"
-            in (printed["index"])
-        )
+        assert classes < 100
+        assert "no threshold: --calibrate must hold at" in printed["index"]
         assert "match" not in page.partition("<main>")[2]
         return
     # So few classes hardly tell a rate, which is said.
     assert "hardly tell a share of 1% of queries" in printed["index"]
     assert ("has no match" in page) != ("has a match" in page)
     assert ("query.jpg: match" in printed["search"]) == ("has a match" in page)
-    said = index.threshold
-    upper = said.false_positive_high
-    if upper is None:  # Of two classes: it "may be several times as high".
-        upper = 5 * said.false_positive_identification_rate
-    assert reached_without_class(index) <= max(0.05, upper)
-    assert strange <= max(0.05, upper) + 0.1
+    upper = max(0.05, index.threshold.false_positive_high)
+    assert reached_without_class(index) <= upper
+    assert strange <= upper + 0.1
     assert right >= 0.9 * known

@@ -32,7 +32,7 @@ def trained(tmp_path_factory):
 def indexed(trained):
     output = run("index", str(trained / "run"), "test", "--output",
                  str(trained / "index"), "--calibrate",
-                 "validation")  # fmt: skip
+                 str(trained / "images"))  # fmt: skip
     return trained / "index", output
 
 
@@ -166,13 +166,14 @@ def test_index_refuses_before_images_are_embedded(
 
 
 @pytest.mark.slow
-def test_one_class_has_no_threshold(trained, tmp_path, caplog) -> None:
-    one = tmp_path / "one"
-    shutil.copytree(trained / "images" / "class_00", one / "crow")
+def test_four_classes_have_no_threshold(trained, tmp_path, caplog) -> None:
+    few = tmp_path / "few"
+    for name in ("crow", "jay", "rook", "wren"):
+        shutil.copytree(trained / "images" / "class_00", few / name)
     run("index", str(trained / "run"), "test", "--output",
-        str(tmp_path / "new"), "--calibrate", str(one))  # fmt: skip
-    assert "no threshold, because --calibrate" in caplog.text
-    assert "holds one class" in caplog.text
+        str(tmp_path / "new"), "--calibrate", str(few))  # fmt: skip
+    assert "at least 5 classes, better 20" in caplog.text
+    assert f"Received: {few}, with 4" in caplog.text
     assert Index.load(tmp_path / "new").threshold is None
 
 

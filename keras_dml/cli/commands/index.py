@@ -157,10 +157,12 @@ def _calibrating(
 ) -> "Examples | None":
     """The labeled images of `--calibrate`; None where they are too few.
 
-    Five classes hold out one, by which no threshold can be chosen. An index
-    without is then better than none.
+    A folder of a dozen classes holds out two. Of so few, not even an interval
+    can be told, and strangers are called matches many times as often as asked.
+    An index without a threshold is then better than none.
     """
     from keras_dml.cli import sources
+    from keras_dml.evaluation.resampling import FEWEST_CLASSES
 
     if source is None:
         return None
@@ -170,13 +172,14 @@ def _calibrating(
             "--calibrate must be images with a class each. Received: "
             f"{source}, without classes. Use a folder with a folder for each."
         )
-    if (count := images.num_classes) < 2:
+    if (count := images.num_classes) < FEWEST_CLASSES:
         logger.warning(
-            "The index gets no threshold, because --calibrate %s holds %s. "
-            "That takes two classes, better 20. Searches show scores without "
-            "saying which are matches.",
+            "The index gets no threshold: --calibrate must hold at least %d "
+            "classes, better 20. Received: %s, with %d. Searches show scores "
+            "without saying which are matches.",
+            FEWEST_CLASSES,
             source,
-            "one class" if count else "no images",
+            count,
         )
         return None
     return images
