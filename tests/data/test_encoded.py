@@ -1,5 +1,6 @@
 """Tests of parts of files: against Pillow, which decodes them whole."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -162,3 +163,27 @@ def test_views_of_photographs_are_those_of_their_pixels(
     for seen, expected in zip(*views, strict=True):
         assert seen.shape == (4, 32, 32, 3)
         assert noise_ratio(seen, expected) > 40
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("size", [(8000, 6000), (20_000, 2000)])
+def test_memory(tmp_path: Path, size: tuple[int, int]) -> None:
+    """Decoded whole, one of 48 megapixels would take 144 MB."""
+    path = tmp_path / "a.jpg"
+    coarse = np.random.default_rng(0).integers(0, 256, (99, 99, 3), np.uint8)
+    Image.fromarray(coarse).resize(size, Image.Resampling.BOX).save(path)
+    labels = np.repeat([0, 1], 4)
+    sampler = ClassBalanced(labels, classes_per_batch=2, images_per_class=4)
+    images = ImageSet([path] * 8, labels)
+    batches = pipeline(images, sampler, size=224, crop="random_resized")
+    before = memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # Sets VmHWM to VmRSS.
+    assert len(list(batches)) == sampler.steps
+    assert memory("VmHWM") - before < 120_000
+
+
+def memory(field: str) -> int:
+    """Memory of this process, in KB."""
+    state = Path("/proc/self/status").read_text()
+    return int(state.partition(f"{field}:")[2].split()[0])
