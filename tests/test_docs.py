@@ -35,7 +35,8 @@ from click.testing import CliRunner
 import keras_dml
 from keras_dml import recipes
 from keras_dml.cli import main
-from keras_dml.recipes.files import merge, validate
+from keras_dml.recipes.files import validate
+from keras_dml.recipes.inheritance import merge
 from tests.recipes.stand_ins import stand_in
 from tests.runs.small_run import write_images
 from tests.serve.models import serving

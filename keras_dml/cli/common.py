@@ -4,7 +4,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,6 +110,20 @@ def recipe_names(
 recipe_argument = click.argument("recipe", shell_complete=recipe_names)
 
 
+def refuse_recipe(recipe: str, settings: Sequence[str], **_: Any) -> None:
+    """Refuses a recipe that `recipes.load` would refuse, if that is sure."""
+    from keras_dml.recipes import early
+
+    early.refuse(recipe, settings)
+
+
+def refuse_run(run: str, **_: Any) -> None:
+    """Refuses a folder that is not that of a run."""
+    from keras_dml.recipes.early import check_run
+
+    check_run(run)
+
+
 def command_body(command: Callable[..., Any]) -> Callable[..., Any]:
     """Decorates what a command does, as `user_errors`.
 
@@ -123,6 +137,27 @@ def command_body(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*args, **kwargs)
 
     return wrapped
+
+
+def begin_with(
+    check: Callable[..., Any],
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator above `command_body`: what is refused before imports.
+
+    Args:
+        check: Called with the arguments of the command.
+    """
+
+    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
+        @user_errors
+        @wraps(command)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            check(**kwargs)
+            return command(*args, **kwargs)
+
+        return wrapped
+
+    return decorated
 
 
 def on_tensorflow(command: Callable[..., Any]) -> Callable[..., Any]:

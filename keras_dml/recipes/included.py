@@ -9,6 +9,9 @@ import os
 from importlib import resources
 from pathlib import Path
 
+RECIPE = "recipe.yaml"
+"""The recipe in the folder of a run."""
+
 
 def folder() -> Path:
     """The folder of the included recipes."""

@@ -4,7 +4,8 @@ They may be a stranger's: of bounded size, and YAML without objects.
 """
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,10 @@ _MOST_BASES = 16
 
 _IN_ORDER = ("rate_multipliers", "decay_multipliers")
 """Mappings of which the first pattern that matches counts."""
+
+
+class Undecided(Exception):
+    """Only losses, which import Keras, can tell what a recipe says."""
 
 
 class RecipeError(ValueError):
@@ -71,7 +76,8 @@ def _are_arguments(value: Any) -> bool:
     """Whether a mapping in place of a loss is no loss of its own."""
     if not isinstance(value, dict) or {"name", "class_name"} & set(value):
         return False
-    # Imports Keras, which copying recipes does not need otherwise.
+    if "keras" not in sys.modules:
+        raise Undecided
     from keras_dml.losses.combined import is_several
 
     return not is_several(value)
@@ -102,6 +108,25 @@ class RecipeFiles:
         self.read(path)
         # A recipe is complete after its bases.
         return list(reversed(self._complete))
+
+    def complete(
+        self, path: str | os.PathLike[str], settings: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        """What a recipe says with settings; see `keras_dml.recipes.load`."""
+        content = self.read(locate(path))
+        for setting in settings:
+            change = with_origin(parse_setting(setting), is_included=False)
+            content = merge(content, change)
+        return content
+
+    def included(self) -> list[dict[str, Any]]:
+        """Those that were read and come with the package, complete."""
+        root = folder().resolve()
+        return [
+            content
+            for place, content in self._complete.items()
+            if Path(place).is_relative_to(root)
+        ]
 
     def read(self, path: Path, above: tuple[str, ...] = ()) -> dict[str, Any]:
         """A file on top of its bases; `above` are those that it is one of."""
@@ -240,6 +265,29 @@ def parse_yaml(text: str) -> Any:
         raise ValueError(f"it is not YAML: {error}") from None
     except RecursionError:
         raise ValueError(TOO_DEEP) from None
+
+
+def parse_setting(setting: str) -> dict[str, Any]:
+    """ "a.b=c" → {"a": {"b": c}}.
+
+    Raises:
+        RecipeError: If there is no "=", or the value is not YAML.
+    """
+    keys, separator, text = setting.partition("=")
+    if not separator or not keys:
+        raise RecipeError(
+            "A setting must have the form key.key=value. Received: "
+            f"{setting!r}. Use for instance epochs=4 or method.num_learners=8."
+        )
+    try:
+        value: Any = parse_yaml(text)
+        for key in reversed(keys.split(".")):
+            value = {key: value}
+    except ValueError as error:
+        raise RecipeError(
+            f"The setting {setting[:200]!r} cannot be read: {error}."
+        ) from None
+    return dict(value)
 
 
 def _check_count(node: yaml.Node | None) -> None:

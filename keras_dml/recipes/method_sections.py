@@ -20,7 +20,8 @@ from pydantic import (
 from keras_dml import data
 from keras_dml.methods.declaration import METHODS, Arguments, Uses, find
 from keras_dml.model import MetricModel
-from keras_dml.recipes.schema import MOMENTUM, Named, Recipe, looked_up
+from keras_dml.recipes.schema import MOMENTUM, Recipe, looked_up
+from keras_dml.recipes.sections import Named
 from keras_dml.recipes.signatures import Fields, fields_of
 
 

@@ -16,6 +16,8 @@ import yaml
 from keras_dml.evaluation import Results
 from keras_dml.evaluation.label_sets import ClassNames
 from keras_dml.recipes import Recipe, RecipeError, dump, load
+from keras_dml.recipes.early import check_run
+from keras_dml.recipes.included import RECIPE
 from keras_dml.runs.outcome import Outcome
 from keras_dml.utils.documents import differences
 from keras_dml.utils.files import (
@@ -28,7 +30,6 @@ from keras_dml.utils.models import read_model
 
 logger = logging.getLogger(__name__)
 
-RECIPE = "recipe.yaml"
 METRICS = "metrics.csv"
 RESULT = "result.json"
 SUMMARY = "summary.md"
@@ -179,13 +180,8 @@ def load_recipe(folder: str | os.PathLike[str]) -> Recipe:
     Raises:
         RecipeError: If the folder is not that of a run.
     """
-    path = Path(folder) / RECIPE
-    if not path.exists():
-        raise RecipeError(
-            f"{os.fspath(folder)!r} is not the folder of a run: it has no "
-            f"{RECIPE}. Use the folder that `keras-dml train` prints."
-        )
-    return load(path)
+    check_run(folder)
+    return load(Path(folder) / RECIPE)
 
 
 def load_outcome(folder: str | os.PathLike[str]) -> Outcome:

@@ -30,7 +30,7 @@ from keras_dml.distribution.workers import (
 from keras_dml.evaluation import Results
 from keras_dml.evaluation.plausibility import saying_once
 from keras_dml.recipes import Recipe, building
-from keras_dml.recipes.files import (
+from keras_dml.recipes.messages import (
     missing_files,
     problems_of,
     raise_together,

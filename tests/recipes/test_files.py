@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from keras_dml.recipes import RecipeError, dump, load
-from keras_dml.recipes.files import merge, parse_setting
+from keras_dml.recipes.inheritance import merge, parse_setting
 
 BASE = """
 name: base

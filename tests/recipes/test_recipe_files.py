@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from keras_dml.methods import METHODS
-from keras_dml.recipes.files import merge, parse_setting
+from keras_dml.recipes.inheritance import merge, parse_setting
 from tests.recipes.library import (
     ALL,
     FILES,

@@ -11,7 +11,8 @@ from keras_dml.methods.declaration import METHODS, find
 from keras_dml.model import MetricModel
 from keras_dml.recipes import RecipeError, load
 from keras_dml.recipes.method_sections import recipe_type
-from keras_dml.recipes.schema import Recipe, Section, looked_up
+from keras_dml.recipes.schema import Recipe, looked_up
+from keras_dml.recipes.sections import Section
 from tests.recipes.test_resize_mode import RECIPE
 
 SIGNATURES = {

@@ -2,13 +2,16 @@
 
 import shlex
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from keras_dml.cli.common import (
     INTERRUPTED,
     OutputFolder,
+    begin_with,
     command_body,
     example,
     print_table,
@@ -21,6 +24,17 @@ from keras_dml.cli.json_output import answer, json_option
 
 if TYPE_CHECKING:
     from keras_dml.runs.benchmark import Plan
+
+
+def _begin(recipes: Sequence[str], settings: Sequence[str], **_: Any) -> None:
+    """Refuses the first recipe that cannot be used, if that is sure."""
+    from keras_dml.recipes import early
+
+    for text in recipes:
+        path, *own = text.split("::")
+        is_base = Path(path).name.startswith("_")
+        if not is_base and early.refuse(path, (*settings, *own)) is None:
+            return
 
 
 @click.command(
@@ -62,6 +76,7 @@ if TYPE_CHECKING:
 @click.option("--retry", is_flag=True, help="Repeat failed runs.")
 @save_every_option
 @json_option
+@begin_with(_begin)
 @command_body
 def benchmark(
     recipes: tuple[str, ...],

@@ -4,6 +4,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,13 @@ import click
 from keras_dml.cli.common import (
     INTERRUPTED,
     OutputFolder,
+    begin_with,
     command_body,
     engine_option,
     example,
     model_option,
     print_table,
+    refuse_run,
     say,
 )
 from keras_dml.cli.json_output import answer, json_option
@@ -25,6 +28,12 @@ if TYPE_CHECKING:
     from keras_dml.embedding import EmbeddingShards
 
 _NAMED = 3
+
+
+def _begin(model: str, **_: Any) -> None:
+    """Refuses a folder that is not that of a run."""
+    if Path(model).is_dir():
+        refuse_run(model)
 
 
 @click.command(
@@ -82,6 +91,7 @@ _NAMED = 3
 @engine_option
 @model_option
 @json_option
+@begin_with(_begin)
 @command_body
 def embed(
     model: str,

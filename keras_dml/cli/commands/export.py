@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from keras_dml.cli.common import (
+    begin_with,
     command_body,
     example,
     model_option,
     on_tensorflow,
+    refuse_run,
     say,
 )
 from keras_dml.cli.json_output import answer, json_option
@@ -77,6 +79,7 @@ SUFFIXES = {"saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
 )
 @json_option
 @on_tensorflow
+@begin_with(refuse_run)
 @command_body
 def export(
     run: str,

@@ -8,11 +8,13 @@ import click
 
 from keras_dml.cli.common import (
     OutputFolder,
+    begin_with,
     command_body,
     engine_option,
     example,
     model_option,
     print_table,
+    refuse_run,
     say,
 )
 from keras_dml.cli.json_output import answer, json_option
@@ -23,6 +25,12 @@ if TYPE_CHECKING:
     from keras_dml.search import Index
 
 logger = logging.getLogger(__name__)
+
+
+def _begin(source: str, **_: Any) -> None:
+    """Refuses a folder that is not that of a run."""
+    if Path(source).is_dir():
+        refuse_run(source)
 
 
 @click.command(
@@ -93,6 +101,7 @@ logger = logging.getLogger(__name__)
 @engine_option
 @model_option
 @json_option
+@begin_with(_begin)
 @command_body
 def index(
     source: str,

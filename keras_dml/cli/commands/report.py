@@ -2,7 +2,13 @@
 
 import click
 
-from keras_dml.cli.common import command_body, example, say
+from keras_dml.cli.common import (
+    begin_with,
+    command_body,
+    example,
+    refuse_run,
+    say,
+)
 from keras_dml.cli.json_output import answer, json_option
 
 
@@ -25,6 +31,7 @@ from keras_dml.cli.json_output import answer, json_option
     help="Maximum number of test images that can be explored.",
 )
 @json_option
+@begin_with(refuse_run)
 @command_body
 def report(run: str, output: str | None, queries: int) -> None:
     """Write the report of the finished RUN as one page for a browser."""

@@ -2,13 +2,17 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import click
 
 from keras_dml.cli.common import (
     INTERRUPTED,
     OutputFolder,
+    begin_with,
     command_body,
     example,
     print_table,
@@ -39,6 +43,29 @@ def _set_backend(
             f"KERAS_BACKEND={name} before."
         )
     os.environ["KERAS_BACKEND"] = name
+
+
+def _begin(
+    recipe: str,
+    settings: Sequence[str],
+    output: str | None,
+    overwrite: bool,
+    resume: bool,
+    workers: str | None,
+    **_: Any,
+) -> None:
+    """Refuses what can be refused at once; else says what is trained."""
+    from keras_dml.recipes import early
+
+    if resume and overwrite:
+        raise click.UsageError("--resume and --overwrite cannot be combined.")
+    is_new = output is None or not Path(output).exists()
+    if resume or is_new:  # Else there is more to say, of the output.
+        content = early.refuse(recipe, settings)
+        is_alone = workers is None and "TF_CONFIG" not in os.environ
+        if content is not None and not resume and is_alone:
+            early.refuse_missing(content)
+    say(", ".join([f"Recipe: {recipe}", *settings]))
 
 
 @click.command(
@@ -101,6 +128,7 @@ def _set_backend(
 )
 @save_every_option
 @json_option
+@begin_with(_begin)
 @command_body
 def train(
     recipe: str,
@@ -123,14 +151,12 @@ def train(
     SIGTERM saves the state and ends with status 75.
     """
     from keras_dml import distribution, recipes, runs
-    from keras_dml.recipes.files import problems_of
+    from keras_dml.recipes.messages import problems_of
     from keras_dml.runs.outcome import definitions, divisions_table
     from keras_dml.runs.tracking import check_trackers
     from keras_dml.runs.words import VERDICTS
 
     check_trackers(log)
-    if resume and overwrite:
-        raise click.UsageError("--resume and --overwrite cannot be combined.")
     try:
         checked = recipes.load(recipe, settings)
     except recipes.RecipeError as error:
