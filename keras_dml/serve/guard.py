@@ -18,12 +18,13 @@ from keras_dml.serve.errors import (
     as_request_error,
     error_response,
 )
+from keras_dml.serve.logs import REQUESTS
 from keras_dml.serve.metrics import Metrics
 from keras_dml.serve.settings import Settings
 
 logger = logging.getLogger(__name__)
-request_log = logging.getLogger("keras_dml.serve.requests")
-"""Gets a record for each request, with what it was in its `fields`."""
+request_log = logging.getLogger(REQUESTS)
+"""Its records have what a request was in their `fields`."""
 
 OPEN = re.compile(r"/healthz|/|/page/assets/.*")
 """Addresses that need no token: what watches a server has none, and the page

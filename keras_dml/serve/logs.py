@@ -5,7 +5,8 @@ import logging
 import warnings
 from typing import Any
 
-from keras_dml.serve.guard import request_log
+REQUESTS = "keras_dml.serve.requests"
+"""The logger that gets a record for each request."""
 
 
 def log_as_json() -> None:
@@ -13,7 +14,7 @@ def log_as_json() -> None:
     for handler in logging.getLogger().handlers:
         handler.setFormatter(JsonFormatter())
     warnings.showwarning = _log_warning
-    request_log.setLevel(logging.INFO)
+    logging.getLogger(REQUESTS).setLevel(logging.INFO)
 
 
 class JsonFormatter(logging.Formatter):

@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import ipaddress
 import logging
 import math
 import signal
@@ -19,9 +18,10 @@ from keras_dml.embedding.engines import KERAS, Engine, check_engine
 from keras_dml.serve.app import application
 from keras_dml.serve.loading import load
 from keras_dml.serve.memory import limit_memory, release_memory
+from keras_dml.serve.reception import Reception
 from keras_dml.serve.reloading import Reloader
 from keras_dml.serve.service import Service
-from keras_dml.serve.settings import Settings, is_local
+from keras_dml.serve.settings import Settings, address_of, is_local, listen
 from keras_dml.serve.sources import find_source
 
 logger = logging.getLogger(__name__)
@@ -34,11 +34,13 @@ def serve(
     name: str | None = None,
     settings: Settings | None = None,
     engine: Engine = KERAS,
+    reception: Reception | None = None,
     on_ready: Callable[[str, str], object] = lambda address, name: None,
 ) -> None:
     """Serves a model until the process receives SIGTERM or SIGINT.
 
-    Requests in progress are completed first.
+    Requests in progress are completed first. Until the model is loaded, all
+    are answered with status 503.
 
     Args:
         path: The folder of a run, a `.keras` file, or `saved_models/NAME`,
@@ -50,6 +52,7 @@ def serve(
         settings: The address to listen on, and limits.
         engine: What embeds: "openvino" is faster on CPUs, the same to 1e-5.
             Where it cannot, Keras does, and the log says why.
+        reception: What answers so far, at the address of the settings.
         on_ready: Called with the address and the name of the model when the
             server is ready.
 
@@ -62,8 +65,8 @@ def serve(
     limit_memory()
     settings = settings or Settings()
     source = find_source(path, name, gallery, engine)
-    with contextlib.closing(listen(settings)) as opened:
-        address = address_of(opened)
+    with reception or Reception(listen(settings)) as so_far:
+        address = address_of(so_far.socket)
         if settings.token is None and not is_local(settings.host):
             logger.warning(
                 "Anyone who can reach %s can use this server, because it has "
@@ -81,7 +84,11 @@ def serve(
         # Pictures have a limit of their own; Pillow would warn at its.
         warnings.simplefilter("ignore", PIL.Image.DecompressionBombWarning)
         server = server_of(application(service, settings, reloader), settings)
-        with stopped_by_signals(server), running(server, opened) as thread:
+        so_far.end()
+        with (
+            stopped_by_signals(server),
+            running(server, so_far.socket) as thread,
+        ):
             on_ready(address, source.name)
             while thread.is_alive():
                 reloader.look()
@@ -137,34 +144,3 @@ def server_of(app: ASGIApp, settings: Settings) -> uvicorn.Server:
     )
     config.load()  # Here, not in a thread, it says what is missing.
     return uvicorn.Server(config)
-
-
-def listen(settings: Settings) -> socket.socket:
-    """A socket bound to the address of the settings.
-
-    Clients that connect while the model is loaded wait for it.
-
-    Raises:
-        OSError: If the port is in use, or there is no such address.
-    """
-    host, port = settings.host, settings.port
-    try:
-        family = socket.getaddrinfo(host, port)[0][0]
-        opened = socket.create_server((host, port), family=family, backlog=2048)
-        # asyncio leaves it out, and each answer would wait 40 ms for an ACK.
-        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return opened
-    except OSError as error:
-        reason = str(error.strerror).partition(" (")[0]
-        raise OSError(
-            f"The server cannot listen on {host}, port {port}: {reason}. Use "
-            "another --host or --port; --port 0 takes a free one."
-        ) from error
-
-
-def address_of(opened: socket.socket) -> str:
-    """The address of a socket, as clients on this machine write it."""
-    host, port = opened.getsockname()[:2]
-    if ipaddress.ip_address(host).is_unspecified:
-        host = "localhost"
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,8 +1,12 @@
-"""Settings: the address of a server, and its limits."""
+"""Settings: the address that a server listens on, and its limits.
+
+Nothing here needs Keras: the command listens before it imports it.
+"""
 
 import ipaddress
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from annotated_types import Ge, Le
@@ -65,6 +69,15 @@ def _is_header_text(token: str) -> bool:
     return bool(token) and all("!" <= letter <= "~" for letter in token)
 
 
+def check_is_there(path: str) -> None:
+    """Raises `FileNotFoundError` if there is nothing to be served at a path."""
+    if not Path(path).exists():
+        raise FileNotFoundError(
+            f"There is nothing at {path!r}. Use the folder of a run, a .keras "
+            "file or saved_models/NAME."
+        )
+
+
 def is_local(host: str) -> bool:
     """Whether this machine alone can reach an address, given or named."""
     try:
@@ -72,3 +85,32 @@ def is_local(host: str) -> bool:
     except socket.gaierror:
         return False
     return ipaddress.ip_address(found[0][4][0]).is_loopback
+
+
+def listen(settings: Settings) -> socket.socket:
+    """A socket bound to the address of the settings.
+
+    Raises:
+        OSError: If the port is in use, or there is no such address.
+    """
+    host, port = settings.host, settings.port
+    try:
+        family = socket.getaddrinfo(host, port)[0][0]
+        opened = socket.create_server((host, port), family=family, backlog=2048)
+        # asyncio leaves it out, and each answer would wait 40 ms for an ACK.
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return opened
+    except OSError as error:
+        reason = str(error.strerror).partition(" (")[0]
+        raise OSError(
+            f"The server cannot listen on {host}, port {port}: {reason}. Use "
+            "another --host or --port; --port 0 takes a free one."
+        ) from error
+
+
+def address_of(opened: socket.socket) -> str:
+    """The address of a socket, as clients on this machine write it."""
+    host, port = opened.getsockname()[:2]
+    if ipaddress.ip_address(host).is_unspecified:
+        host = "localhost"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -10,6 +10,7 @@ from keras_dml.export.versions import is_version
 from keras_dml.runs.folder import RECIPE
 from keras_dml.search.pushing import is_database
 from keras_dml.search.store import MANIFEST
+from keras_dml.serve.settings import check_is_there
 
 SAVED_MODEL = "saved_model.pb"
 
@@ -83,12 +84,8 @@ def find_source(
         ValueError: If there is no model, or the name cannot stand in an
             address.
     """
+    check_is_there(path)
     where = Path(path)
-    if not where.exists():
-        raise FileNotFoundError(
-            f"There is nothing at {path!r}. Use the folder of a run, a .keras "
-            "file or saved_models/NAME."
-        )
     folder = where.absolute()
     if where.is_file():
         known = where.stem

@@ -10,9 +10,9 @@ from starlette.types import Receive, Scope, Send
 
 from keras_dml.serve.app import application
 from keras_dml.serve.loading import load
-from keras_dml.serve.server import address_of, listen, running, server_of
+from keras_dml.serve.server import running, server_of
 from keras_dml.serve.service import Service
-from keras_dml.serve.settings import Settings
+from keras_dml.serve.settings import Settings, address_of, listen
 from keras_dml.serve.sources import find_source
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from keras_dml.serve.app import application
 from keras_dml.serve.current import Current
-from keras_dml.serve.server import listen, running, server_of
+from keras_dml.serve.server import running, server_of
 from keras_dml.serve.service import Service
-from keras_dml.serve.settings import Settings
+from keras_dml.serve.settings import Settings, listen
 
 CURRENT = Current("glyphs", 7, None, None, None, {})
 MODEL = "/v1/models/glyphs"

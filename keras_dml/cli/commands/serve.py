@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 import click
 
 from keras_dml.cli.common import (
-    command_body,
     engine_option,
     example,
+    import_package,
     on_tensorflow,
     say,
+    user_errors,
 )
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ TOKEN = "KERAS_DML_SERVE_TOKEN"
 )
 @engine_option
 @on_tensorflow
-@command_body
+@user_errors
 def serve(
     path: str,
     gallery: str | None,
@@ -118,23 +119,29 @@ def serve(
     requests in progress are completed first. Needs the extra `serve`.
     """
     from keras_dml.serve import Settings
+    from keras_dml.serve.logs import log_as_json
+    from keras_dml.serve.reception import Reception
+    from keras_dml.serve.settings import check_is_there, listen
     from keras_dml.utils.arguments import import_extra
 
-    import_extra("keras-dml serve", "uvicorn", "serve")
-    from keras_dml.serve.logs import log_as_json
-    from keras_dml.serve.server import serve as run
-
-    log_as_json()
-    logging.getLogger(__name__).info("Loading the model %s", path)
     settings = Settings(**limits)  # type: ignore[arg-type]
-    run(
-        path,
-        gallery,
-        name=name,
-        settings=settings,
-        engine=engine,
-        on_ready=_say_addresses,
-    )
+    check_is_there(path)
+    with Reception(listen(settings)) as reception:
+        import_extra("keras-dml serve", "uvicorn", "serve")
+        log_as_json()
+        logging.getLogger(__name__).info("Loading the model %s", path)
+        import_package()
+        from keras_dml.serve.server import serve as run
+
+        run(
+            path,
+            gallery,
+            name=name,
+            settings=settings,
+            engine=engine,
+            reception=reception,
+            on_ready=_say_addresses,
+        )
 
 
 def _say_addresses(address: str, name: str) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 from keras_dml.serve.app import application
 from keras_dml.serve.current import Current
 from keras_dml.serve.reloading import Reloader
-from keras_dml.serve.server import address_of, listen, running, server_of
+from keras_dml.serve.server import running, server_of
 from keras_dml.serve.service import Service
-from keras_dml.serve.settings import Settings
+from keras_dml.serve.settings import Settings, address_of, listen
 from tests.reports.browser import Browser
 from tests.serve.page.served import idle_reloader
 
