@@ -45,7 +45,7 @@ COMMAND = (
 
 
 def imported() -> Seconds:
-    command = [sys.executable, "-c", IMPORT]
+    command = [sys.executable, "-P", "-c", IMPORT]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
     wall, user = map(float, ended.stdout.split())
     return wall, user
@@ -57,7 +57,7 @@ def until(
     """Seconds until something is seen of a command, which is then killed."""
     began, before = time.perf_counter(), _user()
     with subprocess.Popen(
-        [sys.executable, "-c", COMMAND, *words],
+        [sys.executable, "-P", "-c", COMMAND, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     ) as process:

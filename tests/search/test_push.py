@@ -324,6 +324,7 @@ def test_the_command_names_what_is_wrong(tmp_path) -> None:
     result = CliRunner().invoke(main, ["push", str(tmp_path / "index"), "x"])
     assert result.exit_code == 1
     assert "`uri` of push must be lancedb://" in result.output
+    (tmp_path / "recipe.yaml").touch()
     arguments = ["index", str(tmp_path), "test", "--store", "x"]
     result = CliRunner().invoke(main, arguments)
     assert "`uri` of --store must be lancedb://" in result.output
