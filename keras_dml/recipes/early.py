@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from keras_dml.recipes.included import RECIPE
-from keras_dml.recipes.inheritance import RecipeError, RecipeFiles, Undecided
+from keras_dml.recipes.inheritance import RecipeError, RecipeFiles
 from keras_dml.recipes.messages import (
     keys_at,
     missing_files,
@@ -50,6 +50,14 @@ _OWN_BACKBONES = (None, "bn_inception", "googlenet", "small_convnet")
 """Those that are built without other packages, files and downloads."""
 
 
+class _Undecided(Exception):
+    """Only losses, which import Keras, can tell what a recipe says."""
+
+
+def _undecided(given: Any) -> bool:
+    raise _Undecided
+
+
 def refuse(
     path: str | os.PathLike[str], settings: Sequence[str] = ()
 ) -> Mapping[str, Any] | None:
@@ -67,7 +75,7 @@ def refuse(
     """
     if "keras" in sys.modules:
         return None
-    files = RecipeFiles()
+    files = RecipeFiles(is_several=_undecided)
     try:
         content = files.complete(path, settings)
         if ":" in str(_at(content, "method", "name")):  # The user's own.
@@ -80,7 +88,7 @@ def refuse(
             return None
         problems = mistakes(error, schema, content)
         raise refusal(os.fspath(path), problems) from None
-    except (Undecided, RecursionError):
+    except (_Undecided, RecursionError):
         return None
     return content if _is_all(files.included(), content, []) else None
 

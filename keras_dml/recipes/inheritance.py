@@ -4,8 +4,8 @@ They may be a stranger's: of bounded size, and YAML without objects.
 """
 
 import os
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +33,21 @@ _IN_ORDER = ("rate_multipliers", "decay_multipliers")
 """Mappings of which the first pattern that matches counts."""
 
 
-class Undecided(Exception):
-    """Only losses, which import Keras, can tell what a recipe says."""
-
-
 class RecipeError(ValueError):
     """A recipe is invalid; the message says why, and how to fix it."""
 
 
-def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+def _is_several(given: Any) -> bool:
+    from keras_dml.losses.combined import is_several  # It imports Keras.
+
+    return is_several(given)
+
+
+def merge(
+    base: dict[str, Any],
+    change: dict[str, Any],
+    is_several: Callable[[Any], bool] = _is_several,
+) -> dict[str, Any]:
     """`base` with `change` on top; neither is altered.
 
     Mappings are merged, unless they say that they are about something of
@@ -49,38 +55,28 @@ def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     keys by any name. Anything else is replaced, and so is a mapping by an
     empty one. A loss that is only a name can be given arguments. Where the
     order of keys counts, those of `change` come first.
+
+    Args:
+        base, change: Contents of recipes.
+        is_several: Whether a mapping without a name is several losses, not
+            arguments of one.
     """
     merged = dict(base)
     for key, value in change.items():
         old = merged.get(key)
-        if key == "loss" and isinstance(old, str) and _are_arguments(value):
-            old = {"name": old}
+        if key == "loss" and isinstance(old, str) and isinstance(value, dict):
+            names_one = {"name", "class_name"} & set(value)
+            if not names_one and not is_several(value):
+                old = {"name": old}
         if isinstance(old, dict) and isinstance(value, dict) and value:
             is_other = value.get("name", old.get("name")) != old.get("name")
             replaces = is_other and key != "backbone"
-            value = value if replaces else _together(key, old, value)
+            if not replaces:
+                both = merge(old, value, is_several)
+                order = (*value, *both) if key in _IN_ORDER else both
+                value = {x: both[x] for x in order}
         merged[key] = value
     return merged
-
-
-def _together(
-    key: str, base: dict[str, Any], change: dict[str, Any]
-) -> dict[str, Any]:
-    both = merge(base, change)
-    if key not in _IN_ORDER:
-        return both
-    return {x: both[x] for x in (*change, *both)}
-
-
-def _are_arguments(value: Any) -> bool:
-    """Whether a mapping in place of a loss is no loss of its own."""
-    if not isinstance(value, dict) or {"name", "class_name"} & set(value):
-        return False
-    if "keras" not in sys.modules:
-        raise Undecided
-    from keras_dml.losses.combined import is_several
-
-    return not is_several(value)
 
 
 def with_origin(content: dict[str, Any], is_included: bool) -> dict[str, Any]:
@@ -98,10 +94,15 @@ def with_origin(content: dict[str, Any], is_included: bool) -> dict[str, Any]:
 
 
 class RecipeFiles:
-    """Files of one recipe, each of which is read once."""
+    """Files of one recipe, each of which is read once.
 
-    def __init__(self) -> None:
+    Args:
+        is_several: As of `merge`.
+    """
+
+    def __init__(self, is_several: Callable[[Any], bool] = _is_several) -> None:
         self._complete: dict[str, dict[str, Any]] = {}
+        self._merge = partial(merge, is_several=is_several)
 
     def parts(self, path: Path) -> list[str]:
         """The files that a recipe is made of: its own, then its bases'."""
@@ -116,7 +117,7 @@ class RecipeFiles:
         content = self.read(locate(path))
         for setting in settings:
             change = with_origin(parse_setting(setting), is_included=False)
-            content = merge(content, change)
+            content = self._merge(content, change)
         return content
 
     def included(self) -> list[dict[str, Any]]:
@@ -158,9 +159,9 @@ class RecipeFiles:
                     f"list of them. Received: {base!r}."
                 )
             below = locate(base, path.parent)
-            inherited = merge(inherited, self.read(below, chain))
+            inherited = self._merge(inherited, self.read(below, chain))
         is_included = Path(chain[-1]).is_relative_to(folder().resolve())
-        return merge(inherited, with_origin(content, is_included))
+        return self._merge(inherited, with_origin(content, is_included))
 
 
 def _content(path: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from keras_dml import recipes
-from keras_dml.recipes import early
+from keras_dml.recipes import early, inheritance
 from tests.recipes import keys
 
 SURE = [
@@ -82,6 +82,21 @@ def test_a_recipe_of_ones_own_is_judged_by_its_base(
         early.refuse(own, ["epoch=1"])
     own.write_text("base: quickstart\nmethod: {loss: mine}\n")
     assert early.refuse(own, ["epoch=1"]) is None
+
+
+def test_what_only_losses_know_is_asked_of_them_where_it_is_needed(
+    tmp_path, without_keras
+) -> None:
+    base = tmp_path / "base.yaml"
+    base.write_text("base: quickstart\nmethod: {loss: contrastive}\n")
+    own = tmp_path / "own.yaml"
+    own.write_text("base: base.yaml\nmethod: {loss: {negative_margin: 0.3}}\n")
+    assert early.refuse(own) is None
+    content = inheritance.RecipeFiles().read(own)
+    assert content["method"]["loss"] == {
+        "name": "contrastive",
+        "negative_margin": 0.3,
+    }
 
 
 def test_with_keras_it_is_left_to_the_schema() -> None:
