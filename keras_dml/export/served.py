@@ -83,6 +83,29 @@ class Served:
         padded = {k: _with_a_row(x) for k, x in named.items()}
         return embed(self.model, self._seen(padded))[:count]
 
+    def specs(self, signature: str) -> list[Any]:
+        """What a signature's function takes."""
+        specs = [self.inputs if signature == PIXELS else self.searched]
+        return specs + [K_SPEC] * (signature == LOOKUP_K)
+
+    def functions(self) -> dict[str, Callable[..., Tensors]]:
+        """What computes the outputs of each signature, by name."""
+        functions: dict[str, Callable[..., Tensors]] = {
+            PIXELS: lambda named: {"embedding": self.embed_inputs(named)},
+            ENCODED: self._encoded,
+        }
+        if self.gallery is not None:
+            find = Lookup(self.gallery, self.k)
+            functions[LOOKUP] = lambda named: self.look_up(find, named)
+            functions[LOOKUP_K] = lambda named, k: find.of_own_k(
+                *self.embed_searched(named), k
+            )
+        return {name: functions[name] for name in self.signatures}
+
+    def _encoded(self, named: Tensors) -> Tensors:
+        status, found = self.embed_searched(named)
+        return {"embedding": spread(found, status == OK), "status": status}
+
     def embed_searched(self, named: Tensors) -> tuple[Tensor, Tensor]:
         """Statuses, (B,), and embeddings of those that are "ok"."""
         embeddings = self.embed_inputs(named)
@@ -211,12 +234,6 @@ def embed(model: keras.Model, seen: Tensor) -> Tensor:
     return tf.cast(model(seen, training=False), "float32")
 
 
-def encoded(served: Served, named: Tensors) -> Tensors:
-    """The outputs of "encoded"."""
-    status, found = served.embed_searched(named)
-    return {"embedding": spread(found, status == OK), "status": status}
-
-
 def write_saved_model(served: Served, folder: Path) -> None:
     """Writes a SavedModel with the signatures that `export_model` describes.
 
@@ -228,20 +245,8 @@ def write_saved_model(served: Served, folder: Path) -> None:
     """
     archive = keras.export.ExportArchive()
     served.track(archive)
-    functions: dict[str, Callable[..., Tensors]] = {
-        PIXELS: lambda named: {"embedding": served.embed_inputs(named)},
-        ENCODED: partial(encoded, served),
-    }
-    if served.gallery is not None:
-        find = Lookup(served.gallery, served.k)
-        functions[LOOKUP] = lambda named: served.look_up(find, named)
-        functions[LOOKUP_K] = lambda named, k: find.of_own_k(
-            *served.embed_searched(named), k
-        )
-    for name in served.signatures:
-        specs = [served.inputs if name == PIXELS else served.searched]
-        specs += [K_SPEC] * (name == LOOKUP_K)
-        archive.add_endpoint(name, functions[name], specs)
+    for name, function in served.functions().items():
+        archive.add_endpoint(name, function, served.specs(name))
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     try:
         archive.write_out(str(folder), options, verbose=False)

@@ -20,11 +20,7 @@ from keras_dml.data import View
 from keras_dml.embedding.engines import KERAS, by_openvino
 from keras_dml.export import Gallery, export_model
 from keras_dml.export.gallery import as_gallery
-from keras_dml.export.served import (
-    ServedImages,
-    encoded,
-    generated_batches,
-)
+from keras_dml.export.served import ServedImages, generated_batches
 from keras_dml.export.signatures import (
     ENCODED,
     LOOKUP,
@@ -118,7 +114,7 @@ def with_gallery(current: Current, source: Source) -> Current | None:
     known = current.definitions.get(LOOKUP)
     signatures = dict(current.signatures)
     if gallery is not None and known is not None and ENCODED in signatures:
-        k = min(NEIGHBORS, len(gallery))
+        k = _neighbors(gallery)
         outputs = known.outputs
         columns = {"ids": gallery.ids, "labels": gallery.labels}
         if outputs["ids"].shape.as_list() != [None, k] or any(
@@ -141,7 +137,7 @@ def _export(
     model: keras.Model, gallery: Gallery | None, name: str, version: int
 ) -> tuple[Any, dict[str, Definition]]:
     """The signatures of a model's export, which need not stay on disk."""
-    k = NEIGHBORS if gallery is None else min(NEIGHBORS, len(gallery))
+    k = _neighbors(gallery)
     with tempfile.TemporaryDirectory(prefix="keras-dml-serve-") as folder:
         place = Path(folder, name, str(version))
         return _load_signatures(
@@ -182,28 +178,18 @@ def _on_openvino(
         found = tf.numpy_function(predict, [seen], "float32", stateful=False)
         return tf.ensure_shape(found, (None, expected.shape[1]))
 
-    served = ServedImages(
-        model, None, NEIGHBORS, view, "float32", (), embed_views
-    )
-    pixels, files = served.inputs["images"], served.searched["images"]
-    signatures = {
-        PIXELS: tf.function(
-            lambda images: {
-                "embedding": served.embed_inputs({"images": images})
-            },
-            [pixels],
-            autograph=False,
-        ),
-        ENCODED: tf.function(
-            lambda images: encoded(served, {"images": images}),
-            [files],
-            autograph=False,
-        ),
+    k = _neighbors(gallery)
+    served = ServedImages(model, gallery, k, view, "float32", (), embed_views)
+    return {
+        name: tf.function(
+            function, served.specs(name), autograph=False
+        ).get_concrete_function()
+        for name, function in served.functions().items()
     }
-    if gallery is not None:
-        find = Lookup(gallery, min(NEIGHBORS, len(gallery)))
-        signatures |= lookups(signatures[ENCODED], find)
-    return signatures
+
+
+def _neighbors(gallery: Gallery | None) -> int:
+    return NEIGHBORS if gallery is None else min(NEIGHBORS, len(gallery))
 
 
 def _exportable(model: keras.Model, index: Index) -> Gallery | None:
