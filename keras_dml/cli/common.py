@@ -124,6 +124,12 @@ def refuse_run(run: str, **_: Any) -> None:
     check_run(run)
 
 
+def refuse_folder(model: str, **_: Any) -> None:
+    """Refuses a folder, in place of a model, that is not that of a run."""
+    if Path(model).is_dir():
+        refuse_run(model)
+
+
 def command_body(command: Callable[..., Any]) -> Callable[..., Any]:
     """Decorates what a command does, as `user_errors`.
 

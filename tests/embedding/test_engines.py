@@ -4,7 +4,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import keras
 import numpy as np
@@ -12,15 +12,24 @@ import pytest
 import tensorflow as tf
 
 from keras_dml import methods
+from keras_dml.cli.common import engine_option
 from keras_dml.data import ArraySet, ImageSet
 from keras_dml.embedding import embed, embed_shards
-from keras_dml.embedding.engines import by_openvino
+from keras_dml.embedding.engines import Engine, by_openvino
 from keras_dml.evaluation import evaluate
 from keras_dml.layers import Compositor
 from keras_dml.search import Index
 
 SIZE = 16
 NAME = "keras_dml.embedding.engines"
+
+
+def test_the_command_line_has_all_engines() -> None:
+    @engine_option
+    def command() -> None: ...
+
+    [option] = command.__click_params__  # type: ignore[attr-defined]
+    assert tuple(option.type.choices) == get_args(Engine)
 
 
 def images(count: int = 21) -> ImageSet:

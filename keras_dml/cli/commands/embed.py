@@ -4,7 +4,6 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from keras_dml.cli.common import (
     example,
     model_option,
     print_table,
-    refuse_run,
+    refuse_folder,
     say,
 )
 from keras_dml.cli.json_output import answer, json_option
@@ -28,12 +27,6 @@ if TYPE_CHECKING:
     from keras_dml.embedding import EmbeddingShards
 
 _NAMED = 3
-
-
-def _begin(model: str, **_: Any) -> None:
-    """Refuses a folder that is not that of a run."""
-    if Path(model).is_dir():
-        refuse_run(model)
 
 
 @click.command(
@@ -91,7 +84,7 @@ def _begin(model: str, **_: Any) -> None:
 @engine_option
 @model_option
 @json_option
-@begin_with(_begin)
+@begin_with(refuse_folder)
 @command_body
 def embed(
     model: str,

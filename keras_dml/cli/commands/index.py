@@ -14,7 +14,7 @@ from keras_dml.cli.common import (
     example,
     model_option,
     print_table,
-    refuse_run,
+    refuse_folder,
     say,
 )
 from keras_dml.cli.json_output import answer, json_option
@@ -27,12 +27,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def _begin(source: str, **_: Any) -> None:
-    """Refuses a folder that is not that of a run."""
-    if Path(source).is_dir():
-        refuse_run(source)
-
-
 @click.command(
     epilog=example(
         "keras-dml train glyphs/baseline --set epochs=1 --output runs/first",
@@ -40,7 +34,7 @@ def _begin(source: str, **_: Any) -> None:
         "--output indexes/first",
     )
 )
-@click.argument("source", metavar="RUN_OR_MODEL", type=click.Path(exists=True))
+@click.argument("model", metavar="RUN_OR_MODEL", type=click.Path(exists=True))
 @click.argument("data", nargs=-1, required=True)
 @click.option(
     "--output",
@@ -101,10 +95,10 @@ def _begin(source: str, **_: Any) -> None:
 @engine_option
 @model_option
 @json_option
-@begin_with(_begin)
+@begin_with(refuse_folder)
 @command_body
 def index(
-    source: str,
+    model: str,
     data: tuple[str, ...],
     output: str | None,
     store: str | None,
@@ -131,7 +125,7 @@ def index(
     parse_rate(criterion)
     if store is not None and output is not None:
         raise click.UsageError("--store and --output cannot be combined.")
-    target = Path(output or Path("indexes") / Path(source).resolve().stem)
+    target = Path(output or Path("indexes") / Path(model).resolve().stem)
     pushed_as: dict[str, Any] = {}
     if store is not None:
         # In memory it is exact, until it is pushed.
@@ -143,12 +137,12 @@ def index(
             f"There is already an index in {target}. Use --overwrite to "
             "replace it, or another --output."
         )
-    model, recipe = sources.read_model(source, which)
+    network, recipe = sources.read_model(model, which)
     images = sources.read_images(data, recipe)
     unseen = _calibrating(calibration, recipe)
     is_in_no_file = isinstance(images, ImageSet) and images.paths is None
     kind["thumbnails"] |= is_in_no_file
-    built = Index.build(model, images, **kind)
+    built = Index.build(network, images, **kind)
     if unseen is not None:
         built.calibrate(unseen, criterion=criterion)
     if store is not None:
