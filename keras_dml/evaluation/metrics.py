@@ -19,8 +19,7 @@ name, a one-line definition, its paper and, by keyword:
 
 If a name ends in "@k", the function has an additional argument, `k`, and so do
 its `limits`, which are then a function: `lambda k: Limits(first=k)`. If it
-ends
-in "@x" or "=x", the argument is a share between 0 and 1.
+ends in "@x" or "=x", the argument is a share between 0 and 1.
 
 A function that is not registered can also be a metric: its name is that of the
 function, and it may have attributes `of` and `limits`.

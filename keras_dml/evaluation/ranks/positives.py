@@ -12,13 +12,12 @@ and five images of other classes.
     gallery row    3     8     6     1     5
 
 An image precedes a positive if its score is higher or, if they are equal, if
-it
-comes earlier in the gallery. An image that precedes a positive precedes all
+it comes earlier in the gallery. An image that precedes a positive precedes all
 worse ones, so it is recorded only at the best positive that it precedes:
 a at place 2; b, c and d (equal, but row 1 is before row 2) at place 1; e
 nowhere. The recorded numbers are 0, 3, 1. The rank of a positive is 1, plus
-the
-number of better positives, plus the numbers recorded at it and at better ones:
+the number of better positives, plus the numbers recorded at it and at better
+ones:
 
     place 2:  1 + 0 + 1           = 2
     place 1:  1 + 1 + (3 + 1)     = 6
