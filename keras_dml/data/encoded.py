@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -48,35 +49,40 @@ _PLAIN_MASK = np.repeat(np.array([255, 0, 255], np.uint8), (11, 7, 4))
 
 
 class Encoded:
-    """One image file in a tf.data graph, decoded as far as it is needed.
+    """One image file in a graph, decoded as far as it is needed; see `of_file`.
 
     Of a JPEG file, only a window is decoded; if the image is `scaled`, at a
     half, a quarter or an eighth of its size, if that is at least twice as
     high and wide as the result. Other files are decoded whole.
 
-    Pixels are those of `read_image`. Pillow decodes all files but JPEG, and
-    PNG without EXIF, of which TensorFlow makes the same pixels: every
-    operation adds time to the start of an epoch, even in branches that are
-    not taken. The graph raises an error if a file cannot be decoded, or the
-    box is outside the image.
+    The graph raises an error if a file cannot be decoded, or the box is
+    outside the image.
 
     Args:
-        path: The file, () string.
+        contents: The file's bytes, () string.
+        orientation: Returns what EXIF says, () int32, of a JPEG file that may
+            have EXIF.
+        others: Returns the upright RGB pixels of any other file, (H, W, 3)
+            uint8.
         box: The part of the upright image that counts, as in `ImageSet`.
 
     Attributes:
         sides: Height and width of the upright image or the box, (2,) int32.
     """
 
-    def __init__(self, path: tf.Tensor, box: tf.Tensor | None = None) -> None:
+    def __init__(
+        self,
+        contents: tf.Tensor,
+        orientation: Callable[[], tf.Tensor],
+        others: Callable[[], tf.Tensor],
+        box: tf.Tensor | None = None,
+    ) -> None:
         self._channels, self._scales = 3, _SCALES[:1]
-        self._contents = tf.io.read_file(path)
-        header = _header(self._contents, path)
+        self._contents = contents
+        header = _header(contents, orientation)
         self._orientation = header[2]
         self._whole = tf.cond(
-            self._is_jpeg,
-            lambda: tf.zeros((0, 0, 3), tf.uint8),
-            lambda: _decode_other(self._contents, path),
+            self._is_jpeg, lambda: tf.zeros((0, 0, 3), tf.uint8), others
         )
         self._stored = tf.maximum(header[:2], tf.shape(self._whole)[:2])
         turned = is_any_of(TRANSPOSED, self._orientation)
@@ -195,6 +201,26 @@ class Encoded:
         return tf.stack(resized)
 
 
+def of_file(path: tf.Tensor, box: tf.Tensor | None = None) -> Encoded:
+    """The image in a file, in a tf.data graph; its pixels are `read_image`'s.
+
+    Pillow decodes all files but JPEG, and PNG without EXIF, of which TensorFlow
+    makes the same pixels: every operation adds time to the start of an epoch,
+    even in branches that are not taken.
+
+    Args:
+        path: The file, () string.
+        box: As of `Encoded`.
+    """
+    contents = tf.io.read_file(path)
+    return Encoded(
+        contents,
+        lambda: tf.numpy_function(_orientation_of, [path], tf.int32),
+        lambda: _decode_other(contents, path),
+        box,
+    )
+
+
 def is_any_of(orientations: tuple[int, ...], orientation: tf.Tensor) -> Any:
     return tf.reduce_any(orientation == tf.constant(orientations))
 
@@ -217,7 +243,9 @@ def upright(pixels: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
     return tf.cond(orientation > 1, turned, lambda: pixels)
 
 
-def _header(contents: tf.Tensor, path: tf.Tensor) -> tf.Tensor:
+def _header(
+    contents: tf.Tensor, orientation: Callable[[], tf.Tensor]
+) -> tf.Tensor:
     """Height and width as stored, and orientation, of a JPEG file; or zeros."""
 
     def of_jpeg() -> tf.Tensor:
@@ -226,7 +254,7 @@ def _header(contents: tf.Tensor, path: tf.Tensor) -> tf.Tensor:
         turn = tf.cond(
             is_plain_jpeg(contents),
             lambda: tf.constant(1),
-            lambda: tf.numpy_function(_orientation_of, [path], tf.int32),
+            orientation,
         )
         area = tf.reduce_prod(tf.cast(sides, "int64"))
         with tf.control_dependencies(

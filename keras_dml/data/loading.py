@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from keras_dml.data.decode import read_image
 from keras_dml.data.decoded import Decoded
-from keras_dml.data.encoded import Encoded
+from keras_dml.data.encoded import Encoded, of_file
 from keras_dml.data.imageset import ImageSet
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Rows
@@ -92,7 +92,7 @@ class Loader:
     def image(self, row: tf.Tensor) -> tf.Tensor | Encoded:
         """Pixels of one image, (H, W, C) uint8, or its file."""
         if self.files:
-            return Encoded(**_at(self.files, row))
+            return of_file(**_at(self.files, row))
         if self.is_stack:
             return self.batch(row)
         shape = self._shapes[row]

@@ -11,6 +11,7 @@ Reference:
 
 from keras_dml.data.decode import EXIF, JPEG, ORIENTATION, PNG
 from keras_dml.data.encoded import (
+    Encoded,
     decode_jpeg,
     is_plain_jpeg,
     png_sides,
@@ -70,6 +71,15 @@ def decode_contents(contents: Tensor) -> Tensor:
         lambda: _decode_any(contents),
     )
     return tf.ensure_shape(pixels, (None, None, 3))
+
+
+def encoded(contents: Tensor) -> Encoded:
+    """A supported file, decoded as far as it is needed, else as above."""
+    return Encoded(
+        contents,
+        lambda: _orientation(contents),
+        lambda: _decode_other(contents),
+    )
 
 
 @_in_graph

@@ -12,8 +12,13 @@ from __future__ import annotations
 
 from keras_dml.data import View
 from keras_dml.data.decode import MOST_PIXELS
-from keras_dml.data.resizing import to_channels
-from keras_dml.export.decoding import decode_contents, is_supported, sides
+from keras_dml.data.resizing import Images, sides_of, to_channels
+from keras_dml.export.decoding import (
+    decode_contents,
+    encoded,
+    is_supported,
+    sides,
+)
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Tensor
 
@@ -77,11 +82,11 @@ def _load_or_fail(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:
     nothing = tf.zeros((*view.size, view.channels))
 
     def decoded() -> tuple[Tensor, Tensor]:
-        pixels = decode_contents(contents)
+        image = encoded(contents) if view.fast else decode_contents(contents)
         # The header of BMP was not looked at.
         return tf.cond(
-            _fits(tf.shape(pixels, tf.int64)[:2], view),
-            lambda: (tf.constant(OK), _view_of(pixels, view)),
+            _fits(tf.cast(sides_of(image), "int64"), view),
+            lambda: (tf.constant(OK), _view_of(image, view)),
             lambda: (tf.constant(TOO_LARGE), nothing),
         )
 
@@ -99,19 +104,19 @@ def _load_or_fail(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:
     )
 
 
-def _view_of(pixels: Tensor, view: View) -> Tensor:
-    """The view of RGB pixels, (H, W, 3) uint8.
+def _view_of(image: Images, view: View) -> Tensor:
+    """The view of RGB pixels, (H, W, 3) uint8, or of a file.
 
     To become gray takes ten times the memory of an image, so a large one does
     it in strips.
     """
-    if view.channels == 1:
-        pixels = tf.cond(
-            tf.size(pixels) > 3 * _STRIP,
-            lambda: _gray_in_strips(pixels),
-            lambda: to_channels(pixels, 1),
+    if view.channels == 1 and tf.is_tensor(image):
+        image = tf.cond(
+            tf.size(image) > 3 * _STRIP,
+            lambda: _gray_in_strips(image),
+            lambda: to_channels(image, 1),
         )
-    return view.apply(pixels)
+    return view.apply(image)
 
 
 def _gray_in_strips(pixels: Tensor) -> Tensor:

@@ -133,7 +133,7 @@ class Batches(Section):
         return self.model_dump(exclude={"hard_classes", "fewer_classes"})
 
 
-@keys_of(data.View, ("resize", "resize_mode"))
+@keys_of(data.View, ("resize", "resize_mode", "fast"))
 class View(Section):
     """Preprocessing of images for the model; see `keras_dml.data.View`.
 
@@ -403,7 +403,7 @@ class Recipe(Section):
         view = info.data.get("view")
         if view is None or not isinstance(augmentation, dict):
             return augmentation
-        return {**view.model_dump(), **augmentation}
+        return {**view.model_dump(exclude={"fast"}), **augmentation}
 
     @field_validator("augmentation")
     @classmethod

@@ -12,7 +12,7 @@ from PIL import Image
 
 from keras_dml.data import ImageSet, View, eval_batches
 from keras_dml.data.decode import read_image
-from keras_dml.data.encoded import Encoded
+from keras_dml.data.encoded import of_file
 
 RNG = np.random.default_rng(0)
 GRAY = np.arange(20 * 30, dtype=np.uint8).reshape(20, 30)
@@ -28,7 +28,7 @@ SMOOTH = np.stack(
 
 @tf.function(input_signature=[tf.TensorSpec((), tf.string)])
 def decode(path: tf.Tensor) -> tf.Tensor:
-    return Encoded(path).pixels()
+    return of_file(path).pixels()
 
 
 def both(path: Path) -> tuple[np.ndarray, np.ndarray]:

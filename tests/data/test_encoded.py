@@ -8,9 +8,16 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from keras_dml.data import ClassBalanced, ImageSet, pipeline
+from keras_dml.data import (
+    ClassBalanced,
+    ImageSet,
+    View,
+    eval_batches,
+    pipeline,
+)
 from keras_dml.data.decode import ORIENTATION, read_image, upright
-from keras_dml.data.encoded import Encoded
+from keras_dml.data.encoded import of_file
+from keras_dml.export.files import load_files
 
 INVERSE = {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 8, 7: 7, 8: 6}
 SIZE = (30, 44)
@@ -58,7 +65,7 @@ def by_pillow(path: Path, size: tuple[int, int], where: tuple) -> np.ndarray:
 def windows(path: Path, *places: tuple, scaled: bool) -> np.ndarray:
     @tf.function(autograph=False)
     def decode() -> tf.Tensor:
-        file = Encoded(tf.constant(str(path)))
+        file = of_file(tf.constant(str(path)))
         file = file.scaled() if scaled else file
         both = tf.constant(places)
         return file.windows(SIZE, both[:, :2], both[:, 2:])
@@ -94,7 +101,7 @@ def test_boxes_are_the_same_pixels(
     image = Image.fromarray(photograph[::4, ::4])
     image.save(path, subsampling=subsampling)
     whole = read_image(path)
-    decode = tf.function(lambda box: Encoded(str(path), box).pixels())
+    decode = tf.function(lambda box: of_file(str(path), box).pixels())
     for left, top in np.random.default_rng(0).integers(0, (236, 176), (50, 2)):
         box = np.array([left, top, left + 37, top + 23])
         expected = whole[top : top + 23, left : left + 37]
@@ -117,7 +124,7 @@ def test_a_large_file_is_decoded_at_an_eighth(tmp_path: Path) -> None:
     lines[:, ::2] = 255
     path = tmp_path / "lines.jpg"
     Image.fromarray(lines).save(path, quality=100)
-    file = Encoded(tf.constant(str(path)))
+    file = of_file(tf.constant(str(path)))
     np.testing.assert_array_equal(file.pixels(), read_image(path))
     seen = file.scaled().resized((60, 60)).numpy().astype(int)
     assert abs(seen - 127.5).max() < 3
@@ -163,6 +170,35 @@ def test_views_of_photographs_are_those_of_their_pixels(
     for seen, expected in zip(*views, strict=True):
         assert seen.shape == (4, 32, 32, 3)
         assert noise_ratio(seen, expected) > 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_fast_view_is_the_same_everywhere(
+    tmp_path: Path, photograph: np.ndarray, channels: int
+) -> None:
+    paths = [saved(tmp_path / f"{x}.jpg", photograph, x) for x in (1, 6, 7)]
+    paths.append(tmp_path / "a.png")
+    Image.fromarray(photograph).save(paths[-1])
+    images = ImageSet([*map(str, paths)])
+    fast, exact = (
+        View((70, 60), channels, resize=70, fast=x) for x in (True, False)
+    )
+    [seen], [whole] = (eval_batches(images, view) for view in (fast, exact))
+    served = tf.function(load_files, autograph=False)
+    status, served_seen = served([x.read_bytes() for x in paths], fast)
+    assert set(status.numpy()) == {b"ok"}
+    np.testing.assert_array_equal(served_seen, seen)
+    draft = Image.open(paths[0])
+    draft.draft("RGB", (240, 180))  # A quarter, at least twice 70 high.
+    small = draft.convert("L" if channels == 1 else "RGB").resize(
+        (93, 70), Image.Resampling.BILINEAR
+    )
+    expected = np.atleast_3d(small.crop((16, 0, 76, 70))).astype(int)
+    assert abs(seen[0].numpy() - expected).max() <= 2
+    for each, other in zip(seen[:3].numpy(), whole[:3].numpy(), strict=True):
+        assert 40 < noise_ratio(each, other) < np.inf
+    np.testing.assert_array_equal(seen[3], whole[3])
 
 
 @pytest.mark.slow

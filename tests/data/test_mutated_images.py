@@ -10,7 +10,7 @@ import tensorflow as tf
 from PIL import Image
 
 from keras_dml.data.decode import read_image
-from keras_dml.data.encoded import Encoded
+from keras_dml.data.encoded import of_file
 from tests.search.test_mutations import changed
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8)
@@ -28,7 +28,7 @@ def decode():
     """The graph of all pipelines, of a path."""
     specs = [tf.TensorSpec((), tf.string)]
     return tf.function(
-        lambda path: Encoded(path).pixels(), specs, autograph=False
+        lambda path: of_file(path).pixels(), specs, autograph=False
     )
 
 

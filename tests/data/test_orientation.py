@@ -18,7 +18,7 @@ from keras_dml.data.decode import (
     read_image,
     upright,
 )
-from keras_dml.data.encoded import Encoded
+from keras_dml.data.encoded import of_file
 from keras_dml.export.decoding import decode_contents
 from tests.data.small_images import LABELS, noise, sampler_of
 
@@ -33,7 +33,7 @@ INVERSE = {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 8, 7: 7, 8: 6}
 
 @pytest.fixture(scope="module")
 def decode() -> Callable[[Path], np.ndarray]:
-    function = tf.function(lambda path: Encoded(path).pixels(), autograph=False)
+    function = tf.function(lambda path: of_file(path).pixels(), autograph=False)
     return lambda path: function(tf.constant(str(path))).numpy()
 
 
@@ -98,7 +98,7 @@ def test_all_cases_are_the_same_pixels(
             np.testing.assert_array_equal(expected, PIXELS)
         np.testing.assert_array_equal(read_image(path), expected)
         np.testing.assert_array_equal(decode(path), expected)
-        np.testing.assert_array_equal(Encoded(str(path)).pixels(), expected)
+        np.testing.assert_array_equal(of_file(str(path)).pixels(), expected)
         assert image_size(path) == PIXELS.shape[:2]
 
 
