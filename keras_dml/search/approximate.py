@@ -216,6 +216,8 @@ def _search(
     # imports, gives all indexes a `search` without `params`, and this name to
     # faiss's own.
     search = getattr(index, "search_numpy", index.search)
+    if type(parameters) is library().SearchParameters and not parameters.sel:
+        parameters = None  # Of blocks of codes, which take none.
     found: tuple[FloatArray, Rows]
     found = search(queries, int(k), params=parameters)  # A NumPy k is refused.
     return found
@@ -423,6 +425,7 @@ def searching(index: Any, k: int, effort: float = 1.0) -> Any:
             max(effort * index.hnsw.efSearch, CANDIDATES * k)
         )
         return faiss.SearchParametersHNSW(efSearch=candidates)
-    if isinstance(index, faiss.IndexFlat | faiss.IndexScalarQuantizer):
+    whole = faiss.IndexFlat, faiss.IndexScalarQuantizer
+    if isinstance(index, (*whole, faiss.IndexRaBitQFastScan)):
         return faiss.SearchParameters()
     return None

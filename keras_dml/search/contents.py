@@ -9,6 +9,7 @@ import numpy as np
 from keras_dml.data.imageset import as_image_set, image_columns
 from keras_dml.search.class_labels import LABEL, NAME, as_in
 from keras_dml.search.encoder import Encoder
+from keras_dml.search.engine import Precision
 from keras_dml.search.filters import Where
 from keras_dml.search.gallery import Gallery
 from keras_dml.search.metrics import MetricName
@@ -69,6 +70,11 @@ class Contents:
     def factory(self) -> str:
         """The kind of index, as a factory string."""
         return self._gallery.factory
+
+    @property
+    def precision(self) -> Precision:
+        """How vectors are kept in memory: "float32" unless it was chosen."""
+        return self._gallery.precision
 
     @property
     def parameters(self) -> str:
@@ -270,9 +276,9 @@ class Contents:
         Labels of classes with names become those of this index, as for `add`.
 
         Args:
-            other: An exact index with the same metric, built with the same
-                model. The latter cannot be checked if one of the two indexes
-                does not know its model.
+            other: An index that is exact, or of a `precision`, with the same
+                metric and built with the same model. The latter cannot be
+                checked if one of the two indexes does not know its model.
 
         Returns:
             The ids of the added rows in this index, (N,).
@@ -281,7 +287,7 @@ class Contents:
             ValueError: If `other` is a different kind of index, or one of its
                 keys already exists in this one. Nothing is added in this case.
         """
-        fits = isinstance(other, Contents) and other._gallery.is_exact
+        fits = isinstance(other, Contents) and other._gallery.keeps_vectors
         fits = fits and (other.dim, other.metric) == (self.dim, self.metric)
         difference = fits and self._encoder.difference(other._encoder)
         if not fits or difference:

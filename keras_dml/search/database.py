@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from keras_dml.evaluation.identification import AnyThreshold
-from keras_dml.search.engine import EXACT
+from keras_dml.search.engine import EXACT, FLOAT32
 from keras_dml.search.filters import (
     CONTAINS,
     ORDERS,
@@ -76,6 +76,7 @@ class DatabaseGallery(ABC):
 
     engine: str
     most: int
+    precision = FLOAT32
     state: State
     kind: Kind
 
@@ -91,7 +92,7 @@ class DatabaseGallery(ABC):
         self.dim, self.types = state.dim, state.types
         self.next_id = state.next_id
         self.names, self.has_keys = list(self.types), state.keys is not None
-        self.is_exact = state.factory == EXACT
+        self.is_exact = self.keeps_vectors = state.factory == EXACT
 
     def open(self) -> None:
         """Reads what the table says of its index.

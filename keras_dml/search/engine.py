@@ -1,9 +1,10 @@
 """Engine: a faiss index whose vectors go by the ids of rows."""
 
 import re
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from keras_dml.search import approximate
 from keras_dml.search.approximate import Approximate
 from keras_dml.search.hits import NONE
 from keras_dml.search.metrics import COSINE, Metric, library
+from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.progress import waiting
 from keras_dml.utils.types import FloatArray, Rows
@@ -19,9 +21,60 @@ from keras_dml.utils.vectors import blocks, row_norms
 
 EXACT = "Flat"
 
+Precision = Literal["float32", "float16", "int8", "binary"]
+
+FLOAT32: Precision = "float32"
+
+CANDIDATES: dict[Precision, int] = {"float16": 2, "int8": 2, "binary": 20}
+"""How many times as many vectors are found by their codes as are returned: with
+them, scores of whole vectors find .99 of the exact answer in 512 dimensions."""
+
+_CANDIDATES = re.compile(r"(?:^|,)k_factor_rf=(\d+)(?=,|$)")
+
 _BUFFER = 2**20
 
 _PARAMETERS = re.compile(r"(\w+=\d{1,7}(\.\d+)?(,|$))*")
+
+
+@dataclass(frozen=True)
+class Form:
+    """What an index compares by, and how it keeps vectors; see `Index`.
+
+    Raises:
+        ValueError: If there is no such precision, or not of this factory.
+    """
+
+    metric: Metric
+    factory: str = EXACT
+    parameters: str | None = None
+    precision: Precision = FLOAT32
+
+    def __post_init__(self) -> None:
+        check_choice("Index", "precision", self.precision, get_args(Precision))
+
+    @property
+    def codes(self) -> str:
+        """The factory string of what is searched."""
+        factory = str(self.factory)
+        code = {
+            FLOAT32: "",
+            "float16": "SQfp16",
+            "int8": "SQ8",
+            # faiss compares the codes of all vectors faster in blocks of 32,
+            # and those of lists one by one.
+            "binary": "RaBitQfs" if factory == EXACT else "RaBitQ",
+        }[self.precision]
+        if not code:
+            return factory
+        if re.fullmatch(r"(.*,)?Flat", factory):
+            return factory.removesuffix(EXACT) + code
+        if re.fullmatch(r"HNSW\d+", factory) and code.startswith("SQ"):
+            return f"{factory}_{code}"
+        raise ValueError(
+            f"`precision` of an Index must be {FLOAT32!r} for this `factory`. "
+            f"Received: precision={self.precision!r}, factory={factory!r}. Use "
+            "'Flat', 'IVF1024,Flat' or, except for 'binary', 'HNSW32'."
+        )
 
 
 class Engine:
@@ -29,25 +82,16 @@ class Engine:
 
     Args:
         index: A trained faiss index.
-        metric: What it compares by; an attribute.
-        factory: The factory string that it was made by; an attribute.
-        parameters: As of `Index`; an attribute.
+        form: How it was made; attributes.
         ids: Ids of the vectors in it, ascending, (N,); an attribute.
     """
 
-    def __init__(
-        self,
-        index: Any,
-        metric: Metric,
-        factory: str,
-        parameters: str | None,
-        ids: Rows,
-    ) -> None:
+    def __init__(self, index: Any, form: Form, ids: Rows) -> None:
         self.index = index
-        self.metric = metric
-        self.factory = factory
-        self.parameters = set_parameters(index, parameters)
-        self.is_exact = factory == EXACT
+        self.metric, self.factory = form.metric, form.factory
+        self.precision = form.precision
+        self.parameters = set_parameters(index, form)
+        self.is_exact = form.codes == EXACT
         self._lists = _inner(index) if number_of_lists(index) else None
         self._number(ids)
         # Inverted files keep ids themselves; others number their vectors.
@@ -59,15 +103,9 @@ class Engine:
         return len(self.ids)
 
     @classmethod
-    def trained(
-        cls,
-        x: Embeddings,
-        metric: Metric,
-        factory: str,
-        parameters: str | None,
-    ) -> "Engine":
+    def trained(cls, x: Embeddings, form: Form) -> Self:
         """An engine without vectors, trained for vectors like `x`, (N, D)."""
-        index = make(x.shape[1], factory, metric.faiss_type)
+        index, factory = make(x.shape[1], form), form.codes
         if not index.is_trained:
             try:
                 with waiting(f"Train {factory} on {len(x):,} vectors"):
@@ -78,7 +116,7 @@ class Engine:
                     f"{factory!r} for {len(x)} vectors, which faiss refuses: "
                     f"{error}. Use {EXACT!r}, or smaller numbers."
                 ) from None
-        return cls(index, metric, factory, parameters, np.empty(0, np.int64))
+        return cls(index, form, np.empty(0, np.int64))
 
     @property
     def dim(self) -> int:
@@ -87,7 +125,17 @@ class Engine:
 
     @property
     def vectors(self) -> FloatArray:
-        """The vectors of an exact index, (N, D), where faiss has them."""
+        """The vectors of an exact index, (N, D), where faiss has them.
+
+        Raises:
+            ValueError: If the index does not keep them unchanged.
+        """
+        if not self.is_exact:
+            raise ValueError(
+                f"`factory` of an Index must be {EXACT!r}, or its `precision` "
+                "given, to read its embeddings. Received: "
+                f"factory={self.factory!r}, which does not keep them unchanged."
+            )
         shape = self.index.ntotal, self.dim
         faiss, start = library(), self.index.get_xb()
         flat: FloatArray = faiss.rev_swig_ptr(start, shape[0] * shape[1])
@@ -328,11 +376,11 @@ class Engine:
         return scores, self.ids[labels]
 
 
-def make(dim: int, factory: str, metric: int) -> Any:
-    """An index by its factory string, for a metric of faiss."""
-    faiss = library()
+def make(dim: int, form: Form) -> Any:
+    """An index of faiss, by its factory string."""
+    faiss, factory = library(), form.codes
     try:
-        return faiss.index_factory(dim, str(factory), metric)
+        return faiss.index_factory(dim, factory, form.metric.faiss_type)
     except RuntimeError as error:
         raise ValueError(
             "`factory` of an Index must be a factory string of faiss. "
@@ -359,16 +407,19 @@ def number_of_lists(index: Any) -> int:
     return int(inner.nlist) if is_inverted else 0
 
 
-def set_parameters(index: Any, parameters: str | None) -> str:
+def set_parameters(index: Any, form: Form) -> str:
     """Sets how thoroughly an index searches, see `Index`; says what is set."""
     faiss = library()
-    text = _default(index) if parameters is None else parameters
-    if not text:
-        return text
+    text = _default(index) if form.parameters is None else form.parameters
+    own = ""
     try:
         if not _PARAMETERS.fullmatch(str(text)):
             raise ValueError("not of the form 'name=number,name=number'")
-        faiss.ParameterSpace().set_index_parameters(index, str(text))
+        if form.precision != FLOAT32:
+            own = f"k_factor_rf={candidates(form, text)}"
+            text = _CANDIDATES.sub("", text).strip(",")
+        if text:
+            faiss.ParameterSpace().set_index_parameters(index, str(text))
     except (RuntimeError, ValueError) as error:
         raise ValueError(
             "`parameters` of an Index must be those of its kind of index. "
@@ -376,7 +427,13 @@ def set_parameters(index: Any, parameters: str | None) -> str:
             "for instance 'nprobe=32' for IVF, 'efSearch=64' for HNSW, and no "
             "parameters for Flat."
         ) from None
-    return text
+    return ",".join(filter(None, [text, own]))
+
+
+def candidates(form: Form, parameters: str) -> int:
+    """How many times as many vectors are found by codes as are returned."""
+    given = _CANDIDATES.search(parameters)
+    return int(given[1]) if given else CANDIDATES[form.precision]
 
 
 def _default(index: Any) -> str:

@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.search.engine import keeps_ids, make
+from keras_dml.search.engine import Form, keeps_ids, make
 from keras_dml.search.metrics import library
 from keras_dml.utils.types import Rows
 
 
-def read(path: Path, dim: int, count: int, factory: str, metric: int) -> Any:
+def read(path: Path, dim: int, count: int, form: Form) -> Any:
     """The index in a file, which need not be trustworthy.
 
     Raises:
         ValueError: If it is not of `count` vectors of `dim` dimensions and
             of this kind and metric, or cannot be read.
     """
-    faiss = library()
+    faiss, factory = library(), form.codes
     size = path.stat().st_size
     limit = getattr(faiss, "set_deserialization_vector_byte_limit", None)
     before = limit and faiss.get_deserialization_vector_byte_limit()
@@ -46,7 +46,7 @@ def read(path: Path, dim: int, count: int, factory: str, metric: int) -> Any:
         raise ValueError(f"it has vectors of shape {shape}, not {count, dim}")
     if not _fits(factory, dim, size):
         raise ValueError(f"{factory!r} does not match the size of the file")
-    like = make(dim, factory, metric)  # Its parts live as long as it does.
+    like = make(dim, form)  # Its parts live as long as it does.
     new, found = list(_parts(like, count)), list(_parts(index, count))
     kinds, expected = ([_kind(x) for x, _ in parts] for parts in (found, new))
     if kinds != expected or not index.is_trained:
@@ -54,6 +54,8 @@ def read(path: Path, dim: int, count: int, factory: str, metric: int) -> Any:
     for (part, its_count), (fresh, _) in zip(found, new, strict=True):
         if part.ntotal != its_count:
             raise ValueError("its parts have different numbers of vectors")
+        if hasattr(part, "bbs"):
+            _check_blocks(part)
         if hasattr(part, "hnsw"):
             _check_links(part.hnsw, fresh.hnsw, its_count)
         if isinstance(part, faiss.IndexIVFPQ):
@@ -79,6 +81,14 @@ def check_ids(index: Any, ids: Rows) -> None:
             raise ValueError("its vectors have the ids of other rows")
         # Further lists are of centroids.
         expected = np.arange(part.nlist)
+
+
+def _check_blocks(part: Any) -> None:
+    """ValueError if to search codes in blocks would leave their array."""
+    whole = -(-part.ntotal // part.bbs) * part.bbs
+    codes = part.codes.size(), part.center.size()
+    if part.ntotal2 != whole or codes != (whole * part.code_size, part.d):
+        raise ValueError("its codes are not of as many vectors")
 
 
 def _check_links(graph: Any, new: Any, count: int) -> None:
@@ -140,7 +150,9 @@ def _parts(index: Any, count: int) -> Iterator[tuple[Any, int]]:
 
 
 def _kind(index: Any) -> tuple[Any, ...]:
-    names = ("d", "metric_type", "nlist", "code_size")
+    names = ["d", "metric_type", "nlist", "code_size", "qb"]
+    if hasattr(index, "bbs"):
+        names += ["bbs", "M", "M2", "ksub", "nbits", "implem", "qbs", "skip"]
     return (
         # Of flat ones the name also says the metric, or it does not.
         re.sub("(IP|L2)$", "", type(index).__name__),

@@ -15,8 +15,9 @@ from keras_dml.search import recall
 from keras_dml.search.database import DatabaseGallery
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.engine import (
-    EXACT,
+    FLOAT32,
     Engine,
+    Form,
     make,
     number_of_lists,
     set_parameters,
@@ -24,6 +25,7 @@ from keras_dml.search.engine import (
 from keras_dml.search.filters import Where
 from keras_dml.search.metrics import Metric
 from keras_dml.search.recall import Recall
+from keras_dml.search.rescored import Rescored
 from keras_dml.search.rows import (
     Block,
     Columns,
@@ -57,9 +59,9 @@ class LocalGallery:
         self.engine = engine
         self.rows = rows
         self.metric = engine.metric
-        self.dim, self.is_exact = engine.dim, engine.is_exact
-        self.factory = engine.factory
-        self.parameters = engine.parameters
+        self.dim, self.factory = engine.dim, engine.factory
+        self.parameters, self.precision = engine.parameters, engine.precision
+        self.keeps_vectors = engine.is_exact or isinstance(engine, Rescored)
 
     @property
     def has_keys(self) -> bool:
@@ -84,14 +86,11 @@ class LocalGallery:
 
     @property
     def vectors(self) -> FloatArray:
-        """All vectors, (N, D), where faiss has them."""
-        if not self.is_exact:
-            raise ValueError(
-                f"`factory` of an Index must be {EXACT!r} to read its "
-                f"embeddings. Received: factory={self.factory!r}, which does "
-                "not keep them unchanged."
-            )
-        return self.engine.vectors
+        """All vectors, (N, D), in the order of the ids."""
+        vectors = self.engine.vectors
+        if len(self) == len(vectors):
+            return vectors
+        return self.stored(self.rows.ids)  # Others are hidden.
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -197,57 +196,49 @@ class LocalGallery:
 Gallery: TypeAlias = LocalGallery | DatabaseGallery
 
 
-def check_kind(
-    dim: int | None, by: Metric, factory: str, parameters: str | None
-) -> None:
+def check_kind(dim: int | None, form: Form) -> None:
     """ValueError if there is no such kind of index; see `built`.
 
     Args:
         dim: Dimensions of the vectors; None if they are not known yet.
-        by, factory, parameters: As for `built`.
+        form: The kind.
     """
     if dim is not None:
-        index = make(dim, factory, by.faiss_type)
-        set_parameters(index, parameters)
+        set_parameters(make(dim, form), form)
 
 
 def built(
-    given: tuple[Any, Columns | None, Any],
-    by: Metric,
-    factory: str,
-    parameters: str | None,
-    encoder: Encoder,
+    given: tuple[Any, Columns | None, Any], form: Form, encoder: Encoder
 ) -> tuple[LocalGallery, Recall | None]:
     """The gallery of an index, and its recall; see `Index`.
 
     Args:
         given: Embeddings, columns and keys, as the user passes them.
-        by: The metric of the scores.
-        factory, parameters: The kind of index.
+        form: The kind of index.
         encoder: The encoder that computed the embeddings.
     """
     embeddings, columns, keys = given
     if isinstance(embeddings, EmbeddingShards):
         encoder.expect(embeddings.model)
         column = check_shards(embeddings, columns, keys)
-        return of_shards(embeddings, column, by, factory, parameters)
+        return of_shards(embeddings, column, form)
     # Before time is spent on training.
-    rows = checked_rows(embeddings, columns, keys, by)
-    return in_memory(*rows, by, factory, parameters)
+    rows = checked_rows(embeddings, columns, keys, form.metric)
+    return in_memory(*rows, form)
+
+
+def kind_of_engine(form: Form) -> type[Engine]:
+    """The class of engines that keep vectors in a precision."""
+    return Engine if form.precision == FLOAT32 else Rescored
 
 
 def in_memory(
-    x: Embeddings,
-    columns: Values,
-    keys: list[Key] | None,
-    by: Metric,
-    factory: str,
-    parameters: str | None,
+    x: Embeddings, columns: Values, keys: list[Key] | None, form: Form
 ) -> tuple[LocalGallery, Recall | None]:
     """A faiss index, and its recall."""
-    engine = Engine.trained(x, by, factory, parameters)
+    engine = kind_of_engine(form).trained(x, form)
     gallery = LocalGallery(engine, RowTable())
-    filling = f"Fill {factory} with {len(x):,} vectors"
+    filling = f"Fill {form.codes} with {len(x):,} vectors"
     # Filling an exact one is copying.
     with progress.waiting(filling, False if engine.is_exact else None):
         ids = gallery.insert(x, columns, keys)
@@ -257,20 +248,15 @@ def in_memory(
 
 
 def of_shards(
-    shards: EmbeddingShards,
-    keys: str,
-    by: Metric,
-    factory: str,
-    parameters: str | None,
+    shards: EmbeddingShards, keys: str, form: Form
 ) -> tuple[LocalGallery, Recall | None]:
     """A faiss index, trained on a sample and filled one shard at a time."""
-    sample = by.given(
-        _sample(shards, factory, by), shards.dim, "embeddings", "Index"
-    )
-    engine = Engine.trained(sample, by, factory, parameters)
+    by = form.metric
+    sample = by.given(_sample(shards, form), shards.dim, "embeddings", "Index")
+    engine = kind_of_engine(form).trained(sample, form)
     gallery = LocalGallery(engine, RowTable())
     engine.reserve(len(shards))
-    adding = f"Add rows to {factory}"
+    adding = f"Add rows to {form.codes}"
     with progress.throughput(len(shards), 0, "rows", adding, None) as count:
         for shard in shards:
             block = block_of(shard, by, keys)
@@ -355,9 +341,9 @@ def check_shards(shards: EmbeddingShards, columns: Any, keys: Any) -> str:
     return keys or "id"
 
 
-def _sample(shards: EmbeddingShards, factory: str, by: Metric) -> FloatArray:
+def _sample(shards: EmbeddingShards, form: Form) -> FloatArray:
     """Embeddings to train the index with, (n, D) float32."""
-    index = make(shards.dim, factory, by.faiss_type)
+    index = make(shards.dim, form)
     if index.is_trained:
         return np.empty((0, shards.dim), np.float32)
     wanted = _TRAINED * max(_TRAINED, number_of_lists(index))

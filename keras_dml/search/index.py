@@ -16,7 +16,7 @@ from keras_dml.search.class_labels import class_columns
 from keras_dml.search.contents import columns_of
 from keras_dml.search.database import BATCH
 from keras_dml.search.encoder import Encoder
-from keras_dml.search.engine import EXACT
+from keras_dml.search.engine import EXACT, FLOAT32, Form, Precision
 from keras_dml.search.gallery import (
     Gallery,
     LocalGallery,
@@ -29,6 +29,7 @@ from keras_dml.search.metrics import COSINE, Metric, MetricName, library
 from keras_dml.search.pictures import thumbnail_column
 from keras_dml.search.pushing import Pushed, database_at, is_database
 from keras_dml.search.recall import Recall
+from keras_dml.search.rescored import Rescored
 from keras_dml.search.rows import Columns, as_columns
 from keras_dml.search.searches import Searches
 from keras_dml.utils.arguments import check_count
@@ -62,6 +63,13 @@ class Index(Searches):
         parameters: How thoroughly to search, in the notation of faiss:
             "nprobe=32" for IVF, "efSearch=64" for HNSW. By default, nprobe is
             the square root of the number of lists and efSearch is 64.
+        precision: How vectors are kept in memory to be searched: "float32",
+            "float16", "int8" (a quarter) or "binary" (a bit per number). With
+            another than "float32", more candidates than asked for, by default
+            2, 2 and 20 times as many ("k_factor_rf=20" in `parameters`), are
+            found in this precision. Whole vectors, which stay on the disk, then
+            decide which are the nearest, and their scores: in a temporary file,
+            where TMPDIR says, or of an index that was loaded, in its folder.
         labels: Class of every row, (N,) integers or strings, which become the
             columns "label" and, for strings, "name".
         model: The model that computed the embeddings. It is needed to search by
@@ -104,6 +112,7 @@ class Index(Searches):
         metric: MetricName = COSINE,
         factory: str = EXACT,
         parameters: str | None = None,
+        precision: Precision = FLOAT32,
         labels: Any = None,
         model: keras.Model | None = None,
         store: str | None = None,
@@ -113,20 +122,20 @@ class Index(Searches):
             encoder.use(model)
         if labels is not None:
             columns = {**class_columns(labels), **as_columns(columns)}
-        given = embeddings, columns, keys
-        self._fill(given, (Metric(metric), factory, parameters), encoder, store)
+        form = Form(Metric(metric), factory, parameters, precision)
+        self._fill((embeddings, columns, keys), form, encoder, store)
 
     def _fill(
         self,
         given: tuple[Any, Columns | None, Any],
-        kind: tuple[Metric, str, str | None],
+        form: Form,
         encoder: Encoder,
         store: str | None,
     ) -> None:
         if store is None:
-            self._over(*built(given, *kind, encoder), encoder)
+            self._over(*built(given, form, encoder), encoder)
         else:
-            rows = pushing.built(given, *kind, encoder, store)
+            rows = pushing.built(given, form, encoder, store)
             self._over(rows, None, encoder)
 
     def _over(
@@ -152,6 +161,7 @@ class Index(Searches):
         metric: MetricName = COSINE,
         factory: str = EXACT,
         parameters: str | None = None,
+        precision: Precision = FLOAT32,
         batch_size: int = 256,
         store: str | None = None,
         thumbnails: bool = False,
@@ -169,8 +179,8 @@ class Index(Searches):
                 without labels; or images in any form that `search` accepts,
                 which have no label.
             columns: Further columns, or replacements for those above.
-            keys, metric, factory, parameters, store: As for `Index`, for
-                instance `keys="source"`.
+            keys, metric, factory, parameters, precision, store: As for
+                `Index`, for instance `keys="source"`.
             batch_size: Number of images embedded at a time.
             thumbnails: Whether rows get the column "thumbnail", with a small
                 picture of the image, about 10 kB, that pages show wherever the
@@ -182,14 +192,14 @@ class Index(Searches):
             ValueError: As for `Index`, or if `images` are not images.
         """
         check_engine("Index.build", engine)
-        encoder, by = Encoder(), Metric(metric)
+        encoder = Encoder()
         encoder.use(model)
         # Before time is spent on embedding.
-        kind = by, factory, parameters
+        form = Form(Metric(metric), factory, parameters, precision)
         if store is None:
-            check_kind(encoder.dim, *kind)
+            check_kind(encoder.dim, form)
         else:
-            pushing.check_kind(store, factory, parameters, "Index")
+            pushing.check_kind(store, form, "Index")
         given = columns_of(images, columns)
         if (known := as_image_set(images)) is not None:
             checked_values(given, keys, len(known))
@@ -214,7 +224,7 @@ class Index(Searches):
                 "tf.data.Dataset or a PyDataset."
             )
         index = cls.__new__(cls)
-        index._fill((x, given, keys), kind, encoder, store)
+        index._fill((x, given, keys), form, encoder, store)
         return index
 
     def save(
@@ -264,8 +274,11 @@ class Index(Searches):
             model=encoder.identity,
             faiss=library().__version__,
             metric=self.metric,
+            precision=self.precision,
         )
         writers = {store.ROWS: rows.write, store.VECTORS: engine.write}
+        if isinstance(engine, Rescored):
+            writers[store.FLOATS] = engine.floats.write
         if include_model and encoder.exists:
             writers[store.MODEL] = encoder.unchanged("Index.save").save
         origin, known = self._origin
@@ -359,6 +372,8 @@ class Index(Searches):
 
     def __repr__(self) -> str:
         parts = [f"{len(self):,} × {self.dim}", self.factory, self.metric]
+        if self.precision != FLOAT32:
+            parts.append(self.precision)
         if self._gallery.has_keys:
             parts.append("own keys")
         if names := self._gallery.names:

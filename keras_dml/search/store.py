@@ -26,9 +26,16 @@ from annotated_types import Ge, Le
 from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.search import faiss_files
-from keras_dml.search.engine import EXACT, Engine
+from keras_dml.search.engine import (
+    EXACT,
+    FLOAT32,
+    Engine,
+    Form,
+    Precision,
+)
 from keras_dml.search.metrics import COSINE, Metric, MetricName
 from keras_dml.search.recall import Recall
+from keras_dml.search.rescored import Floats, Rescored
 from keras_dml.search.rows import RowTable, ascending
 from keras_dml.utils.documents import Document, OtherDocument
 from keras_dml.utils.files import LOCK, check_regular, digest, locked, sync
@@ -36,7 +43,12 @@ from keras_dml.utils.files import LOCK, check_regular, digest, locked, sync
 FORMAT, VERSIONS = "keras_dml.search", (3, 4)
 """Version 3 had neither keys nor another metric than cosine."""
 
-VECTORS, ROWS, MODEL = PARTS = ("vectors.faiss", "rows.json", "model.keras")
+VECTORS, ROWS, MODEL, FLOATS = PARTS = (
+    "vectors.faiss",
+    "rows.json",
+    "model.keras",
+    "vectors.float32",
+)
 
 MANIFEST, DATA = "index.json", "data"
 
@@ -70,6 +82,7 @@ class Content:
         model: Which model made the embeddings, if it is known.
         faiss: The version of faiss that wrote it.
         metric: What scores are.
+        precision: How the vectors are kept that are searched.
     """
 
     dim: Annotated[int, Ge(1), Le(2**18)]
@@ -83,6 +96,13 @@ class Content:
     model: ModelIdentity | None
     faiss: str
     metric: MetricName = COSINE
+    precision: Precision = FLOAT32
+
+    @property
+    def form(self) -> Form:
+        """How the index was made."""
+        metric = Metric(self.metric)
+        return Form(metric, self.factory, self.parameters, self.precision)
 
     def check(self, has_model: bool) -> None:
         """Raises ValueError where types are right and values are not."""
@@ -149,7 +169,14 @@ class Manifest:
                 raise ValueError(f"{name!r} is not a name given by Index.save")
         if not {VECTORS, ROWS} <= set(self.files) <= set(PARTS):
             raise ValueError(f"its files are {sorted(self.files)}")
-        if any(entry.bytes < 1 for entry in self.files.values()):
+        content = self.content
+        floats = self.files.get(FLOATS)
+        if (floats is None) != (content.precision == FLOAT32):
+            raise ValueError(f"its files are {sorted(self.files)}")
+        count = content.rows + len(content.hidden)
+        if floats and floats.bytes != 4 * count * content.dim:
+            raise ValueError(f"its {FLOATS} is not of {count} vectors")
+        if any(x.bytes < 1 for x in self.files.values() if x != floats):
             raise ValueError("one of its files is empty")
         self.content.check(MODEL in self.files)
 
@@ -326,7 +353,6 @@ def _load(
     folder: Path, manifest: Manifest, verify: bool
 ) -> tuple[Content, Engine, RowTable, Path | None]:
     content = manifest.content
-    metric = Metric(content.metric)
     paths = {x: _found(folder, entry) for x, entry in manifest.files.items()}
     # Vectors first: there are no more of them than their file can hold.
     count = content.rows + len(content.hidden)
@@ -334,26 +360,28 @@ def _load(
         _verifying(paths, manifest.files if verify else {}),
         _parsing(path := paths[VECTORS]),
     ):
-        vectors = faiss_files.read(
-            path, content.dim, count, content.factory, metric.faiss_type
-        )
+        vectors = faiss_files.read(path, content.dim, count, content.form)
     with _parsing(path := paths[ROWS]):
         rows = RowTable.read(path, content.rows, content.next_id)
     with _parsing(folder / MANIFEST):
-        engine = _engine(vectors, rows, content)
+        engine = _engine(vectors, rows, content, paths.get(FLOATS))
     return content, engine, rows, paths.get(MODEL)
 
 
-def _engine(vectors: Any, rows: RowTable, content: Content) -> Engine:
+def _engine(
+    vectors: Any, rows: RowTable, content: Content, floats: Path | None
+) -> Engine:
     ids = rows.ids
     if content.hidden:
         hidden = ascending(list(content.hidden), content.next_id)
         ids = np.sort(np.concatenate([ids, hidden]))
-        if content.factory == EXACT or not np.diff(ids).all():
+        if content.form.codes == EXACT or not np.diff(ids).all():
             raise ValueError("its hidden vectors are not hidden")
     faiss_files.check_ids(vectors, ids)
-    metric = Metric(content.metric)
-    return Engine(vectors, metric, content.factory, content.parameters, ids)
+    if floats is None:
+        return Engine(vectors, content.form, ids)
+    whole = Floats(content.dim, floats, len(ids))
+    return Rescored(vectors, content.form, ids, whole)
 
 
 @contextlib.contextmanager

@@ -113,9 +113,11 @@ def test_index_of_folders_by_a_model_file(trained, tmp_path) -> None:
     more = write_images(tmp_path / "more", classes=2, images=2)
     output = run("index", str(trained / "run" / "best.keras"),
                  str(trained / "images"), str(more), "--output",
-                 str(tmp_path / "i"), "--factory", "HNSW8")  # fmt: skip
+                 str(tmp_path / "i"), "--factory", "HNSW8",
+                 "--precision", "int8")  # fmt: skip
     assert "recall@10" in output
     index = Index.load(tmp_path / "i")
+    assert (index.precision, index.factory) == ("int8", "HNSW8")
     assert len(index) == 72 + 4
     # Classes are told apart by name, whatever folder they are in.
     assert index.row(72)["label"] == index.row(0)["label"]
@@ -135,6 +137,8 @@ def test_index_of_folders_by_a_model_file(trained, tmp_path) -> None:
         (["{run}", "nowhere", "--output", "{new}"], "nowhere"),
         (["{images}", "test", "--output", "{new}"], "no recipe.yaml"),
         (["{run}", "test", "--output", "{new}", "--factory", "X"], "'X'"),
+        (["{run}", "test", "--output", "{new}", "--factory", "IVF8,PQ4",
+          "--precision", "int8"], "for this `factory`"),
         (["{run}", "test", "--output", "{new}", "--calibrate", "test",
           "--threshold", "fpr=x"], "fpr=x"),
         (["{run}", "test", "--output", "{new}", "--threshold", "fpir=2"],

@@ -72,6 +72,12 @@ logger = logging.getLogger(__name__)
     help="Search parameters: nprobe=32 for IVF, efSearch=64 for HNSW.",
 )
 @click.option(
+    "--precision",
+    type=click.Choice(["float32", "float16", "int8", "binary"]),
+    default="float32",
+    help="How vectors are kept in memory; those on the disk decide.",
+)
+@click.option(
     "--thumbnails",
     is_flag=True,
     help="Store a small picture of each file, about 10 kB, for an index that "
@@ -119,6 +125,8 @@ def index(
     from keras_dml.data import ImageSet
     from keras_dml.evaluation.identification import parse_rate
     from keras_dml.search import Index
+    from keras_dml.search.engine import Form
+    from keras_dml.search.metrics import Metric
     from keras_dml.search.pushing import check_kind
 
     # All of this before images are embedded.
@@ -131,7 +139,8 @@ def index(
         # In memory it is exact, until it is pushed.
         names = ("factory", "parameters")
         pushed_as = {name: kind.pop(name) for name in names}
-        check_kind(store, **pushed_as, owner="--store")
+        form = Form(Metric(), **pushed_as, precision=kind.pop("precision"))
+        check_kind(store, form, "--store")
     elif not overwrite and (target / "index.json").exists():
         raise FileExistsError(
             f"There is already an index in {target}. Use --overwrite to "
@@ -189,7 +198,8 @@ def _calibrating(
 
 
 def _document(built: "Index") -> dict[str, Any]:
-    names = ("dim", "factory", "parameters", "metric", "recall", "threshold")
+    names = ("dim", "factory", "parameters", "precision", "metric", "recall",
+             "threshold")  # fmt: skip
     return {
         "images": len(built),
         **{name: getattr(built, name) for name in names},
@@ -199,6 +209,7 @@ def _document(built: "Index") -> dict[str, Any]:
 def _rows(built: "Index") -> list[list[str]]:
     rows = [["images", f"{len(built):,}"], ["dimensions", str(built.dim)]]
     rows.append(["kind", f"{built.factory} {built.parameters}".strip()])
+    rows.append(["kept in memory as", built.precision])
     rows.append(["scores", built.metric])
     if built.recall is not None:
         rows += [
