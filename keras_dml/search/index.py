@@ -70,6 +70,8 @@ class Index(Searches):
             found in this precision. Whole vectors, which stay on the disk, then
             decide which are the nearest, and their scores: in a temporary file,
             where TMPDIR says, or of an index that was loaded, in its folder.
+            In a database, "int8" and "binary" with "IVF1024,Flat" are
+            "IVF1024,SQ8" and "IVF1024,RaBitQ"; Milvus does not rank again.
         labels: Class of every row, (N,) integers or strings, which become the
             columns "label" and, for strings, "name".
         model: The model that computed the embeddings. It is needed to search by
@@ -411,7 +413,8 @@ def push(
         metric: For shards, the similarity metric, by default "cosine"; see
             `Index`.
         factory, parameters: The kind of index that the database builds: "Flat",
-            "IVF1024,Flat", "IVF1024,SQ8", "IVF1024,PQ16" or "HNSW32".
+            "IVF1024,Flat", "IVF1024,SQ8", "IVF1024,RaBitQ" (not of Milvus
+            Lite), "IVF1024,PQ16" or "HNSW32".
         overwrite: Whether to replace an existing keras_dml index. Data that was
             not written by keras_dml is never touched.
         batch_size: Number of rows written at a time.

@@ -236,8 +236,8 @@ class LanceGallery(DatabaseGallery):
             options["num_partitions"] = kind.lists
             if kind.parts:
                 options["num_sub_vectors"] = kind.parts
-            names = {"Flat": "IvfFlat", "SQ8": "IvfSq", "PQ": "IvfPq"}
-            maker = getattr(library, names[kind.code])
+            names = {"SQ8": "Sq", "RaBitQ": "Rq", "PQ": "Pq"}
+            maker = getattr(library, f"Ivf{names.get(kind.code, kind.code)}")
         try:
             table.create_index("vector", config=maker(**options))
         except (RuntimeError, ValueError) as error:

@@ -15,7 +15,7 @@ from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.search.database import BATCH, DatabaseGallery
 from keras_dml.search.encoder import Encoder
-from keras_dml.search.engine import FLOAT32, Form
+from keras_dml.search.engine import Form
 from keras_dml.search.gallery import (
     Gallery,
     block_of,
@@ -176,21 +176,13 @@ def _shown(uri: object) -> str:
 
 def check_kind(uri: str, form: Form, owner: str) -> None:
     """ValueError if the database at an address has no such kind of index."""
-    gallery = database_at(uri, owner)
-    if form.precision != FLOAT32:
-        raise ValueError(
-            f"`precision` of an Index in {gallery.engine} must be {FLOAT32!r}. "
-            f"Received: precision={form.precision!r}. Use "
-            "factory='IVF1024,SQ8' for eight bits, or an index in a folder."
-        )
-    Kind.of(form.factory, form.parameters, gallery.engine)
+    Kind.of(form.codes, form.parameters, database_at(uri, owner).engine)
 
 
 def built(
     given: tuple[Any, Any, Any], form: Form, encoder: Encoder, uri: str
 ) -> DatabaseGallery:
     """The gallery of a new index in a database; see `built`."""
-    check_kind(uri, form, "Index")
     embeddings, columns, keys = given
     by = form.metric
     if isinstance(embeddings, EmbeddingShards):
@@ -202,7 +194,7 @@ def built(
         local, _ = in_memory(*rows, Form(by))
         source = Source.of_gallery(local, encoder.identity, None)
     gallery = database_at(uri, "Index")
-    copy(source, gallery, form.factory, form.parameters)
+    copy(source, gallery, form.codes, form.parameters)
     return gallery
 
 

@@ -20,7 +20,7 @@ TYPES: dict[str, type] = {x.__name__: x for x in (str, int, float, bool, list)}
 
 _FACTORY = re.compile(
     rf"(?P<flat>{EXACT})|HNSW(?P<links>\d+)"
-    r"|IVF(?P<lists>\d+),((?P<code>Flat|SQ8)|PQ(?P<parts>\d+)(np)?)"
+    r"|IVF(?P<lists>\d+),((?P<code>Flat|SQ8|RaBitQ)|PQ(?P<parts>\d+)(np)?)"
 )
 
 
@@ -33,7 +33,8 @@ class Kind:
         parameters: How thoroughly it searches, as of `Index`.
         lists: Number of lists of an inverted file; 0 for others.
         links: Number of links of an HNSW graph; 0 for others.
-        code: How an inverted file keeps vectors: "Flat", "SQ8" or "PQ".
+        code: How an inverted file keeps vectors: "Flat", "SQ8", "RaBitQ" or
+            "PQ".
         parts: Number of parts of a product quantizer.
     """
 
@@ -55,9 +56,10 @@ class Kind:
         if not match:
             raise ValueError(
                 f"`factory` of an Index in {engine} must be 'Flat', "
-                "'IVF1024,Flat', 'IVF1024,SQ8', 'IVF1024,PQ16' or 'HNSW32'. "
-                f"Received: factory={factory!r}. Use an index in a folder for "
-                "other kinds."
+                "'IVF1024,Flat', 'IVF1024,SQ8', 'IVF1024,RaBitQ', "
+                "'IVF1024,PQ16' or 'HNSW32', and a `precision` is one of the "
+                f"kinds with lists. Received: factory={factory!r}. Use an "
+                "index in a folder for other kinds."
             )
         lists, links = int(match["lists"] or 0), int(match["links"] or 0)
         name = "nprobe" if lists else "efSearch" if links else ""

@@ -198,6 +198,28 @@ def test_kinds_that_are_not_exact_find_most(at, factory) -> None:
 
 
 @databases
+@pytest.mark.parametrize("precision", ["int8", "binary"])
+def test_precisions_are_kinds_of_a_database(at, precision) -> None:
+    if precision == "binary" and at("x").startswith("milvus"):
+        pytest.skip("Milvus Lite has no such kind")
+    x = np.random.default_rng(3).normal(size=(1000, 32)).astype(np.float32)
+    kind = {"factory": "IVF8,Flat", "parameters": "nprobe=8"}
+    index = Index(x, precision=precision, store=at("gallery"), **kind)
+    found, expected = index.search(x[:50], 10), Index(x).search(x[:50], 10)
+    shares = [
+        np.isin(a, b).mean()
+        for a, b in zip(expected.ids, found.ids, strict=True)
+    ]
+    # 32 bits tell little of 32 numbers without clusters.
+    code, least = {"int8": ("SQ8", 0.95), "binary": ("RaBitQ", 0.8)}[precision]
+    assert np.mean(shares) > least
+    assert open_index(at("gallery")).factory == f"IVF8,{code}"
+    with pytest.raises(ValueError, match="a `precision` is one of the kinds"):
+        Index(x, precision=precision, store=at("other"))
+    index.close()
+
+
+@databases
 def test_what_a_database_cannot_do_says_which_can(at) -> None:
     index = Index(X[:50], {"n": list(range(50))}, store=at("gallery"))
     for where in (np.ones(50, bool), lambda columns: columns["n"] > 3):

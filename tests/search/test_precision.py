@@ -199,12 +199,9 @@ def test_shards(precision, tmp_path) -> None:
         ({"precision": "binary", "factory": "HNSW8"}, "for this `factory`"),
         ({"precision": "int8", "parameters": "nprobe=3"}, "nprobe=3"),
         ({"parameters": "k_factor_rf=3"}, "k_factor_rf=3"),
-        ({"precision": "int8", "store": "lancedb://a/b"}, "in LanceDB must be"),
     ],
 )
 def test_what_cannot_be(options, message) -> None:
-    if "store" in options:
-        pytest.importorskip("lancedb")
     with pytest.raises(ValueError, match=message):
         Index(X[:50], **options)
 

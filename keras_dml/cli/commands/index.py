@@ -137,10 +137,10 @@ def index(
     pushed_as: dict[str, Any] = {}
     if store is not None:
         # In memory it is exact, until it is pushed.
-        names = ("factory", "parameters")
-        pushed_as = {name: kind.pop(name) for name in names}
-        form = Form(Metric(), **pushed_as, precision=kind.pop("precision"))
+        names = ("factory", "parameters", "precision")
+        form = Form(Metric(), **{name: kind.pop(name) for name in names})
         check_kind(store, form, "--store")
+        pushed_as = {"factory": form.codes, "parameters": form.parameters}
     elif not overwrite and (target / "index.json").exists():
         raise FileExistsError(
             f"There is already an index in {target}. Use --overwrite to "
