@@ -80,7 +80,9 @@ ROUNDS = 5
 Times = dict[str, dict[str, list[float]]]
 
 
-def embeddings(count: int, queries: int) -> tuple[np.ndarray, np.ndarray]:
+def embeddings(
+    count: int, queries: int, dim: int = DIM
+) -> tuple[np.ndarray, np.ndarray]:
     """Gallery and queries around the same class centers.
 
     As embeddings of images do, they vary in fewer directions than they have
@@ -89,8 +91,8 @@ def embeddings(count: int, queries: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     centers = rng.standard_normal((max(count // 20, 1), DIRECTIONS), np.float32)
     labels = rng.integers(0, len(centers), count + queries)
-    axes = rng.standard_normal((DIRECTIONS, DIM), np.float32)
-    x = rng.standard_normal((count + queries, DIM), np.float32)
+    axes = rng.standard_normal((DIRECTIONS, dim), np.float32)
+    x = rng.standard_normal((count + queries, dim), np.float32)
     for rows in np.array_split(np.arange(len(x)), 64):
         own = rng.standard_normal((len(rows), DIRECTIONS), np.float32)
         x[rows] = 0.2 * x[rows] + (centers[labels[rows]] + 0.7 * own) @ axes
