@@ -1,6 +1,6 @@
 """`from_dataset`: a `tf.data` dataset, read once, as a set of examples.
 
-On disk they are array_record files, one for each input of the model.
+On disk they are the rows of each input of the model, one after another.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import logging
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -20,16 +20,20 @@ import numpy as np
 
 from keras_dml.data.arrayset import ArraySet
 from keras_dml.data.as_examples import DatasetReader, as_examples, of_batches
-from keras_dml.data.caching import available_memory, free_disk
+from keras_dml.data.caching import (
+    available_memory,
+    free_disk,
+    megabytes,
+)
 from keras_dml.data.columns import Array, check_finite, is_text
-from keras_dml.data.decoded import megabytes
 from keras_dml.data.examples import About, Examples
 from keras_dml.data.fields import Names
-from keras_dml.utils.arguments import checked, import_extra
+from keras_dml.utils.arguments import checked
 from keras_dml.utils.files import sync
-from keras_dml.utils.lazy_rows import LazyRows, Selection
+from keras_dml.utils.lazy_rows import ArrayRows, LazyRows, Selection
 from keras_dml.utils.progress import tracked
 from keras_dml.utils.tensorflow import is_dataset, tf
+from keras_dml.utils.types import Rows
 
 logger = logging.getLogger(__name__)
 
@@ -64,9 +68,9 @@ def from_dataset(
         dataset: A dataset of (x, y), batched or not. x is a tensor or a dict
             of tensors, of one shape; y is an integer or a string. A third
             item, the sample weight, is ignored. Or a `PyDataset` of these.
-        storage: "memory"; or "disk": array_record files in `path`, whose rows
-            are read when they are needed. They are written next to `path` and
-            renamed when complete, so nothing is left there after a failure.
+        storage: "memory"; or "disk": files in `path`, whose rows are read when
+            they are needed. They are written next to `path` and renamed when
+            complete, so nothing is left there after a failure.
         path: A new folder, for "disk". `load_examples(path)` opens it again.
         names: Class names, see `ArraySet`.
         labeled: Whether elements have a y. Examples without one can be
@@ -171,13 +175,33 @@ def _on_disk(
                 f"with {megabytes(free)} free. Use another disk."
             )
 
-    count = 0
-    with _write(path, list(_columns(reader.spec))) as writer:
-        for batch in _batches(reader, str(path), check, progress):
-            kinds = {k: (x.shape[1:], x.dtype) for k, x in batch.items()}
-            writer.add(batch)
-            count += len(next(iter(batch.values())))
-        writer.finish(kinds, count, reader.about(names))
+    if path.exists():
+        raise FileExistsError(
+            f"`path` of {_OWNER} must not exist. Received: {str(path)!r}, "
+            "which exists. Use keras_dml.data.load_examples(path) to read "
+            "it, or another path."
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    folder.mkdir()
+    try:
+        batches = _batches(reader, str(path), check, progress)
+        columns = _written(folder, list(_columns(reader.spec)), batches)
+        about = reader.about(names)
+        if about.labels is not None:
+            np.save(folder / _LABELS, about.labels)
+        index = {
+            "columns": columns,
+            "names": sorted(about.names.items()),
+            "labeled": about.labels is not None,
+        }
+        (folder / _INDEX).write_text(json.dumps(index), encoding="utf-8")
+        for file in folder.iterdir():
+            sync(file)
+        os.rename(folder, path)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    sync(path.parent)
     return load_examples(path)
 
 
@@ -250,131 +274,60 @@ def _size(array: Array) -> int:
 
 _INDEX, _LABELS = "index.json", "labels.npy"
 
-_LENGTH = np.dtype("<u4")
-"""Type of the length that precedes each string of a row."""
+
+def _written(
+    folder: Path, names: list[str], batches: Iterable[Columns]
+) -> list[dict[str, Any]]:
+    """Writes columns, which are numbered as names may be no names of files.
+
+    Where each text of a column ends in its file is written as well.
+    """
+    count = 0
+    lengths: list[list[int]] = [[] for _ in names]
+    with ExitStack() as stack:
+        files = [
+            stack.enter_context((folder / f"{number}.rows").open("wb"))
+            for number in range(len(names))
+        ]
+        for batch in batches:
+            for name, file, own in zip(names, files, lengths, strict=True):
+                array = batch[name]
+                if is_text(array.dtype):
+                    file.writelines(array.flat)
+                    own += map(len, array.flat)
+                else:
+                    file.write(array.tobytes())
+            count += len(array)
+    for number, own in enumerate(lengths):
+        np.save(folder / f"{number}.ends.npy", np.cumsum(own, dtype=np.int64))
+    return [
+        {
+            "name": name,
+            "shape": (count, *batch[name].shape[1:]),
+            "dtype": batch[name].dtype.name,
+        }
+        for name in names
+    ]
 
 
-class _Records(LazyRows):
-    """Rows of a file, each a record."""
+class _Texts(LazyRows):
+    """Texts in a file, one after another, as bytes."""
 
-    def __init__(self, path: Path, shape: tuple[int, ...], dtype: Any) -> None:
-        super().__init__(shape, dtype)
-        module = _array_record()
-        # Rows are read in any order: nothing is worth reading ahead.
-        self._reader = module.ArrayRecordReader(
-            str(path), "readahead_buffer_size:0"
-        )
-        found = self._reader.num_records()
-        if found != shape[0]:
-            raise ValueError(
-                f"The file {str(path)!r} must contain {shape[0]:,} records. "
-                f"Received: {found:,}. It is damaged; create it again."
-            )
+    def __init__(self, path: Path, shape: tuple[int, ...], ends: Rows) -> None:
+        super().__init__(shape, object)
+        self._path, self._ends = path, ends
 
     def __getitem__(self, which: Selection) -> Array:
         rows = np.arange(len(self))[which]
-        records = self._reader.read(rows.tolist()) if len(rows) else []
-        shape = (len(rows), *self.shape[1:])
-        if not is_text(self.dtype):
-            flat = np.frombuffer(b"".join(records), self.dtype)
-            return flat.reshape(shape)
-        found = np.empty(int(np.prod(shape)), object)
-        found[:] = [text for record in records for text in _texts(record)]
-        return found.reshape(shape)
-
-
-def _texts(record: bytes) -> Iterator[bytes]:
-    start = 0
-    while start < len(record):
-        head = start + _LENGTH.itemsize
-        length = int(np.frombuffer(record[start:head], _LENGTH)[0])
-        yield record[head : head + length]
-        start = head + length
-
-
-def _records(array: Array) -> Iterator[bytes]:
-    """The record of each row."""
-    if not is_text(array.dtype):
-        yield from (row.tobytes() for row in np.ascontiguousarray(array))
-        return
-    for row in array.reshape(len(array), -1):
-        texts = [x.encode() if isinstance(x, str) else x for x in row]
-        yield b"".join(
-            np.array(len(text), _LENGTH).tobytes() + text for text in texts
-        )
-
-
-class _Writer:
-    """Writes rows into a new folder; see `_write`."""
-
-    def __init__(self, folder: Path, names: Iterable[str]) -> None:
-        module = _array_record()
-        self._folder = folder
-        self._files = {
-            # A group of records is read as a whole.
-            name: module.ArrayRecordWriter(str(file), "group_size:1")
-            for file, name in _files(folder, names)
-        }
-
-    def add(self, columns: Mapping[str, Array]) -> None:
-        """Writes rows of all columns."""
-        for name, array in columns.items():
-            for record in _records(array):
-                self._files[name].write(record)
-
-    def close(self) -> None:
-        for file in self._files.values():
-            if file.is_open():
-                file.close()
-
-    def finish(
-        self, kinds: Mapping[str, Any], count: int, about: About
-    ) -> None:
-        """Completes the files, and writes their description."""
-        self.close()
-        if about.labels is not None:
-            np.save(self._folder / _LABELS, about.labels)
-        index = {
-            "count": count,
-            "columns": [
-                {"name": name, "shape": shape, "dtype": np.dtype(dtype).name}
-                for name, (shape, dtype) in kinds.items()
-            ],
-            "names": sorted(about.names.items()),
-            "labeled": about.labels is not None,
-        }
-        path = self._folder / _INDEX
-        path.write_text(json.dumps(index), encoding="utf-8")
-        for file in self._folder.iterdir():
-            sync(file)
-
-
-@contextmanager
-def _write(path: Path, names: Iterable[str]) -> Iterator[_Writer]:
-    """Makes a complete folder of records available when the block ends.
-
-    If the block raises an error or the process is killed, there is nothing at
-    `path`.
-
-    Raises:
-        FileExistsError: If `path` exists.
-    """
-    if path.exists():
-        raise FileExistsError(
-            f"`path` of from_dataset must not exist. Received: {str(path)!r}, "
-            "which exists. Use keras_dml.data.load_examples(path) to read "
-            "it, or another path."
-        )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    folder = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    folder.mkdir()
-    with ExitStack() as stack:
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        writer = _Writer(folder, names)
-        stack.callback(writer.close)
-        yield writer
-        os.rename(folder, path)
-    sync(path.parent)
+        found = np.empty((len(rows), *self.shape[1:]), object)
+        each = found.size // max(1, len(rows))
+        numbers = (rows[:, None] * each + np.arange(each)).ravel()
+        with self._path.open("rb") as file:
+            for place, number in enumerate(numbers):
+                start = self._ends[number - 1] if number else 0
+                file.seek(start)
+                found.flat[place] = file.read(self._ends[number] - start)
+        return found
 
 
 def load_examples(path: str | os.PathLike[str]) -> ArraySet:
@@ -397,9 +350,9 @@ def load_examples(path: str | os.PathLike[str]) -> ArraySet:
     try:
         index = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
         labels = np.load(folder / _LABELS) if index["labeled"] else None
-        kinds = {
-            x["name"]: ((index["count"], *x["shape"]), x["dtype"])
-            for x in index["columns"]
+        columns = {
+            x["name"]: _column(folder, number, tuple(x["shape"]), x["dtype"])
+            for number, x in enumerate(index["columns"])
         }
         names = {int(label): name for label, name in index["names"]}
     except (KeyError, TypeError, ValueError, OSError) as error:
@@ -407,25 +360,14 @@ def load_examples(path: str | os.PathLike[str]) -> ArraySet:
             f"The examples at {os.fspath(path)!r} are damaged: {error!r}. "
             "Create them again."
         ) from error
-    columns = {
-        name: _Records(file, *kinds[name])
-        for file, name in _files(folder, kinds)
-    }
     return ArraySet.of_columns(columns, About(labels, names, None))
 
 
-def _files(folder: Path, names: Iterable[str]) -> list[tuple[Path, str]]:
-    # Names of inputs may be no names of files.
-    return [
-        (folder / f"{number}.array_record", name)
-        for number, name in enumerate(names)
-    ]
-
-
-def _array_record() -> Any:
-    # tensorflow-datasets brings it, but not for every system.
-    return import_extra(
-        'storage="disk" of from_dataset',
-        "array_record.python.array_record_module",
-        "array-record",
-    )
+def _column(
+    folder: Path, number: int, shape: tuple[int, ...], dtype: str
+) -> LazyRows:
+    file = folder / f"{number}.rows"
+    if is_text(np.dtype(dtype)):
+        ends = np.load(folder / f"{number}.ends.npy", mmap_mode="r")
+        return _Texts(file, shape, ends)
+    return ArrayRows(np.memmap(file, np.dtype(dtype), "r", shape=shape))
