@@ -3,7 +3,7 @@
 import io
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,6 @@ from keras_dml.utils.arguments import did_you_mean
 from keras_dml.utils.files import write_atomically
 from keras_dml.utils.progress import track
 from keras_dml.utils.types import FloatArray
-
-_PARTS = ("train", "test")
 
 _INDEX = "images.json"
 """The file that lists what is known about the images, written last."""
@@ -104,13 +102,27 @@ def tfds_splits(
             "`cropped` of tfds_splits requires a data set with bounding "
             f"boxes. Received: cropped=True, name={name!r}."
         )
-    folder = Path(cache or cache_folder() / "tfds") / name
+
+    def load(**how: Any) -> Any:
+        import tensorflow_datasets as tfds
+
+        return tfds.load(name, data_dir=data_dir, **how)
+
+    folder = Path(cache or cache_folder() / "tfds-splits") / name
     parts = []
-    for part in _PARTS:
-        index = folder / part / _INDEX
-        if not index.exists():
-            _unpack_splits(name, source, data_dir, index.parent, part)
-        parts.append(_read(index, cropped))
+    for part in ("train", "test"):
+        found = _unpacked(
+            load, part, folder / part, "image", source.label, source.first
+        )
+        images = listed_images(
+            folder / part,
+            folder / part,
+            found["files"],
+            np.array(found["labels"]) + 1,
+            ids=None,
+            boxes=found["boxes"] if cropped else None,
+        )
+        parts.append(images)
     counts = source.archive.counts if counts is None else counts or None
     if source.is_classification:
         trainval, test = halves(concatenate(parts), counts)
@@ -120,48 +132,6 @@ def tfds_splits(
     return DataSplits.holding_out(
         trainval, test, source.loader, validation, seed
     )
-
-
-def _read(index: Path, cropped: bool) -> ImageSet:
-    """The images of one part."""
-    content: dict[str, Any] = json.loads(index.read_text(encoding="utf-8"))
-    labels = content["labels"]
-    return listed_images(
-        index,
-        index.parent,
-        [_file_name(number) for number in range(len(labels))],
-        labels,
-        ids=None,
-        boxes=content["boxes"] if cropped else None,
-    )
-
-
-def _unpack_splits(
-    name: str,
-    source: _Source,
-    data_dir: str | os.PathLike[str] | None,
-    folder: Path,
-    part: str,
-) -> None:
-    """Writes the encoded images of one part, and then the index."""
-    import tensorflow_datasets as tfds
-
-    wanted = ["image", source.label, *["bbox"] * (source.first is not None)]
-    dataset = tfds.load(
-        name,
-        split=part,
-        data_dir=data_dir,
-        shuffle_files=False,
-        decoders=_decoders(wanted, "image"),
-    )
-    labels: list[int] = []
-    boxes: list[list[int]] = []
-    for example in _unpacked(dataset, "image", folder, part):
-        labels.append(int(example[source.label]) + 1)
-        if source.first is not None:
-            boxes.append(_box(example["bbox"], example["image"], source.first))
-    content = json.dumps({"labels": labels, "boxes": boxes or None})
-    write_atomically(folder / _INDEX, content)
 
 
 def _box(bounds: FloatArray, encoded: bytes, first: int) -> list[int]:
@@ -225,14 +195,10 @@ def tfds_images(
     folder = base / builder.info.full_name / quote(split, safe="")
     if not (folder / _INDEX).exists():
         builder.download_and_prepare()
-        _unpack_images(builder, split, image, label, folder)
-    content = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
+    found = _unpacked(builder.as_dataset, split, folder, image, label)
+    names = features[label].names if label else None
     return listed_images(
-        folder / _INDEX,
-        folder,
-        [_file_name(number) for number in range(content["images"])],
-        content["labels"],
-        names=content["names"],
+        folder, folder, found["files"], found["labels"], names=names
     )
 
 
@@ -257,47 +223,52 @@ def _label(tfds: Any, features: Any) -> str | None:
     return None
 
 
-def _unpack_images(
-    builder: Any, split: str, image: str, label: str | None, folder: Path
-) -> None:
-    """Writes the images, and then the index."""
-    dataset = builder.as_dataset(
-        split=split,
-        shuffle_files=False,
-        decoders=_decoders([image] if label is None else [image, label], image),
-    )
-    records = _unpacked(dataset, image, folder, split)
-    labels = [0 if label is None else int(record[label]) for record in records]
-    names = builder.info.features[label].names if label else None
-    content = {
-        "images": len(labels),
-        "labels": labels if label else None,
-        "names": names,
-    }
-    write_atomically(folder / _INDEX, json.dumps(content))
+def _unpacked(
+    load: Callable[..., Any],
+    split: str,
+    folder: Path,
+    image: str,
+    label: str | None,
+    first: int | None = None,
+) -> dict[str, Any]:
+    """Files, labels and boxes of a split's images, which are written once.
 
-
-def _file_name(number: int) -> str:
-    """The name of an image's file, whatever its format."""
-    return f"{number:06d}.jpg"
-
-
-def _decoders(wanted: list[str], image: str) -> Any:
-    """Reads some features alone, of which the image stays encoded."""
+    The images keep their encoding; the index is written last. `load` returns
+    the data set, `image` and `label` name its features, and `first` is the
+    number of the first column in "bbox", if there are boxes.
+    """
     from tensorflow_datasets import decode
 
-    return decode.PartialDecoding(
-        dict.fromkeys(wanted, True), decoders={image: decode.SkipDecoding()}
-    )
-
-
-def _unpacked(
-    dataset: Any, image: str, folder: Path, part: str
-) -> Iterator[dict[str, Any]]:
-    """Writes images in their original encoding, and yields their records."""
-    folder.mkdir(parents=True, exist_ok=True)
-    total = int(dataset.cardinality())
-    records = track(dataset.as_numpy_iterator(), total, f"Unpacking {part}")
-    for number, record in enumerate(records):
-        (folder / _file_name(number)).write_bytes(record[image])
-        yield record
+    index = folder / _INDEX
+    if not index.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        wanted = [
+            image,
+            *[label] * bool(label),
+            *["bbox"] * (first is not None),
+        ]
+        decoders = decode.PartialDecoding(
+            dict.fromkeys(wanted, True), decoders={image: decode.SkipDecoding()}
+        )
+        dataset = load(split=split, shuffle_files=False, decoders=decoders)
+        total = int(dataset.cardinality())
+        records = dataset.as_numpy_iterator()
+        files: list[str] = []
+        labels: list[int] = []
+        boxes: list[list[int]] = []
+        for record in track(records, total, f"Unpacking {split}"):
+            # Whatever its format.
+            files.append(f"{len(files):06d}.jpg")
+            (folder / files[-1]).write_bytes(record[image])
+            if label:
+                labels.append(int(record[label]))
+            if first is not None:
+                boxes.append(_box(record["bbox"], record[image], first))
+        found = {
+            "files": files,
+            "labels": labels if label else None,
+            "boxes": boxes,
+        }
+        write_atomically(index, json.dumps(found))
+    content: dict[str, Any] = json.loads(index.read_text(encoding="utf-8"))
+    return content
