@@ -5,8 +5,9 @@ import logging
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
-from keras_dml.data.fields import as_labels
+from keras_dml.data.fields import as_labels, read_only
 from keras_dml.utils.arguments import Checked
 from keras_dml.utils.types import Count, Labels, NonNegativeInt, Rows
 
@@ -107,3 +108,50 @@ class Sampler(Checked, abc.ABC):
             f"{type(self).__name__}({len(self.labels):,} examples; "
             f"{self.steps:,} steps of {self.batch_size} per epoch)"
         )
+
+
+class Assigned(Sampler):
+    """A sampler that is told from outside which cluster an image belongs to.
+
+    Attributes:
+        assignments: Cluster of every image, (N,) int64; None until it is set.
+    """
+
+    assignments: Rows | None = None
+
+    def set_assignments(self, assignments: npt.ArrayLike) -> None:
+        """Sets which image is in which cluster, starting with the next plan.
+
+        Args:
+            assignments: Cluster of every image, (N,) integers of at least 0.
+
+        Raises:
+            ValueError: If they are not as described.
+        """
+        owner = type(self).__name__
+        array = np.array(assignments)
+        if array.dtype.kind not in "iu" or array.shape != self.labels.shape:
+            raise ValueError(
+                f"`assignments` of {owner} must have one integer per image. "
+                f"Received: assignments of dtype {array.dtype} and shape "
+                f"{array.shape}, {len(self.labels)} images. Use the clusters "
+                "of `evaluation.kmeans`."
+            )
+        if array.min() < 0:
+            raise ValueError(
+                f"`assignments` of {owner} must be at least 0. Received: "
+                f"{array.min()} to {array.max()}. Number the clusters from 0."
+            )
+        self._check_assignments(array)
+        self.assignments = read_only(array)
+
+    def _check_assignments(self, assignments: Rows) -> None:
+        """Raises `ValueError` if a sampler needs more of them."""
+
+    def get_state(self) -> dict[str, Any]:
+        return {**super().get_state(), "assignments": self.assignments}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        super().set_state(state)
+        if state["assignments"] is not None:
+            self.set_assignments(state["assignments"])

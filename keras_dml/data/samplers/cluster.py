@@ -5,8 +5,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from keras_dml.data.fields import read_only
-from keras_dml.data.samplers.base import Sampler
+from keras_dml.data.samplers.base import Assigned
 from keras_dml.data.samplers.class_balanced import ClassBalanced
 from keras_dml.data.samplers.planning import (
     Groups,
@@ -24,7 +23,7 @@ LOSSES = ("sliced", "full")
 SOURCES = ("clusters", "all")
 
 
-class ClusterSampler(Sampler):
+class ClusterSampler(Assigned):
     """Batches from one cluster each, for divide and conquer.
 
     Every step draws a cluster, and from it P classes with K images each.
@@ -61,6 +60,9 @@ class ClusterSampler(Sampler):
 
     Attributes:
         phase: `(loss, source)`, initially `("sliced", "clusters")`.
+        assignments: Cluster of every image, (N,) int64; None until it is set.
+            They are from 0 to `num_learners` − 1, and at least one cluster is
+            usable: see `usable_clusters`.
 
     Raises:
         ValueError: If there are fewer than P classes with two images, or an
@@ -104,45 +106,24 @@ class ClusterSampler(Sampler):
         self.fill = fill
         self.schedule = schedule
         self.phase = ("sliced", "clusters")
-        self._assignments: Rows | None = None
 
-    @property
-    def assignments(self) -> Rows | None:
-        """Cluster of every image, (N,) int64; None until it is set."""
-        return self._assignments
-
-    def set_assignments(self, assignments: npt.ArrayLike) -> None:
-        """Sets which image is in which cluster, starting with the next plan.
-
-        Args:
-            assignments: Cluster of every image, (N,) integers from 0 to
-                `num_learners` − 1. At least one must be usable: see
-                `usable_clusters`.
-
-        Raises:
-            ValueError: If they are not as described, or no cluster is usable.
-        """
-        array = np.array(assignments)
-        if array.dtype.kind not in "iu" or array.shape != self.labels.shape:
-            raise ValueError(
-                "`assignments` of ClusterSampler must have one integer per "
-                f"image. Received: assignments of dtype {array.dtype} and "
-                f"shape {array.shape}, {len(self.labels)} images."
-            )
-        if array.min() < 0 or array.max() >= self.num_learners:
+    def _check_assignments(self, assignments: Rows) -> None:
+        if assignments.max() >= self.num_learners:
             raise ValueError(
                 "`assignments` of ClusterSampler must be from 0 to "
-                f"`num_learners` − 1. Received: {array.min()} to "
-                f"{array.max()}, num_learners={self.num_learners}."
+                f"`num_learners` − 1. Received: {assignments.min()} to "
+                f"{assignments.max()}, num_learners={self.num_learners}."
             )
-        if not usable_clusters(array, self.labels, self.num_learners).any():
+        if not self._usable(assignments).any():
             raise ValueError(
                 "`assignments` of ClusterSampler must include at least one "
                 "cluster with two classes of two images each. Received: "
                 "assignments without such a cluster. Merge clusters, or use "
                 "fewer learners."
             )
-        self._assignments = read_only(array)
+
+    def _usable(self, assignments: Rows) -> npt.NDArray[np.bool_]:
+        return usable_clusters(assignments, self.labels, self.num_learners)
 
     def set_phase(self, loss: str, source: str) -> None:
         """Sets the phase of the next plans.
@@ -159,17 +140,11 @@ class ClusterSampler(Sampler):
         self.phase = (loss, source)
 
     def get_state(self) -> dict[str, Any]:
-        return {
-            **super().get_state(),
-            "phase": self.phase,
-            "assignments": self._assignments,
-        }
+        return {**super().get_state(), "phase": self.phase}
 
     def set_state(self, state: dict[str, Any]) -> None:
         super().set_state(state)
         self.set_phase(*state["phase"])
-        if state["assignments"] is not None:
-            self.set_assignments(state["assignments"])
 
     def plan(self, epoch: int) -> Rows:
         """Rows of every batch, class by class, (steps, batch_size)."""
@@ -212,7 +187,7 @@ class ClusterSampler(Sampler):
 
     def _drawable(self) -> tuple[Rows, Rows]:
         """The clusters that can be drawn, and their sizes."""
-        assignments = self._assignments
+        assignments = self.assignments
         if assignments is None and self.phase[1] == "all":
             return np.arange(self.num_learners), np.ones(self.num_learners, int)
         if assignments is None:
@@ -222,13 +197,13 @@ class ClusterSampler(Sampler):
                 "sampler) to `fit`, which sets them before every epoch that "
                 "needs them, or call set_assignments."
             )
-        usable = usable_clusters(assignments, self.labels, self.num_learners)
+        usable = self._usable(assignments)
         sizes = np.bincount(assignments, minlength=self.num_learners)
         return np.flatnonzero(usable), sizes[usable]
 
     def _plan_cluster(self, cluster: int, steps: int, epoch: int) -> Rows:
         """Batches inside one cluster, (steps, batch_size)."""
-        is_inside = np.asarray(self._assignments == cluster)
+        is_inside = np.asarray(self.assignments == cluster)
         inside = np.flatnonzero(is_inside)
         pool = self._pool(inside)
         groups = Groups.of(self.labels, pool, at_least=2)
