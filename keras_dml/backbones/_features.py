@@ -19,9 +19,8 @@ from annotated_types import Ge
 
 from keras_dml.data import cache_folder, eval_batches
 from keras_dml.data.batches import Views, planned_batches
-from keras_dml.data.caching import MEMORY_SHARE, available_memory
+from keras_dml.data.caching import MEMORY_SHARE, available_memory, megabytes
 from keras_dml.data.contents import contents
-from keras_dml.data.decoded import megabytes
 from keras_dml.data.examples import WHOLE, About, Examples
 from keras_dml.data.feature_set import FEATURES, MASK, FeatureSet
 from keras_dml.data.imageset import ImageSet

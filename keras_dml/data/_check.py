@@ -2,22 +2,18 @@
 
 import os
 import warnings
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from xxhash import xxh3_128
 
 from keras_dml.data._table import FORMATS, table
-from keras_dml.data.examples import Examples
+from keras_dml.data.contents import equal_contents
 from keras_dml.data.folder import image_folder_splits
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.splits import DATASETS, DataSplits
-from keras_dml.utils.files import digest
 
 
 @dataclass(frozen=True)
@@ -106,11 +102,18 @@ def _lonely(splits: DataSplits) -> list[str]:
 
 
 def _copies(splits: DataSplits) -> list[str]:
-    """Images with equal files, or pixels, and where they are."""
-    copies: dict[Any, list[tuple[str, int, str]]] = defaultdict(list)
+    """Images with equal files, and where they are."""
     sets = {"training": splits.trainval, "test": splits.test}
-    for where, key, label, called in _images_of(sets):
-        copies[key].append((where, label, called))
+    places = [
+        (name, label, path)
+        for name, x in sets.items()
+        if isinstance(x, ImageSet)
+        for label, path in zip(x.known_labels, x.paths or (), strict=True)
+    ]
+    copies: dict[int, list[tuple[str, int, str]]] = defaultdict(list)
+    numbers = equal_contents(*sets.values())
+    for number, place in zip(numbers, places, strict=True):
+        copies[number].append(place)
     groups = [x for x in copies.values() if len(x) > 1]
     within = [
         same
@@ -143,31 +146,6 @@ def _copies(splits: DataSplits) -> list[str]:
         )
         if found
     ]
-
-
-def _images_of(
-    sets: Mapping[str, Examples],
-) -> Iterator[tuple[str, Any, int, str]]:
-    """Set, contents, label and name of those images that may have copies."""
-    images = [(name, x) for name, x in sets.items() if isinstance(x, ImageSet)]
-    paths = [path for _, x in images for path in x.paths or ()]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        sizes = dict(zip(paths, pool.map(os.path.getsize, paths), strict=True))
-        often = Counter(sizes[path] for path in paths)
-        # Only files of one size can be equal.
-        alike = list({path for path in paths if often[sizes[path]] > 1})
-        found = zip(alike, pool.map(digest, map(Path, alike)), strict=True)
-        digests = dict(found)
-    for name, x in images:
-        for row, label in enumerate(x.known_labels.tolist()):
-            if x.paths is None:
-                key = xxh3_128(
-                    np.ascontiguousarray(x.images[row]).data
-                ).digest()
-                yield name, key, label, f"row {row} of {name}"
-            elif (path := x.paths[row]) in digests:
-                box = None if x.boxes is None else tuple(x.boxes[row].tolist())
-                yield name, (digests[path], box), label, path
 
 
 def _named(groups: list[list[tuple[str, int, str]]]) -> str:

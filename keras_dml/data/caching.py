@@ -1,24 +1,26 @@
 """Caching: where generated data, such as decoded images, are kept."""
 
 import hashlib
+import json
 import logging
+import math
+import mmap
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
 
-from keras_dml.data import decoded
 from keras_dml.data.augment import Augment
 from keras_dml.data.decode import image_size
-from keras_dml.data.decoded import Decoded, megabytes, size_of
 from keras_dml.data.fields import Pixels
 from keras_dml.data.imageset import ImageSet
-from keras_dml.data.loading import Loader
+from keras_dml.data.loading import Decoded, Loader
+from keras_dml.utils.files import atomic_file, write_atomically
 from keras_dml.utils.progress import track
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Rows
@@ -70,19 +72,68 @@ def cached(images: ImageSet, augment: Augment, cache: Cache) -> Decoded | None:
     if cache == "none" or images.paths is None:
         return None
     file = _file(images, augment)
-    kept = decoded.from_disk(file, len(images)) if cache != "memory" else None
+    kept = _from_disk(file, len(images)) if cache != "memory" else None
     if kept is not None:
         size = megabytes(kept.flat.size)
         logger.info("Reusing decoded images from %s, %s.", file, size)
         return kept
     shapes = _shapes(images, augment)
-    place = _place(cache, size_of(shapes), file)
+    place = _place(cache, _size_of(shapes), file)
     if place == "none":
         return None
     prepared = _prepared(images, augment, shapes)
     if place == "memory":
-        return decoded.in_memory(prepared, shapes)
-    return decoded.on_disk(file, prepared, shapes)
+        return _in_memory(prepared, shapes)
+    return _on_disk(file, prepared, shapes)
+
+
+def _in_memory(images: Iterable[Pixels], shapes: Rows) -> Decoded:
+    memory = mmap.mmap(-1, _size_of(shapes))
+    decoded = Decoded(np.frombuffer(memory, np.uint8), shapes)
+    for start, image in zip(decoded.starts, images, strict=True):
+        decoded.flat[start : start + image.size] = image.reshape(-1)
+    return decoded
+
+
+def _on_disk(path: Path, images: Iterable[Pixels], shapes: Rows) -> Decoded:
+    """Stores images of these shapes in a file; the .json index comes last."""
+    with atomic_file(path) as partial, partial.open("wb") as file:
+        for image in images:
+            file.write(image.tobytes())
+    index = json.dumps({"shapes": shapes.tolist()})
+    write_atomically(path.with_suffix(".json"), index)
+    return _mapped(path, shapes)
+
+
+def _from_disk(path: Path, count: int) -> Decoded | None:
+    """What `_on_disk` stored; None if it is not complete, or not `count`."""
+    try:
+        index = json.loads(path.with_suffix(".json").read_text("utf-8"))
+        shapes = np.array(index["shapes"], np.int64)
+        size = path.stat().st_size
+        if shapes.shape != (count, 3) or size != _size_of(shapes):
+            raise ValueError("its size differs from that in its index")
+        return _mapped(path, shapes)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        logger.warning("%s is damaged and is created again: %s", path, error)
+        return None
+
+
+def _mapped(path: Path, shapes: Rows) -> Decoded:
+    # Copy on write: TensorFlow takes no memory that is read-only.
+    return Decoded(np.memmap(path, np.uint8, "c"), shapes)
+
+
+def _size_of(shapes: Rows) -> int:
+    """Number of bytes of images with these shapes."""
+    return int(shapes.prod(axis=1).sum())
+
+
+def megabytes(size: float) -> str:
+    """A number of bytes, for people."""
+    return f"{math.ceil(size / 1e6):,} MB"
 
 
 def _place(cache: str, size: int, file: Path) -> str:

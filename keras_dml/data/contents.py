@@ -2,7 +2,9 @@
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import numpy as np
 
 from keras_dml.data.examples import Examples, any_labels_of
 from keras_dml.data.imageset import ImageSet
+from keras_dml.utils import files
 from keras_dml.utils.types import Rows
 from keras_dml.utils.vectors import blocks
 
@@ -35,34 +38,37 @@ def contents_of_arrays(structure: Any) -> Iterator[bytes]:
         )
 
 
-def equal_contents(examples: Examples) -> Rows:
-    """Numbers of examples, (N,): the same for those with equal contents.
+def equal_contents(*sets: Examples) -> Rows:
+    """Numbers of the examples of some sets, (N,): the same for equal contents.
 
     Images are equal if their files have the same bytes, and the same box.
     """
-    if isinstance(examples, ImageSet) and examples.pixels is None:
-        files = {
-            path: hashlib.sha256(Path(path).read_bytes()).digest()
-            for path in examples.paths or ()
-        }
-        keys = [files[path] for path in examples.paths or ()]
-        if examples.boxes is not None:
-            boxes = zip(keys, examples.boxes, strict=True)
-            keys = [key + box.tobytes() for key, box in boxes]
-    else:
-        keys = [
-            hashlib.sha256(b"".join(contents_of_arrays(x))).digest()
-            for x in _one_by_one(examples)
-        ]
-    numbers: dict[bytes, int] = {}
+    images = [x for x in sets if isinstance(x, ImageSet)]
+    paths = list({path for x in images for path in x.paths or ()})
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        sizes = dict(zip(paths, pool.map(os.path.getsize, paths), strict=True))
+        often = Counter(sizes.values())
+        # Only files of one size can be equal.
+        alike = [path for path in paths if often[sizes[path]] > 1]
+        digests = pool.map(files.digest, map(Path, alike))
+        found = {**sizes, **dict(zip(alike, digests, strict=True))}
+    numbers: dict[Any, int] = {}
+    keys = (key for x in sets for key in _keys(x, found))
     return np.array([numbers.setdefault(x, len(numbers)) for x in keys])
 
 
-def _one_by_one(examples: Examples) -> Iterator[Any]:
+def _keys(examples: Examples, contents: Mapping[str, Any]) -> Iterator[Any]:
+    """What is equal for equal examples; that of a file is given."""
+    if isinstance(examples, ImageSet) and examples.paths is not None:
+        boxes = examples.boxes
+        for row, path in enumerate(examples.paths):
+            yield contents[path], None if boxes is None else bytes(boxes[row])
+        return
     for rows in blocks(len(examples), _ROWS):
         inputs = examples.inputs(np.arange(rows.start, rows.stop))
         for i in range(rows.stop - rows.start):
-            yield keras.tree.map_structure(lambda x, i=i: x[i : i + 1], inputs)
+            one = keras.tree.map_structure(lambda x, i=i: x[i : i + 1], inputs)
+            yield hashlib.sha256(b"".join(contents_of_arrays(one))).digest()
 
 
 def digest(examples: Examples) -> str:

@@ -6,19 +6,48 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
 import numpy.typing as npt
 
 from keras_dml.data.decode import read_image
-from keras_dml.data.decoded import Decoded
 from keras_dml.data.encoded import Encoded, of_file
+from keras_dml.data.fields import Pixels
 from keras_dml.data.imageset import ImageSet
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Rows
 
 Element: TypeAlias = Any
 """A tensor, or a structure of tensors."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Pixels of images of different sizes, one image after the other.
+
+    Attributes:
+        flat: All pixels, (M,) uint8. They are aligned to a memory page,
+            because TensorFlow uses them without copying.
+        shapes: (height, width, channels) of every image, (N, 3).
+    """
+
+    flat: Pixels
+    shapes: Rows
+
+    @property
+    def starts(self) -> Rows:
+        """Where in `flat` each image starts, (N,)."""
+        sizes = self.shapes.prod(axis=1)
+        return np.cumsum(sizes) - sizes
+
+    @property
+    def stack(self) -> Pixels | None:
+        """The images as (N, H, W, C) if all have one size, otherwise None."""
+        if (self.shapes != self.shapes[0]).any():
+            return None
+        return self.flat.reshape(len(self.shapes), *self.shapes[0])
 
 
 def _variable(pixels: npt.NDArray[Any] | tf.Tensor) -> tf.Variable:

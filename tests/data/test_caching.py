@@ -17,8 +17,7 @@ from PIL import Image
 from keras_dml.data import ClassBalanced, ImageSet, pipeline
 from keras_dml.data import caching as module
 from keras_dml.data.decode import read_image
-from keras_dml.data.decoded import Decoded
-from keras_dml.data.loading import Loader
+from keras_dml.data.loading import Decoded, Loader
 from tests.data.cached import CACHES, LABELS, check_equal, epochs_of
 
 pytestmark = pytest.mark.usefixtures("home")
