@@ -18,14 +18,13 @@ from typing import Any, Literal, TypeAlias
 import keras
 import numpy as np
 
-from keras_dml.data.arrayset import ArraySet
+from keras_dml.data.arrayset import Array, ArraySet, check_finite, is_text
 from keras_dml.data.as_examples import DatasetReader, as_examples, of_batches
 from keras_dml.data.caching import (
     available_memory,
     free_disk,
     megabytes,
 )
-from keras_dml.data.columns import Array, check_finite, is_text
 from keras_dml.data.examples import About, Examples
 from keras_dml.data.fields import Names
 from keras_dml.utils.arguments import checked

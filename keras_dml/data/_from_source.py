@@ -6,8 +6,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from keras_dml.data.arrayset import ArraySet
-from keras_dml.data.columns import Array, check_type, column_name
+from keras_dml.data.arrayset import Array, ArraySet, check_type, column_name
 from keras_dml.data.examples import About
 from keras_dml.data.fields import Names
 from keras_dml.utils.arguments import did_you_mean
@@ -67,7 +66,7 @@ def from_source(
     ```
     """
     count = _length(source)
-    records = _Records(source)
+    records = lru_cache(maxsize=2)(lambda rows: [source[row] for row in rows])
     fields = dict(x) if isinstance(x, Mapping) else {"": x}
     columns = {
         name: _Field(records, count, field, name)
@@ -123,22 +122,17 @@ def _labels(
     return [_value(source[row], label) for row in rows], None
 
 
-class _Records:
-    """Records of a source. Columns of the same batch share the reading."""
-
-    def __init__(self, source: Any) -> None:
-        self.at = lru_cache(maxsize=2)(
-            lambda rows: [source[row] for row in rows]
-        )
+Records: TypeAlias = Callable[[tuple[int, ...]], list[Any]]
+"""Reads the records of some rows; columns of a batch share the reading."""
 
 
 class _Field(LazyRows):
     """A field of every record."""
 
     def __init__(
-        self, records: _Records, count: int, field: Field, name: str
+        self, records: Records, count: int, field: Field, name: str
     ) -> None:
-        first = _as_array(_value(records.at((0,))[0], field))
+        first = _as_array(_value(records((0,))[0], field))
         super().__init__((count, *first.shape), first.dtype)
         self._records, self._field = records, field
         self._name = column_name(name)
@@ -147,7 +141,7 @@ class _Field(LazyRows):
     def __getitem__(self, which: Selection) -> Array:
         rows = np.arange(len(self))[which]
         found = np.empty((len(rows), *self.shape[1:]), self.dtype)
-        records = self._records.at(tuple(rows.tolist()))
+        records = self._records(tuple(rows.tolist()))
         for place, record in enumerate(records):
             value = _as_array(_value(record, self._field))
             are_pixels = self.dtype == np.uint8 and len(self.shape) == 4

@@ -25,9 +25,9 @@ from keras_dml.data.planned import check_made_from, parts_of, planned_by
 from keras_dml.data.resizing import ResizeMode
 from keras_dml.data.samplers import RelationSampler, Sampler
 from keras_dml.data.view import View
-from keras_dml.utils.arguments import check_count, checked
+from keras_dml.utils.arguments import checked
 from keras_dml.utils.tensorflow import tf
-from keras_dml.utils.types import AnyInteger, Side
+from keras_dml.utils.types import AnyInteger, Count, Side
 
 AUTOTUNE = -1
 """What `tf.data.AUTOTUNE` is."""
@@ -182,8 +182,9 @@ def pipeline(
     return planned_by(sampler, examples, parts(WHOLE, 0), parts)
 
 
+@checked
 def eval_batches(
-    examples: Examples, view: View | None = None, batch_size: int = 256
+    examples: Examples, view: View | None = None, batch_size: Count = 256
 ) -> tf.data.Dataset:
     """All examples in the order of the rows, images in their test view.
 
@@ -196,7 +197,6 @@ def eval_batches(
         A dataset of batches: float32 images, (B, height, width, channels),
         0..255; or rows of arrays, (B, ...), or a dict of these.
     """
-    check_count("eval_batches", "batch_size", batch_size)
     batches = batches_in_order(examples, view, batch_size)
     # The thread that tunes a pipeline sleeps, and its iterator's end waits
     # for it, up to half a second: much for one pass over a few thousand.
@@ -238,19 +238,11 @@ def _labels_by_rows(
     """A function from the rows of a batch to its labels, within a graph."""
     check_made_from(sampler, examples, "pipeline")
     if isinstance(sampler, RelationSampler):
-        return _relations_by_rows(sampler)
+        shape = sampler.batch_size, sampler.batch_size
+        relate = sampler.batch_labels
+        return lambda rows: tf.ensure_shape(
+            tf.numpy_function(relate, [rows], tf.int64), shape
+        )
     with tf.device("CPU:0"):
         constant = tf.constant(examples.labels)
     return lambda rows: tf.gather(constant, rows)
-
-
-def _relations_by_rows(
-    sampler: RelationSampler,
-) -> Callable[[tf.Tensor], tf.Tensor]:
-    shape = sampler.batch_size, sampler.batch_size
-
-    def labels(rows: tf.Tensor) -> tf.Tensor:
-        relation = tf.numpy_function(sampler.batch_labels, [rows], tf.int64)
-        return tf.ensure_shape(relation, shape)
-
-    return labels

@@ -27,18 +27,6 @@ class Layout:
     entries: tuple[str, ...]
     images: str = "."
 
-    def nearest(self, path: Path) -> tuple[Path, list[str]]:
-        """A folder, or its subfolder named after the archive, and what is
-        missing.
-
-        It returns the one that contains more of the entries.
-        """
-        found = [
-            (folder, [x for x in self.entries if not (folder / x).exists()])
-            for folder in (path, path / self.folder)
-        ]
-        return min(found, key=lambda x: len(x[1]))
-
 
 @dataclass(frozen=True)
 class Archive:
@@ -55,8 +43,15 @@ class Archive:
     counts: Counts
 
     def closest(self, path: Path) -> tuple[Layout, Path, list[str]]:
-        """The best matching layout, its folder, and what is missing."""
-        found = [(layout, *layout.nearest(path)) for layout in self.layouts]
+        """The best matching layout, its folder, and what is missing.
+
+        The folder is the given one, or that in it which the archive unpacks to.
+        """
+        found = [
+            (x, folder, [y for y in x.entries if not (folder / y).exists()])
+            for x in self.layouts
+            for folder in (path, path / x.folder)
+        ]
         return min(found, key=lambda x: len(x[2]) / len(x[0].entries))
 
     def present_in(self, path: Path) -> set[str]:

@@ -9,8 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_dml.data.arrayset import ArraySet
-from keras_dml.data.columns import same_array
+from keras_dml.data.arrayset import ArraySet, same_array
 from keras_dml.data.examples import About, Examples, Inputs
 from keras_dml.data.fields import Names
 from keras_dml.data.imageset import ImageSet

@@ -20,6 +20,7 @@ from keras_dml.data.resizing import (
 from keras_dml.data.view import View, center_crop
 from keras_dml.utils.arguments import Checked
 from keras_dml.utils.tensorflow import tf
+from keras_dml.utils.types import NonNegativeInt
 
 Crop: TypeAlias = Literal["random", "random_resized", "center"]
 PadMode: TypeAlias = Literal["constant", "reflect"]
@@ -52,7 +53,7 @@ class Augment(Checked):
     view: View
     crop: Crop = "random"
     flip: bool = False
-    pad: int = 0
+    pad: NonNegativeInt = 0
     pad_mode: PadMode = "constant"
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
@@ -61,7 +62,7 @@ class Augment(Checked):
         _check_range("scale", self.scale, 1.0)
         _check_range("ratio", self.ratio, math.inf)
         short_side = self.view.short_side
-        if not (isinstance(self.pad, int) and 0 <= self.pad < short_side):
+        if self.pad >= short_side:
             raise ValueError(
                 "`pad` of Augment must be a number of pixels less than "
                 f"the image's short side. Received: pad={self.pad!r}, short "
@@ -93,28 +94,19 @@ class Augment(Checked):
         """Whether `apply_batch` works: all windows have the same size."""
         return self.crop != "random_resized"
 
-    def apply(self, image: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
-        """Returns a random view of one image, in whole gray levels.
-
-        Args:
-            image: (H, W, C), 0..255.
-            draws: (`draws`,), uniform in [0, 1). The first number determines
-                whether the view is mirrored.
-
-        Returns:
-            (*size, channels), uint8 if the image is uint8, otherwise float32.
-        """
-        return self.each(tf.convert_to_tensor(image), draws[None])[0]
-
     def each(
         self, image: tf.Tensor | Encoded, draws: tf.Tensor
     ) -> list[tf.Tensor]:
-        """Several views of one image; see `apply`.
+        """Returns random views of one image, in whole gray levels.
 
         Args:
-            image: The image, or its file, of which only what the views show is
-                decoded.
-            draws: (N, `draws`), N static.
+            image: (H, W, C), 0..255; or its file, of which only what the views
+                show is decoded.
+            draws: (N, `draws`), uniform in [0, 1), N static. The first number
+                determines whether a view is mirrored.
+
+        Returns:
+            N of (*size, channels), uint8 if the image is, otherwise float32.
         """
         cuts = self._cuts(image, draws[:, 1:])
         if not self.flip:
@@ -127,7 +119,7 @@ class Augment(Checked):
         ]
 
     def apply_batch(self, images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
-        """Applies `apply` to each of (B, H, W, C) images of one size."""
+        """A view of each of some images of one size, (B, H, W, C)."""
         images = self._padded(self.prepare(images))
         flips = (draws[:, 0] < 0.5) & self.flip
         if self.crop == "center":

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import singledispatch
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from keras_dml.data.arrayset import is_text
 from keras_dml.data.augment import Augment, Crop, PadMode
 from keras_dml.data.augmentations import (
     Augmentations,
@@ -18,7 +18,6 @@ from keras_dml.data.augmentations import (
     seeded,
 )
 from keras_dml.data.caching import Cache, cached
-from keras_dml.data.columns import is_text
 from keras_dml.data.examples import WHOLE, Examples, Inputs, Planned
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.loading import Loader, parallel
@@ -192,7 +191,7 @@ def _planned_images(images: ImageSet, views: Views) -> Planned:
     ) -> tf.data.Dataset:
         count, size = rows.shape
         shape = (size, views.num_views, augment.draws)
-        draws = tf.numpy_function(_Draws(views.seed, shape), [steps], "float32")
+        draws = tf.numpy_function(_draws(views.seed, shape), [steps], "float32")
         draws.set_shape((count, *shape))
         if change is None:
             return _batches(loader, augment, rows[:, part], draws[:, part])
@@ -259,33 +258,31 @@ def _batches(
     )
 
 
-class _Draws:
-    """Uniform random numbers of steps, (S, *shape), each a function of its
-    step.
+def _draws(seed: int, shape: tuple[int, ...]) -> Callable[[Any], Any]:
+    """A function from steps to uniform random numbers, (S, *shape).
 
-    They are computed on the host by a function that is traced once: in the
-    graph of an epoch, the operations would be set up again whenever it starts.
+    Those of a step depend on it alone. They are computed on the host by a
+    function that is traced once: in the graph of an epoch, the operations
+    would be set up again whenever it starts.
     """
 
-    def __init__(self, seed: int, shape: tuple[int, ...]) -> None:
-        @tf.function(
-            input_signature=[tf.TensorSpec((None,), tf.int64)], autograph=False
+    @tf.function(
+        input_signature=[tf.TensorSpec((None,), tf.int64)], autograph=False
+    )
+    def draw(steps: tf.Tensor) -> tf.Tensor:
+        return tf.map_fn(
+            lambda step: tf.random.stateless_uniform(
+                shape, [seed, step], alg="philox"
+            ),
+            steps,
+            fn_output_signature=tf.float32,
         )
-        def draw(steps: tf.Tensor) -> tf.Tensor:
-            return tf.map_fn(
-                lambda step: tf.random.stateless_uniform(
-                    shape, [seed, step], alg="philox"
-                ),
-                steps,
-                fn_output_signature=tf.float32,
-            )
 
-        self._draw = draw
-
-    def __call__(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    def on_host(steps: Any) -> Any:
         with tf.device("CPU:0"):
-            found: npt.NDArray[Any] = self._draw(steps).numpy()
-        return found
+            return draw(steps).numpy()
+
+    return on_host
 
 
 def _as_float(views: Any) -> Any:

@@ -29,11 +29,6 @@ FEATURES, MASK = "backbone_features", "backbone_mask"
 _OF_LAYER = f"{FEATURES}."
 
 
-def _features_name(layer: str | None) -> str:
-    """The name of the features that a layer, or the backbone, computes."""
-    return FEATURES if layer is None else _OF_LAYER + layer
-
-
 def layer_of(name: str) -> str | None:
     """The layer whose output is named so; None: the whole backbone's."""
     return name.removeprefix(_OF_LAYER) if name != FEATURES else None
@@ -90,7 +85,7 @@ class FeatureSet(Examples):
         """
 
         def named(arrays: dict[str, Any]) -> ArraySet:
-            name = _features_name(layer)
+            name = FEATURES if layer is None else _OF_LAYER + layer
             return ArraySet(
                 {name if k == FEATURES else k: x for k, x in arrays.items()}
             )

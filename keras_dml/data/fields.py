@@ -44,14 +44,9 @@ def check_known(labels: Any, name: str, owner: str) -> None:
 
     NumPy makes a text of NaN, and `astype(int)` a number of it.
 
-    Args:
-        labels: Labels as given: a sequence or an array, (N,) or (N, 1).
-        name: The argument.
-        owner: The function that has it.
-
     Raises:
-        ValueError: If labels are missing (None, NaN, NA or NaT), or some are
-            strings and others are numbers.
+        ValueError: If labels, (N,) or (N, 1), are missing (None, NaN, NA or
+            NaT), or some are strings and others are numbers.
     """
     items = labels if isinstance(labels, list | tuple) else np.ravel(labels)
     if getattr(items, "dtype", np.dtype(object)).kind in "biuSU":
@@ -149,19 +144,25 @@ def _numbered(
     """Numbers of named classes, and the names by number."""
     texts = [x.decode() if isinstance(x, bytes) else str(x) for x in labels]
     known = dict(_pairs(names))
-    numbers = {name: number for number, name in known.items()}
-    if len(numbers) < len(known):
+    different = len(set(known.values()))
+    if different < len(known):
         raise ValueError(
             f"`names` of {owner} must name each class once if labels are "
-            f"strings. Received: {len(known)} names, {len(numbers)} of them "
+            f"strings. Received: {len(known)} names, {different} of them "
             "different."
         )
-    first = max(known, default=-1) + 1
-    new = sorted(set(texts) - set(numbers))
-    numbers.update((name, first + i) for i, name in enumerate(new))
+    numbers = _numbers_of(set(texts), known)
     rows = read_only(np.array([numbers[x] for x in texts], np.int64))
     present = {numbers[x]: x for x in sorted(set(texts))}
     return rows, MappingProxyType(known | present)
+
+
+def _numbers_of(texts: set[str], names: Mapping[int, str]) -> dict[str, int]:
+    """Numbers of texts: those of `names`, then in alphabetical order."""
+    numbers = {name: number for number, name in names.items()}
+    new = sorted(texts - set(numbers))
+    first = max(names, default=-1) + 1
+    return numbers | {name: first + i for i, name in enumerate(new)}
 
 
 def are_label_sets(labels: Any) -> bool:
@@ -201,10 +202,7 @@ def _table_of(
 ) -> tuple[Table, Mapping[int, str]]:
     found = set().union(*sets)
     if found and all(isinstance(x, str) for x in found):
-        numbers = {name: number for number, name in names.items()}
-        first = max(names, default=-1) + 1
-        new = sorted(found - set(numbers))
-        numbers.update((name, first + i) for i, name in enumerate(new))
+        numbers = _numbers_of(found, names)
         names = {number: name for name, number in numbers.items()}
     elif all(isinstance(x, int | np.integer) and x >= 0 for x in found):
         numbers = {x: int(x) for x in found}

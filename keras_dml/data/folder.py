@@ -6,6 +6,7 @@ import os
 import warnings
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -199,7 +200,7 @@ def _unreadable(
     """Files that cannot be decoded, and why; others only if verified."""
     bad: dict[Path, ValueError] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        problems = pool.map(_problem if verify else _not_a_file, files)
+        problems = pool.map(_problem, files, repeat(verify))
         checks = track(problems, len(files), "Checking images")
         for file, problem in zip(files, checks, strict=True):
             if problem and raises:
@@ -210,24 +211,19 @@ def _unreadable(
     return bad
 
 
-def _problem(file: Path) -> ValueError | None:
-    problem = _not_a_file(file)
-    if problem is None:
-        try:
+def _problem(file: Path, verify: bool) -> ValueError | None:
+    # Opening a pipe could block forever.
+    if not os.path.isfile(file):
+        return ValueError(
+            f"The image file {str(file)!r} cannot be decoded: it is a folder, "
+            "a pipe or a broken link. Remove it."
+        )
+    try:
+        if verify:
             read_image(file)
-        except ValueError as error:
-            return error
-    return problem
-
-
-def _not_a_file(file: Path) -> ValueError | None:
-    """Opening a pipe could block forever."""
-    if os.path.isfile(file):
-        return None
-    return ValueError(
-        f"The image file {str(file)!r} cannot be decoded: it is a folder, a "
-        "pipe or a broken link. Remove it."
-    )
+    except ValueError as error:
+        return error
+    return None
 
 
 def _said_of(skipped: Skipped) -> str:

@@ -143,15 +143,9 @@ def host_pipeline(
     seed: int = 0,
     each: Callable[[Callable[[int], Any], range], Iterable[Any]] = map,
 ) -> HostBatches:
-    """Planned batches; see `grain_pipeline`.
+    """Planned batches for `owner`; see `grain_pipeline`.
 
-    Args:
-        examples: The examples.
-        sampler: The sampler.
-        owner: What was given them.
-        prepare: See `grain_pipeline`.
-        seed: See `grain_pipeline`.
-        each: Like `map`: what a function returns for each step, in order.
+    `each` is like `map`: it returns what a function returns for each step.
     """
     check_made_from(sampler, examples, owner)
 

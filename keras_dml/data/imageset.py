@@ -219,18 +219,15 @@ class ImageSet(Examples):
         return html_pictures(shown, repr(self))
 
     def _picture(self, row: int) -> tuple[str | None, str]:
-        from keras_dml.data.decode import read_image
         from keras_dml.data.thumbnails import thumbnail
 
+        name = self.called(row)
+        if self.labels is not None:
+            name = self.class_called(row)
         try:
-            if self.pixels is not None:
-                found = self.inputs([row])[0]
-            else:
-                box = None if self.boxes is None else self.boxes[row]
-                found = read_image(self.images[row], box)
-            return thumbnail(found, SIDE), self.class_called(row)
+            return thumbnail(self.read(row), SIDE), name
         except (ValueError, OSError):
-            return None, self.class_called(row)
+            return None, name
 
 
 def listed_images(

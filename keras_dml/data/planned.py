@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -12,9 +12,7 @@ from keras_dml.data.samplers import RelationSampler, Sampler
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Rows
 
-_SAMPLER = "keras_dml_sampler"
-_PARTS = "keras_dml_parts"
-_EXAMPLES = "keras_dml_examples"
+_PLAN = "keras_dml_plan"
 
 Parts: TypeAlias = "Callable[[slice, int], tf.data.Dataset]"
 """A function from the requested rows of every batch, and the first step of an
@@ -24,23 +22,20 @@ epoch that is requested, to a dataset of these."""
 Change: TypeAlias = "Callable[[tf.data.Dataset], tf.data.Dataset]"
 
 
-def planned_by(
-    sampler: Sampler,
-    examples: Examples | None,
-    dataset: tf.data.Dataset,
-    parts: Parts,
-) -> tf.data.Dataset:
-    """Marks the dataset as planned by a sampler, and returns it.
+class _Plan(NamedTuple):
+    sampler: Sampler
+    examples: Examples
+    parts: Parts
 
-    Args:
-        sampler: The sampler that plans the batches.
-        examples: The examples in the batches, if known.
-        dataset: The batches.
-        parts: Function that makes parts of the same batches.
+
+def planned_by(
+    sampler: Sampler, examples: Examples, dataset: tf.data.Dataset, parts: Parts
+) -> tf.data.Dataset:
+    """The dataset, marked as planned by a sampler of some examples.
+
+    `parts` makes parts of the same batches.
     """
-    setattr(dataset, _SAMPLER, sampler)
-    setattr(dataset, _EXAMPLES, examples)
-    setattr(dataset, _PARTS, parts)
+    setattr(dataset, _PLAN, _Plan(sampler, examples, parts))
     return dataset
 
 
@@ -66,44 +61,40 @@ def check_made_from(sampler: Sampler, examples: Examples, owner: str) -> None:
 def sampler_of(dataset: Any) -> Sampler | None:
     """The sampler that planned a dataset, or the one it was made from.
 
-    Args:
-        dataset: Any data; None is returned for all but planned datasets.
+    Other data than planned datasets have none.
     """
-    sampler: Sampler | None = _found(dataset, _SAMPLER)
-    return sampler
+    plan = _found(dataset)
+    return None if plan is None else plan.sampler
 
 
 def examples_of(dataset: tf.data.Dataset) -> Examples | None:
-    """The examples in the batches of a planned dataset, if known."""
-    examples: Examples | None = _found(dataset, _EXAMPLES)
-    return examples
+    """The examples in the batches of a planned dataset."""
+    plan = _found(dataset)
+    return None if plan is None else plan.examples
 
 
-def _found(dataset: tf.data.Dataset, name: str) -> Any:
-    found = getattr(dataset, name, None)
-    if found is None:
-        inputs = (_found(x, name) for x in getattr(dataset, "_inputs", tuple)())
-        found = next((x for x in inputs if x is not None), None)
-    return found
+def _found(dataset: tf.data.Dataset) -> _Plan | None:
+    plan: _Plan | None = getattr(dataset, _PLAN, None)
+    if plan is None:
+        plans = (_found(x) for x in getattr(dataset, "_inputs", tuple)())
+        plan = next((x for x in plans if x is not None), None)
+    return plan
 
 
 def changed(dataset: tf.data.Dataset, change: Change) -> tf.data.Dataset:
-    """`change(dataset)`, whose parts are the changed parts of the dataset.
+    """`change(dataset)`; if a sampler planned the dataset, then that as well.
 
-    Args:
-        dataset: Any dataset; if a sampler planned it, it also planned the
-            result.
-        change: Function that changes each batch and preserves their order.
+    The function changes each batch and preserves their order.
     """
     result = change(dataset)
-    parts: Parts | None = getattr(dataset, _PARTS, None)
-    if parts is None:
+    plan: _Plan | None = getattr(dataset, _PLAN, None)
+    if plan is None:
         return result
     return planned_by(
-        getattr(dataset, _SAMPLER),
-        getattr(dataset, _EXAMPLES),
+        plan.sampler,
+        plan.examples,
         result,
-        lambda part, step: change(parts(part, step)),
+        lambda part, step: change(plan.parts(part, step)),
     )
 
 
@@ -113,8 +104,8 @@ def from_step(dataset: tf.data.Dataset, step: int) -> tf.data.Dataset:
     If a user has changed the dataset, earlier batches are computed and
     discarded; otherwise they are not computed.
     """
-    parts: Parts | None = getattr(dataset, _PARTS, None)
-    return dataset.skip(step) if parts is None else parts(WHOLE, step)
+    plan: _Plan | None = getattr(dataset, _PLAN, None)
+    return dataset.skip(step) if plan is None else plan.parts(WHOLE, step)
 
 
 def is_shuffled(dataset: tf.data.Dataset) -> bool:
@@ -128,27 +119,19 @@ def share_of(
 ) -> tf.data.Dataset | None:
     """A worker's rows of every batch; no other rows are read.
 
-    Worker w has the w-th of equally long parts.
-
-    Args:
-        dataset: A dataset, as returned by `pipeline`.
-        worker: Number of the worker, from 0.
-        workers: Number of workers, which divides the number of rows.
-
-    Returns:
-        None if the dataset is of another kind, or has been changed since.
+    Worker w, from 0, has the w-th of equally long parts. It returns None if
+    the dataset is not as returned by `pipeline`.
     """
-    parts: Parts | None = getattr(dataset, _PARTS, None)
-    sampler: Sampler | None = getattr(dataset, _SAMPLER, None)
-    if parts is None or sampler is None:
+    plan: _Plan | None = getattr(dataset, _PLAN, None)
+    if plan is None:
         return None
-    size = sampler.batch_size // workers
+    size = plan.sampler.batch_size // workers
     part = slice(worker * size, (worker + 1) * size)
     return planned_by(
-        sampler,
-        getattr(dataset, _EXAMPLES),
-        parts(part, 0),
-        lambda _, step: parts(part, step),
+        plan.sampler,
+        plan.examples,
+        plan.parts(part, 0),
+        lambda _, step: plan.parts(part, step),
     )
 
 
@@ -164,11 +147,7 @@ def parts_of(dataset: tf.data.Dataset, part: slice) -> tf.data.Dataset:
 
 
 class Repeated(Sampler):
-    """Plans every epoch like the first epoch of another sampler.
-
-    Args:
-        sampler: The other sampler.
-    """
+    """Plans every epoch like the first epoch of another sampler."""
 
     def __init__(self, sampler: Sampler) -> None:
         super().__init__(

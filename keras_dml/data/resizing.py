@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 from keras_dml.utils.tensorflow import tf
 
 ResizeMode: TypeAlias = Literal["shortest", "longest", "squash"]
-RESIZE_MODES = get_args(ResizeMode)
 
 # Tries to find a window, before the center is taken; as in torchvision.
 TRIES = 10

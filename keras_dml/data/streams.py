@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_dml.data.arrayset import check_finite
 from keras_dml.data.as_examples import DatasetReader
-from keras_dml.data.columns import check_finite
 from keras_dml.utils.arguments import check_count, checked
 from keras_dml.utils.tensorflow import is_dataset, tf
 from keras_dml.utils.types import Count, NonNegativeInt

@@ -8,8 +8,8 @@ import numpy as np
 
 from keras_dml.data.arrayset import ArraySet
 from keras_dml.data.splits import DataSplits, dataset
-from keras_dml.utils.arguments import check_count
-from keras_dml.utils.types import IntArray
+from keras_dml.utils.arguments import checked
+from keras_dml.utils.types import Count, IntArray
 
 LENGTH = 48
 """Number of bytes of a text that are kept."""
@@ -35,7 +35,8 @@ _LITTLE_WORDS = frozenset({"a", "and", "at", "by", "for", "of", "on", "the",
 _KEYS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 
 
-def byte_tokens(texts: Sequence[str], length: int) -> IntArray:
+@checked
+def byte_tokens(texts: Sequence[str], length: Count) -> IntArray:
     """Returns the UTF-8 bytes of texts, as tokens for a small encoder.
 
     This is sufficient for names, codes and short queries: there is no
@@ -62,7 +63,6 @@ def byte_tokens(texts: Sequence[str], length: int) -> IntArray:
     # [[115, 110, 111, 119, 109, 97, 110, 0]]
     ```
     """
-    check_count("byte_tokens", "length", length)
     if isinstance(texts, str):
         raise ValueError(
             "`texts` of byte_tokens must be a sequence of strings. Received: "

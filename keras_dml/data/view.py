@@ -54,7 +54,7 @@ class View(Checked):
             larger than the resized image.
     """
 
-    size: tuple[int, int]
+    size: tuple[Side, Side]
     channels: Literal[1, 3]
     resize: Side | None = None
     resize_mode: ResizeMode = "shortest"
@@ -62,8 +62,8 @@ class View(Checked):
 
     def __post_init__(self) -> None:
         # Recipes and configs bring lists.
-        object.__setattr__(self, "size", tuple(self.size))
-        if len(self.size) != 2 or not all(map(_is_positive, self.size)):
+        object.__setattr__(self, "size", tuple(map(int, self.size)))
+        if len(self.size) != 2:
             raise ValueError(
                 "`size` of View must be (height, width) in pixels. "
                 f"Received: size={self.size}."
@@ -199,7 +199,3 @@ def center_crop(images: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
     top, left = tf.unstack((shape - size) // 2)
     cut = images[..., top : top + height, left : left + width, :]
     return tf.ensure_shape(cut, (*cut.shape[:-3], height, width, cut.shape[-1]))
-
-
-def _is_positive(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0

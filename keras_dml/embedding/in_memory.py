@@ -10,8 +10,8 @@ import keras
 import numpy as np
 
 from keras_dml.data import eval_batches
+from keras_dml.data.arrayset import is_text
 from keras_dml.data.as_examples import DatasetReader, as_examples, of_batches
-from keras_dml.data.columns import is_text
 from keras_dml.data.examples import Examples
 from keras_dml.data.host import host_batches_in_order
 from keras_dml.data.imageset import ImageSet

@@ -6,6 +6,7 @@ import numpy as np
 from PIL import Image
 
 from keras_dml.data import ClassBalanced, ImageSet
+from keras_dml.data.decode import ORIENTATION, upright
 
 LABELS = np.repeat([3, 2**24, 2**24 + 1, 2**40], 6)
 
@@ -18,10 +19,11 @@ def noise(height: int = 12, width: int = 10, channels: int = 1) -> np.ndarray:
 
 PIXELS = noise()
 
+# What undoes an orientation: that of the stored pixels of an upright image.
+INVERSE = {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 8, 7: 7, 8: 6}
 
-def photo(
-    height: int, width: int, channels: int = 3, seed: int = 0
-) -> np.ndarray:
+
+def photo(height, width, channels=3, seed=0) -> np.ndarray:
     """Something smooth with some noise on it, uint8."""
     rng = np.random.default_rng(seed)
     small = rng.integers(0, 256, (5, 5, channels), dtype=np.uint8)
@@ -39,6 +41,18 @@ def save_all(folder: Path) -> ImageSet:
     for path, pixels in zip(paths, PIXELS, strict=True):
         Image.fromarray(pixels[..., 0]).save(path)
     return ImageSet(paths, LABELS)
+
+
+def stored(path, pixels, orientation, **options) -> Path:
+    """Writes an image as a camera that was held in some way."""
+    image = Image.fromarray(upright(pixels, INVERSE[orientation]))
+    if path.suffix == ".tif":
+        image.save(path, tiffinfo={ORIENTATION: orientation})
+        return path
+    exif = Image.Exif()
+    exif[ORIENTATION] = orientation
+    image.save(path, exif=exif, **options)
+    return path
 
 
 def sampler_of(images: ImageSet, steps: int | None = None) -> ClassBalanced:

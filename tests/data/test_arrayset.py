@@ -66,9 +66,7 @@ def test_rows_come_as_asked(examples: ArraySet, rows: Any) -> None:
         assert texts_of(found) == [TEXTS[row] for row in wanted]
 
 
-def test_selections_of_selections_and_what_is_joined(
-    examples: ArraySet,
-) -> None:
+def test_selections_of_selections_and_what_is_joined(examples) -> None:
     first = examples.select(range(30)).select([20, 4, 4])
     joined = concatenate([first, examples.select([]), examples.select([39])])
     assert joined.labels.tolist() == [0, 4, 4, 4]
@@ -79,9 +77,7 @@ def test_selections_of_selections_and_what_is_joined(
         joined.inputs([4])
 
 
-def test_the_pipeline_gives_what_the_sampler_planned(
-    examples: ArraySet,
-) -> None:
+def test_the_pipeline_gives_what_the_sampler_planned(examples) -> None:
     sampler = ClassBalanced(examples.labels, 3, 2, seed=1)
     dataset = pipeline(examples, sampler)
     x, y = dataset.element_spec
@@ -201,6 +197,13 @@ REFUSED = {
     ),
     "`x` of ArraySet must have rows of one.*RaggedTensor": lambda: ArraySet(
         tf.ragged.constant([[1.0], [2.0, 3.0]])
+    ),
+    r"Received: SparseTensor. .*to_dense\(x\)": lambda: ArraySet(
+        tf.sparse.from_dense(np.eye(2))
+    ),
+    "all integers or all strings. .*and 1": lambda: ArraySet(X[:2], ["a", 1]),
+    r"Received: none \(nan\) for 1 of 2": lambda: ArraySet(
+        X[:2], ["a", float("nan")]
     ),
     "For several labels per example, use sets": lambda: ArraySet(
         X[:2], [["a", "b"], ["c"]]

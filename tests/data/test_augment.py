@@ -1,7 +1,7 @@
 """Tests of the training view."""
 
 import itertools
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -9,24 +9,30 @@ import tensorflow as tf
 from PIL import Image, ImageOps
 
 from keras_dml.data.augment import Augment
-from keras_dml.data.resizing import RESIZE_MODES
+from keras_dml.data.resizing import ResizeMode
 from keras_dml.data.view import View
 
 RNG = np.random.default_rng(0)
 IMAGE = RNG.integers(0, 256, (20, 30, 3), dtype=np.uint8)
 SMALL = View((12, 12), 3, resize=16)
+MODES = get_args(ResizeMode)
 
 
 def draws_of(augment: Augment, count: int = 1) -> np.ndarray:
     return np.random.default_rng(1).random((count, augment.draws), np.float32)
 
 
-@pytest.mark.parametrize("mode", RESIZE_MODES)
+def view_of(augment: Augment, image: np.ndarray, draws: Any) -> tf.Tensor:
+    (view,) = augment.each(tf.constant(image), draws[None])
+    return view
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("resize", [None, 16])
 def test_center_is_the_test_view(mode: str, resize: int | None) -> None:
     view = View((12, 10), 3, resize, mode)
     augment = Augment(view, "center")
-    seen = augment.apply(IMAGE, draws_of(augment)[0])
+    seen = view_of(augment, IMAGE, draws_of(augment)[0])
     np.testing.assert_array_equal(seen, view.apply(IMAGE))
 
 
@@ -47,7 +53,7 @@ def test_windows_are_cut_out_of_the_resized_image(mode: str) -> None:
     square = np.asarray(SQUARES[mode], np.float32)
     for top, left in itertools.product(range(5), range(7)):
         draws = [0.9, (top + 0.5) / 5, (left + 0.5) / 7]
-        seen = augment.apply(IMAGE, np.array(draws, np.float32))
+        seen = view_of(augment, IMAGE, np.array(draws, np.float32))
         expected = square[top : top + 12, left : left + 10]
         np.testing.assert_allclose(seen, expected, atol=1)
 
@@ -57,7 +63,7 @@ def test_random_areas_are_cut_out_of_the_resized_image(mode: str) -> None:
     whole = {"scale": (1.0, 1.0), "ratio": (1.0, 1.0)}
     view = View((12, 12), 3, 16, mode)
     augment = Augment(view, "random_resized", **whole)
-    seen = augment.apply(IMAGE, draws_of(augment)[0])
+    seen = view_of(augment, IMAGE, draws_of(augment)[0])
     expected = SQUARES[mode].resize((12, 12), Image.Resampling.BILINEAR)
     # Each of the two is rounded twice by Pillow.
     np.testing.assert_allclose(seen, np.asarray(expected, float), atol=2)
@@ -83,8 +89,8 @@ def test_the_first_number_flips(crop: str) -> None:
     draws = draws_of(plain)[0]
     for first, mirrored in ((0.0, True), (0.49, True), (0.5, False)):
         draws[0] = first
-        expected = plain.apply(IMAGE, draws).numpy()
-        seen = flipping.apply(IMAGE, draws)
+        expected = view_of(plain, IMAGE, draws).numpy()
+        seen = view_of(flipping, IMAGE, draws)
         expected = expected[:, ::-1] if mirrored else expected
         np.testing.assert_array_equal(seen, expected)
 
@@ -92,21 +98,19 @@ def test_the_first_number_flips(crop: str) -> None:
 @pytest.mark.parametrize(
     ("crop", "channels", "mode"),
     [
-        *(("random", 3, mode) for mode in RESIZE_MODES),
+        *(("random", 3, mode) for mode in MODES),
         ("random", 1, "longest"),
         ("center", 3, "shortest"),
         ("center", 1, "squash"),
     ],
 )
-def test_a_batch_is_seen_as_its_images(
-    crop: str, channels: int, mode: str
-) -> None:
+def test_a_batch_is_seen_as_its_images(crop, channels, mode) -> None:
     augment = Augment(View((12, 14), channels, 18, mode), crop, flip=True)
     rng = np.random.default_rng(1)
     batch = rng.integers(0, 256, (5, 20, 30, 3), dtype=np.uint8)
     draws = draws_of(augment, 5)
     one_by_one = [
-        augment.apply(x, d) for x, d in zip(batch, draws, strict=True)
+        view_of(augment, x, d) for x, d in zip(batch, draws, strict=True)
     ]
     seen = augment.apply_batch(batch, draws)
     assert seen.shape == (5, 12, 14, channels)
@@ -123,7 +127,7 @@ def test_padding(mode: Any) -> None:
     for y in range(7):
         draws = np.array([0.9, (y + 0.5) / 7, 6.5 / 7], np.float32)
         np.testing.assert_array_equal(
-            augment.apply(image, draws), padded[y : y + 8, 6:14]
+            view_of(augment, image, draws), padded[y : y + 8, 6:14]
         )
 
 
@@ -133,9 +137,9 @@ def test_random_resized_from_the_original_or_the_resized_image() -> None:
     original = Augment(View((12, 12), 3), "random_resized", **whole)
     expected = tf.image.resize(IMAGE, (12, 12), antialias=True)
     np.testing.assert_allclose(
-        original.apply(IMAGE, draws), expected, atol=0.501
+        view_of(original, IMAGE, draws), expected, atol=0.501
     )
-    twice = Augment(SMALL, "random_resized", **whole).apply(IMAGE, draws)
+    twice = view_of(Augment(SMALL, "random_resized", **whole), IMAGE, draws)
     resized = tf.round(tf.image.resize(IMAGE, (16, 24), antialias=True))
     expected = tf.image.resize(resized, (12, 12), antialias=True)
     np.testing.assert_allclose(twice, expected, atol=0.501)
@@ -144,7 +148,7 @@ def test_random_resized_from_the_original_or_the_resized_image() -> None:
 @pytest.mark.parametrize("crop", ["random", "random_resized", "center"])
 def test_images_smaller_than_the_view(crop: str) -> None:
     augment = Augment(View((32, 40), 3), crop)
-    seen = augment.apply(IMAGE[:5, :7], draws_of(augment)[0]).numpy()
+    seen = view_of(augment, IMAGE[:5, :7], draws_of(augment)[0]).numpy()
     assert seen.shape == (32, 40, 3)
     assert seen.std() > 20
     assert 0 <= seen.min() <= seen.max() <= 255

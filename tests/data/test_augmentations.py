@@ -264,8 +264,3 @@ def test_what_arrays_cannot_have(x: Any, given: Any, message: str) -> None:
     examples = ArraySet(x, LABELS)
     with pytest.raises(ValueError, match=message):
         pipeline(examples, sampler_of(examples), **given)
-
-
-def test_augment_by() -> None:
-    with pytest.raises(ValueError, match="`augment_by` of pipeline must be"):
-        epochs(unseeded, 0, augment_by="epoch")

@@ -1,8 +1,9 @@
-"""Tests of the cache of decoded images."""
+"""Tests of the cache of decoded images: its pixels, places and damage."""
 
 import logging
 import mmap
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,9 +19,89 @@ from keras_dml.data import ClassBalanced, ImageSet, pipeline
 from keras_dml.data import caching as module
 from keras_dml.data.decode import read_image
 from keras_dml.data.loading import Decoded, Loader
-from tests.data.cached import CACHES, LABELS, check_equal, epochs_of
+
+LABELS = np.repeat([5, 6, 7], 4)
+CACHES = ("memory", "disk")
 
 pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "home"
+    monkeypatch.setenv("KERAS_DML_HOME", str(folder))
+    return folder / "decoded"
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> ImageSet:
+    return write(tmp_path, [(30, 24), (24, 24), (60, 31)])
+
+
+@pytest.fixture
+def alike(tmp_path: Path) -> ImageSet:
+    return write(tmp_path, [(40, 30)])
+
+
+def write(folder: Path, sizes: list[tuple[int, int]]) -> ImageSet:
+    """Photographs, so to speak: smooth, of several sizes and formats."""
+    rng = np.random.default_rng(0)
+    paths = []
+    for i in range(len(LABELS)):
+        coarse = rng.integers(0, 256, (4, 5, 3), dtype=np.uint8)
+        image = Image.fromarray(coarse).resize(sizes[i % len(sizes)])
+        if i % 5 == 4:
+            image = image.convert("L")
+        paths.append(folder / f"{i}.{('jpg', 'png', 'bmp')[i % 3]}")
+        image.save(paths[-1])
+    return ImageSet(paths, LABELS)
+
+
+def epochs_of(images: ImageSet, count: int = 2, **options: Any) -> list[Any]:
+    sampler = ClassBalanced(
+        images.labels, classes_per_batch=2, images_per_class=3
+    )
+    dataset = pipeline(images, sampler, **{"size": 16, **options})
+    return [
+        batch for _ in range(count) for batch in dataset.as_numpy_iterator()
+    ]
+
+
+def check_equal(first: list[Any], second: list[Any]) -> None:
+    assert len(first) == len(second) > 0
+    tf.nest.map_structure(np.testing.assert_array_equal, first, second)
+
+
+def slow(name: str, **options: Any) -> Any:
+    return pytest.param(name, options, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("mixed", {"flip": True}),
+        slow("alike", flip=True),
+        # So large that no file is decoded at a smaller scale.
+        slow("mixed", crop="random_resized", num_views=2, size=(16, 31)),
+        slow("mixed", resize_mode="longest", resize=20, flip=True, channels=1),
+        slow("alike", resize_mode="squash", resize=20, crop="random_resized"),
+    ],
+)
+def test_no_pixel_changes(request, name, options) -> None:
+    images = request.getfixturevalue(name)
+    expected = epochs_of(images, **options)
+    for cache in CACHES:
+        check_equal(epochs_of(images, cache=cache, **options), expected)
+
+
+@pytest.mark.slow
+def test_boxes(mixed: ImageSet) -> None:
+    boxes = np.tile([3, 4, 50, 20], (len(mixed), 1))
+    images = ImageSet(mixed.paths or (), LABELS, boxes=boxes)
+    expected, others = epochs_of(images, 1), epochs_of(mixed, 1, cache="disk")
+    check_equal(epochs_of(images, 1, cache="disk"), expected)
+    with pytest.raises(AssertionError):
+        check_equal(others, expected)
 
 
 @pytest.mark.slow
@@ -47,9 +128,7 @@ def forbid_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_the_next_run_takes_it_from_disk(
-    mixed: ImageSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_run_takes_it_from_disk(mixed, monkeypatch) -> None:
     expected = epochs_of(mixed, cache="disk")
     forbid_decoding(monkeypatch)
     check_equal(epochs_of(mixed, cache="disk"), expected)
@@ -86,9 +165,7 @@ def foreign_index(pixels: Path, index: Path) -> None:
 
 
 @pytest.mark.slow
-def test_damage_is_found_and_repaired(
-    mixed: ImageSet, home: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_damage_is_found_and_repaired(mixed, home, caplog) -> None:
     expected = epochs_of(mixed, cache="disk")
     (pixels,), (index,) = home.glob("*.pixels"), home.glob("*.json")
     whole = pixels.read_bytes(), index.read_bytes()
@@ -101,9 +178,7 @@ def test_damage_is_found_and_repaired(
 
 
 @pytest.mark.slow
-def test_an_interrupted_write_leaves_nothing(
-    mixed: ImageSet, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_write_leaves_nothing(mixed, home, monkeypatch) -> None:
     def interrupted(*arguments: Any) -> Iterator[Any]:
         yield from list(original(*arguments))[:3]
         raise KeyboardInterrupt
@@ -123,10 +198,7 @@ SIZE = 12 * 16 * 21 * 3
 
 @pytest.mark.slow
 def test_the_choice_is_by_size_and_said(
-    alike: ImageSet,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    home: Path,
+    alike, monkeypatch, caplog, home
 ) -> None:
     caplog.set_level(logging.INFO, "keras_dml")
     expected = epochs_of(alike)
@@ -143,9 +215,7 @@ def test_the_choice_is_by_size_and_said(
         assert home.exists() == (".pixels" in place)
 
 
-def test_no_room_is_an_error(
-    alike: ImageSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_room_is_an_error(alike, monkeypatch) -> None:
     monkeypatch.setattr(module, "available_memory", lambda: SIZE - 1)
     with pytest.raises(ValueError, match="`cache` of pipeline .* 1 MB"):
         epochs_of(alike, cache="memory")
@@ -156,9 +226,7 @@ def test_no_room_is_an_error(
 
 @pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("content", [b"", b"no image", None])
-def test_a_bad_file_is_named(
-    mixed: ImageSet, cache: str, content: bytes | None, home: Path
-) -> None:
+def test_a_bad_file_is_named(mixed, cache, content, home) -> None:
     bad = Path((mixed.paths or ())[-1])
     # The head is whole: the image is missed when it is decoded.
     bad.write_bytes(bad.read_bytes()[:60] if content is None else content)
@@ -172,11 +240,6 @@ def test_images_in_memory_are_not_kept_twice(home: Path) -> None:
     images = ImageSet(pixels, LABELS)
     check_equal(epochs_of(images, 1, cache="disk"), epochs_of(images, 1))
     assert not home.exists()
-
-
-def test_unknown_cache(mixed: ImageSet) -> None:
-    with pytest.raises(ValueError, match="`cache` of pipeline must be one of"):
-        epochs_of(mixed, cache="ram")
 
 
 def test_an_iterator_copies_nothing(tmp_path: Path) -> None:
@@ -208,11 +271,7 @@ def _resident() -> int:
     + [("max", "150", 300), (None, None, 300)],
 )
 def test_memory_within_a_container(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    limit: str | None,
-    used: str | None,
-    expected: int,
+    tmp_path, monkeypatch, limit, used, expected
 ) -> None:
     system = SimpleNamespace(available=300)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: system)
@@ -222,3 +281,18 @@ def test_memory_within_a_container(
             path.write_text(f"{text}\n")
         monkeypatch.setattr(module, name, path)
     assert module.available_memory() == expected
+
+
+def test_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KERAS_DML_HOME", str(tmp_path))
+    assert module.cache_folder() == tmp_path
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="XDG is Linux's")
+def test_xdg_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("KERAS_DML_HOME", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert module.cache_folder() == tmp_path / "keras_dml"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert module.cache_folder() == tmp_path / ".cache" / "keras_dml"

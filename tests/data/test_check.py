@@ -83,7 +83,7 @@ def test_a_table(folder: Path) -> None:
     ],
 )
 def test_archives_are_known_by_their_lists(
-    tmp_path: Path, file: str, loader: str, missing: str
+    tmp_path, file, loader, missing
 ) -> None:
     write_lines(tmp_path / file, [""])
     found = check(tmp_path)

@@ -15,11 +15,11 @@ from keras_dml.data import (
     eval_batches,
     pipeline,
 )
-from keras_dml.data.decode import ORIENTATION, read_image, upright
+from keras_dml.data.decode import read_image
 from keras_dml.data.encoded import of_file
 from keras_dml.export.files import load_files
+from tests.data.small_images import stored
 
-INVERSE = {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 8, 7: 7, 8: 6}
 SIZE = (30, 44)
 # Top, left, height, width: larger than `SIZE` by 1 to 3, 4 to 7, 8 to 15 and
 # 16 or more, of which the half, a quarter and an eighth are decoded.
@@ -43,14 +43,6 @@ def photograph() -> np.ndarray:
             layer = layer.resize((960, 720), Image.Resampling.BICUBIC)
             pixels[..., channel] += np.asarray(layer) * 60 / side**0.7
     return (pixels + 128).clip(0, 255).astype(np.uint8)
-
-
-def saved(path: Path, upright_pixels: np.ndarray, orientation: int) -> Path:
-    exif = Image.Exif()
-    exif[ORIENTATION] = orientation
-    turned = upright(upright_pixels, INVERSE[orientation])
-    Image.fromarray(turned).save(path, exif=exif, quality=95)
-    return path
 
 
 def by_pillow(path: Path, size: tuple[int, int], where: tuple) -> np.ndarray:
@@ -82,9 +74,9 @@ def noise_ratio(seen: np.ndarray, expected: np.ndarray) -> float:
 
 @pytest.mark.parametrize("orientation", [1, 2, 6, 7])
 def test_windows_are_those_of_the_whole_image(
-    tmp_path: Path, photograph: np.ndarray, orientation: int
+    tmp_path, photograph, orientation
 ) -> None:
-    path = saved(tmp_path / "a.jpg", photograph, orientation)
+    path = stored(tmp_path / "a.jpg", photograph, orientation, quality=95)
     exact = windows(path, *WINDOWS, scaled=False)
     for seen, where in zip(exact, WINDOWS, strict=True):
         # Pillow rounds between rows and columns.
@@ -94,9 +86,7 @@ def test_windows_are_those_of_the_whole_image(
 
 
 @pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
-def test_boxes_are_the_same_pixels(
-    tmp_path: Path, photograph: np.ndarray, subsampling: str
-) -> None:
+def test_boxes_are_the_same_pixels(tmp_path, photograph, subsampling) -> None:
     path = tmp_path / "a.jpg"
     image = Image.fromarray(photograph[::4, ::4])
     image.save(path, subsampling=subsampling)
@@ -109,9 +99,9 @@ def test_boxes_are_the_same_pixels(
 
 
 def test_several_windows_are_decoded_at_the_scale_of_the_smallest(
-    tmp_path: Path, photograph: np.ndarray
+    tmp_path, photograph
 ) -> None:
-    path = saved(tmp_path / "a.jpg", photograph, 6)
+    path = stored(tmp_path / "a.jpg", photograph, 6, quality=95)
     both = windows(path, *WINDOWS[2:], scaled=True)
     (smaller,) = windows(path, WINDOWS[2], scaled=True)
     assert abs(both[0].astype(int) - smaller).max() <= 1
@@ -137,9 +127,7 @@ def test_a_large_file_is_decoded_at_an_eighth(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("extension", ["png", "webp"])
-def test_windows_of_other_formats(
-    tmp_path: Path, photograph: np.ndarray, extension: str
-) -> None:
+def test_windows_of_other_formats(tmp_path, photograph, extension) -> None:
     path = tmp_path / f"a.{extension}"
     Image.fromarray(photograph).save(path, lossless=True)
     for seen, where in zip(
@@ -150,10 +138,11 @@ def test_windows_of_other_formats(
 
 @pytest.mark.parametrize("crop", ["random_resized", "random"])
 def test_views_of_photographs_are_those_of_their_pixels(
-    tmp_path: Path, photograph: np.ndarray, crop: str
+    tmp_path, photograph, crop
 ) -> None:
     paths = [
-        str(saved(tmp_path / f"{x}.jpg", photograph, x)) for x in (1, 3, 5, 8)
+        str(stored(tmp_path / f"{x}.jpg", photograph, x, quality=95))
+        for x in (1, 3, 5, 8)
     ]
     pixels = np.stack([read_image(path) for path in paths])
     labels = [0, 0, 1, 1]
@@ -177,7 +166,10 @@ def test_views_of_photographs_are_those_of_their_pixels(
 def test_a_fast_view_is_the_same_everywhere(
     tmp_path: Path, photograph: np.ndarray, channels: int
 ) -> None:
-    paths = [saved(tmp_path / f"{x}.jpg", photograph, x) for x in (1, 6, 7)]
+    paths = [
+        stored(tmp_path / f"{x}.jpg", photograph, x, quality=95)
+        for x in (1, 6, 7)
+    ]
     paths.append(tmp_path / "a.png")
     Image.fromarray(photograph).save(paths[-1])
     images = ImageSet([*map(str, paths)])

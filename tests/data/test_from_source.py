@@ -126,11 +126,18 @@ def test_bad_sources(arguments, message) -> None:
         data.from_source(*arguments)
 
 
-def test_a_row_of_another_shape_is_named() -> None:
-    examples = data.from_source([{"x": [1.0, 2.0]}, {"x": [1.0]}], "x")
-    with pytest.raises(
-        ValueError, match=r"\(2,\) in row 0 and \(1,\) in row 1"
-    ):
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ([1, 2], r"\(1,\) in row 0 and \(2,\) in row 1"),
+        ([0.5], "one type. Received: int64 in row 0 and float64 in row 1"),
+        ([[1], [2, 3]], "rows of equal length"),
+        (["a"], "int64 in row 0 and <U1 in row 1"),
+    ],
+)
+def test_a_row_unlike_the_first_is_named(second, message) -> None:
+    examples = data.from_source([{"x": [1]}, {"x": second}], "x")
+    with pytest.raises(ValueError, match=message):
         examples.inputs(...)
 
 

@@ -156,18 +156,14 @@ def test_drawn_once_then_kept(drawn: list[Drawings], tmp_path: Path) -> None:
     assert [x.name for x in tmp_path.iterdir()] == ["glyphs.npz"]
 
 
-def test_the_default_folder(
-    drawn: list[Drawings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_default_folder(drawn, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("KERAS_DML_HOME", str(tmp_path / "new"))
     glyphs()
     assert (tmp_path / "new" / "glyphs.npz").is_file()
 
 
 @pytest.mark.parametrize("is_cut", [True, False])
-def test_a_damaged_file_is_made_again(
-    drawn: list[Drawings], tmp_path: Path, is_cut: bool
-) -> None:
+def test_a_damaged_file_is_made_again(drawn, tmp_path, is_cut) -> None:
     glyphs(tmp_path)
     file = tmp_path / "glyphs.npz"
     content = file.read_bytes()
@@ -179,18 +175,14 @@ def test_a_damaged_file_is_made_again(
     assert len(drawn) == 2
 
 
-def test_other_typefaces_are_drawn_again(
-    drawn: list[Drawings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_typefaces_are_drawn_again(drawn, tmp_path, monkeypatch) -> None:
     glyphs(tmp_path)
     monkeypatch.setattr(MODULE, "drawing_digest", lambda files: "other")
     assert version_of(glyphs(tmp_path)) == 2
     assert version_of(glyphs(tmp_path)) == 2
 
 
-def test_a_folder_that_cannot_be_written(
-    drawn: list[Drawings], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_folder_that_cannot_be_written(drawn, tmp_path, caplog) -> None:
     (tmp_path / "file").write_text("no folder")
     splits = glyphs(tmp_path / "file" / "folder")
     assert version_of(splits) == 1
@@ -216,9 +208,7 @@ def test_two_at_once(drawn: list[Drawings], tmp_path: Path) -> None:
     assert len(drawn) == count
 
 
-def test_missing_typefaces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_typefaces(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(MODULE, "typefaces", lambda: typefaces()[-8:-4])
     empty = Drawings(
         np.zeros((0, 48, 48), np.uint8), np.zeros(0, int), np.zeros(0, int)

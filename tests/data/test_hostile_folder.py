@@ -137,24 +137,6 @@ def test_check_names_what_is_odd(folder: Path) -> None:
     assert "notes.txt" in result.output
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda path: path.mkdir(), "no image in any of its"),
-        (lambda path: path.write_bytes(b""), "must be a folder"),
-        (lambda path: (path / "a").mkdir(parents=True), "no image"),
-    ],
-)
-def test_check_of_what_is_no_data_set(
-    tmp_path: Path, make: Callable[[Path], object], message: str
-) -> None:
-    path = tmp_path / "it"
-    make(path)
-    result = CliRunner().invoke(main, ["data", "check", str(path)])
-    assert result.exit_code == 1
-    assert message in result.output
-
-
 RECIPE = """
 name: hostile
 data: {{name: image_folder, path: {path}, validation: 0.5}}

@@ -112,6 +112,7 @@ def test_labels_that_are_no_integers(labels: object) -> None:
         np.zeros((2, 4, 4), np.float32),
         np.zeros((2, 4, 4, 4), np.uint8),
         np.zeros((2, 4), np.uint8),
+        np.zeros((2, 0, 4, 3), np.uint8),
         [np.zeros((4, 4), np.uint8)] * 2,
         "folder",
     ],

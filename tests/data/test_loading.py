@@ -34,9 +34,7 @@ def test_the_first_of_several_missing_files_is_named(files: ImageSet) -> None:
         list(eval_batches(files, View((8, 8), 1)))
 
 
-def test_a_file_that_only_pillow_decodes(
-    files: ImageSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_only_pillow_decodes(files, monkeypatch) -> None:
     assert files.paths is not None
     Path(files.paths[2]).write_bytes(b"\x89PNG and no more")
     monkeypatch.setattr(loading, "read_image", lambda *_: None)

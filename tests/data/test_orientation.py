@@ -16,38 +16,21 @@ from keras_dml.data.decode import (
     exif_orientation,
     image_size,
     read_image,
-    upright,
 )
 from keras_dml.data.encoded import of_file
 from keras_dml.export.decoding import decode_contents
-from tests.data.small_images import LABELS, noise, sampler_of
+from tests.data.small_images import LABELS, noise, sampler_of, stored
 
 ORIENTATIONS = range(1, 9)
 RNG = np.random.default_rng(0)
 COARSE = Image.fromarray(RNG.integers(0, 256, (4, 5, 3), dtype=np.uint8))
 PIXELS = np.asarray(COARSE.resize((30, 23)))
 
-# What undoes an orientation: that of the stored pixels of an upright image.
-INVERSE = {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 8, 7: 7, 8: 6}
-
 
 @pytest.fixture(scope="module")
 def decode() -> Callable[[Path], np.ndarray]:
     function = tf.function(lambda path: of_file(path).pixels(), autograph=False)
     return lambda path: function(tf.constant(str(path))).numpy()
-
-
-def stored(
-    path: Path, pixels: np.ndarray, orientation: int, **options: bool
-) -> None:
-    """Writes an image as a camera that was held in some way."""
-    image = Image.fromarray(upright(pixels, INVERSE[orientation]))
-    if path.suffix == ".tif":
-        image.save(path, tiffinfo={274: orientation})
-        return
-    exif = Image.Exif()
-    exif[274] = orientation
-    image.save(path, exif=exif, **options)
 
 
 def tiff(
@@ -84,9 +67,7 @@ def png_with(block: bytes, after_pixels: bool = False) -> bytes:
 
 
 @pytest.mark.parametrize("extension", ["jpg", "png", "webp", "tif"])
-def test_all_cases_are_the_same_pixels(
-    tmp_path: Path, decode, extension: str
-) -> None:
+def test_all_cases_are_the_same_pixels(tmp_path, decode, extension) -> None:
     path = tmp_path / f"image.{extension}"
     options = {"lossless": True} if extension == "webp" else {}
     for orientation in ORIENTATIONS:
@@ -156,9 +137,7 @@ def test_damaged_exif_is_upright(block: bytes) -> None:
 
 
 @pytest.mark.slow
-def test_pipelines_see_upright_images(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pipelines_see_upright_images(tmp_path, monkeypatch) -> None:
     """With boxes, which are those of upright images, and from a cache."""
     monkeypatch.setenv("KERAS_DML_HOME", str(tmp_path / "home"))
     pixels = noise(20, 16, 3)

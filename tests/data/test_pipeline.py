@@ -94,9 +94,7 @@ def test_runs_are_equal_and_can_be_resumed(images: ImageSet) -> None:
         ),
     ],
 )
-def test_files_and_pixels_give_the_same(
-    images: ImageSet, files: ImageSet, arguments: dict[str, Any]
-) -> None:
+def test_files_and_pixels_give_the_same(images, files, arguments) -> None:
     batches = [
         epoch_of(
             pipeline(source, sampler_of(source), 8, channels=1, **arguments)
@@ -108,9 +106,7 @@ def test_files_and_pixels_give_the_same(
     )
 
 
-def test_random_crops_are_windows_of_the_padded_image(
-    images: ImageSet,
-) -> None:
+def test_random_crops_are_windows_of_the_padded_image(images) -> None:
     sampler = sampler_of(images, steps=12)
     dataset = pipeline(images, sampler, (7, 8), pad=2, resize=10, flip=True)
     places = set()
@@ -235,5 +231,12 @@ def test_unfit_arguments(images: ImageSet) -> None:
         pipeline(images, sampler_of(others), 8)
     with pytest.raises(ValueError, match="`num_views` of pipeline"):
         pipeline(images, sampler_of(images), 8, num_views=3)
-    with pytest.raises(ValueError, match="`size` of View"):
-        pipeline(images, sampler_of(images), 0)
+    with pytest.raises(ValueError, match="`sampler` of pipeline .*ndarray"):
+        pipeline(images, LABELS, 8)
+    with pytest.raises(ValueError, match="`seed` of pipeline .*0.5"):
+        pipeline(images, sampler_of(images), 8, seed=0.5)
+    for size in (0, (4, 4, 3)):
+        with pytest.raises(ValueError, match="`size` of View"):
+            pipeline(images, sampler_of(images), size)
+    with pytest.raises(ValueError, match="`batch_size` of eval_batches"):
+        eval_batches(images, batch_size=0)

@@ -107,49 +107,37 @@ def test_model_learns_what_is_alike() -> None:
     assert results["recall@1"] > 0.9
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "message"),
-    [
-        (lambda: PairSet(EXAMPLES, []), ValueError, "shape"),
-        (
-            lambda: PairSet(EXAMPLES, np.empty((0, 2), int)),
-            ValueError,
-            "must not be empty",
-        ),
-        (lambda: PairSet(EXAMPLES, [[0, 1, 2]]), ValueError, r"\(M, 2\)"),
-        (lambda: PairSet(EXAMPLES, [[0, 1.5]]), ValueError, "dtype float64"),
-        (lambda: PairSet(EXAMPLES, [[0, 10]]), IndexError, "row 10"),
-        (lambda: PairSet(EXAMPLES, [[3, 3]]), ValueError, "itself.*row 3"),
-        (
-            lambda: PairSet(EXAMPLES, [[0, 1], [1, 0]], [1, 0]),
-            ValueError,
-            r"both positive and negative.*rows \[0, 1\]",
-        ),
-        (
-            lambda: PairSet(EXAMPLES, [[0, 1]], [0.5]),
-            ValueError,
-            "`positive` of PairSet.*threshold",
-        ),
-        (lambda: PairSet([[0.0]], [[0, 1]]), ValueError, "Examples.*list"),
-        (
-            lambda: RelationSampler(PairSet(EXAMPLES, [[0, 1]]), 2),
-            ValueError,
-            "tuples_per_batch=2 for PairSet",
-        ),
-        (lambda: RelationSampler([[0, 1]]), ValueError, "PairSet or a Trip"),
-        (
-            lambda: data.pipeline(
-                EXAMPLES.select([0, 1]),
-                RelationSampler(PairSet(EXAMPLES, [[0, 1]]), 1),
-            ),
-            ValueError,
-            "relations of `examples`",
-        ),
-    ],
-)
-def test_bad_input(make, error, message) -> None:
+def pairs_of(*arguments: object) -> PairSet:
+    return PairSet(EXAMPLES, *arguments)
+
+
+REFUSED = {
+    "shape": lambda: pairs_of([]),
+    "must not be empty": lambda: pairs_of(np.empty((0, 2), int)),
+    r"\(M, 2\)": lambda: pairs_of([[0, 1, 2]]),
+    "dtype float64": lambda: pairs_of([[0, 1.5]]),
+    "row 10": lambda: pairs_of([[0, 10]]),
+    "itself.*row 3": lambda: pairs_of([[3, 3]]),
+    r"both positive and negative.*rows \[0, 1\]": lambda: pairs_of(
+        [[0, 1], [1, 0]], [1, 0]
+    ),
+    "`positive` of PairSet.*threshold": lambda: pairs_of([[0, 1]], [0.5]),
+    "Examples.*list": lambda: PairSet([[0.0]], [[0, 1]]),
+    "tuples_per_batch=2 for PairSet": lambda: RelationSampler(
+        pairs_of([[0, 1]]), 2
+    ),
+    "PairSet or a Trip": lambda: RelationSampler([[0, 1]]),
+    "relations of `examples`": lambda: data.pipeline(
+        EXAMPLES.select([0, 1]), RelationSampler(pairs_of([[0, 1]]), 1)
+    ),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_bad_input(message) -> None:
+    error = IndexError if message == "row 10" else ValueError
     with pytest.raises(error, match=f"(?s){message}"):
-        make()
+        REFUSED[message]()
 
 
 TEXTS = data.ArraySet(

@@ -37,9 +37,7 @@ def test_no_class_on_a_side(train_classes: int | float) -> None:
 
 
 @pytest.mark.parametrize(("classes", "way_out"), [(2, "1 to 1"), (1, "two")])
-def test_what_to_do_fits_the_number_of_classes(
-    classes: int, way_out: str
-) -> None:
+def test_what_to_do_fits_the_number_of_classes(classes, way_out) -> None:
     with pytest.raises(ValueError, match=f"={classes}. Use .*{way_out}"):
         split_classes(make(classes), 0)
 

@@ -115,6 +115,12 @@ def test_streams_without_a_batch(message: str) -> None:
         epoch(stream)
 
 
+def test_numbers_are_checked_as_they_are_read() -> None:
+    bad = tf.data.Dataset.from_tensors((X * np.nan, LABELS))
+    with pytest.raises(tf.errors.OpError, match="of balanced must be finite"):
+        epoch(balanced(bad, 2, 2))
+
+
 @pytest.mark.parametrize(
     ("dataset", "options", "message"),
     [

@@ -161,6 +161,7 @@ TWO = "images/0.png,1,train\nimages/1.png,2,train\n"
         ("path,label\n", "no rows"),
         ("path,label\na,1\nb\n", "`label` .* empty cell in row 2"),
         ("path,label\na,1\n ,2\n", "`path` .* empty cell in row 2"),
+        ("path,path,label\na,b,c\n", "path more than once"),
         ("path,label\na,1\nb,2,3\n", "Line 3 .* must have 2 columns"),
         (f"path,label,split\n{TWO}images/2.png,3,tets\n", "'tets' in row 3"),
         (f"path,label,split\n{TWO}", "rows for training and rows for test"),
@@ -178,6 +179,12 @@ def test_no_table(tmp_path: Path) -> None:
         table(tmp_path / "a.csv")
     with pytest.raises(ValueError, match=r"must end in one of .*a\.xlsx"):
         table(tmp_path / "a.xlsx")
+    (tmp_path / "a.csv").write_bytes("path,label\na,é".encode("latin-1"))
+    with pytest.raises(ValueError, match="UTF-8 text"):
+        table(tmp_path / "a.csv")
+    (tmp_path / "a.parquet").write_bytes(b"")
+    with pytest.raises(ValueError, match="must be a Parquet file"):
+        table(tmp_path / "a.parquet")
 
 
 @pytest.mark.parametrize("kind", ["pipe", "nowhere"])

@@ -153,9 +153,7 @@ def test_counts_and_names(load: Any) -> None:
         load("mnist")
 
 
-def test_an_unpacking_that_was_cut_short_is_made_again(
-    load: Any, tmp_path: Path
-) -> None:
+def test_an_unpacking_that_was_cut_short_is_made_again(load, tmp_path) -> None:
     load("cars196")
     (tmp_path / "cache" / "cars196" / "test" / "images.json").unlink()
     load("cars196")

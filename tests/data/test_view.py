@@ -1,8 +1,7 @@
 """Tests of the test view: against Pillow and by hand."""
 
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import keras
 import numpy as np
@@ -11,7 +10,7 @@ import tensorflow as tf
 from PIL import Image
 
 from keras_dml.data import View
-from keras_dml.data.resizing import RESIZE_MODES
+from keras_dml.data.resizing import ResizeMode
 from tests.data.small_images import photo
 
 
@@ -23,12 +22,7 @@ from tests.data.small_images import photo
         ((7, 50), (8, 8), 10, (10, 71)),
     ],
 )
-def test_against_pillow(
-    shape: tuple[int, int],
-    size: tuple[int, int],
-    resize: int | None,
-    resized: tuple[int, int],
-) -> None:
+def test_against_pillow(shape, size, resize, resized) -> None:
     image = photo(*shape)
     seen = View(size, 3, resize).apply(image).numpy()
     small = Image.fromarray(image).resize(
@@ -78,7 +72,7 @@ def test_what_is_added_is_black_in_gray_and_in_color() -> None:
         np.testing.assert_array_equal(seen, expected)
 
 
-@pytest.mark.parametrize("mode", RESIZE_MODES)
+@pytest.mark.parametrize("mode", get_args(ResizeMode))
 def test_sizes_are_foreseen(mode: str) -> None:
     view = View((12, 16), 3, 18, mode)
     sizes = np.array([(18, 18), (30, 50), (9, 7), (1, 25), (40, 1)])
@@ -100,8 +94,9 @@ def test_what_fits_is_not_touched() -> None:
     )
 
 
-def test_a_batch_is_seen_as_its_images() -> None:
-    view = View((16, 20), 3, 24)
+@pytest.mark.parametrize("mode", get_args(ResizeMode))
+def test_a_batch_is_seen_as_its_images(mode: str) -> None:
+    view = View((16, 20), 3, 24, mode)
     batch = np.stack([photo(31, 40, seed=i) for i in range(3)])
     one_by_one = [view.apply(image) for image in batch]
     np.testing.assert_allclose(view.apply(batch), one_by_one, atol=1e-3)
@@ -138,29 +133,7 @@ def test_any_type_of_pixels(dtype: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("channels", "mode"),
-    [pytest.param(1, "shortest", marks=pytest.mark.slow), (3, "longest")],
-)
-def test_saved_model_with_unknown_shapes(
-    tmp_path: Path, channels: int, mode: str
-) -> None:
-    view = View((12, 16), 3, 18, mode)
-    module = tf.Module()
-    module.apply = tf.function(
-        view.apply,
-        input_signature=[tf.TensorSpec((None, None, None, channels), tf.uint8)],
-    )
-    tf.saved_model.save(module, str(tmp_path))
-    loaded = tf.saved_model.load(str(tmp_path))
-    for height, width in ((18, 18), (30, 50), (9, 7), (1, 25), (40, 1)):
-        batch = np.stack([photo(height, width, channels)] * 2)
-        seen = loaded.apply(batch)
-        assert seen.shape == (2, 12, 16, 3)
-        np.testing.assert_allclose(seen, view.apply(batch), atol=1e-3)
-
-
-@pytest.mark.parametrize("mode", RESIZE_MODES)
+@pytest.mark.parametrize("mode", get_args(ResizeMode))
 def test_static_shapes_are_known(mode: str) -> None:
     spec = tf.TensorSpec((None, None, None, 1), tf.uint8)
     view = View((12, 16), 3, 18, mode)

@@ -8,7 +8,7 @@ from typing import Literal
 from keras_dml.data import archive
 from keras_dml.data.imageset import ImageSet, listed_images
 from keras_dml.data.splits import DataSplits, dataset
-from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.arguments import checked
 from keras_dml.utils.types import HeldOut
 
 _TRAIN = "train_test_split/train_list.txt"
@@ -35,6 +35,7 @@ ARCHIVE = archive.Archive(
     "PKU VehicleID, vehicles seen by surveillance cameras",
     archive=ARCHIVE,
 )
+@checked
 def vehicleid(
     path: str | os.PathLike[str],
     test: Literal["small", "medium", "large"] = "small",
@@ -69,7 +70,6 @@ def vehicleid(
         Liu et al., "Deep Relative Distance Learning: Tell the Difference
         Between Similar Vehicles", CVPR 2016.
     """
-    check_choice("vehicleid", "test", test, _TESTS)
     folder, _ = ARCHIVE.locate(path, "vehicleid")
     trainval = _read(folder, _TRAIN)
     tests = {name: _read(folder, file) for name, file in _TESTS.items()}

@@ -17,8 +17,6 @@ Others: TypeAlias = Literal["ignore", "negative"]
 _TRIED = 8
 """Tuples that are tried for a place in a batch."""
 
-OTHERS = ("ignore", "negative")
-
 
 class RelationSampler(Sampler):
     """Batches of given pairs or triplets, see `PairSet`.

@@ -123,9 +123,7 @@ def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
         ("classes.txt", "seven 007.Bird", "Every class in .*'seven'"),
     ],
 )
-def test_damaged_lists(
-    folder: Path, file: str, line: str, message: str
-) -> None:
+def test_damaged_lists(folder, file, line, message) -> None:
     with (folder / file).open("a") as opened:
         opened.write(line + "\n")
     with pytest.raises(ValueError, match=message):

@@ -25,9 +25,7 @@ def drawable(sizes: list[int], images: int) -> np.ndarray:
     return 10 * np.flatnonzero(np.array(sizes) >= least)
 
 
-def check_batch(
-    rows: np.ndarray, labels: np.ndarray, classes: int, images: int
-) -> None:
+def check_batch(rows, labels, classes, images) -> None:
     """Exactly P classes; K distinct images, or repeats as few as can be."""
     found, counts = np.unique(labels[rows], return_counts=True)
     assert len(found) == classes
@@ -49,14 +47,7 @@ def check_batch(
     steps=st.one_of(st.none(), st.integers(1, 30)),
     seed=st.integers(0, 2**40),
 )
-def test_guarantees(
-    sizes: list[int],
-    classes: int,
-    images: int,
-    weighting: str,
-    steps: int | None,
-    seed: int,
-) -> None:
+def test_guarantees(sizes, classes, images, weighting, steps, seed) -> None:
     labels = labels_of(sizes)
     available = drawable(sizes, images)
     if len(available) == 0:
@@ -85,9 +76,7 @@ def test_guarantees(
 
 
 @given(sizes=SIZES, batch=st.integers(2, 40), images=st.integers(1, 6))
-def test_batch_size_is_filled(
-    sizes: list[int], batch: int, images: int
-) -> None:
+def test_batch_size_is_filled(sizes, batch, images) -> None:
     labels = labels_of(sizes)
     available = drawable(sizes, images)
     if len(available) == 0 or batch < images:
@@ -112,7 +101,7 @@ def test_three_classes_at_batch_16() -> None:
     steps=st.integers(1, 9),
 )
 def test_no_image_again_before_its_class_is_through(
-    sizes: list[int], images: int, steps: int
+    sizes, images, steps
 ) -> None:
     labels = labels_of(sizes)
     sampler = ClassBalanced(
@@ -179,9 +168,7 @@ def test_weighting(weighting: str, expected: list[float]) -> None:
     np.testing.assert_allclose(np.mean(counts, axis=0), expected, atol=0.35)
 
 
-def test_single_images_are_left_out_and_logged_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_single_images_are_left_out_and_logged_once(caplog) -> None:
     labels = labels_of([1, 4, 4, 1])
     with caplog.at_level(logging.WARNING):
         sampler = ClassBalanced(labels, classes_per_batch=2, images_per_class=2)

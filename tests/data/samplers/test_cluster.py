@@ -19,9 +19,7 @@ def make(**arguments: Any) -> ClusterSampler:
     return sampler
 
 
-def usable_by_hand(
-    assignments: np.ndarray, labels: np.ndarray, num_learners: int
-) -> list[bool]:
+def usable_by_hand(assignments, labels, num_learners) -> list[bool]:
     usable = []
     for cluster in range(num_learners):
         inside = labels[assignments == cluster].tolist()
@@ -40,13 +38,7 @@ def usable_by_hand(
     seed=st.integers(0, 999),
 )
 def test_batches_live_in_one_cluster(
-    sizes: list[int],
-    classes: int,
-    images: int,
-    num_learners: int,
-    fill: str,
-    schedule: str,
-    seed: int,
+    sizes, classes, images, num_learners, fill, schedule, seed
 ) -> None:
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
@@ -71,14 +63,7 @@ def test_batches_live_in_one_cluster(
         )
 
 
-def check_cluster_batch(
-    rows: np.ndarray,
-    labels: np.ndarray,
-    inside: np.ndarray,
-    classes: int,
-    images: int,
-    fill: str,
-) -> None:
+def check_cluster_batch(rows, labels, inside, classes, images, fill) -> None:
     sizes = np.bincount(labels)
     here = np.bincount(labels[inside], minlength=len(sizes))
     pairs = (here >= 2) | ((fill == "outside") & (here == 1) & (sizes >= 2))
@@ -199,17 +184,10 @@ def test_assignments_are_kept_as_they_were() -> None:
         (CLUSTERS.astype(float), "dtype float64"),
         (CLUSTERS - 1, "-1 to 2"),
         (CLUSTERS + 1, "1 to 4, num_learners=4"),
-        (LABELS % 4 * 0 + (np.arange(120) >= 60) * 0, None),
-        (np.arange(120) % 12 % 4, None),
     ],
 )
-def test_unfit_assignments(
-    assignments: np.ndarray, message: str | None
-) -> None:
+def test_unfit_assignments(assignments, message) -> None:
     sampler = ClusterSampler(LABELS, 4, 2, num_learners=4)
-    if message is None:
-        sampler.set_assignments(assignments)
-        return
     with pytest.raises(ValueError, match=message):
         sampler.set_assignments(assignments)
 

@@ -32,9 +32,7 @@ def test_groups() -> None:
 @given(
     items=st.integers(1, 40), slots=st.integers(1, 100), seed=st.integers(0, 99)
 )
-def test_balanced_in_every_epoch_and_over_all(
-    items: int, slots: int, seed: int
-) -> None:
+def test_balanced_in_every_epoch_and_over_all(items, slots, seed) -> None:
     total = np.zeros(items, np.int64)
     for epoch in range(12):
         counts, before = balanced_counts(items, slots, epoch, (seed,))
@@ -58,9 +56,7 @@ def test_put_first() -> None:
     classes=st.integers(1, 30),
     seed=st.integers(0, 99),
 )
-def test_random_counts(
-    weights: list[int], steps: int, classes: int, seed: int
-) -> None:
+def test_random_counts(weights, steps, classes, seed) -> None:
     slots = steps * min(classes, len(weights))
     values = np.array(weights, np.float64)
     shares = proportional_shares(values, slots, steps)
@@ -88,9 +84,7 @@ def counts_of_steps(draw: st.DrawFn) -> tuple[np.ndarray, int]:
 
 
 @given(counts_of_steps(), st.integers(0, 99))
-def test_spread_gives_each_item_its_count_once_a_step(
-    case: tuple[np.ndarray, int], seed: int
-) -> None:
+def test_spread_gives_each_item_its_count_once_a_step(case, seed) -> None:
     counts, steps = case
     dealt = spread(counts, steps, np.random.default_rng(seed))
     assert dealt.shape == (steps, counts.sum() // steps)
