@@ -20,11 +20,7 @@ import numpy as np
 
 from keras_dml.data.arrayset import Array, ArraySet, check_finite, is_text
 from keras_dml.data.as_examples import DatasetReader, as_examples, of_batches
-from keras_dml.data.caching import (
-    available_memory,
-    free_disk,
-    megabytes,
-)
+from keras_dml.data.caching import available_memory, free_disk, megabytes
 from keras_dml.data.examples import About, Examples
 from keras_dml.data.fields import Names
 from keras_dml.utils.arguments import checked

@@ -10,17 +10,9 @@ from annotated_types import Ge, Le
 
 from keras_dml.data.augment import Crop, PadMode
 from keras_dml.data.augmentations import Augmentations, AugmentBy
-from keras_dml.data.batches import (
-    Views,
-    batches_in_order,
-    planned_batches,
-)
+from keras_dml.data.batches import Views, batches_in_order, planned_batches
 from keras_dml.data.caching import Cache
-from keras_dml.data.examples import (
-    WHOLE,
-    Examples,
-    check_examples,
-)
+from keras_dml.data.examples import WHOLE, Examples, check_examples
 from keras_dml.data.planned import check_made_from, parts_of, planned_by
 from keras_dml.data.resizing import ResizeMode
 from keras_dml.data.samplers import RelationSampler, Sampler

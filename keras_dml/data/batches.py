@@ -14,6 +14,7 @@ from keras_dml.data.augment import Augment, Crop, PadMode
 from keras_dml.data.augmentations import (
     Augmentations,
     AugmentBy,
+    Change,
     changed,
     seeded,
 )
@@ -127,11 +128,15 @@ def planned_batches(examples: Examples, views: Views) -> Planned:
     batches = _read_by(reader)
     if views.num_views == 2:
         batches = twice(batches)
+    return _changed(batches, change, views)
+
+
+def _changed(batches: Planned, change: Change, views: Views) -> Planned:
+    """Batches that are changed whole: the change draws for all of a batch."""
 
     def augmented_batches(
         rows: tf.Tensor, steps: tf.Tensor, part: slice
     ) -> tf.data.Dataset:
-        # What changes a batch draws for all of it.
         x = batches(rows, steps, WHOLE)
         x = changed(x, change, views.num_views, views.seed, steps)
         return parts_of(x, part)
@@ -180,11 +185,6 @@ def _planned_images(images: ImageSet, views: Views) -> Planned:
     """Random views of images."""
     augment = views.of(images)
     loader = Loader(images, cached(images, augment, views.cache))
-    change = None
-    if views.augment is not None:
-        shape = (*augment.view.size, augment.view.channels)
-        image = tf.TensorSpec(shape, "float32")
-        change = seeded(views.augment, image, views.augment_by)
 
     def batches(
         rows: tf.Tensor, steps: tf.Tensor, part: slice
@@ -193,14 +193,14 @@ def _planned_images(images: ImageSet, views: Views) -> Planned:
         shape = (size, views.num_views, augment.draws)
         draws = tf.numpy_function(_draws(views.seed, shape), [steps], "float32")
         draws.set_shape((count, *shape))
-        if change is None:
-            return _batches(loader, augment, rows[:, part], draws[:, part])
-        # What changes a batch draws for all of it.
-        x = _batches(loader, augment, rows, draws)
-        x = changed(x, change, views.num_views, views.seed, steps)
-        return parts_of(x, part)
+        return _batches(loader, augment, rows[:, part], draws[:, part])
 
-    return batches
+    if views.augment is None:
+        return batches
+    shape = (*augment.view.size, augment.view.channels)
+    image = tf.TensorSpec(shape, "float32")
+    change = seeded(views.augment, image, views.augment_by)
+    return _changed(batches, change, views)
 
 
 @batches_in_order.register(ImageSet)

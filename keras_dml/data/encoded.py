@@ -23,11 +23,7 @@ from keras_dml.data.decode import (
     read_image,
 )
 from keras_dml.data.fields import Pixels
-from keras_dml.data.resizing import (
-    resize_window,
-    to_channels,
-    window,
-)
+from keras_dml.data.resizing import resize_window, to_channels, window
 from keras_dml.utils.tensorflow import tf
 
 _SCALES = (1, 2, 4, 8)

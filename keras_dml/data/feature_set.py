@@ -12,13 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_dml.data.arrayset import ArraySet
-from keras_dml.data.batches import (
-    VIEWS,
-    Views,
-    planned_batches,
-    rows_of,
-    twice,
-)
+from keras_dml.data.batches import VIEWS, Views, planned_batches, rows_of, twice
 from keras_dml.data.examples import About, Examples, Inputs, Planned
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Rows

@@ -8,13 +8,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from keras_dml.data import (
-    ClassBalanced,
-    ImageSet,
-    View,
-    eval_batches,
-    pipeline,
-)
+from keras_dml.data import ClassBalanced, ImageSet, View, eval_batches, pipeline
 from keras_dml.data.decode import read_image
 from keras_dml.data.encoded import of_file
 from keras_dml.export.files import load_files

@@ -12,11 +12,7 @@ import tensorflow as tf
 from PIL import Image, ImageOps
 
 from keras_dml.data import ImageSet, View, eval_batches, pipeline
-from keras_dml.data.decode import (
-    exif_orientation,
-    image_size,
-    read_image,
-)
+from keras_dml.data.decode import exif_orientation, image_size, read_image
 from keras_dml.data.encoded import of_file
 from keras_dml.export.decoding import decode_contents
 from tests.data.small_images import LABELS, noise, sampler_of, stored

@@ -15,13 +15,7 @@ from keras_dml.data import (
     eval_batches,
     pipeline,
 )
-from tests.data.small_images import (
-    LABELS,
-    PIXELS,
-    noise,
-    sampler_of,
-    save_all,
-)
+from tests.data.small_images import LABELS, PIXELS, noise, sampler_of, save_all
 
 
 @pytest.fixture

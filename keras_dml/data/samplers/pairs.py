@@ -4,11 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_dml.data.samplers.base import Sampler
-from keras_dml.data.samplers.planning import (
-    Groups,
-    balanced_counts,
-    spread,
-)
+from keras_dml.data.samplers.planning import Groups, balanced_counts, spread
 from keras_dml.utils.types import Count, Rows, Several
 
 
