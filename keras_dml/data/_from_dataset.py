@@ -10,7 +10,7 @@ import logging
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -130,19 +130,7 @@ def _reader(dataset: Any, labeled: bool, batched: bool | None) -> DatasetReader:
 def _in_memory(
     reader: DatasetReader, names: Names | None, progress: bool | None
 ) -> Examples:
-    parts: list[Columns] = []
-    free = available_memory()
-
-    def check(size: int) -> None:
-        if size > free:
-            raise ValueError(
-                f"`storage` of {_OWNER} must have enough space for "
-                f"{megabytes(size)} of examples. Received: "
-                f'storage="memory", with {megabytes(free)} free. Use '
-                'storage="disk".'
-            )
-
-    parts.extend(_batches(reader, "memory", check, progress))
+    parts = list(_batches(reader, None, progress))
     columns = {
         name: np.concatenate([part[name] for part in parts])
         for name in parts[0]
@@ -160,16 +148,6 @@ def _on_disk(
     names: Names | None,
     progress: bool | None,
 ) -> Examples:
-    free = free_disk(path.parent)
-
-    def check(size: int) -> None:
-        if size > free:
-            raise OSError(
-                f"`path` of {_OWNER} must be on a disk with space for "
-                f"{megabytes(size)} of examples. Received: {str(path)!r}, "
-                f"with {megabytes(free)} free. Use another disk."
-            )
-
     if path.exists():
         raise FileExistsError(
             f"`path` of {_OWNER} must not exist. Received: {str(path)!r}, "
@@ -180,7 +158,7 @@ def _on_disk(
     folder = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     folder.mkdir()
     try:
-        batches = _batches(reader, str(path), check, progress)
+        batches = _batches(reader, path, progress)
         columns = _written(folder, list(_columns(reader.spec)), batches)
         about = reader.about(names)
         if about.labels is not None:
@@ -201,12 +179,26 @@ def _on_disk(
 
 
 def _batches(
-    reader: DatasetReader,
-    place: str,
-    check: Callable[[int], None],
-    progress: bool | None,
+    reader: DatasetReader, path: Path | None, progress: bool | None
 ) -> Iterator[Columns]:
     """Checked batches of columns; the first one gives the total size."""
+    free = available_memory() if path is None else free_disk(path.parent)
+
+    def check(size: int) -> None:
+        if size > free and path is None:
+            raise ValueError(
+                f"`storage` of {_OWNER} must have enough space for "
+                f"{megabytes(size)} of examples. Received: "
+                f'storage="memory", with {megabytes(free)} free. Use '
+                'storage="disk".'
+            )
+        if size > free:
+            raise OSError(
+                f"`path` of {_OWNER} must be on a disk with space for "
+                f"{megabytes(size)} of examples. Received: {str(path)!r}, "
+                f"with {megabytes(free)} free. Use another disk."
+            )
+
     batches = _checked(reader)
     first = next(batches)
     each = sum(map(_size, first.values()))
@@ -215,7 +207,7 @@ def _batches(
         total, known = each * reader.count, "at most"
     check(total)
     size = f"{known} {megabytes(total)}"
-    logger.info("Reading examples into %s: %s.", place, size)
+    logger.info("Reading examples into %s: %s.", path or "memory", size)
     yield first
     rest = None if reader.count is None else reader.count - 1
     bar = tracked(batches, rest, f"Reading {size}", progress)
