@@ -19,7 +19,6 @@ ROOMS = {
     "engines": (
         "keras_dml/embedding",
         "keras_dml/evaluation/ranks",
-        "keras_dml/pools",
         "keras_dml/search",
     ),
     "notebooks": ("docs/notebooks", "tests/goldens/signatures.json"),

@@ -28,8 +28,8 @@ from keras_dml.embedding.shard_file import (
 )
 from keras_dml.embedding.source import Part
 from keras_dml.embedding.storage import Storage
+from keras_dml.embedding.work import Work
 from keras_dml.model.identity import ModelIdentity
-from keras_dml.pools import Work
 from keras_dml.utils.models import read_model
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import FloatArray

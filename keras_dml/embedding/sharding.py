@@ -5,9 +5,9 @@ import math
 import os
 import re
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, cast
+from typing import Any
 
 import keras
 import numpy as np
@@ -24,13 +24,14 @@ from keras_dml.embedding.manifest import (
     Precision,
     Run,
 )
+from keras_dml.embedding.pools import pool_of
 from keras_dml.embedding.shard_file import read_head, schema_of
 from keras_dml.embedding.shard_work import EmbedShards, Written
 from keras_dml.embedding.shards import EmbeddingShards
 from keras_dml.embedding.source import Source
 from keras_dml.embedding.storage import EXTRA, Folder, Storage, from_anywhere
+from keras_dml.embedding.work import InProcess, Pool
 from keras_dml.model.identity import ModelIdentity
-from keras_dml.pools import Done, InProcess, Pool, pool_of
 from keras_dml.utils.arguments import checked, import_extra
 from keras_dml.utils.models import read_model
 from keras_dml.utils.progress import throughput
@@ -86,8 +87,11 @@ def embed_shards(
         workers: Number of processes that embed, each with a copy of the model.
             None uses this process alone or, with Ray, one worker per GPU or CPU
             of the cluster.
-        ray: Whether the workers are actors of a Ray cluster, or the address of
-            the cluster; see `keras_dml.pools.RayActors`.
+        ray: Whether the workers are actors of a Ray cluster, or its address,
+            HOST:PORT. True uses the cluster that this process is connected to,
+            that of RAY_ADDRESS or the one started on this machine, and else
+            starts Ray here. All machines need the same versions of packages,
+            and must see the folder and the examples.
         rows_per_shard: Number of examples per shard; the last one may have
             fewer. A worker that is killed loses at most this many.
         dtype: Number format of the stored embeddings: "float32", or "float16"
@@ -332,18 +336,15 @@ def _make(
     if not missing:
         return 0.0
     parts = (source.part(number, run.rows_per_shard) for number in missing)
-    # Iterators of pools are generators.
-    results = cast(Generator[Done[Any, Written]], pool.run(work, parts))
     with (
-        contextlib.closing(results),
+        contextlib.closing(pool.run(work, parts)) as results,
         throughput(
             len(source), done, "examples", "Embedding", progress
         ) as count,
     ):
-        for shard in results:
-            entry = shard.result.entry
-            written[entry.number] = shard.result
-            count(entry.examples)
+        for part, shard in results:
+            written[part.number] = shard
+            count(shard.entry.examples)
             _check_bad(_bad(written), most, folder)
     return left / (time.perf_counter() - began)
 

@@ -187,9 +187,9 @@ def evaluate_embeddings(
             and with its own `memory`. Results are the same to the last digit.
             None uses one process, this one, or with Ray one per CPU.
         ray: Whether the workers are Ray actors, or the address of a Ray
-            cluster; see `pools.RayActors`. Embeddings in memory are sent to
-            each worker; shards and files must be available on other machines
-            under the same names.
+            cluster; see `embedding.embed_shards`. Embeddings in memory are
+            sent to each worker; shards and files must be available on other
+            machines under the same names.
         progress: Whether to show progress, after two seconds; None shows it in
             a terminal.
 

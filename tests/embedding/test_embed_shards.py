@@ -19,7 +19,8 @@ from keras_dml.embedding import (
     storage,
     write_shards,
 )
-from keras_dml.pools import InProcess, RayActors
+from keras_dml.embedding.on_ray import RayActors
+from keras_dml.embedding.work import InProcess
 from keras_dml.utils.files import atomic_file
 
 COUNT = 23

@@ -14,7 +14,7 @@ import pytest
 
 from keras_dml.embedding import EmbeddingShards, embed
 from tests.embedding import long_run
-from tests.pools.processes import WORKER
+from tests.embedding.processes import WORKER
 
 pytestmark = pytest.mark.slow
 
@@ -107,4 +107,4 @@ def test_a_worker_that_is_killed(tmp_path, expected, caplog):
     thread.join()
     assert killed
     check(found, expected)
-    assert "ended with SIGKILL(-9)" in caplog.text
+    assert "SIGKILL(-9)" in caplog.text

@@ -22,8 +22,8 @@ from click.testing import CliRunner
 from keras_dml.cli import main
 from keras_dml.serve.server import serve
 from keras_dml.serve.settings import Settings
+from tests.embedding.processes import wait_for
 from tests.export.serving import file_of
-from tests.pools.processes import wait_for
 from tests.serve.test_reloading import add
 from tests.serve.test_rest import b64
 

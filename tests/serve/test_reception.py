@@ -14,7 +14,7 @@ import pytest
 
 from keras_dml.serve.reception import Reception
 from keras_dml.serve.settings import Settings, listen
-from tests.pools.processes import wait_for
+from tests.embedding.processes import wait_for
 
 CODE = (
     "import sys; sys.argv[0] = 'keras-dml'\n"

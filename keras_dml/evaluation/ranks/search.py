@@ -5,19 +5,19 @@ import functools
 import os
 import tempfile
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
 
 import numpy as np
 
+from keras_dml.embedding.pools import pool_of
+from keras_dml.embedding.work import Pool, Work
 from keras_dml.evaluation.ranks.positives import Limits, Ranks
 from keras_dml.evaluation.ranks.relevance import Images, Relevance
 from keras_dml.evaluation.ranks.scores import Scores
 from keras_dml.evaluation.ranks.tiles import Counter, Panel
-from keras_dml.pools import Pool, RayActors, Work, pool_of
 from keras_dml.utils.lazy_rows import ArrayRows, LazyRows
 from keras_dml.utils.progress import throughput, tracked
 from keras_dml.utils.provenance import usable_cores
@@ -291,10 +291,10 @@ def _growing_blocks(count: int, side: int) -> list[slice]:
 
 def searching_pool(workers: int | None, ray: str | bool | None) -> Pool | None:
     """The pool that searches; None if this process does."""
-    if ray:
-        # GPUs of the cluster have nothing to do here.
-        return RayActors(workers, "auto" if ray is True else ray, gpus=0)
-    return None if workers in (None, 1) else pool_of(workers)
+    if not ray and workers in (None, 1):
+        return None
+    # GPUs of a cluster have nothing to do here.
+    return pool_of(workers, ray, gpus=0)
 
 
 def searched(
@@ -315,17 +315,15 @@ def searched(
     """
     queries, gallery = len(work.scores.queries), len(work.scores.gallery)
     parts = _divided(panels, queries, gallery, workers or _WORKERS)
-    # Iterators of pools are generators.
-    done = cast(Generator[Any, None, None], pool.run(work, parts))
     waiting = deque(parts)
     early: dict[int, tuple[Ranks, ...]] = {}
     with (
-        contextlib.closing(done),
+        contextlib.closing(pool.run(work, parts)) as done,
         throughput(queries, 0, "queries", "Searching", progress) as count,
     ):
-        for panel in done:
-            early[panel.task.start] = panel.result
-            count(panel.task.stop - panel.task.start)
+        for panel, ranks in done:
+            early[panel.start] = ranks
+            count(panel.stop - panel.start)
             while waiting and waiting[0].start in early:
                 yield early.pop(waiting.popleft().start)
 

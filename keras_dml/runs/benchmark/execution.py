@@ -13,7 +13,7 @@ import keras
 import psutil
 
 from keras_dml.data import DataSplits
-from keras_dml.pools import Work
+from keras_dml.embedding.work import Work
 from keras_dml.recipes import building
 from keras_dml.resuming import TERMINATED, StateError
 from keras_dml.runs.benchmark.plan import Run

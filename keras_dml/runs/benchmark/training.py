@@ -3,7 +3,8 @@
 import time
 from collections.abc import Callable, Iterator
 
-from keras_dml.pools import LocalWorkers, Pool
+from keras_dml.embedding.local import LocalWorkers
+from keras_dml.embedding.work import Pool
 from keras_dml.recipes import RecipeError
 from keras_dml.runs.benchmark.comparison import Done, Line
 from keras_dml.runs.benchmark.execution import (
@@ -87,7 +88,8 @@ def _try_out(
         return
     echo(f"Building {', '.join(first)}")
     results = {
-        x.task.key: x.result for x in pool.run(Building(), first.values())
+        run.key: problem
+        for run, problem in pool.run(Building(), first.values())
     }
     problems = [x for run in first.values() if (x := results[run.key])]
     if problems:
@@ -111,10 +113,10 @@ def _executed(
             echo(f"[{number}/{len(remaining)}] {run.title} ({run.log}){left}")
             yield run
 
-    for found in pool.run(Training(), begun()):
+    for run, error in pool.run(Training(), begun()):
         ended += 1
-        entry = _ended(found.task, found.result)
-        echo(f"    {found.task.title}: {_outcome(entry)}")
+        entry = _ended(run, error)
+        echo(f"    {run.title}: {_outcome(entry)}")
         yield entry
 
 

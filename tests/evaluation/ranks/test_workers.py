@@ -5,9 +5,9 @@ import errno
 import numpy as np
 import pytest
 
+from keras_dml.embedding.work import InProcess
 from keras_dml.evaluation import Protocol, evaluate_embeddings, evaluation
 from keras_dml.evaluation.ranks import search
-from keras_dml.pools import InProcess
 
 METRICS = ("recall@1", "map@r", "map", "ndcg@4", "macro/mrr")
 

@@ -1,13 +1,13 @@
 """Runs that end at once, with results made from the recipe and the seed."""
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from itertools import islice
 
 import numpy as np
 
+from keras_dml.embedding.work import Pool, Work
 from keras_dml.evaluation import Results, evaluate_embeddings
-from keras_dml.pools import Done, Pool, Work
 from keras_dml.runs.benchmark.execution import Building
 from keras_dml.runs.benchmark.plan import Run
 from keras_dml.runs.folder import create_folder, write_outcome
@@ -79,17 +79,17 @@ class Stub(Pool):
 
     def run(
         self, work: Work[Run, str | None], tasks: Iterable[Run]
-    ) -> Iterator[Done[Run, str | None]]:
+    ) -> Generator[tuple[Run, str | None]]:
         if isinstance(work, Building):
             for run in tasks:
                 self.tried.append(run.key)
-                yield Done(run, self._problem, 0.0)
+                yield run, self._problem
             return
         left = iter(tasks)
         begun = list(islice(left, self.jobs))
         while begun:
             run = begun.pop()
-            yield Done(run, self._result(run), 0.0)
+            yield run, self._result(run)
             begun += islice(left, 1)
 
     def _result(self, run: Run) -> str | None:

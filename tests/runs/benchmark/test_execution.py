@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from keras_dml import recipes
-from keras_dml.pools import InProcess, LocalWorkers
+from keras_dml.embedding.local import LocalWorkers
+from keras_dml.embedding.work import InProcess
 from keras_dml.runs.benchmark.execution import (
     Building,
     Training,
@@ -36,11 +37,11 @@ def test_a_failure_and_a_death_are_results(tmp_path) -> None:
     path.write_text(RECIPE.format(folder="nowhere"))
     run = Run(recipes.load(path), tmp_path / "small" / "seed-0")
     run.log.parent.mkdir()
-    [failed] = InProcess().run(Training(), [run])
-    assert failed.result.startswith("FileNotFoundError: ")
+    [(_, failed)] = InProcess().run(Training(), [run])
+    assert failed.startswith("FileNotFoundError: ")
     # The pool repeats what the death of a worker ended.
-    [died] = InProcess().run(Training(), [run])
-    assert re.search("died.*memory.*seed-0.log", died.result)
+    [(_, died)] = InProcess().run(Training(), [run])
+    assert re.search("died.*memory.*seed-0.log", died)
 
 
 @pytest.mark.slow
@@ -64,8 +65,8 @@ def test_sigterm_is_passed_on_and_the_run_goes_on(tmp_path) -> None:
     assert "SIGTERM: training stops here" in run.log.read_text()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     run.log.unlink()
-    [done] = InProcess().run(Training(), [run])
-    assert done.result is None
+    [(_, error)] = InProcess().run(Training(), [run])
+    assert error is None
     assert len((run.folder / "metrics.csv").read_text().split()) == 5
 
 
@@ -80,7 +81,7 @@ def test_models_that_cannot_be_built(tmp_path) -> None:
         Run(recipes.load(path, (f"name={name}", *settings)), Path(name))
         for name, settings in changes.items()
     ]
-    fine, layer, files = (x.result for x in InProcess().run(Building(), runs))
+    fine, layer, files = (x for _, x in InProcess().run(Building(), runs))
     assert fine is None
     assert re.match("layer: .*`output`", layer)
     assert re.match("files: .*cannot be trained", files)

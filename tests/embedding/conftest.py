@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-import keras
 import pytest
-import tensorflow as tf
 
 import keras_dml
 
@@ -15,24 +13,23 @@ def light_package(
 ) -> None:
     """Processes started by a test find no Keras, whose import takes seconds.
 
-    Pools need its version, and to know of GPUs. Workers with all of it are
-    those of tests/embedding/test_killed.py.
+    Workers with all of it are those of test_killed.py.
     """
     folder = tmp_path_factory.mktemp("light")
-    package = folder / "keras_dml" / "__init__.py"
-    package.parent.mkdir()
-    package.write_text(f"__path__ = {[str(Path(keras_dml.__file__).parent)]}\n")
+    code = Path(keras_dml.__file__).parent
+    for name in ("keras_dml", "keras_dml/embedding"):
+        package = folder / name / "__init__.py"
+        package.parent.mkdir()
+        package.write_text(f"__path__.append({str(code.parent / name)!r})\n")
     utils = folder / "keras" / "src" / "utils"
     utils.mkdir(parents=True)
     (folder / "keras" / "__init__.py").write_text(
-        f"__version__ = {keras.__version__!r}\n"
         "class config:\n"
         "    backend = staticmethod(lambda: 'tensorflow')\n"
         "backend = config\n"
     )
     (utils / "module_utils.py").write_text("LazyModule = object\n")
     (folder / "tensorflow.py").write_text(
-        f"__version__ = {tf.__version__!r}\n"
         "class config:\n"
         "    list_physical_devices = staticmethod(lambda kind: [])\n"
     )

@@ -9,9 +9,7 @@ written atomically.
 """
 
 import abc
-import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable
 from typing import Generic, TypeVar
 
 Task = TypeVar("Task")
@@ -36,34 +34,17 @@ class Work(abc.ABC, Generic[Task, Result]):
         return str(task)
 
 
-@dataclass(frozen=True)
-class Done(Generic[Task, Result]):
-    """A completed task.
-
-    Attributes:
-        task: The task.
-        result: The result of the work.
-        seconds: How long the task took.
-        worker: The number of the worker, from 0.
-    """
-
-    task: Task
-    result: Result
-    seconds: float
-    worker: int = 0
-
-
 class Pool(abc.ABC):
     """Runs tasks in this process, in other processes, or on an engine."""
 
     @abc.abstractmethod
     def run(
         self, work: Work[Task, Result], tasks: Iterable[Task]
-    ) -> Iterator[Done[Task, Result]]:
-        """Runs all tasks and yields each one when it is done, in any order.
+    ) -> Generator[tuple[Task, Result]]:
+        """Runs all tasks; yields each with its result, in any order.
 
         Tasks are taken from the iterable when a worker is free. Closing the
-        iterator ends all workers.
+        generator ends all workers.
 
         Raises:
             ValueError: Or OSError or ImportError, as raised by the work.
@@ -79,9 +60,7 @@ class InProcess(Pool):
 
     def run(
         self, work: Work[Task, Result], tasks: Iterable[Task]
-    ) -> Iterator[Done[Task, Result]]:
+    ) -> Generator[tuple[Task, Result]]:
         do = work.start()
         for task in tasks:
-            began = time.perf_counter()
-            result = do(task)
-            yield Done(task, result, time.perf_counter() - began)
+            yield task, do(task)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from keras_dml.pools import Work
-from tests.pools.processes import wait_for
+from keras_dml.embedding.work import Work
+from tests.embedding.processes import wait_for
 
 
 class Squares(Work[int, int]):

@@ -10,15 +10,18 @@ from typing import Any
 
 import keras
 
-from keras_dml.pools.sharing import sharing
-from keras_dml.pools.worker import Worker
-from keras_dml.pools.worker_pool import Begin, Lost, WorkerHandle, WorkerPool
+from keras_dml.embedding.workers import (
+    Begin,
+    InWorker,
+    Lost,
+    Worker,
+    WorkerPool,
+    sharing,
+)
 from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.provenance import usable_cores
-from keras_dml.utils.types import Count, NonNegative
 
 _CONNECT_SECONDS = 5.0
-_END_SECONDS = 10.0
 
 
 class RayActors(WorkerPool):
@@ -37,12 +40,9 @@ class RayActors(WorkerPool):
             that this process is connected to, the one named by RAY_ADDRESS, or
             the one that `ray start` started on this machine; if there is none,
             it is the same as "local".
-        cpus: CPUs of each actor, and number of its threads. By default, its
-            share of this machine if Ray is started here, and 1 otherwise.
         gpus: GPUs of each actor; by default, 1 if the cluster has any.
 
     Raises:
-        ValueError: If an argument is out of range.
         ImportError: If Ray is not installed.
         OSError: From `run`, if the cluster does not respond or has a different
             version of Ray or Python.
@@ -50,14 +50,12 @@ class RayActors(WorkerPool):
 
     def __init__(
         self,
-        count: Count | None = None,
+        count: int | None = None,
         address: str = "auto",
-        cpus: Count | None = None,
-        gpus: NonNegative | None = None,
+        gpus: float | None = None,
     ) -> None:
         self._ray = import_extra("RayActors", "ray", "ray")
         self.count = count
-        self.cpus = cpus
         self.address = address
         self.gpus = gpus
 
@@ -71,7 +69,7 @@ class RayActors(WorkerPool):
             gpus = 1.0 if there.get("GPU") else 0.0
         kind, each = ("GPU", gpus) if gpus else ("CPU", cpus)
         places = int(there.get(kind, 0) / each)
-        worker = self._ray.remote(Worker).options(
+        actor = self._ray.remote(InWorker).options(
             num_cpus=cpus,
             num_gpus=gpus,
             scheduling_strategy="SPREAD",
@@ -79,34 +77,31 @@ class RayActors(WorkerPool):
         )
         content = self._ray.put(work)
 
-        def begin(number: int) -> WorkerHandle:
-            return _Actor(self._ray, worker.remote(content))
+        def begin(number: int) -> Worker:
+            return _Actor(self._ray, actor.remote(content), number)
 
         return begin, self.count or max(1, places)
 
     def _connect(self, undo: contextlib.ExitStack) -> int:
         """Connects to a cluster; returns the CPUs of each actor."""
         if self._ray.is_initialized():
-            return self.cpus or 1
+            return 1
+        undo.callback(self._ray.shutdown)
         address = _cluster_at(self.address)
         if address is None:
-            undo.callback(self._ray.shutdown)
             cores = usable_cores()
-            cpus = self.cpus or max(1, cores // (self.count or cores))
-            self._init(
-                "local",
-                num_cpus=max(cores, cpus * (self.count or 1)),
-                include_dashboard=False,
-            )
+            count = self.count or cores
+            cpus = max(1, cores // count)
+            places = max(cores, cpus * count)
+            self._init("local", num_cpus=places, include_dashboard=False)
             return cpus
-        undo.callback(self._ray.shutdown)
         try:
             self._init(address)
         except Exception as error:  # Of several kinds, RuntimeError one.
             raise OSError(
                 f"The Ray cluster at {address} cannot be joined: {error}"
             ) from error
-        return self.cpus or 1
+        return 1
 
     def _init(self, address: str, **options: Any) -> None:
         quiet = {"log_to_driver": False, "logging_level": "error"}
@@ -119,16 +114,11 @@ class RayActors(WorkerPool):
                 signal.signal(signal.SIGTERM, before)
 
 
-class _Actor(WorkerHandle):
-    def __init__(self, ray: Any, actor: Any) -> None:
-        self._ray, self._actor = ray, actor
-        self._ready = actor.__ray_ready__.remote()
+class _Actor(Worker):
+    def __init__(self, ray: Any, actor: Any, number: int) -> None:
+        self._ray, self._actor, self.number = ray, actor, number
 
-    def has_begun(self) -> bool:
-        ready, _ = self._ray.wait([self._ready], timeout=0)
-        return bool(ready)
-
-    def do(self, task: bytes, name: str) -> Future[Any]:
+    def do(self, task: bytes | None, name: str) -> Future[Any]:
         future: Future[Any] = self._actor.do.remote(task, name).future()
         return future
 
@@ -140,10 +130,6 @@ class _Actor(WorkerHandle):
         return answer
 
     def end(self) -> None:
-        ended = self._actor.__ray_terminate__.remote()
-        self._ray.wait([ended], timeout=_END_SECONDS)
-
-    def kill(self) -> None:
         with contextlib.suppress(self._ray.exceptions.RayError):
             self._ray.kill(self._actor)
 
