@@ -16,8 +16,9 @@ from keras_dml.callbacks.clustering import (
 from keras_dml.data import ClusterSampler, Examples, usable_clusters
 from keras_dml.data.samplers.cluster import LOSSES, SOURCES
 from keras_dml.embedding import EmbeddingShards
+from keras_dml.embedding.shards import ShardRows
 from keras_dml.embedding.source import Source
-from keras_dml.utils.lazy_rows import ArrayRows, EmbeddingRows
+from keras_dml.utils.lazy_rows import EmbeddingRows
 from keras_dml.utils.types import Count, FloatArray, Rows
 
 logger = logging.getLogger(__name__)
@@ -331,7 +332,7 @@ class Recluster(Clustering):
 
     def _points(self) -> EmbeddingRows:
         if self.initial is not None and self._assignments is None:
-            return ArrayRows(self.initial.array())
+            return ShardRows(self.initial)
         if self.cluster_space == "features":
             return self._outputs_of(feature_model(self.model, self.images))
         return super()._points()

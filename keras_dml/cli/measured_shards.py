@@ -75,11 +75,10 @@ def embedding_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def is_embeddings(folder: str) -> bool:
     """Whether a folder is one of embeddings, or a URL, which runs are not."""
-    from keras_dml.embedding.manifest import MANIFEST, RUN
+    from keras_dml.embedding.manifest import MANIFEST
     from keras_dml.embedding.storage import is_url
 
-    names = [Path(folder) / name for name in (MANIFEST, RUN)]
-    return is_url(folder) or any(name.exists() for name in names)
+    return is_url(folder) or (Path(folder) / MANIFEST).exists()
 
 
 def measure(

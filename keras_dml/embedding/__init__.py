@@ -12,11 +12,10 @@ search.
 
 from keras_dml.embedding.in_memory import embed
 from keras_dml.embedding.sharding import embed_shards, write_shards
-from keras_dml.embedding.shards import EmbeddingShards, MappedEmbeddings, Shard
+from keras_dml.embedding.shards import EmbeddingShards, Shard
 
 __all__ = [
     "EmbeddingShards",
-    "MappedEmbeddings",
     "Shard",
     "embed",
     "embed_shards",

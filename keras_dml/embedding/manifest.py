@@ -12,7 +12,7 @@ from keras_dml.utils.documents import Document, checksum
 
 FORMAT = "keras_dml.embedding"
 
-RUN, MANIFEST = "_run.json", "_manifest.json"
+MANIFEST = "_manifest.json"
 
 Precision: TypeAlias = Literal["float32", "float16"]
 """Number formats of stored embeddings."""
@@ -139,7 +139,8 @@ class Manifest:
 
     Attributes:
         run: The run that made them.
-        shards: The shards, in the order of the source.
+        shards: The shards, in the order of the source; none if the run is
+            unfinished.
         names: Names of classes by label.
         bad: Examples that could not be read.
         batch_size: Number of examples embedded at a time.
@@ -173,9 +174,7 @@ class Manifest:
                 later version.
         """
         try:
-            manifest = _DOCUMENT.read(text)
-            if manifest.shards:
-                manifest.check_whole()
+            return _DOCUMENT.read(text)
         except ValueError as error:
             way = ""
             if getattr(error, "version", None) is not None:
@@ -184,22 +183,6 @@ class Manifest:
                 f"{where} must be a manifest of embeddings written by "
                 f"keras_dml. Received: {error}.{way}"
             ) from None
-        return manifest
-
-    def check_whole(self) -> None:
-        """Raises ValueError unless its shards are all those of the run."""
-        step, run = self.run.rows_per_shard, self.run
-        expected = [
-            (number, number * step, min(step, run.examples - number * step))
-            for number in range(run.num_shards)
-        ]
-        found = [(x.number, x.first_row, x.examples) for x in self.shards]
-        rows = sum(entry.rows for entry in self.shards)
-        if found != expected or rows + len(self.bad) != run.examples:
-            raise ValueError(
-                f"{len(self.shards)} shards with {rows} rows and "
-                f"{len(self.bad)} unreadable ones for {run.examples} examples"
-            )
 
 
 _DOCUMENT = Document(Manifest, FORMAT)

@@ -16,33 +16,13 @@ _WAITS = (0.5, 2.0)
 """Seconds before the second and the third attempt."""
 
 # Errors for which trying again does not help.
-_FINAL = (FileNotFoundError, PermissionError, IsADirectoryError)
-
-
-def check_protocols(examples: Examples) -> None:
-    """Checks that the protocols of the URLs of a set are supported.
-
-    If others are, a row with a protocol that nobody knows is a bad one.
-
-    Raises:
-        ImportError: If fsspec, or a package it needs for such URLs, is missing.
-        ValueError: If fsspec supports no row of the set.
-    """
-    first: dict[str, str] = {}
-    urls = _urls(examples)
-    for url in urls:
-        first.setdefault(url.partition("://")[0], url)
-    unknown = []
-    for url in first.values():
-        try:
-            file_system(url)
-        except ValueError as error:
-            unknown.append(f"{url!r}: {error}")
-    if unknown and len(unknown) == len(first) and len(urls) == len(examples):
-        raise ValueError(
-            "`examples` must be at paths, or at URLs that fsspec supports. "
-            f"Received: row 0, {unknown[0]}."
-        )
+_FINAL = (
+    FileNotFoundError,
+    ImportError,
+    IsADirectoryError,
+    PermissionError,
+    ValueError,
+)
 
 
 @contextlib.contextmanager
@@ -61,10 +41,10 @@ def on_this_machine(
     Raises:
         OSError: If there is not enough space for the files.
     """
-    if not isinstance(examples, ImageSet) or not _urls(examples):
+    urls = examples.paths or () if isinstance(examples, ImageSet) else ()
+    if not isinstance(examples, ImageSet) or not any(map(is_url, urls)):
         yield examples, {}
         return
-    urls = examples.paths or ()
     with tempfile.TemporaryDirectory(prefix="keras_dml-") as folder:
         with ThreadPoolExecutor(_THREADS) as pool:
             fetched = pool.map(partial(_fetch, folder), range(len(urls)), urls)
@@ -86,11 +66,6 @@ def original(local: Examples, given: Examples, row: int, message: str) -> str:
         if here and here[row] != there[row]:
             return message.replace(here[row], there[row])
     return message
-
-
-def _urls(examples: Examples) -> list[str]:
-    paths = examples.paths if isinstance(examples, ImageSet) else None
-    return [path for path in paths or () if is_url(path)]
 
 
 def _fetch(folder: str, number: int, url: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from xxhash import xxh3_128, xxh3_128_hexdigest
 
-from keras_dml.embedding.manifest import FORMAT, BadExample, Run
+from keras_dml.embedding.manifest import FORMAT, BadExample, Run, ShardEntry
 from keras_dml.utils.types import FloatArray, Labels, Rows
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class ShardHead:
         bad: The examples that could not be read.
         checksums: Checksums of the content; older shards have one per column.
         version: Version of the format.
+        bytes: Size of the file, which does not contain this number.
     """
 
     run: str
@@ -50,6 +51,13 @@ class ShardHead:
     bad: tuple[BadExample, ...]
     checksums: Mapping[str, str] = field(default_factory=dict)
     version: int = 1
+    bytes: int = 0
+
+    @property
+    def entry(self) -> ShardEntry:
+        """What a manifest says of the shard."""
+        about = self.number, self.first_row, self.examples, self.rows
+        return ShardEntry(*about, self.bytes, self.digest)
 
     @property
     def digest(self) -> str:
@@ -93,7 +101,7 @@ def to_parquet(
 
     Args:
         schema: The result of `schema_of`.
-        head: The metadata; the checksum is filled in.
+        head: The metadata; checksum and size are filled in.
         embeddings: (n, D), finite in the type of the schema.
         columns: All other columns; missing labels become null.
     """
@@ -118,8 +126,9 @@ def to_parquet(
         if name != EMBEDDING:
             content.update(repr(table.column(name).to_pylist()).encode())
     head = replace(head, checksums={"content": content.hexdigest()})
-    about = json.dumps(asdict(head)).encode()
-    table = table.replace_schema_metadata({_KEY: about})
+    about = asdict(head)
+    del about["bytes"]
+    table = table.replace_schema_metadata({_KEY: json.dumps(about).encode()})
     sink = pa.BufferOutputStream()
     # Embeddings hardly compress: zstd makes them 12 % smaller, and reading them
     # takes half as long again.
@@ -132,7 +141,8 @@ def to_parquet(
         use_dictionary=[NAME],
         write_page_checksum=True,
     )
-    return head, sink.getvalue().to_pybytes()
+    written: bytes = sink.getvalue().to_pybytes()
+    return replace(head, bytes=len(written)), written
 
 
 def read_head(file: Any) -> ShardHead:
@@ -163,30 +173,11 @@ def _opened(file: Any) -> tuple[Any, ShardHead]:
         head = ShardHead(**plain, bad=bad)
     except (KeyError, TypeError, ValueError):
         raise ValueError("it is a Parquet file, but not a shard") from None
-    _check_types(opened.schema_arrow)
     if opened.metadata.num_rows != head.rows:
         raise ValueError(
             f"it has {opened.metadata.num_rows} rows instead of {head.rows}"
         )
     return opened, head
-
-
-def _check_types(schema: "pa.Schema") -> None:
-    """Raises ValueError unless all columns have the expected types."""
-    import pyarrow as pa
-
-    types = {name: schema.field(name).type for name in schema.names}
-    is_shard = (
-        types.get(ID) == pa.string()
-        and types.get(ROW) == pa.int64()
-        and types.get(LABEL) in (pa.int64(), pa.list_(pa.int64()))
-        and pa.types.is_fixed_size_list(
-            found := types.get(EMBEDDING, pa.null())
-        )
-        and found.value_type in (pa.float32(), pa.float16())
-    )
-    if not is_shard:
-        raise ValueError("one of its columns is missing or of a wrong type")
 
 
 class ShardTable:

@@ -16,7 +16,7 @@ from keras_dml.data import Examples, ImageSet
 from keras_dml.data.loading import Loader, parallel, raise_unreadable
 from keras_dml.embedding.engines import KERAS, Engine, predict_function
 from keras_dml.embedding.in_memory import embedded
-from keras_dml.embedding.manifest import BadExample, Run, ShardEntry, shard_name
+from keras_dml.embedding.manifest import BadExample, Run, shard_name
 from keras_dml.embedding.remote import on_this_machine, original
 from keras_dml.embedding.shard_file import (
     ID,
@@ -42,28 +42,7 @@ _LARGEST = float(np.finfo(np.float16).max)
 
 
 @dataclass(frozen=True)
-class Written:
-    """A shard that was written, and the examples that could not be read."""
-
-    entry: ShardEntry
-    bad: tuple[BadExample, ...]
-
-    @classmethod
-    def of(cls, head: ShardHead, size: int) -> Written:
-        """The entry of a shard from its metadata and its size in bytes."""
-        entry = ShardEntry(
-            head.number,
-            head.first_row,
-            head.examples,
-            head.rows,
-            size,
-            head.digest,
-        )
-        return cls(entry, head.bad)
-
-
-@dataclass(frozen=True)
-class EmbedShards(Work[Part, Written]):
+class EmbedShards(Work[Part, ShardHead]):
     """Embeds the parts of a source, each into a shard.
 
     Attributes:
@@ -83,7 +62,7 @@ class EmbedShards(Work[Part, Written]):
     batch_size: int
     engine: Engine = KERAS
 
-    def start(self) -> Callable[[Part], Written]:
+    def start(self) -> Callable[[Part], ShardHead]:
         model = self.model
         if isinstance(model, bytes):
             model = _from_bytes(model, self.run.model)
@@ -117,7 +96,7 @@ class _Writer:
         self._predict = model and predict_function(model, work.engine)
         self._storage = storage
 
-    def __call__(self, part: Part) -> Written:
+    def __call__(self, part: Part) -> ShardHead:
         embeddings, bad = self._embed(part)
         gone = {x.row - part.first_row for x in bad}
         kept = [row for row in range(len(part.ids)) if row not in gone]
@@ -138,7 +117,7 @@ class _Writer:
             self._storage.write(name, content)
         except OSError as error:
             raise _cannot_write(error, name, self._storage) from error
-        return Written.of(head, len(content))
+        return head
 
     def _embed(self, part: Part) -> tuple[FloatArray, tuple[BadExample, ...]]:
         """Embeddings of the readable examples, (n, D), and the unreadable."""

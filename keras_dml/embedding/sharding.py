@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -18,15 +19,14 @@ from keras_dml.data.fields import Names
 from keras_dml.embedding.engines import KERAS, Engine, check_engine
 from keras_dml.embedding.manifest import (
     MANIFEST,
-    RUN,
     BadExample,
     Manifest,
     Precision,
     Run,
 )
 from keras_dml.embedding.pools import pool_of
-from keras_dml.embedding.shard_file import read_head, schema_of
-from keras_dml.embedding.shard_work import EmbedShards, Written
+from keras_dml.embedding.shard_file import ShardHead, read_head, schema_of
+from keras_dml.embedding.shard_work import EmbedShards
 from keras_dml.embedding.shards import EmbeddingShards
 from keras_dml.embedding.source import Source
 from keras_dml.embedding.storage import EXTRA, Folder, Storage, from_anywhere
@@ -238,24 +238,23 @@ def _written(
     with storage.lock("embedding"):
         storage.sweep()
         if overwrite:
-            # First the files that identify the run of the shards.
-            for name in (MANIFEST, RUN, *storage.sizes()):
+            # First the file that identifies the run of the shards.
+            for name in (MANIFEST, *storage.sizes()):
                 storage.remove(name)
-        written = _finished(storage, run)
+        before = _before(storage, run)
+        written = _finished(storage, before)
         if len(_bad(written)) > most:  # They may have been fixed since.
             written = {k: x for k, x in written.items() if not x.bad}
-        if len(written) < run.num_shards or MANIFEST not in storage.sizes():
-            storage.write(RUN, Manifest(run).to_json().encode())
-            storage.remove(MANIFEST)
+        if len(written) < run.num_shards or not before.shards:
+            storage.write(MANIFEST, Manifest(run).to_json().encode())
             speed = _make(work, source, pool, most, written, progress)
             manifest = _manifest(work, source, written, speed)
             storage.write(MANIFEST, manifest.to_json().encode())
-            storage.remove(RUN)
     return EmbeddingShards(work.folder)
 
 
 def _check_ours(storage: Storage) -> None:
-    names = [x for x in storage.sizes() if x not in (RUN, MANIFEST)]
+    names = [x for x in storage.sizes() if x != MANIFEST]
     odd = [name for name in names if not _SHARD.fullmatch(name)]
     if odd:
         raise FileExistsError(
@@ -265,47 +264,48 @@ def _check_ours(storage: Storage) -> None:
         )
 
 
-def _finished(storage: Storage, run: Run) -> dict[int, Written]:
+def _before(storage: Storage, run: Run) -> Manifest:
+    """The manifest of the existing shards; an empty one if there are none.
+
+    Raises:
+        FileExistsError: If they are of another run.
+        ValueError: If the manifest cannot be read.
+    """
+    sizes = storage.sizes()
+    if not any(map(_SHARD.fullmatch, sizes)):
+        return Manifest(run)
+    if MANIFEST not in sizes:
+        raise _refusal(storage, f"shards without {MANIFEST}")
+    where = f"{MANIFEST} in {storage.name!r}"
+    before = Manifest.from_json(storage.read(MANIFEST), where)
+    if difference := before.run.difference(run):
+        raise _refusal(storage, f"now {difference}")
+    return before
+
+
+def _finished(storage: Storage, before: Manifest) -> dict[int, ShardHead]:
     """The existing shards of a run by number, but for truncated ones.
 
     Raises:
         FileExistsError: If there are shards of another run.
-        ValueError: If the file that identifies the run cannot be read.
     """
     sizes = storage.sizes()
-    shards = [name for name in sizes if _SHARD.fullmatch(name)]
-    if not shards:
-        return {}
-    before = _before(storage, MANIFEST if MANIFEST in sizes else RUN, run)
 
-    def finished(name: str) -> Written | None:
+    def finished(name: str) -> ShardHead | None:
         try:
             with storage.open(name) as file:
-                head = read_head(file)
+                head = replace(read_head(file), bytes=sizes[name])
         except ValueError:
             return None
-        if head.run != run.id:
+        if head.run != before.run.id:
             raise _refusal(storage, f"{name}, which belongs to another run")
-        written = Written.of(head, sizes[name])
-        return written if written.entry.name == name else None
+        return head if head.entry.name == name else None
 
     with ThreadPoolExecutor(_THREADS) as threads:
-        found = [x for x in threads.map(finished, shards) if x is not None]
-    listed = set(before.shards) or {x.entry for x in found}
-    return {x.entry.number: x for x in found if x.entry in listed}
-
-
-def _before(storage: Storage, name: str, run: Run) -> Manifest:
-    """The manifest of the run that wrote the existing shards."""
-    try:
-        content = storage.read(name)
-    except FileNotFoundError:
-        what = f"shards without {MANIFEST} or {RUN}"
-        raise _refusal(storage, what) from None
-    before = Manifest.from_json(content, f"{name} in {storage.name!r}")
-    if difference := before.run.difference(run):
-        raise _refusal(storage, f"now {difference}")
-    return before
+        heads = threads.map(finished, filter(_SHARD.fullmatch, sizes))
+        found = [head for head in heads if head is not None]
+    listed = set(before.shards) or {head.entry for head in found}
+    return {head.number: head for head in found if head.entry in listed}
 
 
 def _refusal(storage: Storage, received: str) -> FileExistsError:
@@ -321,7 +321,7 @@ def _make(
     source: Source,
     pool: Pool,
     most: int,
-    written: dict[int, Written],
+    written: dict[int, ShardHead],
     progress: bool | None,
 ) -> float:
     """Adds the missing shards to those that are already written.
@@ -330,7 +330,7 @@ def _make(
         Number of examples embedded per second.
     """
     run, folder = work.run, str(work.folder)
-    done = sum(x.entry.examples for x in written.values())
+    done = sum(head.examples for head in written.values())
     began, left = time.perf_counter(), len(source) - done
     missing = [x for x in range(run.num_shards) if x not in written]
     if not missing:
@@ -342,9 +342,9 @@ def _make(
             len(source), done, "examples", "Embedding", progress
         ) as count,
     ):
-        for part, shard in results:
-            written[part.number] = shard
-            count(shard.entry.examples)
+        for part, head in results:
+            written[part.number] = head
+            count(head.examples)
             _check_bad(_bad(written), most, folder)
     return left / (time.perf_counter() - began)
 
@@ -352,7 +352,7 @@ def _make(
 def _manifest(
     work: EmbedShards,
     source: Source,
-    written: dict[int, Written],
+    written: dict[int, ShardHead],
     speed: float,
 ) -> Manifest:
     return Manifest(
@@ -366,7 +366,7 @@ def _manifest(
     )
 
 
-def _bad(written: dict[int, Written]) -> tuple[BadExample, ...]:
+def _bad(written: dict[int, ShardHead]) -> tuple[BadExample, ...]:
     return tuple(x for key in sorted(written) for x in written[key].bad)
 
 

@@ -1,9 +1,7 @@
 """EmbeddingShards: a folder of embeddings, read one shard at a time."""
 
-import atexit
 import functools
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +14,6 @@ from xxhash import xxh3_128_hexdigest
 
 from keras_dml.embedding.manifest import (
     MANIFEST,
-    RUN,
     BadExample,
     Manifest,
     Precision,
@@ -34,6 +31,7 @@ from keras_dml.embedding.storage import EXTRA, Folder, Storage
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.files import atomic_file
+from keras_dml.utils.lazy_rows import ArrayRows
 from keras_dml.utils.types import FloatArray, Labels
 
 
@@ -58,49 +56,28 @@ class Shard:
     columns: dict[str, list[Any]]
 
 
-# NumPy's type of memory-mapped files, for any shape and number format.
-_Map = np.memmap
+class ShardRows(ArrayRows):
+    """The embeddings of a folder, mapped from a file.
 
-
-class MappedEmbeddings(_Map):
-    """Embeddings, (N, D) float32, that are read from a file when needed.
-
-    They are a read-only NumPy array. Pickles contain only the name of the file:
-    another process maps the same file or, on another machine, reads the shards
-    again. Parts such as `x[2:5]` are pickled like other arrays.
+    Another process maps the same file or, on another machine, reads the shards
+    again.
     """
 
-    # Where the shards are; not known of parts of the array.
-    _folder: str | None = None
+    def __init__(self, shards: "EmbeddingShards") -> None:
+        super().__init__(shards.array())
+        self._folder = shards.folder
 
-    def __array_wrap__(
-        self, array: Any, context: Any = None, return_scalar: bool = False
-    ) -> Any:
-        # Results of computations are in memory.
-        plain = np.asarray(array)
-        return plain[()] if return_scalar or not plain.shape else plain
-
-    def __reduce__(self) -> Any:
-        if self._folder is None:
-            return np.array(self).__reduce__()
-        return _mapped, (str(self.filename), self.shape, self._folder)
-
-
-def _mapped(path: str, shape: Any, folder: str) -> MappedEmbeddings:
-    """The embeddings in a file, or in the shards if there is no such file."""
-    if not Path(path).is_file():
-        return EmbeddingShards(folder).array()
-    mapped = MappedEmbeddings(path, np.float32, "r", shape=shape)
-    mapped._folder = folder
-    return mapped
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        try:
+            super().__setstate__(state)
+        except FileNotFoundError:
+            ShardRows.__init__(self, EmbeddingShards(state["_folder"]))
 
 
 @functools.cache
-def temporary_folder() -> Path:
+def _temporary() -> "tempfile.TemporaryDirectory[str]":
     """A folder of this process, which is removed when it ends."""
-    folder = tempfile.mkdtemp(prefix="keras_dml-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
+    return tempfile.TemporaryDirectory(prefix="keras_dml-")
 
 
 class EmbeddingShards:
@@ -239,14 +216,11 @@ class EmbeddingShards:
         for _, table in self._tables([EMBEDDING]):
             yield table.embeddings
 
-    def array(
-        self, cache: str | os.PathLike[str] | None = None
-    ) -> MappedEmbeddings:
-        """All embeddings as an array that is mapped from a file, (N, D).
+    def array(self, cache: str | os.PathLike[str] | None = None) -> FloatArray:
+        """All embeddings as a read-only `np.memmap` of a file, (N, D) float32.
 
         The file, of 4·N·D bytes, is written only once, atomically, with one
-        shard at a time in memory. If the array is pickled, the file is opened
-        again instead of copied.
+        shard at a time in memory.
 
         Args:
             cache: Folder for the file on a local disk, where later calls and
@@ -264,13 +238,12 @@ class EmbeddingShards:
                 f"be mapped. Received: none; {len(self.bad)} examples could "
                 "not be read."
             )
-        if cache is None:
-            cache = temporary_folder()
-        path = Path(cache).expanduser() / f"embeddings-{self.digest}.float32"
+        folder = Path(_temporary().name if cache is None else cache)
+        path = folder.expanduser() / f"embeddings-{self.digest}.float32"
         size = 4 * count * dim
         if not path.is_file() or path.stat().st_size != size:
             self._write(path, size)
-        return _mapped(str(path), (count, dim), self.folder)
+        return np.memmap(path, np.float32, "r", shape=(count, dim))
 
     def _write(self, path: Path, size: int) -> None:
         try:
@@ -327,23 +300,19 @@ def _read_manifest(storage: Storage) -> Manifest:
     try:
         text = storage.read(MANIFEST)
     except FileNotFoundError:
-        raise _no_manifest(storage) from None
-    return Manifest.from_json(text, f"{MANIFEST} in {storage.name!r}")
-
-
-def _no_manifest(storage: Storage) -> Exception:
-    sizes = storage.sizes()
-    if RUN in sizes:
-        there = sum(name.endswith(".parquet") for name in sizes)
-        return ValueError(
+        raise FileNotFoundError(
+            f"{storage.name!r} must be a folder of embeddings written by "
+            f"`keras-dml embed`. Received: a folder without {MANIFEST}."
+        ) from None
+    manifest = Manifest.from_json(text, f"{MANIFEST} in {storage.name!r}")
+    if not manifest.shards:
+        there = sum(name.endswith(".parquet") for name in storage.sizes())
+        raise ValueError(
             f"The embeddings in {storage.name!r} must be complete. Received: "
             f"an unfinished run with {there} shards. Embed again with the "
             "same arguments to continue."
         )
-    return FileNotFoundError(
-        f"{storage.name!r} must be a folder of embeddings written by "
-        f"`keras-dml embed`. Received: a folder without {MANIFEST}."
-    )
+    return manifest
 
 
 def _check_files(storage: Storage, manifest: Manifest) -> None:

@@ -17,6 +17,7 @@ from keras_dml.data.examples import Examples, any_labels_of, check_names
 from keras_dml.embedding import EmbeddingShards
 from keras_dml.embedding.engines import Engine, predict_function
 from keras_dml.embedding.in_memory import Embedded, embedded, source_of
+from keras_dml.embedding.shards import ShardRows
 from keras_dml.evaluation import plausibility
 from keras_dml.evaluation.label_sets import (
     ClassNames,
@@ -236,7 +237,7 @@ def from_embeddings(
     x = _each(
         given,
         lambda name, each: as_rows(
-            each.array() if isinstance(each, EmbeddingShards) else each,
+            ShardRows(each) if isinstance(each, EmbeddingShards) else each,
             name,
             owner,
         ),

@@ -222,5 +222,6 @@ def test_sigterm_ends_it_and_it_goes_on(made, tmp_path):
     assert ran.returncode == 75
     assert "Run the same command to continue" in printed
     assert "Traceback" not in printed
-    assert not (out / "_manifest.json").exists()
+    with pytest.raises(ValueError, match="an unfinished run with"):
+        EmbeddingShards(out)
     assert not list(out.glob(".shard*"))

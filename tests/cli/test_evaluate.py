@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from keras_dml import evaluation, recipes, runs
 from keras_dml.cli import main
 from keras_dml.embedding import EmbeddingShards, write_shards
-from keras_dml.embedding.manifest import MANIFEST, RUN
+from keras_dml.embedding.manifest import MANIFEST, Manifest
 from keras_dml.recipes import building
 from tests.runs.small_run import write_images, write_recipe
 
@@ -215,5 +215,7 @@ def test_runs_have_no_options_of_embeddings(two) -> None:
 
 
 def test_embeddings_that_are_not_complete(embedded, tmp_path) -> None:
-    (tmp_path / "shards" / MANIFEST).rename(tmp_path / "shards" / RUN)
+    path = tmp_path / "shards" / MANIFEST
+    manifest = Manifest.from_json(path.read_bytes(), MANIFEST)
+    path.write_text(Manifest(manifest.run).to_json())
     assert "must be complete" in run(embedded.folder, code=1)
