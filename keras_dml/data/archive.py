@@ -88,8 +88,7 @@ class Archive:
     def check_counts(
         self, folder: Path, expected: Counts | None, **sets: ImageSet
     ) -> None:
-        """Raises `ValueError` that lists all counts that differ from expected
-        ones.
+        """Raises `ValueError` that lists all counts that are not expected.
 
         Sets have the names used in the counts. None accepts any counts.
         """
@@ -111,8 +110,7 @@ class Archive:
 def halves(
     images: ImageSet, counts: Counts | None
 ) -> tuple[ImageSet, ImageSet]:
-    """The training and test sets of CUB-200-2011 and Cars196 in metric
-    learning.
+    """The training and test sets of CUB-200-2011 and Cars196.
 
     Classes are numbered from 1. The first ones are for training: the number
     given by the counts, otherwise half of the existing classes.

@@ -280,8 +280,7 @@ def _ragged(name: str, received: str) -> ValueError:
 def check_finite(
     array: Array, name: str, rows: Rows, owner: str = "ArraySet"
 ) -> None:
-    """Raises `ValueError` unless the rows, whose numbers are given, are
-    finite."""
+    """Raises `ValueError` unless the rows, of these numbers, are finite."""
     # bfloat16 is no kind that NumPy knows.
     if array.dtype.kind not in "fcV" or not array.size:
         return

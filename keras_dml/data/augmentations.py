@@ -86,8 +86,7 @@ _WAY_OUT = (
 
 
 def layer_names() -> dict[str, type[keras.Layer]]:
-    """Names of the layers in this Keras version, like
-    "random_color_jitter"."""
+    """Layers of this Keras version by names like "random_color_jitter"."""
     return {
         _snake_case(name): getattr(keras.layers, name)
         for name in LAYERS

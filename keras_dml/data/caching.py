@@ -186,8 +186,7 @@ def _file(images: ImageSet, augment: Augment) -> Path:
 
 
 def _shapes(images: ImageSet, augment: Augment) -> Rows:
-    """Shapes of the prepared images, from the headers of their files, (N,
-    3)."""
+    """Shapes of the prepared images, (N, 3), from their files' headers."""
     paths = images.paths or ()
     boxes = [None] * len(paths) if images.boxes is None else images.boxes
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -247,8 +247,7 @@ class Examples(abc.ABC):
         return str(row) if self.ids is None else self.ids[row]
 
     def class_called(self, row: int) -> str:
-        """Returns the display name of an example's class, or of all its
-        labels.
+        """Returns the display name of an example's class, or its labels.
 
         Raises:
             ValueError: If the examples have no labels.
@@ -259,8 +258,7 @@ class Examples(abc.ABC):
         return ", ".join(self.names.get(int(x), str(x)) for x in found)
 
     def alike(self, row: int, rows: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """Returns whether other examples have the class, or share a label, of
-        one.
+        """Returns whether examples have the class, or a label, of one.
 
         Args:
             row: The example.

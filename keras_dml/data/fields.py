@@ -118,8 +118,7 @@ def _encoded(
 
 
 def _as_vector(labels: npt.ArrayLike, owner: str) -> npt.ArrayLike:
-    """Labels that NumPy accepts; rows of unequal length have their own
-    error."""
+    """Labels that NumPy accepts; unequal rows have their own error."""
     if labels is None:
         raise ValueError(
             f"`labels` of {owner} must be one label per example. "

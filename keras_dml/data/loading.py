@@ -1,5 +1,4 @@
-"""Loading: images by row number, in parallel and in order; errors name
-files."""
+"""Loading: images by row number, in parallel; errors name files."""
 
 from __future__ import annotations
 

@@ -160,8 +160,7 @@ def position(draw: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
 def cut_window(
     image: tf.Tensor, draws: tf.Tensor, size: tuple[int, int]
 ) -> tf.Tensor:
-    """`cut_windows` for one image, not mirrored; faster than a batch of
-    one."""
+    """`cut_windows` for one image, not mirrored; faster than a batch."""
     corner = position(draws, tf.shape(image)[:2] - size)
     return tf.slice(image, tf.pad(corner, [[0, 1]]), (*size, image.shape[2]))
 

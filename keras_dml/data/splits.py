@@ -241,8 +241,7 @@ def holdout_classes(
     seed: int = 0,
     groups: npt.ArrayLike | None = None,
 ) -> tuple[E, E]:
-    """Splits a training set by holding out a seeded random fraction of its
-    classes.
+    """Splits a training set: a seeded random share of classes is held out.
 
     Model selection on held-out training classes reserves the test classes for
     reporting results.

@@ -107,8 +107,7 @@ class BalancedStream:
             done += 1
 
     def _next_batch(self) -> Any:
-        """The next batch; None at the end of the stream, if an epoch may
-        end."""
+        """The next batch; None where the stream ends, if an epoch may."""
         read, ended = 0, 0
         while self._count < self._size or not self._is_ready:
             example = None if self._is_over else self._read()
@@ -135,8 +134,7 @@ class BalancedStream:
         return len(self._ready) >= self._classes
 
     def _read(self) -> tuple[Any, int, int] | None:
-        """The next example; None at the end, after which the stream
-        restarts."""
+        """The next example; None at the end, before the stream restarts."""
         if self._source is None:
             self._source = self._examples()
         example = next(self._source, None)

@@ -134,8 +134,7 @@ class View(Checked):
 
     @property
     def preparation(self) -> tuple[Any, ...]:
-        """Identifies what `prepare` does: views with equal values share
-        pixels."""
+        """Identifies what `prepare` does: equal values share pixels."""
         if self.frame:
             return self.resize_mode, self.frame, self.channels
         return self.short_side, self.channels
@@ -159,8 +158,7 @@ class View(Checked):
         return tf.cast(self.cut(images), tf.float32)
 
     def cut(self, images: Any) -> tf.Tensor:
-        """Returns the result of `apply`: uint8 for uint8, otherwise
-        float32."""
+        """Returns the result of `apply`: uint8 for uint8, or float32."""
         return center_crop(self.prepare(images), self.size)
 
     def prepare(self, images: Any) -> tf.Tensor:

@@ -43,8 +43,7 @@ def cars196(
     seed: int = 0,
     counts: archive.Counts | None = ARCHIVE.counts,
 ) -> DataSplits:
-    """Cars196, split by class: the first 98 for training, the others for
-    testing.
+    """Cars196, split by class: the first 98 train, the others test.
 
     The annotations are read from `cars_annos.mat`, or from
     `cars_train_annos.mat` and `cars_test_annos_withlabels.mat` of the devkit,

@@ -36,8 +36,7 @@ def cub200(
     seed: int = 0,
     counts: archive.Counts | None = ARCHIVE.counts,
 ) -> DataSplits:
-    """CUB-200-2011, split by class: the first 100 for training, the others for
-    testing.
+    """CUB-200-2011, split by class: the first 100 train, the others test.
 
     The archive's own `train_test_split.txt` is for classification and is
     ignored.

@@ -147,8 +147,7 @@ class ClassBalanced(Sampler):
         return draw_images(self._groups, drawn, before, share, (self.seed,))
 
     def _deal(self, counts: Rows, rng: np.random.Generator) -> Rows:
-        """Classes of every step, (steps, P), each as often as it is
-        counted."""
+        """Classes of every step, (steps, P), as often as counted."""
         return spread(counts, self.steps, rng)
 
     def _classes_that_fit(self) -> int:

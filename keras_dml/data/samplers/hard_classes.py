@@ -66,8 +66,7 @@ class HardClassBalanced(ClassBalanced):
 
     @property
     def neighbors(self) -> Rows | None:
-        """(C, n): the nearest classes of each class, nearest first; None if
-        not set.
+        """(C, n): the classes nearest to each, in order; None if not set.
 
         Classes are numbered in ascending order of their labels, without those
         that have too few images to be drawn.

@@ -121,8 +121,7 @@ class MultiLabelBalanced(Sampler):
         return np.array([self._batch(labels, streams) for labels in drawn])
 
     def _batch(self, drawn: Rows, streams: list["_Stream"]) -> list[int]:
-        """K examples of each of some labels, with as few repeats as
-        possible."""
+        """K examples of each of some labels, with few repeats."""
         batch: list[int] = []
         taken: set[int] = set()
         for label in drawn:
@@ -144,8 +143,7 @@ class _Stream:
             yield from rng.permutation(self._rows).tolist()
 
     def take(self, count: int, taken: set[int]) -> list[int]:
-        """Returns the next rows that are not taken, with repeats if too few
-        remain.
+        """Returns the next rows not taken, and repeats if too few remain.
 
         Taken rows count as shown, and are skipped.
         """

@@ -231,8 +231,7 @@ def draw_images(
 
 
 def quotas(batch_size: int, classes: int) -> Rows:
-    """`batch_size` images divided among `classes` classes, as evenly as
-    possible."""
+    """`batch_size` images divided among classes, as evenly as possible."""
     each, rest = divmod(batch_size, classes)
     return each + (np.arange(classes) < rest).astype(np.int64)
 
