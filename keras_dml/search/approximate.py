@@ -72,6 +72,7 @@ class Approximate:
         metric: What it compares by.
         labels: What it calls its vectors, ascending, (N,).
         has_holes: Whether vectors were removed from lists.
+        candidates: How many vectors are found for each that is wanted.
     """
 
     def __init__(
@@ -81,9 +82,11 @@ class Approximate:
         metric: Metric,
         labels: Rows,
         has_holes: bool,
+        candidates: int,
     ) -> None:
         self._index, self._lists, self._metric = index, lists, metric
         self._labels, self._has_holes = labels, has_holes
+        self._candidates = candidates
         # By k, the score that FARTHER is of.
         self._usual: dict[int, float] = {}
 
@@ -175,11 +178,12 @@ class Approximate:
         )
 
     def _effort(self, k: int) -> float:
-        """How many times as thoroughly k neighbors are searched for.
+        """How many times as thoroughly k vectors are searched for.
 
         Next to removed rows, hits are farther and in more lists.
         """
-        effort = (k / MEASURED) ** 0.5 if k > MEASURED else 1
+        wanted = k / max(1, self._candidates)
+        effort: float = max(1, wanted / MEASURED) ** 0.5
         return effort * EFFORT if self._has_holes else effort
 
     def _are_near(self, queries: FloatArray, found: FloatArray, k: int) -> Mask:

@@ -86,6 +86,9 @@ class Engine:
         ids: Ids of the vectors in it, ascending, (N,); an attribute.
     """
 
+    # How many vectors a search finds for each that it returns.
+    _candidates = 1
+
     def __init__(self, index: Any, form: Form, ids: Rows) -> None:
         self.index = index
         self.metric, self.factory = form.metric, form.factory
@@ -201,7 +204,12 @@ class Engine:
         # Whether rows were removed from lists.
         has_holes = self._lists is not None and self.ids[-1] >= len(self)
         return Approximate(
-            self.index, self._lists, self.metric, labels, bool(has_holes)
+            self.index,
+            self._lists,
+            self.metric,
+            labels,
+            bool(has_holes),
+            self._candidates,
         )
 
     def reserve(self, count: int) -> None:

@@ -227,17 +227,18 @@ def built(
     return in_memory(*rows, form)
 
 
-def kind_of_engine(form: Form) -> type[Engine]:
-    """The class of engines that keep vectors in a precision."""
-    return Engine if form.precision == FLOAT32 else Rescored
+def _empty(x: Embeddings, form: Form) -> LocalGallery:
+    """A gallery without rows, trained for vectors like `x`, (N, D)."""
+    kind = Engine if form.precision == FLOAT32 else Rescored
+    return LocalGallery(kind.trained(x, form), RowTable())
 
 
 def in_memory(
     x: Embeddings, columns: Values, keys: list[Key] | None, form: Form
 ) -> tuple[LocalGallery, Recall | None]:
     """A faiss index, and its recall."""
-    engine = kind_of_engine(form).trained(x, form)
-    gallery = LocalGallery(engine, RowTable())
+    gallery = _empty(x, form)
+    engine = gallery.engine
     filling = f"Fill {form.codes} with {len(x):,} vectors"
     # Filling an exact one is copying.
     with progress.waiting(filling, False if engine.is_exact else None):
@@ -253,8 +254,8 @@ def of_shards(
     """A faiss index, trained on a sample and filled one shard at a time."""
     by = form.metric
     sample = by.given(_sample(shards, form), shards.dim, "embeddings", "Index")
-    engine = kind_of_engine(form).trained(sample, form)
-    gallery = LocalGallery(engine, RowTable())
+    gallery = _empty(sample, form)
+    engine = gallery.engine
     engine.reserve(len(shards))
     adding = f"Add rows to {form.codes}"
     with progress.throughput(len(shards), 0, "rows", adding, None) as count:

@@ -21,6 +21,9 @@ from keras_dml.utils.vectors import blocks
 _FEW = 10
 """For fewer neighbors, as many candidates are found as for these."""
 
+_CACHED = 2**20
+"""Numbers of vectors that are compared at a time, 8 MiB in float64."""
+
 _NUMBERS = 2**24
 """Numbers of vectors that are read at a time, 64 MiB."""
 
@@ -111,7 +114,7 @@ class Rescored(Engine):
     ) -> None:
         super().__init__(index, form, ids)
         self.floats = Floats(self.dim) if floats is None else floats
-        self._factor = candidates(form, self.parameters)
+        self._candidates = candidates(form, self.parameters)
 
     @property
     def vectors(self) -> FloatArray:
@@ -145,15 +148,26 @@ class Rescored(Engine):
     ) -> tuple[FloatArray, Rows]:
         """As of `Engine`; those found by codes are ranked by whole vectors."""
         limit = len(self) if among is None else len(among)
-        wide = max(k, min(limit, self._factor * max(k, _FEW)))
+        wide = max(k, min(limit, self._candidates * max(k, _FEW)))
         rough, near = super().search(queries, wide, among, total)
         if not (limit and len(queries)):
             return rough, near
         places = np.searchsorted(self.ids, np.maximum(near, self.ids[0]))
-        inner = self.metric.exact(queries, self.vectors, places)
+        inner = self._scores(queries, places)
         inner[near == NONE] = -np.inf
         scores, ids = exact.ranked(inner, near)
         return self.metric.outer(scores[:, :k]), ids[:, :k]
+
+    def _scores(self, queries: FloatArray, places: Rows) -> FloatArray:
+        """Inner scores with whole vectors, by their places, (Q, k) float64."""
+        inner = np.empty(places.shape)
+        most = max(1, _CACHED // self.dim)
+        for rows in blocks(len(places), max(1, most // places.shape[1])):
+            for some in blocks(places.shape[1], most):
+                inner[rows, some] = self.metric.exact(
+                    queries[rows], self.vectors, places[rows, some]
+                )
+        return inner
 
     def above(
         self, queries: FloatArray, threshold: float, among: Rows | None = None

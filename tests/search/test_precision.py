@@ -181,6 +181,17 @@ def test_what_is_written_is_read(precision, tmp_path) -> None:
     assert short.recall.at[10] > 0.9
 
 
+def test_codes_are_searched_in_as_many_lists_as_vectors() -> None:
+    """More candidates are not more neighbors, for which lists would grow."""
+    x = np.random.default_rng(5).normal(size=(4000, 16))
+    plain = Index(x, factory="IVF16,Flat", parameters="nprobe=1")
+    coded = Index(x, factory="IVF16,Flat", precision="int8",
+                  parameters="nprobe=1,k_factor_rf=5")  # fmt: skip
+    expected = plain.recall.at[10]
+    assert expected < 0.7
+    assert coded.recall.at[10] == pytest.approx(expected, abs=0.02)
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_shards(precision, tmp_path) -> None:
     pytest.importorskip("pyarrow")
