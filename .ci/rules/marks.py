@@ -10,8 +10,9 @@ from rules.tree import Finding, Tree
 
 MARKS = {
     "peers": (
-        "jax", "keras_cv", "openvino", "pydot", "pytorch_metric_learning",
-        "sentence_transformers", "tensorflow_serving", "torch",
+        "jax", "keras_cv", "nncf", "openvino", "pydot",
+        "pytorch_metric_learning", "sentence_transformers",
+        "tensorflow_serving", "torch",
     ),
     "tracking": ("mlflow", "wandb"),
     "engines": ("lancedb", "milvus_lite", "pymilvus", "ray"),

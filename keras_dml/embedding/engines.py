@@ -1,13 +1,13 @@
-"""Engines: what computes a model's embeddings, Keras or OpenVINO."""
+"""Engines: what computes a model's embeddings: Keras, OpenVINO or a file."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from threading import Lock
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 import keras
@@ -18,6 +18,8 @@ from keras_dml.distribution.processes import (
     on_this_process,
 )
 from keras_dml.distribution.strategies import strategy_of
+from keras_dml.embedding.exported import SUFFIXES, loader
+from keras_dml.embedding.on_openvino import compiled, converted
 from keras_dml.model.generated import input_specs
 from keras_dml.utils.arguments import check_choice, import_extra
 from keras_dml.utils.tensorflow import tf
@@ -28,6 +30,9 @@ logger = logging.getLogger(__name__)
 
 Engine: TypeAlias = Literal["keras", "openvino"]
 """Names of engines."""
+
+AnyEngine: TypeAlias = Engine | str | os.PathLike[str]
+"""A name, or an exported file."""
 
 Predict: TypeAlias = Callable[[Any], Any]
 """From a batch of a model's inputs to its embeddings, (B, D)."""
@@ -59,20 +64,47 @@ def check_engine(owner: str, engine: str) -> None:
         import_extra(f'engine="openvino" of {owner}', _OPENVINO, _OPENVINO)
 
 
+def check_any_engine(owner: str, engine: AnyEngine) -> None:
+    """Checks the argument `engine` of a function that takes files, too.
+
+    Raises:
+        ValueError, ImportError: As of `check_engine`.
+        FileNotFoundError: If there is no such file.
+    """
+    if _format_of(engine) is None:
+        check_engine(owner, os.fspath(engine))
+    elif not Path(engine).is_file():
+        raise FileNotFoundError(
+            f"`engine` of {owner} must be a name or an exported file. "
+            f"Received: engine={os.fspath(engine)!r}, which does not exist."
+        )
+
+
+def _format_of(engine: AnyEngine) -> str | None:
+    """The format of an exported file; None for the name of an engine."""
+    formats = {suffix: name for name, suffix in SUFFIXES.items()}
+    return formats.get(Path(engine).suffix)
+
+
 def predict_function(
-    model: keras.Model, engine: str = KERAS, owner: str = "embed"
+    model: keras.Model, engine: AnyEngine = KERAS, owner: str = "embed"
 ) -> Predict:
     """The function that embeds a batch on a single replica.
 
     Args:
         model: The model, with the weights that it has on the first call.
-        engine: What computes; Keras where OpenVINO cannot, see `by_openvino`.
+        engine: What computes; Keras where OpenVINO cannot, see `by_openvino`;
+            of an exported file, its own weights count.
         owner: The function that has this argument.
 
     Raises:
-        ImportError, ValueError: As of `check_engine`.
+        ImportError, ValueError, FileNotFoundError: As of `check_any_engine`.
     """
-    check_engine(owner, engine)
+    check_any_engine(owner, engine)
+    file_format = _format_of(engine)
+    if file_format is not None:
+        load = loader(file_format, f"engine={os.fspath(engine)!r} of {owner}")
+        return load(Path(engine))
     if engine == _OPENVINO:
         return _FirstCompared(model, _by_keras(model))
     return _by_keras(model)
@@ -136,8 +168,6 @@ def _compiled(model: keras.Model) -> Predict:
         raise ValueError(
             f"Keras runs on {keras.backend.backend()}, not on TensorFlow"
         )
-    import openvino
-
     specs = input_specs(model)
     flat_specs = [
         tf.TensorSpec(spec.shape, spec.dtype, f"input_{i}")
@@ -149,53 +179,8 @@ def _compiled(model: keras.Model) -> Predict:
         x = keras.tree.pack_sequence_as(specs, flat)
         return tf.cast(model(x, training=False), "float32")
 
-    function = embed.get_concrete_function()
-    with _logging_kept():
-        try:
-            converted = openvino.convert_model(function)
-        except Exception as error:
-            raise ValueError(_unknown(function.graph, str(error))) from error
-    # Of one batch at a time, and not in bfloat16, where a CPU has it.
-    how = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
-    request = openvino.compile_model(
-        converted, "CPU", how
-    ).create_infer_request()
-    lock = Lock()
-
-    def predict(batch: Any) -> FloatArray:
-        arrays = [
-            np.asarray(x, spec.dtype.as_numpy_dtype)
-            for x, spec in zip(
-                keras.tree.flatten(batch), flat_specs, strict=True
-            )
-        ]
-        with lock:
-            found: FloatArray = request.infer(arrays, share_inputs=True)[0]
-        return found
-
-    return predict
-
-
-@contextlib.contextmanager
-def _logging_kept() -> Iterator[None]:
-    """OpenVINO leaves the root logger without warnings if it fails."""
-    root = logging.getLogger()
-    level, filters, handlers = root.level, [*root.filters], [*root.handlers]
-    try:
-        yield
-    finally:
-        root.setLevel(level)
-        root.filters[:], root.handlers[:] = filters, handlers
-
-
-def _unknown(graph: Any, said: str) -> str:
-    """What OpenVINO says of a graph, with the names of its operations."""
-    found = re.search("operations?: (.+)", said)
-    if found is None:
-        return said
-    types = re.findall(r"\w+", found[1])
-    named = [op.name for op in graph.get_operations() if op.type in types]
-    return f"OpenVINO does not know {', '.join(types)}, as in {named[:3]}"
+    run = compiled(converted(embed.get_concrete_function()))
+    return lambda batch: run(keras.tree.flatten(batch))
 
 
 def _by_keras(model: keras.Model) -> Predict:

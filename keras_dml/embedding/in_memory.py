@@ -18,7 +18,7 @@ from keras_dml.data.imageset import ImageSet
 from keras_dml.distribution.workers import rows_of_all, this_worker
 from keras_dml.embedding.engines import (
     KERAS,
-    Engine,
+    AnyEngine,
     Predict,
     predict_function,
 )
@@ -34,7 +34,7 @@ def embed(
     examples: Any,
     batch_size: int = 256,
     progress: bool | None = None,
-    engine: Engine = KERAS,
+    engine: AnyEngine = KERAS,
 ) -> FloatArray:
     """Embeds examples; images are seen in the test view.
 
@@ -53,13 +53,15 @@ def embed(
         progress: Whether to show progress; None shows it in a terminal.
         engine: "openvino" embeds faster on CPUs, the same to 1e-5. Where it
             cannot, as the first examples show, Keras does, and the log says
-            why.
+            why. Or the path of an export of the model that ends in .onnx,
+            .tflite or .xml, whose embeddings are not compared.
 
     Returns:
         (N, D) float32, in the order of the examples.
 
     Raises:
-        ImportError: If the extra "openvino" is required but not installed.
+        ImportError: If the extra of the engine is not installed.
+        FileNotFoundError: If the export is not there.
         ValueError: If there are no examples, or the model does not return one
             embedding per example.
     """

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from keras_dml.embedding.engines import KERAS, Engine, check_engine
+from keras_dml.embedding.engines import KERAS, AnyEngine, check_any_engine
 from keras_dml.evaluation import inputs
 from keras_dml.evaluation.evaluation import Evaluation
 from keras_dml.evaluation.inputs import Protocols, Relation
@@ -36,7 +36,7 @@ def evaluate(
     seeds: Sequence[int] = (0,),
     batch_size: int = 256,
     progress: bool | None = None,
-    engine: Engine = KERAS,
+    engine: AnyEngine = KERAS,
 ) -> Results:
     """Measures how well a model's embeddings retrieve and cluster classes.
 
@@ -61,14 +61,15 @@ def evaluate(
         exclude: Group of every example, (N,), or a pair of groups for examples
             and gallery; see `evaluate_embeddings`.
         batch_size: Number of examples to embed at a time.
-        engine: What embeds them, "keras" or "openvino"; see `embed`.
+        engine: What embeds them, "keras", "openvino" or an exported file; see
+            `embed`.
 
     Returns:
         The metrics by name, the number of queries and more; see
         `evaluation.Results`.
 
     Raises:
-        ImportError: If the extra "openvino" is required but not installed.
+        ImportError, FileNotFoundError: If the engine is not there.
         ValueError: If an argument is not as described, embeddings are not
             finite, or no query has a relevant image.
 
@@ -80,7 +81,7 @@ def evaluate(
     how = memory, seeds, progress
     given = model, examples, labels, gallery, gallery_labels
     relation = Relation(exclude, relevance, levels)
-    check_engine("evaluate", engine)
+    check_any_engine("evaluate", engine)
     return Evaluation("evaluate", *asked, *how).of(
         inputs.from_model(*given, relation, batch_size, progress, engine)
     )

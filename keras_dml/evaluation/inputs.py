@@ -15,7 +15,7 @@ from keras_dml.data.arrayset import same_array
 from keras_dml.data.as_examples import same_examples
 from keras_dml.data.examples import Examples, any_labels_of, check_names
 from keras_dml.embedding import EmbeddingShards
-from keras_dml.embedding.engines import Engine, predict_function
+from keras_dml.embedding.engines import AnyEngine, predict_function
 from keras_dml.embedding.in_memory import Embedded, embedded, source_of
 from keras_dml.embedding.shards import ShardRows
 from keras_dml.evaluation import plausibility
@@ -73,7 +73,7 @@ def from_model(
     relation: Relation,
     batch_size: int,
     progress: bool | None,
-    engine: Engine,
+    engine: AnyEngine,
 ) -> Inputs:
     """The inputs of `evaluate`, checked and embedded."""
     if not isinstance(model, keras.Model):

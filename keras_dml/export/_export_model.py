@@ -11,14 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_dml.data import View
+from keras_dml.embedding.exported import SUFFIXES
 from keras_dml.export import parity
 from keras_dml.export.gallery import Gallery, as_gallery
 from keras_dml.export.on_tensorflow import call_on_tensorflow
-from keras_dml.export.portable import (
-    SUFFIXES,
-    check_options,
-    write_portable,
-)
+from keras_dml.export.portable import check_options, write_portable
+from keras_dml.export.quantized import calibration_of, check_quantize
 from keras_dml.export.served import (
     ONLY,
     Batch,
@@ -54,8 +52,10 @@ def export_model(
     overwrite: bool = False,
     check: Sequence[npt.NDArray[np.uint8]] = (),
     tolerance: float = 1e-5,
+    quantize: str | None = None,
+    calibration: Any = None,
 ) -> Path:
-    """Exports a model for TensorFlow Serving, ONNX Runtime or LiteRT.
+    """Exports a model for TensorFlow Serving, ONNX Runtime, LiteRT, OpenVINO.
 
     A SavedModel accepts images of any size and includes the preprocessing of
     evaluation (the test view). Its signatures take `images` and return for each
@@ -89,9 +89,10 @@ def export_model(
     a single one called `inputs`. There is no "encoded", and only "lookup_k"
     returns a status. If an input is called `k`, there is no "lookup_k" either.
 
-    ONNX and LiteRT files hold the model alone. It takes `images` of the model's
-    own size, (B, H, W, C) float32, pixels from 0 to 255, and returns
-    `embedding`. Parts that are only needed for training are left out.
+    Files of the other formats hold the model alone. It takes `images` of the
+    model's own size, (B, H, W, C) float32, pixels from 0 to 255, and returns
+    `embedding`. Parts that are only needed for training are left out. OpenVINO
+    has its weights in a second file, which ends in .bin.
 
     The export is written next to its target, loaded again and compared with the
     model. Only then is it moved into place, in one atomic step. If anything
@@ -108,8 +109,8 @@ def export_model(
         path: For a SavedModel, `saved_models/NAME/VERSION` with an integer
             version, or `saved_models/NAME` for the next free version; an
             existing version is never replaced. For the other formats, a file
-            name that ends in .onnx or .tflite.
-        format: "saved_model", "onnx" or "litert".
+            name that ends in .onnx, .tflite or .xml.
+        format: "saved_model", "onnx", "litert" or "openvino".
         gallery: A `Gallery`, an `ImageSet` or `ArraySet`, or anything with
             `embeddings`, (N, D), `labels` and perhaps `ids` and `threshold`.
         k: Number of neighbors that "lookup" returns for each image, at most the
@@ -119,11 +120,18 @@ def export_model(
             all neighbors count.
         input_dtype: Type of the pixels that "serving_default" takes: "float32",
             or "uint8" for requests of a quarter of the size.
-        overwrite: For "onnx" and "litert", whether to replace an existing file.
+        overwrite: For the other formats, whether to replace an existing file.
         check: Images, each (H, W, C) uint8, on which to compare the export with
             the model, in addition to generated images of several sizes.
         tolerance: The largest difference from the model allowed in any
             component of an embedding or in any score.
+        quantize: "int8": the backbone of a `MetricModel` computes in 8-bit
+            integers, and its head, with pooling and unit length, in float32.
+            Such a file is an approximation: it is only tested for unit length,
+            and `measure_cost` says what it costs. Not for "saved_model".
+        calibration: With `quantize`, what the ranges of activations are
+            measured on: training images, as an `ImageSet` or other `Examples`,
+            or uint8 pixels. At most 300 are used, evenly spaced.
 
     Returns:
         The folder of the version, or the path of the file.
@@ -135,11 +143,13 @@ def export_model(
         ImportError: If a package required by the format is not installed.
         OSError: If the export cannot be written, for instance because the disk
             is full.
-        RuntimeError: If the export and the model differ.
+        RuntimeError: If the export and the model differ, or embeddings of a
+            quantized export do not have unit length.
     """
     check_choice("export", "format", format, FORMATS)
     check_choice("export", "input_dtype", input_dtype, PIXEL_DTYPES)
     check_options(format, gallery, overwrite)
+    check_quantize(model, format, quantize, calibration)
     images = takes_images(model)
     if not images and (check or input_dtype != "float32"):
         raise ValueError(
@@ -165,6 +175,10 @@ def export_model(
             overwrite=overwrite,
             check=check,
             tolerance=tolerance,
+            quantize=quantize,
+            calibration=None
+            if calibration is None
+            else calibration_of(calibration),
         )
         return exported
     batches: list[Batch] = []
@@ -179,9 +193,8 @@ def export_model(
             shape = (None, *view.size, view.channels)
             spec = keras.KerasTensor(shape, "float32", name="images")
             seen = (view.apply(batch).numpy() for batch in batches)
-        return write_portable(
-            model, spec, format, Path(path), overwrite, seen, tolerance
-        )
+        how = overwrite, seen, tolerance, calibration
+        return write_portable(model, spec, format, Path(path), *how)
     served = (
         Served(model, gallery, k)
         if view is None

@@ -1,21 +1,30 @@
-"""Models for ONNX Runtime and LiteRT, through Keras' own export."""
+"""Models for ONNX Runtime, LiteRT and OpenVINO, each in a file."""
 
+import contextlib
+import os
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import keras
 
+from keras_dml.embedding.exported import SUFFIXES, Run, loader
 from keras_dml.export.parity import check_difference
+from keras_dml.export.quantized import (
+    calibration_views,
+    check_unit,
+    on_openvino,
+    write_quantized,
+)
 from keras_dml.export.served import embed
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.utils.arguments import import_extra
-from keras_dml.utils.files import atomic_file
-from keras_dml.utils.stderr import stderr_held_back
+from keras_dml.utils.files import atomic_file, sync
 from keras_dml.utils.types import FloatArray
 
-SUFFIXES = {"onnx": ".onnx", "litert": ".tflite"}
+_TRIED = 8
+"""Images of the calibration that a quantized file is tried on."""
 
 
 def check_options(format: str, gallery: Any, overwrite: bool) -> None:
@@ -36,19 +45,42 @@ def check_options(format: str, gallery: Any, overwrite: bool) -> None:
 
 
 def free_file(path: Path, suffix: str, overwrite: bool) -> Path:
-    """The file that is to be written, if it may be."""
+    """The file that is to be written, if it and what is beside it may be."""
     if path.suffix != suffix:
         raise ValueError(
             f"`path` of export must end in {suffix!r} for this format. "
             f"Received: path={str(path)!r}."
         )
-    if path.is_dir() or (path.exists() and not overwrite):
-        replace = "" if path.is_dir() else "overwrite=True to replace it, or "
-        raise FileExistsError(
-            "`path` of export must not exist yet. Received: "
-            f"path={str(path)!r}, which exists. Use {replace}another path."
-        )
+    for taken in _files(path):
+        if taken.is_dir() or (taken.exists() and not overwrite):
+            replace = "overwrite=True to replace it, or "
+            raise FileExistsError(
+                "`path` of export must not exist yet. Received: "
+                f"path={str(path)!r}, and {str(taken)!r} exists. Use "
+                f"{'' if taken.is_dir() else replace}another path."
+            )
     return path
+
+
+def _files(path: Path) -> list[Path]:
+    """What an export consists of: OpenVINO has its weights beside it."""
+    is_openvino = path.suffix == SUFFIXES["openvino"]
+    return [path, path.with_suffix(".bin")] if is_openvino else [path]
+
+
+@contextlib.contextmanager
+def new_export(target: Path) -> Iterator[Path]:
+    """As `atomic_file`, for the weights beside it, too, which come first."""
+    with atomic_file(target) as new:
+        others = list(zip(_files(new), _files(target), strict=True))[1:]
+        try:
+            yield new
+            for written, place in others:
+                sync(written)
+                os.replace(written, place)
+        finally:
+            for written, _ in others:
+                written.unlink(missing_ok=True)
 
 
 def write_portable(
@@ -59,28 +91,62 @@ def write_portable(
     overwrite: bool,
     samples: Iterable[FloatArray],
     tolerance: float,
+    calibration: Any = None,
 ) -> Path:
-    """Writes what `export_model` describes as "onnx" and "litert".
+    """Writes what `export_model` describes as "onnx", "litert" and "openvino".
 
-    The model's input is like `spec`, has its name, and is tried on samples.
+    The model's input is like `spec`, has its name, and is tried on samples;
+    quantized, on the images that it is calibrated with.
     """
     target = free_file(path, SUFFIXES[file_format], overwrite)
-    load = _loader(file_format, spec.name)
-    exported = _inference_model(model, spec)
-    signature = keras.InputSpec(spec.dtype, spec.shape, name=spec.name)
-    with atomic_file(target) as new, warnings.catch_warnings():
+    owner = f"format={file_format!r} of export"
+    if file_format == "onnx":
+        import_extra(owner, "tf2onnx", "onnx")  # Of Keras, when it exports.
+    load = loader(file_format, owner)
+    with new_export(target) as new, warnings.catch_warnings():
         # Of tf2onnx, which looks for names of an earlier NumPy.
         warnings.filterwarnings("ignore", "In the future `np", FutureWarning)
-        exported.export(
-            new, format=file_format, verbose=False, input_signature=[signature]
-        )
-        run = load(new)
-        for seen in samples:
-            # Both as a batch and one at a time: the size is not fixed.
-            for part in (seen, seen[:1]):
-                difference = run(part) - embed(model, part).numpy()
-                check_difference(difference, f"{file_format} model", tolerance)
+        if calibration is not None:
+            seen = calibration_views(model, calibration)
+            write_quantized(model, spec, file_format, new, seen)
+            check_unit(load(new)(seen[:_TRIED]), file_format)
+            return target
+        _write(_inference_model(model, spec), spec, file_format, new)
+        _compare(model, load(new), file_format, samples, tolerance)
     return target
+
+
+def _write(
+    exported: keras.Model,
+    spec: keras.KerasTensor,
+    file_format: str,
+    path: Path,
+) -> None:
+    if file_format == "openvino":
+        import openvino
+
+        program = on_openvino(exported, spec)
+        openvino.save_model(program, path, compress_to_fp16=False)
+        return
+    signature = keras.InputSpec(spec.dtype, spec.shape, name=spec.name)
+    exported.export(
+        path, format=file_format, verbose=False, input_signature=[signature]
+    )
+
+
+def _compare(
+    model: keras.Model,
+    run: Run,
+    file_format: str,
+    samples: Iterable[FloatArray],
+    tolerance: float,
+) -> None:
+    """Raises `RuntimeError` unless a file computes as its model."""
+    for seen in samples:
+        # Both as a batch and one at a time: the size is not fixed.
+        for part in (seen, seen[:1]):
+            difference = run(part) - embed(model, part).numpy()
+            check_difference(difference, f"{file_format} model", tolerance)
 
 
 def _inference_model(
@@ -97,36 +163,3 @@ def _inference_model(
         embedding = model(seen)
     embedding = keras.ops.cast(embedding, "float32")
     return keras.Model(seen, {"embedding": embedding})
-
-
-Run = Callable[[FloatArray], FloatArray]
-
-
-def _loader(file_format: str, name: str) -> Callable[[Path], Run]:
-    """What makes a function of a file of this format."""
-    owner = f"format={file_format!r} of export"
-    if file_format == "onnx":
-        # Keras imports the former when it exports.
-        import_extra(owner, "tf2onnx", "onnx")
-        onnxruntime = import_extra(owner, "onnxruntime", "onnx")
-
-        def load_onnx(path: Path) -> Run:
-            session = onnxruntime.InferenceSession(
-                path, providers=["CPUExecutionProvider"]
-            )
-            return lambda seen: session.run(["embedding"], {name: seen})[0]
-
-        return load_onnx
-    litert = import_extra(owner, "ai_edge_litert.interpreter", "litert")
-
-    def load_litert(path: Path) -> Run:
-        run = litert.Interpreter(str(path)).get_signature_runner()
-
-        @stderr_held_back()  # Its C++ code notes how it computes.
-        def embedded(seen: FloatArray) -> FloatArray:
-            found: FloatArray = run(**{name: seen})["embedding"]
-            return found
-
-        return embedded
-
-    return load_litert

@@ -1,29 +1,46 @@
-"""Time to embed a batch of images by Keras and by OpenVINO, in turns.
+"""Time to embed a batch of images by Keras, OpenVINO and exported files.
 
     python tests/benchmarks/inference.py --lite0 lite0.keras
+    python tests/benchmarks/inference.py --run runs/lite0
 
-It needs the extra `openvino`. Models are ResNet-50 and, with --lite0, a
-`.keras` file of EfficientNet-Lite0, both of 224 × 224 pixels, with 128
-dimensions of unit length. Keras is `predict_on_batch`, as `embed` calls it.
-Printed are medians with the quartiles, in ms, their ratio, that of processor
-seconds, which other work on the machine distorts less, and the largest
-difference of a component.
+The first compares the engines "keras" and "openvino", which needs the extra
+`openvino`. Models are ResNet-50 and, with --lite0, a `.keras` file of
+EfficientNet-Lite0, both of 224 × 224 pixels, with 128 dimensions of unit
+length. Keras is `predict_on_batch`, as `embed` calls it.
+
+The second exports the model of a run to each format in float32 and in int8,
+calibrated on its training images, and compares all of them with a SavedModel
+of the model alone; formats whose extra is not installed are
+left out. Recall@1, MAP@R and the share of the same nearest neighbors are those
+of the test classes.
+
+Routes take turns, batch by batch. Printed are medians with the quartiles, in
+ms, their ratio, that of processor seconds, which other work on the machine
+distorts less, and the largest difference of a component; or the size of the
+file and what it costs, with 95 % intervals over queries.
 """
 
 import argparse
 import os
 import statistics
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras
 import numpy as np
+import tensorflow as tf
 
-from keras_dml import backbones, methods
+from keras_dml import backbones, methods, runs
+from keras_dml.data import DataSplits, View, eval_batches
 from keras_dml.embedding.engines import predict_function
+from keras_dml.embedding.exported import SUFFIXES
+from keras_dml.export import export_model, measure_cost
+from keras_dml.recipes import building
 
 ENGINES = "keras", "openvino"
 
@@ -31,6 +48,8 @@ SHAPE = (224, 224, 3)
 
 Times = list[tuple[float, float]]
 """Seconds of each call, by the clock and of the processor."""
+
+Embed = Callable[[Any], Any]
 
 
 def models(lite0: str | None) -> dict[str, keras.Model]:
@@ -58,34 +77,118 @@ def timed(calls: list[Callable[[], Any]], repeats: int) -> list[Times]:
     return found
 
 
+def compare(routes: dict[str, Embed], x: Any, repeats: int) -> None:
+    """Prints the times of all routes for a batch; ratios are to the first."""
+    for embed in routes.values():
+        for _ in range(2):
+            embed(x)
+    if len(x) == 1:
+        repeats *= 3
+    calls = [lambda e=e: e(x) for e in routes.values()]
+    each = [np.array(t).T for t in timed(calls, repeats)]
+    for name, (seconds, used) in zip(routes, each, strict=True):
+        low, median, high = statistics.quantiles(1e3 * seconds, n=4)
+        clock = np.median(each[0][0] / seconds)
+        cpu = np.median(each[0][1]) / np.median(used)
+        print(
+            f"batch {len(x)} {name}: {median:.1f} ms ({low:.1f} to "
+            f"{high:.1f}), {1e3 * len(x) / median:.0f} images/s; ratio "
+            f"{clock:.2f}, of processor seconds {cpu:.2f}",
+            flush=True,
+        )
+
+
+def compare_engines(given: argparse.Namespace) -> None:
+    rng = np.random.default_rng(0)
+    for name, model in models(given.lite0).items():
+        print(name)
+        engines = {x: predict_function(model, x) for x in ENGINES}
+        for size in given.batches:
+            x = rng.uniform(0, 255, (size, *SHAPE)).astype("float32")
+            compare(engines, x, given.repeats)
+            rows = [engine(x) for engine in engines.values()]
+            print(f"difference {np.abs(rows[0] - rows[1]).max():.1e}")
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file, with OpenVINO's weights beside it, or of a folder."""
+    if path.is_dir():
+        return sum(x.stat().st_size for x in path.rglob("*") if x.is_file())
+    return sum(
+        x.stat().st_size
+        for x in (path, path.with_suffix(".bin"))
+        if x.exists() and (x == path or path.suffix == SUFFIXES["openvino"])
+    )
+
+
+def exports(
+    model: keras.Model, data: DataSplits, folder: Path
+) -> Iterator[tuple[str, Path]]:
+    """Names and paths of exports, float32 first."""
+    for file_format, suffix in SUFFIXES.items():
+        for kind in ("float32", "int8"):
+            int8 = {"quantize": "int8", "calibration": data.train}
+            path = folder / f"{kind}{suffix}"
+            try:
+                export_model(
+                    model, path, format=file_format,
+                    **(int8 if kind == "int8" else {}),
+                )  # fmt: skip
+            except ImportError as error:
+                print(f"left out: {error}")
+                continue
+            yield f"{file_format} {kind}", path
+
+
+def compare_exports(given: argparse.Namespace, folder: Path) -> None:
+    recipe, model = runs.load_recipe(given.run), runs.load_model(given.run)
+    data = building.splits(recipe)
+    saved, view = folder / "saved_model", View.of(model)
+    archive = keras.export.ExportArchive()
+    archive.add_endpoint(
+        "serve",
+        lambda x: model(x, training=False),
+        [tf.TensorSpec((None, *view.size, view.channels), "float32")],
+    )
+    archive.write_out(str(saved), verbose=False)
+    loaded = tf.saved_model.load(str(saved))
+    routes: dict[str, Embed] = {
+        "saved_model float32": lambda x: loaded.serve(x).numpy(),
+        "keras": predict_function(model),
+    }
+    whole = size_of(saved)
+    print(f"saved_model: {whole / 1e6:.2f} MB")
+    for name, path in exports(model, data, folder):
+        routes[name] = predict_function(model, path)
+        size = size_of(path)
+        print(f"{name}: {size / 1e6:.2f} MB, {size / whole:.3f} of the former")
+        if "int8" in name:
+            cost = measure_cost(model, path, data.test)
+            for metric, found in cost.comparison.items():
+                print(
+                    f"  {metric} {cost.model[metric]:.4f} to "
+                    f"{cost.export[metric]:.4f}, {found.estimate:+.4f} "
+                    f"[{found.low:+.4f}, {found.high:+.4f}]"
+                )
+            print(f"  same nearest neighbor {cost.unchanged}", flush=True)
+    seen = data.test.select(np.arange(max(given.batches)))
+    [views] = eval_batches(seen, view)
+    for size in given.batches:
+        compare(routes, views[:size].numpy(), given.repeats)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--lite0", help="a .keras file")
+    parser.add_argument("--run", help="the folder of a run")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 32])
     parser.add_argument("--repeats", type=int, default=15)
     given = parser.parse_args()
-    rng = np.random.default_rng(0)
-    for name, model in models(given.lite0).items():
-        engines = [predict_function(model, x) for x in ENGINES]
-        for size in given.batches:
-            x = rng.uniform(0, 255, (size, *SHAPE)).astype("float32")
-            rows = [engine(x) for engine in engines for _ in range(2)]
-            repeats = given.repeats * (3 if size == 1 else 1)
-            calls = [lambda e=e, x=x: e(x) for e in engines]
-            each = [np.array(t).T for t in timed(calls, repeats)]
-            for engine, (seconds, _) in zip(ENGINES, each, strict=True):
-                low, median, high = statistics.quantiles(1e3 * seconds, n=4)
-                print(
-                    f"{name} batch {size} {engine}: {median:.1f} ms "
-                    f"({low:.1f} to {high:.1f})"
-                )
-            clock, cpu = np.median(each[0], 1) / np.median(each[1], 1)
-            difference = np.abs(rows[0] - rows[-1]).max()
-            print(
-                f"ratio {clock:.2f}, of processor seconds {cpu:.2f}; "
-                f"difference {difference:.1e}",
-                flush=True,
-            )
+    if given.run is None:
+        compare_engines(given)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        compare_exports(given, Path(folder))
 
 
 if __name__ == "__main__":

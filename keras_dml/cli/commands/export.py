@@ -11,6 +11,7 @@ from keras_dml.cli.common import (
     example,
     model_option,
     on_tensorflow,
+    print_table,
     refuse_run,
     say,
 )
@@ -20,10 +21,17 @@ if TYPE_CHECKING:
     import keras
 
     from keras_dml.data import Examples
+    from keras_dml.export import Cost
     from keras_dml.recipes import Recipe
+    from keras_dml.runs.outcome import Table
     from keras_dml.search import Index
 
-SUFFIXES = {"saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
+SUFFIXES = {
+    "saved_model": "",
+    "onnx": ".onnx",
+    "litert": ".tflite",
+    "openvino": ".xml",
+}
 
 
 @click.command(
@@ -38,7 +46,7 @@ SUFFIXES = {"saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
     type=click.Path(),
     help="Folder of the model, in which the next free version is created; or "
     "the file for other formats. [default: saved_models/NAME-OF-RECIPE, with "
-    ".onnx or .tflite]",
+    ".onnx, .tflite or .xml]",
 )
 @model_option
 @click.option(
@@ -46,7 +54,7 @@ SUFFIXES = {"saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
     "file_format",
     type=click.Choice(list(SUFFIXES)),
     default="saved_model",
-    help="Format for TensorFlow Serving, ONNX Runtime or LiteRT.",
+    help="Format for TensorFlow Serving, ONNX Runtime, LiteRT or OpenVINO.",
 )
 @click.option(
     "--gallery",
@@ -75,7 +83,20 @@ SUFFIXES = {"saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
 @click.option(
     "--overwrite",
     is_flag=True,
-    help="Replace an existing ONNX or LiteRT file.",
+    help="Replace an existing file of the other formats.",
+)
+@click.option(
+    "--quantize",
+    type=click.Choice(["int8"]),
+    help="For the other formats: compute the network in 8-bit integers, "
+    "calibrated on training images, and measure on the held-out classes what "
+    "it costs.",
+)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0, 1),
+    help="With --quantize: refuse an export that loses more of recall@1. "
+    "[default: 0.01]",
 )
 @json_option
 @on_tensorflow
@@ -89,6 +110,8 @@ def export(
     gallery: str | None,
     models_config: bool,
     overwrite: bool,
+    quantize: str | None,
+    tolerance: float | None,
     **options: Any,
 ) -> None:
     """Export the model in the folder RUN for a server or a device."""
@@ -101,26 +124,83 @@ def export(
         raise click.ClickException(
             "--models-config is for --format saved_model."
         )
+    if quantize and file_format == "saved_model":
+        raise click.ClickException(
+            "--quantize is for --format onnx, litert and openvino."
+        )
+    if tolerance is not None and not quantize:
+        raise click.ClickException("--tolerance is for --quantize.")
     check_options(file_format, gallery, overwrite)
     recipe = runs.load_recipe(run)
     name = f"{recipe.name}{SUFFIXES[file_format]}"
+    path = Path(output or Path("saved_models") / name)
     with waiting("Loading the model"):
         model = runs.load_model(run, which)
-    with waiting("Writing the export and comparing it with the model"):
-        path = export_model(
-            model,
-            output or Path("saved_models") / name,
-            format=file_format,
-            gallery=_gallery(recipe, model, gallery),
-            overwrite=overwrite,
-            **options,
-        )
+    options |= {"format": file_format, "overwrite": overwrite}
+    cost = None
+    if quantize:
+        options["quantize"] = quantize
+        limit = 0.01 if tolerance is None else tolerance
+        cost = _export_measured(recipe, model, path, limit, **options)
+    else:
+        options["gallery"] = _gallery(recipe, model, gallery)
+        with waiting("Writing the export and comparing it with the model"):
+            path = export_model(model, path, **options)
     say(f"Exported to {path}")
     config = None
     if models_config:
         config = write_models_config(path.absolute().parents[1])
         say(f"Wrote {config}")
-    answer({"model": path, "format": file_format, "models_config": config})
+    made = {"model": path, "format": file_format, "models_config": config}
+    answer(made if cost is None else {**made, "cost": cost})
+
+
+def _export_measured(
+    recipe: "Recipe",
+    model: "keras.Model",
+    path: Path,
+    tolerance: float,
+    overwrite: bool,
+    **options: Any,
+) -> "Cost":
+    """Writes a quantized export, unless it costs too much."""
+    from keras_dml.export import export_model, measure_cost
+    from keras_dml.export.portable import free_file, new_export
+    from keras_dml.recipes import building
+    from keras_dml.utils.progress import waiting
+
+    free_file(path, SUFFIXES[options["format"]], overwrite)
+    splits = building.splits(recipe)
+    # Who trains on all classes has those of the test left.
+    held_out = splits.validation if len(splits.validation) else splits.test
+    with new_export(path) as new:
+        with waiting("Calibrating and writing the export"):
+            export_model(model, new, calibration=splits.train, **options)
+        with waiting("Measuring what it costs"):
+            cost = measure_cost(model, new, held_out)
+        print_table(_cost_rows(cost), f"{held_out!r}, which were held out")
+        loss = -cost.comparison["recall@1"].estimate
+        if loss > tolerance:
+            raise click.ClickException(
+                f"The export loses {loss:.4f} of recall@1, more than the "
+                f"--tolerance of {tolerance}. Nothing was written. Use "
+                "another --format, or a larger --tolerance."
+            )
+    return cost
+
+
+def _cost_rows(cost: "Cost") -> "Table":
+    from keras_dml.runs.outcome import ends
+
+    table = [["", "float32", "int8", "difference", "95 % interval"]]
+    for name, found in cost.comparison.items():
+        values = f"{cost.model[name]:.4f}", f"{cost.export[name]:.4f}"
+        table.append(
+            [name, *values, f"{found.estimate:+.4f}", ends(found, "+")]
+        )
+    share = cost.unchanged
+    same = ["same nearest neighbor", "", f"{share.estimate:.4f}", ""]
+    return [*table, [*same, ends(share)]]
 
 
 def _gallery(

@@ -1,0 +1,344 @@
+"""Networks in 8-bit integers, calibrated on images; heads stay in float32.
+
+Each converter is given a model with two kinds of outputs, the embedding and
+the features that the head gets. What the features are computed from is the
+network; everything else is the head, which no runtime may quantize.
+"""
+
+import contextlib
+import io
+import logging
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_dml.data import Examples, eval_batches
+from keras_dml.data.as_examples import as_examples
+from keras_dml.embedding.on_openvino import converted
+from keras_dml.model.embedding_model import EmbeddingModel
+from keras_dml.utils.arguments import (
+    check_choice,
+    check_not_empty,
+    import_extra,
+)
+from keras_dml.utils.stderr import stderr_held_back
+from keras_dml.utils.tensorflow import tf
+from keras_dml.utils.types import FloatArray, Tensors
+from keras_dml.utils.vectors import blocks
+
+EMBEDDING = "embedding"
+
+MOST = 300
+"""Examples to calibrate with; more hardly move the ranges."""
+
+_BATCH = 10
+"""Of calibration, whose activations are all in memory at once."""
+
+_UNIT = 1e-5
+"""By how much the length of an embedding may differ from 1."""
+
+
+def check_quantize(
+    model: keras.Model, format: str, quantize: str | None, calibration: Any
+) -> None:
+    """Raises `ValueError` for arguments that do not go together."""
+    if quantize is None:
+        if calibration is not None:
+            raise ValueError(
+                "`calibration` of export must only be given with `quantize`. "
+                f"Received: {type(calibration).__name__} and quantize=None. "
+                "Use quantize='int8'."
+            )
+        return
+    check_choice("export", "quantize", quantize, ("int8",))
+    if format == "saved_model":
+        raise ValueError(
+            "`quantize` of export must only be given for the formats onnx, "
+            "litert and openvino. Received: format='saved_model'. Call "
+            "model.quantize('int8') before, by which Keras quantizes dense "
+            "layers alone, no convolutions."
+        )
+    if calibration is None:
+        raise ValueError(
+            "`calibration` of export must be given with `quantize`: a few "
+            "hundred of the training images. Received: calibration=None."
+        )
+    if not isinstance(model, EmbeddingModel):
+        raise ValueError(
+            "`model` of export must be a MetricModel with `quantize`, so that "
+            f"its head is known. Received: {model!r}. Use "
+            "dml.MetricModel(backbone, head, objective)."
+        )
+
+
+def calibration_of(given: Any) -> Examples:
+    """At most `MOST` of the examples that are given, evenly spaced."""
+    examples = as_examples(given, "calibration", "export")
+    check_not_empty("export", "calibration", examples)
+    count = len(examples)
+    rows = np.linspace(0, count - 1, min(count, MOST)).round().astype(int)
+    return examples.select(rows)
+
+
+def calibration_views(model: keras.Model, given: Any) -> FloatArray:
+    """What the model sees of them, (N, …)."""
+    examples = calibration_of(given)
+    batches = eval_batches(examples, examples.view_for(model))
+    return np.concatenate([np.asarray(x) for x in batches])
+
+
+def check_unit(embeddings: FloatArray, file_format: str) -> None:
+    """Raises `RuntimeError` unless embeddings have length 1, or 0."""
+    norms = np.linalg.norm(embeddings.astype(float), axis=1)
+    different = np.where(norms > 0.5, np.abs(norms - 1), norms).max()
+    # Not a number is not within it.
+    if not different <= _UNIT:
+        raise RuntimeError(
+            "Embeddings of a quantized export must have length 1. Those of "
+            f"its {file_format} model differ by {different:.3g}. Nothing was "
+            "written. Use another format."
+        )
+
+
+def write_quantized(
+    model: EmbeddingModel,
+    spec: keras.KerasTensor,
+    file_format: str,
+    path: Path,
+    seen: FloatArray,
+) -> None:
+    """Writes a model whose network computes in 8-bit integers.
+
+    Args:
+        model: The model.
+        spec: Its input, with the name that the file gives it.
+        file_format: "onnx", "litert" or "openvino".
+        path: The file.
+        seen: What activations are measured on, (N, …).
+    """
+    given = keras.Input(
+        batch_shape=spec.shape, dtype=spec.dtype, name=spec.name
+    )
+    features = model.backbone(given)
+    outputs = {
+        f"features_{i}": x for i, x in enumerate(keras.tree.flatten(features))
+    }
+    outputs[EMBEDDING] = model.head(features)[EMBEDDING]
+    with _quietly():
+        _WRITERS[file_format](keras.Model(given, outputs), spec, path, seen)
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Without what converters tell of their progress, some of it from C++."""
+    log = logging.getLogger("nncf")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(io.StringIO()),
+            stderr_held_back(),
+        ):
+            # Of a class of TensorFlow that it uses itself.
+            deprecated = r"\s+Warning: tf.lite.Interpreter is deprecated"
+            warnings.filterwarnings("ignore", deprecated, UserWarning)
+            yield
+    finally:
+        log.setLevel(level)
+
+
+def _write_onnx(
+    parts: keras.Model, spec: keras.KerasTensor, path: Path, seen: FloatArray
+) -> None:
+    import onnx
+    from onnxruntime import quantization
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    batches = iter([{spec.name: x} for x in _batches(seen)])
+    with tempfile.TemporaryDirectory() as folder:
+        whole, folded = Path(folder, "whole.onnx"), Path(folder, "folded.onnx")
+        parts.export(
+            whole,
+            format="onnx",
+            verbose=False,
+            input_signature=[
+                keras.InputSpec(spec.dtype, spec.shape, name=spec.name)
+            ],
+        )
+        # Batch normalization becomes a part of convolutions.
+        quant_pre_process(whole, folded, skip_symbolic_shape=True)
+        model = onnx.load(folded)
+        graph = model.graph
+        made = {y: (x.name, x.input) for x in graph.node for y in x.output}
+        names = [x.name for x in graph.output if x.name != EMBEDDING]
+        network = above(names, made)
+        for output in [x for x in graph.output if x.name != EMBEDDING]:
+            graph.output.remove(output)
+        quantization.quantize_static(
+            model,
+            path,
+            SimpleNamespace(get_next=lambda: next(batches, None)),
+            nodes_to_exclude=[
+                x.name for x in graph.node if x.name not in network
+            ],
+            per_channel=True,
+            # Processors without VNNI add two products in 16 bits, in which
+            # weights of more than seven bits overflow.
+            reduce_range=True,
+            activation_type=quantization.QuantType.QUInt8,
+            weight_type=quantization.QuantType.QInt8,
+        )
+
+
+def _write_litert(
+    parts: keras.Model, spec: keras.KerasTensor, path: Path, seen: FloatArray
+) -> None:
+    from tensorflow.lite.tools import flatbuffer_utils
+
+    with _converter(parts, spec, [*parts.output]) as converter:
+        content = converter.convert()
+    model = flatbuffer_utils.read_model_from_bytearray(bytearray(content))
+    [graph], [signature] = model.subgraphs, model.signatureDefs
+    names = [x.name.decode() for x in graph.tensors]
+    made = {
+        names[y]: (names[x.outputs[0]], [names[i] for i in x.inputs if i >= 0])
+        for x in graph.operators
+        for y in x.outputs
+    }
+    features = [
+        names[x.tensorIndex]
+        for x in signature.outputs
+        if x.name.decode() != EMBEDDING
+    ]
+    network = above(features, made)
+    options = tf.lite.experimental.QuantizationDebugOptions(
+        denylisted_nodes=sorted({x for x, _ in made.values()} - network)
+    )
+    with _converter(parts, spec, [EMBEDDING]) as converter:
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        converter.representative_dataset = lambda: (
+            {spec.name: x} for x in _batches(seen)
+        )
+        debugger = tf.lite.experimental.QuantizationDebugger(
+            converter=converter,
+            debug_dataset=lambda: ([x] for x in _batches(seen)),
+            debug_options=options,
+        )
+        path.write_bytes(debugger.get_nondebug_quantized_model())
+
+
+@contextlib.contextmanager
+def _converter(
+    model: keras.Model, spec: keras.KerasTensor, outputs: list[str]
+) -> Iterator[Any]:
+    """What makes some outputs of a functional model a model of LiteRT."""
+    archive = keras.export.ExportArchive()
+    archive.track(model)
+    archive.add_endpoint("serve", *_function(model, spec, outputs))
+    with tempfile.TemporaryDirectory() as folder:
+        archive.write_out(folder, verbose=False)
+        yield tf.lite.TFLiteConverter.from_saved_model(folder)
+
+
+def _write_openvino(
+    parts: keras.Model, spec: keras.KerasTensor, path: Path, seen: FloatArray
+) -> None:
+    import openvino
+
+    nncf = import_extra("quantize='int8' of export", "nncf", "openvino")
+    from nncf.quantization import advanced_parameters as advanced
+
+    program = on_openvino(parts, spec)
+    made = {
+        x.get_friendly_name(): (
+            x.get_friendly_name(),
+            [_name(y.get_source_output()) for y in x.inputs()],
+        )
+        for x in program.get_ops()
+    }
+    others = [x for x in program.outputs if EMBEDDING not in x.get_names()]
+    network = above([_name(x) for x in others], made)
+    for output in others:
+        program.remove_result(output.get_node())
+    head = [x for x in made if x not in network]
+    quantized = nncf.quantize(
+        program,
+        nncf.Dataset([x[None] for x in seen]),
+        preset=nncf.QuantizationPreset.MIXED,
+        subset_size=len(seen),
+        ignored_scope=nncf.IgnoredScope(names=head, validate=False),
+        advanced_parameters=advanced.AdvancedQuantizationParameters(
+            overflow_fix=advanced.OverflowFix.ENABLE  # As of ONNX Runtime.
+        ),
+    )
+    openvino.save_model(quantized, path, compress_to_fp16=False)
+
+
+def _name(output: Any) -> str:
+    name: str = output.get_node().get_friendly_name()
+    return name
+
+
+def on_openvino(model: keras.Model, spec: keras.KerasTensor) -> Any:
+    """A functional model as one of OpenVINO, with the names of its outputs."""
+    names = {*model.output}
+    function = tf.function(*_function(model, spec, [*names]), autograph=False)
+    program = converted(function.get_concrete_function())
+    program.inputs[0].get_tensor().set_names({spec.name})
+    # OpenVINO has some of the outputs twice.
+    for output in program.outputs:
+        name = next(iter(names & output.get_names()), None)
+        if name is None:
+            program.remove_result(output.get_node())
+        else:
+            output.get_tensor().set_names({name})
+            names.remove(name)
+    return program
+
+
+def _function(
+    model: keras.Model, spec: keras.KerasTensor, outputs: list[str]
+) -> tuple[Callable[[Any], Tensors], list[tf.TensorSpec]]:
+    """Some outputs of a functional model, and what they are computed from."""
+
+    def some(x: Any) -> Tensors:
+        found = model(x, training=False)
+        return {name: found[name] for name in outputs}
+
+    return some, [tf.TensorSpec(spec.shape, spec.dtype, spec.name)]
+
+
+def _batches(seen: FloatArray) -> list[FloatArray]:
+    return [seen[some] for some in blocks(len(seen), _BATCH)]
+
+
+def above(
+    names: Iterable[Any], made: Mapping[Any, tuple[str, Sequence[Any]]]
+) -> set[str]:
+    """The nodes of a graph that some tensors are computed from.
+
+    Args:
+        names: The tensors.
+        made: By tensor, the node that makes it and the tensors it is made of.
+    """
+    todo, found = [*names], set[str]()
+    while todo:
+        node, inputs = made.get(todo.pop(), (None, ()))
+        if node is not None and node not in found:
+            found.add(node)
+            todo += inputs
+    return found
+
+
+_WRITERS = {
+    "onnx": _write_onnx,
+    "litert": _write_litert,
+    "openvino": _write_openvino,
+}
