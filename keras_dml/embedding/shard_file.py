@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from xxhash import xxh3_128, xxh3_128_hexdigest
 
-from keras_dml.embedding.manifest import FORMAT, BadExample, Run, ShardEntry
+from keras_dml.embedding.manifest import (
+    FORMAT,
+    BadExample,
+    Precision,
+    Run,
+    ShardEntry,
+)
 from keras_dml.utils.types import FloatArray, Labels, Rows
 
 if TYPE_CHECKING:
@@ -65,66 +71,31 @@ class ShardHead:
         return xxh3_128_hexdigest(json.dumps(dict(self.checksums)).encode())
 
 
-def schema_of(run: Run, names: bool, columns: "pa.Schema") -> "pa.Schema":
-    """The columns of all shards of a run.
-
-    Args:
-        run: The run.
-        names: Whether classes have names.
-        columns: Further columns.
-    """
-    import pyarrow as pa
-
-    label = pa.int64()
-    if run.labels == "several":
-        label = pa.list_(pa.int64())
-    number = pa.float16() if run.dtype == "float16" else pa.float32()
-    element = pa.field("element", number, nullable=False)
-    fields = [
-        pa.field(ID, pa.string(), nullable=False),
-        pa.field(ROW, pa.int64(), nullable=False),
-        pa.field(LABEL, label),
-        *([pa.field(NAME, pa.string())] if names else []),
-        *columns,
-        pa.field(EMBEDDING, pa.list_(element, run.dim), nullable=False),
-    ]
-    return pa.schema(fields)
-
-
 def to_parquet(
-    schema: "pa.Schema",
-    head: ShardHead,
-    embeddings: FloatArray,
-    columns: Mapping[str, Any],
+    table: "pa.Table", head: ShardHead, embeddings: FloatArray, dtype: Precision
 ) -> tuple[ShardHead, bytes]:
     """A shard: its metadata, and the content of its file.
 
     Args:
-        schema: The result of `schema_of`.
+        table: All other columns, n rows.
         head: The metadata; checksum and size are filled in.
-        embeddings: (n, D), finite in the type of the schema.
-        columns: All other columns; missing labels become null.
+        embeddings: (n, D), finite in the number format.
+        dtype: The number format.
     """
     import pyarrow as pa
     from pyarrow import parquet
 
-    width = schema.field(EMBEDDING).type
-    numbers = np.ascontiguousarray(
-        embeddings, width.value_type.to_pandas_dtype()
-    )
+    numbers = np.ascontiguousarray(embeddings, dtype)
     flat = pa.array(numbers.reshape(-1))
-    arrays = {
-        name: pa.array(values, schema.field(name).type)
-        for name, values in columns.items()
-    }
-    arrays[EMBEDDING] = pa.FixedSizeListArray.from_arrays(flat, type=width)
-    if LABEL not in arrays:
-        arrays[LABEL] = pa.nulls(len(embeddings), schema.field(LABEL).type)
-    table = pa.table([arrays[x.name] for x in schema], schema=schema)
+    element = pa.field("element", flat.type, nullable=False)
+    width = pa.list_(element, embeddings.shape[1])
     content = xxh3_128(numbers.data)
-    for name in table.column_names:
-        if name != EMBEDDING:
-            content.update(repr(table.column(name).to_pylist()).encode())
+    for column in table.columns:
+        content.update(repr(column.to_pylist()).encode())
+    table = table.append_column(
+        pa.field(EMBEDDING, width, nullable=False),
+        pa.FixedSizeListArray.from_arrays(flat, type=width),
+    )
     head = replace(head, checksums={"content": content.hexdigest()})
     about = asdict(head)
     del about["bytes"]
@@ -132,7 +103,7 @@ def to_parquet(
     sink = pa.BufferOutputStream()
     # Embeddings hardly compress: zstd makes them 12 % smaller, and reading them
     # takes half as long again.
-    texts = [x.name for x in schema if pa.types.is_string(x.type)]
+    texts = [x.name for x in table.schema if pa.types.is_string(x.type)]
     parquet.write_table(
         table,
         sink,

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
@@ -18,14 +18,7 @@ from keras_dml.embedding.engines import KERAS, Engine, predict_function
 from keras_dml.embedding.in_memory import embedded
 from keras_dml.embedding.manifest import BadExample, Run, shard_name
 from keras_dml.embedding.remote import on_this_machine, original
-from keras_dml.embedding.shard_file import (
-    ID,
-    LABEL,
-    NAME,
-    ROW,
-    ShardHead,
-    to_parquet,
-)
+from keras_dml.embedding.shard_file import ShardHead, to_parquet
 from keras_dml.embedding.source import Part
 from keras_dml.embedding.storage import Storage
 from keras_dml.embedding.work import Work
@@ -33,9 +26,6 @@ from keras_dml.model.identity import ModelIdentity
 from keras_dml.utils.models import read_model
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import FloatArray
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _LARGEST = float(np.finfo(np.float16).max)
 """The largest number that float16 holds, 65504."""
@@ -49,7 +39,6 @@ class EmbedShards(Work[Part, ShardHead]):
         model: The model; None if the inputs are embeddings. When pickled, it
             becomes the bytes of its file.
         run: The run of the shards.
-        schema: The columns of the shards.
         folder: The folder to write to.
         batch_size: Number of examples to embed at a time.
         engine: What embeds them.
@@ -57,7 +46,6 @@ class EmbedShards(Work[Part, ShardHead]):
 
     model: keras.Model | bytes | None
     run: Run
-    schema: pa.Schema
     folder: str
     batch_size: int
     engine: Engine = KERAS
@@ -90,7 +78,7 @@ class _Writer:
     def __init__(
         self, work: EmbedShards, model: keras.Model | None, storage: Storage
     ) -> None:
-        self._run, self._schema = work.run, work.schema
+        self._run = work.run
         self._batch_size = work.batch_size
         self._model = model
         self._predict = model and predict_function(model, work.engine)
@@ -99,19 +87,18 @@ class _Writer:
     def __call__(self, part: Part) -> ShardHead:
         embeddings, bad = self._embed(part)
         gone = {x.row - part.first_row for x in bad}
-        kept = [row for row in range(len(part.ids)) if row not in gone]
+        kept = [row for row in range(len(part.examples)) if row not in gone]
         _check_range(embeddings, self._run.dtype == "float16", part, kept)
         head = ShardHead(
             run=self._run.id,
             number=part.number,
             first_row=part.first_row,
-            examples=len(part.ids),
+            examples=len(part.examples),
             rows=len(kept),
             bad=bad,
         )
-        head, content = to_parquet(
-            self._schema, head, embeddings, self._columns(part, kept)
-        )
+        table = part.table.take(np.array(kept, np.int64))
+        head, content = to_parquet(table, head, embeddings, self._run.dtype)
         name = shard_name(part.number)
         try:
             self._storage.write(name, content)
@@ -128,7 +115,7 @@ class _Writer:
                 for row, why in sorted(bad.items())
             }
         return embeddings, tuple(
-            BadExample(part.first_row + row, part.ids[row], why)
+            BadExample(part.first_row + row, part.name_of(row), why)
             for row, why in said.items()
         )
 
@@ -168,26 +155,6 @@ class _Writer:
             padded=True,
             predict=self._predict,
         ).embeddings
-
-    def _columns(self, part: Part, kept: list[int]) -> dict[str, Any]:
-        """All columns except for the embeddings."""
-        examples = part.examples
-        columns: dict[str, Any] = {
-            ID: [part.ids[row] for row in kept],
-            ROW: [part.first_row + row for row in kept],
-        }
-        for name, values in part.columns.items():
-            columns[name] = [values[row] for row in kept]
-        if examples.labels is not None:
-            labels = examples.labels[kept]
-            columns[LABEL] = (
-                [np.flatnonzero(x) for x in labels]
-                if examples.has_label_sets
-                else labels
-            )
-        if NAME in self._schema.names:
-            columns[NAME] = [examples.class_called(row) for row in kept]
-        return columns
 
 
 def _unreadable(
@@ -257,7 +224,7 @@ def _check_range(
         return
     place, column = np.argwhere(~fits)[0]
     value, row = embeddings[place, column], kept[place]
-    which = f"row {part.first_row + row}, {part.ids[row]!r}, has {value}"
+    which = f"row {part.first_row + row}, {part.name_of(row)!r}, has {value}"
     if np.isfinite(value):
         raise ValueError(
             "`dtype` of embed_shards must represent all embeddings, but "

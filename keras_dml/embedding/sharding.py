@@ -25,7 +25,7 @@ from keras_dml.embedding.manifest import (
     Run,
 )
 from keras_dml.embedding.pools import pool_of
-from keras_dml.embedding.shard_file import ShardHead, read_head, schema_of
+from keras_dml.embedding.shard_file import RESERVED, ShardHead, read_head
 from keras_dml.embedding.shard_work import EmbedShards
 from keras_dml.embedding.shards import EmbeddingShards
 from keras_dml.embedding.source import Source
@@ -126,7 +126,8 @@ def embed_shards(
     identity = ModelIdentity.of(model)
     dim = len(_finite(identity)[0])
     run = _run(source, identity, dim, rows_per_shard, dtype)
-    work = _work(model, source, run, folder, batch_size, engine)
+    size = min(batch_size, rows_per_shard)
+    work = EmbedShards(model, run, from_anywhere(folder), size, engine)
     pool = pool_of(workers, ray)
     most = _most_bad(max_bad, len(source))
     return _written(work, source, pool, most, overwrite, progress)
@@ -173,7 +174,7 @@ def write_shards(
     given = ArraySet(embeddings, labels, names, ids)
     source = Source(given, columns, whole=True)
     run = _run(source, None, embeddings.shape[1], rows_per_shard, dtype)
-    work = _work(None, source, run, folder, 0)
+    work = EmbedShards(None, run, from_anywhere(folder), 0)
     return _written(work, source, InProcess(), 0, overwrite, progress)
 
 
@@ -193,7 +194,9 @@ def _run(
         dim=dim,
         labels=source.labels,
         num_labels=source.num_labels,
-        columns=tuple(source.columns),
+        columns=tuple(
+            x for x in source.table.column_names if x not in RESERVED
+        ),
     )
 
 
@@ -207,21 +210,6 @@ def _finite(identity: ModelIdentity) -> tuple[tuple[float, ...], ...]:
             "training diverged. Lower the learning rate or clip gradients."
         )
     return found
-
-
-def _work(
-    model: keras.Model | None,
-    source: Source,
-    run: Run,
-    folder: Folder,
-    batch_size: int,
-    engine: Engine = KERAS,
-) -> EmbedShards:
-    has_names = bool(source.examples.names) and run.labels != "none"
-    schema = schema_of(run, has_names, source.schema)
-    size = min(batch_size, run.rows_per_shard)
-    place = from_anywhere(folder)
-    return EmbedShards(model, run, schema, place, size, engine)
 
 
 def _written(

@@ -318,20 +318,15 @@ def _read_manifest(storage: Storage) -> Manifest:
 def _check_files(storage: Storage, manifest: Manifest) -> None:
     """Raises an error if a shard is missing or has the wrong size."""
     sizes = storage.sizes()
-    missing = [x.name for x in manifest.shards if x.name not in sizes]
-    if missing:
-        raise FileNotFoundError(
-            f"{storage.name!r} must have all {len(manifest.shards)} shards. "
-            f"Received: {missing[0]} is missing; shards missing in total: "
-            f"{len(missing)}. Restore them, or remove {MANIFEST} and embed "
-            "again with the same arguments to create only these."
-        )
-    odd = [x for x in manifest.shards if sizes[x.name] != x.bytes]
-    if odd:
-        raise ValueError(
-            f"The shard {odd[0].name} of {storage.name!r} must have "
-            f"{odd[0].bytes:,} bytes, as {MANIFEST} says. Received: "
-            f"{sizes[odd[0].name]:,} bytes; it was truncated or replaced. "
-            f"Remove it and {MANIFEST}, and embed again: the other shards are "
-            "kept."
-        )
+    odd = [x for x in manifest.shards if sizes.get(x.name) != x.bytes]
+    if not odd:
+        return
+    found = sizes.get(odd[0].name)
+    kind = FileNotFoundError if found is None else ValueError
+    what = "is missing" if found is None else f"was truncated to {found:,}"
+    raise kind(
+        f"{storage.name!r} must have all {len(manifest.shards)} shards, of the "
+        f"sizes that {MANIFEST} lists. Received: {len(odd)} others; "
+        f"{odd[0].name}, of {odd[0].bytes:,} bytes, {what}. Restore them, or "
+        f"remove {MANIFEST} and embed again: the other shards are kept."
+    )

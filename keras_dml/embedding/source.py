@@ -14,7 +14,7 @@ from xxhash import xxh3_128
 from keras_dml.data import Examples, ImageSet
 from keras_dml.data.contents import contents
 from keras_dml.embedding.manifest import LabelKind
-from keras_dml.embedding.shard_file import RESERVED
+from keras_dml.embedding.shard_file import ID, LABEL, NAME, RESERVED, ROW
 from keras_dml.embedding.storage import is_url
 
 if TYPE_CHECKING:
@@ -37,15 +37,18 @@ class Part:
         number: Number of the shard, from 0.
         first_row: Row of the first example in the source.
         examples: The n examples.
-        ids: Their ids.
-        columns: Their further columns.
+        table: All columns but the embeddings, n rows.
     """
 
     number: int
     first_row: int
     examples: Examples
-    ids: list[str]
-    columns: dict[str, list[Any]]
+    table: "pa.Table"
+
+    def name_of(self, row: int) -> str:
+        """The id of a row of this part."""
+        found: str = self.table[ID][row].as_py()
+        return found
 
 
 class Source:
@@ -117,21 +120,42 @@ class Source:
         return 0 if labels is None or labels.ndim == 1 else labels.shape[1]
 
     @cached_property
-    def schema(self) -> "pa.Schema":
-        """Types of the further columns; ValueError if one has mixed types."""
+    def table(self) -> "pa.Table":
+        """All columns of the shards but the embeddings.
+
+        Raises:
+            ValueError: If a column has mixed types.
+        """
         import pyarrow as pa
 
-        fields = []
+        examples, labels = self.examples, self.examples.labels
+        columns = {
+            ID: pa.array(self.ids, pa.string()),
+            ROW: pa.array(np.arange(len(self), dtype=np.int64)),
+        }
+        if labels is None:
+            columns[LABEL] = pa.nulls(len(self), pa.int64())
+        elif examples.has_label_sets:
+            several = [np.flatnonzero(x) for x in labels]
+            columns[LABEL] = pa.array(several, pa.list_(pa.int64()))
+        else:
+            columns[LABEL] = pa.array(labels, pa.int64())
+        if labels is not None and examples.names:
+            names = map(examples.class_called, range(len(self)))
+            columns[NAME] = pa.array(list(names), pa.string())
         for name, values in self.columns.items():
             try:
-                found = pa.array(values).type
+                columns[name] = pa.array(values)
             except pa.ArrowException as error:
                 raise ValueError(
                     "`columns` of embed_shards must each have a single type. "
                     f"Received: {name!r}, which cannot be written: {error}."
                 ) from None
-            fields.append(pa.field(name, found))
-        return pa.schema(fields)
+        fields = [
+            pa.field(name, array.type, nullable=name not in (ID, ROW))
+            for name, array in columns.items()
+        ]
+        return pa.table(list(columns.values()), schema=pa.schema(fields))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -148,14 +172,11 @@ class Source:
 
     def part(self, number: int, size: int) -> Part:
         """The examples of one shard, at most `size`."""
-        rows = slice(number * size, min((number + 1) * size, len(self)))
-        return Part(
-            number,
-            rows.start,
-            self.examples.select(np.arange(rows.start, rows.stop)),
-            self.ids[rows],
-            {name: x[rows] for name, x in self.columns.items()},
-        )
+        start = number * size
+        rows = np.arange(start, min(start + size, len(self)))
+        # A slice of a table would be pickled with all rows.
+        table = self.table.take(rows)
+        return Part(number, start, self.examples.select(rows), table)
 
     def _told_apart(self) -> Iterator[bytes]:
         examples = self.examples

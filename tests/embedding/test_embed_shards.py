@@ -490,6 +490,6 @@ def test_models_of_workers_are_the_one_of_the_run(tmp_path):
         (keras.Sequential([keras.Input((2,)), doubled]), "workers can load"),
         (model(seed=1), "with different weights.*same versions"),
     ):
-        work = shard_work.EmbedShards(network, run, None, "memory://x", 5)
+        work = shard_work.EmbedShards(network, run, "memory://x", 5)
         with pytest.raises(ValueError, match=message):
             pickle.loads(pickle.dumps(work)).start()

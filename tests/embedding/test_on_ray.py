@@ -95,12 +95,6 @@ def test_actors_have_the_threads_of_their_cpus(cluster, monkeypatch) -> None:
     assert results(pool, Raises(), ["threads"]) == ["1"]
 
 
-def test_an_actor_that_is_killed_is_replaced(cluster, tmp_path) -> None:
-    pool = RayActors(2, cluster.address)
-    assert results(pool, Dies(tmp_path, times=2), range(6)) == SQUARES
-    assert len(list(tmp_path.iterdir())) == 2
-
-
 def test_a_task_that_kills_every_actor_is_named(cluster, tmp_path) -> None:
     pool = RayActors(2, cluster.address)
     with pytest.raises(
