@@ -6,14 +6,18 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_dml.data.imageset import as_image_set, image_columns
 from keras_dml.search.class_labels import LABEL, NAME, as_in
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.engine import Precision
 from keras_dml.search.filters import Where
 from keras_dml.search.gallery import Gallery
 from keras_dml.search.metrics import MetricName
-from keras_dml.search.pictures import THUMBNAIL, thumbnail_column
+from keras_dml.search.pictures import (
+    THUMBNAIL,
+    as_image_set,
+    image_columns,
+    thumbnail_column,
+)
 from keras_dml.search.rows import (
     Columns,
     Key,

@@ -7,7 +7,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_dml.data.imageset import as_image_set
 from keras_dml.embedding import EmbeddingShards
 from keras_dml.embedding.engines import KERAS, Engine, check_engine
 from keras_dml.evaluation.identification import AnyThreshold
@@ -26,7 +25,7 @@ from keras_dml.search.gallery import (
     checked_values,
 )
 from keras_dml.search.metrics import COSINE, Metric, MetricName, library
-from keras_dml.search.pictures import thumbnail_column
+from keras_dml.search.pictures import as_image_set, thumbnail_column
 from keras_dml.search.pushing import Pushed, database_at, is_database
 from keras_dml.search.recall import Recall
 from keras_dml.search.rescored import Rescored

@@ -14,7 +14,7 @@ import PIL.Image
 from keras_dml.data import Examples, ImageSet
 from keras_dml.data.decode import pixels_of, read_image
 from keras_dml.data.fields import Pixels
-from keras_dml.data.imageset import as_image_set
+from keras_dml.data.imageset import PathLike
 from keras_dml.data.thumbnails import row_thumbnail, thumbnail
 from keras_dml.utils.progress import track
 from keras_dml.utils.types import Rows
@@ -173,3 +173,58 @@ def _as_uint8(pixels: Any, who: str) -> Pixels:
             "Multiply them by 255."
         )
     return np.rint(numbers).astype(np.uint8)
+
+
+def as_image_set(x: Any) -> Examples | None:
+    """Examples unchanged, a set of one or several paths, or None.
+
+    Images from paths have no labels.
+    """
+    if isinstance(x, Examples):
+        return x
+    if isinstance(x, str | os.PathLike):
+        x = [x]
+    is_list = isinstance(x, list | tuple)
+    if is_list and all(isinstance(path, str | os.PathLike) for path in x):
+        _check_files(x)
+        return ImageSet(x) if x else None
+    return None
+
+
+def _check_files(paths: Sequence[PathLike]) -> None:
+    """Raises ValueError if a graph would block forever, as for a pipe."""
+    for path in paths:
+        if not os.path.isfile(path) and os.path.exists(path):
+            raise ValueError(
+                f"The image file {os.fspath(path)!r} cannot be read: it is a "
+                "folder, a pipe or a device. Use regular files."
+            )
+
+
+def image_columns(given: Any, images: Examples) -> dict[str, list[Any]]:
+    """Index columns that come from the examples.
+
+    "path", absolute, for files; for a set also "label", "name", "source" and
+    "box". With several labels per example, "label" lists their numbers.
+    """
+    columns: dict[str, list[Any]] = {}
+    paths = images.paths if isinstance(images, ImageSet) else None
+    if paths is not None:
+        columns["path"] = [os.path.abspath(path) for path in paths]
+    if not isinstance(given, Examples):
+        return columns
+    if images.labels is not None and images.has_label_sets:
+        sets = [np.flatnonzero(row).tolist() for row in images.labels]
+        columns["label"] = sets
+        if images.names:
+            rows = range(len(images))
+            columns["name"] = [images.class_called(row) for row in rows]
+    elif images.labels is not None:
+        columns["label"] = images.labels.tolist()
+        if images.names:
+            columns["name"] = [images.names.get(x) for x in columns["label"]]
+    if images.ids is not None:
+        columns["source"] = list(images.ids)
+    if isinstance(images, ImageSet) and images.boxes is not None:
+        columns["box"] = images.boxes.tolist()
+    return columns

@@ -13,8 +13,8 @@ from PIL import Image
 
 from keras_dml.cli import common, main
 from keras_dml.cli.common import PrintableFormatter, print_table, printable
-from keras_dml.data.imageset import as_image_set
 from keras_dml.search import Index
+from keras_dml.search.pictures import as_image_set
 from tests.runs.small_run import write_recipe
 
 # Sets a terminal's title, clears its screen, goes back and turns around.
