@@ -3,7 +3,7 @@
 import contextlib
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -25,6 +25,35 @@ _FINAL = (
 )
 
 
+def check_protocols(examples: Examples) -> None:
+    """Checks that the protocols of the URLs of a set are supported.
+
+    If others are, a row with a protocol that nobody knows is a bad one.
+
+    Raises:
+        ImportError: If fsspec, or a package it needs for such URLs, is missing.
+        ValueError: If fsspec supports no row of the set.
+    """
+    paths = _paths(examples)
+    first = {x.partition("://")[0]: x for x in filter(is_url, reversed(paths))}
+    unknown = {}
+    for protocol, url in first.items():
+        try:
+            file_system(url)
+        except ValueError as error:
+            unknown[protocol] = error
+    if unknown and len(unknown) == len(first) and all(map(is_url, paths)):
+        error = unknown[paths[0].partition("://")[0]]
+        raise ValueError(
+            "`examples` must be at paths, or at URLs that fsspec supports. "
+            f"Received: row 0, {paths[0]!r}: {error}."
+        )
+
+
+def _paths(examples: Examples) -> Sequence[str]:
+    return examples.paths or () if isinstance(examples, ImageSet) else ()
+
+
 @contextlib.contextmanager
 def on_this_machine(
     examples: Examples,
@@ -41,7 +70,7 @@ def on_this_machine(
     Raises:
         OSError: If there is not enough space for the files.
     """
-    urls = examples.paths or () if isinstance(examples, ImageSet) else ()
+    urls = _paths(examples)
     if not isinstance(examples, ImageSet) or not any(map(is_url, urls)):
         yield examples, {}
         return

@@ -14,6 +14,7 @@ from xxhash import xxh3_128
 from keras_dml.data import Examples, ImageSet
 from keras_dml.data.contents import contents
 from keras_dml.embedding.manifest import LabelKind
+from keras_dml.embedding.remote import check_protocols
 from keras_dml.embedding.shard_file import ID, LABEL, NAME, RESERVED, ROW
 from keras_dml.embedding.storage import is_url
 
@@ -70,6 +71,7 @@ class Source:
     Raises:
         ValueError: If there are no examples, or a column has a reserved name or
             the wrong length.
+        ImportError: If a package for the URLs of examples is missing.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Source:
                 "`examples` of embed_shards must not be empty. Received: "
                 f"{examples!r}."
             )
+        check_protocols(examples)
         self.examples = examples = _from_anywhere(examples)
         self._whole = whole or isinstance(examples, ImageSet)
         own = _own_columns(examples)

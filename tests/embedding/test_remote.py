@@ -98,9 +98,29 @@ def test_no_room_for_what_is_fetched_is_no_bad_image(
         embed_shards(model(), ImageSet(urls), tmp_path / "out")
 
 
+def test_urls_that_cannot_be_read_here(tmp_path):
+    images = ImageSet(["nowhere://bucket/1.png"])
+    with pytest.raises(ValueError, match="nowhere"):
+        embed_shards(model(), images, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_package_that_urls_need_is_asked_for_at_once(tmp_path, monkeypatch):
+    def without(name: str) -> None:
+        raise ImportError("Install s3fs to access S3")
+
+    monkeypatch.setattr(remote, "file_system", without)
+    images = ImageSet([str(tmp_path / "0.png"), "s3://bucket/1.png"])
+    with pytest.raises(ImportError, match="s3fs"):
+        embed_shards(model(), images, tmp_path / "out", max_bad=1.0)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_row_of_no_known_protocol_is_a_bad_one(tmp_path, urls):
     odd = ['=HYPERLINK("http://x")', urls[0], "nowhere://b/1.png", urls[1]]
     found = embed_shards(model(), ImageSet(odd), tmp_path / "out", max_bad=2)
     assert [x.row for x in found.bad] == [0, 2]
     assert repr(odd[0]) in found.bad[0].error
     assert len(found) == 2
+    with pytest.raises(ValueError, match="Received: row 0, .*HYPERLINK"):
+        embed_shards(model(), ImageSet(odd[::2]), tmp_path / "more")

@@ -56,7 +56,8 @@ def test_sigterm_is_passed_on_and_the_run_goes_on(tmp_path) -> None:
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    waiting = threading.Thread(target=terminate)
+    # Daemonic: nothing ends it where training fails before its first line.
+    waiting = threading.Thread(target=terminate, daemon=True)
     waiting.start()
     with pytest.raises(SystemExit) as raised, sigterm_passed_on():
         list(LocalWorkers(1).run(Training(), [run]))
