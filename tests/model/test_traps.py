@@ -134,7 +134,7 @@ def test_labels_of_another_length() -> None:
     data = tf.data.Dataset.from_tensors(given)
     # It has traced no other shape: the shape of this batch is known.
     with pytest.raises(ValueError, match="40 labels for 48 embeddings"):
-        fresh().fit(data, verbose=0)
+        fresh(jit=False).fit(data, verbose=0)
     data = tf.data.Dataset.from_generator(
         lambda: [given],
         output_signature=(
