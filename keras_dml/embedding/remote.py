@@ -43,10 +43,10 @@ def check_protocols(examples: Examples) -> None:
         except ValueError as error:
             unknown[protocol] = error
     if unknown and len(unknown) == len(first) and all(map(is_url, paths)):
-        error = unknown[paths[0].partition("://")[0]]
+        reason = unknown[paths[0].partition("://")[0]]
         raise ValueError(
             "`examples` must be at paths, or at URLs that fsspec supports. "
-            f"Received: row 0, {paths[0]!r}: {error}."
+            f"Received: row 0, {paths[0]!r}: {reason}."
         )
 
 
