@@ -17,12 +17,10 @@ from keras_dml.evaluation import (
     embed,
     evaluate_embeddings,
 )
+from keras_dml.evaluation.ranks.scores import Scores
+from keras_dml.evaluation.reranking.base import nearest_others
 from keras_dml.evaluation.resampling import resampled
 from keras_dml.utils.types import FloatArray, Rows
-from keras_dml.utils.vectors import blocks, unit_rows
-
-_QUERIES = 2**10
-"""Queries whose similarities to all are in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +104,5 @@ def measure_cost(
 
 def _nearest(embeddings: FloatArray) -> Rows:
     """The row of the nearest neighbor of each, (N,)."""
-    x = unit_rows(embeddings)
-    nearest = []
-    for some in blocks(len(x), _QUERIES):
-        cosines = x[some] @ x.T
-        cosines[np.arange(len(cosines)), np.arange(some.start, some.stop)] = -2
-        nearest.append(cosines.argmax(axis=1))
-    return np.concatenate(nearest)
+    scores = Scores(embeddings, embeddings, "cosine")
+    return nearest_others(scores, np.arange(len(embeddings)), 1)[:, 0]
