@@ -174,7 +174,9 @@ class Manifest:
                 later version.
         """
         try:
-            return _DOCUMENT.read(text)
+            manifest = _DOCUMENT.read(text)
+            if manifest.shards:
+                manifest.check_whole()
         except ValueError as error:
             way = ""
             if getattr(error, "version", None) is not None:
@@ -183,6 +185,22 @@ class Manifest:
                 f"{where} must be a manifest of embeddings written by "
                 f"keras_dml. Received: {error}.{way}"
             ) from None
+        return manifest
+
+    def check_whole(self) -> None:
+        """Raises ValueError unless its shards are all those of the run."""
+        step, run = self.run.rows_per_shard, self.run
+        expected = [
+            (number, number * step, min(step, run.examples - number * step))
+            for number in range(run.num_shards)
+        ]
+        found = [(x.number, x.first_row, x.examples) for x in self.shards]
+        rows = sum(entry.rows for entry in self.shards)
+        if found != expected or rows + len(self.bad) != run.examples:
+            raise ValueError(
+                f"{len(self.shards)} shards with {rows} rows and "
+                f"{len(self.bad)} unreadable ones for {run.examples} examples"
+            )
 
 
 _DOCUMENT = Document(Manifest, FORMAT)

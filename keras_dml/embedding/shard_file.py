@@ -144,11 +144,30 @@ def _opened(file: Any) -> tuple[Any, ShardHead]:
         head = ShardHead(**plain, bad=bad)
     except (KeyError, TypeError, ValueError):
         raise ValueError("it is a Parquet file, but not a shard") from None
+    _check_types(opened.schema_arrow)
     if opened.metadata.num_rows != head.rows:
         raise ValueError(
             f"it has {opened.metadata.num_rows} rows instead of {head.rows}"
         )
     return opened, head
+
+
+def _check_types(schema: "pa.Schema") -> None:
+    """Raises ValueError unless all columns have the expected types."""
+    import pyarrow as pa
+
+    types = {name: schema.field(name).type for name in schema.names}
+    is_shard = (
+        types.get(ID) == pa.string()
+        and types.get(ROW) == pa.int64()
+        and types.get(LABEL) in (pa.int64(), pa.list_(pa.int64()))
+        and pa.types.is_fixed_size_list(
+            found := types.get(EMBEDDING, pa.null())
+        )
+        and found.value_type in (pa.float32(), pa.float16())
+    )
+    if not is_shard:
+        raise ValueError("one of its columns is missing or of a wrong type")
 
 
 class ShardTable:

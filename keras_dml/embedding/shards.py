@@ -323,7 +323,11 @@ def _check_files(storage: Storage, manifest: Manifest) -> None:
         return
     found = sizes.get(odd[0].name)
     kind = FileNotFoundError if found is None else ValueError
-    what = "is missing" if found is None else f"was truncated to {found:,}"
+    what = (
+        "is missing"
+        if found is None
+        else f"was truncated or replaced: {found:,} bytes"
+    )
     raise kind(
         f"{storage.name!r} must have all {len(manifest.shards)} shards, of the "
         f"sizes that {MANIFEST} lists. Received: {len(odd)} others; "

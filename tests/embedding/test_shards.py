@@ -2,6 +2,7 @@
 
 import pickle
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 from pyarrow import parquet
 
 from keras_dml.embedding import EmbeddingShards, write_shards
+from keras_dml.embedding.manifest import Manifest
+from keras_dml.embedding.shard_file import read_head
 from keras_dml.embedding.shards import ShardRows
 
 COUNT, DIM = 25, 6
@@ -179,6 +182,32 @@ def test_a_shard_of_another_run(tmp_path):
     (tmp_path / "b" / name).replace(tmp_path / "a" / name)
     with pytest.raises(ValueError, match=f"{name}.*another run"):
         EmbeddingShards(tmp_path / "a", verify=True)
+
+
+def test_shards_that_do_not_add_up(tmp_path):
+    gallery(tmp_path)
+    path = tmp_path / "_manifest.json"
+    whole = Manifest.from_json(path.read_bytes(), "it")
+    first, *others = whole.shards
+    for shards in (others, [replace(first, rows=9), *others], [*others, first]):
+        path.write_text(replace(whole, shards=tuple(shards)).to_json())
+        with pytest.raises(ValueError, match="shards with .* for 25 examples"):
+            EmbeddingShards(tmp_path)
+
+
+@pytest.mark.parametrize("column", ["embedding", "label", "row", "id"])
+@pytest.mark.parametrize("change", ["missing", "type"])
+def test_columns_that_are_none_of_a_shard(tmp_path, column, change):
+    gallery(tmp_path)
+    path = tmp_path / "shard-00000.parquet"
+    table = parquet.read_table(path)
+    place = table.column_names.index(column)
+    table = table.remove_column(place)
+    if change == "type":
+        table = table.add_column(place, column, [[0.5] * len(table)])
+    parquet.write_table(table, path)
+    with path.open("rb") as file, pytest.raises(ValueError, match="one of its"):
+        read_head(file)
 
 
 def test_folders_that_are_none(tmp_path):
