@@ -17,9 +17,9 @@ from keras_dml.data.planned import check_made_from, parts_of, planned_by
 from keras_dml.data.resizing import ResizeMode
 from keras_dml.data.samplers import RelationSampler, Sampler
 from keras_dml.data.view import View
-from keras_dml.utils.arguments import check_count, checked
+from keras_dml.utils.arguments import checked
 from keras_dml.utils.tensorflow import tf
-from keras_dml.utils.types import AnyInteger, Side
+from keras_dml.utils.types import AnyInteger, Count, Side
 
 AUTOTUNE = -1
 """What `tf.data.AUTOTUNE` is."""
@@ -174,8 +174,9 @@ def pipeline(
     return planned_by(sampler, examples, parts(WHOLE, 0), parts)
 
 
+@checked
 def eval_batches(
-    examples: Examples, view: View | None = None, batch_size: int = 256
+    examples: Examples, view: View | None = None, batch_size: Count = 256
 ) -> tf.data.Dataset:
     """All examples in the order of the rows, images in their test view.
 
@@ -188,8 +189,6 @@ def eval_batches(
         A dataset of batches: float32 images, (B, height, width, channels),
         0..255; or rows of arrays, (B, ...), or a dict of these.
     """
-    # Not by its type: without TensorFlow, the error names what was called.
-    check_count("eval_batches", "batch_size", batch_size)
     batches = batches_in_order(examples, view, batch_size)
     # The thread that tunes a pipeline sleeps, and its iterator's end waits
     # for it, up to half a second: much for one pass over a few thousand.

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from functools import cache, partial, wraps
 from numbers import Real
-from types import NoneType, UnionType
+from types import NoneType, SimpleNamespace, UnionType
 from typing import (
     Annotated,
     Any,
@@ -101,10 +101,16 @@ def _arguments_of(called: Any) -> tuple[list[str], dict[str, Any]]:
     ] or [called]
     types: dict[str, Any] = {}
     for function in reversed(functions):
+        given = dict(function.__annotations__)
+        given.pop("return", None)  # It may need a package that is not there.
         try:
-            found = get_type_hints(function, include_extras=True)
+            found = get_type_hints(
+                SimpleNamespace(__annotations__=given),
+                function.__globals__,
+                include_extras=True,
+            )
         except NameError:  # What is imported for type checkers alone.
-            found = function.__annotations__
+            found = given
         for name, own in found.items():
             if name not in types or own not in (int, float, str):
                 types[name] = own

@@ -36,9 +36,10 @@ class _TensorFlow(LazyModule):
 def _user() -> str:
     """The function, or module, of this package that a program has called."""
     name = __name__
+    others = __name__, "keras_dml.utils.arguments"  # Which checks the call.
     for frame, _ in traceback.walk_stack(None):
         module = frame.f_globals.get("__name__", "")
-        if module.startswith("keras_dml.") and module != __name__:
+        if module.startswith("keras_dml.") and module not in others:
             called = frame.f_code.co_qualname
             name = module if "<" in called else called
     return name

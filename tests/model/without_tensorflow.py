@@ -170,7 +170,7 @@ def says_what_is_missing() -> None:
         try:
             needs()
         except ImportError as error:
-            assert name in str(error), error
+            assert str(error).startswith(f"{name} needs TensorFlow"), error
             assert "pip install tensorflow" in str(error), error
         else:
             raise AssertionError(f"{name} works without TensorFlow")
