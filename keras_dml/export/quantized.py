@@ -288,18 +288,13 @@ def _name(output: Any) -> str:
 
 def on_openvino(model: keras.Model, spec: keras.KerasTensor) -> Any:
     """A functional model as one of OpenVINO, with the names of its outputs."""
-    names = {*model.output}
-    function = tf.function(*_function(model, spec, [*names]), autograph=False)
+    names = [*model.output]
+    function = tf.function(*_function(model, spec, names), autograph=False)
     program = converted(function.get_concrete_function())
     program.inputs[0].get_tensor().set_names({spec.name})
-    # OpenVINO has some of the outputs twice.
     for output in program.outputs:
-        name = next(iter(names & output.get_names()), None)
-        if name is None:
-            program.remove_result(output.get_node())
-        else:
-            output.get_tensor().set_names({name})
-            names.remove(name)
+        [name] = {*names} & output.get_names()
+        output.get_tensor().set_names({name})
     return program
 
 
