@@ -13,6 +13,7 @@ classifier of the same network. The body of a loop counts once.
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +40,12 @@ def classifier(backbone: keras.Model) -> keras.Model:
     return model
 
 
-def cost_of(name: str, options: argparse.Namespace) -> tuple[float, float]:
-    """FLOPs and bytes accessed of a step."""
+def step_of(
+    name: str, options: argparse.Namespace
+) -> tuple[Callable[..., Any], Any, Any]:
+    """A step of training, the state that it changes, and a batch."""
     model = methods.model_of("baseline" if name == PLAIN else name, options)
     data: Any = methods.batch_of(model, options.batch)
-    data = jax.tree.map(keras.ops.convert_to_tensor, data)
     if name == PLAIN:
         model = classifier(model.backbone)
         data = data[0], data[1]["label"]
@@ -57,8 +59,13 @@ def cost_of(name: str, options: argparse.Namespace) -> tuple[float, float]:
         model.metrics_variables,
     )
     state = tuple([v.value for v in group] for group in groups)
-    step = jax.jit(model.train_step, donate_argnums=0)
-    cost = step.lower(state, data).compile().cost_analysis()
+    return jax.jit(model.train_step, donate_argnums=0), state, data
+
+
+def cost_of(name: str, options: argparse.Namespace) -> tuple[float, float]:
+    """FLOPs and bytes accessed of a step."""
+    step, *arguments = step_of(name, options)
+    cost = step.lower(*arguments).compile().cost_analysis()
     return cost["flops"], cost["bytes accessed"]
 
 

@@ -39,13 +39,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_dml import MetricModel, backbones, methods
+from keras_dml.utils.tensorflow import tf
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from tests.benchmarks import operations
 
 CLASSES = 32
 LOSS = {"name": "margin", "learn_beta": True, "num_classes": CLASSES}
@@ -74,10 +72,14 @@ NAMES = sorted(
 def model_of(name: str, options: argparse.Namespace) -> MetricModel:
     keras.utils.set_random_seed(0)
     channels = 1 if options.backbone == "small_convnet" else 3
-    backbone = backbones.get(
-        options.backbone,
-        input_shape=(options.size, options.size, channels),
-        freeze_batch_norm=options.frozen,
+    backbone = (
+        vit(options.size)
+        if options.backbone == "vit"
+        else backbones.get(
+            options.backbone,
+            input_shape=(options.size, options.size, channels),
+            freeze_batch_norm=options.frozen,
+        )
     )
     method = methods.METHODS[name.split()[0]].value
     known = inspect.signature(method).parameters
@@ -93,19 +95,49 @@ def model_of(name: str, options: argparse.Namespace) -> MetricModel:
     return model
 
 
+class Positions(keras.layers.Layer):
+    """Adds a learned vector to each place of a sequence."""
+
+    def build(self, shape: tuple[int, ...]) -> None:
+        self.vectors = self.add_weight(shape=shape[1:])
+
+    def call(self, x: Any) -> Any:
+        return x + keras.ops.cast(self.vectors, x.dtype)
+
+
+def vit(size: int, dim: int = 384, depth: int = 12) -> keras.Model:
+    """ViT-S/16 to maps of features: no class token."""
+    layers = keras.layers
+    side = size // 16
+    inputs = layers.Input((size, size, 3))
+    x = layers.Rescaling(1 / 127.5, -1)(inputs)
+    x = layers.Conv2D(dim, 16, 16, use_bias=False)(x)
+    x = layers.Reshape((side * side, dim))(x)
+    x = Positions()(x)
+    for _ in range(depth):
+        y = layers.LayerNormalization(epsilon=1e-6)(x)
+        x = x + layers.MultiHeadAttention(dim // 64, 64)(y, y)
+        y = layers.LayerNormalization(epsilon=1e-6)(x)
+        y = layers.Dense(4 * dim, activation="gelu")(y)
+        x = x + layers.Dense(dim)(y)
+    x = layers.LayerNormalization(epsilon=1e-6)(x)
+    return keras.Model(inputs, layers.Reshape((side, side, dim))(x))
+
+
 def batch_of(model: MetricModel, size: int) -> tuple[Any, Any]:
     """Images of 32 classes; two views for a model that compares two."""
     rng = np.random.default_rng(0)
     shape = (size, *model.input_shape[1:])
-    views = [
-        tf.constant(rng.uniform(0, 255, shape), "float32") for _ in range(2)
-    ]
+    views = [rng.uniform(0, 255, shape).astype("float32") for _ in range(2)]
     x = dict(zip(("image", "image2"), views, strict=True))
-    labels = tf.constant(np.arange(size) % CLASSES, "int64")
-    turn = tf.zeros((size,), "int64")
-    surrogates = tf.constant(np.arange(size) % 30, "int64")
-    targets = {"label": labels, "learner": turn, "surrogate": surrogates}
-    return (x if model.momentum_encoder else views[0]), targets
+    rows = np.arange(size)
+    targets = {
+        "label": rows % CLASSES,
+        "learner": np.zeros_like(rows),
+        "surrogate": rows % 30,
+    }
+    data = (x if model.momentum_encoder else views[0]), targets
+    return keras.tree.map_structure(keras.ops.convert_to_tensor, data)
 
 
 def step_of(model: MetricModel, size: int) -> Callable[[], None]:
@@ -186,6 +218,8 @@ def in_a_process(name: str, arguments: list[str]) -> float:
 
 
 def report_operations(names: list[str], options: argparse.Namespace) -> None:
+    from tests.benchmarks import operations  # It reads graphs of TensorFlow.
+
     print("| method | to embed an image | step, per image | ratio |")
     print("|---|---|---|---|")
     base = 0.0
