@@ -9,13 +9,11 @@ from annotated_types import Ge, Le
 
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.utils.documents import Document, checksum
+from keras_dml.utils.types import Precision
 
 FORMAT = "keras_dml.embedding"
 
 MANIFEST = "_manifest.json"
-
-Precision: TypeAlias = Literal["float32", "float16"]
-"""Number formats of stored embeddings."""
 
 LabelKind: TypeAlias = Literal["none", "one", "several"]
 """Number of labels per example; "none" if they are not known."""

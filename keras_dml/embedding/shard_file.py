@@ -1,8 +1,10 @@
 """Shards: Parquet files with the embeddings of one part of a source.
 
 The columns of a shard are `id`, `row` (in the source), `label`, `name` (if
-classes have names), further columns, and `embedding`, a list of fixed size. The
-metadata of its schema identifies the run and the content. Pages have checksums.
+classes have names), further columns, and `embedding`, a list of fixed size.
+Embeddings in int8 are multiples of `embedding_scale`; in binary, a number is 8
+signs, the first in its highest bit. The metadata of the schema identifies the
+run and the content. Pages have checksums.
 """
 
 import json
@@ -16,21 +18,26 @@ from xxhash import xxh3_128, xxh3_128_hexdigest
 from keras_dml.embedding.manifest import (
     FORMAT,
     BadExample,
-    Precision,
     Run,
     ShardEntry,
 )
-from keras_dml.utils.types import FloatArray, Labels, Rows
+from keras_dml.utils.types import FloatArray, Labels, Precision, Rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ID, ROW, LABEL, NAME, EMBEDDING = RESERVED = (
-    "id", "row", "label", "name", "embedding",
+ID, ROW, LABEL, NAME, EMBEDDING, SCALE = RESERVED = (
+    "id", "row", "label", "name", "embedding", "embedding_scale",
 )  # fmt: skip
 """Reserved names of columns."""
 
 _KEY = FORMAT.encode()
+
+_NUMBERS = f"{EMBEDDING}.list.element"
+"""The numbers of embeddings, as Parquet names them."""
+
+_STEPS = 127
+"""Of int8, up to the largest number of a row."""
 
 
 @dataclass(frozen=True)
@@ -85,10 +92,19 @@ def to_parquet(
     import pyarrow as pa
     from pyarrow import parquet
 
-    numbers = np.ascontiguousarray(embeddings, dtype)
+    numbers = np.ascontiguousarray(embeddings, "float32")
+    if dtype == "int8":
+        scale = np.abs(numbers).max(axis=1) / _STEPS
+        table = table.append_column(SCALE, pa.array(scale))
+        scale = np.where(scale > 0, scale, 1)[:, None]
+        numbers = np.rint(numbers / scale).astype(np.int8)
+    elif dtype == "binary":
+        numbers = np.packbits(numbers > 0, axis=1)
+    else:
+        numbers = numbers.astype(dtype, copy=False)
     flat = pa.array(numbers.reshape(-1))
     element = pa.field("element", flat.type, nullable=False)
-    width = pa.list_(element, embeddings.shape[1])
+    width = pa.list_(element, numbers.shape[1])
     content = xxh3_128(numbers.data)
     for column in table.columns:
         content.update(repr(column.to_pylist()).encode())
@@ -109,7 +125,8 @@ def to_parquet(
         sink,
         row_group_size=max(1, len(table)),
         compression=dict.fromkeys(texts, "zstd"),
-        use_dictionary=[NAME],
+        # Without one, Parquet stores integers of 8 bits in 32.
+        use_dictionary=[NAME, *([_NUMBERS] if numbers.itemsize == 1 else [])],
         write_page_checksum=True,
     )
     written: bytes = sink.getvalue().to_pybytes()
@@ -164,7 +181,9 @@ def _check_types(schema: "pa.Schema") -> None:
         and pa.types.is_fixed_size_list(
             found := types.get(EMBEDDING, pa.null())
         )
-        and found.value_type in (pa.float32(), pa.float16())
+        and found.value_type
+        in (pa.float32(), pa.float16(), pa.int8(), pa.uint8())
+        and (SCALE in types) == (found.value_type == pa.int8())
     )
     if not is_shard:
         raise ValueError("one of its columns is missing or of a wrong type")
@@ -190,12 +209,18 @@ class ShardTable:
         except (ArrowException, OSError) as error:
             raise ValueError(f"it cannot be read: {error}") from None
 
-    @property
-    def embeddings(self) -> FloatArray:
-        """(n, D) float32."""
+    def embeddings(self, dim: int) -> FloatArray:
+        """(n, D) float32, for D dimensions."""
         column = self._table.column(EMBEDDING).combine_chunks()
         numbers = column.flatten().to_numpy(zero_copy_only=False)
-        return np.array(numbers.reshape(-1, column.type.list_size), np.float32)
+        numbers = numbers.reshape(-1, column.type.list_size)
+        if numbers.dtype == np.uint8:
+            signs = np.unpackbits(numbers, axis=1, count=dim)
+            return (2 * signs.astype(np.float32) - 1) / np.float32(dim**0.5)
+        embeddings = np.array(numbers, np.float32)
+        if numbers.dtype == np.int8:
+            embeddings *= self._table.column(SCALE).to_numpy()[:, None]
+        return embeddings
 
     @property
     def ids(self) -> list[str]:
@@ -220,6 +245,6 @@ class ShardTable:
     @property
     def columns(self) -> dict[str, list[Any]]:
         """All other columns: the row in the source, names, further columns."""
-        own = (ID, LABEL, EMBEDDING)
+        own = (ID, LABEL, EMBEDDING, SCALE)
         names = [x for x in self._table.column_names if x not in own]
         return {x: self._table.column(x).to_pylist() for x in names}

@@ -17,13 +17,7 @@ from keras_dml.data import ArraySet
 from keras_dml.data.as_examples import as_examples
 from keras_dml.data.fields import Names
 from keras_dml.embedding.engines import KERAS, Engine, check_engine
-from keras_dml.embedding.manifest import (
-    MANIFEST,
-    BadExample,
-    Manifest,
-    Precision,
-    Run,
-)
+from keras_dml.embedding.manifest import MANIFEST, BadExample, Manifest, Run
 from keras_dml.embedding.pools import pool_of
 from keras_dml.embedding.shard_file import RESERVED, ShardHead, read_head
 from keras_dml.embedding.shard_work import EmbedShards
@@ -36,7 +30,7 @@ from keras_dml.utils.arguments import checked, import_extra
 from keras_dml.utils.models import read_model
 from keras_dml.utils.progress import throughput
 from keras_dml.utils.provenance import versions
-from keras_dml.utils.types import Count
+from keras_dml.utils.types import Count, Precision
 
 _OWNER = "embed_shards"
 
@@ -94,8 +88,10 @@ def embed_shards(
             and must see the folder and the examples.
         rows_per_shard: Number of examples per shard; the last one may have
             fewer. A worker that is killed loses at most this many.
-        dtype: Number format of the stored embeddings: "float32", or "float16"
-            for half the size.
+        dtype: Number format of the stored embeddings: "float32", "float16"
+            (half the size), "int8" (a quarter: the largest number of each row
+            is 127 steps) or "binary" (signs alone: they are read as those of
+            vectors of unit length).
         batch_size: Number of examples to embed at a time.
         columns: Further columns by name, each with N strings or numbers.
         max_bad: The largest number of unreadable examples to skip before the

@@ -16,7 +16,6 @@ from keras_dml.embedding.manifest import (
     MANIFEST,
     BadExample,
     Manifest,
-    Precision,
     ShardEntry,
 )
 from keras_dml.embedding.shard_file import (
@@ -25,6 +24,7 @@ from keras_dml.embedding.shard_file import (
     LABEL,
     NAME,
     ROW,
+    SCALE,
     ShardTable,
 )
 from keras_dml.embedding.storage import EXTRA, Folder, Storage
@@ -32,7 +32,7 @@ from keras_dml.model.identity import ModelIdentity
 from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.files import atomic_file
 from keras_dml.utils.lazy_rows import ArrayRows
-from keras_dml.utils.types import FloatArray, Labels
+from keras_dml.utils.types import FloatArray, Labels, Precision
 
 
 @dataclass(frozen=True)
@@ -208,13 +208,17 @@ class EmbeddingShards:
         for rows, table in self._tables(None):
             labels = table.labels(self._manifest.run)
             yield Shard(
-                rows, table.embeddings, table.ids, labels, table.columns
+                rows,
+                table.embeddings(self.dim),
+                table.ids,
+                labels,
+                table.columns,
             )
 
     def embeddings(self) -> Iterator[FloatArray]:
         """The embeddings alone, (n, D) float32 for each shard."""
-        for _, table in self._tables([EMBEDDING]):
-            yield table.embeddings
+        for _, table in self._tables([EMBEDDING, SCALE]):
+            yield table.embeddings(self.dim)
 
     def array(self, cache: str | os.PathLike[str] | None = None) -> FloatArray:
         """All embeddings as a read-only `np.memmap` of a file, (N, D) float32.

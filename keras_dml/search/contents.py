@@ -8,7 +8,6 @@ import numpy as np
 
 from keras_dml.search.class_labels import LABEL, NAME, as_in
 from keras_dml.search.encoder import Encoder
-from keras_dml.search.engine import Precision
 from keras_dml.search.filters import Where
 from keras_dml.search.gallery import Gallery
 from keras_dml.search.metrics import MetricName
@@ -28,7 +27,7 @@ from keras_dml.search.rows import (
     checked_columns,
 )
 from keras_dml.utils.arrays import Embeddings
-from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.types import FloatArray, Precision, Rows
 
 
 class Contents:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Self, get_args
 
 import numpy as np
 
@@ -16,12 +16,10 @@ from keras_dml.search.metrics import COSINE, Metric, library
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.progress import waiting
-from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.types import FloatArray, Precision, Rows
 from keras_dml.utils.vectors import blocks, row_norms
 
 EXACT = "Flat"
-
-Precision = Literal["float32", "float16", "int8", "binary"]
 
 FLOAT32: Precision = "float32"
 

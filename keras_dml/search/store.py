@@ -26,19 +26,14 @@ from annotated_types import Ge, Le
 from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.search import faiss_files
-from keras_dml.search.engine import (
-    EXACT,
-    FLOAT32,
-    Engine,
-    Form,
-    Precision,
-)
+from keras_dml.search.engine import EXACT, FLOAT32, Engine, Form
 from keras_dml.search.metrics import COSINE, Metric, MetricName
 from keras_dml.search.recall import Recall
 from keras_dml.search.rescored import Floats, Rescored
 from keras_dml.search.rows import RowTable, ascending
 from keras_dml.utils.documents import Document, OtherDocument
 from keras_dml.utils.files import LOCK, check_regular, digest, locked, sync
+from keras_dml.utils.types import Precision
 
 FORMAT, VERSIONS = "keras_dml.search", (3, 4)
 """Version 3 had neither keys nor another metric than cosine."""

@@ -13,6 +13,7 @@ from keras_dml.embedding import EmbeddingShards, write_shards
 from keras_dml.embedding.manifest import Manifest
 from keras_dml.embedding.shard_file import read_head
 from keras_dml.embedding.shards import ShardRows
+from keras_dml.search import Index
 
 COUNT, DIM = 25, 6
 
@@ -60,6 +61,48 @@ def test_everything_comes_back(tmp_path, dtype):
     assert shards.columns["price"][3] == 1.5
     assert set(shards.columns) == {"row", "name", "price", "shop"}
     assert parts[2].columns["shop"] == ["é"] * 5
+
+
+def test_eight_bits(tmp_path):
+    x = embeddings()
+    x[3] = 0
+    x[4] *= 1e-30
+    shards = write_shards(x, tmp_path / "out", rows_per_shard=10, dtype="int8")
+    found = shards.array()
+    for row, whole in zip(found, x, strict=True):
+        step = max(abs(whole)) / 127
+        assert max(abs(row - whole)) <= 0.5001 * step
+    np.testing.assert_array_equal(found[3], 0)
+    assert set(shards.columns) == {"row"}
+    table = parquet.read_table(tmp_path / "out/shard-00001.parquet")
+    steps = np.array(table["embedding"].to_pylist())
+    assert set(abs(steps).max(axis=1)) == {127}
+    scale = table["embedding_scale"].to_numpy()
+    assert scale.dtype == np.float32
+    np.testing.assert_allclose(scale, abs(x[10:20]).max(axis=1) / 127)
+    np.testing.assert_array_equal(
+        np.concatenate(list(shards.embeddings())), found
+    )
+
+
+def test_one_bit(tmp_path):
+    x = np.random.default_rng(1).normal(size=(30, 20)).astype("float32")
+    shards = write_shards(x, tmp_path / "out", dtype="binary")
+    np.testing.assert_allclose(shards.array(), np.sign(x) / 20**0.5)
+    table = parquet.read_table(tmp_path / "out/shard-00000.parquet")
+    first, *_ = table["embedding"].to_pylist()[7]
+    assert first == int("".join("01"[int(v > 0)] for v in x[7, :8]), base=2)
+    assert table["embedding"].type.list_size == 3
+    index = Index(shards.array(), precision="binary")
+    np.testing.assert_array_equal(index.search(x, k=1).ids[:, 0], np.arange(30))
+
+
+@pytest.mark.parametrize("dtype, share", [("int8", 0.25), ("binary", 1 / 32)])
+def test_fewer_bits_take_less_room(tmp_path, dtype, share):
+    x = np.random.default_rng(1).normal(size=(2000, 256)).astype("float32")
+    write_shards(x, tmp_path / "out", dtype=dtype)
+    (file,) = (tmp_path / "out").glob("*.parquet")
+    assert file.stat().st_size <= share * x.nbytes + 40 * len(x)
 
 
 def test_examples_without_anything(tmp_path):

@@ -17,6 +17,7 @@ from keras_dml.cli.common import (
     engine_option,
     example,
     model_option,
+    precision_option,
     print_table,
     refuse_folder,
     say,
@@ -52,12 +53,7 @@ _NAMED = 3
     help="Embed with actors of a Ray cluster: the one at ADDRESS or on this "
     "machine; if there is none, Ray is started.",
 )
-@click.option(
-    "--dtype",
-    type=click.Choice(["float32", "float16"]),
-    default="float32",
-    help="Type of the stored numbers.",
-)
+@precision_option("--dtype", "Type of the stored numbers.")
 @click.option(
     "--rows-per-shard",
     type=click.IntRange(min=1),

@@ -13,6 +13,7 @@ from keras_dml.cli.common import (
     engine_option,
     example,
     model_option,
+    precision_option,
     print_table,
     refuse_folder,
     say,
@@ -71,11 +72,8 @@ logger = logging.getLogger(__name__)
     "--parameters",
     help="Search parameters: nprobe=32 for IVF, efSearch=64 for HNSW.",
 )
-@click.option(
-    "--precision",
-    type=click.Choice(["float32", "float16", "int8", "binary"]),
-    default="float32",
-    help="How vectors are kept in memory; those on the disk decide.",
+@precision_option(
+    "--precision", "How vectors are kept in memory; those on the disk decide."
 )
 @click.option(
     "--thumbnails",
