@@ -266,7 +266,7 @@ def test_folders_of_something_else(tmp_path):
 
 def test_bad_arguments(tmp_path):
     for options, message in (
-        ({"dtype": "int8"}, "`dtype` of embed_shards must be one of"),
+        ({"dtype": "int4"}, "`dtype` of embed_shards must be one of"),
         ({"rows_per_shard": 0}, "`rows_per_shard` of embed_shards must be an"),
         ({"batch_size": 0}, "`batch_size` of embed_shards must be an integer"),
         ({"workers": 0}, "`workers` of embed_shards must be an integer"),
