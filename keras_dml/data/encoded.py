@@ -200,9 +200,9 @@ class Encoded:
 def of_file(path: tf.Tensor, box: tf.Tensor | None = None) -> Encoded:
     """The image in a file, in a tf.data graph; its pixels are `read_image`'s.
 
-    Pillow decodes all files but JPEG, and PNG without EXIF, of which TensorFlow
-    makes the same pixels: every operation adds time to the start of an epoch,
-    even in branches that are not taken.
+    Pillow decodes all files but JPEG, and PNG and WebP without EXIF, of which
+    TensorFlow makes the same pixels: every operation adds time to the start of
+    an epoch, even in branches that are not taken.
 
     Args:
         path: The file, () string.
@@ -276,12 +276,36 @@ def is_plain_jpeg(contents: tf.Tensor) -> tf.Tensor:
 
 def _decode_other(contents: tf.Tensor, path: tf.Tensor) -> tf.Tensor:
     """RGB pixels of a file that is not JPEG, (H, W, 3) uint8."""
+
+    def by_pillow() -> tf.Tensor:
+        return tf.numpy_function(_read_rgb, [path], tf.uint8)
+
+    def no_png() -> tf.Tensor:
+        return tf.cond(
+            _is_plain_webp(contents), lambda: _decode_webp(contents), by_pillow
+        )
+
     pixels = tf.cond(
         starts_with(contents, PNG) & ~_may_have_exif(contents),
         lambda: _decode_png(contents),
-        lambda: tf.numpy_function(_read_rgb, [path], tf.uint8),
+        # TensorFlow 2.20 has no decoder of WebP.
+        no_png if hasattr(tf.io, "decode_webp") else by_pillow,
     )
     return tf.ensure_shape(pixels, (None, None, 3))
+
+
+def _is_plain_webp(contents: tf.Tensor) -> tf.Tensor:
+    """Whether a file is WebP with losses, and nothing beside its pixels."""
+    return tf.strings.regex_full_match(
+        tf.strings.substr(contents, 0, 16), r"RIFF\C{4}WEBPVP8 "
+    )
+
+
+def _decode_webp(contents: tf.Tensor) -> tf.Tensor:
+    sides = tf.io.decode_raw(tf.strings.substr(contents, 26, 4), tf.uint16)
+    area = tf.reduce_prod(tf.cast(sides, "int64") % 2**14)
+    given = tf.where(area <= MOST_PIXELS, contents, "")
+    return tf.io.decode_webp(given, channels=3)[0]
 
 
 def _may_have_exif(contents: tf.Tensor) -> tf.Tensor:
