@@ -91,8 +91,9 @@ def export_model(
 
     Files of the other formats hold the model alone. It takes `images` of the
     model's own size, (B, H, W, C) float32, pixels from 0 to 255, and returns
-    `embedding`. Parts that are only needed for training are left out. OpenVINO
-    has its weights in a second file, which ends in .bin.
+    `embedding`. Parts that are only needed for training are left out, and mixed
+    precision becomes float32. OpenVINO has its weights in a second file, which
+    ends in .bin.
 
     The export is written next to its target, loaded again and compared with the
     model. Only then is it moved into place, in one atomic step. If anything

@@ -21,6 +21,7 @@ from keras_dml.export.served import embed
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.files import atomic_file, sync
+from keras_dml.utils.models import computing_in_float32
 from keras_dml.utils.types import FloatArray
 
 _TRIED = 8
@@ -96,14 +97,20 @@ def write_portable(
     """Writes what `export_model` describes as "onnx", "litert" and "openvino".
 
     The model's input is like `spec`, has its name, and is tried on samples;
-    quantized, on the images that it is calibrated with.
+    quantized, on the images that it is calibrated with. Mixed precision becomes
+    float32.
     """
     target = free_file(path, SUFFIXES[file_format], overwrite)
     owner = f"format={file_format!r} of export"
     if file_format == "onnx":
         import_extra(owner, "tf2onnx", "onnx")  # Of Keras, when it exports.
     load = loader(file_format, owner)
-    with new_export(target) as new, warnings.catch_warnings():
+    with (
+        new_export(target) as new,
+        # Converters have no bfloat16, or mix it with float16.
+        computing_in_float32(model),
+        warnings.catch_warnings(),
+    ):
         # Of tf2onnx, which looks for names of an earlier NumPy.
         warnings.filterwarnings("ignore", "In the future `np", FutureWarning)
         if calibration is not None:

@@ -1,10 +1,11 @@
 """Models: read from files, copied with layers of their own, and cut in parts
 that share the layers of the model."""
 
+import contextlib
 import json
 import os
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -43,6 +44,23 @@ def why_unreadable(path: str | os.PathLike[str], error: Exception) -> str:
             "copy it again."
         )
     return f"{type(error).__name__}: {error}"
+
+
+@contextlib.contextmanager
+def computing_in_float32(model: keras.Model) -> Iterator[None]:
+    """Layers of mixed precision compute in what their weights are kept in."""
+    mixed = {
+        layer: layer.dtype_policy
+        for layer in model._flatten_layers()
+        if str(getattr(layer.dtype_policy, "name", "")).startswith("mixed_")
+    }
+    for layer in mixed:
+        layer.dtype_policy = "float32"
+    try:
+        yield
+    finally:
+        for layer, policy in mixed.items():
+            layer.dtype_policy = policy
 
 
 def copy_model(

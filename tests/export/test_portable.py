@@ -79,6 +79,27 @@ def test_embeddings_are_those_of_the_model(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
+def test_mixed_precision_becomes_float32(
+    file_format: str, precision: str, tmp_path: Path
+) -> None:
+    keras.config.set_dtype_policy(precision)
+    model = make_model()
+    keras.config.set_dtype_policy("float32")
+    whole = make_model()
+    whole.set_weights(model.get_weights())
+    seen = random_images(3, 16, 16, 1).astype("float32")
+    before = model(seen)
+    path = export_model(
+        model, tmp_path / FILES[file_format], format=file_format
+    )
+    given = run(file_format, path, seen)
+    np.testing.assert_allclose(given, whole(seen), rtol=0, atol=1e-5)
+    assert np.abs(given - before).max() > 2e-5
+    np.testing.assert_array_equal(model(seen), before)
+
+
+@pytest.mark.slow
 def test_no_activation_is_no_direction(
     file_format: str, tmp_path: Path
 ) -> None:
