@@ -15,7 +15,7 @@ from keras_dml.search.class_labels import class_columns
 from keras_dml.search.contents import columns_of
 from keras_dml.search.database import BATCH
 from keras_dml.search.encoder import Encoder
-from keras_dml.search.engine import EXACT, FLOAT32, Form, Precision
+from keras_dml.search.engine import EXACT, FLOAT32, Form
 from keras_dml.search.gallery import (
     Gallery,
     LocalGallery,
@@ -32,6 +32,7 @@ from keras_dml.search.rescored import Rescored
 from keras_dml.search.rows import Columns, as_columns
 from keras_dml.search.searches import Searches
 from keras_dml.utils.arguments import check_count
+from keras_dml.utils.types import Precision
 
 
 class Index(Searches):
