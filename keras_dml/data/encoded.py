@@ -200,9 +200,9 @@ class Encoded:
 def of_file(path: tf.Tensor, box: tf.Tensor | None = None) -> Encoded:
     """The image in a file, in a tf.data graph; its pixels are `read_image`'s.
 
-    Pillow decodes all files but JPEG, and PNG and WebP without EXIF, of which
-    TensorFlow makes the same pixels: every operation adds time to the start of
-    an epoch, even in branches that are not taken.
+    Pillow decodes all files but JPEG, PNG without EXIF, and WebP with losses
+    and nothing else, of which TensorFlow makes the same pixels: every operation
+    adds time to the start of an epoch, even in branches that are not taken.
 
     Args:
         path: The file, () string.

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 from xxhash import xxh3_128, xxh3_128_hexdigest
 
 from keras_dml.embedding.manifest import (
@@ -92,16 +93,9 @@ def to_parquet(
     import pyarrow as pa
     from pyarrow import parquet
 
-    numbers = np.ascontiguousarray(embeddings, "float32")
-    if dtype == "int8":
-        scale = np.abs(numbers).max(axis=1) / _STEPS
+    numbers, scale = _stored(embeddings, dtype)
+    if scale is not None:
         table = table.append_column(SCALE, pa.array(scale))
-        scale = np.where(scale > 0, scale, 1)[:, None]
-        numbers = np.rint(numbers / scale).astype(np.int8)
-    elif dtype == "binary":
-        numbers = np.packbits(numbers > 0, axis=1)
-    else:
-        numbers = numbers.astype(dtype, copy=False)
     flat = pa.array(numbers.reshape(-1))
     element = pa.field("element", flat.type, nullable=False)
     width = pa.list_(element, numbers.shape[1])
@@ -131,6 +125,20 @@ def to_parquet(
     )
     written: bytes = sink.getvalue().to_pybytes()
     return replace(head, bytes=len(written)), written
+
+
+def _stored(
+    embeddings: FloatArray, dtype: Precision
+) -> tuple[npt.NDArray[Any], FloatArray | None]:
+    """What stands for embeddings, and in int8 the scale of each row."""
+    numbers = np.ascontiguousarray(embeddings, "float32")
+    if dtype == "binary":
+        return np.packbits(numbers > 0, axis=1), None
+    if dtype != "int8":
+        return numbers.astype(dtype, copy=False), None
+    scale = np.abs(numbers).max(axis=1) / _STEPS
+    steps = numbers / np.where(scale > 0, scale, 1)[:, None]
+    return np.rint(steps).astype(np.int8), scale
 
 
 def read_head(file: Any) -> ShardHead:
