@@ -16,8 +16,7 @@ from keras_dml.evaluation import (
     bootstrap,
     compare,
 )
-from keras_dml.runs.benchmark.journal import Entry
-from keras_dml.runs.benchmark.plan import Plan
+from keras_dml.runs.benchmark.plan import Entry, Plan
 from keras_dml.runs.folder import QUERIES, read_queries
 from keras_dml.utils.types import FloatArray
 

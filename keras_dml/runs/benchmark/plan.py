@@ -1,9 +1,10 @@
-"""Plan of a benchmark: some recipes, each trained with some seeds."""
+"""Plan of a benchmark: recipes, each with some seeds; and how they ended."""
 
 import hashlib
+import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from keras_dml.recipes import Recipe, RecipeError, dump, load, validate
 from keras_dml.resuming import parsed_every
 from keras_dml.utils.arguments import check_count
 
+JOURNAL = "runs.jsonl"
 SEPARATOR = "::"
 
 
@@ -162,3 +164,71 @@ def _check_names(names: list[str], texts: list[str]) -> None:
                 f"{texts[position]}. Rename one: "
                 f"{texts[position]}{SEPARATOR}name={name}-2"
             )
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How a run ended.
+
+    Attributes:
+        recipe: Name of the recipe.
+        seed: The run's seed.
+        digest: SHA-256 of the complete recipe.
+        error: Why the run failed; None if it did not.
+        metrics: Metrics of the best model on test.
+        seconds: Duration of the training, with evaluation and division.
+
+    The other attributes are those of `Outcome`.
+    """
+
+    recipe: str
+    seed: int
+    digest: str
+    error: str | None = None
+    metrics: dict[str, float] | None = None
+    best_epoch: int | None = None
+    seconds: float | None = None
+    images_per_second: float | None = None
+    test_set: str | None = None
+    environment: dict[str, str] | None = None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Name of the recipe, and the seed."""
+        return self.recipe, self.seed
+
+
+def read_journal(folder: Path) -> dict[tuple[str, int], Entry]:
+    """The last entry of each run of a benchmark, by recipe and seed.
+
+    A line that was not written to its end, because the power went, counts as
+    not written.
+
+    Raises:
+        ValueError: If the file is damaged.
+    """
+    path = folder / JOURNAL
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    entries = {}
+    for number, line in enumerate(lines, 1):
+        try:
+            entry = Entry(**json.loads(line))
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"Line {number} of {path} is not an entry of a benchmark: "
+                f"{error}. Remove the line to repeat its run."
+            ) from None
+        entries[entry.key] = entry
+    return entries
+
+
+def append_entry(folder: Path, entry: Entry) -> None:
+    """Writes a line, which is on the disk when this returns."""
+    line = json.dumps(asdict(entry), ensure_ascii=False) + "\n"
+    path = folder / JOURNAL
+    with path.open("ab+") as file:
+        # Without a last line that has no end.
+        file.truncate(path.read_bytes().rfind(b"\n") + 1)
+        file.write(line.encode())
+        file.flush()
+        os.fsync(file.fileno())

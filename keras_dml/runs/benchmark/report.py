@@ -1,4 +1,4 @@
-"""The tables of a benchmark, as Markdown and CSV."""
+"""The tables of a benchmark, as Markdown and CSV, and its chart."""
 
 import csv
 import io
@@ -8,8 +8,9 @@ import shlex
 from collections import Counter
 from typing import Any
 
+import numpy as np
+
 from keras_dml.evaluation import Interval
-from keras_dml.runs.benchmark.chart import Chart, Measured, svg
 from keras_dml.runs.benchmark.comparison import Done, Line, lines
 from keras_dml.runs.benchmark.plan import Plan
 from keras_dml.runs.outcome import (
@@ -23,10 +24,17 @@ from keras_dml.runs.outcome import (
 )
 from keras_dml.utils.files import write_atomically
 from keras_dml.utils.provenance import CODE
+from keras_dml.visualization import canvas
 
 REPORT = "results.md"
 VALUES = "results.csv"
 CHART = "results.svg"
+
+_STYLE = (
+    "<style>svg{fill:currentColor;color:#1f2328;background:#fff}"
+    "@media (prefers-color-scheme:dark)"
+    "{svg{color:#e6edf3;background:#1e2129}}</style>"
+)
 
 COLUMNS = (
     "recipe", "metric", "seeds", "mean", "seeds_low", "seeds_high",
@@ -50,7 +58,7 @@ def write_report(plan: Plan, done: Done, command: str) -> list[Line]:
     write_atomically(plan.output / REPORT, text)
     write_atomically(plan.output / VALUES, _values(plan, found))
     if ranked:
-        write_atomically(plan.output / CHART, svg(_chart(plan, ranked, metric)))
+        write_atomically(plan.output / CHART, _chart(plan, ranked, metric))
     return found
 
 
@@ -85,8 +93,19 @@ def overview(
         names: The metrics; None for all.
     """
     names = _metric_names(found) if names is None else names
-    header = ["recipe", "seeds", *names, "training, s", "images/s"]
-    return [header, *(_overview_row(plan, names, line) for line in found)]
+    table = [["recipe", "seeds", *names, "training, s", "images/s"]]
+    for line in found:
+        means = [line.over_seeds.get(name) for name in names]
+        costs = line.seconds, line.images_per_second
+        table.append(
+            [
+                line.recipe,
+                f"{len(line.entries)} of {plan.seeds}",
+                *map(plus_minus, means),
+                *(NOTHING if x is None else f"{x:.0f}" for x in costs),
+            ]
+        )
+    return table
 
 
 def shared_metrics(found: list[Line]) -> list[str]:
@@ -101,17 +120,6 @@ def shared_metrics(found: list[Line]) -> list[str]:
 
 def _metric_names(found: list[Line]) -> list[str]:
     return list(dict.fromkeys(name for x in found for name in x.over_seeds))
-
-
-def _overview_row(plan: Plan, names: list[str], line: Line) -> list[str]:
-    means = [line.over_seeds.get(name) for name in names]
-    costs = line.seconds, line.images_per_second
-    return [
-        line.recipe,
-        f"{len(line.entries)} of {plan.seeds}",
-        *map(plus_minus, means),
-        *(NOTHING if x is None else f"{x:.0f}" for x in costs),
-    ]
 
 
 def _report(
@@ -202,18 +210,58 @@ def _commands(plan: Plan, ranked: list[Line]) -> list[str]:
     return found
 
 
-def _chart(plan: Plan, ranked: list[Line], metric: str) -> Chart:
+def _chart(plan: Plan, ranked: list[Line], metric: str) -> str:
+    """Means and their intervals as an SVG for light and dark pages.
+
+    The dashed line is at the mean of the baseline, or else the best.
+    """
+    import matplotlib
+
+    title = f"{metric} on test classes, {plan.seeds} seeds"
     shared = _shared_prefix([line.recipe for line in ranked])
-    rows = []
-    for line in ranked:
-        mean, name = line.over_seeds[metric], line.recipe.removeprefix(shared)
-        both = (mean.low, mean.high)
-        if math.isnan(mean.low):  # Of a single seed.
-            both = (mean.estimate, mean.estimate)
-        rows.append(Measured(name, mean.estimate, *both))
-    means = {row.name: row.mean for row in rows}
-    zero = means.get(plan.baseline.removeprefix(shared), rows[0].mean)
-    return Chart(f"{metric} on test classes, {plan.seeds} seeds", rows, zero)
+    names = [x.recipe.removeprefix(shared).replace("-", " ") for x in ranked]
+    found = {line.recipe: line.over_seeds[metric] for line in ranked}
+    means = [x.estimate for x in found.values()]
+    zero = found[plan.baseline].estimate if plan.baseline in found else means[0]
+    lengths = [
+        [x.estimate - x.low for x in found.values()],
+        [x.high - x.estimate for x in found.values()],
+    ]
+    rows = range(len(found))
+    figure = canvas.new_figure(
+        {}, canvas.WIDTH + 0.08 * max(map(len, names)), 1 + 0.32 * len(rows)
+    )
+    canvas.head(figure, title)
+    axes = figure.add_subplot()
+    axes.axvline(zero, color=canvas.look(5).color, linestyle="--")
+    axes.errorbar(
+        means,
+        rows,
+        xerr=np.nan_to_num(lengths),  # Of a single seed there are none.
+        fmt="o",
+        capsize=4,
+        color=canvas.look(0).color,
+    )
+    axes.set_yticks(rows, names)
+    axes.invert_yaxis()
+    values = axes.secondary_yaxis("right")
+    values.set_yticks(
+        rows, [f"{x:.3f}".replace("-", "−") if x else "0" for x in means]
+    )
+    for side in (axes, values):
+        side.tick_params("y", length=0)
+        side.spines[:].set_visible(False)
+    axes.grid(axis="x", alpha=0.35)
+    buffer = io.StringIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
+        figure.savefig(
+            buffer,
+            format="svg",
+            transparent=True,
+            metadata={"Title": title, "Date": None, "Creator": None},
+        )
+    text = buffer.getvalue().replace("#000000", "currentColor")
+    return text.replace("<defs>", f"{_STYLE}\n <defs>", 1)
 
 
 def _shared_prefix(names: list[str]) -> str:

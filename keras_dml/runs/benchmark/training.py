@@ -1,21 +1,36 @@
 """Training of several recipes with several seeds, resumed where it ended."""
 
+import os
+import signal
+import sys
+import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 
+import keras
+import psutil
+
+from keras_dml.data import DataSplits
 from keras_dml.embedding.local import LocalWorkers
-from keras_dml.embedding.work import Pool
-from keras_dml.recipes import RecipeError
+from keras_dml.embedding.work import Pool, Work
+from keras_dml.recipes import RecipeError, building
+from keras_dml.resuming import TERMINATED, StateError
 from keras_dml.runs.benchmark.comparison import Done, Line
-from keras_dml.runs.benchmark.execution import (
-    Building,
-    Training,
-    sigterm_passed_on,
+from keras_dml.runs.benchmark.plan import (
+    SEPARATOR,
+    Entry,
+    Plan,
+    Run,
+    append_entry,
+    read_journal,
 )
-from keras_dml.runs.benchmark.journal import Entry, Journal
-from keras_dml.runs.benchmark.plan import SEPARATOR, Plan, Run
 from keras_dml.runs.benchmark.report import write_report
-from keras_dml.runs.folder import RECIPE, changed_settings, load_outcome
+from keras_dml.runs.folder import changed_settings, load_outcome
+from keras_dml.runs.training import check_start, train, try_out
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.files import one_at_a_time
 from keras_dml.utils.progress import time_left
@@ -60,14 +75,13 @@ def benchmark(
     check_count("benchmark", "jobs", jobs)
     pool = LocalWorkers(jobs) if pool is None else pool
     with one_at_a_time(plan.output, "benchmark"):
-        journal = Journal(plan.output)
-        done = _done(plan, journal, retry)
+        done = _done(plan, retry)
         remaining = [run for run in plan.runs() if run.key not in done]
         try:
             with sigterm_passed_on():
                 _try_out(remaining, pool, echo)
                 for entry in _executed(remaining, pool, echo):
-                    journal.append(entry)
+                    append_entry(plan.output, entry)
                     done[entry.key] = entry
                     is_last = len(done) == len(plan.runs())
                     if not is_last and len(done) % len(plan.recipes) == 0:
@@ -120,37 +134,29 @@ def _executed(
         yield entry
 
 
-def _done(plan: Plan, journal: Journal, retry: bool) -> Done:
+def _done(plan: Plan, retry: bool) -> Done:
     """Entries of the runs of the plan that need not be done again."""
-    entries = journal.entries()
+    entries = read_journal(plan.output)
     done = {}
     for run in plan.runs():
         entry = entries.get(run.key)
         if entry is None or (entry.error is not None and retry):
             continue
-        if _same_recipe(run, entry):
+        changes = []
+        if entry.digest != run.digest:
+            changes = changed_settings(run.folder, run.recipe)
+        if not changes:
             done[run.key] = entry
         elif entry.error is None:
-            raise RecipeError(_changed(run))
+            raise RecipeError(
+                f"The recipe {run.recipe.name!r} must be the one that was "
+                f"trained. Its result for seed {run.recipe.seed} is in "
+                f"{run.folder}, but these settings have changed:\n  "
+                + "\n  ".join(changes)
+                + f"\nGive it another name (RECIPE{SEPARATOR}name=NAME), or "
+                "use another --output."
+            )
     return done
-
-
-def _same_recipe(run: Run, entry: Entry) -> bool:
-    if entry.digest == run.digest:
-        return True
-    has_recipe = (run.folder / RECIPE).exists()
-    return has_recipe and not changed_settings(run.folder, run.recipe)
-
-
-def _changed(run: Run) -> str:
-    return (
-        f"The recipe {run.recipe.name!r} must be the one that was trained. Its "
-        f"result for seed {run.recipe.seed} is in {run.folder}, but these "
-        "settings have changed:\n  "
-        + "\n  ".join(changed_settings(run.folder, run.recipe))
-        + f"\nGive it another name (RECIPE{SEPARATOR}name=NAME), or use "
-        "another --output."
-    )
 
 
 def _ended(run: Run, error: str | None) -> Entry:
@@ -177,3 +183,112 @@ def _outcome(entry: Entry) -> str:
         return f"failed: {entry.error}"
     values = ", ".join(f"{k} {v:.4f}" for k, v in entry.metrics.items())
     return f"{values} ({entry.seconds:.0f} s)"
+
+
+class Building(Work[Run, str | None]):
+    """Builds the models of runs; a result says why that is not possible."""
+
+    def start(self) -> Callable[[Run], str | None]:
+        splits: dict[str, DataSplits] = {}
+
+        def build(run: Run) -> str | None:
+            recipe = run.recipe
+            about = repr((recipe.data, recipe.train_on, recipe.seed))
+            try:
+                check_start(recipe, [])
+                if about not in splits:  # Of one data set at a time.
+                    splits.clear()
+                    splits[about] = building.splits(recipe)
+                try_out(recipe, splits[about])
+            except Exception as error:
+                return f"{recipe.name}: {error}"
+            finally:
+                keras.utils.clear_session()
+            return None
+
+        return build
+
+    def called(self, task: Run) -> str:
+        return f"the model of {task.title}"
+
+
+class Training(Work[Run, str | None]):
+    """Trains runs; a result says why a run failed, None if it did not."""
+
+    def start(self) -> Callable[[Run], str | None]:
+        return _trained
+
+    def called(self, task: Run) -> str:
+        return task.title
+
+
+def _trained(run: Run) -> str | None:
+    if run.log.exists():  # It is removed before a run begins.
+        return (
+            f"The process died, probably because memory ran out; see {run.log}."
+        )
+    keras.utils.clear_session()  # Of the worker's run before.
+    with _printed_to(run.log):
+        try:
+            return _unsaved(run)
+        except SystemExit as error:  # After SIGTERM; the state is written.
+            os._exit(int(error.code or 0))
+        except Exception as problem:  # Whatever it is, the others go on.
+            traceback.print_exc()
+            return f"{type(problem).__name__}: {problem}"
+
+
+def _unsaved(run: Run) -> str | None:
+    """Trains a run; says what could not be saved, if it was not all."""
+    begun = partial(
+        train, run.recipe, run.folder, verbose=2, save_every=run.save_every
+    )
+    # One that had not ended, with other settings, is replaced.
+    is_same = not changed_settings(run.folder, run.recipe)
+    try:
+        outcome = begun(resume=is_same, overwrite=not is_same)
+    except StateError as error:
+        print(f"Trained again from the beginning: {error}")
+        outcome = begun(overwrite=True)
+    return "; ".join(outcome.unsaved_lines()) or None if outcome else None
+
+
+@contextmanager
+def _printed_to(path: Path) -> Iterator[None]:
+    """Has a new file receive what is printed, also by C++."""
+    before = [os.dup(number) for number in (1, 2)]
+    with path.open("wb") as file:
+        for number in (1, 2):
+            os.dup2(file.fileno(), number)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        for number, old in enumerate(before, 1):
+            os.dup2(old, number)
+            os.close(old)
+
+
+@contextmanager
+def sigterm_passed_on() -> Iterator[None]:
+    """On SIGTERM, has workers write their states, and ends with status 75."""
+
+    def pass_on(*_: object) -> None:
+        workers = [
+            process
+            for process in psutil.Process().children()
+            if "resource_tracker" not in " ".join(process.cmdline())
+        ]
+        for process in workers:
+            process.terminate()
+        psutil.wait_procs(workers)
+        raise SystemExit(TERMINATED)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, pass_on)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

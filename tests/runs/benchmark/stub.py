@@ -8,8 +8,8 @@ import numpy as np
 
 from keras_dml.embedding.work import Pool, Work
 from keras_dml.evaluation import Results, evaluate_embeddings
-from keras_dml.runs.benchmark.execution import Building
 from keras_dml.runs.benchmark.plan import Run
+from keras_dml.runs.benchmark.training import Building
 from keras_dml.runs.folder import create_folder, write_outcome
 from keras_dml.runs.outcome import Outcome
 

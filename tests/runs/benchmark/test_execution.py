@@ -13,12 +13,12 @@ import pytest
 from keras_dml import recipes
 from keras_dml.embedding.local import LocalWorkers
 from keras_dml.embedding.work import InProcess
-from keras_dml.runs.benchmark.execution import (
+from keras_dml.runs.benchmark.plan import Run
+from keras_dml.runs.benchmark.training import (
     Building,
     Training,
     sigterm_passed_on,
 )
-from keras_dml.runs.benchmark.plan import Run
 from tests.runs.small_run import METHODS, RECIPE, write_recipe
 
 

@@ -1,6 +1,11 @@
 import pytest
 
-from keras_dml.runs.benchmark.journal import Entry, Journal
+from keras_dml.runs.benchmark.plan import (
+    JOURNAL,
+    Entry,
+    append_entry,
+    read_journal,
+)
 
 ENTRIES = [
     Entry("a", 0, "x", metrics={"map@r": 0.1}, seconds=1.5),
@@ -9,38 +14,35 @@ ENTRIES = [
 ]
 
 
-@pytest.fixture
-def journal(tmp_path) -> Journal:
-    journal = Journal(tmp_path)
-    assert journal.entries() == {}
+@pytest.fixture(autouse=True)
+def journal(tmp_path) -> None:
+    assert read_journal(tmp_path) == {}
     for entry in ENTRIES:
-        journal.append(entry)
-    return journal
+        append_entry(tmp_path, entry)
 
 
-def test_entries_are_read_back(journal, tmp_path) -> None:
-    assert list(Journal(tmp_path).entries().values()) == ENTRIES
-    assert len(journal.path.read_text().splitlines()) == 3
-
-
-def test_the_last_entry_of_a_run_counts(journal) -> None:
+def test_the_last_entry_of_a_run_counts(tmp_path) -> None:
+    assert list(read_journal(tmp_path).values()) == ENTRIES
+    assert len((tmp_path / JOURNAL).read_text().splitlines()) == 3
     again = Entry("a", 1, "y", metrics={"map@r": 0.2})
-    journal.append(again)
-    assert journal.entries()["a", 1] == again
+    append_entry(tmp_path, again)
+    assert read_journal(tmp_path)["a", 1] == again
 
 
 @pytest.mark.parametrize("cut", [1, 5, 40])
-def test_a_line_cut_short_was_not_written(journal, cut) -> None:
+def test_a_line_cut_short_was_not_written(tmp_path, cut) -> None:
     """As it is when the power goes while it is written."""
-    whole = journal.path.read_bytes()
-    journal.path.write_bytes(whole[:-cut])
-    assert list(journal.entries().values()) == ENTRIES[:2]
-    journal.append(ENTRIES[2])
-    assert journal.path.read_bytes() == whole
+    path = tmp_path / JOURNAL
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-cut])
+    assert list(read_journal(tmp_path).values()) == ENTRIES[:2]
+    append_entry(tmp_path, ENTRIES[2])
+    assert path.read_bytes() == whole
 
 
-def test_a_damaged_line_is_named(journal) -> None:
-    lines = journal.path.read_text().splitlines()
-    journal.path.write_text("\n".join([lines[0], "{}", lines[2], ""]))
+def test_a_damaged_line_is_named(tmp_path) -> None:
+    path = tmp_path / JOURNAL
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], "{}", lines[2], ""]))
     with pytest.raises(ValueError, match="Line 2 of .*runs.jsonl"):
-        journal.entries()
+        read_journal(tmp_path)

@@ -14,7 +14,7 @@ from keras_dml.evaluation import Interval
 from keras_dml.recipes import dump, load
 from keras_dml.runs.benchmark import benchmark, read_plan
 from keras_dml.runs.benchmark.comparison import Line
-from keras_dml.runs.benchmark.journal import Entry
+from keras_dml.runs.benchmark.plan import Entry
 from keras_dml.runs.benchmark.report import (
     _shared_prefix,
     overview,

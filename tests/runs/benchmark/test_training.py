@@ -8,8 +8,7 @@ import yaml
 
 from keras_dml.recipes import RecipeError
 from keras_dml.runs.benchmark import benchmark, read_plan
-from keras_dml.runs.benchmark.journal import JOURNAL, Journal
-from keras_dml.runs.benchmark.plan import Run
+from keras_dml.runs.benchmark.plan import JOURNAL, Run, read_journal
 from keras_dml.runs.folder import create_folder
 from keras_dml.utils.files import one_at_a_time
 from tests.runs.benchmark.stub import Stub
@@ -21,8 +20,8 @@ ALL = [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
 @pytest.fixture(autouse=True)
 def without_charts(monkeypatch) -> None:
     """They take most of the time, and are drawn in test_report.py."""
-    name = "keras_dml.runs.benchmark.report.svg"
-    monkeypatch.setattr(name, lambda chart: chart.title)
+    name = "keras_dml.runs.benchmark.report._chart"
+    monkeypatch.setattr(name, lambda plan, ranked, metric: metric)
 
 
 @pytest.fixture
@@ -139,7 +138,7 @@ def test_killed_during_the_second_run(recipe, tmp_path) -> None:
     shutil.rmtree(out)
     left.rename(out)
     assert (out / "b" / "seed-0" / "recipe.yaml").exists()
-    assert list(Journal(out).entries()) == ALL[:1]
+    assert list(read_journal(out)) == ALL[:1]
     done, _ = done_by(plan_of(recipe), Stub())
     assert done == ALL[1:]
 
