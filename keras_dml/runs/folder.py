@@ -1,10 +1,12 @@
 """The folder of a run: writing and reading its files."""
 
+import csv
+import io
 import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,6 @@ import numpy as np
 import yaml
 
 from keras_dml.evaluation import Results
-from keras_dml.evaluation.label_sets import ClassNames
 from keras_dml.recipes import Recipe, RecipeError, dump, load
 from keras_dml.recipes.early import check_run
 from keras_dml.recipes.included import RECIPE
@@ -161,13 +162,15 @@ def write_outcome(folder: Path, outcome: Outcome) -> None:
     for level, (places, classes) in results.memberships.items():
         arrays[_PLACES + level] = places
         arrays[_CLASSES + level] = classes
+    # JSON has no keys that are numbers.
+    names = {x: list(own.items()) for x, own in results.class_names.items()}
     with atomic_file(folder / QUERIES) as partial:
         np.savez_compressed(
             partial,
             rows=results.query_rows,
             labels=results.query_labels,
             about=np.array(json.dumps(results.to_dict())),
-            names=np.array(json.dumps(_as_pairs(results.class_names))),
+            names=np.array(json.dumps(names)),
             **arrays,
         )
     result = json.dumps(outcome.to_dict(), indent=2) + "\n"
@@ -279,6 +282,60 @@ def read_queries(path: Path) -> Results:
     )
 
 
-def _as_pairs(names: Mapping[str, ClassNames]) -> dict[str, list[Any]]:
-    """Numbers and names, as JSON has no keys that are numbers."""
-    return {level: list(x.items()) for level, x in names.items()}
+class RunLog(keras.callbacks.Callback):
+    """Writes a row for each epoch, as `keras.callbacks.CSVLogger` does.
+
+    The file is written whole each time, so that it has every row once, also
+    where a training continues, or the disk was full for some epochs.
+
+    Args:
+        path: The file.
+
+    Attributes:
+        error: What stopped the rows that are missing; None if none are.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self.error: str | None = None
+        self._rows: list[dict[str, Any]] = []
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        row = dict(sorted((logs or {}).items()))
+        self._rows.append({"epoch": epoch, **row})
+        self._write()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        if self.error is not None:
+            self._write()
+
+    def get_state(self) -> dict[str, Any]:
+        """What it has seen of a training; see `callbacks.Resume`."""
+        return {"rows": self._rows}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Restores what `get_state` gave."""
+        self._rows = state["rows"]
+        if self._rows:
+            self._write()
+
+    def _write(self) -> None:
+        text = io.StringIO()
+        writer = csv.DictWriter(
+            text, list(self._rows[0]), restval="NA", extrasaction="ignore"
+        )
+        writer.writeheader()
+        writer.writerows(self._rows)
+        try:
+            write_atomically(self.path, text.getvalue())
+        except OSError as error:
+            if self.error is None:
+                logger.error(
+                    "Could not write %s: %s. Training continues.",
+                    self.path,
+                    error,
+                )
+            self.error = error.strerror or str(error)
+        else:
+            self.error = None

@@ -42,25 +42,17 @@ def _asked(
     recipe: Recipe, splits: data.DataSplits, split: str
 ) -> dict[str, Any]:
     """What is asked about one of the splits: arguments of `evaluate`."""
-    asked = recipe.evaluation
-    own: dict[str, Any] = {"protocol": asked.protocol}
+    asked = recipe.evaluation.model_dump(exclude={"monitor", "every"})
+    levels = asked.pop("levels")
     if split == "test":
-        if asked.protocol is None:
-            own["protocol"] = evaluation.Protocol(
+        if asked["protocol"] is None:
+            asked["protocol"] = evaluation.Protocol(
                 splits.query_rows, splits.gallery_rows
             )
-        own["exclude"] = splits.cameras
+        asked["exclude"] = splits.cameras
         if splits.levels:
-            own |= {"labels": splits.levels, "levels": asked.levels}
-    return {
-        "metrics": asked.metrics,
-        "distance": asked.distance,
-        "relevance": asked.relevance,
-        "prefixes": asked.prefixes,
-        "parts": asked.parts,
-        "rerank": asked.rerank,
-        **own,
-    }
+            asked |= {"labels": splits.levels, "levels": levels}
+    return asked
 
 
 def check_splits(recipe: Recipe, splits: data.DataSplits) -> None:

@@ -1,7 +1,7 @@
 """Outcome: the results of a run, and a one-page summary."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -11,7 +11,7 @@ from keras_dml.recipes import Recipe, dump
 from keras_dml.runs.words import VERDICTS
 
 NOTHING = "–"
-"""The page that defines the metrics of this package."""
+"""What tables show where there is no value."""
 
 Table: TypeAlias = list[list[str]]
 """A header and rows."""
@@ -72,17 +72,17 @@ class Outcome:
 
     def metrics_table(self) -> Table:
         """A table of the metrics on the test classes."""
-        rows = [
-            [name, f"{self.before[name]:.4f}", f"{value:.4f}"]
-            for name, value in self.after.items()
-        ]
-        table = [["metric", "before", "after"], *rows]
+        columns: dict[str, Mapping[str, float]]
+        columns = {"before": self.before, "after": self.after}
         if self.refit is not None:
-            refit = [f"{self.refit[name]:.4f}" for name in self.after]
-            table = _with_column(table, "refit", refit)
+            columns["refit"] = self.refit
+        table = [["metric", *columns]]
+        for name in self.after:
+            values = (f"{x[name]:.4f}" for x in columns.values())
+            table.append([name, *values])
         if self.verdicts:
-            words = [self.verdicts[name] for name in self.after]
-            table = _with_column(table, "verdict", words)
+            words = {"metric": "verdict", **self.verdicts}
+            table = [[*row, words[row[0]]] for row in table]
         return table
 
     def metrics_title(self) -> str:
@@ -172,12 +172,6 @@ class Outcome:
         return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _with_column(table: Table, header: str, cells: list[str]) -> Table:
-    return [
-        [*row, cell] for row, cell in zip(table, [header, *cells], strict=True)
-    ]
-
-
 def divisions_table(divisions: list[dict[str, Any]]) -> Table:
     """One row for every division of the training set."""
     rows = [
@@ -190,10 +184,8 @@ def divisions_table(divisions: list[dict[str, Any]]) -> Table:
         ]
         for x in divisions
     ]
-    return [
-        ["before epoch", "images of each cluster", "kept", "seconds"],
-        *rows,
-    ]
+    header = ["before epoch", "images of each cluster", "kept", "seconds"]
+    return [header, *rows]
 
 
 def markdown(table: Table) -> str:

@@ -29,6 +29,7 @@ from keras_dml.distribution.workers import (
 )
 from keras_dml.evaluation import Results
 from keras_dml.evaluation.plausibility import saying_once
+from keras_dml.model import MetricModel
 from keras_dml.recipes import Recipe, building
 from keras_dml.recipes.messages import (
     missing_files,
@@ -38,6 +39,7 @@ from keras_dml.recipes.messages import (
 from keras_dml.runs.folder import (
     METRICS,
     STATE,
+    RunLog,
     check_output,
     check_same_recipe,
     create_folder,
@@ -46,7 +48,6 @@ from keras_dml.runs.folder import (
     load_outcome,
     write_outcome,
 )
-from keras_dml.runs.log import RunLog
 from keras_dml.runs.measuring import check_splits, measure
 from keras_dml.runs.outcome import Outcome
 from keras_dml.runs.tracking import (
@@ -58,9 +59,9 @@ from keras_dml.runs.tracking import (
 )
 from keras_dml.runs.words import before_training, verdicts
 from keras_dml.utils.files import one_at_a_time, sweep
-from keras_dml.utils.printable import printable
 from keras_dml.utils.provenance import environment
 from keras_dml.utils.tensorflow import tf
+from keras_dml.utils.terminal import printable
 
 REFIT = "refit"
 """Folder, within a run's, of the training on all classes."""
@@ -166,35 +167,23 @@ def train(
         )
     if not epochs:
         return outcome
+    on_all = {
+        "name": f"{recipe.name}-{REFIT}",
+        "train_on": "all",
+        "refit": False,
+        # What goes by the length of a training, such as a schedule of the
+        # learning rate, goes by that of the first.
+        "stop_after": epochs,
+    }
     again = train(
-        refit_recipe(recipe, epochs), folder / REFIT, verbose, overwrite, log,
-        strategy, resume or (folder / REFIT).exists(), save_every,
+        recipe.model_copy(update=on_all), folder / REFIT, verbose, overwrite,
+        log, strategy, resume or (folder / REFIT).exists(), save_every,
     )  # fmt: skip
     if outcome is None or again is None:
         return outcome
     outcome = replace(outcome, refit=dict(again.after))
     write_outcome(folder, outcome)
     return outcome
-
-
-def refit_recipe(recipe: Recipe, epochs: int) -> Recipe:
-    """The same training on all training classes, ended after some epochs.
-
-    What goes by the length of a training, such as a schedule of the learning
-    rate or the phases of divide and conquer, goes by that of the first.
-
-    Args:
-        recipe: What was trained, with held-out classes.
-        epochs: The number of epochs that was best for these.
-    """
-    return recipe.model_copy(
-        update={
-            "name": f"{recipe.name}-{REFIT}",
-            "train_on": "all",
-            "refit": False,
-            "stop_after": epochs,
-        }
-    )
 
 
 def _epochs_to_refit(outcome: Outcome | None) -> int:
@@ -311,19 +300,18 @@ def _batches(recipe: Recipe, splits: data.DataSplits) -> data.Sampler:
     return found[0]
 
 
-def try_out(recipe: Recipe, splits: data.DataSplits) -> None:
-    """Builds all that a run trains with, to find out whether it can.
-
-    Args:
-        recipe: A complete recipe.
-        splits: Its data.
+def built(
+    recipe: Recipe, splits: data.DataSplits
+) -> tuple[data.Sampler, MetricModel]:
+    """All that a recipe trains with on one process.
 
     Raises:
         ValueError: As for `train`, like other errors.
     """
     keras.utils.set_random_seed(recipe.seed)
     keras.config.set_dtype_policy(recipe.precision)
-    building.model(recipe, _batches(recipe, splits))
+    batches = _batches(recipe, splits)
+    return batches, building.model(recipe, batches)
 
 
 class _Progress(keras.callbacks.Callback):

@@ -20,7 +20,7 @@ import keras
 
 import keras_dml
 from keras_dml import recipes, runs
-from keras_dml.runs.log import RunLog
+from keras_dml.runs.folder import RunLog
 from tests.forks import exit_status, forked
 
 Action = Callable[[], None]

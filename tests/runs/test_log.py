@@ -6,8 +6,8 @@ from pathlib import Path
 
 import keras
 
-from keras_dml.runs import log as logs
-from keras_dml.runs.log import RunLog
+from keras_dml.runs import folder
+from keras_dml.runs.folder import RunLog
 
 
 def test_a_log_is_that_of_keras(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_a_log_on_a_full_disk_has_every_row(
 
     log = RunLog(tmp_path / "metrics.csv")
     with monkeypatch.context() as full:
-        full.setattr(logs, "write_atomically", fail)
+        full.setattr(folder, "write_atomically", fail)
         for epoch in range(2):
             log.on_epoch_end(epoch, {"loss": 0.5})
     assert len(caplog.records) == 1

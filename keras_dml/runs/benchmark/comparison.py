@@ -149,10 +149,8 @@ def _averaged(plan: Plan, recipe: str, seeds: Iterable[int]) -> Results | None:
     return averaged([read_queries(path) for path in paths])
 
 
-def mean_interval(
-    values: Sequence[float] | FloatArray, confidence: float = 0.95
-) -> Interval:
-    """The mean of independent values and its confidence interval.
+def mean_interval(values: Sequence[float] | FloatArray) -> Interval:
+    """The mean of independent values and its 95 % confidence interval.
 
     mean ± t · s / √n, with s the sample's standard deviation and t the
     quantile of Student's distribution with n − 1 degrees of freedom. The
@@ -164,7 +162,7 @@ def mean_interval(
     mean = float(np.mean(values))
     if count < 2 or not np.isfinite(values).all():
         return Interval(mean, math.nan, math.nan)
-    quantile = stats.t.ppf((1 + confidence) / 2, count - 1)
+    quantile = stats.t.ppf(0.975, count - 1)
     half = float(quantile * stats.sem(values))
     return Interval(mean, mean - half, mean + half)
 

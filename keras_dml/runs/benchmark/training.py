@@ -30,7 +30,7 @@ from keras_dml.runs.benchmark.plan import (
 )
 from keras_dml.runs.benchmark.report import write_report
 from keras_dml.runs.folder import changed_settings, load_outcome
-from keras_dml.runs.training import check_start, train, try_out
+from keras_dml.runs.training import built, check_start, train
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.files import one_at_a_time
 from keras_dml.utils.progress import time_left
@@ -199,7 +199,7 @@ class Building(Work[Run, str | None]):
                 if about not in splits:  # Of one data set at a time.
                     splits.clear()
                     splits[about] = building.splits(recipe)
-                try_out(recipe, splits[about])
+                built(recipe, splits[about])
             except Exception as error:
                 return f"{recipe.name}: {error}"
             finally:

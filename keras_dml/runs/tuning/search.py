@@ -20,8 +20,7 @@ import yaml
 from keras_dml import callbacks, data
 from keras_dml.recipes import Recipe, building, dump
 from keras_dml.runs.folder import changed_settings
-from keras_dml.runs.measuring import check_splits
-from keras_dml.runs.training import validation_of
+from keras_dml.runs.training import built, validation_of
 from keras_dml.runs.tuning.space import Space, changed, checked, nested
 from keras_dml.runs.tuning.study import (
     BEST,
@@ -36,7 +35,6 @@ from keras_dml.runs.tuning.study import (
     folder_of,
     load_study,
     open_study,
-    trials_of,
 )
 from keras_dml.utils.arguments import check_count, check_type, import_extra
 from keras_dml.utils.files import locked, one_at_a_time, write_atomically
@@ -119,7 +117,7 @@ def tune(
             trial = _next(path, wanted, trials, seed, held)
             if trial is None:
                 break
-            rest = trials - len(trials_of(trial.study)) + 1
+            rest = trials - len(trial.study.trials) + 1
             left = time_left(time.monotonic() - start, done, done + rest)
             settings = as_text(wanted.values(trial.params))
             echo(
@@ -193,7 +191,7 @@ def _next(
 
     with locked(folder / LOCK):
         study = open_study(folder)
-        begun = trials_of(study)
+        begun = study.trials
         running = [x for x in begun if not x.state.is_finished()]
         for frozen in running:
             with suppress(BlockingIOError):
@@ -387,11 +385,7 @@ def train_trial(
         ValueError: If the recipe does not fit its data, or the loss is NaN.
     """
     keras.utils.clear_session()
-    keras.utils.set_random_seed(recipe.seed)
-    keras.config.set_dtype_policy(recipe.precision)
-    check_splits(recipe, splits)
-    batches = building.sampler(recipe, splits.train)
-    model = building.model(recipe, batches)
+    batches, model = built(recipe, splits)
     seen = building.features(recipe, model, splits)
     judged = Judged(trial, f"val_{recipe.evaluation.monitor}")
     # Otherwise Keras shows a bar.

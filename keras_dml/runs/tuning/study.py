@@ -159,17 +159,8 @@ def load_study(folder: str | os.PathLike[str]) -> Tuned:
         )
     recipe = load(path / RECIPE)
     space = read_space(path / SPACE, recipe)
-    trials = [_read(x, space) for x in trials_of(open_study(path))]
+    trials = [_read(x, space) for x in open_study(path).trials]
     return Tuned(path, recipe, space, trials)
-
-
-def trials_of(study: Any) -> list[Any]:
-    """Optuna's trials of a study.
-
-    Without those that earlier versions began again after they were killed.
-    """
-    repeated = study.user_attrs.get("killed", ())
-    return [x for x in study.trials if x.number not in repeated]
 
 
 def _read(frozen: Any, space: Space) -> Trial:
