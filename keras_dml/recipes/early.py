@@ -6,16 +6,19 @@ of the package, which is valid, by mistakes and by settings that no other check
 of the schema looks at. Of any other, Keras must be asked.
 """
 
+import collections.abc
 import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import typing
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from annotated_types import Ge, Gt, Le, Lt, MinLen
+from pydantic import BaseModel, Field, ValidationError, create_model
 
 from keras_dml.recipes.included import RECIPE
 from keras_dml.recipes.inheritance import RecipeError, RecipeFiles
@@ -25,7 +28,10 @@ from keras_dml.recipes.messages import (
     mistakes,
     raise_together,
     refusal,
+    value_at,
 )
+from keras_dml.recipes.sections import Section
+from keras_dml.utils.documents import flat
 
 KEYS = Path(__file__).with_name("keys.json")
 """Names of sections → keys → what `pydantic.create_model` takes, as code."""
@@ -78,7 +84,7 @@ def refuse(
     files = RecipeFiles(is_several=_undecided)
     try:
         content = files.complete(path, settings)
-        if ":" in str(_at(content, "method", "name")):  # The user's own.
+        if ":" in str(value_at(content, "method", "name")):  # The user's own.
             return None
         schema = _schema()
         schema.model_validate(content)
@@ -99,7 +105,7 @@ def refuse_missing(content: Mapping[str, Any]) -> None:
     Raises:
         FileNotFoundError, RecipeError: See `raise_together`.
     """
-    if _at(content, "backbone", "name") in _OWN_BACKBONES:
+    if value_at(content, "backbone", "name") in _OWN_BACKBONES:
         missing = missing_files(content)
         problems: list[Exception] = [*map(FileNotFoundError, missing)]
         raise_together(content["name"], problems)
@@ -117,14 +123,6 @@ def check_run(folder: str | os.PathLike[str]) -> None:
 @cache
 def _schema() -> type[BaseModel]:
     """The schema of recipes, with the types of keys and no other check."""
-    import collections.abc
-    import typing
-
-    from annotated_types import Ge, Gt, Le, Lt, MinLen
-    from pydantic import Field, create_model
-
-    from keras_dml.recipes.sections import Section
-
     known: dict[str, Any] = {
         **vars(typing), "collections": collections, "Field": Field,
         "Ge": Ge, "Gt": Gt, "Le": Le, "Lt": Lt, "MinLen": MinLen,
@@ -150,16 +148,24 @@ def _is_all(
     """
     if "optimizer.name" in wrong:  # What else is checked depends on it.
         return False
-    for base in valid:
-        changed = [x for x in _changed(base, content) if not _is_in(x, wrong)]
-        if "name" in base and all(_is_unchecked(x, content) for x in changed):
+    new, nothing = flat(content), object()
+    for old in map(flat, valid):
+        changed = [
+            key
+            for key in {**old, **new}
+            if old.get(key, nothing) != new.get(key, nothing)
+            and not _is_in(key, wrong)
+        ]
+        if "name" in old and all(_is_unchecked(x, content) for x in changed):
             return True
     return False
 
 
 def _is_unchecked(key: str, content: Mapping[str, Any]) -> bool:
     if key == "epochs":
-        schedule = _at(content, "optimizer", "schedule") or {"name": "cosine"}
+        schedule = value_at(content, "optimizer", "schedule") or {
+            "name": "cosine"
+        }
         is_cosine = isinstance(schedule, dict) and "epochs" not in schedule
         if not is_cosine or "stop_after" in content:
             return False
@@ -172,24 +178,3 @@ def _is_unchecked(key: str, content: Mapping[str, Any]) -> bool:
 
 def _is_in(key: str, above: Sequence[str]) -> bool:
     return any(key == x or key.startswith(f"{x}.") for x in above)
-
-
-def _at(content: Mapping[str, Any], section: str, key: str) -> Any:
-    """A value; None if it or its section is missing."""
-    keys = content.get(section)
-    return keys.get(key) if isinstance(keys, dict) else None
-
-
-_NOTHING = object()
-
-
-def _changed(before: Any, after: Any, above: str = "") -> Iterator[str]:
-    """The dotted keys of values that differ."""
-    for key in {**before, **after}:
-        old, new = before.get(key, _NOTHING), after.get(key, _NOTHING)
-        if old is _NOTHING and isinstance(new, dict):
-            old = {}
-        if isinstance(old, dict) and isinstance(new, dict):
-            yield from _changed(old, new, f"{above}{key}.")
-        elif old is not new and old != new:
-            yield f"{above}{key}"

@@ -1,15 +1,33 @@
-"""Reading and validating recipes."""
+"""Reading and validating recipes, by a schema of what is registered.
+
+Its sections of methods and of data sets are made from their signatures; the
+other sections are in `schema`.
+"""
 
 import os
-from typing import Any
+from collections.abc import Callable
+from functools import cache, reduce
+from operator import or_
+from typing import Any, Literal
 
 import yaml
-from pydantic import ValidationError
+from pydantic import (
+    Field,
+    ValidationError,
+    ValidationInfo,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
+from keras_dml import data
+from keras_dml.methods.declaration import METHODS, Arguments, Uses, find
+from keras_dml.model import MetricModel
 from keras_dml.recipes.inheritance import TOO_DEEP, RecipeFiles
 from keras_dml.recipes.messages import mistakes, refusal
-from keras_dml.recipes.method_sections import recipe_type
-from keras_dml.recipes.schema import Recipe
+from keras_dml.recipes.schema import MOMENTUM, Recipe, looked_up
+from keras_dml.recipes.sections import Named
+from keras_dml.recipes.signatures import Fields, fields_of
 
 
 def load(
@@ -59,3 +77,98 @@ def dump(recipe: Recipe) -> str:
     return yaml.safe_dump(
         recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True
     )
+
+
+def recipe_type(content: dict[str, Any]) -> type[Recipe]:
+    """The schema of a recipe.
+
+    It has every data set and method that is registered, and the method
+    that the recipe names if that is "package.module:function".
+
+    Raises:
+        ValueError: If there is no such function, or it is no method.
+    """
+    method = content.get("method")
+    name = method.get("name") if isinstance(method, dict) else None
+    own = [name] if isinstance(name, str) and ":" in name else []
+    return _with_sections(
+        tuple(_data_section(x, e.value) for x, e in data.DATASETS.items()),
+        tuple(_method_section(x, find(x)[0]) for x in (*METHODS, *own)),
+    )
+
+
+@cache
+def _with_sections(
+    datasets: tuple[type[Named], ...], methods: tuple[type[Named], ...]
+) -> type[Recipe]:
+    named: dict[str, Any] = {
+        key: (reduce(or_, sections), Field(discriminator="name"))
+        for key, sections in (("data", datasets), ("method", methods))
+    }
+    return create_model("Recipe", __base__=Recipe, **named)
+
+
+@cache
+def _data_section(name: str, loader: Callable[..., Any]) -> type[Named]:
+    left_out = {"seed", *data.DATASETS[name].details["leave_out"]}
+    fields = fields_of(loader, lambda x: x not in left_out)
+    fields["name"] = (Literal[name], ...)
+    return create_model(name, __base__=Named, **fields)
+
+
+@cache
+def _method_section(name: str, factory: Callable[..., Any]) -> type[Named]:
+    """The section of a method.
+
+    Its options stand before the arguments that are checked against them.
+    """
+    traits = find(name)[1]
+    fields: Fields = {"name": (Literal[name], ...)}
+    for option, default in traits.options.items():
+        fields[option] = (type(default), default)
+    # Any method can have a momentum network, which a memory compares with.
+    fields |= fields_of(MetricModel, MOMENTUM.__eq__)
+    # What is a key of all recipes is none of the method's.
+    fields |= fields_of(factory, lambda x: x not in Recipe.model_fields)
+    for x in traits.uses:
+        fields |= fields_of(looked_up(x), x.keys.__contains__)
+    validators: dict[str, Any] = {
+        f"check_{argument}": field_validator(argument)(_checked_by(check))
+        for argument, check in traits.checks.items()
+    }
+    validators["check_use"] = model_validator(mode="after")(
+        _without_idle_keys(traits.uses, fields)
+    )
+    return create_model(
+        name, __base__=Named, __validators__=validators, **fields
+    )
+
+
+def _checked_by(check: Callable[[Any, Arguments], None]) -> Any:
+    def checked(cls: Any, value: Any, info: ValidationInfo) -> Any:
+        check(value, info.data)
+        return value
+
+    return checked
+
+
+def _without_idle_keys(uses: list[Uses], fields: Fields) -> Any:
+    """Refuses keys of what the method, as it is, does not train with."""
+
+    def checked(section: Named) -> Named:
+        method = section.model_dump()
+        idle = [x for x in uses if not x.is_used(method)]
+        changed = [
+            key for x in idle for key in x.keys if method[key] != fields[key][1]
+        ]
+        if changed and idle[0].only_with:
+            needed, value = idle[0].only_with
+            raise ValueError(
+                f"{changed} are for {' and '.join(str(x.what) for x in idle)}, "
+                f"which need `{needed}: {value}`. Received: "
+                f"{needed}={method[needed]!r}. Use `{needed}: {value}`, or "
+                "leave them out."
+            )
+        return section
+
+    return checked

@@ -124,14 +124,19 @@ def missing_files(content: Mapping[str, Any]) -> list[str]:
     """
     found = []
     for (section, key), way_out in _FILES.items():
-        keys = content.get(section)
-        value = keys.get(key) if isinstance(keys, Mapping) else None
+        value = value_at(content, section, key)
         if isinstance(value, str) and _is_missing(key, value):
             found.append(
                 f"`{section}.{key}`: {value!r} does not exist. Put it there, "
                 f"or use {way_out}."
             )
     return found
+
+
+def value_at(content: Mapping[str, Any], section: str, key: str) -> Any:
+    """A value; None if it or its section is missing."""
+    keys = content.get(section)
+    return keys.get(key) if isinstance(keys, Mapping) else None
 
 
 def _is_missing(key: str, value: str) -> bool:

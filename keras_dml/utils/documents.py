@@ -99,7 +99,7 @@ _MOST = 5
 
 def differences(before: Any, after: Any) -> list[str]:
     """What has changed in dicts and lists, as "key.key: before → after"."""
-    old, new = _flat(before), _flat(after)
+    old, new = flat(before), flat(after)
     return [
         f"{key}: {old.get(key, 'nothing')} → {new.get(key, 'nothing')}"
         for key in {**old, **new}
@@ -114,7 +114,8 @@ def listed(changes: list[str]) -> str:
     return "\n  ".join([*lines, *([f"… and {more} more"] if more else [])])
 
 
-def _flat(value: Any, *keys: str) -> dict[str, Any]:
+def flat(value: Any, *keys: str) -> dict[str, Any]:
+    """The values inside dicts and lists, by dotted key."""
     items: dict[Any, Any] = {}
     if isinstance(value, dict):
         items = value
@@ -124,5 +125,5 @@ def _flat(value: Any, *keys: str) -> dict[str, Any]:
         return {".".join(keys): value} if keys or value else {}
     found: dict[str, Any] = {}
     for key, below in items.items():
-        found |= _flat(below, *keys, str(key))
+        found |= flat(below, *keys, str(key))
     return found

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from keras_dml.recipes.early import KEYS
-from keras_dml.recipes.method_sections import recipe_type
+from keras_dml.recipes.files import recipe_type
 
 
 def written() -> str:

@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from keras_dml.recipes import RecipeError, dump, load, validate
-from keras_dml.recipes.method_sections import recipe_type
+from keras_dml.recipes.files import recipe_type
 
 GOOD = """
 name: good

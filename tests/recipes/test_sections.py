@@ -10,7 +10,7 @@ from keras_dml import backbones, callbacks, data
 from keras_dml.methods.declaration import METHODS, find
 from keras_dml.model import MetricModel
 from keras_dml.recipes import RecipeError, load
-from keras_dml.recipes.method_sections import recipe_type
+from keras_dml.recipes.files import recipe_type
 from keras_dml.recipes.schema import Recipe, looked_up
 from keras_dml.recipes.sections import Section
 from tests.recipes.test_resize_mode import RECIPE
