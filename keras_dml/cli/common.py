@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from keras_dml.utils.printable import printable
-from keras_dml.utils.stderr import stderr_held_back
+from keras_dml.utils.terminal import printable, stderr_held_back
 
 if TYPE_CHECKING:
     from keras_dml.runs.outcome import Table

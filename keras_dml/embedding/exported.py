@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_dml.embedding.on_openvino import compiled
 from keras_dml.utils.arguments import import_extra
-from keras_dml.utils.stderr import stderr_held_back
+from keras_dml.utils.terminal import stderr_held_back
 from keras_dml.utils.types import FloatArray
 
 SUFFIXES = {"onnx": ".onnx", "litert": ".tflite", "openvino": ".xml"}

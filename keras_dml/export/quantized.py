@@ -27,8 +27,8 @@ from keras_dml.utils.arguments import (
     check_not_empty,
     import_extra,
 )
-from keras_dml.utils.stderr import stderr_held_back
 from keras_dml.utils.tensorflow import tf
+from keras_dml.utils.terminal import stderr_held_back
 from keras_dml.utils.types import FloatArray, Tensors
 from keras_dml.utils.vectors import blocks
 
