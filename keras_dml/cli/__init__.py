@@ -46,7 +46,8 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except click.NoSuchOption as error:
-            if error.ctx is not None and _takes(error.ctx, "settings"):
+            known = error.ctx.command.params if error.ctx else []
+            if any(x.name == "settings" for x in known):
                 hint = _as_setting(error.option_name, given)
                 error.message += hint  # type: ignore[misc]
             raise
@@ -56,10 +57,6 @@ class Commands(click.Group):
                     "Use `keras-dml recipes` to list those of the package."
                 )
             raise
-
-
-def _takes(context: click.Context, name: str) -> bool:
-    return any(x.name == name for x in context.command.params)
 
 
 def _as_setting(option: str, given: list[str]) -> str:

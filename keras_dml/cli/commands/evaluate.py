@@ -20,18 +20,15 @@ from keras_dml.cli.common import (
     say,
 )
 from keras_dml.cli.json_output import answer, json_option
-from keras_dml.cli.measured_shards import (
-    answer_results,
-    embedding_options,
-    is_embeddings,
-    measure,
-)
 
 if TYPE_CHECKING:
+    from keras_dml.embedding import EmbeddingShards
     from keras_dml.embedding.engines import Engine
-    from keras_dml.runs import Changes, Measurement
+    from keras_dml.evaluation import Protocol, Results
+    from keras_dml.runs import Changes
 
 _SPLITS = "test", "validation", "train"
+_WAYS = "better", "worse", "equal"
 _OF_RUNS = "other", "split", "which", "by", "top", "file", "engine"
 
 
@@ -97,7 +94,54 @@ def _splits(
     metavar="FILE",
     help="For two runs: write the values of every query to a file.",
 )
-@embedding_options
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME",
+    help="For embeddings: a metric, such as recall@10; may be repeated. "
+    "[default: recall@1, 2, 4, 8, r_precision and map@r]",
+)
+@click.option(
+    "--distance",
+    type=click.Choice(["cosine", "euclidean", "dot"]),
+    help="For embeddings: the distance used for searching. [default: cosine]",
+)
+@click.option(
+    "--gallery",
+    metavar="FOLDER",
+    help="For embeddings: a separate gallery to search in.",
+)
+@click.option(
+    "--queries",
+    type=click.IntRange(min=1),
+    help="For embeddings: the number of random queries, instead of all.",
+)
+@click.option(
+    "--cluster-sample",
+    type=click.IntRange(min=1),
+    help="For embeddings: the number of random rows from which K-means "
+    "finds its centroids, instead of all.",
+)
+@click.option(
+    "--memory",
+    metavar="SIZE",
+    help="For embeddings: the memory for searching. [default: 512MB]",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="For embeddings: the number of processes that search. [default: "
+    "1; with --ray, one per CPU]",
+)
+@click.option(
+    "--ray",
+    is_flag=False,
+    flag_value="auto",
+    metavar="[ADDRESS]",
+    help="For embeddings: search with actors of a Ray cluster, at ADDRESS "
+    "or a running one; if there is none, Ray starts on this machine.",
+)
 @json_option
 @click.pass_context
 @begin_with(_begin)
@@ -124,11 +168,17 @@ def evaluate(
     them into memory.
     """
     from keras_dml import runs
+    from keras_dml.embedding import EmbeddingShards
     from keras_dml.utils.files import write_atomically
 
-    if is_embeddings(run):
+    drawn = units if intervals else None
+    if _is_embeddings(run):
         _refuse(context, _OF_RUNS, "a run")
-        measure(run, units if intervals else None, **options)
+        shards = EmbeddingShards(run)
+        results = _measured(shards, **options)
+        *_, note = str(results).splitlines()
+        _show(results, drawn, "value", f"{run}: {shards!r}", note,
+              embeddings=run)  # fmt: skip
         return
     _refuse(context, options, "a folder of embeddings")
     if other is None and (by or file):
@@ -136,7 +186,9 @@ def evaluate(
     how = split, which, engine
     first = runs.remeasure(run, *how)
     if other is None:
-        _show(run, first, split, which, units if intervals else None)
+        title = f"{first.recipe.name}: {len(first.images)} {split} images"
+        _show(first.results, drawn, which, title, run=run, split=split,
+              model=which)  # fmt: skip
         return
     changes = runs.Changes(first, runs.remeasure(other, *how), units)
     monitor = first.recipe.evaluation.monitor
@@ -154,19 +206,21 @@ def evaluate(
             "split": split,
             "units": units,
             "differences": changes.comparison,
-            "queries": {x: _counts(changes, x) for x in changes.comparison},
+            "queries": {
+                x: dict(zip(_WAYS, changes.counts(x), strict=True))
+                for x in changes.comparison
+            },
         }
     )
     say(f"first: {run}\nsecond: {other}")
     _show_differences(changes, f"{split}: {first.images!r}", units)
-    for title, better in (("better", True), ("worse", False)):
-        table = changes.table(by, better, top)
+    for way, count in zip(_WAYS[:2], changes.counts(by), strict=False):
+        table = changes.table(by, way == "better", top)
         if len(table) > 1:
-            count = changes.counts(by)[0 if better else 1]
             print_table(
                 table,
                 f"{len(table) - 1} of {count} queries where the second is "
-                f"{title} by {by}",
+                f"{way} by {by}",
             )
     if file:
         text = io.StringIO(newline="")
@@ -189,27 +243,80 @@ def _refuse(context: click.Context, names: Iterable[str], of: str) -> None:
             )
 
 
+def _is_embeddings(folder: str) -> bool:
+    """Whether a folder is one of embeddings, or a URL, which runs are not."""
+    from keras_dml.embedding.manifest import MANIFEST
+    from keras_dml.embedding.storage import is_url
+
+    return is_url(folder) or (Path(folder) / MANIFEST).exists()
+
+
+def _measured(
+    shards: "EmbeddingShards",
+    gallery: str | None,
+    queries: int | None,
+    **options: Any,
+) -> "Results":
+    """Measures embeddings.
+
+    Args:
+        shards: The embeddings.
+        gallery: The folder of others to search among, or None.
+        queries: How many random embeddings query; None for all.
+        **options: Those of `evaluate_embeddings`; None for its default.
+    """
+    from keras_dml.embedding import EmbeddingShards
+    from keras_dml.evaluation import evaluate_embeddings
+
+    if gallery and queries:
+        raise click.UsageError(
+            "--queries draws queries from embeddings without a gallery. Leave "
+            "out --gallery."
+        )
+    try:
+        return evaluate_embeddings(
+            shards,
+            gallery=EmbeddingShards(gallery) if gallery else None,
+            protocol=_some(shards, queries) if queries else None,
+            **{name: x for name, x in options.items() if x},
+        )
+    except RuntimeError as error:  # Of workers, which die again and again.
+        raise ChildProcessError(str(error)) from error
+
+
+def _some(shards: "EmbeddingShards", queries: int) -> "Protocol":
+    """Some random rows query all others."""
+    import numpy as np
+
+    from keras_dml.evaluation import Protocol
+
+    if queries > len(shards):
+        raise click.UsageError(
+            f"--queries must be at most the {len(shards)} embeddings. "
+            f"Received: {queries}."
+        )
+    rows = np.random.default_rng(0).choice(len(shards), queries, replace=False)
+    return Protocol(queries=np.sort(rows))
+
+
 def _show(
-    run: str,
-    measured: "Measurement",
-    split: str,
-    which: str,
+    results: "Results",
     units: str | None,
+    heading: str,
+    title: str,
+    note: str = "",
+    **about: Any,
 ) -> None:
+    """Prints metrics, with intervals over `units` if given."""
+    from keras_dml.evaluation import bootstrap
     from keras_dml.runs.outcome import definitions, metric_rows
 
-    answer_results(measured.results, units, run=run, split=split, model=which)
-    print_table(
-        metric_rows(measured.results, which, units),
-        f"{measured.recipe.name}: {len(measured.images)} {split} images",
-    )
-    say("\n".join(definitions(measured.results)))
-
-
-def _counts(changes: "Changes", metric: str) -> dict[str, int]:
-    """Where the second is better, worse and equal."""
-    names = ("better", "worse", "equal")
-    return dict(zip(names, changes.counts(metric), strict=True))
+    found = bootstrap(results, units=units) if units else None
+    answer({**about, **results.to_dict(), "units": units, "intervals": found})
+    print_table(metric_rows(results, heading, units), title)
+    if note:
+        say(note)
+    say("\n".join(definitions(results)))
 
 
 def _show_differences(changes: "Changes", title: str, units: str) -> None:
@@ -225,7 +332,7 @@ def _show_differences(changes: "Changes", title: str, units: str) -> None:
     print_table(table, title)
     print_table(
         [
-            ["metric", "better", "worse", "equal"],
+            ["metric", *_WAYS],
             *([x, *map(str, changes.counts(x))] for x in changes.comparison),
         ],
         "Queries where the second is",
