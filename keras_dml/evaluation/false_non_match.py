@@ -92,8 +92,6 @@ def equal_error_rate(counts: PairCounts) -> float:
     Returns:
         The rate; NaN without same-class or without different-class pairs.
     """
-    if not (counts.positives and counts.negatives):
-        return float("nan")
     missed, false = _error_rates(counts)
     nearest = int(np.argmin(np.abs(missed - false)))
     return float(missed[nearest] + false[nearest]) / 2
@@ -126,8 +124,6 @@ def min_dcf(counts: PairCounts, x: float) -> float:
     Returns:
         The cost; NaN without same-class or without different-class pairs.
     """
-    if not (counts.positives and counts.negatives):
-        return float("nan")
     missed, false = _error_rates(counts)
     return float((x * missed + (1 - x) * false).min()) / min(x, 1 - x)
 
@@ -149,23 +145,20 @@ def count_pairs_searched(
     if distance == "cosine":
         x, y = changed(x, unit_rows), changed(y, unit_rows)
     factors = Factors.of(x, y, distance)
-    positive = np.zeros(CELLS + 1, np.int64)
-    negative = np.zeros(CELLS + 1, np.int64)
+    positive, negative = np.zeros((2, CELLS + 1), np.int64)
     for rows in blocks(len(queries), _SIDE):
         left = factors.left[rows].astype(np.float64, copy=False)
         positives, ignored, _ = relevance.of(rows)
         for items in blocks(len(gallery), _SIDE):
             right = factors.right[items].astype(np.float64, copy=False)
-            cells = cells_of(left, right)
+            cells = cells_of(left @ right.T)
             same = _within(positives, items)
             is_other = queries.rows[rows, None] != gallery.rows[items]
             is_other[_within(ignored, items)] = False
             is_other[same] = False
             positive += np.bincount(cells[same], minlength=CELLS + 1)
             negative += np.bincount(cells[is_other], minlength=CELLS + 1)
-    return PairCounts(
-        np.cumsum(positive[::-1])[::-1], np.cumsum(negative[::-1])[::-1]
-    )
+    return PairCounts.of(positive, negative)
 
 
 def _within(lists: Positives, items: slice) -> tuple[Rows, Rows]:
@@ -175,6 +168,6 @@ def _within(lists: Positives, items: slice) -> tuple[Rows, Rows]:
 
 
 def _error_rates(counts: PairCounts) -> tuple[FloatArray, FloatArray]:
-    """False non-match and false match rates at every threshold."""
-    missed = 1 - counts.accepted_positive / counts.positives
-    return missed, counts.accepted_negative / counts.negatives
+    """False non-match and false match rates, or NaN, at every threshold."""
+    missed = 1 - counts.accepted_positive / (counts.positives or np.nan)
+    return missed, counts.accepted_negative / (counts.negatives or np.nan)

@@ -12,7 +12,7 @@ from keras_dml.evaluation.resampling import times_drawn
 from keras_dml.utils.lazy_rows import EmbeddingRows, changed, selected
 from keras_dml.utils.progress import tracked
 from keras_dml.utils.types import FloatArray, Rows
-from keras_dml.utils.vectors import blocks, row_norms, squares
+from keras_dml.utils.vectors import blocks, row_norms, squares, within
 
 STEP = 2.0**-20
 """Distance of thresholds: about the resolution of float32 embeddings."""
@@ -126,65 +126,11 @@ class PairCounts:
         """Number of different-class pairs."""
         return int(self.accepted_negative[0])
 
-
-def count_pairs(
-    factors: Factors, labels: Rows, progress: bool | None = False
-) -> PairCounts:
-    """Counts all N(N − 1)/2 pairs, in memory that is independent of N."""
-    # By position: a cell's pairs are accepted from the threshold below it
-    # on, and by the last threshold none are.
-    positive = np.zeros(CELLS + 1, np.int64)
-    total = np.zeros(CELLS + 1, np.int64)
-    parts = list(blocks(len(labels), _SIDE))
-    for part in tracked(parts, len(parts), "Comparing pairs", progress):
-        for rows, columns, cells, later in pair_blocks(
-            factors, part, _SIDE, _SIDE**2
-        ):
-            same = labels[rows, None] == labels[columns]
-            positive += np.bincount(cells[same & later], minlength=CELLS + 1)
-            total += np.bincount(cells[later], minlength=CELLS + 1)
-    return PairCounts(
-        np.cumsum(positive[::-1])[::-1],
-        np.cumsum((total - positive)[::-1])[::-1],
-    )
-
-
-@dataclass(frozen=True)
-class AllPairs:
-    """All pairs of images with classes.
-
-    Args:
-        factors: The factors of all images, (N, d) both.
-        classes: Classes, numbered from 0, (N,).
-        progress: Whether to show progress; None shows it in a terminal.
-    """
-
-    factors: Factors
-    classes: Rows
-    progress: bool | None = False
-
-    @cached_property
-    def counts(self) -> PairCounts:
-        """How many of them reach each threshold."""
-        return count_pairs(self.factors, self.classes, self.progress)
-
-    @property
-    def num_classes(self) -> int:
-        """Number of classes."""
-        return int(self.classes.max(initial=-1)) + 1
-
-    def drawn(
-        self,
-        num_resamples: int,
-        seed: int,
-        positions: Rows,
-        progress: bool | None = False,
-    ) -> "Drawn":
-        """The pairs of samples of the classes; see `ClassBootstrap.drawn`."""
-        samples = ClassBootstrap(
-            self.factors, self.classes, num_resamples, seed
-        )
-        return samples.drawn(positions, progress)
+    @classmethod
+    def of(cls, positive: Rows, negative: Rows) -> "PairCounts":
+        """From the numbers of pairs in each cell, (CELLS + 1,), the last 0."""
+        # A cell's pairs are accepted from the threshold below it on.
+        return cls(*(np.cumsum(x[::-1])[::-1] for x in (positive, negative)))
 
 
 def pair_blocks(
@@ -199,25 +145,21 @@ def pair_blocks(
         these are pairs: those whose column is later than the row.
     """
     for part in blocks(some.stop - some.start, height):
-        rows = slice(some.start + part.start, some.start + part.stop)
+        rows = within(some, part)
         left = factors.left[rows].astype(np.float64, copy=False)
         count = len(factors.right) - rows.start
         for rest in blocks(count, size // len(left)):
-            columns = slice(rows.start + rest.start, rows.start + rest.stop)
+            columns = within(rows, rest)
             right = factors.right[columns].astype(np.float64, copy=False)
             later = (
                 np.arange(columns.start, columns.stop)
                 > np.arange(rows.start, rows.stop)[:, None]
             )
-            yield rows, columns, cells_of(left, right), later
+            yield rows, columns, cells_of(left @ right.T), later
 
 
-def cells_of(left: FloatArray, right: FloatArray) -> Rows:
-    """Cells of the scores of factors of two blocks, (n, m)."""
-    return _cells(left @ right.T)
-
-
-def _cells(scores: FloatArray) -> Rows:
+def cells_of(scores: FloatArray) -> Rows:
+    """Cells of scores, which are overwritten."""
     scores += 1.0
     scores *= 1 / STEP
     # Towards zero, which is down: rounding may only just leave [-1, 1].
@@ -231,7 +173,7 @@ def scored_cells(factors: Factors, first: Rows, second: Rows) -> Rows:
     for part in blocks(len(first), _PAIRS):
         left = np.asarray(factors.left[first[part]], np.float64)
         right = np.asarray(factors.right[second[part]], np.float64)
-        cells[part] = _cells(np.einsum("nd,nd->n", left, right))
+        cells[part] = cells_of(np.einsum("nd,nd->n", left, right))
     return cells
 
 
@@ -257,93 +199,122 @@ class Drawn:
     highest: Rows
 
 
-class ClassBootstrap:
-    """Draws classes, or groups of classes, as for `calibrate`, and counts
-    pairs.
+@dataclass(frozen=True)
+class AllPairs:
+    """All N(N − 1)/2 pairs of images with classes.
 
-    Pairs between two copies of the same class are excluded: they are
-    same-class pairs, and some pair an image with itself.
-
-    Args:
+    Attributes:
         factors: The factors of all images, (N, d) both.
         classes: Classes, numbered from 0, (N,).
-        num_resamples: Number of samples, B.
-        seed: Seed of the draws.
+        progress: Whether to show progress; None shows it in a terminal.
     """
 
-    def __init__(
-        self, factors: Factors, classes: Rows, num_resamples: int, seed: int
-    ) -> None:
-        rng = np.random.default_rng(seed)
-        count = int(classes.max()) + 1
-        self._units = min(count, MOST_UNITS)
-        unit = rng.permutation(count)[classes] % self._units
-        order = np.argsort(unit, kind="stable")
-        self._factors = factors.select(order)
-        self._classes = classes[order]
-        self._unit = unit[order]
-        self._starts = np.searchsorted(self._unit, np.arange(self._units + 1))
-        self._times = times_drawn(rng, num_resamples, self._units)
+    factors: Factors
+    classes: Rows
+    progress: bool | None = False
 
-    def drawn(self, positions: Rows, progress: bool | None = False) -> Drawn:
-        """The samples' pairs.
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return int(self.classes.max(initial=-1)) + 1
+
+    @cached_property
+    def counts(self) -> PairCounts:
+        """How many reach each threshold, in memory that is independent of N."""
+        positive, total = np.zeros((2, CELLS + 1), np.int64)
+        parts = blocks(len(self.classes), _SIDE)
+        about = len(parts), "Comparing pairs", self.progress
+        for part in tracked(parts, *about):
+            for rows, columns, cells, later in pair_blocks(
+                self.factors, part, _SIDE, _SIDE**2
+            ):
+                same = self.classes[rows, None] == self.classes[columns]
+                of_one = cells[same & later]
+                positive += np.bincount(of_one, minlength=CELLS + 1)
+                total += np.bincount(cells[later], minlength=CELLS + 1)
+        return PairCounts.of(positive, total - positive)
+
+    def drawn(self, num_resamples: int, seed: int, positions: Rows) -> Drawn:
+        """Pairs of samples of the classes, or of groups, as for `calibrate`.
+
+        Pairs between two copies of the same class are excluded: they are
+        same-class pairs, and some pair an image with itself.
 
         Args:
+            num_resamples: Number of samples, B.
+            seed: Seed of the draws.
             positions: Positions of thresholds, as in `PairCounts`, ascending,
                 (T,).
-            progress: Whether to show progress; None shows it in a terminal.
         """
+        rng = np.random.default_rng(seed)
+        count = min(self.num_classes, MOST_UNITS)
+        units = rng.permutation(self.num_classes)[self.classes] % count
+        order = np.argsort(units, kind="stable")
+        factors = self.factors.select(order)
+        by_unit = factors, self.classes[order], units[order]
+        width = len(positions) + 1
         bins = np.searchsorted(positions, np.arange(CELLS), side="right")
-        count, width = len(self._times), len(positions) + 1
-        hits, false = np.zeros((2, count, width))
-        lowest, highest = np.full(count, CELLS), np.full(count, -1)
-        about = self._units, "Drawing classes for the interval", progress
-        for unit in tracked(range(self._units), *about):
-            pairs = self._counts(unit, bins, width)
-            times = self._times[:, unit, None]
-            hits += times * pairs.positive
-            false += times * pairs.negative[unit]
+        drawn = times_drawn(rng, num_resamples, count)
+        hits, false = np.zeros((2, num_resamples, width))
+        lowest = np.full(num_resamples, CELLS)
+        highest = np.full(num_resamples, -1)
+        about = count, "Drawing classes for the interval", self.progress
+        for unit in tracked(range(count), *about):
+            positive, negative, low, high = _unit_pairs(
+                *by_unit, unit, bins, width
+            )
+            times = drawn[:, unit, None]
+            hits += times * positive
+            false += times * negative[unit]
             # As often as the product says of how often both are drawn.
             later = slice(unit + 1, None)
-            false += times * (self._times[:, later] @ pairs.negative[later])
+            false += times * (drawn[:, later] @ negative[later])
             there = np.flatnonzero(times[:, 0])
-            lowest[there] = np.minimum(lowest[there], pairs.lowest)
-            both = np.where(self._times[there] > 0, pairs.highest, -1)
+            lowest[there] = np.minimum(lowest[there], low)
+            both = np.where(drawn[there] > 0, high, -1)
             highest[there] = np.maximum(highest[there], both.max(axis=1))
         return Drawn(from_each_on(hits), from_each_on(false), lowest, highest)
 
-    def _counts(self, unit: int, bins: Rows, width: int) -> "_UnitPairs":
-        """Pairs of a unit's images with each other and with later ones."""
-        positive = np.zeros(width)
-        negative = np.zeros((self._units, width))
-        lowest, highest = CELLS, np.full(self._units, -1)
-        own = slice(*self._starts[unit : unit + 2].tolist())
-        for rows, columns, cells, later in pair_blocks(
-            self._factors, own, _UNIT_ROWS, _UNIT_PAIRS
-        ):
-            found = bins[cells]
-            same = self._classes[rows, None] == self._classes[columns]
-            alike, apart = later & same, later & ~same
-            positive += np.bincount(found[alike], minlength=width)
-            place = self._unit[columns] * width + found
-            tally = np.bincount(place[apart], minlength=negative.size)
-            negative += tally.reshape(negative.shape)
-            lowest = min(lowest, int(cells[alike].min(initial=CELLS)))
-            most = np.where(apart, cells, -1).max(axis=0)
-            np.maximum.at(highest, self._unit[columns], most)
-        return _UnitPairs(positive, negative, lowest, highest)
 
+def _unit_pairs(
+    factors: Factors,
+    classes: Rows,
+    units: Rows,
+    unit: int,
+    bins: Rows,
+    width: int,
+) -> tuple[FloatArray, FloatArray, int, Rows]:
+    """Pairs of a unit's images with each other and with later ones.
 
-@dataclass(frozen=True)
-class _UnitPairs:
-    """Pairs of a unit: same-class pairs by bin, (width,), different-class pairs
-    by the unit of the other image and by bin, (units, width), and their lowest
-    cell and highest cells, (units,)."""
+    Args:
+        factors, classes, units: Of all images, ordered by their unit, (N, …).
+        unit: The unit.
+        bins: Bin of every cell, (CELLS,).
+        width: Number of bins, W.
 
-    positive: FloatArray
-    negative: FloatArray
-    lowest: int
-    highest: Rows
+    Returns:
+        Same-class pairs by bin, (W,); different-class pairs by the unit of the
+        other image and by bin, (U, W); and their lowest cell, and highest
+        ones, (U,).
+    """
+    count = int(units[-1]) + 1
+    positive, negative = np.zeros(width), np.zeros((count, width))
+    lowest, highest = CELLS, np.full(count, -1)
+    own = slice(*np.searchsorted(units, [unit, unit + 1]).tolist())
+    for rows, columns, cells, later in pair_blocks(
+        factors, own, _UNIT_ROWS, _UNIT_PAIRS
+    ):
+        found = bins[cells]
+        same = classes[rows, None] == classes[columns]
+        alike, apart = later & same, later & ~same
+        positive += np.bincount(found[alike], minlength=width)
+        place = units[columns] * width + found
+        tally = np.bincount(place[apart], minlength=negative.size)
+        negative += tally.reshape(negative.shape)
+        lowest = min(lowest, int(cells[alike].min(initial=CELLS)))
+        most = np.where(apart, cells, -1).max(axis=0)
+        np.maximum.at(highest, units[columns], most)
+    return positive, negative, lowest, highest
 
 
 def quantile_positions(counts: PairCounts, number: int = _QUANTILES) -> Rows:

@@ -20,9 +20,7 @@ from keras_dml.evaluation.verification.pair_counts import (
     threshold_at,
 )
 from keras_dml.evaluation.verification.trials import Trials
-from keras_dml.utils.arguments import (
-    checked,
-)
+from keras_dml.utils.arguments import checked
 from keras_dml.utils.arrays import as_rows, as_unit_rows
 from keras_dml.utils.types import (
     Config,
@@ -138,8 +136,7 @@ class Criterion:
                     return cls("fpr", rate)
         raise ValueError(
             "`criterion` of calibrate must be 'eer', 'f1' or 'fpr=RATE', with "
-            "a "
-            f"rate between 0 and 1. Received: criterion={text!r}. Use, for "
+            f"a rate between 0 and 1. Received: criterion={text!r}. Use, for "
             "example, 'eer' or 'fpr=0.01'."
         )
 
@@ -267,8 +264,9 @@ def calibrate(
     else:
         x = as_rows(embeddings, "embeddings", "calibrate")
     factors = Factors.of(x, x, distance)
+    pairs: AllPairs | Trials
     if isinstance(labels, PairSet):
-        pairs: AllPairs | Trials = Trials(factors, labels, "calibrate")
+        pairs = Trials(factors, labels, "calibrate", progress)
     else:
         pairs = AllPairs(factors, _classes(labels, len(x)), progress)
     counts = pairs.counts
@@ -284,7 +282,7 @@ def calibrate(
         problem = f"{pairs.num_classes} classes are too few"
     elif num_resamples:
         positions = quantile_positions(counts)
-        drawn = pairs.drawn(num_resamples, seed, positions, progress)
+        drawn = pairs.drawn(num_resamples, seed, positions)
         chosen, rates = _resampled(chooses, positions, drawn)
         values = factors.outer(threshold_at(chosen))
         around = [
@@ -371,10 +369,9 @@ def _check_pairs(counts: PairCounts, criterion: Criterion) -> None:
         raise ValueError(
             "`criterion` of calibrate must allow at least one of the "
             "different-class pairs. Received: "
-            f"criterion='fpr={criterion.rate:g}' "
-            f"and {counts.negatives} of these pairs. Use more images, or a "
-            "rate "
-            f"of at least {1 / counts.negatives:.2g}."
+            f"criterion='fpr={criterion.rate:g}' and {counts.negatives} of "
+            "these pairs. Use more images, or a rate of at least "
+            f"{1 / counts.negatives:.2g}."
         )
 
 

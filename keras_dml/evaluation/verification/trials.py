@@ -24,9 +24,7 @@ from keras_dml.evaluation.verification.pair_counts import (
     quantile_positions,
     scored_cells,
 )
-from keras_dml.utils.arguments import (
-    checked,
-)
+from keras_dml.utils.arguments import checked
 from keras_dml.utils.arrays import as_rows, as_unit_rows
 from keras_dml.utils.progress import tracked
 from keras_dml.utils.types import Fraction, NonNegativeInt, Rows
@@ -42,12 +40,19 @@ class Trials:
         factors: The factors of the examples, (N, d) both.
         pairs: The trials.
         owner: The function with these arguments.
+        progress: Whether to show progress; None shows it in a terminal.
 
     Raises:
         ValueError: If there is not one embedding per example.
     """
 
-    def __init__(self, factors: Factors, pairs: PairSet, owner: str) -> None:
+    def __init__(
+        self,
+        factors: Factors,
+        pairs: PairSet,
+        owner: str,
+        progress: bool | None = False,
+    ) -> None:
         count = len(factors.left)
         if count != len(pairs.examples):
             raise ValueError(
@@ -59,6 +64,7 @@ class Trials:
         self._is_positive = pairs.positive
         self._cells = scored_cells(factors, self._first, self._second)
         self._subjects = subjects_of(pairs)
+        self._progress = progress
 
     @cached_property
     def counts(self) -> PairCounts:
@@ -67,20 +73,14 @@ class Trials:
             np.bincount(self._cells[chosen], minlength=CELLS + 1)
             for chosen in (self._is_positive, ~self._is_positive)
         ]
-        return PairCounts(*(np.cumsum(x[::-1])[::-1] for x in tallies))
+        return PairCounts.of(*tallies)
 
     @property
     def num_classes(self) -> int:
         """Number of subjects."""
         return len(np.unique(self._subjects[[self._first, self._second]]))
 
-    def drawn(
-        self,
-        num_resamples: int,
-        seed: int,
-        positions: Rows,
-        progress: bool | None = False,
-    ) -> Drawn:
+    def drawn(self, num_resamples: int, seed: int, positions: Rows) -> Drawn:
         """Trials of samples of the subjects, as `AllPairs.drawn` has pairs."""
         used = self._subjects[[self._first, self._second]]
         found = np.unique(used, return_inverse=True)
@@ -94,8 +94,8 @@ class Trials:
         # Trials of one subject count as often as it is drawn.
         is_one = first == second
         kinds = self._is_positive, ~self._is_positive
-        about = num_resamples, "Drawing subjects for the interval", progress
-        for sample, times in enumerate(tracked(samples, *about)):
+        about = "Drawing subjects for the interval", self._progress
+        for sample, times in enumerate(tracked(samples, num_resamples, *about)):
             weights = times[first] * np.where(is_one, 1, times[second])
             hits[sample], false[sample] = (
                 np.bincount(bins[kind], weights[kind], shape[1])
@@ -192,7 +192,7 @@ def evaluate_trials(
             )
     as_given = as_unit_rows if distance == "cosine" else as_rows
     x = as_given(embeddings, "embeddings", owner)
-    trials = Trials(Factors.of(x, x, distance), pairs, owner)
+    trials = Trials(Factors.of(x, x, distance), pairs, owner, progress)
     counts = trials.counts
     if not (counts.positives and counts.negatives):
         raise ValueError(
@@ -203,7 +203,7 @@ def evaluate_trials(
     samples: list[PairCounts] = []
     if num_resamples and trials.num_classes >= FEWEST_CLASSES:
         positions = quantile_positions(counts, _QUANTILES)
-        drawn = trials.drawn(num_resamples, seed, positions, progress)
+        drawn = trials.drawn(num_resamples, seed, positions)
         samples = list(map(PairCounts, drawn.hits, drawn.false))
     results = {}
     for metric in chosen:

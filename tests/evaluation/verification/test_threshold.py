@@ -7,7 +7,13 @@ import pytest
 
 from keras_dml.evaluation import Threshold, calibrate
 from keras_dml.evaluation.resampling import percentiles, times_drawn
-from keras_dml.evaluation.verification.pair_counts import STEP, PairCounts
+from keras_dml.evaluation.verification import pair_counts
+from keras_dml.evaluation.verification.pair_counts import (
+    STEP,
+    AllPairs,
+    Factors,
+    PairCounts,
+)
 from keras_dml.evaluation.verification.threshold import Criterion
 from tests.evaluation.verification.all_pairs import embeddings, pairs
 
@@ -28,6 +34,8 @@ def test_equal_error_rate_against_all_thresholds_that_matter() -> None:
     assert found.true_positive_rate == (same >= found.value).mean()
     assert found.false_positive_rate == (other >= found.value).mean()
     assert found.low is None
+    totals = found.num_positive_pairs, found.num_negative_pairs
+    assert totals == (len(same), len(other))
 
 
 def test_the_rate_that_is_allowed_may_be_reached() -> None:
@@ -201,6 +209,45 @@ def test_few_classes_have_no_interval_and_a_reason(criterion, classes) -> None:
     else:
         assert found.low < found.high
         assert found.low <= found.value <= found.high
+
+
+@pytest.mark.parametrize("most_units", [512, 5])
+def test_bootstrap_counts_are_those_of_drawn_classes(
+    most_units, monkeypatch
+) -> None:
+    """Samples written out image by image, class copies kept apart."""
+    monkeypatch.setattr(pair_counts, "MOST_UNITS", most_units)
+    monkeypatch.setattr(pair_counts, "_UNIT_ROWS", 3)
+    monkeypatch.setattr(pair_counts, "_UNIT_PAIRS", 40)
+    x, labels = embeddings(classes=9, images=4)
+    classes = labels // 7
+    factors = Factors.of(x, x, "cosine")
+    thresholds = np.array([-1.0, 0.1, 0.5, 0.75])
+    positions = np.round((thresholds + 1) / STEP).astype(int)
+    drawn = AllPairs(factors, classes).drawn(6, 1, positions)
+    scores = x.astype(float) @ x.astype(float).T
+    # What was drawn: the units of the classes, and how often each.
+    rng, units = np.random.default_rng(1), min(9, most_units)
+    unit_of_row = (rng.permutation(9) % units)[classes]
+    first, second = np.tril_indices(len(x), -1)
+    is_one = classes[first] == classes[second]
+    cells = np.floor((scores[first, second] + 1) / STEP)
+    for sample, times in enumerate(times_drawn(rng, 6, units)):
+        a, b = unit_of_row[first], unit_of_row[second]
+        there = (times[a] > 0) & (times[b] > 0)
+        assert drawn.lowest[sample] == cells[there & is_one].min()
+        assert drawn.highest[sample] == cells[there & ~is_one].max()
+        assert times.sum() == units
+        for column, threshold in enumerate(thresholds):
+            expected = np.zeros(2)
+            for i in range(len(x)):
+                for j in range(i):
+                    a, b = unit_of_row[i], unit_of_row[j]
+                    weight = times[a] if a == b else times[a] * times[b]
+                    if scores[i, j] >= threshold:
+                        expected[int(classes[i] != classes[j])] += weight
+            assert drawn.hits[sample, column] == expected[0]
+            assert drawn.false[sample, column] == expected[1]
 
 
 def test_an_estimate_outside_of_its_samples_has_no_interval() -> None:
