@@ -24,21 +24,16 @@ from keras_dml.evaluation.identification import IdentificationThreshold
 from keras_dml.evaluation.inputs import Protocol, one_per_class
 from keras_dml.evaluation.metrics import METRICS
 from keras_dml.evaluation.ranks.positives import Limits, Ranks
-from keras_dml.evaluation.reranking import (
-    RERANKING,
+from keras_dml.evaluation.reranking.base import RERANKING, Reranking, rerank
+from keras_dml.evaluation.reranking.expansion import (
     AlphaQueryExpansion,
     DatabaseAugmentation,
-    KReciprocal,
-    Reranking,
-    rerank,
 )
+from keras_dml.evaluation.reranking.reciprocal import KReciprocal
 from keras_dml.evaluation.resampling import Difference, Interval
 from keras_dml.evaluation.results import Results
-from keras_dml.evaluation.verification import (
-    Threshold,
-    calibrate,
-    evaluate_trials,
-)
+from keras_dml.evaluation.verification.threshold import Threshold, calibrate
+from keras_dml.evaluation.verification.trials import evaluate_trials
 from keras_dml.utils.registry import Paper, import_modules, renamed
 
 import_modules(__name__)

@@ -14,8 +14,7 @@ What is here may import evaluation and what is below it.
 
 from typing import TYPE_CHECKING
 
-from keras_dml.evaluation.identification import IdentificationThreshold
-from keras_dml.evaluation.verification import Threshold, calibrate
+from keras_dml.evaluation import IdentificationThreshold, Threshold, calibrate
 from keras_dml.search.hits import Hit, Hits
 from keras_dml.search.index import Index, open_index, push
 from keras_dml.search.pushing import Pushed

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from keras_dml.data.examples import any_labels_of
 from keras_dml.data.fields import Pixels
 from keras_dml.data.pictures import class_column, class_name, each_seen
-from keras_dml.evaluation.ranks import exact
-from keras_dml.evaluation.ranks.scores import Scores
+from keras_dml.evaluation.ranks.scores import Scores, nearest_allowed
 from keras_dml.utils.arguments import check_count, check_not_empty
 from keras_dml.utils.types import FloatArray, Labels, Rows
 from keras_dml.utils.vectors import blocks
@@ -64,19 +63,18 @@ def nearest(
     check_count("nearest", "num_neighbors", num_neighbors)
     rows = np.arange(len(embeddings)) if gallery is None else gallery
     scores = Scores(embeddings[queries], embeddings[rows], "cosine")
-    right = scores.right(slice(None))
+    right = scores.right(slice(0, len(rows)))
     found = np.full((len(queries), min(num_neighbors, len(rows))), -1, np.int64)
     for block in blocks(len(queries), 64):
-        left = scores.left(block)
-        rough = left @ right.T
         asked = np.asarray(queries[block])[:, None]
         ignored = rows == asked
         if groups is not None and labels is not None:
             ignored |= _alike(labels, asked, rows) & (
                 groups[rows] == groups[asked]
             )
-        rough[ignored] = -np.inf
-        best, places = _best(scores, block, rough, left, num_neighbors)
+        best, places = nearest_allowed(
+            scores, block, right, ignored, num_neighbors
+        )
         found[block] = np.where(np.isneginf(best), -1, rows[places])
     x = embeddings[queries][:, None].astype(np.float64)
     y = embeddings[found].astype(np.float64)
@@ -92,34 +90,6 @@ def _alike(labels: Labels, queries: Rows, rows: Rows) -> NDArray[np.bool_]:
         return own @ labels[rows].T.astype(np.float32) > 0
     same: NDArray[np.bool_] = labels[rows] == labels[queries]
     return same
-
-
-def _best(
-    scores: Scores,
-    block: slice,
-    rough: FloatArray,
-    left: FloatArray,
-    num_neighbors: int,
-) -> tuple[FloatArray, Rows]:
-    """Scores and places in the gallery of the best for a block of queries."""
-
-    def candidates(some: Rows, size: int) -> tuple[FloatArray, Rows]:
-        places = np.argpartition(rough[some], -size, axis=1)[:, -size:]
-        return np.take_along_axis(rough[some], places, axis=1), places
-
-    def decided(some: Rows, places: Rows) -> FloatArray:
-        pairs = np.broadcast_to(some[:, None], places.shape).ravel()
-        found = scores.exact(pairs + block.start, places.ravel())
-        is_ignored = np.isneginf(rough[pairs, places.ravel()])
-        return np.where(is_ignored, -np.inf, found).reshape(places.shape)
-
-    return exact.nearest(
-        candidates,
-        decided,
-        scores.tolerance(left),
-        num_neighbors,
-        rough.shape[1],
-    )
 
 
 def retrieval_grid(

@@ -80,25 +80,19 @@ def by_function(
 
 def _ranks(distances: FloatArray, relevance: Relevance, rows: slice) -> Ranks:
     positives, ignored, _ = relevance.of(rows)
-    both = np.concatenate([positives.items, ignored.items])
-    owners = np.concatenate([positives.owners, ignored.owners])
-    order = np.argsort(owners, kind="stable")
-    places = np.empty(len(both), np.int64)
-    starts = np.searchsorted(owners[order], np.arange(len(distances) + 1))
-    for row, own in enumerate(np.split(order, starts[1:-1])):
-        places[own] = _places(distances[row], both[own])
-    at, taken = np.split(places, [len(positives.items)])
-    owners = positives.owners
-    order = np.lexsort((at, owners))
-    at = at[order]
-    width = distances.shape[1]
-    ranks = 1 + at - _before(at, owners, taken, ignored.owners, width)
+    # What is not a number comes after all others, and equals none.
+    distances = distances.copy()
+    distances[ignored.owners, ignored.items] = np.nan
+    lists = np.split(positives.items, positives.starts[1:-1])
+    places = map(_places, distances, lists)
+    ranks = 1 + np.concatenate(list(places))
+    order = np.lexsort((ranks, positives.owners))
     found = np.flatnonzero(positives.counts)
     gains = positives.gains
     return Ranks(
         found + rows.start,
         positives.counts[found],
-        ranks,
+        ranks[order],
         relevance.ids[found + rows.start],
         None if gains is None else gains[order],
     )
@@ -118,13 +112,3 @@ def _places(distances: FloatArray, items: Rows) -> Rows:
         earlier = distances[: items[one]] == own[one]
         places[one] += np.count_nonzero(earlier)
     return places
-
-
-def _before(
-    at: Rows, owners: Rows, taken: Rows, takers: Rows, width: int
-) -> Rows:
-    """Number of images without a rank before some positions, (P,)."""
-    keys = np.sort(takers * width + taken)
-    own = owners * width
-    found: Rows = np.searchsorted(keys, own + at) - np.searchsorted(keys, own)
-    return found

@@ -1,8 +1,7 @@
 """Exact nearest neighbors: float32 rules out, float64 decides.
 
 A float32 product of vectors is rounded in a way that depends on the library,
-its threads and the shape of the block. Therefore it only rules out images
-whose
+its threads and the shape of the block. Therefore it only rules out images whose
 scores cannot be among the nearest within its error; the scores of all others
 are computed in float64, in an order of summation that depends only on the
 dimensions.

@@ -46,17 +46,11 @@ class Images:
             return self
         return Images(
             selected(self.embeddings, places),
-            {level: _selected(x, places) for level, x in self.targets.items()},
+            {level: x[places] for level, x in self.targets.items()},
             self.rows[places],
             None if self.groups is None else self.groups[places],
             self.class_names,
         )
-
-
-def _selected(targets: Targets, places: Rows) -> Targets:
-    if isinstance(targets, LabelSets):
-        return targets.select(places)
-    return targets[places]
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,10 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from keras_dml.evaluation.ranks.exact import product_error, products
+from keras_dml.evaluation.ranks.exact import nearest, product_error, products
 from keras_dml.utils.lazy_rows import EmbeddingRows, LazyRows, Selection
 from keras_dml.utils.types import FloatArray, Rows
-from keras_dml.utils.vectors import (
-    Vectors,
-    blocks,
-    row_norms,
-    squares,
-)
+from keras_dml.utils.vectors import Vectors, blocks, row_norms, squares, within
 
 DistanceName = Literal["cosine", "euclidean", "dot"]
 
@@ -83,10 +78,14 @@ class Scores:
         centered, bias = self._centered(self.queries, rows)
         return _augmented(centered, bias, 1.0, self._unit, dtype)
 
-    def right(self, rows: Selection, dtype: Any = np.float32) -> FloatArray:
+    def right(self, rows: slice, dtype: Any = np.float32) -> FloatArray:
         """Right factor of the gallery images in `rows`, (n, D + 2)."""
-        centered, bias = self._centered(self.gallery, rows)
-        return _augmented(centered, 1.0, bias, 1.0, dtype)
+        size = rows.stop - rows.start
+        right = np.empty((size, self.factor_size), dtype)
+        for part in self.gallery.blocks(rows):
+            given = self._centered(self.gallery, within(rows, part))
+            right[part] = _augmented(given[0], 1.0, given[1], 1.0, dtype)
+        return right
 
     def tolerance(self, left: FloatArray) -> FloatArray:
         """Bound on the error of `left @ right.T` for each query, (n,).
@@ -166,6 +165,41 @@ class Scores:
             norm = max(norm, float(squares(centered).max()) ** 0.5)
             bias = max(bias, float(np.abs(biases).max()))
         return norm, bias
+
+
+def nearest_allowed(
+    scores: Scores, rows: slice, right: FloatArray, ignored: Any, k: int
+) -> tuple[FloatArray, Rows]:
+    """The k nearest images of some queries: float32 finds, float64 decides.
+
+    Args:
+        scores: Scores of queries against a gallery.
+        rows: The queries, n.
+        right: Right factor of the whole gallery, (G, D + 2).
+        ignored: Index of the pairs, of (n, G), that must not be found.
+        k: Number of neighbors.
+
+    Returns:
+        Exact scores, (n, min(k, G)) float64, descending, which are -inf where
+        nothing is left to find; and images. Ties are in the order of the
+        gallery.
+    """
+    left = scores.left(rows)
+    rough = left @ right.T
+    rough[ignored] = -np.inf
+
+    def candidates(some: Rows, size: int) -> tuple[FloatArray, Rows]:
+        values = rough[some]
+        images = np.argpartition(values, -size, axis=1)[:, -size:]
+        return np.take_along_axis(values, images, axis=1), images
+
+    def exact(some: Rows, images: Rows) -> FloatArray:
+        pairs = np.repeat(some, images.shape[1]), images.ravel()
+        found = scores.exact(pairs[0] + rows.start, pairs[1]) - scores.offset
+        is_ignored = np.isneginf(rough[pairs])
+        return np.where(is_ignored, -np.inf, found).reshape(images.shape)
+
+    return nearest(candidates, exact, scores.tolerance(left), k, len(right))
 
 
 def _scale(largest: float, most: int) -> float:

@@ -83,7 +83,13 @@ def search(
     work = PanelSearch(scores, relevances, limits, memory // 4)
     panels = _panels(scores, relevances, memory // 2)
     if pool is not None:
-        yield from searched(pool, workers, work, panels, progress)
+        most = _most_queries(len(queries), len(gallery), workers or _WORKERS)
+        parts = [
+            within(panel, part)
+            for panel in panels
+            for part in blocks(panel.stop - panel.start, most)
+        ]
+        yield from _searched(pool, work, parts, progress)
         return
     symmetric = queries is gallery and len(panels) == 1
     for rows in panels:
@@ -168,26 +174,7 @@ class PanelSearch(Work[slice, tuple[Ranks, ...]]):
                     waiting.popleft().result()
             for future in waiting:
                 future.result()
-        return tuple(
-            _ranks(counter, relevance, rows.start)
-            for counter, relevance in zip(
-                counters, self.relevances, strict=True
-            )
-        )
-
-
-def _ranks(counter: Counter, relevance: Relevance, start: int) -> Ranks:
-    positives = counter.positives
-    counts = np.diff(positives.starts)
-    found = np.flatnonzero(counts)
-    queries = found + start
-    return Ranks(
-        queries,
-        counts[found],
-        positives.ranks(),
-        relevance.ids[queries],
-        positives.gains(),
-    )
+        return tuple(counter.ranks() for counter in counters)
 
 
 def _jobs(
@@ -202,19 +189,10 @@ def _jobs(
     for items in gallery:
         if symmetric:
             queries.append(items)
-        right = _right(scores, items)
+        right = scores.right(items)
         for rows in queries:
             mirrored = symmetric and rows != items
             yield rows, items, right, mirrored
-
-
-def _right(scores: Scores, items: slice) -> FloatArray:
-    """The right factor of some images."""
-    size = items.stop - items.start
-    right = np.empty((size, scores.factor_size), np.float32)
-    for part in scores.gallery.blocks(items):
-        right[part] = scores.right(within(items, part))
-    return right
 
 
 def _count(
@@ -232,9 +210,11 @@ def _count(
     needed = len(rows) * width + len(others) * height
     if needed > SHARED_PRODUCT * height * width:
         block = panel.left[queries] @ right.T
-        tiles = [panel.tile(block, _all(queries), items, False)]
+        every = np.arange(queries.start, queries.stop)
+        tiles = [panel.tile(block, every, items, False)]
         if mirrored:
-            tiles.append(panel.tile(block, _all(items), queries, True))
+            every = np.arange(items.start, items.stop)
+            tiles.append(panel.tile(block, every, queries, True))
         for counter in counters:
             counter.count(*tiles)
         return
@@ -246,10 +226,6 @@ def _count(
         block = panel.left[queries] @ right[others - items.start].T
         for counter in counters:
             counter.count(panel.tile(block, others, queries, True))
-
-
-def _all(queries: slice) -> Rows:
-    return np.arange(queries.start, queries.stop)
 
 
 def _active(counters: Sequence[Counter], queries: slice) -> Rows:
@@ -297,28 +273,24 @@ def searching_pool(workers: int | None, ray: str | bool | None) -> Pool | None:
     return pool_of(workers, ray, gpus=0)
 
 
-def searched(
+def _most_queries(queries: int, gallery: int, workers: int) -> int:
+    """Of panels that are a part of the work and take some minutes each."""
+    even = max(_MANY, -(-queries // (4 * workers)))
+    return min(even, max(_FEWEST, _MOST_PAIRS // gallery))
+
+
+def _searched(
     pool: Pool,
-    workers: int | None,
     work: PanelSearch,
     panels: Sequence[slice],
     progress: bool | None,
 ) -> Iterator[tuple[Ranks, ...]]:
-    """The ranks of panels, in order.
-
-    Args:
-        pool: The pool, whose tasks are panels.
-        workers: Its number of workers, if it is known.
-        work: Computes a panel.
-        panels: The panels that memory allows; they are divided further.
-        progress: Whether to show progress; None shows it in a terminal.
-    """
-    queries, gallery = len(work.scores.queries), len(work.scores.gallery)
-    parts = _divided(panels, queries, gallery, workers or _WORKERS)
-    waiting = deque(parts)
+    """The ranks of panels, in order, from the workers of a pool."""
+    waiting = deque(panels)
     early: dict[int, tuple[Ranks, ...]] = {}
+    queries = len(work.scores.queries)
     with (
-        contextlib.closing(pool.run(work, parts)) as done,
+        contextlib.closing(pool.run(work, panels)) as done,
         throughput(queries, 0, "queries", "Searching", progress) as count,
     ):
         for panel, ranks in done:
@@ -326,19 +298,6 @@ def searched(
             count(panel.stop - panel.start)
             while waiting and waiting[0].start in early:
                 yield early.pop(waiting.popleft().start)
-
-
-def _divided(
-    panels: Sequence[slice], queries: int, gallery: int, workers: int
-) -> list[slice]:
-    """Panels that are a part of the work and take some minutes each."""
-    even = max(_MANY, -(-queries // (4 * workers)))
-    most = min(even, max(_FEWEST, _MOST_PAIRS // gallery))
-    return [
-        slice(panel.start + part.start, panel.start + part.stop)
-        for panel in panels
-        for part in blocks(panel.stop - panel.start, most)
-    ]
 
 
 @contextlib.contextmanager

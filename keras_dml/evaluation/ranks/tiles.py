@@ -10,6 +10,7 @@ from keras_dml.evaluation.ranks.positives import (
     Limits,
     Pairs,
     RankedPositives,
+    Ranks,
 )
 from keras_dml.evaluation.ranks.relevance import Relevance
 from keras_dml.evaluation.ranks.scores import Scores
@@ -147,13 +148,23 @@ class Counter:
     ) -> None:
         self._first = panel.rows.start
         self._scores = scores
+        self._ids = relevance.ids[panel.rows]
         self._lock = threading.Lock()
         positives, _, self._apart = relevance.of(panel.rows)
         queries = positives.owners + self._first
         exact = scores.exact(queries, positives.items)
-        self.positives = RankedPositives(positives, exact, limits)
+        self._positives = RankedPositives(positives, exact, limits)
         self._cutoffs = np.empty(len(panel))
         self._update(slice(0, len(panel)))
+
+    def ranks(self) -> Ranks:
+        """The ranks, after all of the gallery has been counted."""
+        positives = self._positives
+        counts = np.diff(positives.starts)
+        found = np.flatnonzero(counts)
+        ranks, gains = positives.ranks(), positives.gains()
+        ids = self._ids[found]
+        return Ranks(found + self._first, counts[found], ranks, ids, gains)
 
     def active(self, queries: slice) -> Rows:
         """The queries among some that require more counting."""
@@ -168,7 +179,7 @@ class Counter:
         """
         keys, lowest = [], []
         for tile in tiles:
-            keys.append(Keys(self.positives, tile.span, self._scores.offset))
+            keys.append(Keys(self._positives, tile.span, self._scores.offset))
             lowest.append(tile.lowest(self._cutoffs[tile.rows]))
         # What a few of many bands have is examined at once.
         few: list[list[Rows]] = [[np.empty(0, np.int64)] for _ in tiles]
@@ -189,7 +200,7 @@ class Counter:
                 self._update(tile.span)
 
     def _update(self, queries: slice) -> None:
-        cutoffs = self.positives.cutoffs(queries)
+        cutoffs = self._positives.cutoffs(queries)
         self._cutoffs[queries] = cutoffs - self._scores.offset
 
     def _note(self, tile: Tile, band: slice, found: Rows, keys: Keys) -> None:
@@ -210,17 +221,17 @@ class Counter:
             places[unsure], still = keys.locate(undecided)
             unsure, undecided = unsure[still], undecided.select(still)
         places[unsure] = self._decide(undecided, keys)
-        precedes_any = places > self.positives.starts[pairs.query]
+        precedes_any = places > self._positives.starts[pairs.query]
         with self._lock:
-            self.positives.note(tile.span, places[precedes_any] - 1)
+            self._positives.note(tile.span, places[precedes_any] - 1)
 
     def _decide(self, pairs: Pairs, keys: Keys) -> Rows:
         queries = pairs.query + self._first
         exact = self._scores.exact(queries, pairs.item)
         # A large tolerance may reach back to the places of other queries.
-        starts = self.positives.starts[pairs.query]
+        starts = self._positives.starts[pairs.query]
         bounds = np.maximum(keys.lower_bounds(pairs), starts)
-        return self.positives.advance(bounds, pairs, exact)
+        return self._positives.advance(bounds, pairs, exact)
 
     def _in_float64(self, band: Tile, pairs: Pairs) -> Pairs:
         rows = band.rows

@@ -6,8 +6,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from keras_dml.evaluation.ranks.dense import BYTES_OF_PAIR, Distances
-from keras_dml.evaluation.ranks.exact import nearest
-from keras_dml.evaluation.ranks.scores import Scores
+from keras_dml.evaluation.ranks.scores import Scores, nearest_allowed
 from keras_dml.utils.arguments import Checked, check_count
 from keras_dml.utils.arrays import as_bytes, as_embeddings, as_ids
 from keras_dml.utils.registry import Registry
@@ -88,15 +87,18 @@ def rerankings(
                 "embeddings of unit length, 'cosine' gives the same ranking "
                 "as 'euclidean'."
             )
-    final = [type(x).distances is not Reranking.distances for x in made]
-    if any(final[:-1]):
+    if any(map(is_last, made[:-1])):
         raise ValueError(
             f"`rerank` of {owner} must have a last step that computes "
-            "distances, "
-            "and other steps that compute embeddings. Received: "
+            "distances, and other steps that compute embeddings. Received: "
             f"{[type(x).__name__ for x in made]}."
         )
     return made
+
+
+def is_last(kind: Reranking) -> bool:
+    """Whether its results are distances, and not embeddings to be searched."""
+    return type(kind).distances is not Reranking.distances
 
 
 def _made(given: Any, owner: str) -> Reranking:
@@ -118,8 +120,7 @@ def _made(given: Any, owner: str) -> Reranking:
     except TypeError as error:
         raise ValueError(
             f"`rerank` of {owner} must have valid arguments of "
-            f"{kind.__name__}. "
-            f"Received: {dict(arguments)}: {error}."
+            f"{kind.__name__}. Received: {dict(arguments)}: {error}."
         ) from error
 
 
@@ -164,8 +165,8 @@ def rerank(
     if x.shape[1] != y.shape[1]:
         raise ValueError(
             "`gallery` of rerank must have the same number of dimensions as "
-            "`queries`. "
-            f"Received: queries.shape={x.shape}, gallery.shape={y.shape}."
+            f"`queries`. Received: queries.shape={x.shape}, "
+            f"gallery.shape={y.shape}."
         )
     own = np.full(len(x), -1)
     if itself is not None:
@@ -214,9 +215,6 @@ def _cosine_distances(x: FloatArray, y: FloatArray) -> Distances:
 def nearest_others(scores: Scores, itself: Rows, k: int) -> Rows:
     """The k nearest images of the gallery, excluding the query itself.
 
-    Float32 products find candidates, float64 decides; ties are in the order of
-    the gallery.
-
     Args:
         scores: Scores of queries against a gallery.
         itself: Position of each query in the gallery, or −1, (Q,).
@@ -231,37 +229,14 @@ def nearest_others(scores: Scores, itself: Rows, k: int) -> Rows:
     found = np.empty((count, k), np.int64)
     if not k:
         return found
-    right = np.concatenate([scores.right(x) for x in blocks(size, 4096)])
+    right = scores.right(slice(0, size))
 
     def find(rows: slice) -> None:
-        left = scores.left(rows)
-
-        def candidates(some: Rows, fetch: int) -> tuple[FloatArray, Rows]:
-            values = left[some] @ right.T
-            if fetch >= size:
-                images = np.tile(np.arange(size), (len(some), 1))
-                return values, images
-            images = np.argpartition(values, size - fetch, axis=1)
-            images = images[:, size - fetch :]
-            return np.take_along_axis(values, images, axis=1), images
-
-        def exact(some: Rows, images: Rows) -> FloatArray:
-            queries = np.repeat(some + rows.start, images.shape[1])
-            decided = scores.exact(queries, images.ravel()) - scores.offset
-            return decided.reshape(images.shape)
-
-        tolerance = scores.tolerance(left)
-        _, images = nearest(candidates, exact, tolerance, k + 1, size)
-        found[rows] = _without(images, itself[rows], k)
+        own = itself[rows]
+        mine = np.flatnonzero(own >= 0)
+        ignored = mine, own[mine]
+        found[rows] = nearest_allowed(scores, rows, right, ignored, k)[1]
 
     # A query is left with all of the gallery where all scores are equal.
     in_threads(find, blocks(count, max(1, MEMORY // (64 * size))))
     return found
-
-
-def _without(images: Rows, itself: Rows, k: int) -> Rows:
-    """The first k of each row that are not the query itself."""
-    is_other = images != itself[:, None]
-    # Stable: others keep their order, itself goes last.
-    order = np.argsort(~is_other, axis=1, kind="stable")[:, :k]
-    return np.take_along_axis(images, order, axis=1)

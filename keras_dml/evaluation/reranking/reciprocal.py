@@ -90,12 +90,12 @@ class KReciprocal(Reranking):
         places = itself + added
         places[outside] = np.arange(added)
         scores = Scores(points, points, distance)
-        # Scores are squared distances, times a negative number.
-        inverse = _inverse(_lowest(scores))
+        right = scores.right(slice(0, len(points)), np.float64)
+        inverse = _inverse(scores, right)
         encoding = self._encoding(scores, inverse)
         factor = self.lambda_value * inverse
         columns = encoding.tocsc()
-        right = _right(scores)[added:]
+        right = right[added:]
 
         def of(rows: slice) -> FloatArray:
             own = places[rows]
@@ -134,24 +134,16 @@ class KReciprocal(Reranking):
         return (average @ encoding).tocsr()
 
 
-def _right(scores: Scores) -> FloatArray:
-    """The right factor of all points, in float64."""
-    parts = blocks(len(scores.gallery), 4096)
-    return np.concatenate([scores.right(x, np.float64) for x in parts])
+def _inverse(scores: Scores, right: FloatArray) -> FloatArray:
+    """1 over the score of the farthest point from each; 0 if all are equal.
 
-
-def _lowest(scores: Scores) -> FloatArray:
-    """The score of the farthest point from each, (N,)."""
-    count = len(scores.gallery)
-    right, lowest = _right(scores), np.empty(count)
+    Scores are squared distances, times a negative number.
+    """
+    count = len(right)
+    lowest = np.empty(count)
     for rows in blocks(count, max(1, 2**23 // count)):
         lowest[rows] = (scores.left(rows, np.float64) @ right.T).min(axis=1)
-    return lowest
-
-
-def _inverse(lowest: FloatArray) -> FloatArray:
-    """1 over the score of the farthest point; 0 if all points are equal."""
-    return np.divide(1, lowest, np.zeros(len(lowest)), where=lowest < 0)
+    return np.divide(1, lowest, np.zeros(count), where=lowest < 0)
 
 
 def _expanded_pairs(near: Rows, k1: int) -> tuple[Rows, Rows]:
