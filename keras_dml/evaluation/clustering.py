@@ -52,7 +52,13 @@ def kmeans(
     if isinstance(points, EmbeddingShards):
         points = points.array()
     points = as_rows(points, "points", "kmeans")
-    _check_clusters(len(points), clusters, sample)
+    if not 1 <= clusters <= len(points):
+        raise ValueError(
+            "`clusters` of kmeans must be from 1 to the number of points. "
+            f"Received: clusters={clusters}, {len(points)} points."
+        )
+    if sample is not None:
+        check_count("kmeans", "sample", sample, least=clusters)
     if sample is None or sample >= len(points):
         used = np.asarray(points).astype(np.float32, copy=False)
         rest: Iterable[Any] = [used]
@@ -77,16 +83,6 @@ def kmeans(
         for x in rest
     ]
     return np.concatenate(nearest).astype(np.int64, copy=False)
-
-
-def _check_clusters(count: int, clusters: int, sample: int | None) -> None:
-    if not 1 <= clusters <= count:
-        raise ValueError(
-            "`clusters` of kmeans must be from 1 to the number of points. "
-            f"Received: clusters={clusters}, {count} points."
-        )
-    if sample is not None:
-        check_count("kmeans", "sample", sample, least=clusters)
 
 
 @METRICS.register(

@@ -144,13 +144,10 @@ def compare(
     for name, (gain, means) in found.items():
         # On the smaller side of zero, with what was measured among them.
         smaller = 1 + min((means <= 0).sum(), (means >= 0).sum())
-        tests = (
-            float((means > 0).mean() + 0.5 * (means == 0).mean()),
-            float(min(1, 2 * smaller / (num_resamples + 1))),
-        )
+        share = float((means > 0).mean() + 0.5 * (means == 0).mean())
+        tests = share, float(min(1, 2 * smaller / (num_resamples + 1)))
         if np.isnan(gain.low):
             tests = np.nan, np.nan
-        differences[name] = Difference(
-            gain.estimate, gain.low, gain.high, *tests
-        )
+        ends = gain.low, gain.high
+        differences[name] = Difference(gain.estimate, *ends, *tests)
     return Comparison(first, second, differences)

@@ -12,7 +12,7 @@ from keras_dml.evaluation import inputs, plausibility
 from keras_dml.evaluation.clustering import kmeans
 from keras_dml.evaluation.false_non_match import count_pairs_searched
 from keras_dml.evaluation.inputs import Inputs, Protocols
-from keras_dml.evaluation.label_sets import LabelSets, ids_of
+from keras_dml.evaluation.label_sets import LabelSets, ids_of, labels_in
 from keras_dml.evaluation.metrics import MACRO, Metric, Wanted, expanded
 from keras_dml.evaluation.ranks.dense import (
     DistanceFunction,
@@ -24,7 +24,7 @@ from keras_dml.evaluation.ranks.positives import Ranks
 from keras_dml.evaluation.ranks.relevance import Images, relevance_of
 from keras_dml.evaluation.ranks.scores import DISTANCES
 from keras_dml.evaluation.ranks.search import in_files, search, searching_pool
-from keras_dml.evaluation.reranking.base import Kind, Reranking, rerankings
+from keras_dml.evaluation.reranking.base import Kind, is_last, rerankings
 from keras_dml.evaluation.results import (
     PARTS,
     Results,
@@ -37,10 +37,11 @@ from keras_dml.utils.arguments import (
     check_choice,
     check_count,
     check_not_empty,
+    check_type,
 )
 from keras_dml.utils.arrays import as_bytes
 from keras_dml.utils.lazy_rows import LazyRows, changed, joined
-from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.types import Count, FloatArray, Rows, Several
 from keras_dml.utils.vectors import blocks, unit_rows
 
 
@@ -85,8 +86,7 @@ class Evaluation:
             check_not_empty(self.owner, "prefixes", self.prefixes)
             for size in self.prefixes:
                 check_count(self.owner, "prefixes", size)
-        if self.parts is not None:
-            check_count(self.owner, "parts", self.parts, least=2)
+        check_type(self.owner, "parts", self.parts, Several | None)
 
     def check(self, given: Inputs) -> None:
         """Checks that the protocol fits examples before they are embedded.
@@ -134,8 +134,7 @@ class Evaluation:
         if self.parts and -(-size // self.parts) * (self.parts - 1) >= size:
             raise ValueError(
                 f"`parts` of {self.owner} must leave at least one dimension "
-                "per part. "
-                f"Received: parts={self.parts}, embeddings of {size} "
+                f"per part. Received: parts={self.parts}, embeddings of {size} "
                 "dimensions."
             )
         whole = self._measured(given)
@@ -153,14 +152,14 @@ class Evaluation:
         per_seed, values = self._whole_set(given)
         values |= self._pairs(searches)
         asked = sum(len(queries) for queries, _ in searches) if per_query else 0
-        labels = np.concatenate(
-            [ids_of(next(iter(images.targets.values()))) for images in given]
-        )
+        targets = [next(iter(images.targets.values())) for images in given]
+        labels = np.concatenate([ids_of(x) for x in targets])
+        each_label = np.concatenate([labels_in(x) for x in targets])
         results = Results(
             {},
             num_queries=len(found),
             num_excluded=asked - len(found),
-            num_classes=_num_classes(given, labels),
+            num_classes=len(np.unique(each_label)),
             gallery_size=len(searches[0][1]),
             distance=self._name_of_distance,
             num_draws=len(searches),
@@ -291,9 +290,7 @@ class Evaluation:
             )
         for level in given[0].targets:
             labels = _joined(given, level)
-            if labels is None or not len(labels):
-                continue
-            if np.all(labels == labels[0]):
+            if labels is not None and len(np.unique(labels)) == 1:
                 plausibility.warn(
                     "All %d examples measured by %s are of one class%s, so "
                     "every result is correct and metrics are meaningless. Use "
@@ -318,15 +315,9 @@ class Evaluation:
 
     def _check_workers(self) -> None:
         """Rejects workers for searches that are not divided into panels."""
-        workers = self.workers
-        if workers is not None:
-            check_count(self.owner, "workers", workers)
-        several = (workers or 1) > 1 or self.ray
-        whole = [
-            x
-            for x in self._steps
-            if type(x).distances is not Reranking.distances
-        ]
+        check_type(self.owner, "workers", self.workers, Count | None)
+        several = (self.workers or 1) > 1 or self.ray
+        whole = any(map(is_last, self._steps))
         if several and (callable(self.distance) or whole):
             raise ValueError(
                 f"`workers` and `ray` of {self.owner} are only for searches by "
@@ -355,12 +346,10 @@ class Evaluation:
         if is_stored and needed > self._memory:
             raise ValueError(
                 f"`cluster_sample` of {self.owner} must give the number of "
-                "rows "
-                "for K-means if the embeddings are in files and do "
-                f"not fit into `memory`. Received: {needed / 2**20:,.0f} MB "
-                "of "
-                f"embeddings and memory={self.memory!r}. Use a sample of "
-                "1,000 rows or more per class, or more memory."
+                "rows for K-means if the embeddings are in files and do not "
+                f"fit into `memory`. Received: {needed / 2**20:,.0f} MB of "
+                f"embeddings and memory={self.memory!r}. Use a sample of 1,000 "
+                "rows or more per class, or more memory."
             )
 
     def _whole_set(
@@ -462,28 +451,14 @@ def _joined(given: Inputs, level: str) -> Rows | None:
     return np.concatenate([ids_of(x) for x in targets])
 
 
-def _num_classes(given: Inputs, labels: Rows) -> int:
-    """Number of classes at the first level, or of labels that occur."""
-    targets = [next(iter(images.targets.values())) for images in given]
-    sets = [x for x in targets if isinstance(x, LabelSets)]
-    if not sets:
-        return len(np.unique(labels))
-    return len(np.unique(np.concatenate([x.matrix.indices for x in sets])))
-
-
 def _memberships(given: Inputs, found: Rows) -> dict[str, tuple[Rows, Rows]]:
     """Query positions and classes of each query, if it has several."""
-    if list(given[0].targets) == [""] and _joined(given, "") is not None:
-        return {}
     members = {}
-    for level in given[0].targets:
-        labels = _joined(given, level)
-        if labels is not None:
-            members[level] = np.arange(len(found)), labels[found]
-            continue
-        # Queries are rows of the first part, whatever they search among.
-        sets = given[0].targets[level]
-        assert isinstance(sets, LabelSets)  # noqa: S101
-        place, label = sets.matrix[found].nonzero()
-        members[level] = place.astype(np.int64), label.astype(np.int64)
+    # Queries are rows of the first part, whatever they search among.
+    for level, targets in given[0].targets.items():
+        if isinstance(targets, LabelSets):
+            place, label = targets.matrix[found].nonzero()
+            members[level] = place.astype(np.int64), label.astype(np.int64)
+        elif level:
+            members[level] = np.arange(len(found)), targets[found]
     return members

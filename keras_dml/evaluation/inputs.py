@@ -5,7 +5,7 @@ same inputs, under the same rules for labels, groups and protocols.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, get_args
 
 import keras
@@ -80,8 +80,7 @@ def from_model(
         raise ValueError(
             "`model` of evaluate must be a Keras model. Received: model of "
             f"type {type(model).__name__}. For embeddings, use "
-            "`evaluate_embeddings("
-            "embeddings, labels)`."
+            "`evaluate_embeddings(embeddings, labels)`."
         )
     check_channels_last(model, examples, "examples", "evaluate")
     check_channels_last(model, gallery, "gallery", "evaluate")
@@ -93,22 +92,19 @@ def from_model(
     is_same = _are_same(given, same_examples)
     predict = predict_function(model, engine, "evaluate")
     how = "evaluate", batch_size, progress
-    found = _each(
-        given,
-        lambda name, x: embedded(model, x, name, *how, predict=predict),
-        is_same,
-    )
+
+    def embed(name: str, source: Any) -> Embedded:
+        found = embedded(model, source, name, *how, predict=predict)
+        called = f"model({name})"
+        x = as_embeddings(found.embeddings, called, "evaluate")
+        return replace(found, embeddings=x)
+
+    found = _each(given, embed, is_same)
     if is_same and isinstance(gallery := given["gallery"], Examples):
         found[1] = Embedded(found[0].embeddings, gallery.labels, gallery.names)
     class_names = _names([x.names for x in found], own, "evaluate")
-    embeddings = _each(
-        dict(zip(given, found, strict=True)),
-        lambda name, x: as_embeddings(
-            x.embeddings, f"model({name})", "evaluate"
-        ),
-        is_same,
-    )
     targets = _targets(given, [x.labels for x in found], own)
+    embeddings = [x.embeddings for x in found]
     return _related(embeddings, targets, relation, "evaluate", class_names)
 
 
@@ -223,7 +219,10 @@ def from_embeddings(
         each if isinstance(each, EmbeddingShards) else None
         for each in given.values()
     ]
-    y = _labels(shards, own)
+    y = {
+        argument: x.labels if mine is None and x is not None else mine
+        for x, mine, argument in zip(shards, own, _LABELS, strict=False)
+    }
     for name, value in y.items():
         if value is None or isinstance(value, Examples):
             raise ValueError(
@@ -246,9 +245,8 @@ def from_embeddings(
     if x[-1].shape[1] != x[0].shape[1]:
         raise ValueError(
             "`gallery` of evaluate_embeddings must have the same number of "
-            "dimensions "
-            f"as `embeddings`. Received: embeddings.shape={x[0].shape}, "
-            f"gallery.shape={x[-1].shape}."
+            "dimensions as `embeddings`. Received: embeddings.shape="
+            f"{x[0].shape}, gallery.shape={x[-1].shape}."
         )
     return _related(x, y, relation, owner, names)
 
@@ -261,16 +259,6 @@ def _same_embeddings(embeddings: Any, gallery: Any) -> bool:
     return same_array(embeddings, gallery)
 
 
-def _labels(
-    shards: Sequence[EmbeddingShards | None], own: Sequence[Any]
-) -> dict[str, Any]:
-    """Labels by argument: as given, or those stored in shards."""
-    return {
-        argument: x.labels if mine is None and x is not None else mine
-        for x, mine, argument in zip(shards, own, _LABELS, strict=False)
-    }
-
-
 def _check_models(shards: Sequence[EmbeddingShards | None], owner: str) -> None:
     """Rejects embeddings of two models, which cannot be compared."""
     known = [x.model for x in shards if x is not None and x.model is not None]
@@ -279,8 +267,8 @@ def _check_models(shards: Sequence[EmbeddingShards | None], owner: str) -> None:
         raise ValueError(
             f"`gallery` of {owner} must be made by the model of `embeddings`, "
             "because embeddings of different models cannot be compared. "
-            "Received: "
-            f"a gallery of a model {difference}. Embed one of them again."
+            f"Received: a gallery of a model {difference}. Embed one of them "
+            "again."
         )
 
 
@@ -350,14 +338,9 @@ def _are_alike(queries: Images, gallery: Images) -> bool:
     def plain(x: Any) -> Any:
         return x.matrix.toarray() if isinstance(x, LabelSets) else x
 
-    classes = (
-        (plain(x), plain(gallery.targets[level]))
-        for level, x in queries.targets.items()
-    )
-    return all(
-        np.array_equal(*pair)
-        for pair in (*classes, (queries.groups, gallery.groups))
-    )
+    own = [queries.groups, *queries.targets.values()]
+    theirs = [gallery.groups, *map(gallery.targets.get, queries.targets)]
+    return all(map(np.array_equal, map(plain, own), map(plain, theirs)))
 
 
 def _groups(
@@ -385,11 +368,8 @@ def _numbered(
 ) -> list[Rows]:
     """Groups as integers: one for each name, and a new one for each unknown."""
     listed = [np.asarray(x) for x in given]
-    is_text = any(
-        array.dtype.kind == "U" or any(isinstance(x, str) for x in array.flat)
-        for array in listed
-        if array.dtype.kind in "OU"
-    )
+    may_be_text = [array for array in listed if array.dtype.kind in "OU"]
+    is_text = any(isinstance(x, str) for y in may_be_text for x in y.flat)
     missing = "" if is_text else _UNKNOWN
     known = [
         np.array([missing if x is None else x for x in array.tolist()])
@@ -515,9 +495,8 @@ def searches(
         if protocol is not None:
             raise ValueError(
                 f"`protocol` of {owner} must be omitted if there is a "
-                "gallery, because it selects the gallery itself. "
-                f"Received: protocol={protocol!r} and a gallery. Omit one of "
-                "them."
+                "gallery, because it selects the gallery itself. Received: "
+                f"protocol={protocol!r} and a gallery. Omit one of them."
             )
         return [(images, galleries[0])]
     draws: Sequence[Protocol]
@@ -531,16 +510,14 @@ def searches(
         if isinstance(classes, LabelSets):
             raise ValueError(
                 f"`protocol` of {owner} must not be 'official' if examples "
-                "have several labels, because it takes one example per "
-                "class. "
+                "have several labels, because it takes one example per class. "
                 f"Received: protocol={protocol!r}. Use a `Protocol`."
             )
         draws = one_per_class(classes)
     elif isinstance(protocol, str) or not protocol:
         raise ValueError(
-            f"`protocol` of {owner} must be one of {PROTOCOLS}, a "
-            "`Protocol` or a sequence of them. Received: "
-            f"protocol={protocol!r}."
+            f"`protocol` of {owner} must be one of {PROTOCOLS}, a `Protocol` "
+            f"or a sequence of them. Received: protocol={protocol!r}."
         )
     else:
         draws = protocol

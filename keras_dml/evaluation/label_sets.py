@@ -1,5 +1,6 @@
 """Label sets: several labels per example, and when two examples match."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,8 +17,6 @@ RelevanceName = Literal["any", "all", "shared", "jaccard"]
 
 RELEVANCES = get_args(RelevanceName)
 """Rules of which images with several labels are relevant, and by how much."""
-
-SETS = (set, frozenset)
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class LabelSets:
     def __len__(self) -> int:
         return int(self.matrix.shape[0])
 
-    def select(self, rows: Rows) -> "LabelSets":
+    def __getitem__(self, rows: Rows) -> "LabelSets":
         """The labels of some examples."""
         return LabelSets(self.matrix[rows], self.gain)
 
@@ -119,12 +118,16 @@ def ids_of(targets: Targets) -> Rows:
     return targets
 
 
+def labels_in(targets: Targets) -> Rows:
+    """The class of each example, or each label of each, (n,)."""
+    if isinstance(targets, LabelSets):
+        indices: Rows = targets.matrix.indices
+        return indices
+    return targets
+
+
 def _is_vector(labels: Any) -> bool:
-    if _is_sparse(labels):
-        return False
-    if _are_sets(labels):
-        return False
-    return np.ndim(labels) != 2
+    return not (_is_sparse(labels) or _are_sets(labels) or np.ndim(labels) == 2)
 
 
 def _is_sparse(labels: Any) -> bool:
@@ -132,10 +135,9 @@ def _is_sparse(labels: Any) -> bool:
 
 
 def _are_sets(labels: Any) -> bool:
-    is_list = isinstance(labels, list | tuple) or (
-        isinstance(labels, np.ndarray) and labels.dtype == object
-    )
-    return is_list and len(labels) > 0 and isinstance(labels[0], SETS)
+    is_array = isinstance(labels, np.ndarray) and labels.dtype == object
+    is_list = (is_array or isinstance(labels, list | tuple)) and len(labels) > 0
+    return is_list and isinstance(labels[0], set | frozenset)
 
 
 def _columns(
@@ -283,25 +285,23 @@ def _of_matrix(labels: Any, count: int, name: str, owner: str) -> Any:
     raise ValueError(
         f"`{name}` of {owner} must be integers, one per embedding; or, "
         "for several labels per embedding, (N, C) zeros and ones, or sets. "
-        "Received: "
-        f"{name}.shape={table.shape}, {name}.dtype={table.dtype}. Name the "
-        "columns of a hierarchy with `levels`; ravel (N, 1)."
+        f"Received: {name}.shape={table.shape}, {name}.dtype={table.dtype}. "
+        "Name the columns of a hierarchy with `levels`; ravel (N, 1)."
     )
 
 
 def _ids_of_sets(matrices: Sequence[Any]) -> list[Rows]:
     """Numbers of the distinct sets; examples without labels match nothing."""
     ids: dict[bytes, int] = {}
-    found, nobody = [], -1
+    nobody = itertools.count(-1, -1)
+    found = []
     for matrix in matrices:
         matrix.sort_indices()
-        own = np.empty(matrix.shape[0], np.int64)
-        for row in range(matrix.shape[0]):
-            start, stop = matrix.indptr[row : row + 2]
-            if start == stop:
-                own[row], nobody = nobody, nobody - 1
-            else:
-                key = matrix.indices[start:stop].astype(np.int64).tobytes()
-                own[row] = ids.setdefault(key, len(ids))
-        found.append(own)
+        indices = matrix.indices.astype(np.int64)
+        keys = [x.tobytes() for x in np.split(indices, matrix.indptr[1:-1])]
+        own = [
+            ids.setdefault(key, len(ids)) if key else next(nobody)
+            for key in keys
+        ]
+        found.append(np.array(own, np.int64))
     return found

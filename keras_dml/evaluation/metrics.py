@@ -157,11 +157,7 @@ def metric(name: str) -> Metric | None:
             return found
         is_mean = found.of == "ranks" and not found.is_macro
         return replace(found, name=name, is_macro=True) if is_mean else None
-    return _plain(name)
-
-
-def _plain(name: str) -> Metric | None:
-    if name in METRICS and not _has_letter(name):
+    if name in METRICS and not name.endswith(("@k", "@x", "=x")):
         return Metric(name, METRICS[name])
     at_k = re.fullmatch(r"(.+@)([1-9]\d{0,8})", name)
     if at_k and f"{at_k[1]}k" in METRICS:
@@ -170,10 +166,6 @@ def _plain(name: str) -> Metric | None:
     if at_x and f"{at_x[1]}x" in METRICS and 0 < float(at_x[2]) < 1:
         return Metric(name, METRICS[f"{at_x[1]}x"], (float(at_x[2]),))
     return None
-
-
-def _has_letter(name: str) -> bool:
-    return name.endswith(("@k", "@x", "=x"))
 
 
 def expanded(
@@ -235,8 +227,7 @@ def _of_function(function: MetricFunction, owner: str) -> Metric:
         raise ValueError(
             f"`metrics` of {owner} must have distinct names. Received: "
             f"{function!r} with the name {name!r}. Define it with `def`, or "
-            "set "
-            "its attribute `name`."
+            "set its attribute `name`."
         )
     details = {
         key: getattr(function, key)

@@ -2,14 +2,13 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 
-from keras_dml.evaluation.label_sets import ids_of
-from keras_dml.evaluation.ranks.relevance import Images
+from keras_dml.evaluation.ranks.relevance import Images, relevance_of
 from keras_dml.utils.lazy_rows import EmbeddingRows
 from keras_dml.utils.types import FloatArray
 from keras_dml.utils.vectors import CHUNK, blocks, unit_rows
@@ -57,6 +56,8 @@ def warn_of_collapse(
 ) -> bool:
     """Warns if all embeddings are zero, or all are equal.
 
+    It is cheap, as it stops at the first rows that differ.
+
     Args:
         parts: Embeddings of one model, each (N, D).
         is_cosine: Whether only their directions count.
@@ -65,42 +66,31 @@ def warn_of_collapse(
     Returns:
         Whether they have collapsed.
     """
-    kind = collapse(parts, is_cosine)
-    if kind:
-        warn(
-            "All %d embeddings measured by %s are %s, so ranks are only the "
-            "order of the rows, and metrics are meaningless. The model has "
-            "collapsed: check whether its weights are finite, whether the loss "
-            "stays at its margin, and use a lower learning rate or an easier "
-            "mining.",
-            sum(map(len, parts)),
-            owner,
-            kind,
-        )
-    return bool(kind)
-
-
-def collapse(parts: Sequence[EmbeddingRows], is_cosine: bool) -> str:
-    """How embeddings have collapsed: "zero" or "equal"; else empty.
-
-    It is cheap, as it stops at the first rows that differ.
-
-    Args:
-        parts, is_cosine: See `warn_of_collapse`.
-    """
-    if sum(map(len, parts)) < 2:
-        return ""
 
     def read(part: EmbeddingRows, rows: slice) -> FloatArray:
         return unit_rows(part[rows]) if is_cosine else part[rows]
 
+    count = sum(map(len, parts))
     first = read(parts[0], slice(0, 1))
     largest = np.abs(first).max()
-    for part in parts:
-        for rows in blocks(len(part), CHUNK):
-            if np.abs(read(part, rows) - first).max() > _ROUNDING * largest:
-                return ""
-    return "equal" if largest else "zero"
+    differ = (
+        np.abs(read(part, rows) - first).max() > _ROUNDING * largest
+        for part in parts
+        for rows in blocks(len(part), CHUNK)
+    )
+    if count < 2 or any(differ):
+        return False
+    warn(
+        "All %d embeddings measured by %s are %s, so ranks are only the "
+        "order of the rows, and metrics are meaningless. The model has "
+        "collapsed: check whether its weights are finite, whether the loss "
+        "stays at its margin, and use a lower learning rate or an easier "
+        "mining.",
+        count,
+        owner,
+        "equal" if largest else "zero",
+    )
+    return True
 
 
 def warn_of_copies(queries: Images, gallery: Images, owner: str) -> None:
@@ -136,22 +126,15 @@ def _num_with_copy(queries: Images, gallery: Images) -> int:
     # Few rows are near in the largest coordinate, so few are compared.
     axes = np.abs(x).argmax(axis=1)
     has_copy = np.zeros(len(x), bool)
-    excluded = _excluded(queries, gallery)
+    level = next(iter(queries.targets))
+    ignored = relevance_of(queries, gallery, level).of(slice(0, len(x)))[1]
+    must_not = np.split(ignored.items, ignored.starts[1:-1])
     for rows in blocks(len(gallery), max(1, 2**24 // x.shape[1])):
         y = gallery.embeddings[rows]
         for i in np.flatnonzero(~has_copy).tolist():
-            near = np.abs(y[:, axes[i]] - x[i, axes[i]]) <= limits[i]
-            near &= np.logical_not(excluded(i, rows))
+            is_near = np.abs(y[:, axes[i]] - x[i, axes[i]]) <= limits[i]
+            near = np.flatnonzero(is_near)
+            near = near[~np.isin(near + rows.start, must_not[i])]
             gaps = np.linalg.norm(y[near] - x[i], axis=1)
             has_copy[i] = (gaps <= limits[i]).any()
     return int(has_copy.sum())
-
-
-def _excluded(queries: Images, gallery: Images) -> Callable[[int, slice], Any]:
-    """Gallery rows that queries must not find: their class in their group."""
-    mine, theirs = queries.groups, gallery.groups
-    if mine is None or theirs is None:
-        return lambda i, rows: False
-    level = next(iter(queries.targets))
-    own, others = (ids_of(x.targets[level]) for x in (queries, gallery))
-    return lambda i, rows: (others[rows] == own[i]) & (theirs[rows] == mine[i])

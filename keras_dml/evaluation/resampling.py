@@ -6,11 +6,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from keras_dml.utils.arguments import (
-    check_choice,
-    check_count,
-    check_type,
-)
+from keras_dml.utils.arguments import check_choice, check_count, check_type
 from keras_dml.utils.types import FloatArray, Fraction, Rows
 from keras_dml.utils.vectors import blocks
 

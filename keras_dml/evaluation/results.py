@@ -108,9 +108,8 @@ class Results(Mapping[str, float]):
             )
         places, classes = self._members(metric)
         values = self.per_query[metric][places]
-        counts = ~np.isnan(values)
-        found, inverse = np.unique(classes[counts], return_inverse=True)
-        means = np.bincount(inverse, values[counts]) / np.bincount(inverse)
+        found, inverse = np.unique(classes, return_inverse=True)
+        means = np.bincount(inverse, values) / np.bincount(inverse)
         classes_called = self._called(found.tolist(), self._level(metric))
         return dict(zip(classes_called, means.tolist(), strict=True))
 
@@ -120,24 +119,24 @@ class Results(Mapping[str, float]):
         It is 1, or 0 if the query has no value; for the mean over classes, it
         is 1 / n for each of its classes with n queries.
         """
-        counts = ~np.isnan(self.per_query[metric])
+        values = self.per_query[metric]
         if MACRO not in metric:
-            return counts.astype(np.float64)
+            return (~np.isnan(values)).astype(np.float64)
         places, classes = self._members(metric)
-        keep = counts[places]
-        places, classes = places[keep], classes[keep]
         inverse = np.unique(classes, return_inverse=True)[1]
-        weights = np.zeros(len(counts))
-        np.add.at(weights, places, 1 / np.bincount(inverse)[inverse])
-        return weights
+        shares = 1 / np.bincount(inverse)[inverse]
+        return np.bincount(places, shares, len(values)).astype(np.float64)
 
     def _level(self, metric: str) -> str:
         parts = metric.split("/")[:-1]
         return next((x for x in parts if x in self.memberships), "")
 
     def _members(self, metric: str) -> tuple[Rows, Rows]:
+        """Positions of queries with a value, and a class of each, (M,)."""
         alone = np.arange(len(self.query_labels)), self.query_labels
-        return self.memberships.get(self._level(metric), alone)
+        places, classes = self.memberships.get(self._level(metric), alone)
+        known = ~np.isnan(self.per_query[metric][places])
+        return places[known], classes[known]
 
     def _called(self, classes: list[int], level: str) -> list[Any]:
         names = self.class_names.get(level, {})
@@ -169,10 +168,9 @@ class Results(Mapping[str, float]):
     def _repr_html_(self) -> str:
         """An HTML view for notebooks: the metrics with their 95 %
         intervals."""
-        few = len(self.query_rows) <= _MOST_BOOTSTRAPPED
-        weights = {name: self.weights(name) for name in self.per_query if few}
         found = {}
-        if weights:
+        if 0 < len(self.query_rows) <= _MOST_BOOTSTRAPPED:
+            weights = {name: self.weights(name) for name in self.per_query}
             labels = self.query_labels
             found = resampled("Results", self.per_query, weights, labels)
         rows = [["metric", "value", "95 % interval"]]

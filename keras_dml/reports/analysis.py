@@ -185,10 +185,8 @@ class Run:
     @property
     def metric(self) -> str:
         """The metric that tells queries apart: the run's monitor, if it can."""
-        measured, monitor = (
-            self.results.per_query,
-            self.recipe.evaluation.monitor,
-        )
+        measured = self.results.per_query
+        monitor = self.recipe.evaluation.monitor
         return monitor if monitor in measured else next(iter(measured))
 
     @cached_property

@@ -6,7 +6,6 @@ each documents its arguments.
 
 import base64
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -16,21 +15,12 @@ from keras import ops
 from keras_dml.backbones.tokens import image_shape, patch_grid
 from keras_dml.data import View
 from keras_dml.data.fields import Pixels
-from keras_dml.data.pictures import (
-    class_column,
-    class_name,
-    only_images,
-    seen,
-)
+from keras_dml.data.pictures import class_column, class_name, only_images, seen
 from keras_dml.layers import TokenMask
 from keras_dml.utils.arguments import check_count, check_not_empty
 from keras_dml.utils.types import FloatArray, Rows, Tensor
 from keras_dml.visualization.canvas import head, new_figure, show_image
-from keras_dml.visualization.outputs import (
-    head_outputs,
-    output_shapes,
-    predict,
-)
+from keras_dml.visualization.outputs import head_outputs, output_shapes, predict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -92,24 +82,21 @@ def maps_of(
             f"{sorted(outputs)}. Use for instance "
             'methods.attentive_grouping(backbone, grouping="A").'
         )
-    shape = model.backbone.output_shape
-    places = _patches(model) if len(shape) == 3 else None
-    return partial(_maps, rank=len(shape), places=places)
+    rank = len(model.backbone.output_shape)
+    places = _patches(model) if rank == 3 else None
 
+    def maps(outputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        attention = ops.cast(outputs["attention"], "float32")
+        if len(attention.shape) > rank:
+            masks = ops.mean(attention, axis=-1)  # (B, P, h, w) or (B, P, T)
+            attention = ops.moveaxis(masks, 1, -1)
+        if places is not None:
+            prefix, *grid = places
+            shape = -1, *grid, attention.shape[-1]
+            attention = ops.reshape(attention[:, prefix:], shape)
+        return {"maps": attention}
 
-def _maps(
-    outputs: dict[str, Tensor], rank: int, places: tuple[int, int, int] | None
-) -> dict[str, Tensor]:
-    attention = ops.cast(outputs["attention"], "float32")
-    if len(attention.shape) > rank:
-        masks = ops.mean(attention, axis=-1)  # (B, P, h, w) or (B, P, T)
-        attention = ops.moveaxis(masks, 1, -1)
-    if places is not None:
-        prefix, height, width = places
-        patches = attention[:, prefix:]
-        groups = attention.shape[-1]
-        attention = ops.reshape(patches, (-1, height, width, groups))
-    return {"maps": attention}
+    return maps
 
 
 def _patches(model: keras.Model) -> tuple[int, int, int]:
@@ -128,9 +115,8 @@ def _patches(model: keras.Model) -> tuple[int, int, int]:
             f"tokens that stand for image patches. Received: {model!r} with "
             f"{count} tokens for inputs of shape {model.backbone.input_shape}. "
             "Use `backbones.get(…, num_prefix_tokens=1)` if the first is a "
-            "class "
-            'token, or `head_outputs(model, examples, ["attention"])` for '
-            "the numbers."
+            'class token, or `head_outputs(model, examples, ["attention"])` '
+            "for the numbers."
         )
     height, width = grid
     return prefix, height, width
