@@ -6,6 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from keras_dml.evaluation import Results
+
 
 def integers(*arrays: np.ndarray) -> list[np.ndarray]:
     """Floats as Python integers, all times the same power of two."""
@@ -121,3 +123,28 @@ def per_query(
         if any(hits):
             values.append(metric(name, hits))
     return values
+
+
+def check(
+    results: Results,
+    order: list[list[int]],
+    query_labels: np.ndarray,
+    gallery_labels: np.ndarray,
+) -> None:
+    """Asserts that all metrics are those of rankings."""
+    for name in results:
+        expected = per_query(name, order, query_labels, gallery_labels)
+        assert results.num_queries == len(expected)
+        np.testing.assert_allclose(
+            results.per_query[name], expected, rtol=1e-12, err_msg=name
+        )
+        np.testing.assert_allclose(results[name], np.mean(expected), 1e-12)
+
+
+def assert_same(first: Results, second: Results) -> None:
+    """The same metrics of the same queries, to the last digit."""
+    assert dict(first) == dict(second)
+    assert list(first.per_query) == list(second.per_query)
+    for name, values in first.per_query.items():
+        np.testing.assert_array_equal(values, second.per_query[name])
+    np.testing.assert_array_equal(first.query_rows, second.query_rows)

@@ -7,11 +7,7 @@ import numpy as np
 import pytest
 
 from keras_dml.evaluation import evaluate_embeddings
-from keras_dml.evaluation.embedding_space import (
-    density,
-    pcf,
-    spectral_decay,
-)
+from keras_dml.evaluation.embedding_space import density, pcf, spectral_decay
 
 
 def test_golden_decay():

@@ -6,12 +6,9 @@ import numpy as np
 import pytest
 
 from keras_dml.embedding import EmbeddingShards, write_shards
-from keras_dml.evaluation import (
-    calibrate,
-    evaluate_embeddings,
-    kmeans,
-)
+from keras_dml.evaluation import calibrate, evaluate_embeddings, kmeans
 from keras_dml.model.identity import ModelIdentity
+from tests.evaluation.naive import assert_same
 
 METRICS = ("recall@1", "map@r", "map", "nmi", "density", "fnmr@fmr=0.1")
 
@@ -26,12 +23,6 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 
 def written(folder, x, labels=None, **options) -> EmbeddingShards:
     return write_shards(x, folder, labels, rows_per_shard=40, **options)
-
-
-def assert_same(first, second) -> None:
-    assert dict(first) == dict(second)
-    for name, values in first.per_query.items():
-        np.testing.assert_array_equal(values, second.per_query[name])
 
 
 @pytest.mark.parametrize(

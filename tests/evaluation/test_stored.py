@@ -7,11 +7,8 @@ import textwrap
 import numpy as np
 import pytest
 
-from keras_dml.evaluation import (
-    calibrate,
-    evaluate_embeddings,
-    kmeans,
-)
+from keras_dml.evaluation import calibrate, evaluate_embeddings, kmeans
+from tests.evaluation.naive import assert_same
 
 METRICS = (
     "recall@1",
@@ -46,13 +43,6 @@ def in_file(tmp_path):
         return np.load(path, mmap_mode="r")
 
     return write
-
-
-def assert_same(first, second) -> None:
-    assert dict(first) == dict(second)
-    assert list(first.per_query) == list(second.per_query)
-    for name, values in first.per_query.items():
-        np.testing.assert_array_equal(values, second.per_query[name])
 
 
 @pytest.mark.parametrize(

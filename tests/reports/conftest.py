@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from html.parser import HTMLParser
 from pathlib import Path
 from unittest.mock import patch
 
@@ -15,6 +16,22 @@ from tests.runs.small_run import QUICK, write_recipe
 
 HOSTILE = "</script><img src=x onerror=document.title='broken'>"
 """A name that would break a page that did not escape it."""
+
+
+class Page(HTMLParser):
+    """What is in a page: elements with attributes, and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs) -> None:
+        self.elements.append((tag, {k: v or "" for k, v in attrs}))
+
+    def handle_data(self, data) -> None:
+        self.text += data
 
 
 def any_name() -> AbstractContextManager[object]:

@@ -3,7 +3,6 @@ import csv
 import io
 import json
 import re
-from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import numpy as np
@@ -16,25 +15,9 @@ from keras_dml.reports.explorer import explorer
 from keras_dml.reports.html import inline_svg, style
 from keras_dml.reports.page import headline
 from keras_dml.visualization import compositor_weights, loss_curves
-from tests.reports.conftest import HOSTILE
+from tests.reports.conftest import HOSTILE, Page
 
 pytestmark = pytest.mark.slow
-
-
-class Page(HTMLParser):
-    """What is in a page: elements with attributes, and texts."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str]]] = []
-        self.texts: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs) -> None:
-        self.elements.append((tag, {k: v or "" for k, v in attrs}))
-
-    def handle_data(self, data) -> None:
-        self.texts.append(data)
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +119,7 @@ def test_divisions_stand_in_the_page_of_a_divided_run(
 
 def test_recipe_stands_in_the_page(text, run) -> None:
     recipe = (run.folder / "recipe.yaml").read_text()
-    assert recipe in "".join(Page(text).texts)
+    assert recipe in Page(text).text
 
 
 def test_explorer_has_the_neighbors_under_each_embedding(text, run) -> None:
@@ -240,6 +223,6 @@ def test_hostile_names_stay_text(hostile_run, page_of) -> None:
     tags = [tag for tag, _ in page.elements]
     assert tags.count("script") == 2
     assert not [x for _, x in page.elements if "onerror" in x]
-    assert HOSTILE in "".join(page.texts)
+    assert HOSTILE in page.text
     names = [name for name, *_ in data_of(text)["images"].values()]
     assert any("onerror" in name for name in names)

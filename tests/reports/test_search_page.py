@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -13,24 +12,10 @@ from keras_dml.data import ImageSet
 from keras_dml.reports.search_page import results_page
 from keras_dml.search import Index
 from keras_dml.search.pictures import image_sets, thumbnail_column
+from tests.reports.conftest import Page
 
 NAME = '"><img src=x onerror=alert(1)>&.png'
 CLASS = "<script>alert('x')</script>"
-
-
-class Reader(HTMLParser):
-    """Tags with their attributes, and texts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-
-    def handle_starttag(self, tag, attrs) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data) -> None:
-        self.text += data
 
 
 def write(path: Path, seed: int = 7) -> str:
@@ -41,7 +26,7 @@ def write(path: Path, seed: int = 7) -> str:
 
 
 @pytest.fixture
-def page(tmp_path) -> Reader:
+def page(tmp_path) -> Page:
     paths = [write(tmp_path / NAME), str(tmp_path / "gone.png"), None,
              write(tmp_path / os.fsdecode(b"\xff.png"))]  # fmt: skip
     index = Index(
@@ -50,39 +35,38 @@ def page(tmp_path) -> Reader:
     )
     queries = [tmp_path / NAME, tmp_path / "gone.png"]
     hits = index.search([[1, 0], [-0.5, -1]], 4, threshold=0.95)
-    reader = Reader()
     text = results_page(queries, hits)
     text.encode("utf-8")
-    reader.feed(text)
-    return reader
+    return Page(text)
 
 
 def test_names_are_text_and_nothing_else(page) -> None:
-    assert {tag for tag, _ in page.tags} <= {
+    assert {tag for tag, _ in page.elements} <= {
         "html", "head", "meta", "title", "style", "body", "h1", "h2", "p",
         "section", "ul", "li", "figure", "figcaption", "img", "div",
         "strong", "span", "br", "link", "header", "main",
     }  # fmt: skip
-    assert not any(name.startswith("on") for _, x in page.tags for name in x)
+    names = {name for _, x in page.elements for name in x}
+    assert not any(name.startswith("on") for name in names)
     assert NAME in page.text
     assert CLASS in page.text
 
 
 def test_nothing_is_fetched(page) -> None:
-    pictures = [x for tag, x in page.tags if tag == "img"]
+    pictures = [x for tag, x in page.elements if tag == "img"]
     assert all(x["src"].startswith("data:image/jpeg;base64,") for x in pictures)
-    policy = next(x["content"] for tag, x in page.tags if "http-equiv" in x)
+    policy = next(x["content"] for tag, x in page.elements if "http-equiv" in x)
     assert "default-src 'none'" in policy
 
 
 def test_pictures_have_texts(page) -> None:
-    alts = [x["alt"] for tag, x in page.tags if tag == "img"]
+    alts = [x["alt"] for tag, x in page.elements if tag == "img"]
     assert alts[0] == f"Query: {NAME}"
     assert alts[1] == f"Result 1: {CLASS}, similarity 1.0000"
 
 
 def test_what_is_found_is_named_where_there_is_no_picture(page) -> None:
-    missing = [x for _, x in page.tags if x.get("class") == "missing"]
+    missing = [x for _, x in page.elements if x.get("class") == "missing"]
     labels = [x["aria-label"] for x in missing]
     assert labels[0] == "Result 2: b, similarity 0.9939, without a picture"
     assert "Result 3: 2, similarity 0.0000, without a picture" in labels
@@ -95,9 +79,8 @@ def test_what_is_found_is_named_where_there_is_no_picture(page) -> None:
 
 def test_a_row_without_columns_is_called_by_its_key() -> None:
     index = Index([[1, 0], [0, 1]], keys=["x7", "x8"])
-    reader = Reader()
-    reader.feed(results_page(["q.png"], index.search([[1, 0]], 1)))
-    assert "key x71. key x71.0000" in reader.text
+    page = Page(results_page(["q.png"], index.search([[1, 0]], 1)))
+    assert "key x71. key x71.0000" in page.text
 
 
 def test_scores_and_verdicts(page) -> None:
@@ -105,21 +88,20 @@ def test_scores_and_verdicts(page) -> None:
     assert page.text.count("Queryhas a match") == 1
     assert page.text.count("Queryhas no match") == 1
     assert "2. b0.9939 matchgone.png" in page.text
-    figures = [x.get("class") for tag, x in page.tags if tag == "figure"]
+    figures = [x.get("class") for tag, x in page.elements if tag == "figure"]
     assert figures == ["chosen", *4 * [None]] * 2
 
 
 def test_it_fits_a_telephone_and_the_dark(page) -> None:
     assert ("meta", {"name": "viewport", "content": "width=device-width, "
-            "initial-scale=1"}) in page.tags  # fmt: skip
+            "initial-scale=1"}) in page.elements  # fmt: skip
     assert "prefers-color-scheme: dark" in page.text
 
 
-def sources_of(index: Index, query: str) -> list[str | None]:
+def sources_of(index: Index, query: str) -> list[str]:
     """The pictures of the page of a query and both hits."""
-    reader = Reader()
-    reader.feed(results_page([query], index.search([1, 0], 2)))
-    return [x["src"] for tag, x in reader.tags if tag == "img"]
+    page = Page(results_page([query], index.search([1, 0], 2)))
+    return [x["src"] for tag, x in page.elements if tag == "img"]
 
 
 @pytest.mark.parametrize("place", ["i", "a/b/i", "photographs/i"])
@@ -164,9 +146,6 @@ def test_thumbnails_stand_for_images_in_no_file(tmp_path) -> None:
     column = thumbnail_column(image_sets(data, "data"))
     column["thumbnail"][1] = 'https://example.org/"x.jpg'
     index = Index(np.eye(2), column)
-    query = write(tmp_path / "query.png")
-    reader = Reader()
-    reader.feed(results_page([query], index.search([1, 0], 2)))
-    pictures = [x["src"] for tag, x in reader.tags if tag == "img"]
+    pictures = sources_of(index, write(tmp_path / "query.png"))
     # The page asks for nothing outside it.
     assert pictures[1:] == column["thumbnail"][:1]

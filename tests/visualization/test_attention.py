@@ -8,6 +8,7 @@ from keras_dml.visualization import (
     resize_maps,
     strongest_images,
 )
+from tests.visualization.test_pictures import abe
 
 
 def model_of(backbone, grouping: str = "A") -> MetricModel:
@@ -36,13 +37,7 @@ def test_maps_are_the_heads_for_the_test_view(tiny_backbone, images) -> None:
 def test_masks_count_with_their_mean_over_channels(
     tiny_backbone, images
 ) -> None:
-    model = methods.abe(
-        tiny_backbone,
-        embedding_dim=6,
-        num_learners=3,
-        branch="relu_0",
-        attention_end="relu_1",
-    )
+    model = abe(tiny_backbone)
     seen = images.images[..., None]
     masks = model.outputs_of(seen)["attention"].numpy()
     n, learners, height, width, _ = masks.shape

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from keras_dml import methods, visualization
+from keras_dml import visualization
 from keras_dml.data import View
+from tests.visualization.test_pictures import abe
 
 X = np.random.default_rng(0).normal(size=(12, 4))
 LABELS = np.arange(12) // 3
@@ -17,17 +18,6 @@ HISTORY = {
 }
 # A mean below zero, with the sign of an axis.
 OPPOSITE = np.array([[1.0, 0.1], [-1.0, 0.1], [1.0, 0.0]])
-
-
-def masks(backbone, images):
-    model = methods.abe(
-        backbone,
-        embedding_dim=4,
-        num_learners=2,
-        branch="relu_0",
-        attention_end="relu_1",
-    )
-    return visualization.attention_masks(model, images, [4], channels=[2])
 
 
 # By the title: horizontal axis, vertical axis, legend; how it is drawn.
@@ -127,7 +117,9 @@ def test_attention(images, tiny_backbone) -> None:
     assert figure.get_suptitle() == title
     strips = [strip.get_supylabel() for strip in figure.subfigs]
     assert strips == ["learner 1", "learner 2"]
-    figure = masks(tiny_backbone, images)
+    figure = visualization.attention_masks(
+        abe(tiny_backbone), images, [4], learners=[0, 1], channels=[2]
+    )
     assert figure.get_suptitle() == "Attention masks"
     assert figure.axes[0].get_title() == "0"
     names = [axes.get_ylabel() for axes in figure.axes[1:]]

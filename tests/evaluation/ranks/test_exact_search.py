@@ -38,27 +38,6 @@ def lattice(
     return x.astype(np.float32), rng.integers(0, classes, count)
 
 
-def assert_same_as_naive(results, order, query_labels, gallery_labels):
-    for name in results:
-        expected = naive.per_query(name, order, query_labels, gallery_labels)
-        assert results.num_queries == len(expected)
-        np.testing.assert_allclose(
-            results.per_query[name], expected, rtol=1e-12, err_msg=name
-        )
-        assert results[name] == pytest.approx(np.mean(expected), rel=1e-12)
-
-
-@pytest.mark.parametrize("distance", ["euclidean", "dot"])
-def test_ties_duplicates_and_singletons(distance):
-    x, labels = lattice(120, 3, 25)
-    labels[:4] = [1000, 1001, 1002, 1003]
-    order = naive.rankings(x, x, distance, lambda i, j: i == j)
-    results = evaluate_embeddings(x, labels, metrics=METRICS, distance=distance)
-    assert_same_as_naive(results, order, labels, labels)
-    assert results.num_excluded >= 4
-    assert results.num_queries + results.num_excluded == 120
-
-
 @settings(max_examples=25)
 @given(
     seed=st.integers(0, 10**6),
@@ -72,7 +51,7 @@ def test_any_small_lattice(seed, count, classes, width, distance):
     labels[:2] = 0
     order = naive.rankings(x, x, distance, lambda i, j: i == j)
     results = evaluate_embeddings(x, labels, metrics=METRICS, distance=distance)
-    assert_same_as_naive(results, order, labels, labels)
+    naive.check(results, order, labels, labels)
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
@@ -139,7 +118,7 @@ def test_order_that_float32_cannot_see():
         metrics=METRICS,
         distance="euclidean",
     )
-    assert_same_as_naive(results, order, query_labels, labels)
+    naive.check(results, order, query_labels, labels)
 
 
 def collapsed(noise: float, centers: int) -> tuple[np.ndarray, np.ndarray]:
@@ -156,7 +135,7 @@ def test_collapsed_embeddings(noise, centers, distance):
     x, labels = collapsed(noise, centers)
     order = naive.rankings(x, x, distance, lambda i, j: i == j)
     results = evaluate_embeddings(x, labels, metrics=METRICS, distance=distance)
-    assert_same_as_naive(results, order, labels, labels)
+    naive.check(results, order, labels, labels)
 
 
 def test_undecided_blocks_are_redone_in_float64(monkeypatch):
@@ -190,13 +169,6 @@ def test_identical_embeddings_rank_by_row(distance, value):
 # Nothing depends on how the work is cut up.
 
 
-def assert_same_bits(results, expected, about):
-    for name in METRICS:
-        np.testing.assert_array_equal(
-            results.per_query[name], expected.per_query[name], f"{about} {name}"
-        )
-
-
 def noisy(count: int, classes: int, dims: int, seed: int):
     """Floats of classes that overlap, the last tenth a copy of the first."""
     rng = np.random.default_rng(seed)
@@ -216,7 +188,7 @@ def test_independent_of_blocks(monkeypatch, distance):
         monkeypatch.setattr(search, "LARGEST_SIDE", side)
         monkeypatch.setattr(tiles, "BAND", band)
         results = evaluate_embeddings(x, labels, **options)
-        assert_same_bits(results, expected, (side, band))
+        naive.assert_same(results, expected)
 
 
 def test_independent_of_memory(monkeypatch):
@@ -233,7 +205,7 @@ def test_independent_of_memory(monkeypatch):
     monkeypatch.setattr(search, "_panels", counted)
     results = evaluate_embeddings(x, labels, memory="1MB", **options)
     assert len(cut.pop()) > 2
-    assert_same_bits(results, expected, "1MB")
+    naive.assert_same(results, expected)
 
 
 def test_independent_of_threads(monkeypatch):
@@ -244,7 +216,7 @@ def test_independent_of_threads(monkeypatch):
     for threads in (1, 7):
         monkeypatch.setattr(search, "_threads", lambda n=threads: n)
         results = evaluate_embeddings(x, labels, **options)
-        assert_same_bits(results, expected, threads)
+        naive.assert_same(results, expected)
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
@@ -265,7 +237,7 @@ def test_independent_of_how_the_product_rounds(monkeypatch, distance):
 
     monkeypatch.setattr(tiles, "Tile", Rounding)
     results = evaluate_embeddings(x, labels, metrics=METRICS, distance=distance)
-    assert_same_bits(results, expected, distance)
+    naive.assert_same(results, expected)
 
 
 def test_an_error_in_a_thread_is_raised(monkeypatch):
@@ -292,7 +264,7 @@ def test_queries_against_a_gallery():
         metrics=METRICS,
         distance="dot",
     )
-    assert_same_as_naive(results, order, labels[:50], labels[50:])
+    naive.check(results, order, labels[:50], labels[50:])
 
 
 def test_protocol_with_overlapping_rows():
@@ -312,7 +284,7 @@ def test_protocol_with_overlapping_rows():
         metrics=METRICS,
         distance="dot",
     )
-    assert_same_as_naive(results, order, labels[queries], labels[gallery])
+    naive.check(results, order, labels[queries], labels[gallery])
     assert set(results.query_rows) <= set(queries)
 
 
@@ -340,4 +312,4 @@ def test_same_class_in_the_same_group_is_ignored(separate):
         )
     else:
         results = evaluate_embeddings(x, labels, exclude=cameras, **options)
-    assert_same_as_naive(results, order, labels[a], labels[b])
+    naive.check(results, order, labels[a], labels[b])

@@ -8,6 +8,7 @@ import pytest
 from keras_dml.embedding.work import InProcess
 from keras_dml.evaluation import Protocol, evaluate_embeddings, evaluation
 from keras_dml.evaluation.ranks import search
+from tests.evaluation.naive import assert_same
 
 METRICS = ("recall@1", "map@r", "map", "ndcg@4", "macro/mrr")
 
@@ -43,13 +44,6 @@ def data(count: int = 200) -> tuple[np.ndarray, np.ndarray]:
     x = rng.integers(-1, 2, (20, 4))[labels] + rng.integers(-1, 2, (count, 4))
     x[0] = 0
     return x.astype(np.float32), labels
-
-
-def assert_same(first, second) -> None:
-    assert dict(first) == dict(second)
-    for name, values in first.per_query.items():
-        np.testing.assert_array_equal(values, second.per_query[name])
-    np.testing.assert_array_equal(first.query_rows, second.query_rows)
 
 
 OPTIONS = {
@@ -122,6 +116,24 @@ def test_what_has_no_panels_is_refused(arguments, asked):
 def test_workers_are_a_number(number):
     with pytest.raises(ValueError, match="`workers` of evaluate_embeddings"):
         evaluate_embeddings(*data(), workers=number)
+
+
+@pytest.mark.parametrize(
+    "share, cores, expected",
+    [("", 4, 4), ("1", 4, 1), ("3", 4, 3), ("8", 4, 4), ("0", 4, 1),
+     ("two", 4, 4), ("", 99, search.MOST_THREADS)],
+)  # fmt: skip
+def test_threads_are_the_share_of_the_cores(
+    monkeypatch, share, cores, expected
+):
+    monkeypatch.setenv("OMP_NUM_THREADS", share)
+    monkeypatch.setattr(search, "usable_cores", lambda: cores)
+    assert search._threads() == expected
+
+
+def test_a_task_is_called_by_its_queries():
+    found = search.PanelSearch.__new__(search.PanelSearch)
+    assert found.called(slice(50, 100)) == "queries 50 to 99"
 
 
 # Processes.
