@@ -36,6 +36,9 @@ _MARGIN = (0, 2)
 """Rows and columns that are decoded around a window: its colors, which JPEG
 may have at half the width, are interpolated from their neighbors."""
 
+DCT = "INTEGER_ACCURATE"
+"""That of Pillow; TensorFlow's default differs by up to nine gray levels."""
+
 # How JPEG files start where no EXIF is: with a JFIF segment, of which some
 # bytes may be anything, and then a table, before which EXIF would have to be.
 _PLAIN_START = np.frombuffer(
@@ -175,7 +178,7 @@ class Encoded:
                 tf.concat([start, stop - start], 0),
                 channels=3,
                 ratio=scale,
-                dct_method="INTEGER_ACCURATE",
+                dct_method=DCT,
             )
 
         branches = [partial(decoded, x) for x in self._scales]
@@ -246,12 +249,7 @@ def _header(
 
     def of_jpeg() -> tf.Tensor:
         sides = tf.io.extract_jpeg_shape(contents)[:2]
-        # In a file with EXIF, which may say that it is turned.
-        turn = tf.cond(
-            is_plain_jpeg(contents),
-            lambda: tf.constant(1),
-            orientation,
-        )
+        turn = turn_of_jpeg(contents, orientation)
         area = tf.reduce_prod(tf.cast(sides, "int64"))
         with tf.control_dependencies(
             [tf.debugging.assert_less_equal(area, np.int64(MOST_PIXELS))]
@@ -268,10 +266,13 @@ def _orientation_of(path: Any) -> Any:
         return np.int32(exif_orientation(exif_of(image)))
 
 
-def is_plain_jpeg(contents: tf.Tensor) -> tf.Tensor:
-    """Whether a file is surely JPEG without EXIF, as most files are."""
+def turn_of_jpeg(
+    contents: tf.Tensor, orientation: Callable[[], tf.Tensor]
+) -> tf.Tensor:
+    """What EXIF says, () int32; 1 if there surely is none, as in most files."""
     start = tf.io.decode_raw(contents, tf.uint8, fixed_length=len(_PLAIN_START))
-    return tf.reduce_all(start & _PLAIN_MASK == _PLAIN_START)
+    is_plain = tf.reduce_all(start & _PLAIN_MASK == _PLAIN_START)
+    return tf.cond(is_plain, lambda: tf.constant(1), orientation)
 
 
 def _decode_other(contents: tf.Tensor, path: tf.Tensor) -> tf.Tensor:
@@ -302,10 +303,15 @@ def _is_plain_webp(contents: tf.Tensor) -> tf.Tensor:
 
 
 def _decode_webp(contents: tf.Tensor) -> tf.Tensor:
-    sides = tf.io.decode_raw(tf.strings.substr(contents, 26, 4), tf.uint16)
-    area = tf.reduce_prod(tf.cast(sides, "int64") % 2**14)
-    given = tf.where(area <= MOST_PIXELS, contents, "")
+    is_small = tf.reduce_prod(webp_sides(contents)) <= MOST_PIXELS
+    given = tf.where(is_small, contents, "")
     return tf.io.decode_webp(given, channels=3)[0]
+
+
+def webp_sides(contents: tf.Tensor) -> tf.Tensor:
+    """Width and height in the header of WebP with losses, (2,) int64."""
+    start = tf.io.decode_raw(contents, tf.uint16, fixed_length=30)
+    return tf.cast(start[13:], "int64") % 2**14
 
 
 def _may_have_exif(contents: tf.Tensor) -> tf.Tensor:
@@ -314,16 +320,6 @@ def _may_have_exif(contents: tf.Tensor) -> tf.Tensor:
         contents, r"eXIf", "", replace_global=False
     )
     return tf.strings.length(without) < tf.strings.length(contents)
-
-
-def decode_jpeg(contents: tf.Tensor) -> tf.Tensor:
-    """The pixels of Pillow, (H, W, 3).
-
-    TensorFlow's default transform differs by up to nine gray levels.
-    """
-    return tf.io.decode_jpeg(
-        contents, channels=3, dct_method="INTEGER_ACCURATE"
-    )
 
 
 def png_sides(contents: tf.Tensor) -> tf.Tensor:
