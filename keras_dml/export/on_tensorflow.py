@@ -29,11 +29,8 @@ def call_on_tensorflow(
 ) -> Any:
     """What a function of a model returns where Keras runs on TensorFlow.
 
-    Args:
-        function: It is found by name, in a module.
-        model: The model, which must be one that Keras can save.
-        *args: Other arguments, which are pickled.
-        **kwargs: The same.
+    The function is found by name, in a module. Keras must be able to save the
+    model; other arguments are pickled.
 
     Raises:
         ValueError: If the process cannot read the model.

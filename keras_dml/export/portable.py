@@ -15,6 +15,7 @@ from keras_dml.export.quantized import (
     calibration_views,
     check_unit,
     on_openvino,
+    write_by_keras,
     write_quantized,
 )
 from keras_dml.export.served import embed
@@ -118,27 +119,16 @@ def write_portable(
             write_quantized(model, spec, file_format, new, seen)
             check_unit(load(new)(seen[:_TRIED]), file_format)
             return target
-        _write(_inference_model(model, spec), spec, file_format, new)
+        exported = _inference_model(model, spec)
+        if file_format == "openvino":
+            import openvino
+
+            program = on_openvino(exported, spec)
+            openvino.save_model(program, new, compress_to_fp16=False)
+        else:
+            write_by_keras(exported, spec, file_format, new)
         _compare(model, load(new), file_format, samples, tolerance)
     return target
-
-
-def _write(
-    exported: keras.Model,
-    spec: keras.KerasTensor,
-    file_format: str,
-    path: Path,
-) -> None:
-    if file_format == "openvino":
-        import openvino
-
-        program = on_openvino(exported, spec)
-        openvino.save_model(program, path, compress_to_fp16=False)
-        return
-    signature = keras.InputSpec(spec.dtype, spec.shape, name=spec.name)
-    exported.export(
-        path, format=file_format, verbose=False, input_signature=[signature]
-    )
 
 
 def _compare(

@@ -10,7 +10,7 @@ import io
 import logging
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +29,7 @@ from keras_dml.utils.arguments import (
 )
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.terminal import stderr_held_back
-from keras_dml.utils.types import FloatArray, Tensors
+from keras_dml.utils.types import FloatArray
 from keras_dml.utils.vectors import blocks
 
 EMBEDDING = "embedding"
@@ -115,12 +115,8 @@ def write_quantized(
 ) -> None:
     """Writes a model whose network computes in 8-bit integers.
 
-    Args:
-        model: The model.
-        spec: Its input, with the name that the file gives it.
-        file_format: "onnx", "litert" or "openvino".
-        path: The file.
-        seen: What activations are measured on, (N, …).
+    Its input has the name of its spec. Activations are measured on what is
+    `seen`, (N, …).
     """
     given = keras.Input(
         batch_shape=spec.shape, dtype=spec.dtype, name=spec.name
@@ -164,14 +160,7 @@ def _write_onnx(
     batches = iter([{spec.name: x} for x in _batches(seen)])
     with tempfile.TemporaryDirectory() as folder:
         whole, folded = Path(folder, "whole.onnx"), Path(folder, "folded.onnx")
-        parts.export(
-            whole,
-            format="onnx",
-            verbose=False,
-            input_signature=[
-                keras.InputSpec(spec.dtype, spec.shape, name=spec.name)
-            ],
-        )
+        write_by_keras(parts, spec, "onnx", whole)
         # Batch normalization becomes a part of convolutions.
         quant_pre_process(whole, folded, skip_symbolic_shape=True)
         model = onnx.load(folded)
@@ -202,7 +191,7 @@ def _write_litert(
 ) -> None:
     from tensorflow.lite.tools import flatbuffer_utils
 
-    with _converter(parts, spec, [*parts.output]) as converter:
+    with _converter(parts, spec) as converter:
         content = converter.convert()
     model = flatbuffer_utils.read_model_from_bytearray(bytearray(content))
     [graph], [signature] = model.subgraphs, model.signatureDefs
@@ -221,7 +210,9 @@ def _write_litert(
     options = tf.lite.experimental.QuantizationDebugOptions(
         denylisted_nodes=sorted({x for x, _ in made.values()} - network)
     )
-    with _converter(parts, spec, [EMBEDDING]) as converter:
+    embedding = {EMBEDDING: parts.output[EMBEDDING]}
+    whole = keras.Model(parts.input, embedding, name=parts.name)
+    with _converter(whole, spec) as converter:
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
         converter.representative_dataset = lambda: (
             {spec.name: x} for x in _batches(seen)
@@ -235,15 +226,10 @@ def _write_litert(
 
 
 @contextlib.contextmanager
-def _converter(
-    model: keras.Model, spec: keras.KerasTensor, outputs: list[str]
-) -> Iterator[Any]:
-    """What makes some outputs of a functional model a model of LiteRT."""
-    archive = keras.export.ExportArchive()
-    archive.track(model)
-    archive.add_endpoint("serve", *_function(model, spec, outputs))
+def _converter(model: keras.Model, spec: keras.KerasTensor) -> Iterator[Any]:
+    """What makes a functional model one of LiteRT."""
     with tempfile.TemporaryDirectory() as folder:
-        archive.write_out(folder, verbose=False)
+        write_by_keras(model, spec, "tf_saved_model", Path(folder))
         yield tf.lite.TFLiteConverter.from_saved_model(folder)
 
 
@@ -288,26 +274,27 @@ def _name(output: Any) -> str:
 
 def on_openvino(model: keras.Model, spec: keras.KerasTensor) -> Any:
     """A functional model as one of OpenVINO, with the names of its outputs."""
-    names = [*model.output]
-    function = tf.function(*_function(model, spec, names), autograph=False)
+    function = tf.function(
+        lambda x: model(x, training=False),
+        [tf.TensorSpec(spec.shape, spec.dtype, spec.name)],
+        autograph=False,
+    )
     program = converted(function.get_concrete_function())
     program.inputs[0].get_tensor().set_names({spec.name})
     for output in program.outputs:
-        [name] = {*names} & output.get_names()
+        [name] = {*model.output} & output.get_names()
         output.get_tensor().set_names({name})
     return program
 
 
-def _function(
-    model: keras.Model, spec: keras.KerasTensor, outputs: list[str]
-) -> tuple[Callable[[Any], Tensors], list[tf.TensorSpec]]:
-    """Some outputs of a functional model, and what they are computed from."""
-
-    def some(x: Any) -> Tensors:
-        found = model(x, training=False)
-        return {name: found[name] for name in outputs}
-
-    return some, [tf.TensorSpec(spec.shape, spec.dtype, spec.name)]
+def write_by_keras(
+    model: keras.Model, spec: keras.KerasTensor, file_format: str, path: Path
+) -> None:
+    """Writes a functional model, whose input gets the name of the spec."""
+    signature = keras.InputSpec(spec.dtype, spec.shape, name=spec.name)
+    model.export(
+        path, format=file_format, verbose=False, input_signature=[signature]
+    )
 
 
 def _batches(seen: FloatArray) -> list[FloatArray]:

@@ -129,9 +129,7 @@ class Served:
     ) -> Iterator[tuple[Tensors, Any]]:
         """What a signature takes, and what the model sees of it.
 
-        Args:
-            signature: The name of the signature.
-            most: Batches that it is made of; all by default.
+        It is made of at most this number of batches; by default, of all.
         """
         found = generated_inputs(self.model)
         generated = found if isinstance(found, dict) else {ONLY: found}

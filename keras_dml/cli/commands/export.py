@@ -26,12 +26,7 @@ if TYPE_CHECKING:
     from keras_dml.runs.outcome import Table
     from keras_dml.search import Index
 
-SUFFIXES = {
-    "saved_model": "",
-    "onnx": ".onnx",
-    "litert": ".tflite",
-    "openvino": ".xml",
-}
+FORMATS = ("saved_model", "onnx", "litert", "openvino")
 
 
 @click.command(
@@ -52,7 +47,7 @@ SUFFIXES = {
 @click.option(
     "--format",
     "file_format",
-    type=click.Choice(list(SUFFIXES)),
+    type=click.Choice(FORMATS),
     default="saved_model",
     help="Format for TensorFlow Serving, ONNX Runtime, LiteRT or OpenVINO.",
 )
@@ -116,6 +111,7 @@ def export(
 ) -> None:
     """Export the model in the folder RUN for a server or a device."""
     from keras_dml import runs
+    from keras_dml.embedding.exported import SUFFIXES
     from keras_dml.export import export_model, write_models_config
     from keras_dml.export.portable import check_options
     from keras_dml.utils.progress import waiting
@@ -132,7 +128,7 @@ def export(
         raise click.ClickException("--tolerance is for --quantize.")
     check_options(file_format, gallery, overwrite)
     recipe = runs.load_recipe(run)
-    name = f"{recipe.name}{SUFFIXES[file_format]}"
+    name = f"{recipe.name}{SUFFIXES.get(file_format, '')}"
     path = Path(output or Path("saved_models") / name)
     with waiting("Loading the model"):
         model = runs.load_model(run, which)
@@ -164,6 +160,7 @@ def _export_measured(
     **options: Any,
 ) -> "Cost":
     """Writes a quantized export, unless it costs too much."""
+    from keras_dml.embedding.exported import SUFFIXES
     from keras_dml.export import export_model, measure_cost
     from keras_dml.export.portable import free_file, new_export
     from keras_dml.recipes import building
