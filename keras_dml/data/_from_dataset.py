@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import secrets
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,7 +22,7 @@ from keras_dml.data.caching import available_memory, free_disk, megabytes
 from keras_dml.data.examples import About, Examples
 from keras_dml.data.fields import Names
 from keras_dml.utils.arguments import checked
-from keras_dml.utils.files import sync
+from keras_dml.utils.files import new_folder, sync
 from keras_dml.utils.lazy_rows import ArrayRows, LazyRows, Selection
 from keras_dml.utils.progress import tracked
 from keras_dml.utils.tensorflow import is_dataset, tf
@@ -154,10 +152,8 @@ def _on_disk(
             "which exists. Use keras_dml.data.load_examples(path) to read "
             "it, or another path."
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    folder = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    folder.mkdir()
-    try:
+    with new_folder(path) as folder:
+        folder.mkdir()
         batches = _batches(reader, path, progress)
         columns = _written(folder, list(_columns(reader.spec)), batches)
         about = reader.about(names)
@@ -171,9 +167,6 @@ def _on_disk(
         (folder / _INDEX).write_text(json.dumps(index), encoding="utf-8")
         for file in folder.iterdir():
             sync(file)
-        os.rename(folder, path)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     sync(path.parent)
     return load_examples(path)
 

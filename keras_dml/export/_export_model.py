@@ -26,7 +26,7 @@ from keras_dml.export.served import (
     given_batches,
     write_saved_model,
 )
-from keras_dml.export.versions import new_version, version_folder
+from keras_dml.export.versions import version_folder
 from keras_dml.export.warmup import write_warmup
 from keras_dml.model.generated import (
     generated_inputs,
@@ -34,6 +34,7 @@ from keras_dml.model.generated import (
     takes_images,
 )
 from keras_dml.utils.arguments import check_choice, check_count
+from keras_dml.utils.files import new_folder
 from keras_dml.utils.tensorflow import tf
 
 FORMATS = ("saved_model", *SUFFIXES)
@@ -161,8 +162,8 @@ def export_model(
     view = View.of(model) if images else None
     dim = _dim_of(model, images)
     if gallery is not None:
-        gallery = as_gallery(model, gallery, threshold, dim)
-        _check_k(k, gallery)
+        gallery = as_gallery(model, gallery, threshold)
+        _check_gallery(gallery, k, dim)
     if keras.backend.backend() != "tensorflow":
         exported: Path = call_on_tensorflow(
             export_model,
@@ -202,7 +203,7 @@ def export_model(
         else ServedImages(model, gallery, k, view, input_dtype, batches)
     )
     target = version_folder(Path(path))
-    with new_version(target) as new:
+    with new_folder(target) as new:
         write_saved_model(served, new)
         write_warmup(served, new, target.absolute().parent.name)
         parity.compare(served, new, tolerance)
@@ -220,7 +221,14 @@ def _only_numbers(model: keras.Model, format: str) -> keras.KerasTensor:
     return keras.KerasTensor(spec.shape, spec.dtype, name=ONLY)
 
 
-def _check_k(k: int, gallery: Gallery) -> None:
+def _check_gallery(gallery: Gallery, k: int, dim: int) -> None:
+    given = gallery.embeddings.shape[1]
+    if given != dim:
+        raise ValueError(
+            "`gallery` of export must hold embeddings of the model. Received: "
+            f"{given} dimensions, but the model has {dim}. Use "
+            "Gallery.of(model, images)."
+        )
     check_count("export", "k", k)
     if k > len(gallery):
         raise ValueError(

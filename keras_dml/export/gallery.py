@@ -97,18 +97,13 @@ class Gallery:
 
 
 def as_gallery(
-    model: keras.Model,
-    value: Any,
-    threshold: float | None = None,
-    dim: int | None = None,
+    model: keras.Model, value: Any, threshold: float | None = None
 ) -> Gallery:
     """What `gallery` of `export_model` may be, as a `Gallery`.
 
-    The length of the model's embeddings is `dim`, if that is known.
-
     Raises:
-        ValueError: If it is something else, does not fit the model, or holds
-            embeddings of other weights.
+        ValueError: If it is something else, or holds embeddings of other
+            weights.
     """
     if isinstance(value, Examples):
         return Gallery.of(model, value, threshold)
@@ -145,18 +140,6 @@ def as_gallery(
             keys if isinstance(keys, list) else getattr(value, "ids", None),
             # One that was calibrated knows more than its value.
             getattr(own, "value", own),
-        )
-    given = value.embeddings.shape[1]
-    wanted = (
-        model.compute_output_shape(model.input_shape)[-1]
-        if dim is None
-        else dim
-    )
-    if given != wanted:
-        raise ValueError(
-            "`gallery` of export must hold embeddings of the model. Received: "
-            f"{given} dimensions, but the model has {wanted}. Use "
-            "Gallery.of(model, images)."
         )
     return value if threshold is None else replace(value, threshold=threshold)
 

@@ -10,9 +10,6 @@ it: a new export is a new version.
 import json
 import os
 import re
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from keras_dml.utils.files import write_atomically
@@ -37,20 +34,6 @@ def version_folder(path: Path) -> Path:
 def is_version(path: Path) -> bool:
     """Whether a server takes a folder of this name for a version."""
     return re.fullmatch("[0-9]+", path.name) is not None
-
-
-@contextmanager
-def new_version(target: Path) -> Iterator[Path]:
-    """A folder to be made, which becomes `target` when the block ends.
-
-    That fails with an `OSError` if another process has made it meanwhile.
-    """
-    beside = next(x for x in target.absolute().parents if x.exists())
-    with tempfile.TemporaryDirectory(prefix=".export-", dir=beside) as folder:
-        new = Path(folder) / "new"
-        yield new
-        target.parent.mkdir(parents=True, exist_ok=True)
-        new.rename(target)
 
 
 def write_models_config(

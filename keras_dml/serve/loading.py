@@ -195,7 +195,7 @@ def _neighbors(gallery: Gallery | None) -> int:
 def _exportable(model: keras.Model, index: Index) -> Gallery | None:
     """The gallery as part of an export; None if it cannot be that."""
     try:
-        gallery = as_gallery(model, index, None, index.dim)
+        gallery = as_gallery(model, index)
     # It says what is missing: labels, memory, the metric.
     except (AttributeError, ValueError) as error:
         logger.warning("`lookup` and `lookup_k` are not served: %s", error)

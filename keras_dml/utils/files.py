@@ -8,6 +8,7 @@ import platform
 import re
 import secrets
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,6 +48,20 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     finally:
         partial.unlink(missing_ok=True)
     sync(target.parent)
+
+
+@contextlib.contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder to be made, which becomes `path` when the block ends.
+
+    That fails with an `OSError` if another process has made it meanwhile.
+    """
+    beside = next(x for x in path.absolute().parents if x.exists())
+    with tempfile.TemporaryDirectory(prefix=".new-", dir=beside) as folder:
+        new = Path(folder) / "new"
+        yield new
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new.rename(path)
 
 
 _PARTIAL = re.compile(r"\..+\.[0-9a-f]{16}(\.[^.]*)?")

@@ -245,6 +245,9 @@ def test_unfit_models_and_arguments_are_refused(
         export_model(backbones.small_convnet((16, 16, 1)), tmp_path / "1")
     with pytest.raises(ValueError, match="of known size"):
         export_model(backbones.small_convnet((None, None, 1)), tmp_path / "1")
+    short = Gallery(gallery.embeddings[:, :5], gallery.labels)
+    with pytest.raises(ValueError, match="5 dimensions.*model has 8"):
+        export_model(model, tmp_path / "1", gallery=short)
     with pytest.raises(ValueError, match="k=41, 40 embeddings"):
         export_model(model, tmp_path / "1", gallery=gallery, k=41)
     with pytest.raises(ValueError, match="`k` of export"):

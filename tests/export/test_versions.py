@@ -9,7 +9,8 @@ import keras
 import pytest
 
 from keras_dml.export import export_model
-from keras_dml.export.versions import new_version, version_folder
+from keras_dml.export.versions import version_folder
+from keras_dml.utils.files import new_folder
 from tests.export.serving import contents
 
 
@@ -48,7 +49,7 @@ def test_what_exists_is_kept(
 
 def test_export_of_another_process_is_kept(tmp_path: Path) -> None:
     theirs = tmp_path / "1" / "saved_model.pb"
-    with pytest.raises(OSError), new_version(tmp_path / "1") as new:
+    with pytest.raises(OSError), new_folder(tmp_path / "1") as new:
         new.mkdir()
         (new / "saved_model.pb").write_text("ours")
         theirs.parent.mkdir()
@@ -59,7 +60,7 @@ def test_export_of_another_process_is_kept(tmp_path: Path) -> None:
 def test_a_server_sees_a_version_only_when_it_is_whole(tmp_path: Path) -> None:
     """A process that is killed leaves a folder that starts with a dot."""
     (tmp_path / "glyphs" / "1").mkdir(parents=True)
-    with new_version(tmp_path / "glyphs" / "2") as new:
+    with new_folder(tmp_path / "glyphs" / "2") as new:
         new.mkdir()
         (new / "saved_model.pb").write_text("half")
         names = {x.name for x in (tmp_path / "glyphs").iterdir()}
@@ -85,7 +86,7 @@ def test_interrupts_leave_what_was_there(tmp_path: Path) -> None:
     (tmp_path / "glyphs" / "1").mkdir(parents=True)
     with unchanged(tmp_path):
         with pytest.raises(KeyboardInterrupt):
-            with new_version(tmp_path / "glyphs" / "2") as new:
+            with new_folder(tmp_path / "glyphs" / "2") as new:
                 new.mkdir()
                 (new / "saved_model.pb").write_text("half")
                 raise KeyboardInterrupt

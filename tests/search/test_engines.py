@@ -240,7 +240,7 @@ def test_what_a_database_cannot_do_says_which_can(at) -> None:
     with pytest.raises(ValueError, match=r"Use open_index\(uri\)"):
         index.save("somewhere")
     with pytest.raises(ValueError, match="must be in memory"):
-        as_gallery(None, index, None, DIM)
+        as_gallery(None, index)
     with pytest.raises(ValueError, match="`factory` of an Index in"):
         Index(X, factory="NSG8", store=at("other"))
     with pytest.raises(ValueError, match="`parameters` of an Index in"):
