@@ -31,13 +31,9 @@ def card(
     outcome: Outcome | None = None,
     tags: Sequence[str] = (),
 ) -> str:
-    """The text of a model card.
+    """The text of a model card, with metrics if there is the outcome of a run.
 
-    Args:
-        model: What is described.
-        name: Its title, and what is written where it is loaded.
-        outcome: What its run measured; without it there are no metrics.
-        tags: More tags. The license is left to you.
+    The license is left to the user.
     """
     head: dict[str, object] = {
         "library_name": "keras",

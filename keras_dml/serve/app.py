@@ -23,13 +23,7 @@ from keras_dml.serve.settings import Settings, is_local
 def application(
     service: Service, settings: Settings, reloader: Reloader | None = None
 ) -> Starlette:
-    """All that a server answers.
-
-    Args:
-        service: What is served.
-        settings: The limits.
-        reloader: What looks for new versions.
-    """
+    """All that a server answers."""
     metrics = Metrics(service)
     if reloader is not None:
         reloader.on_reload = lambda x: metrics.reloads.labels(x).inc()

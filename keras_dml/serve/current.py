@@ -7,13 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_dml.data import View
+from keras_dml.evaluation.pairs import negative_pairs
 from keras_dml.search import Index
-from keras_dml.serve.false_matches import scores_of_negatives
+from keras_dml.search.metrics import Metric
 from keras_dml.serve.outputs import Outputs
 from keras_dml.utils.types import FloatArray
+from keras_dml.utils.vectors import blocks
+
+MOST_PAIRS = 100_000
+"""Pairs of different classes whose scores are kept."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,35 @@ class Current:
     def negatives(self) -> FloatArray | None:
         """See `scores_of_negatives`; computed once for a gallery."""
         return scores_of_negatives(self.index)
+
+
+def scores_of_negatives(
+    index: Index | None, most: int = MOST_PAIRS
+) -> FloatArray | None:
+    """Scores of pairs of rows of different classes, ascending.
+
+    Classes are the gallery's own, see `Index.labels`. Of more pairs, `most`
+    are drawn at random, with seed 0.
+
+    Returns:
+        None without such a pair, if a row has no class or several, and if the
+        gallery does not keep its embeddings: compressed, or in a database.
+    """
+    if index is None or index.store is not None:
+        return None
+    try:
+        labels, vectors = np.asarray(index.labels), index.embeddings
+    except ValueError:
+        return None
+    if labels.ndim != 1 or labels.dtype == object:
+        return None
+    first, second = negative_pairs(labels, most)
+    pairs = Metric(index.metric).pairs
+    found = [
+        pairs(vectors[first[some]], vectors[second[some]])
+        for some in blocks(len(first), 10_000)
+    ]
+    return np.sort(np.concatenate(found)) if found else None
 
 
 def read_definitions(folder: Path) -> dict[str, Definition]:

@@ -8,13 +8,7 @@ from starlette.responses import Response
 
 
 class RequestError(HTTPException):
-    """A request that is answered with an error.
-
-    Args:
-        message: What the client is told.
-        code: The HTTP status code.
-        headers: Headers of the answer.
-    """
+    """A request that is answered with an error, which the client is told."""
 
     def __init__(
         self,
@@ -26,12 +20,7 @@ class RequestError(HTTPException):
 
 
 class Busy(RequestError):
-    """There is more to do than the limits allow.
-
-    Args:
-        why: What is full.
-        retry_after: Whole seconds after which to try again.
-    """
+    """There is more to do than the limits allow; `retry_after` in seconds."""
 
     def __init__(
         self, why: str = "its queue is full", retry_after: int = 1

@@ -33,13 +33,7 @@ asks for it. Its files tell nothing of what is served.
 
 
 class Guard:
-    """Wraps an application; see the module.
-
-    Args:
-        app: The application.
-        settings: The limits.
-        metrics: What is counted.
-    """
+    """Wraps an application; see the module."""
 
     def __init__(
         self, app: ASGIApp, settings: Settings, metrics: Metrics

@@ -2,16 +2,11 @@
 
 import io
 import math
-from typing import Any
 
-from keras_dml.data.decode import draft, open_image, opened
+from keras_dml.data.decode import open_image
 from keras_dml.serve.errors import RequestError
 
 _STARTS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"BM")
-
-
-class NotAPicture(RequestError):
-    """Bytes that do not look like an image file."""
 
 
 class TooManyPixels(RequestError):
@@ -25,16 +20,16 @@ def check_picture(data: bytes, most_pixels: int) -> int:
     """The pixels of an image file by its header; nothing of it is decoded.
 
     Raises:
-        NotAPicture: If it has no header of an image file that can be read.
+        RequestError: If it has no header of an image file that can be read.
         TooManyPixels: If it has more than `most_pixels`.
     """
     sides = _sides(data)
     if sides is None or 0 in sides:
-        raise NotAPicture(
+        raise RequestError(
             "The picture must be an image file, such as JPEG, PNG or WebP. "
             f"Received: {len(data):,} bytes that begin with {data[:8]!r}."
         )
-    return _checked(math.prod(sides), most_pixels)
+    return check_pixels(math.prod(sides), most_pixels)
 
 
 def check_pictures(values: list[bytes], most_pixels: int) -> list[int]:
@@ -52,7 +47,7 @@ def check_pictures(values: list[bytes], most_pixels: int) -> list[int]:
         TooManyPixels: If there are more.
     """
     found = [
-        _checked(math.prod(_sides(x) or [0]), most_pixels)
+        check_pixels(math.prod(_sides(x) or [0]), most_pixels)
         if x.startswith(_STARTS)
         else 0
         for x in values
@@ -66,7 +61,8 @@ def check_pictures(values: list[bytes], most_pixels: int) -> list[int]:
     return found
 
 
-def _checked(pixels: float, most_pixels: int) -> int:
+def check_pixels(pixels: float, most_pixels: int) -> int:
+    """The number of pixels; `TooManyPixels` if there are more."""
     if pixels > most_pixels:
         count = "many more" if pixels == math.inf else f"{pixels:,}"
         raise TooManyPixels(
@@ -75,29 +71,6 @@ def _checked(pixels: float, most_pixels: int) -> int:
             "larger --max-pixels."
         )
     return int(pixels)
-
-
-def pixels_of_thumbnail(
-    path: str, box: Any, side: int, most_pixels: int
-) -> int:
-    """Pixels that are decoded for the thumbnail of a file.
-
-    Args:
-        path: The file.
-        box: The part of it, if not all; see `file_thumbnail`.
-        side: The longer side of the thumbnail.
-        most_pixels: Pixels that may be decoded.
-
-    Raises:
-        OSError, ValueError: If it cannot be opened.
-        TooManyPixels: If there are more.
-    """
-    with opened(path) as image:
-        # Of a progressive one all coefficients are in memory.
-        if box is None and not image.info.get("progressive"):
-            draft(image, side)
-        pixels = math.prod(image.size)
-    return _checked(pixels, most_pixels)
 
 
 def _sides(data: bytes) -> tuple[float, float] | None:
@@ -111,7 +84,7 @@ def _sides(data: bytes) -> tuple[float, float] | None:
         with open_image(io.BytesIO(data)) as image:
             return image.height, image.width
     except ImportError as error:  # It is HEIC.
-        raise NotAPicture(str(error)) from error
+        raise RequestError(str(error)) from error
     except (
         PIL.Image.DecompressionBombError,
         PIL.Image.DecompressionBombWarning,

@@ -16,11 +16,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
 class Metrics:
-    """What a server counts; each has its own registry.
-
-    Args:
-        service: What is served; its batches are counted.
-    """
+    """What a server counts, among it the batches of its service."""
 
     MEDIA_TYPE = CONTENT_TYPE_LATEST
 

@@ -58,10 +58,7 @@ def read_inputs(
 ) -> tuple[bool, Arrays]:
     """The tensors of a request, for the inputs of its signature.
 
-    Args:
-        document: The request.
-        specs: The inputs by name.
-        are_files: Whether strings are image files, which text cannot be.
+    With `are_files`, strings are image files, which text cannot be.
 
     Returns:
         Whether the request is in row format, which the answer then has, too;
@@ -90,13 +87,8 @@ def read_inputs(
 def tensor(value: Any, spec: tf.TensorSpec, key: str) -> Array:
     """The tensor that nested lists are; `object` is for strings, as bytes.
 
-    Args:
-        value: Nested lists.
-        spec: Its type and shape.
-        key: What errors name it.
-
     Raises:
-        RequestError: If it is no such tensor.
+        RequestError: If it is not of this spec; the key is named.
     """
     nested = np.array(value, object)
     flat = nested.ravel().tolist()

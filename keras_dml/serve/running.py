@@ -53,14 +53,8 @@ async def run(
 ) -> Arrays:
     """Outputs of a request, which runs with others where it can.
 
-    One with more pixels than are decoded at a time runs in parts.
-
-    Args:
-        service: Runs it.
-        current: What it began with.
-        signature: What it wants.
-        inputs: Arrays by name.
-        pixels: Those of each example, or of all; as of `count_pixels`.
+    One with more pixels, as of `count_pixels`, than are decoded at a time runs
+    in parts.
     """
     lengths = {len(x) for x in inputs.values() if x.ndim}
     work = Run(signature)

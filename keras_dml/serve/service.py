@@ -51,11 +51,9 @@ class Service:
     item. Methods are to be called in one event loop, but for `current`,
     which any thread may replace.
 
-    Args:
-        current: What is served; an attribute.
-        settings: The limits; an attribute.
-
     Attributes:
+        current: What is served.
+        settings: The limits.
         on_batch: Is called with the key and the examples of every batch.
     """
 

@@ -70,14 +70,7 @@ def find_source(
     gallery: str | None = None,
     engine: Engine = KERAS,
 ) -> Source:
-    """What is to be served at a path.
-
-    Args:
-        path: The folder of a run, a `.keras` file, `saved_models/NAME` or
-            one version of it.
-        name: Another name than that of the run, file or folder.
-        gallery: The folder of an index, or its address in a database.
-        engine: What embeds.
+    """What is to be served at a path; see `serve`.
 
     Raises:
         FileNotFoundError: If there is nothing.

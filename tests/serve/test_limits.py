@@ -9,13 +9,13 @@ import zlib
 import PIL.Image
 import pytest
 
+from keras_dml.serve.errors import RequestError
 from keras_dml.serve.limits import (
-    NotAPicture,
     TooManyPixels,
     check_picture,
     check_pictures,
-    pixels_of_thumbnail,
 )
+from keras_dml.serve.page.thumbnails import pixels_to_decode
 
 
 def png_of(width: int, height: int) -> bytes:
@@ -57,7 +57,7 @@ def test_a_photograph_of_a_phone_passes() -> None:
 def test_what_reads_photographs_of_phones_is_named(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     data = b"\0\0\0\x18ftypheic" + bytes(12)
-    with pytest.raises(NotAPicture, match=r'install "keras-dml\[heif\]"'):
+    with pytest.raises(RequestError, match=r'install "keras-dml\[heif\]"'):
         check_picture(data, 200)
     check_pictures([data], 100)
 
@@ -66,7 +66,7 @@ def test_what_reads_photographs_of_phones_is_named(monkeypatch) -> None:
     "data", [b"", b"text", b"\x89PNG\r\n", b"BM" + bytes(50), b"RIFF"]
 )
 def test_what_is_no_picture_says_so(data: bytes) -> None:
-    with pytest.raises(NotAPicture, match="must be an image file"):
+    with pytest.raises(RequestError, match="must be an image file"):
         check_picture(data, 100)
     check_pictures([data], 100)
 
@@ -89,17 +89,17 @@ def test_a_bomb_is_not_decoded(side: int) -> None:
 @pytest.mark.parametrize(
     ("options", "box", "pixels"),
     [
-        ({}, None, 200 * 150),  # An eighth of each side.
+        ({}, None, 800 * 600),  # Half of each side.
         ({}, (0, 0, 9, 9), 1600 * 1200),
         ({"progressive": True}, None, 1600 * 1200),
     ],
 )
 def test_thumbnails_decode_what_they_need(tmp_path, options, box, pixels):
-    path = str(tmp_path / "x.jpg")
-    PIL.Image.new("RGB", (1600, 1200)).save(path, **options)
-    assert pixels_of_thumbnail(path, box, 64, 2**22) == pixels
-    with pytest.raises(TooManyPixels):
-        pixels_of_thumbnail(path, box, 64, pixels - 1)
+    row = {"path": str(tmp_path / "x.jpg"), "box": box}
+    PIL.Image.new("RGB", (1600, 1200)).save(row["path"], **options)
+    assert pixels_to_decode(row, 2**22) == pixels
+    with pytest.raises(RequestError, match="is too large.*Received"):
+        pixels_to_decode(row, pixels - 1)
 
 
 def test_many_pictures_have_a_limit_together() -> None:

@@ -17,7 +17,6 @@ from keras_dml.search.metrics import Metric
 from keras_dml.search.rows import Key
 from keras_dml.serve.current import Current
 from keras_dml.serve.errors import RequestError
-from keras_dml.serve.false_matches import rate_of_false_matches
 from keras_dml.serve.limits import check_picture
 from keras_dml.serve.outputs import Part
 from keras_dml.serve.page.about import DEFAULT_K, MOST_K, refusal
@@ -164,6 +163,12 @@ def _answer(
         "parts": of_parts,
         "attention": _attention(found.get("maps")),
     }
+
+
+def rate_of_false_matches(negatives: FloatArray, score: float) -> float:
+    """The share of pairs of different classes that score at least so high."""
+    above = len(negatives) - np.searchsorted(negatives, score)
+    return float(above / len(negatives))
 
 
 def _search(

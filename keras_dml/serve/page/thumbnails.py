@@ -3,40 +3,35 @@
 import base64
 import binascii
 import contextlib
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from keras_dml.data.decode import draft, opened
 from keras_dml.data.thumbnails import SIDE, row_thumbnail
 from keras_dml.search import Index
 from keras_dml.search.rows import Key
 from keras_dml.serve.errors import RequestError
-from keras_dml.serve.limits import TooManyPixels, pixels_of_thumbnail
+from keras_dml.serve.limits import TooManyPixels, check_pixels
 
 _URI = re.compile(r"data:(image/(?:jpeg|png|webp|gif));base64,(.*)", re.DOTALL)
 """Kinds of picture in which nothing can be run, as SVG could."""
-
-
-class NoPicture(RequestError):
-    """There is no picture by a key."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, 404)
 
 
 def find_row(index: Index | None, key: Key) -> dict[str, Any]:
     """The row of a key; no key leads to a file that is of no row.
 
     Raises:
-        NoPicture: If there is no such row.
-        RequestError: If the gallery has keys of another type.
+        RequestError: If there is no such row, or the gallery has keys of
+            another type.
     """
     if index is None:
-        raise NoPicture("There is no gallery.")
+        raise RequestError("There is no gallery.", 404)
     try:
         return index[key]
     except KeyError:
-        raise NoPicture(f"The gallery has no row {key!r}.") from None
+        raise RequestError(f"The gallery has no row {key!r}.", 404) from None
     except ValueError as error:
         raise RequestError(str(error)) from error
 
@@ -45,20 +40,24 @@ def pixels_to_decode(row: Mapping[str, Any], most: int) -> int:
     """Pixels that are decoded for the thumbnail of a row; 0 if it has one.
 
     Raises:
-        NoPicture: If its file cannot be read, or has more than `most`.
+        RequestError: If its file cannot be read, or has more than `most`.
     """
     if row.get("thumbnail") or not row.get("path"):
         return 0
     with _readable():
-        box = row.get("box") or None
-        return pixels_of_thumbnail(str(row["path"]), box, SIDE, most)
+        with opened(str(row["path"])) as image:
+            # Of a progressive one all coefficients are in memory.
+            if not row.get("box") and not image.info.get("progressive"):
+                draft(image, SIDE)
+            pixels = math.prod(image.size)
+        return check_pixels(pixels, most)
 
 
 def make_thumbnail(row: Mapping[str, Any]) -> str:
     """The thumbnail that a row brings, or one of its file, a data URI.
 
     Raises:
-        NoPicture: If its file cannot be read.
+        RequestError: If its file cannot be read.
     """
     if row.get("thumbnail") or not row.get("path"):
         return str(row.get("thumbnail"))
@@ -70,15 +69,15 @@ def content_of(uri: str) -> tuple[bytes, str]:
     """The bytes of a picture, and its MIME type.
 
     Raises:
-        NoPicture: If it is none.
+        RequestError: If it is none.
     """
     found = _URI.fullmatch(uri)
     if found is None:
-        raise NoPicture("The row has no picture.")
+        raise RequestError("The row has no picture.", 404)
     try:
         return base64.b64decode(found[2], validate=True), found[1]
     except binascii.Error:
-        raise NoPicture("The row has a damaged picture.") from None
+        raise RequestError("The row has a damaged picture.", 404) from None
 
 
 @contextlib.contextmanager
@@ -87,8 +86,8 @@ def _readable() -> Iterator[None]:
     try:
         yield
     except TooManyPixels as error:
-        raise NoPicture(
-            f"The file of the row is too large. {error.detail}"
+        raise RequestError(
+            f"The file of the row is too large. {error.detail}", 404
         ) from None
     except (OSError, ValueError, TypeError, OverflowError):
-        raise NoPicture("The file of the row cannot be read.") from None
+        raise RequestError("The file of the row cannot be read.", 404) from None
