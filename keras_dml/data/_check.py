@@ -62,9 +62,11 @@ def check(path: str | os.PathLike[str]) -> Findings:
     if place.suffix.lower() in FORMATS and place.is_file():
         return _load(place, "a table of images", table)
     for entry in DATASETS.values():
-        archive = entry.details["archive"]
+        if (archive := entry.details["archive"]) is None:
+            continue
+        layout, _, missing = archive.closest(place)
         # Of an archive, a list is there: other folders have `images` as well.
-        if archive and any(Path(x).suffix for x in archive.present_in(place)):
+        if any(Path(x).suffix for x in {*layout.entries} - {*missing}):
             return _load(place, f"the data set {archive.title}", entry.value)
     return _load(place, "a folder of images", image_folder_splits)
 

@@ -54,11 +54,6 @@ class Archive:
         ]
         return min(found, key=lambda x: len(x[2]) / len(x[0].entries))
 
-    def present_in(self, path: Path) -> set[str]:
-        """The entries of that layout that are in a folder."""
-        layout, _, missing = self.closest(path)
-        return {*layout.entries} - {*missing}
-
     def locate(
         self, path: str | os.PathLike[str], owner: str
     ) -> tuple[Path, Layout]:

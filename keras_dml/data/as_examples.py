@@ -120,16 +120,8 @@ class DatasetReader:
     """Reads batches of a finite dataset and keeps their labels.
 
     Elements are x, (x, y) or (x, y, sample_weight), as for `fit`, batched or
-    not.
-
-    Args:
-        dataset: The dataset.
-        name: Its name in errors: an argument of `owner`.
-        owner: The function with that argument.
-        batch_size: Number of examples per batch, if it is not batched.
-        batched: Whether it is batched; None: see `is_batched`.
-        model: A model that takes x, which helps to decide this.
-        finite: Whether it must be finite.
+    not: see `is_batched` if `batched` is None. What is not batched becomes
+    batches of `batch_size`. In errors it is the argument `name` of `owner`.
 
     Attributes:
         dataset: The dataset, batched.
@@ -162,9 +154,7 @@ class DatasetReader:
                 "its repeat()."
             )
         x, y = self._split(dataset.element_spec)
-        self._check_specs(x)
-        if y is not None:
-            self._check_specs(y)
+        self._check_specs(x if y is None else (x, y))
         if batched is None:
             batched = is_batched(x, y, model)
         if not batched:
@@ -296,11 +286,9 @@ def of_batches(
 ) -> tf.data.Dataset:
     """The batches of a `PyDataset`, in their order, as a `tf.data` dataset.
 
-    Args:
-        given: The value of the argument `name` of `owner`.
-
     Raises:
-        ValueError: If it has no length, or no batches.
+        ValueError: If it, the argument `name` of `owner`, has no length, or
+            no batches.
     """
     try:
         count = len(given)

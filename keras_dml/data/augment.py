@@ -40,11 +40,7 @@ class Augment(Checked):
             ratio, resized to the view's size; if the view has no `resize`, it
             is cropped from the original image. "center": the window of the
             test view.
-        flip: See `pipeline`.
-        pad: See `pipeline`.
-        pad_mode: See `pipeline`.
-        scale: See `pipeline`.
-        ratio: See `pipeline`.
+        flip, pad, pad_mode, scale, ratio: See `pipeline`.
 
     Raises:
         ValueError: If an argument is not as described.

@@ -236,12 +236,8 @@ def changed(
 ) -> tf.data.Dataset:
     """Batches in which every view is changed with its own seed.
 
-    Args:
-        batches: Batches of x, or of {name: view} with several views.
-        change: The function returned by `seeded`.
-        num_views: Number of views per example.
-        seed: Seed of the pipeline.
-        steps: Step numbers, (S,).
+    Batches are of x, or of {name: view} with several views, and have the step
+    numbers `steps`, (S,). `change` is what `seeded` returns.
     """
 
     def change_views(x: Any, step: tf.Tensor) -> Any:

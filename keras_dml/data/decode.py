@@ -14,7 +14,7 @@ import numpy as np
 from keras_dml.data.fields import Pixels
 from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.files import check_regular
-from keras_dml.utils.types import Rows, Tensor
+from keras_dml.utils.types import Rows
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -92,7 +92,8 @@ def read_image(
     if box is None:
         return pixels
     _size_inside(box, file, *pixels.shape[:2])
-    return crop(pixels, box)
+    left, top, right, bottom = box
+    return pixels[top:bottom, left:right]
 
 
 def draft(image: Image, side: int) -> None:
@@ -164,11 +165,6 @@ def image_size(
     if box is None:
         return height, width
     return _size_inside(box, path, height, width)
-
-
-def crop(image: Tensor, box: Tensor) -> Tensor:
-    """The part of an image (H, W, C) in a box, NumPy or TensorFlow."""
-    return image[box[1] : box[3], box[0] : box[2]]
 
 
 @contextlib.contextmanager

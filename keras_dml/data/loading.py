@@ -68,11 +68,8 @@ class Loader:
     """Provides the images of a set to tf.data graphs.
 
     Pixels are held by a variable on the CPU, where tf.data runs even if there
-    is a GPU: a tensor would be copied for every epoch.
-
-    Args:
-        images: The set.
-        decoded: Its decoded and prepared files, if they are cached.
+    is a GPU: a tensor would be copied for every epoch. So are files that are
+    `decoded`.
     """
 
     def __init__(

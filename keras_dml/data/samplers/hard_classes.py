@@ -8,6 +8,7 @@ from annotated_types import Ge, Le
 
 from keras_dml.data.samplers.class_balanced import ClassBalanced
 from keras_dml.utils.types import Count, FloatArray, Rows
+from keras_dml.utils.vectors import blocks
 
 
 class HardClassBalanced(ClassBalanced):
@@ -210,11 +211,9 @@ def nearest_classes(means: FloatArray, count: int) -> Rows:
     total = len(means)
     count = min(count, total - 1)
     found = np.empty((total, count), np.int64)
-    block = max(1, 2**24 // total)
-    for start in range(0, total, block):
-        stop = min(start + block, total)
-        cosines = means[start:stop] @ means.T
-        cosines[np.arange(stop - start), np.arange(start, stop)] = -np.inf
+    for rows in blocks(total, max(1, 2**24 // total)):
+        cosines = means[rows] @ means.T
+        np.fill_diagonal(cosines[:, rows], -np.inf)
         order = np.argsort(-cosines, axis=1, kind="stable")
-        found[start:stop] = order[:, :count]
+        found[rows] = order[:, :count]
     return found
