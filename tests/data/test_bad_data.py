@@ -13,7 +13,6 @@ from keras_dml.data import (
     View,
     eval_batches,
     image_folder,
-    image_folder_splits,
     pipeline,
 )
 from keras_dml.evaluation import evaluate_embeddings
@@ -37,29 +36,6 @@ def batches(images: ImageSet, **options: Any) -> list[Any]:
 
 def views(images: ImageSet) -> np.ndarray:
     return np.concatenate(list(eval_batches(images, VIEW).as_numpy_iterator()))
-
-
-def test_one_class(tmp_path: Path) -> None:
-    for i in range(4):
-        save(tmp_path / "only" / f"{i}.png")
-    images = image_folder(tmp_path)
-    assert views(images).shape == (4, 16, 16, 3)
-    with pytest.raises(ValueError, match="of two classes or more"):
-        image_folder_splits(tmp_path)
-    with pytest.raises(
-        ValueError, match=r"`classes_per_batch` of ClassBalanced .*1"
-    ):
-        batches(images)
-
-
-def test_one_image(tmp_path: Path) -> None:
-    save(tmp_path / "only" / "one.png")
-    images = image_folder(tmp_path)
-    assert views(images).shape == (1, 16, 16, 3)
-    with pytest.raises(ValueError, match="ClassBalanced"):
-        batches(images)
-    with pytest.raises(ValueError, match="quer"):
-        evaluate_embeddings(np.ones((1, 2), "float32"), images.labels)
 
 
 @pytest.mark.slow

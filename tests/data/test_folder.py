@@ -16,8 +16,6 @@ from keras_dml.data import (
 )
 from keras_dml.data.folder import EXTENSIONS, readable_extensions
 
-CALTECH = Path(__file__).parents[3] / "shared" / "data" / "caltech101"
-
 
 def save(path: Path, value: int = 0) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -192,13 +190,3 @@ def test_splits(tmp_path: Path) -> None:
     assert [*splits.test.names.values()] == ["f", "g"]
     assert sorted(splits.trainval.names.values()) == list("abcde")
     assert splits.validation.num_classes == 2
-
-
-@pytest.mark.skipif(not CALTECH.is_dir(), reason="no Caltech-101 here")
-def test_caltech101() -> None:
-    splits = image_folder_splits(CALTECH, train_classes=51, verify=False)
-    assert splits.trainval.num_classes == 51
-    assert splits.test.num_classes == 50
-    names = sorted(os.fsencode(x.name) for x in CALTECH.iterdir() if x.is_dir())
-    first = os.fsencode(splits.test.names[51])
-    assert first == names[51]

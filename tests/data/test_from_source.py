@@ -89,17 +89,6 @@ def test_image_dataset_from_directory(tmp_path) -> None:
     assert examples.names == dict(enumerate(NAMES))
 
 
-@pytest.mark.slow
-def test_tfds_load() -> None:
-    tfds = pytest.importorskip("tensorflow_datasets")
-    with tfds.testing.mock_data(num_examples=6):
-        loaded = tfds.load("mnist", split="train", as_supervised=True)
-        examples = data.from_dataset(loaded)
-    assert isinstance(examples, data.ImageSet)
-    assert examples.pixels.shape == (6, 28, 28, 1)
-    assert len(examples.labels) == 6
-
-
 def test_images_of_pillow_are_upright() -> None:
     stored = Image.fromarray(PIXELS[0]).transpose(Image.Transpose.ROTATE_90)
     exif = Image.Exif()

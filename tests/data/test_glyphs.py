@@ -62,7 +62,6 @@ def test_size(everything: ImageSet) -> None:
 
 @slow
 def test_no_drawing_comes_twice(everything: ImageSet) -> None:
-    assert everything.pixels is not None
     assert len({x.tobytes() for x in everything.pixels}) == len(everything)
     assert everything.pixels.any(axis=(1, 2)).all()
 
@@ -97,7 +96,6 @@ def test_which_characters(everything: ImageSet) -> None:
 @slow
 def test_images_are_what_pillow_draws(everything: ImageSet) -> None:
     """Drawn on a large canvas in another way, then cut out."""
-    assert everything.ids is not None
     fonts = {path.stem: str(path) for path in typefaces()}
     assert set(everything.ids) <= set(fonts)
     for row in range(0, len(everything), 501):

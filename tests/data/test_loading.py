@@ -18,7 +18,6 @@ def files(tmp_path: Path) -> ImageSet:
 def test_a_bad_file_is_named(files: ImageSet) -> None:
     sampler = sampler_of(files, steps=2)
     bad = sampler.plan(0).ravel()[7]
-    assert files.paths is not None
     Path(files.paths[bad]).write_bytes(b"\x89PNG and no more")
     with pytest.raises(
         tf.errors.OpError, match=rf"/{bad}\.png' cannot be decoded"
@@ -27,7 +26,6 @@ def test_a_bad_file_is_named(files: ImageSet) -> None:
 
 
 def test_the_first_of_several_missing_files_is_named(files: ImageSet) -> None:
-    assert files.paths is not None
     for path in files.paths:
         Path(path).unlink()
     with pytest.raises(tf.errors.OpError, match=r"/0\.png' cannot"):
@@ -35,7 +33,6 @@ def test_the_first_of_several_missing_files_is_named(files: ImageSet) -> None:
 
 
 def test_a_file_that_only_pillow_decodes(files, monkeypatch) -> None:
-    assert files.paths is not None
     Path(files.paths[2]).write_bytes(b"\x89PNG and no more")
     monkeypatch.setattr(loading, "read_image", lambda *_: None)
     with pytest.raises(tf.errors.OpError, match="although Pillow can decode"):

@@ -55,15 +55,6 @@ def test_batches_are_as_planned(images: ImageSet) -> None:
         np.testing.assert_array_equal(x, PIXELS[rows, 1:11])
 
 
-def test_every_iteration_is_the_next_epoch(images: ImageSet) -> None:
-    sampler = sampler_of(images)
-    dataset = pipeline(images, sampler, size=8)
-    for epoch in range(3):
-        assert sampler.epoch == epoch
-        rows = [y["index"] for _, y in epoch_of(dataset)]
-        np.testing.assert_array_equal(rows, sampler.plan(epoch))
-
-
 def test_runs_are_equal_and_can_be_resumed(images: ImageSet) -> None:
     def run(start: int, epochs: int, seed: int = 0) -> list[Any]:
         sampler = sampler_of(images)

@@ -112,7 +112,6 @@ def test_trainval_is_train_and_validation() -> None:
     assert splits.validation.num_classes == 2
     assert splits.trainval.classes.tolist() == [10, 20, 30, 40, 50, 60]
     assert splits.test.classes.tolist() == [70, 80, 90, 100]
-    assert splits.trainval.paths is not None
     assert sorted(splits.trainval.paths) == sorted(
         split_classes(images, 6)[0].paths or ()
     )

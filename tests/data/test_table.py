@@ -109,11 +109,8 @@ def test_split_column_and_cameras(tmp_path: Path) -> None:
     assert splits.trainval.classes.tolist() == [1, 2, 3]
     assert splits.validation.num_classes == 1
     assert splits.test.labels.tolist() == [4, 4, 5, 5]
-    assert splits.query_rows is not None
-    assert splits.gallery_rows is not None
     assert splits.query_rows.tolist() == [0, 2, 3]
     assert splits.gallery_rows.tolist() == [1, 2]
-    assert splits.cameras is not None
     first, second, third, fourth = splits.cameras
     assert first == third
     assert len({first, second, fourth}) == 3

@@ -63,15 +63,6 @@ def test_by_default_nothing_is_cut_off_unless_the_short_side_is_resized() -> (
     np.testing.assert_array_equal(cut, np.full((40, 15, 1), 200))
 
 
-def test_what_is_added_is_black_in_gray_and_in_color() -> None:
-    for given, wanted in ((1, 3), (3, 1)):
-        white = np.full((10, 20, given), 255, np.uint8)
-        seen = View((20, 20), wanted, resize_mode="longest").apply(white)
-        expected = np.zeros((20, 20, wanted))
-        expected[5:15] = 255
-        np.testing.assert_array_equal(seen, expected)
-
-
 @pytest.mark.parametrize("mode", get_args(ResizeMode))
 def test_sizes_are_foreseen(mode: str) -> None:
     view = View((12, 16), 3, 18, mode)

@@ -71,7 +71,6 @@ def client(current: Current, settings: Settings) -> Iterator[TestClient]:
 
 @pytest.fixture(scope="package")
 def view(current: Current) -> View:
-    assert current.view is not None
     return current.view
 
 

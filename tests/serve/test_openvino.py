@@ -38,7 +38,6 @@ def test_answers_are_those_of_the_model(
     signatures = loading.load(source).signatures
     assert set(signatures) == set(current.signatures)
     model = current.model
-    assert model is not None
     expected = model.predict(view.apply(pixels).numpy(), verbose=0)
 
     def embedded(count: int) -> None:

@@ -56,7 +56,6 @@ class Server:
         self.said: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        assert self.process.stdout is not None
         self.addresses = [self.process.stdout.readline() for _ in range(2)]
         if not all(self.addresses):
             self.process.wait(60)
@@ -66,7 +65,6 @@ class Server:
         self.port = int(self.addresses[1].rpartition(":")[2].strip(" /\n"))
 
     def _read(self) -> None:
-        assert self.process.stderr is not None
         for line in self.process.stderr:
             self.said.append(line)
 
@@ -86,7 +84,6 @@ class Server:
         self.process.wait()
         self._reader.join(10)
         for pipe in (self.process.stdout, self.process.stderr):
-            assert pipe is not None
             pipe.close()
 
     def stop(self) -> int:

@@ -87,15 +87,6 @@ def test_status(client: TestClient) -> None:
         assert client.get(f"/v1/models/{address}").json() == published
 
 
-def test_not_found(client: TestClient) -> None:
-    answer = client.post(
-        "/v1/models/half:predict", content='{"instances": [1.0,5.0]}'
-    )
-    assert answer.status_code == 404
-    assert answer.headers["content-type"] == "application/json"
-    assert "Received: version 123 of 'half'" in answer.json()["error"]
-
-
 ROWS = """
 {
  "signature_name": "named",

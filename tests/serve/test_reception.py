@@ -84,7 +84,6 @@ def test_the_command_answers_before_it_imports(kind, tmp_path: Path) -> None:
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
-        assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == "set()\n"
         status, _, body = ask(port, "GET", "/healthz")
         assert (status, json.loads(body)["status"]) == (503, "loading")

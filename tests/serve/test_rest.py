@@ -29,7 +29,6 @@ def post(client: TestClient, body: Any, code: int = 200, at: str = "") -> Any:
 
 def expected(current: Current, signature: str, **inputs: Any) -> dict[str, Any]:
     """What TensorFlow Serving runs, by itself."""
-    assert current.loaded is not None
     tensors = {k: tf.constant(v) for k, v in inputs.items()}
     outputs = current.loaded.signatures[signature](**tensors)
     return {k: v.numpy() for k, v in outputs.items()}

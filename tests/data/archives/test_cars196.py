@@ -81,7 +81,6 @@ def test_merged(merged: Path) -> None:
     assert splits.trainval.classes.tolist() == list(range(1, 66))
     assert splits.test.classes.tolist() == list(range(66, 131))
     assert splits.test.labels.tolist() == LABELS[130:].tolist()
-    assert splits.test.ids is not None
     assert splits.test.ids[0] == "car_ims/000131.jpg"
     assert splits.test.names[130] == "Car 130"
     assert splits.validation.num_classes == 13
@@ -103,7 +102,6 @@ def test_devkit_is_merged(devkit: Path, moved: bool) -> None:
     assert splits.trainval.classes.tolist() == list(range(1, 66))
     assert splits.test.labels.tolist() == [*range(66, 131)] * 2
     assert splits.test.names[66] == "Car 66"
-    assert splits.test.ids is not None
     assert splits.test.ids[0] == "cars_train/00066.jpg"
     assert splits.test.ids[65] == "cars_test/00066.jpg"
     np.testing.assert_array_equal(splits.test.read(65), PIXELS[1:8, 2:5])

@@ -63,7 +63,6 @@ def test_first_classes_train_others_test(folder: Path) -> None:
     assert splits.test.ids == tuple(NAMES[14:])
     assert splits.test.labels.tolist() == LABELS[14:]
     assert splits.test.names[5] == "005.Bird_5"
-    assert splits.test.paths is not None
     assert splits.test.paths[0] == str(folder / "images" / NAMES[14])
     np.testing.assert_array_equal(splits.test.read(3), PIXELS)
 
@@ -85,7 +84,6 @@ def test_boxes_of_halves_are_rounded_outwards(folder: Path) -> None:
         (f"{i} 2.5 1.5 2.2 3.0" for i in range(1, count + 1)),
     )
     splits = cub200(folder, cropped=True, counts=COUNTS)
-    assert splits.test.boxes is not None
     assert splits.test.boxes[0].tolist() == [2, 1, 5, 5]
 
 

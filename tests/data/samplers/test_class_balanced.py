@@ -1,7 +1,6 @@
 """Tests of ClassBalanced: its guarantees, as properties."""
 
 import logging
-from typing import Any
 
 import numpy as np
 import pytest
@@ -218,24 +217,6 @@ def test_labels_without_pairs() -> None:
         ClassBalanced([1, 2, 3], batch_size=8)
     with pytest.raises(ValueError, match="`labels` of ClassBalanced must be"):
         ClassBalanced([0.5, 1.5], classes_per_batch=2)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"classes_per_batch": 56, "images_per_class": 2},
-        {"classes_per_batch": 32, "weighting": "proportional"},
-    ],
-)
-def test_a_plan_of_the_size_of_sop(arguments: dict[str, Any]) -> None:
-    rng = np.random.default_rng(0)
-    labels = np.sort(rng.integers(0, 11_318, 59_551))
-    sampler = ClassBalanced(labels, **arguments)
-    plan = labels[sampler.plan(3)].reshape(
-        sampler.steps, arguments["classes_per_batch"], -1
-    )
-    assert np.all(plan == plan[:, :, :1])
-    assert np.all(np.diff(np.sort(plan[:, :, 0]), axis=1) > 0)
 
 
 @pytest.mark.parametrize(("classes", "expected"), [(3, 3), (32, 32), (40, 32)])

@@ -171,7 +171,6 @@ def test_assignments_are_kept_as_they_were() -> None:
     given_clusters = CLUSTERS.copy()
     sampler.set_assignments(given_clusters)
     given_clusters[:] = 0
-    assert sampler.assignments is not None
     np.testing.assert_array_equal(sampler.assignments, CLUSTERS)
     with pytest.raises(ValueError, match="read-only"):
         sampler.assignments[0] = 1

@@ -12,11 +12,8 @@ import PIL.Image
 import pytest
 
 from keras_dml.search import Index
-from keras_dml.serve.current import Current
-from keras_dml.serve.false_matches import (
-    rate_of_false_matches,
-    scores_of_negatives,
-)
+from keras_dml.serve.current import Current, scores_of_negatives
+from keras_dml.serve.page.search import rate_of_false_matches
 from keras_dml.visualization import attention_maps, head_outputs
 from tests.conftest import blobs
 from tests.serve.page.served import (
@@ -299,20 +296,6 @@ def test_a_model_without_a_head(plain) -> None:
     found = search(plain, 2)
     assert found["hits"][0]["key"] == 2
     assert (found["parts"], found["attention"]) == ([], None)
-
-
-def test_a_gallery_of_100_000(model, index) -> None:
-    vectors = np.random.default_rng(0).normal(size=(100_000, 8))
-    vectors[:48] = index.embeddings
-    names = [f"name {x % 1000}" for x in range(100_000)]
-    large = Index(vectors.astype("float32"), {"name": names})
-    with client(current(model, large)) as asked:
-        gallery = asked.get("/page/about").json()["gallery"]
-        found = [search(asked, x, k=1)["hits"][0]["key"] for x in (11, 0, 3)]
-        named = search(asked, 3, k=5, where='{"name": "name 7"}')["hits"]
-    assert gallery["rows"] == 100_000
-    assert found == [11, 0, 3]
-    assert {x["key"] % 1000 for x in named} == {7}
 
 
 def test_twenty_at_once_get_each_their_own_answer(plain) -> None:
