@@ -166,9 +166,9 @@ def _write_onnx(
         model = onnx.load(folded)
         graph = model.graph
         made = {y: (x.name, x.input) for x in graph.node for y in x.output}
-        names = [x.name for x in graph.output if x.name != EMBEDDING]
-        network = above(names, made)
-        for output in [x for x in graph.output if x.name != EMBEDDING]:
+        others = [x for x in graph.output if x.name != EMBEDDING]
+        network = above([x.name for x in others], made)
+        for output in others:
             graph.output.remove(output)
         quantization.quantize_static(
             model,

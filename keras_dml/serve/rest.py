@@ -71,10 +71,9 @@ async def _predict(service: Service, current: Current, body: bytes) -> bytes:
         pixels = count_pixels(inputs, service.settings.max_pixels)
         return signature, is_row, inputs, pixels
 
-    if len(body) <= _SMALL:
-        signature, is_row, inputs, pixels = prepare()
-    else:
-        signature, is_row, inputs, pixels = await asyncio.to_thread(prepare)
+    is_small = len(body) <= _SMALL
+    prepared = prepare() if is_small else await asyncio.to_thread(prepare)
+    signature, is_row, inputs, pixels = prepared
     outputs = await run(service, current, signature, inputs, pixels)
     return answer(outputs, is_row)
 

@@ -4,6 +4,7 @@ Nothing here needs Keras: the command listens before it imports it.
 """
 
 import ipaddress
+import re
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,17 +57,13 @@ class Settings(Checked):
     poll: Positive = 0.25
 
     def __post_init__(self) -> None:
-        if self.token is not None and not _is_header_text(self.token):
+        if self.token is not None and not re.fullmatch("[!-~]+", self.token):
             raise ValueError(
                 "`token` of Settings must consist of visible ASCII characters, "
                 "because it is sent in a header. Received: a text of length "
                 f"{len(self.token)} that does not. Use for instance the output "
                 "of `openssl rand -hex 32`."
             )
-
-
-def _is_header_text(token: str) -> bool:
-    return bool(token) and all("!" <= letter <= "~" for letter in token)
 
 
 def check_is_there(path: str) -> None:
