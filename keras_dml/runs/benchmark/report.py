@@ -95,14 +95,13 @@ def overview(
     names = _metric_names(found) if names is None else names
     table = [["recipe", "seeds", *names, "training, s", "images/s"]]
     for line in found:
-        means = [line.over_seeds.get(name) for name in names]
-        costs = line.seconds, line.images_per_second
         table.append(
             [
                 line.recipe,
                 f"{len(line.entries)} of {plan.seeds}",
-                *map(plus_minus, means),
-                *(NOTHING if x is None else f"{x:.0f}" for x in costs),
+                *(plus_minus(line.over_seeds.get(name)) for name in names),
+                _whole(line.seconds),
+                _whole(line.images_per_second),
             ]
         )
     return table
@@ -147,13 +146,18 @@ def _report(
 
 def _ranking(plan: Plan, metric: str, ranked: list[Line]) -> list[str]:
     """The chart, the recipes by what they reach, and what that means."""
-    others = [name for name in ranked[0].over_seeds if name != metric]
+    names = dict.fromkeys([metric, *ranked[0].over_seeds])
     header = [
-        "", "recipe", metric, *others, f"− {plan.baseline}", "95 %", "p",
-        "training, s",
+        "", "recipe", *names, f"− {plan.baseline}", "95 %", "p", "training, s"
     ]  # fmt: skip
     rows = [
-        [str(place), *_ranking_row(line, metric, others)]
+        [
+            str(place),
+            line.recipe,
+            *(plus_minus(line.over_seeds.get(name)) for name in names),
+            *_difference(line.gains_by_seed.get(metric)),
+            _whole(line.seconds),
+        ]
         for place, line in enumerate(ranked, 1)
     ]
     means = "; ".join(
@@ -176,14 +180,8 @@ def _ranking(plan: Plan, metric: str, ranked: list[Line]) -> list[str]:
     ]
 
 
-def _ranking_row(line: Line, metric: str, others: list[str]) -> list[str]:
-    gain = line.gains_by_seed.get(metric)
-    return [
-        line.recipe,
-        *(plus_minus(line.over_seeds.get(name)) for name in (metric, *others)),
-        *_difference(gain),
-        NOTHING if line.seconds is None else f"{line.seconds:.0f}",
-    ]
+def _whole(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.0f}"
 
 
 def _difference(gain: Any) -> list[str]:
@@ -300,8 +298,18 @@ def _metric_section(plan: Plan, found: list[Line], name: str) -> str:
         "recipe", "mean", "over seeds", "over queries",
         f"− {plan.baseline}", "over seeds", "p", "over queries", "p",
     ]  # fmt: skip
-    lines = [line for line in found if name in line.over_seeds]
-    rows = [_metric_row(line, name) for line in lines]
+    rows = [
+        [
+            line.recipe,
+            f"{line.over_seeds[name].estimate:.4f}",
+            ends(line.over_seeds[name]),
+            ends(line.over_queries.get(name)),
+            *_difference(line.gains_by_seed.get(name)),
+            *_difference(line.gains_by_query.get(name))[1:],
+        ]
+        for line in found
+        if name in line.over_seeds
+    ]
     parts = [f"## {name}", markdown([header, *rows])]
     others = [line.recipe for line in found if line.on_other_images]
     if others:
@@ -310,20 +318,6 @@ def _metric_section(plan: Plan, found: list[Line], name: str) -> str:
             f"{plan.baseline}: {', '.join(others)}."
         )
     return "\n\n".join(parts)
-
-
-def _metric_row(line: Line, name: str) -> list[str]:
-    mean = line.over_seeds[name]
-    by_seed = line.gains_by_seed.get(name)
-    by_query = line.gains_by_query.get(name)
-    return [
-        line.recipe,
-        f"{mean.estimate:.4f}",
-        ends(mean),
-        ends(line.over_queries.get(name)),
-        *_difference(by_seed),
-        *_difference(by_query)[1:],
-    ]
 
 
 def _failures(done: Done) -> str:

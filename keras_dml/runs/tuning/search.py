@@ -109,7 +109,12 @@ def tune(
     path = Path(folder)
     _begin(path, recipe, space)
     splits = building.splits(recipe)
-    _check_held_out(recipe, splits)
+    if not len(splits.validation):
+        raise ValueError(
+            f"The recipe {recipe.name!r} must hold out validation classes, on "
+            "which trials are compared. Received: 0 validation examples. Use "
+            "`data.validation: 0.2`."
+        )
     start, done = time.monotonic(), 0
     end = start + timeout if timeout is not None else None
     while end is None or time.monotonic() < end:
@@ -132,15 +137,6 @@ def tune(
     tuned = load_study(path)
     _check_success(tuned)
     return tuned
-
-
-def _check_held_out(recipe: Recipe, splits: data.DataSplits) -> None:
-    if not len(splits.validation):
-        raise ValueError(
-            f"The recipe {recipe.name!r} must hold out validation classes, on "
-            "which trials are compared. Received: 0 validation examples. Use "
-            "`data.validation: 0.2`."
-        )
 
 
 def _begin(folder: Path, recipe: Recipe, space: Mapping[str, Any]) -> None:
