@@ -143,8 +143,3 @@ Pair = namedtuple("Pair", "a b")
 )
 def test_plain_values(value, expected) -> None:
     assert plain(value) == expected
-
-
-def test_commands_are_there() -> None:
-    assert {"train", "evaluate", "search"} <= set(COMMANDS)
-    assert isinstance(main.get_command(CONTEXT, "train"), click.Command)

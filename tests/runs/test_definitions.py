@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from keras_dml.evaluation import METRICS
-from keras_dml.runs.outcome import Outcome, definition, definitions
+from keras_dml.runs.outcome import Outcome, definition
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 
@@ -44,11 +44,6 @@ def test_levels_and_prefixes_share_the_definition() -> None:
 
 def test_metrics_of_others() -> None:
     assert "not registered here" in definition("zzz@3")
-
-
-def test_a_line_for_each_metric() -> None:
-    lines = definitions(["map@r", "recall@4"])
-    assert [line.partition(":")[0] for line in lines] == ["map@r", "recall@4"]
 
 
 @pytest.mark.parametrize(

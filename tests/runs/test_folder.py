@@ -69,11 +69,6 @@ def test_a_free_name_is_found(tmp_path, monkeypatch) -> None:
         folder.mkdir(parents=True)
 
 
-def test_a_folder_without_a_run(tmp_path) -> None:
-    with pytest.raises(RecipeError, match="not the folder of a run"):
-        runs.load_recipe(tmp_path)
-
-
 def test_a_run_without_a_model(recipe, tmp_path) -> None:
     with pytest.raises(RecipeError, match="not the folder of a run"):
         runs.load_model(tmp_path)

@@ -45,11 +45,6 @@ def test_leaves_everything_behind(finished) -> None:
     ]  # fmt: skip
 
 
-def test_recipe_in_the_folder_is_the_one_that_ran(finished) -> None:
-    outcome, folder = finished
-    assert runs.load_recipe(folder) == outcome.recipe
-
-
 def test_metrics_of_every_epoch(finished) -> None:
     outcome, folder = finished
     rows = metrics_of(folder)

@@ -1,7 +1,15 @@
+from pathlib import Path
+
 import pytest
 
 from keras_dml.recipes import RecipeError
-from keras_dml.runs.benchmark.plan import read_plan
+from keras_dml.runs.benchmark.plan import (
+    JOURNAL,
+    Entry,
+    append_entry,
+    read_journal,
+    read_plan,
+)
 from tests.runs.small_run import write_recipe
 
 
@@ -71,3 +79,43 @@ def test_unknown_baseline_and_no_seeds(recipe, tmp_path) -> None:
         read_plan([recipe], 1, tmp_path, baseline="other")
     with pytest.raises(ValueError, match="seeds=0"):
         read_plan([recipe], 0, tmp_path)
+
+
+ENTRIES = [
+    Entry("a", 0, "x", metrics={"map@r": 0.1}, seconds=1.5),
+    Entry("a", 1, "y", error="Überlauf\nof memory"),
+    Entry("b", 0, "z", metrics={"spectral_decay": float("inf")}),
+]
+
+
+@pytest.fixture
+def journal(tmp_path) -> Path:
+    assert read_journal(tmp_path) == {}
+    for entry in ENTRIES:
+        append_entry(tmp_path, entry)
+    return tmp_path / JOURNAL
+
+
+def test_the_last_entry_of_a_run_counts(journal, tmp_path) -> None:
+    assert list(read_journal(tmp_path).values()) == ENTRIES
+    assert len(journal.read_text().splitlines()) == 3
+    again = Entry("a", 1, "y", metrics={"map@r": 0.2})
+    append_entry(tmp_path, again)
+    assert read_journal(tmp_path)["a", 1] == again
+
+
+@pytest.mark.parametrize("cut", [1, 5, 40])
+def test_a_line_cut_short_was_not_written(journal, tmp_path, cut) -> None:
+    """As it is when the power goes while it is written."""
+    whole = journal.read_bytes()
+    journal.write_bytes(whole[:-cut])
+    assert list(read_journal(tmp_path).values()) == ENTRIES[:2]
+    append_entry(tmp_path, ENTRIES[2])
+    assert journal.read_bytes() == whole
+
+
+def test_a_damaged_line_is_named(journal, tmp_path) -> None:
+    lines = journal.read_text().splitlines()
+    journal.write_text("\n".join([lines[0], "{}", lines[2], ""]))
+    with pytest.raises(ValueError, match="Line 2 of .*runs.jsonl"):
+        read_journal(tmp_path)
