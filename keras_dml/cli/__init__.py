@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from keras_dml.cli import commands
-from keras_dml.cli.common import PrintableFormatter, printable
+from keras_dml.cli.common import PrintableFormatter, printable, user_errors
 
 
 class Commands(click.Group):
@@ -44,7 +44,8 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         given = list(ctx.args)
         try:
-            return super().invoke(ctx)
+            with user_errors():
+                return super().invoke(ctx)
         except click.NoSuchOption as error:
             known = error.ctx.command.params if error.ctx else []
             if any(x.name == "settings" for x in known):

@@ -4,7 +4,8 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,32 +140,16 @@ def refuse_folder(model: str, **_: Any) -> None:
         refuse_run(model)
 
 
-def command_body(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates what a command does, as `user_errors`.
-
-    The package is imported first: TensorFlow only when a command runs.
-    """
-
-    @user_errors
-    @wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        import_package()
-        return command(*args, **kwargs)
-
-    return wrapped
-
-
 def begin_with(
     check: Callable[..., Any],
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator above `command_body`: what is refused before imports.
+    """A decorator of a command: what is done, or refused, before it.
 
     Args:
         check: Called with the arguments of the command.
     """
 
     def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
-        @user_errors
         @wraps(command)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             check(**kwargs)
@@ -175,39 +160,38 @@ def begin_with(
     return decorated
 
 
-def on_tensorflow(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates a command that computes with TensorFlow, on any backend."""
+command_body = begin_with(lambda **_: import_package())
+"""Decorates what a command does, for which the package is imported.
 
-    @wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        if "keras" not in sys.modules:  # Whose backend is then fixed.
-            os.environ["KERAS_BACKEND"] = "tensorflow"
-        return command(*args, **kwargs)
-
-    return wrapped
+It is only when a command runs that TensorFlow is imported, too.
+"""
 
 
-def user_errors(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates what a command does without TensorFlow.
+def _choose_tensorflow(**_: Any) -> None:
+    if "keras" not in sys.modules:  # Whose backend is then fixed.
+        os.environ["KERAS_BACKEND"] = "tensorflow"
 
-    An error that a user can fix is printed as one message, without a
-    traceback, and ends the command with status 1; Ctrl-C with 130.
+
+on_tensorflow = begin_with(_choose_tensorflow)
+"""Decorates a command that computes with TensorFlow, on any backend."""
+
+
+@contextmanager
+def user_errors() -> Iterator[None]:
+    """Has errors that a user can fix printed as one message.
+
+    They have no traceback, and end the command with status 1; Ctrl-C with 130.
     """
-
-    @wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return command(*args, **kwargs)
-        except KeyboardInterrupt:
-            say("Interrupted.", err=True)
-            sys.exit(INTERRUPTED)
-        except Exception as error:
-            said = _said_of(error)
-            if said is None or os.environ.get("KERAS_DML_TRACEBACK"):
-                raise
-            raise click.ClickException(printable(said)) from error
-
-    return wrapped
+    try:
+        yield
+    except KeyboardInterrupt:
+        say("Interrupted.", err=True)
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        said = _said_of(error)
+        if said is None or os.environ.get("KERAS_DML_TRACEBACK"):
+            raise
+        raise click.ClickException(printable(said)) from error
 
 
 def _said_of(error: Exception) -> str | None:

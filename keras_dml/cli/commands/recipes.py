@@ -15,7 +15,6 @@ from keras_dml.cli.common import (
     refuse_recipe,
     say,
     setting_option,
-    user_errors,
 )
 from keras_dml.cli.json_output import answer, json_option
 
@@ -60,7 +59,6 @@ def recipes(context: click.Context) -> None:
     help="List the recipes in this folder instead.",
 )
 @json_option
-@user_errors
 def list_(folder: str | None) -> None:
     """List the recipes that come with the package."""
     from keras_dml.recipes import included
@@ -107,7 +105,6 @@ def show(recipe: str, settings: tuple[str, ...]) -> None:
 )
 @click.option("--force", is_flag=True, help="Replace existing files.")
 @json_option
-@user_errors
 def copy(name: str, destination: str, force: bool) -> None:
     """Copy the recipe NAME, and those it is based on, to a folder.
 

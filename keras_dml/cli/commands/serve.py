@@ -11,7 +11,6 @@ from keras_dml.cli.common import (
     import_package,
     on_tensorflow,
     say,
-    user_errors,
 )
 
 if TYPE_CHECKING:
@@ -103,7 +102,6 @@ TOKEN = "KERAS_DML_SERVE_TOKEN"
 )
 @engine_option
 @on_tensorflow
-@user_errors
 def serve(
     path: str,
     gallery: str | None,

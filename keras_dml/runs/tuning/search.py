@@ -36,7 +36,7 @@ from keras_dml.runs.tuning.study import (
     load_study,
     open_study,
 )
-from keras_dml.utils.arguments import check_count, check_type, import_extra
+from keras_dml.utils.arguments import check_count, check_type
 from keras_dml.utils.files import locked, one_at_a_time, write_atomically
 from keras_dml.utils.progress import time_left, waiting
 from keras_dml.utils.types import Positive
@@ -100,7 +100,6 @@ def tune(
             different recipe or space, or no trial succeeded.
         SystemExit: On SIGTERM, with status 75; see `callbacks.Resume`.
     """
-    import_extra("tune", "optuna", "tune")
     check_count("tune", "trials", trials)
     check_type("tune", "timeout", timeout, Positive | None)
     if warmup_epochs is not None:

@@ -61,12 +61,6 @@ def test_two_recipes_of_one_name(recipe, tmp_path) -> None:
     assert "::epochs=1::name=small-2" in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["a/b", "..", "", ".hidden", "-x", "a:b"])
-def test_names_that_are_no_folders(name, recipe, tmp_path) -> None:
-    with pytest.raises(RecipeError, match="a valid folder name"):
-        read_plan([f"{recipe}::name='{name}'"], 1, tmp_path)
-
-
 def test_the_seed_is_not_a_setting(recipe, tmp_path) -> None:
     with pytest.raises(RecipeError, match="--seeds"):
         read_plan([recipe], 1, tmp_path, ["seed=3"])
