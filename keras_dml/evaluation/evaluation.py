@@ -2,6 +2,7 @@
 
 import functools
 import operator
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -201,12 +202,8 @@ class Evaluation:
         if not metrics:
             return np.empty(0, np.int64), {}
         rows: list[Rows] = []
+        values: dict[str, list[FloatArray]] = defaultdict(list)
         levels = list(searches[0][0].targets)
-        values: dict[str, list[FloatArray]] = {
-            _named(level, metric.name): []
-            for level in levels
-            for metric in metrics
-        }
         for queries, gallery in searches:
             for panel in self._ranks(queries, gallery, levels):
                 found = functools.reduce(
@@ -215,9 +212,8 @@ class Evaluation:
                 rows.append(queries.rows[found])
                 for level, ranks in zip(levels, panel, strict=True):
                     for metric in metrics:
-                        values[_named(level, metric.name)].append(
-                            _among(found, ranks, metric.per_query(ranks))
-                        )
+                        own = _among(found, ranks, metric.per_query(ranks))
+                        values[_named(level, metric.name)].append(own)
         joined = {name: np.concatenate(x) for name, x in values.items()}
         for level in levels:
             if np.isnan(joined[_named(level, metrics[0].name)]).all():
@@ -335,10 +331,8 @@ class Evaluation:
         if self.cluster_sample is not None:
             labels = [_joined(given, level) for level in given[0].targets]
             classes = [len(np.unique(x)) for x in labels if x is not None]
-            least = max(classes, default=1)
-            check_count(
-                self.owner, "cluster_sample", self.cluster_sample, least
-            )
+            sample, least = self.cluster_sample, max(classes, default=1)
+            check_count(self.owner, "cluster_sample", sample, least)
             return
         stored = [x.embeddings for x in given]
         needed = sum(4 * len(x) * x.shape[1] for x in stored)
@@ -363,7 +357,7 @@ class Evaluation:
         parts = [images.embeddings for images in given]
         if self.distance == "cosine":
             parts = [changed(x, unit_rows) for x in parts]
-        points = joined(parts)
+        points, sample = joined(parts), self.cluster_sample
         per_seed: dict[str, FloatArray] = {}
         values: dict[str, float] = {}
         for level in given[0].targets:
@@ -375,14 +369,9 @@ class Evaluation:
                 continue
             classes = len(np.unique(labels))
             # Once for all seeds.
-            points = points if self.cluster_sample else np.asarray(points)
+            points = points if sample else np.asarray(points)
             clusters = [
-                kmeans(
-                    points,
-                    classes,
-                    seed=int(seed),
-                    sample=self.cluster_sample,
-                )
+                kmeans(points, classes, seed=int(seed), sample=sample)
                 for seed in self.seeds
             ]
             for metric in clusterings:
@@ -396,7 +385,7 @@ class Evaluation:
         metrics = self._wanted_of("pairs")
         if not metrics or callable(self.distance):
             return {}
-        values: dict[str, list[float]] = {}
+        values: dict[str, list[float]] = defaultdict(list)
         for queries, gallery in searches:
             for level in queries.targets:
                 relevance = relevance_of(queries, gallery, level)
@@ -404,9 +393,8 @@ class Evaluation:
                     queries, gallery, relevance, self.distance
                 )
                 for metric in metrics:
-                    name = _named(level, metric.name)
                     found = metric.of_whole(counts)
-                    values.setdefault(name, []).append(found)
+                    values[_named(level, metric.name)].append(found)
         return {name: float(np.mean(x)) for name, x in values.items()}
 
     def _wanted_of(self, kind: str) -> list[Metric]:

@@ -481,11 +481,6 @@ def searches(
 ) -> list[tuple[Images, Images]]:
     """Queries and gallery, for each draw of the protocol.
 
-    Args:
-        given: The images, or queries and gallery.
-        protocol: A protocol, several to average over, a name, or None.
-        owner: The function with this argument.
-
     Raises:
         ValueError: If the name is unknown, there are no protocols, or there is
             one in addition to a gallery.

@@ -66,9 +66,9 @@ def as_targets(
     counts: Sequence[int],
     names: Sequence[str],
     owner: str,
-    relevance: str = "any",
-    levels: Sequence[str] | None = None,
-    class_names: ClassNames | None = None,
+    relevance: str,
+    levels: Sequence[str] | None,
+    class_names: ClassNames | None,
 ) -> tuple[list[dict[str, Targets]], dict[str, ClassNames]]:
     """The targets of the search by level; a single level is named "".
 
@@ -76,7 +76,6 @@ def as_targets(
         labels: Labels of the queries, and of the gallery if there is one.
         counts: Number of examples of each.
         names: Their names in messages.
-        owner: The function with these arguments.
         relevance: One of `RELEVANCES`, for several labels per example.
         levels: Names of the columns, if labels are a hierarchy, (N, L).
         class_names: Names of classes that are given as numbers.

@@ -54,17 +54,10 @@ def warn(message: str, *values: Any) -> None:
 def warn_of_collapse(
     parts: Sequence[EmbeddingRows], is_cosine: bool, owner: str
 ) -> bool:
-    """Warns if all embeddings are zero, or all are equal.
+    """Warns if all embeddings of a model are zero, or all equal.
 
-    It is cheap, as it stops at the first rows that differ.
-
-    Args:
-        parts: Embeddings of one model, each (N, D).
-        is_cosine: Whether only their directions count.
-        owner: The function that has computed or measured them.
-
-    Returns:
-        Whether they have collapsed.
+    It is cheap, as it stops at the first rows that differ. Returns whether they
+    have collapsed; if `is_cosine`, only their directions count.
     """
 
     def read(part: EmbeddingRows, rows: slice) -> FloatArray:
@@ -96,9 +89,7 @@ def warn_of_collapse(
 def warn_of_copies(queries: Images, gallery: Images, owner: str) -> None:
     """Warns if nearly every query finds an exact copy of itself.
 
-    Args:
-        queries, gallery: Queries and gallery, with rows of their own.
-        owner: The function that has these arguments.
+    Queries and gallery have rows of their own.
     """
     count = min(_SAMPLED, len(queries))
     places = np.linspace(0, len(queries) - 1, count).astype(np.int64)

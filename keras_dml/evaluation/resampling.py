@@ -126,14 +126,8 @@ def percentiles(
 ) -> Ends:
     """The percentile interval of an estimate.
 
-    Args:
-        samples: The estimate in each sample, (B,); NaN where it has none.
-        estimate: The estimate itself.
-        confidence: Probability mass of the interval.
-
-    Returns:
-        Its ends; None if no sample has a value, or if the estimate lies
-        outside, because samples do not behave as the data then.
+    It is None if no sample, (B,), has a value other than NaN, or if the
+    estimate lies outside, because samples do not behave as the data then.
     """
     known = samples[~np.isnan(samples)]
     if not len(known):

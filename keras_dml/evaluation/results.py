@@ -218,10 +218,7 @@ def subspaces(
 ) -> dict[str, slice]:
     """The groups of dimensions that are measured separately, by name.
 
-    Args:
-        dim: Dimensions of the embeddings, D.
-        prefixes: Numbers of leading dimensions.
-        parts: K consecutive slices of ⌈D / K⌉ dimensions, as for learners.
+    They are prefixes, and K consecutive parts of ⌈D / K⌉ dimensions.
     """
     found = {str(size): slice(0, size) for size in prefixes or ()}
     size = -(-dim // parts) if parts else 0

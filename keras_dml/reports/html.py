@@ -21,13 +21,9 @@ _PNG = re.compile(r"data:image/png;base64,([A-Za-z0-9+/=\s]+)")
 def document(title: str, body: str, script: str = "") -> str:
     """A page, light or dark as the reader's system is.
 
-    It is readable on a telephone. Its content security policy lets nothing
-    be fetched, and nothing be run but the script.
-
-    Args:
-        title: Plain text.
-        body: HTML; names in it must be escaped by `html.escape`.
-        script: JavaScript, a module, that is run after the body.
+    It is readable on a telephone. Its content security policy lets nothing be
+    fetched, and nothing be run but the script, a module of JavaScript. The
+    title is plain text, and the body HTML, with names that must be escaped.
     """
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
     if script:
@@ -58,12 +54,8 @@ def inline_svg(figure: "Figure", name: str, label: str) -> str:
     """A figure as an `<svg>` element.
 
     Its colors become those of the page, light or dark, and its background is
-    that of the page. Pictures in it become WebP, a tenth in size.
-
-    Args:
-        figure: The figure.
-        name: A prefix that makes the element's ids unique in a page.
-        label: What the figure shows, for those who do not see it.
+    that of the page. Pictures in it become WebP, a tenth in size. Its ids begin
+    with `name`, unique in a page; `label` is for those who do not see it.
     """
     import matplotlib
 

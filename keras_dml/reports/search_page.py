@@ -19,12 +19,8 @@ SCORES = {
 
 
 def results_page(queries: Sequence[str | os.PathLike[str]], hits: Hits) -> str:
-    """One page of HTML with the queries and what was found for each.
-
-    Args:
-        queries: The files that were searched for, Q.
-        hits: What was found, Q lists.
-    """
+    """One page of HTML with Q files that were searched for, and Q lists of
+    what was found."""
     title = "Search results"
     about = SCORES[hits.metric]
     if hits.threshold is not None:

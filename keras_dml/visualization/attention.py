@@ -148,13 +148,9 @@ def resize_maps(maps: FloatArray, size: tuple[int, int]) -> FloatArray:
 
 
 def encoded_maps(maps: FloatArray) -> list[str]:
-    """The maps of an image for a page: bytes in base 64.
+    """The maps of an image, (h, w, P), for a page: P texts in base 64.
 
-    Args:
-        maps: (h, w, P).
-
-    Returns:
-        P texts; of each map, the smallest weight is 0 and the largest 255.
+    Of each map, the byte of the smallest weight is 0, of the largest 255.
     """
     low, high = maps.min(axis=(0, 1)), maps.max(axis=(0, 1))
     scaled = (maps - low) / np.where(high > low, high - low, 1)
@@ -400,9 +396,8 @@ def most_different_channels(
 ) -> list[int]:
     """The channels of (n, M, h, w, C) masks that differ most by learner.
 
-    Returns:
-        Channels by the standard deviation over learners, averaged over
-        images and positions, the largest first.
+    They have the largest standard deviation over learners, averaged over images
+    and positions; the largest comes first.
     """
     spread = masks.std(axis=1).mean(axis=(0, 1, 2))
     order: Rows = np.argsort(-spread, kind="stable")[:num_channels]

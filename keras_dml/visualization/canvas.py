@@ -81,18 +81,17 @@ def add_grid(axes: "Axes") -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def add_legend(figure: "DataFigure", most: int = 3, **kwargs: Any) -> None:
-    """Names the series below the chart, in as many columns as fit.
+def add_legend(figure: "DataFigure") -> None:
+    """Names the series below the chart, in as many columns as fit, up to 3.
 
     The figure grows, so that the chart stays as large as it is.
     """
-    for columns in range(most, 0, -1):
+    for columns in (3, 2, 1):
         legend = figure.legend(
             loc="outside lower center",
             ncols=columns,
             frameon=False,
             fontsize=9,
-            **kwargs,
         )
         size = legend.get_window_extent()
         if size.width <= figure.bbox.width or columns == 1:

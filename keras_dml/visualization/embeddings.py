@@ -212,11 +212,11 @@ def singular_value_spectrum(
     """
     check_not_empty("singular_value_spectrum", "embeddings", embeddings)
     shares = {name: _shares(x) for name, x in embeddings.items()}
-    numbers = {name: np.arange(len(x)) + 1 for name, x in shares.items()}
+    numbers = [np.arange(len(x)) + 1 for x in shares.values()]
     figure, axes = chart(
         {
             "model": [name for name, x in shares.items() for _ in x],
-            "number": np.concatenate(list(numbers.values())),
+            "number": np.concatenate(numbers),
             "share": np.concatenate(list(shares.values())),
         },
         "number of the singular value, by size",
@@ -227,7 +227,7 @@ def singular_value_spectrum(
     for i, (name, values) in enumerate(shares.items()):
         positive = np.where(values > 0, values, np.nan)
         label = f"{name} (ρ = {spectral_decay(embeddings[name]):.2f})"
-        draw_curve(axes, i, numbers[name], positive, label, marks=12, size=4)
+        draw_curve(axes, i, numbers[i], positive, label, marks=12, size=4)
     make_logarithmic(axes)
     add_legend(figure)
     return figure

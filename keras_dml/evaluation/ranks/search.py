@@ -121,9 +121,7 @@ class PanelSearch(Work[slice, tuple[Ranks, ...]]):
 
     Attributes:
         scores: Scores of all queries against the gallery.
-        relevances: Which images are relevant to which query, for one or
-            several levels; the products serve all.
-        limits: Ranks up to which they must be exact.
+        relevances, limits: See `search`.
         memory: Number of bytes for blocks of the gallery.
     """
 
@@ -146,11 +144,8 @@ class PanelSearch(Work[slice, tuple[Ranks, ...]]):
     ) -> tuple[Ranks, ...]:
         """Ranks of some queries, for each relevance.
 
-        Args:
-            rows: The queries.
-            symmetric: Whether they are all queries, and also the gallery, so
-                that half the products are sufficient.
-            progress: Whether to show progress; None shows it in a terminal.
+        If they are all queries, and also the gallery, which is `symmetric`,
+        half the products are sufficient.
         """
         from threadpoolctl import threadpool_limits
 

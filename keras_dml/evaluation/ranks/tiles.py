@@ -132,11 +132,8 @@ class Counter:
     of a query is known from their exact scores, and images of its class that
     are not relevant (itself, excluded images) do not take a rank.
 
-    Args:
-        scores: Scores of queries against the gallery.
-        relevance: Which images are relevant to which query.
-        panel: The queries; within the counter they are numbered from 0.
-        limits: Ranks up to which they must be exact.
+    Within the counter, the queries of its panel are numbered from 0. Ranks are
+    exact up to the limits.
     """
 
     def __init__(
@@ -172,10 +169,9 @@ class Counter:
         return np.flatnonzero(needed) + queries.start
 
     def count(self, *tiles: Tile) -> None:
-        """Counts a block of scores; several threads may do so.
+        """Counts a block, for the queries of one of its sides or of both.
 
-        Args:
-            *tiles: The block, for the queries of one of its sides or of both.
+        Several threads may do so.
         """
         keys, lowest = [], []
         for tile in tiles:
@@ -206,11 +202,7 @@ class Counter:
     def _note(self, tile: Tile, band: slice, found: Rows, keys: Keys) -> None:
         """Records images at the best positives that they precede.
 
-        Args:
-            tile: The scores.
-            band: Rows of the tile.
-            found: Positions in them, numbered within the tile.
-            keys: The positives of the tile's queries.
+        They are `found` at positions of a band, numbered within the tile.
         """
         pairs = tile.pairs(found)
         pairs = pairs.select(self._apart(pairs.query, pairs.item))

@@ -218,11 +218,10 @@ def nearest_others(scores: Scores, itself: Rows, k: int) -> Rows:
     Args:
         scores: Scores of queries against a gallery.
         itself: Position of each query in the gallery, or −1, (Q,).
-        k: Number of neighbors.
+        k: Number of neighbors; of fewer others, all.
 
     Returns:
-        Positions in the gallery, (Q, k); fewer columns if there are fewer than
-        k others.
+        Positions in the gallery, (Q, k).
     """
     count, size = len(scores.queries), len(scores.gallery)
     k = min(k, size - int((itself >= 0).any()))

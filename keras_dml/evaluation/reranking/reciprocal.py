@@ -149,9 +149,7 @@ def _inverse(scores: Scores, right: FloatArray) -> FloatArray:
 def _expanded_pairs(near: Rows, k1: int) -> tuple[Rows, Rows]:
     """Points and their expanded k-reciprocal neighbors, by point.
 
-    Args:
-        near: The nearest of each point, itself first, (N, 1 + k).
-        k1: Number of these to use.
+    The nearest of each point are given with itself first, (N, 1 + k).
     """
     count = len(near)
     # As the released code rounds.
@@ -190,9 +188,7 @@ def _reciprocal(near: Rows, rows: slice) -> NDArray[np.bool_]:
 def _overlaps(some: Any, columns: Any) -> FloatArray:
     """Σ_c min(V_ac, V_bc) of some rows a of V with all rows b, (n, N).
 
-    Args:
-        some: Some rows, sparse by row, (n, N).
-        columns: All of V, sparse by column, (N, N).
+    The rows, (n, N), are sparse by row, and all of V, (N, N), by column.
     """
     count = columns.shape[0]
     result = np.empty((some.shape[0], count))

@@ -206,7 +206,7 @@ class AllPairs:
     Attributes:
         factors: The factors of all images, (N, d) both.
         classes: Classes, numbered from 0, (N,).
-        progress: Whether to show progress; None shows it in a terminal.
+        progress: Whether to show it; None shows it in a terminal.
     """
 
     factors: Factors
@@ -238,13 +238,8 @@ class AllPairs:
         """Pairs of samples of the classes, or of groups, as for `calibrate`.
 
         Pairs between two copies of the same class are excluded: they are
-        same-class pairs, and some pair an image with itself.
-
-        Args:
-            num_resamples: Number of samples, B.
-            seed: Seed of the draws.
-            positions: Positions of thresholds, as in `PairCounts`, ascending,
-                (T,).
+        same-class pairs, and some pair an image with itself. Positions, (T,),
+        are those of some thresholds in `PairCounts`, ascending.
         """
         rng = np.random.default_rng(seed)
         count = min(self.num_classes, MOST_UNITS)

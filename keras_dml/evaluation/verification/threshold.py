@@ -259,10 +259,8 @@ def calibrate(
             "`labels` of calibrate must be integers, one per embedding, "
             "unless shards have their own. Received: labels=None."
         )
-    if distance == "cosine":
-        x = as_unit_rows(embeddings, "embeddings", "calibrate")
-    else:
-        x = as_rows(embeddings, "embeddings", "calibrate")
+    as_given = as_unit_rows if distance == "cosine" else as_rows
+    x = as_given(embeddings, "embeddings", "calibrate")
     factors = Factors.of(x, x, distance)
     pairs: AllPairs | Trials
     if isinstance(labels, PairSet):
@@ -340,11 +338,6 @@ def _resampled(
     """The position that each sample chooses, and its share of hits, (B,) each.
 
     Both are NaN in samples without pairs of both kinds.
-
-    Args:
-        criterion: What chooses a position in each sample.
-        positions: Ascending, (T,).
-        drawn: The samples' pairs that reach them.
     """
     gaps = np.stack([drawn.highest + 1, drawn.lowest], axis=1)
     chosen, rates = [], []

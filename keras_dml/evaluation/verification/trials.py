@@ -40,7 +40,7 @@ class Trials:
         factors: The factors of the examples, (N, d) both.
         pairs: The trials.
         owner: The function with these arguments.
-        progress: Whether to show progress; None shows it in a terminal.
+        progress: Whether to show it; None shows it in a terminal.
 
     Raises:
         ValueError: If there is not one embedding per example.
