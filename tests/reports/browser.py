@@ -1,6 +1,5 @@
 """A headless Chromium, driven over the WebDriver protocol."""
 
-import base64
 import json
 import shutil
 import socket
@@ -14,9 +13,8 @@ from typing import Any, Self
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 
-KEYS = {"Enter": "\ue007", "Tab": "\ue004", "End": "\ue010", "Home": "\ue011",
-        "ArrowLeft": "\ue012", "ArrowUp": "\ue013", "ArrowRight": "\ue014",
-        "ArrowDown": "\ue015"}  # fmt: skip
+KEYS = {"Enter": "\ue007", "Tab": "\ue004", "ArrowLeft": "\ue012",
+        "ArrowRight": "\ue014", "ArrowDown": "\ue015"}  # fmt: skip
 
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
@@ -174,13 +172,6 @@ class Browser:
         """What the console said since the last call."""
         log = self._call("POST", "/se/log", {"type": "browser"})
         return [entry["message"] for entry in log]
-
-    def screenshot(self, path: Path, full: bool = False) -> None:
-        """Writes what is seen, or all of the page, as PNG."""
-        found = self.devtools(
-            "Page.captureScreenshot", captureBeyondViewport=full
-        )
-        path.write_bytes(base64.b64decode(found["data"]))
 
     def _find(self, selector: str) -> str:
         body = {"using": "css selector", "value": selector}
