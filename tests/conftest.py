@@ -30,6 +30,15 @@ if TYPE_CHECKING:
     from keras_dml.data import ImageSet
     from tests.runs.small_run import Commanded
 
+_MARKS = {
+    "cli": "runs",
+    "distribution": "replicas",
+    "resuming": "runs",
+    "runs": "runs",
+    "serve": "server",
+}
+"""Marks of the slow tests of a folder."""
+
 graph_and_xla = pytest.mark.parametrize(
     "jit",
     [False, pytest.param(True, marks=pytest.mark.slow)],
@@ -48,7 +57,7 @@ def quick(fast: Iterable[str], every: Iterable[str]) -> list[Any]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks slow tests that run when their room has changed."""
     here = Path(__file__).parent
-    for room, mark in (("distribution", "replicas"), ("serve", "server")):
+    for room, mark in _MARKS.items():
         for item in items:
             is_slow = item.get_closest_marker("slow")
             if is_slow and item.path.is_relative_to(here / room):
