@@ -1,23 +1,17 @@
 """Embedding examples, into an array or a folder of Parquet shards.
 
 `embed` returns an array; start there, in in_memory.py; engines.py is what
-computes: Keras, OpenVINO (on_openvino.py) or an exported file (exported.py).
-`embed_shards` in sharding.py is for millions of examples: it skips shards that
-are finished, has a pool write the others, and lists all in a manifest.
-source.py divides the examples, shard_work.py embeds a part of them in a worker
-and writes it as a shard, and shards.py reads such a folder, on a disk or at a
-URL (storage.py). The room uses data, models and `pools`; it knows nothing of
-evaluation and search.
+computes: Keras, OpenVINO or an exported file (exported.py). `embed_shards` in
+sharding.py is for millions of examples: it skips shards that are finished, has
+a pool (pools.py) write the others, and lists all in a manifest. source.py
+divides the examples, shard_work.py embeds a part of them in a worker and writes
+it as a shard, and shards.py reads such a folder, on a disk or at a URL
+(storage.py). The room uses data and models; it knows nothing of evaluation and
+search.
 """
 
 from keras_dml.embedding.in_memory import embed
 from keras_dml.embedding.sharding import embed_shards, write_shards
 from keras_dml.embedding.shards import EmbeddingShards, Shard
 
-__all__ = [
-    "EmbeddingShards",
-    "Shard",
-    "embed",
-    "embed_shards",
-    "write_shards",
-]
+__all__ = ["EmbeddingShards", "Shard", "embed", "embed_shards", "write_shards"]

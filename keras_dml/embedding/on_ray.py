@@ -69,11 +69,13 @@ class RayActors(WorkerPool):
             gpus = 1.0 if there.get("GPU") else 0.0
         kind, each = ("GPU", gpus) if gpus else ("CPU", cpus)
         places = int(there.get(kind, 0) / each)
+        # On whatever machine.
+        environment = {**sharing(cpus), "KERAS_BACKEND": keras.config.backend()}
         actor = self._ray.remote(InWorker).options(
             num_cpus=cpus,
             num_gpus=gpus,
             scheduling_strategy="SPREAD",
-            runtime_env={"env_vars": _environment(cpus)},
+            runtime_env={"env_vars": environment},
         )
         content = self._ray.put(work)
 
@@ -164,8 +166,3 @@ def _is_open(address: str) -> bool:
             return True
     except (OSError, ValueError):
         return False
-
-
-def _environment(cpus: int) -> dict[str, str]:
-    """What actors have in their environment, on whatever machine."""
-    return {**sharing(cpus), "KERAS_BACKEND": keras.config.backend()}

@@ -2,7 +2,7 @@
 
 from keras_dml.embedding.local import LocalWorkers
 from keras_dml.embedding.on_ray import RayActors
-from keras_dml.embedding.work import InProcess, Pool
+from keras_dml.embedding.workers import InProcess, Pool
 
 
 def pool_of(

@@ -16,12 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_128, xxh3_128_hexdigest
 
-from keras_dml.embedding.manifest import (
-    FORMAT,
-    BadExample,
-    Run,
-    ShardEntry,
-)
+from keras_dml.embedding.manifest import FORMAT, BadExample, Run, ShardEntry
 from keras_dml.utils.types import FloatArray, Labels, Precision, Rows
 
 if TYPE_CHECKING:

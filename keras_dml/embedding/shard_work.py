@@ -17,11 +17,10 @@ from keras_dml.data.loading import Loader, parallel, raise_unreadable
 from keras_dml.embedding.engines import KERAS, Engine, predict_function
 from keras_dml.embedding.in_memory import embedded
 from keras_dml.embedding.manifest import BadExample, Run, shard_name
-from keras_dml.embedding.remote import on_this_machine, original
 from keras_dml.embedding.shard_file import ShardHead, to_parquet
 from keras_dml.embedding.source import Part
-from keras_dml.embedding.storage import Storage
-from keras_dml.embedding.work import Work
+from keras_dml.embedding.storage import Storage, on_this_machine, original
+from keras_dml.embedding.workers import Work
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.utils.models import read_model
 from keras_dml.utils.tensorflow import tf

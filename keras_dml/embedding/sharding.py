@@ -24,7 +24,7 @@ from keras_dml.embedding.shard_work import EmbedShards
 from keras_dml.embedding.shards import EmbeddingShards
 from keras_dml.embedding.source import Source
 from keras_dml.embedding.storage import EXTRA, Folder, Storage, from_anywhere
-from keras_dml.embedding.work import InProcess, Pool
+from keras_dml.embedding.workers import InProcess, Pool
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.utils.arguments import checked, import_extra
 from keras_dml.utils.models import read_model

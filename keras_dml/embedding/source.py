@@ -14,9 +14,8 @@ from xxhash import xxh3_128
 from keras_dml.data import Examples, ImageSet
 from keras_dml.data.contents import contents
 from keras_dml.embedding.manifest import LabelKind
-from keras_dml.embedding.remote import check_protocols
 from keras_dml.embedding.shard_file import ID, LABEL, NAME, RESERVED, ROW
-from keras_dml.embedding.storage import is_url
+from keras_dml.embedding.storage import check_protocols, is_url
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -213,17 +212,9 @@ def _from_anywhere(examples: Examples) -> Examples:
     """The examples with absolute paths, for processes in other folders."""
     if not isinstance(examples, ImageSet) or examples.paths is None:
         return examples
-    return ImageSet(
-        list(map(_absolute, examples.paths)),
-        examples.labels,
-        examples.names,
-        examples.ids,
-        examples.boxes,
-    )
-
-
-def _absolute(path: str) -> str:
-    return path if is_url(path) else os.path.abspath(path)
+    paths = [x if is_url(x) else os.path.abspath(x) for x in examples.paths]
+    about = examples.labels, examples.names, examples.ids, examples.boxes
+    return ImageSet(paths, *about)
 
 
 def _own_columns(examples: Examples) -> dict[str, list[Any]]:

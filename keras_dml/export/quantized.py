@@ -20,7 +20,7 @@ import numpy as np
 
 from keras_dml.data import Examples, eval_batches
 from keras_dml.data.as_examples import as_examples
-from keras_dml.embedding.on_openvino import converted
+from keras_dml.embedding.exported import converted
 from keras_dml.model.embedding_model import EmbeddingModel
 from keras_dml.utils.arguments import (
     check_choice,

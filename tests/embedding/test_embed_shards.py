@@ -20,7 +20,7 @@ from keras_dml.embedding import (
     write_shards,
 )
 from keras_dml.embedding.on_ray import RayActors
-from keras_dml.embedding.work import InProcess
+from keras_dml.embedding.workers import InProcess
 from keras_dml.utils.files import atomic_file
 
 COUNT = 23
@@ -116,13 +116,6 @@ def test_a_model_file_will_do(tmp_path):
     network.save(tmp_path / "model.keras")
     found = embedded(tmp_path / "out", str(tmp_path / "model.keras"))
     np.testing.assert_array_equal(found.array(), embed(network, examples()))
-
-
-def test_half_precision(tmp_path):
-    network = model()
-    found = embedded(tmp_path / "out", network, dtype="float16")
-    expected = embed(network, examples()).astype("float16")
-    np.testing.assert_array_equal(found.array(), expected.astype("float32"))
 
 
 @pytest.mark.slow
@@ -272,10 +265,7 @@ def test_bad_arguments(tmp_path):
         ({"workers": 0}, "`workers` of embed_shards must be an integer"),
         ({"max_bad": -1}, "`max_bad` of embed_shards must be a number"),
         ({"max_bad": 1.5}, "`max_bad` of embed_shards must be a number"),
-        (
-            {"columns": {"row": [1]}},
-            "reserved names id, .*'row'. Rename it",
-        ),
+        ({"columns": {"row": [1]}}, "reserved names id, .*'row'. Rename it"),
         ({"columns": {"a": [1]}}, "Received: 1 of 'a' for 23"),
         ({"columns": {"a": [1, "x"] * 11 + [2]}}, "single type.*'a'"),
         ({"given": examples().select([])}, "must not be empty"),

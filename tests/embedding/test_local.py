@@ -56,8 +56,7 @@ def test_workers_share_the_cores(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "at_start"),
-    [(0, False), (signal.SIGKILL, True)],
+    ("number", "at_start"), [(0, False), (signal.SIGKILL, True)]
 )
 def test_a_worker_that_dies_is_replaced(tmp_path, number, at_start) -> None:
     work = Dies(tmp_path, times=2, number=number, at_start=at_start)

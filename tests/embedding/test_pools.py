@@ -14,8 +14,14 @@ from keras_dml.embedding import workers
 from keras_dml.embedding.local import LocalWorkers, gpu_of
 from keras_dml.embedding.on_ray import RayActors
 from keras_dml.embedding.pools import pool_of
-from keras_dml.embedding.work import InProcess, Pool
-from keras_dml.embedding.workers import InWorker, Lost, Worker, WorkerPool
+from keras_dml.embedding.workers import (
+    InProcess,
+    InWorker,
+    Lost,
+    Pool,
+    Worker,
+    WorkerPool,
+)
 from tests.embedding.works import Raises, Slow, Squares, StartRaises
 
 SIX = {i: i**2 for i in range(6)}

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from keras_dml.data import ImageSet
-from keras_dml.embedding import embed, embed_shards, remote
+from keras_dml.embedding import embed, embed_shards, storage
 from tests.embedding.test_embed_shards import COUNT, model, pixels
 
 ROOT = "memory://remote_images"
@@ -16,7 +16,7 @@ ROOT = "memory://remote_images"
 
 @pytest.fixture
 def urls(monkeypatch) -> list[str]:
-    monkeypatch.setattr(remote, "_WAITS", (0.0, 0.0))
+    monkeypatch.setattr(storage, "_WAITS", (0.0, 0.0))
     files = fsspec.filesystem("memory")
     named = []
     for row, image in enumerate(pixels()):
@@ -93,7 +93,7 @@ def test_no_room_for_what_is_fetched_is_no_bad_image(
     def failing(self, content):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(remote.Path, "write_bytes", failing)
+    monkeypatch.setattr(storage.Path, "write_bytes", failing)
     with pytest.raises(OSError, match="No space left"):
         embed_shards(model(), ImageSet(urls), tmp_path / "out")
 
@@ -106,10 +106,14 @@ def test_urls_that_cannot_be_read_here(tmp_path):
 
 
 def test_a_package_that_urls_need_is_asked_for_at_once(tmp_path, monkeypatch):
-    def without(name: str) -> None:
-        raise ImportError("Install s3fs to access S3")
+    known = storage.file_system
 
-    monkeypatch.setattr(remote, "file_system", without)
+    def without(name: str) -> object:
+        if name.startswith("s3:"):
+            raise ImportError("Install s3fs to access S3")
+        return known(name)
+
+    monkeypatch.setattr(storage, "file_system", without)
     images = ImageSet([str(tmp_path / "0.png"), "s3://bucket/1.png"])
     with pytest.raises(ImportError, match="s3fs"):
         embed_shards(model(), images, tmp_path / "out", max_bad=1.0)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from keras_dml.embedding.work import Work
+from keras_dml.embedding.workers import Work
 from tests.embedding.processes import wait_for
 
 

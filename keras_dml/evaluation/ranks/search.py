@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_dml.embedding.pools import pool_of
-from keras_dml.embedding.work import Pool, Work
+from keras_dml.embedding.workers import Pool, Work
 from keras_dml.evaluation.ranks.positives import Limits, Ranks
 from keras_dml.evaluation.ranks.relevance import Images, Relevance
 from keras_dml.evaluation.ranks.scores import Scores

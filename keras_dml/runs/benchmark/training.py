@@ -16,7 +16,7 @@ import psutil
 
 from keras_dml.data import DataSplits
 from keras_dml.embedding.local import LocalWorkers
-from keras_dml.embedding.work import Pool, Work
+from keras_dml.embedding.workers import Pool, Work
 from keras_dml.recipes import RecipeError, building
 from keras_dml.resuming import TERMINATED, StateError
 from keras_dml.runs.benchmark.comparison import Done, Line

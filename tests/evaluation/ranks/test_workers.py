@@ -5,7 +5,7 @@ import errno
 import numpy as np
 import pytest
 
-from keras_dml.embedding.work import InProcess
+from keras_dml.embedding.workers import InProcess
 from keras_dml.evaluation import Protocol, evaluate_embeddings, evaluation
 from keras_dml.evaluation.ranks import search
 from tests.evaluation.naive import assert_same

@@ -6,7 +6,7 @@ from itertools import islice
 
 import numpy as np
 
-from keras_dml.embedding.work import Pool, Work
+from keras_dml.embedding.workers import Pool, Work
 from keras_dml.evaluation import Results, evaluate_embeddings
 from keras_dml.runs.benchmark.plan import Run
 from keras_dml.runs.benchmark.training import Building

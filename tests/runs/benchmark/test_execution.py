@@ -12,7 +12,7 @@ import pytest
 
 from keras_dml import recipes
 from keras_dml.embedding.local import LocalWorkers
-from keras_dml.embedding.work import InProcess
+from keras_dml.embedding.workers import InProcess
 from keras_dml.runs.benchmark.plan import Run
 from keras_dml.runs.benchmark.training import (
     Building,
