@@ -15,11 +15,12 @@ What is here may import evaluation and what is below it.
 from typing import TYPE_CHECKING
 
 from keras_dml.evaluation import IdentificationThreshold, Threshold, calibrate
+from keras_dml.search.faiss_files import IndexFileError
+from keras_dml.search.gallery import Recall
 from keras_dml.search.hits import Hit, Hits
 from keras_dml.search.index import Index, open_index, push
 from keras_dml.search.pushing import Pushed
-from keras_dml.search.recall import Recall
-from keras_dml.search.store import IndexFileError, is_index
+from keras_dml.search.store import is_index
 from keras_dml.utils.registry import renamed
 
 if not TYPE_CHECKING:

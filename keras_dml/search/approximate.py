@@ -8,6 +8,7 @@ compressed.
 """
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -103,18 +104,19 @@ class Approximate:
         """
         share_threads(self._lists, len(queries))
         width, effort = k, self._effort(k)
+        among, count = self._labels, len(self._labels)
         if chosen is not None:
             can_search = searching(self._index, k) is not None
             if not can_search or _are_few(len(chosen), total):
                 return compared(self._index, queries, k, chosen)
-            share = len(chosen) / len(self._labels)
+            among, share = chosen, len(chosen) / count
             # Where vectors are only hidden, there is no filter.
             if len(chosen) < total and not self._has_holes:
                 effort *= EFFORT
             effort /= share
             # Five standard deviations above the mean, a binomial one's.
             deviation = (k * (1 - share)) ** 0.5 / share
-            width = min(len(self._labels), round(k / share + 5 * deviation))
+            width = min(count, round(k / share + 5 * deviation))
         passes = None if chosen is None else self._mask(chosen)
         found, near = self._first(queries, k, passes, width, effort)
         if not self._has_holes and near[:, -1].min() != NONE:
@@ -122,18 +124,12 @@ class Approximate:
         is_right = near[:, -1] != NONE
         if self._has_holes:
             # Among all vectors, the last hit comes later.
-            rank = (
-                k
-                if chosen is None
-                else round(k * len(self._labels) / len(chosen))
-            )
-            is_right &= self._are_near(
-                queries, found, min(rank, len(self._labels))
-            )
+            rank = min(round(k * count / len(among)), count)
+            is_right &= self._are_near(queries, found, rank)
         left = np.flatnonzero(~is_right)
-        while len(self._labels) > FEW and len(left):
+        while count > FEW and len(left):
             width, effort = WIDER * width, 2 * effort
-            if width > WIDEST * len(self._labels):
+            if width > WIDEST * count:
                 break
             again = self._first(queries[left], k, passes, width, effort)
             is_right = again[1][:, -1] != NONE
@@ -141,7 +137,6 @@ class Approximate:
             found[left], near[left] = again
             left = left[~is_right]
         if len(left):
-            among = self._labels if chosen is None else chosen
             found[left], near[left] = compared(
                 self._index, queries[left], k, among
             )
@@ -269,14 +264,40 @@ def compared(
     can_select = isinstance(part, faiss.IndexFlat | faiss.IndexScalarQuantizer)
     if isinstance(part, faiss.IndexIVF) or (can_select and len(queries) < MANY):
         return _search(part, queries, k, _all(part, chosen))
-    scores: list[FloatArray] = []
-    labels: list[Rows] = []
-    for block in blocks(len(chosen), max(1, _NUMBERS // part.d)):
-        x = _vectors(part, chosen[block])
-        found = faiss.knn(queries, x, min(k, len(x)), part.metric_type)
-        scores.append(found[0])
-        labels.append(chosen[block][found[1]])
-    return _best(np.hstack(scores), np.hstack(labels), k, part.metric_type)
+    parts = blocks(len(chosen), max(1, _NUMBERS // part.d))
+    return nearest_of(
+        ((_vectors(part, chosen[rows]), chosen[rows]) for rows in parts),
+        queries,
+        k,
+        part.metric_type,
+    )
+
+
+def nearest_of(
+    parts: Iterable[tuple[FloatArray, Rows]],
+    queries: FloatArray,
+    k: int,
+    metric_type: int,
+) -> tuple[FloatArray, Rows]:
+    """The k nearest of vectors that come in parts, all compared, best first.
+
+    Args:
+        parts: Vectors, (n, D) float32, and their labels, (n,).
+        queries: (Q, D) float32.
+        k: How many, at most as many as there are.
+        metric_type: What faiss compares them by.
+
+    Returns:
+        As of `compared`.
+    """
+    faiss = library()
+    is_product = metric_type == faiss.METRIC_INNER_PRODUCT
+    best = faiss.ResultHeap(len(queries), k, is_product)
+    for x, labels in parts:
+        found, rows = faiss.knn(queries, x, min(k, len(x)), metric_type)
+        best.add_result(found, labels[rows])
+    best.finalize()
+    return best.D, best.I
 
 
 def above(
@@ -353,18 +374,6 @@ def _vectors(part: Any, labels: Rows) -> FloatArray:
             "another factory."
         ) from None
     return x
-
-
-def _best(
-    scores: FloatArray, labels: Rows, k: int, metric: int
-) -> tuple[FloatArray, Rows]:
-    if scores.shape[1] > k:
-        is_product = metric == library().METRIC_INNER_PRODUCT
-        keys = -scores if is_product else scores
-        order = np.argpartition(keys, k - 1, axis=1)[:, :k]
-        scores = np.take_along_axis(scores, order, axis=1)
-        labels = np.take_along_axis(labels, order, axis=1)
-    return scores, labels
 
 
 def probing(index: Any, lists: int, **options: Any) -> Any:

@@ -1,12 +1,17 @@
-"""Contents: what an index holds, read and changed."""
+"""Contents: what an index holds, read and changed.
 
-from collections.abc import Iterator
-from typing import Any
+Labels of classes with names are the same in all rows, see `as_in`.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from itertools import count
+from typing import Any, TypeAlias
 
 import keras
 import numpy as np
 
-from keras_dml.search.class_labels import LABEL, NAME, as_in
+from keras_dml.data.fields import encoded
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.filters import Where
 from keras_dml.search.gallery import Gallery
@@ -25,9 +30,16 @@ from keras_dml.search.rows import (
     as_keys,
     check_unique,
     checked_columns,
+    label_values,
 )
 from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.types import FloatArray, Precision, Rows
+
+Pairs: TypeAlias = list[tuple[Any, Any]]
+"""Labels and names of rows, or None for those that are missing."""
+
+LABEL, NAME = "label", "name"
+"""Columns with the number and the name of each row's class."""
 
 
 class Contents:
@@ -127,7 +139,7 @@ class Contents:
             ValueError: If neither column has a value for every row.
         """
         columns = self._gallery.table().columns
-        for column in ("name", "label"):
+        for column in (NAME, LABEL):
             values = columns.get(column, [None])
             if None not in values:
                 return list(values)
@@ -190,8 +202,7 @@ class Contents:
                 Nothing is added in this case.
         """
         x, values = self._checked(items, columns, "Index.add", batch_size)
-        own = self._gallery.check_keys(keys, len(x), "Index.add")
-        self._check_new(own, "Index.add")
+        own = self._new_keys(keys, len(x), "Index.add")
         return self._gallery.insert(x, values, own)
 
     def upsert(
@@ -303,17 +314,12 @@ class Contents:
             )
         x = Embeddings(other.embeddings, self.dim, "other", "Index.merge")
         keys = other.keys if other._gallery.has_keys else None
-        own = self._gallery.check_keys(keys, len(x), "Index.merge")
-        self._check_new(own, "Index.merge")
+        own = self._new_keys(keys, len(x), "Index.merge")
         columns = as_in(self._gallery, other.columns, False, "Index.merge")
         return self._gallery.insert(x, columns, own)
 
     def _checked(
-        self,
-        items: Any,
-        columns: Columns | None,
-        owner: str,
-        batch_size: int,
+        self, items: Any, columns: Columns | None, owner: str, batch_size: int
     ) -> tuple[Embeddings, Values]:
         """Embeddings and columns of rows to write."""
         x = self._embeddings(items, "items", owner, batch_size)
@@ -325,18 +331,19 @@ class Contents:
         is_own = bool({LABEL, NAME} & set(as_columns(columns)))
         return x, as_in(self._gallery, values, is_own, owner)
 
-    def _check_new(self, keys: list[Key] | None, owner: str) -> None:
-        """ValueError if one of the keys already exists."""
-        # Rows without keys have no say; in an index of none nothing is found.
-        if not keys or not self._gallery.has_keys:
-            return
-        found = self._gallery.find(keys, owner)
-        for key, row_id in zip(keys, found, strict=True):
+    def _new_keys(self, keys: Any, count: int, owner: str) -> list[Key] | None:
+        """Keys of rows to write; ValueError if one of them already exists."""
+        own = self._gallery.check_keys(keys, count, owner)
+        # An index of rows without keys has none yet.
+        known = own if self._gallery.has_keys else []
+        found = self._gallery.find(known, owner) if known else []
+        for key, row_id in zip(known or [], found, strict=True):
             if row_id is not None:
                 raise ValueError(
                     f"`keys` of {owner} must be new. Received: {key!r}, which "
                     "already exists. Use Index.upsert to replace rows."
                 )
+        return own
 
     def _ids_of(self, keys: Any, owner: str) -> Rows:
         """Ids of the rows with these keys, (n,); KeyError if one is missing."""
@@ -355,3 +362,93 @@ def columns_of(items: Any, given: Columns | None) -> Columns:
     images = as_image_set(items)
     brought = {} if images is None else image_columns(items, images)
     return {**brought, **as_columns(given)}
+
+
+def class_columns(labels: Any) -> dict[str, list[Any]]:
+    """Columns of classes, (N,), which are integers or strings."""
+    numbers, names = encoded(labels, None, "Index")
+    columns = {LABEL: label_values(numbers)}
+    if names and numbers.ndim == 1:
+        columns[NAME] = [names[i] for i in columns[LABEL]]
+    return columns
+
+
+def as_in(
+    gallery: Gallery, columns: Values, is_own: bool, owner: str
+) -> Values:
+    """Columns of rows to be written, with labels numbered as in a gallery.
+
+    Sets number their classes from 0, each for itself. A name that the gallery
+    knows gets its label there. Another name keeps its number if that is free,
+    and gets a new one otherwise.
+
+    Args:
+        gallery: The rows that exist.
+        columns: The columns of the new rows.
+        is_own: Whether the user has given labels or names as columns, which
+            are only checked.
+        owner: The function that writes the rows.
+
+    Raises:
+        ValueError: If one name has several labels.
+    """
+    types = gallery.types
+    has_classes = types.get(LABEL) == {int} and types.get(NAME) == {str}
+    if not has_classes or not {LABEL, NAME} <= set(columns):
+        return columns
+    pairs = list(zip(columns[LABEL], columns[NAME], strict=True))
+    given = sorted({(i, name) for i, name in pairs if None not in (i, name)})
+    known = _labels_of(gallery, {name for _, name in given})
+    if is_own:
+        _check(given, known, owner)
+        return columns
+    new, taken = {}, set()
+    if not all(known[name] for _, name in given):
+        taken = {x for x, _ in _classes(gallery, {LABEL: {"!=": None}})}
+    fresh = count(1 + max(taken | {label for label, _ in given}, default=-1))
+    for label, name in given:
+        if len(known[name]) > 1:
+            raise ValueError(
+                f"`items` of {owner} must have classes with one label each. "
+                f"Received: {name!r}, which has the labels "
+                f"{sorted(known[name])} in the index. Give its rows one label "
+                "with Index.update."
+            )
+        if known[name]:
+            (new[label, name],) = known[name]
+        else:
+            new[label, name] = next(fresh) if label in taken else label
+    labels = [new.get(pair, pair[0]) for pair in pairs]
+    return {**columns, LABEL: labels}
+
+
+def _check(given: Pairs, known: Mapping[str, set[int]], owner: str) -> None:
+    """ValueError if a class that has one label is given another."""
+    for label, name in given:
+        if len(known[name]) == 1 and label not in known[name]:
+            (other,) = known[name]
+            raise ValueError(
+                f"`columns` of {owner} must give a class the label that it has "
+                f"in the index. Received: label {label} for the name {name!r}, "
+                f"which has label {other} there. Use {other}, or another name."
+            )
+
+
+def _labels_of(gallery: Gallery, names: set[str]) -> dict[str, set[int]]:
+    """The labels of class names in the rows of a gallery."""
+    labels: dict[str, set[int]] = defaultdict(set)
+    for label, name in _classes(gallery, {NAME: sorted(names)}):
+        if label is not None:
+            labels[name].add(label)
+    return labels
+
+
+def _classes(gallery: Gallery, where: Where) -> Pairs:
+    """Label and name of the rows that pass a filter."""
+    ids = gallery.where(where)
+    if not len(ids):
+        return []
+    table = gallery.table(ids)
+    labels, names = table.columns[LABEL], table.columns[NAME]
+    rows = np.searchsorted(table.ids, ids).tolist()
+    return [(labels[row], names[row]) for row in rows]

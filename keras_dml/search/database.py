@@ -14,6 +14,7 @@ import numpy as np
 
 from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.search.engine import EXACT, FLOAT32
+from keras_dml.search.faiss_files import IndexFileError
 from keras_dml.search.filters import (
     CONTAINS,
     ORDERS,
@@ -27,17 +28,14 @@ from keras_dml.search.metrics import Metric
 from keras_dml.search.rows import (
     Block,
     Key,
-    Keys,
     RowTable,
     Values,
     as_keys,
-    check_given,
     check_ids,
     check_kind,
     new_keys,
 )
 from keras_dml.search.state import TYPES, Kind, State
-from keras_dml.search.store import IndexFileError
 from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks
@@ -234,9 +232,8 @@ class DatabaseGallery(ABC):
 
     def check_keys(self, keys: Any, count: int, owner: str) -> list[Key] | None:
         """The keys of rows to write; see `RowTable.check_keys`."""
-        if not check_given(keys, owner, self.has_keys, is_empty=False):
-            return None
-        return new_keys(keys, count, owner, TYPES[self.state.keys or "int"])
+        kind = TYPES[self.state.keys or "int"]
+        return new_keys(keys, count, owner, self.has_keys, kind)
 
     def find(
         self, keys: Any, owner: str, name: str = "keys"
@@ -261,12 +258,7 @@ class DatabaseGallery(ABC):
         if ids is not None and len(block) < len(ids):
             missing = np.setdiff1d(ids, block.ids)[0]
             raise KeyError(f"There is no row {missing} in the index.")
-        rows = RowTable()
-        rows.ids, rows.columns = block.ids, block.columns
-        rows.next_id = self.next_id
-        if block.keys is not None:
-            rows.keys = Keys(block.keys, block.ids)
-        return rows
+        return RowTable(block.ids, block.columns, self.next_id, block.keys)
 
     def rows(self, ids: Rows | None = None, vectors: bool = True) -> Block:
         """The existing rows among some ids, or all of them, ascending."""
@@ -341,18 +333,9 @@ class DatabaseGallery(ABC):
     def nearest(
         self, queries: FloatArray, k: int, where: Where | None = None
     ) -> tuple[FloatArray, Rows]:
-        """The k nearest rows of each query, scored by the database.
+        """The k nearest rows of each query; see `Engine.search`.
 
-        Rows with equal scores are in the order of their ids. Which of them are
-        returned, where there are more, the database chooses.
-
-        Args:
-            queries: As vectors are compared, (Q, D) float32.
-            k: How many; where there are fewer, scores are -inf and ids -1.
-            where: Which rows to search.
-
-        Returns:
-            Scores, (Q, k) float32, and ids, (Q, k).
+        Of rows with equal scores, the database chooses which are returned.
         """
         if k > self.most:
             raise ValueError(
@@ -376,11 +359,7 @@ class DatabaseGallery(ABC):
     def above(
         self, queries: FloatArray, threshold: float, where: Where | None = None
     ) -> tuple[Rows, FloatArray, Rows]:
-        """All rows whose scores reach a threshold, by query.
-
-        Returns:
-            Queries, scores and ids, (n,) each, ordered as by `nearest`.
-        """
+        """All rows whose scores reach a threshold; see `Engine.above`."""
         none = np.empty(0, np.int64)
         parts = [(none, np.empty(0, np.float32), none)]
         passing = self._expression(where)
@@ -392,9 +371,7 @@ class DatabaseGallery(ABC):
             hits = np.flatnonzero(scores.astype(np.float64) >= threshold)
             order = hits[np.lexsort((ids[hits], -scores[hits]))]
             parts.append((np.full(len(order), row), scores[order], ids[order]))
-        which, scores, ids = (
-            np.concatenate(x) for x in zip(*parts, strict=True)
-        )
+        which, scores, ids = map(np.concatenate, zip(*parts, strict=True))
         return which, scores, ids
 
     def _add(
@@ -439,12 +416,8 @@ class DatabaseGallery(ABC):
             for name in some[0].columns
         }
         keys = [key for x in some for key in x.keys or []]
-        whole = Block(
-            ids,
-            np.concatenate([x.vectors for x in some]),
-            columns,
-            keys if self.has_keys else None,
-        )
+        vectors = np.concatenate([x.vectors for x in some])
+        whole = Block(ids, vectors, columns, keys if self.has_keys else None)
         return whole.taken(np.argsort(ids))
 
     def _expression(self, where: Where | None) -> str:
@@ -504,11 +477,9 @@ class DatabaseGallery(ABC):
                     f"column {name!r}. Use an index in a folder to compare "
                     "lists."
                 )
-        has_one, stored = (
-            self.has_value(name),
-            [_stored(x, types) for x in wanted],
-        )
+        has_one = self.has_value(name)
         parts = [f"not ({has_one})"] if None in wanted else []
+        stored = [_stored(x, types) for x in wanted]
         if values := [x for x in stored if x is not None]:
             same = self.one_of(self.place(name), values)
             parts.append(f"({has_one} and {same})")

@@ -10,12 +10,7 @@ import numpy as np
 
 from keras_dml.data import ArraySet, Examples, ImageSet
 from keras_dml.data.relations import Relations
-from keras_dml.embedding.engines import (
-    KERAS,
-    Engine,
-    Predict,
-    predict_function,
-)
+from keras_dml.embedding.engines import KERAS, Engine, Predict, predict_function
 from keras_dml.embedding.in_memory import embedded
 from keras_dml.model.generated import input_specs
 from keras_dml.model.identity import ModelIdentity, WatchedWeights

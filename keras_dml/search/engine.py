@@ -93,7 +93,7 @@ class Engine:
         self.precision = form.precision
         self.parameters = set_parameters(index, form)
         self.is_exact = form.codes == EXACT
-        self._lists = _inner(index) if number_of_lists(index) else None
+        self._lists = inverted(index)
         self._number(ids)
         # Inverted files keep ids themselves; others number their vectors.
         self._has_ids = keeps_ids(index)
@@ -406,11 +406,10 @@ def keeps_ids(index: Any) -> bool:
     return isinstance(index, faiss.IndexIVF)
 
 
-def number_of_lists(index: Any) -> int:
-    """Number of inverted files in an index; 0 without them."""
+def inverted(index: Any) -> Any:
+    """The inverted files in an index; None without them."""
     inner = _inner(index)
-    is_inverted = isinstance(inner, library().IndexIVF)
-    return int(inner.nlist) if is_inverted else 0
+    return inner if isinstance(inner, library().IndexIVF) else None
 
 
 def set_parameters(index: Any, form: Form) -> str:
@@ -444,11 +443,10 @@ def candidates(form: Form, parameters: str) -> int:
 
 def _default(index: Any) -> str:
     faiss = library()
-    inner = _inner(index)
     found = []
-    if isinstance(inner, faiss.IndexIVF):
-        found.append(f"nprobe={max(1, round(inner.nlist**0.5))}")
-    if isinstance(inner, faiss.IndexHNSW):
+    if lists := inverted(index):
+        found.append(f"nprobe={max(1, round(lists.nlist**0.5))}")
+    if isinstance(_inner(index), faiss.IndexHNSW):
         found.append("efSearch=64")
     if isinstance(faiss.downcast_index(index), faiss.IndexRefine):
         found.append("k_factor_rf=4")

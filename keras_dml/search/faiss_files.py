@@ -13,6 +13,10 @@ from keras_dml.search.metrics import library
 from keras_dml.utils.types import Rows
 
 
+class IndexFileError(ValueError):
+    """A folder that is not an index, or a damaged index."""
+
+
 def read(path: Path, dim: int, count: int, form: Form) -> Any:
     """The index in a file, which need not be trustworthy.
 

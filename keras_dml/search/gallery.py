@@ -4,27 +4,20 @@ In memory it is a `LocalGallery`, which faiss searches, and `built` makes it of
 embeddings; in a database a `DatabaseGallery`, with the same methods.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from keras_dml.embedding import EmbeddingShards, Shard
 from keras_dml.evaluation.identification import AnyThreshold
-from keras_dml.search import recall
+from keras_dml.search.approximate import nearest_of
 from keras_dml.search.database import DatabaseGallery
 from keras_dml.search.encoder import Encoder
-from keras_dml.search.engine import (
-    FLOAT32,
-    Engine,
-    Form,
-    make,
-    number_of_lists,
-    set_parameters,
-)
+from keras_dml.search.engine import FLOAT32, Engine, Form, inverted, make
 from keras_dml.search.filters import Where
 from keras_dml.search.metrics import Metric
-from keras_dml.search.recall import Recall
 from keras_dml.search.rescored import Rescored
 from keras_dml.search.rows import (
     Block,
@@ -32,6 +25,9 @@ from keras_dml.search.rows import (
     Key,
     RowTable,
     Values,
+    as_keys,
+    check_ids,
+    check_kind,
     checked_columns,
     label_values,
     new_keys,
@@ -41,8 +37,31 @@ from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks
 
+QUERIES, NEIGHBORS = 500, 10
+
 _TRAINED = 256
 """Training vectors per list, or per value of a code, for faiss."""
+
+
+@dataclass(frozen=True)
+class Recall:
+    """Recall of an index, compared to exact search, when it was built.
+
+    A sample of gallery images is searched for among all others.
+
+    Attributes:
+        at: By k, the fraction of the true k nearest neighbors among the k
+            found.
+        score_error: For compressed vectors, the 95th percentile of the error of
+            the returned scores.
+        queries: Number of queries used for the measurement.
+        rows: Number of images in the index at that time.
+    """
+
+    at: dict[int, float]
+    score_error: float
+    queries: int
+    rows: int
 
 
 class LocalGallery:
@@ -96,20 +115,33 @@ class LocalGallery:
         return len(self.rows)
 
     def __contains__(self, key: object) -> bool:
-        keys = self.rows.keys
-        if keys is not None:
-            return key in keys
+        if self.rows.keys is not None:
+            return key in self.rows.keys
         return isinstance(key, int | np.integer) and key in self.rows.ids
 
     def check_keys(self, keys: Any, count: int, owner: str) -> list[Key] | None:
-        """The keys of rows to be written; see `RowTable.check_keys`."""
-        return self.rows.check_keys(keys, count, owner)
+        """The own keys of rows to be written; see `new_keys`."""
+        has_own = self.has_keys or (False if len(self) else None)
+        return new_keys(keys, count, owner, has_own, self._key_type)
 
     def find(
         self, keys: Any, owner: str, name: str = "keys"
     ) -> list[int | None]:
         """Ids of the rows with some keys; None where there is no such row."""
-        return self.rows.find(keys, owner, name)
+        listed = as_keys(keys, owner, name)
+        if self.rows.keys is not None:
+            check_kind(self._key_type, listed, owner, name)
+            return [self.rows.keys.get(key) for key in listed]
+        check_ids(listed, owner, name)
+        ids = np.array(listed, np.int64)
+        known = np.isin(ids, self.rows.ids).tolist()
+        found = zip(ids.tolist(), known, strict=True)
+        return [i if is_known else None for i, is_known in found]
+
+    @property
+    def _key_type(self) -> type | None:
+        keys = self.rows.keys
+        return type(next(iter(keys))) if keys else None
 
     def table(self, ids: Rows | None = None) -> RowTable:
         """The table of all rows."""
@@ -122,8 +154,7 @@ class LocalGallery:
     def blocks(self, size: int) -> Iterator[Block]:
         """All rows in the order of ids, at most `size` at a time."""
         rows, vectors = self.rows, self.vectors
-        keys = rows.keys_of(rows.ids) if self.has_keys else None
-        whole = Block(rows.ids, vectors, rows.columns, keys)
+        whole = Block(rows.ids, vectors, rows.columns, rows.own_keys)
         for part in blocks(len(rows), size):
             yield whole.taken(part)
 
@@ -138,7 +169,8 @@ class LocalGallery:
         self, x: Embeddings, columns: Values, keys: list[Key] | None
     ) -> Rows:
         """Adds rows, in place of those with the same keys; says their ids."""
-        old = self.rows.ids_known(keys or [])
+        known = self.rows.keys or {}
+        old = np.array(sorted(known[x] for x in keys or [] if x in known), int)
         if len(old):
             self.engine.removes()
         # What is not embeddings is refused before anything is changed.
@@ -196,17 +228,6 @@ class LocalGallery:
 Gallery: TypeAlias = LocalGallery | DatabaseGallery
 
 
-def check_kind(dim: int | None, form: Form) -> None:
-    """ValueError if there is no such kind of index; see `built`.
-
-    Args:
-        dim: Dimensions of the vectors; None if they are not known yet.
-        form: The kind.
-    """
-    if dim is not None:
-        set_parameters(make(dim, form), form)
-
-
 def built(
     given: tuple[Any, Columns | None, Any], form: Form, encoder: Encoder
 ) -> tuple[LocalGallery, Recall | None]:
@@ -221,40 +242,34 @@ def built(
     if isinstance(embeddings, EmbeddingShards):
         encoder.expect(embeddings.model)
         column = check_shards(embeddings, columns, keys)
-        return of_shards(embeddings, column, form)
+        return _of_shards(embeddings, column, form)
+    x = form.metric.given(embeddings, None, "embeddings", "Index")
     # Before time is spent on training.
-    rows = checked_rows(embeddings, columns, keys, form.metric)
-    return in_memory(*rows, form)
+    values, own = checked_values(columns, keys, len(x))
+    gallery = _trained(x, form)
+    if gallery.engine.is_exact:
+        gallery.insert(x, values, own)
+        return gallery, None
+    with progress.waiting(f"Fill {form.codes} with {len(x):,} vectors"):
+        ids = gallery.insert(x, values, own)
+        missed = measure(gallery.engine, lambda: iter([x.array]), ids)
+    return gallery, missed
 
 
-def _empty(x: Embeddings, form: Form) -> LocalGallery:
+def _trained(x: Embeddings, form: Form) -> LocalGallery:
     """A gallery without rows, trained for vectors like `x`, (N, D)."""
     kind = Engine if form.precision == FLOAT32 else Rescored
-    return LocalGallery(kind.trained(x, form), RowTable())
+    rows = RowTable(np.empty(0, np.int64), {}, 0)
+    return LocalGallery(kind.trained(x, form), rows)
 
 
-def in_memory(
-    x: Embeddings, columns: Values, keys: list[Key] | None, form: Form
-) -> tuple[LocalGallery, Recall | None]:
-    """A faiss index, and its recall."""
-    gallery = _empty(x, form)
-    engine = gallery.engine
-    filling = f"Fill {form.codes} with {len(x):,} vectors"
-    # Filling an exact one is copying.
-    with progress.waiting(filling, False if engine.is_exact else None):
-        ids = gallery.insert(x, columns, keys)
-        if engine.is_exact:
-            return gallery, None
-        return gallery, recall.measure(engine, lambda: iter([x.array]), ids)
-
-
-def of_shards(
+def _of_shards(
     shards: EmbeddingShards, keys: str, form: Form
 ) -> tuple[LocalGallery, Recall | None]:
     """A faiss index, trained on a sample and filled one shard at a time."""
     by = form.metric
     sample = by.given(_sample(shards, form), shards.dim, "embeddings", "Index")
-    gallery = _empty(sample, form)
+    gallery = _trained(sample, form)
     engine = gallery.engine
     engine.reserve(len(shards))
     adding = f"Add rows to {form.codes}"
@@ -271,7 +286,7 @@ def of_shards(
         for part in shards.embeddings():
             yield by.given(part, None, "embeddings", "Index").array
 
-    return gallery, recall.measure(engine, read, gallery.rows.ids)
+    return gallery, measure(engine, read, gallery.rows.ids)
 
 
 def block_of(shard: Shard, by: Metric, keys: str) -> Block:
@@ -292,7 +307,7 @@ def block_of(shard: Shard, by: Metric, keys: str) -> Block:
     return Block(ids, x.array, values, own)
 
 
-def key_column(keys: Any, columns: Values) -> Any:
+def _key_column(keys: Any, columns: Values) -> Any:
     """Keys, or those in the column of that name."""
     if not isinstance(keys, str):
         return keys
@@ -304,21 +319,12 @@ def key_column(keys: Any, columns: Values) -> Any:
     return columns[keys]
 
 
-def checked_rows(
-    embeddings: Any, columns: Columns | None, keys: Any, by: Metric
-) -> tuple[Embeddings, Values, list[Key] | None]:
-    """Embeddings, columns and keys passed by the user, validated."""
-    x = by.given(embeddings, None, "embeddings", "Index")
-    return x, *checked_values(columns, keys, len(x))
-
-
 def checked_values(
     columns: Columns | None, keys: Any, count: int
 ) -> tuple[Values, list[Key] | None]:
-    """As `checked_rows`, without embeddings."""
+    """Columns and keys passed by the user, validated, of `count` rows."""
     values = checked_columns(columns, count)
-    own = key_column(keys, values)
-    return values, own if own is None else new_keys(own, count, "Index", None)
+    return values, new_keys(_key_column(keys, values), count, "Index")
 
 
 def check_shards(shards: EmbeddingShards, columns: Any, keys: Any) -> str:
@@ -337,8 +343,8 @@ def check_shards(shards: EmbeddingShards, columns: Any, keys: Any) -> str:
     if keys not in (None, "id"):
         labels = shards.labels
         known = {} if labels is None else {"label": label_values(labels)}
-        column = key_column(keys, {**known, **shards.columns})
-        new_keys(column, len(shards), "Index", None)
+        column = _key_column(keys, {**known, **shards.columns})
+        new_keys(column, len(shards), "Index")
     return keys or "id"
 
 
@@ -347,7 +353,69 @@ def _sample(shards: EmbeddingShards, form: Form) -> FloatArray:
     index = make(shards.dim, form)
     if index.is_trained:
         return np.empty((0, shards.dim), np.float32)
-    wanted = _TRAINED * max(_TRAINED, number_of_lists(index))
+    lists = inverted(index)
+    wanted = _TRAINED * max(_TRAINED, lists.nlist if lists else 0)
     count = min(len(shards), wanted)
     drawn = np.random.default_rng(0).permutation(len(shards))[:count]
-    return recall.taken(shards.embeddings(), np.sort(drawn), shards.dim)
+    return _taken(shards.embeddings(), np.sort(drawn), shards.dim)
+
+
+def measure(
+    engine: Engine, read: Callable[[], Iterable[FloatArray]], ids: Rows
+) -> Recall | None:
+    """Recall of an index.
+
+    Args:
+        engine: It.
+        read: What reads its vectors, (N, D) float32, a part at a time.
+        ids: Their ids, (N,).
+
+    Returns:
+        The recall; None if N < 2.
+    """
+    count = len(ids)
+    if count < 2:
+        return None
+    k = min(NEIGHBORS, count - 1)
+    generator = np.random.default_rng(0)
+    drawn = generator.choice(count, min(QUERIES, count), replace=False)
+    queries = _taken(read(), drawn, engine.dim)
+    parts = _with_ids(read(), ids)
+    exact = nearest_of(parts, queries, k + 1, engine.metric.faiss_type)[1]
+    scores, found = engine.search(queries, k + 1)
+    # Lists of ids, without the query itself.
+    pairs = [
+        (a[a != own][:k], b[b != own][:k])
+        for a, b, own in zip(exact, found, ids[drawn], strict=True)
+    ]
+    at = {
+        n: float(np.mean([np.isin(a[:n], b[:n]).mean() for a, b in pairs]))
+        for n in sorted({1, k})
+    }
+    row, column = np.nonzero(found >= 0)
+    rows = np.searchsorted(ids, found[row, column])
+    hits = _taken(read(), rows, engine.dim)
+    true = engine.metric.pairs(queries[row], hits)
+    errors = np.abs(true - scores[row, column])
+    error = float(np.quantile(errors, 0.95)) if len(errors) else 0.0
+    return Recall(at, error, len(queries), count)
+
+
+def _with_ids(
+    parts: Iterable[FloatArray], ids: Rows
+) -> Iterator[tuple[FloatArray, Rows]]:
+    first = 0
+    for part in parts:
+        yield part, ids[first : first + len(part)]
+        first += len(part)
+
+
+def _taken(parts: Iterable[FloatArray], rows: Rows, dim: int) -> FloatArray:
+    """Some rows of vectors that are read a part at a time, (n, D)."""
+    result = np.empty((len(rows), dim), np.float32)
+    first = 0
+    for part in parts:
+        inside = (rows >= first) & (rows < first + len(part))
+        result[inside] = part[rows[inside] - first]
+        first += len(part)
+    return result

@@ -11,23 +11,21 @@ from keras_dml.embedding import EmbeddingShards
 from keras_dml.embedding.engines import KERAS, Engine, check_engine
 from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.search import pushing, store
-from keras_dml.search.class_labels import class_columns
-from keras_dml.search.contents import columns_of
+from keras_dml.search.contents import class_columns, columns_of
 from keras_dml.search.database import BATCH
 from keras_dml.search.encoder import Encoder
-from keras_dml.search.engine import EXACT, FLOAT32, Form
+from keras_dml.search.engine import EXACT, FLOAT32, Form, make, set_parameters
 from keras_dml.search.gallery import (
     Gallery,
     LocalGallery,
+    Recall,
     built,
-    check_kind,
     check_shards,
     checked_values,
 )
 from keras_dml.search.metrics import COSINE, Metric, MetricName, library
 from keras_dml.search.pictures import as_image_set, thumbnail_column
 from keras_dml.search.pushing import Pushed, database_at, is_database
-from keras_dml.search.recall import Recall
 from keras_dml.search.rescored import Rescored
 from keras_dml.search.rows import Columns, as_columns
 from keras_dml.search.searches import Searches
@@ -137,7 +135,7 @@ class Index(Searches):
         if store is None:
             self._over(*built(given, form, encoder), encoder)
         else:
-            rows = pushing.built(given, form, encoder, store)
+            rows = pushing.filled(given, form, encoder, store)
             self._over(rows, None, encoder)
 
     def _over(
@@ -196,10 +194,11 @@ class Index(Searches):
         check_engine("Index.build", engine)
         encoder = Encoder()
         encoder.use(model)
-        # Before time is spent on embedding.
         form = Form(Metric(metric), factory, parameters, precision)
         if store is None:
-            check_kind(encoder.dim, form)
+            # Before time is spent on embedding.
+            if (dim := encoder.dim) is not None:
+                set_parameters(make(dim, form), form)
         else:
             pushing.check_kind(store, form, "Index")
         given = columns_of(images, columns)

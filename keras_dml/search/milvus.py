@@ -344,11 +344,7 @@ class MilvusGallery(DatabaseGallery):
         self._call("upsert", self._notes, rows)
 
     def _query(
-        self,
-        name: str,
-        where: str,
-        fields: list[str],
-        limit: int | None = most,
+        self, name: str, where: str, fields: list[str], limit: int | None = most
     ) -> list[dict[str, Any]]:
         options = {} if limit is None else {"limit": limit}
         found = self._call(

@@ -16,6 +16,7 @@ from keras_dml.data.decode import pixels_of, read_image
 from keras_dml.data.fields import Pixels
 from keras_dml.data.imageset import PathLike
 from keras_dml.data.thumbnails import row_thumbnail, thumbnail
+from keras_dml.search.rows import label_values
 from keras_dml.utils.progress import track
 from keras_dml.utils.types import Rows
 
@@ -213,15 +214,12 @@ def image_columns(given: Any, images: Examples) -> dict[str, list[Any]]:
         columns["path"] = [os.path.abspath(path) for path in paths]
     if not isinstance(given, Examples):
         return columns
-    if images.labels is not None and images.has_label_sets:
-        sets = [np.flatnonzero(row).tolist() for row in images.labels]
-        columns["label"] = sets
-        if images.names:
+    if images.labels is not None:
+        columns["label"] = label_values(images.labels)
+        if images.names and images.has_label_sets:
             rows = range(len(images))
             columns["name"] = [images.class_called(row) for row in rows]
-    elif images.labels is not None:
-        columns["label"] = images.labels.tolist()
-        if images.names:
+        elif images.names:
             columns["name"] = [images.names.get(x) for x in columns["label"]]
     if images.ids is not None:
         columns["source"] = list(images.ids)

@@ -16,13 +16,7 @@ from keras_dml.model.identity import ModelIdentity
 from keras_dml.search.database import BATCH, DatabaseGallery
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.engine import Form
-from keras_dml.search.gallery import (
-    Gallery,
-    block_of,
-    check_shards,
-    checked_rows,
-    in_memory,
-)
+from keras_dml.search.gallery import Gallery, block_of, built, check_shards
 from keras_dml.search.metrics import Metric
 from keras_dml.search.rows import Block
 from keras_dml.search.state import Kind, State
@@ -179,7 +173,7 @@ def check_kind(uri: str, form: Form, owner: str) -> None:
     Kind.of(form.codes, form.parameters, database_at(uri, owner).engine)
 
 
-def built(
+def filled(
     given: tuple[Any, Any, Any], form: Form, encoder: Encoder, uri: str
 ) -> DatabaseGallery:
     """The gallery of a new index in a database; see `built`."""
@@ -190,8 +184,7 @@ def built(
         column = check_shards(embeddings, columns, keys)
         source = Source.of_shards(embeddings, by, column, encoder.identity)
     else:
-        rows = checked_rows(embeddings, columns, keys, by)
-        local, _ = in_memory(*rows, Form(by))
+        local, _ = built(given, Form(by), encoder)
         source = Source.of_gallery(local, encoder.identity, None)
     gallery = database_at(uri, "Index")
     copy(source, gallery, form.codes, form.parameters)

@@ -180,8 +180,6 @@ class Rescored(Engine):
             index.add(self.stored(ids[some]))
             whole = Engine(index, form, ids[some])
             parts.append(whole.above(queries, threshold))
-        which, scores, found = (
-            np.concatenate(x) for x in zip(*parts, strict=True)
-        )
+        which, scores, found = map(np.concatenate, zip(*parts, strict=True))
         order = np.lexsort((found, -scores, which))
         return which[order], scores[order], found[order]

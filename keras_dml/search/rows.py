@@ -57,120 +57,59 @@ class Block:
         )
 
 
-class Keys:
-    """Own keys of rows, each once: all text, or all integers.
-
-    Args:
-        keys: The key of every row, N.
-        ids: Their ids, ascending, (N,).
-    """
-
-    def __init__(self, keys: Iterable[Key] = (), ids: Any = ()) -> None:
-        # In the order of the rows: new rows come last.
-        self._ids = dict(zip(keys, np.asarray(ids).tolist(), strict=True))
-        self._listed: list[Key] | None = None
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._ids
-
-    @property
-    def listed(self) -> list[Key]:
-        """The keys in the order of the rows."""
-        if self._listed is None:
-            self._listed = list(self._ids)
-        return self._listed
-
-    def id_of(self, key: Key) -> int | None:
-        """The id of the row with a key, or None."""
-        return self._ids.get(key)
-
-    def add(self, keys: Iterable[Key], ids: Rows) -> None:
-        """Adds the keys of new rows."""
-        self._ids.update(zip(keys, ids.tolist(), strict=True))
-        self._listed = None
-
-    def remove(self, ids: Rows) -> None:
-        """Removes the keys of rows."""
-        removed = set(ids.tolist())
-        self._ids = {k: i for k, i in self._ids.items() if i not in removed}
-        self._listed = None
-
-    @property
-    def kind(self) -> type | None:
-        """Type of the keys; None if there are none."""
-        return type(self.listed[0]) if self._ids else None
-
-
 class RowTable:
     """Columns of plain values, each row with an id that stays its own.
 
     Ids count up from 0 and are never given again.
 
-    Attributes:
+    Args:
         ids: Ids of the rows, ascending, (N,).
         columns: Values by column, each a list of N.
         next_id: The id of the next row that is added.
-        keys: Own keys of the rows; None if they go by their ids.
+        keys: Own keys of the rows, in their order: all text, or all integers;
+            None if they go by their ids.
+
+    Attributes:
+        ids, columns, next_id: The same.
+        keys: Ids by own key, in the order of the rows; None without keys.
     """
 
-    def __init__(self) -> None:
-        self.ids: Rows = np.empty(0, np.int64)
-        self.columns: Values = {}
-        self.next_id = 0
-        self.keys: Keys | None = None
-        self._filters: Filters | None = None
+    def __init__(
+        self,
+        ids: Rows,
+        columns: Values,
+        next_id: int,
+        keys: Iterable[Key] | None = None,
+    ) -> None:
+        self.ids, self.columns, self.next_id = ids, columns, next_id
+        self.keys: dict[Key, int] | None = None
+        if keys is not None:
+            self.keys = dict(zip(keys, ids.tolist(), strict=True))
+        self._changed()
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def check_keys(self, keys: Any, count: int, owner: str) -> list[Key] | None:
-        """The keys of rows to be written: one each, and of the right kind.
+    def _changed(self) -> None:
+        """Forgets what was made of the rows."""
+        self._filters: Filters | None = None
+        self._listed: list[Key] | None = None
 
-        Raises:
-            ValueError: If they are not; also if there are none and the other
-                rows have own keys, or the other way round.
-        """
-        if not check_given(keys, owner, self.keys is not None, not len(self)):
-            return None
-        kind = None if self.keys is None else self.keys.kind
-        return new_keys(keys, count, owner, kind)
-
-    def find(
-        self, keys: Any, owner: str, name: str = "keys"
-    ) -> list[int | None]:
-        """Ids of the rows with some keys; None where there is no such row."""
-        listed = as_keys(keys, owner, name)
-        if self.keys is not None:
-            check_kind(self.keys.kind, listed, owner, name)
-            return [self.keys.id_of(key) for key in listed]
-        check_ids(listed, owner, name)
-        ids = np.array(listed, np.int64)
-        known = np.isin(ids, self.ids).tolist()
-        found = zip(ids.tolist(), known, strict=True)
-        return [i if is_known else None for i, is_known in found]
-
-    def ids_known(self, keys: list[Key]) -> Rows:
-        """Ids of those rows that have one of some own keys, ascending."""
-        if self.keys is None:
-            return np.empty(0, np.int64)
-        found = [self.keys.id_of(key) for key in keys]
-        return np.sort(np.array([i for i in found if i is not None], np.int64))
+    @property
+    def own_keys(self) -> list[Key] | None:
+        """Own keys in the order of the rows; None if rows have none."""
+        if self._listed is None and self.keys is not None:
+            self._listed = list(self.keys)
+        return self._listed
 
     def keys_of(self, ids: Rows) -> list[Key]:
         """Keys of rows with some ids."""
-        if self.keys is None:
+        if (listed := self.own_keys) is None:
             return ids.tolist()
-        listed = self.keys.listed
         return [listed[i] for i in np.searchsorted(self.ids, ids).tolist()]
 
     def add(
-        self,
-        columns: Values,
-        count: int,
-        keys: list[Key] | None = None,
+        self, columns: Values, count: int, keys: list[Key] | None = None
     ) -> Rows:
         """Adds rows; says their ids. Columns that rows lack are None there."""
         for name in columns:
@@ -181,10 +120,9 @@ class RowTable:
         self.ids = np.concatenate([self.ids, ids])
         self.next_id += count
         if keys is not None:
-            if self.keys is None:
-                self.keys = Keys()
-            self.keys.add(keys, ids)
-        self._filters = None
+            self.keys = self.keys or {}
+            self.keys.update(zip(keys, ids.tolist(), strict=True))
+        self._changed()
         return ids
 
     def remove(self, ids: Rows) -> None:
@@ -195,8 +133,9 @@ class RowTable:
         for name, values in self.columns.items():
             self.columns[name] = [values[row] for row in rows]
         if self.keys is not None:
-            self.keys.remove(ids)
-        self._filters = None
+            gone = set(ids.tolist())
+            self.keys = {k: i for k, i in self.keys.items() if i not in gone}
+        self._changed()
 
     def update(self, ids: Rows, columns: Values) -> None:
         """Replaces values of rows; other columns stay as they are."""
@@ -205,7 +144,7 @@ class RowTable:
             values = self.columns.setdefault(name, [None] * len(self))
             for row, value in zip(rows, new, strict=True):
                 values[row] = value
-        self._filters = None
+        self._changed()
 
     def row(self, row_id: int) -> dict[str, Any]:
         """The values of a row by column."""
@@ -227,7 +166,7 @@ class RowTable:
         if len(self) != self.next_id:
             content["ids"] = self.ids.tolist()
         if self.keys is not None:
-            content["keys"] = self.keys.listed
+            content["keys"] = self.own_keys
         if "path" in self.columns:
             content["folder"] = str(path.absolute().parent)
         # One call of `dumps` is several times as fast as `dump`.
@@ -246,23 +185,22 @@ class RowTable:
             isinstance(values, list) for values in columns.values()
         ):
             raise ValueError("it has no columns")
-        table = cls()
-        ids = content.get("ids")
-        if isinstance(ids, list) and len(ids) == count:
-            table.ids = ascending(ids, next_id)
+        if isinstance(ids := content.get("ids"), list) and len(ids) == count:
+            ids = ascending(ids, next_id)
         elif ids is None and count == next_id:
-            table.ids = np.arange(count, dtype=np.int64)
+            ids = np.arange(count, dtype=np.int64)
         else:
             raise ValueError(f"it does not have ids for {count} rows")
-        table.columns = checked_columns(columns, count)
+        values = checked_columns(columns, count)
         before, now = content.get("folder"), str(path.absolute().parent)
-        if isinstance(before, str) and before != now and "path" in columns:
-            paths = table.columns["path"]
-            table.columns["path"] = _followed(paths, before, now)
-        table.next_id = next_id
+        if isinstance(before, str) and before != now and "path" in values:
+            values["path"] = _followed(values["path"], before, now)
+        keys = content.get("keys")
         if "keys" in content:
-            table.keys = _read_keys(content["keys"], table.ids)
-        return table
+            if not isinstance(keys, list) or len(keys) != count:
+                raise ValueError(f"it does not have keys for {count} rows")
+            keys = new_keys(keys, count, "a file")
+        return cls(ids, values, next_id, keys)
 
 
 def label_values(labels: Any) -> list[Any]:
@@ -325,14 +263,6 @@ def _followed(paths: list[Any], before: str, now: str) -> list[Any]:
         return next(filter(os.path.exists, files), path)
 
     return [found(path) for path in paths]
-
-
-def _read_keys(keys: Any, ids: Rows) -> Keys:
-    if not isinstance(keys, list) or len(keys) != len(ids):
-        raise ValueError(f"it does not have keys for {len(ids)} rows")
-    listed = as_keys(keys, "a file")
-    check_unique(listed, "a file")
-    return Keys(listed, ids)
 
 
 def _as_plain(name: str, values: Iterable[Any], count: int) -> list[Any]:
@@ -414,24 +344,40 @@ def check_kind(
         )
 
 
-def check_given(keys: Any, owner: str, has_own: bool, is_empty: bool) -> bool:
-    """Whether keys are given; ValueError if that does not fit the rows."""
-    if keys is None and has_own:
-        raise ValueError(
-            f"`keys` of {owner} must be given, because the rows of the index "
-            "have keys. Received: no keys."
-        )
-    if keys is not None and not has_own and not is_empty:
+def new_keys(
+    keys: Any,
+    count: int,
+    owner: str,
+    has_own: bool | None = None,
+    kind: type | None = None,
+) -> list[Key] | None:
+    """The own keys of rows to be written: one each, and of the right kind.
+
+    Args:
+        keys: What is given; None if nothing is.
+        count: Number of rows.
+        owner: Whose argument `keys` is.
+        has_own: Whether the rows of the index have own keys; None if it has no
+            rows yet.
+        kind: Type of their keys.
+
+    Raises:
+        ValueError: If they are not; also if there are none and the other rows
+            have own keys, or the other way round.
+    """
+    if keys is None:
+        if has_own:
+            raise ValueError(
+                f"`keys` of {owner} must be given, because the rows of the "
+                "index have keys. Received: no keys."
+            )
+        return None
+    if has_own is False:
         raise ValueError(
             f"`keys` of {owner} require an index whose rows have keys. "
             "Received: keys for an index whose rows have only ids. Build it "
             "with Index(…, keys=…)."
         )
-    return keys is not None
-
-
-def new_keys(keys: Any, count: int, owner: str, kind: type | None) -> list[Key]:
-    """The own keys of rows to be written: one each, and of the right kind."""
     listed = as_keys(keys, owner)
     if len(listed) != count:
         raise ValueError(

@@ -141,13 +141,9 @@ class Searches(Contents):
         for rows, some in by_condition(where, len(x), owner):
             which, scores, ids = self._gallery.above(x[rows], threshold, some)
             parts.append((np.arange(len(x))[rows][which], scores, ids))
-        which, scores, ids = parts[0]
-        if len(parts) > 1:
-            which = np.concatenate([x[0] for x in parts])
-            scores = np.concatenate([x[1] for x in parts])
-            ids = np.concatenate([x[2] for x in parts])
-            order = np.argsort(which, kind="stable")
-            which, scores, ids = which[order], scores[order], ids[order]
+        which, scores, ids = map(np.concatenate, zip(*parts, strict=True))
+        order = np.argsort(which, kind="stable")
+        which, scores, ids = which[order], scores[order], ids[order]
         if exclude is not None:
             other = ids != self._own(exclude, len(x), owner)[which]
             which, scores, ids = which[other], scores[other], ids[other]

@@ -12,8 +12,8 @@ from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.search.approximate import EFFORT
 from keras_dml.search.engine import EXACT
+from keras_dml.search.faiss_files import IndexFileError
 from keras_dml.search.metrics import MetricName
-from keras_dml.search.store import IndexFileError
 from keras_dml.utils.documents import Document, OtherDocument
 
 TYPES: dict[str, type] = {x.__name__: x for x in (str, int, float, bool, list)}

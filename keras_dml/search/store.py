@@ -27,8 +27,9 @@ from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.search import faiss_files
 from keras_dml.search.engine import EXACT, FLOAT32, Engine, Form
+from keras_dml.search.faiss_files import IndexFileError
+from keras_dml.search.gallery import Recall
 from keras_dml.search.metrics import COSINE, Metric, MetricName
-from keras_dml.search.recall import Recall
 from keras_dml.search.rescored import Floats, Rescored
 from keras_dml.search.rows import RowTable, ascending
 from keras_dml.utils.documents import Document, OtherDocument
@@ -51,10 +52,6 @@ NAME = re.compile(
     "[0-9a-f]{16}-(" + "|".join(map(re.escape, (*PARTS, MANIFEST))) + ")"
 )
 """Names of the files that saves write: a token, drawn anew, and the part."""
-
-
-class IndexFileError(ValueError):
-    """A folder that is not an index, or a damaged index."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +96,14 @@ class Content:
         metric = Metric(self.metric)
         return Form(metric, self.factory, self.parameters, self.precision)
 
+    @property
+    def vectors(self) -> int:
+        """Number of vectors, of which some may be hidden."""
+        return self.rows + len(self.hidden)
+
     def check(self, has_model: bool) -> None:
         """Raises ValueError where types are right and values are not."""
-        if self.rows + len(self.hidden) > self.next_id:
+        if self.vectors > self.next_id:
             raise ValueError(
                 f"rows={self.rows} with {len(self.hidden)} hidden and "
                 f"next_id={self.next_id}"
@@ -135,45 +137,24 @@ class Manifest:
         """Tells versions apart: the token of the names of the files."""
         return self.files[VECTORS].name.partition("-")[0]
 
-    def to_json(self) -> str:
-        """As the text of a file, with a checksum."""
-        return _DOCUMENT.write(self)
-
-    @classmethod
-    def from_json(cls, text: str) -> "Manifest":
-        """What `to_json` wrote; ValueError if it is not, or is damaged."""
-        try:
-            manifest = _DOCUMENT.read(text)
-        except OtherDocument as error:
-            if error.version is None:
-                raise IndexFileError(
-                    "does not belong to a keras_dml index"
-                ) from None
-            raise IndexFileError(
-                f"must be of format version {VERSIONS[0]} or {VERSIONS[1]}. "
-                f"Received: {error}. Use the version of keras_dml that wrote "
-                "it, or build the index again"
-            ) from None
-        manifest._check()
-        return manifest
-
-    def _check(self) -> None:
+    def check(self) -> None:
         """Raises ValueError where types are right and values are not."""
+        parts, content = sorted(self.files), self.content
+        if not {VECTORS, ROWS} <= set(parts) <= set(PARTS):
+            raise ValueError(f"its files are {parts}")
         for name in self.used:
             if not NAME.fullmatch(name):
                 raise ValueError(f"{name!r} is not a name given by Index.save")
-        if not {VECTORS, ROWS} <= set(self.files) <= set(PARTS):
-            raise ValueError(f"its files are {sorted(self.files)}")
-        content = self.content
         floats = self.files.get(FLOATS)
         if (floats is None) != (content.precision == FLOAT32):
-            raise ValueError(f"its files are {sorted(self.files)}")
-        count = content.rows + len(content.hidden)
-        if floats and floats.bytes != 4 * count * content.dim:
-            raise ValueError(f"its {FLOATS} is not of {count} vectors")
+            raise ValueError(f"its files are {parts}")
+        if floats and floats.bytes != 4 * content.vectors * content.dim:
+            raise ValueError(
+                f"its {FLOATS} is not of {content.vectors} vectors"
+            )
         if any(x.bytes < 1 for x in self.files.values() if x != floats):
             raise ValueError("one of its files is empty")
-        self.content.check(MODEL in self.files)
+        content.check(MODEL in self.files)
 
 
 _DOCUMENT = Document(Manifest, FORMAT, VERSIONS)
@@ -255,14 +236,22 @@ def read(folder: Path) -> Manifest:
     path = folder / MANIFEST
     try:
         check_regular(path)
-        return Manifest.from_json(path.read_text(encoding="utf-8"))
+        manifest = _DOCUMENT.read(path.read_text(encoding="utf-8"))
+        manifest.check()
+        return manifest
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(
             f"There is no index in {str(folder)!r}: it has no {MANIFEST}. Use "
             "`keras-dml index` or `Index.save` to write one."
         ) from None
-    except IndexFileError as error:
-        raise IndexFileError(f"{str(path)!r} {error}.") from None
+    except OtherDocument as error:
+        raise IndexFileError(
+            f"{str(path)!r} does not belong to a keras_dml index."
+            if error.version is None
+            else f"{str(path)!r} must be of format version {VERSIONS[0]} or "
+            f"{VERSIONS[1]}. Received: {error}. Use the version of keras_dml "
+            "that wrote it, or build the index again."
+        ) from None
     except (ValueError, RecursionError) as error:
         raise _damaged(path, error) from None
 
@@ -278,7 +267,7 @@ def _write(
     }
     manifest = Manifest(content, files)
     path = folder / DATA / f"{token}-{MANIFEST}"
-    path.write_text(manifest.to_json(), encoding="utf-8")
+    path.write_text(_DOCUMENT.write(manifest), encoding="utf-8")
     sync(path)
     sync(folder / DATA)
     os.replace(path, folder / MANIFEST)
@@ -350,12 +339,13 @@ def _load(
     content = manifest.content
     paths = {x: _found(folder, entry) for x, entry in manifest.files.items()}
     # Vectors first: there are no more of them than their file can hold.
-    count = content.rows + len(content.hidden)
     with (
         _verifying(paths, manifest.files if verify else {}),
         _parsing(path := paths[VECTORS]),
     ):
-        vectors = faiss_files.read(path, content.dim, count, content.form)
+        vectors = faiss_files.read(
+            path, content.dim, content.vectors, content.form
+        )
     with _parsing(path := paths[ROWS]):
         rows = RowTable.read(path, content.rows, content.next_id)
     with _parsing(folder / MANIFEST):

@@ -52,7 +52,7 @@ import faiss
 import numpy as np
 
 from keras_dml.search import Index
-from keras_dml.search import recall as recalls
+from keras_dml.search import gallery as galleries
 from keras_dml.utils.vectors import unit_rows
 
 DIM, DIRECTIONS, K, BATCH, REPEATS = 128, 24, 10, 256, 5
@@ -138,18 +138,18 @@ def raw_build(units: np.ndarray, factory: str) -> Any:
 @contextmanager
 def measured(found: list[float]) -> Iterator[None]:
     """Seconds that indexes take to measure their recall."""
-    measure = recalls.measure
+    measure = galleries.measure
 
     def timed_measure(*arguments):
         result, seconds = clocked(lambda: measure(*arguments))
         found.append(seconds)
         return result
 
-    recalls.measure = timed_measure
+    galleries.measure = timed_measure
     try:
         yield
     finally:
-        recalls.measure = measure
+        galleries.measure = measure
 
 
 def build(
