@@ -24,11 +24,7 @@ def one_thread():
 
 @pytest.mark.parametrize(
     ("factory", "parameters"),
-    [
-        ("Flat", None),
-        ("IVF4,PQ4x4np", "nprobe=3"),
-        ("HNSW8", "efSearch=500"),
-    ],
+    [("Flat", None), ("IVF4,PQ4x4np", "nprobe=3"), ("HNSW8", "efSearch=500")],
 )
 @pytest.mark.parametrize("change", ["add", "remove"])
 def test_a_loaded_index_changes_as_a_built_one(

@@ -1,13 +1,12 @@
 """Classes have one label in all rows of an index, whoever numbered them."""
 
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
 
 from keras_dml.data import ArraySet
 from keras_dml.search import Index
+from tests.search.conftest import ENGINES
 
 X = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
 
@@ -27,17 +26,10 @@ def classes(index: Index) -> list[tuple[int, str]]:
     return list(zip(columns["label"], columns["name"], strict=True))
 
 
-@pytest.mark.parametrize(
-    "place", ["memory", pytest.param("lancedb", marks=pytest.mark.engines)]
-)
-def test_added_classes_get_the_labels_of_the_index(
-    place: str, model, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("at", ENGINES[:2], indirect=True)
+def test_added_classes_get_the_labels_of_the_index(at, model) -> None:
     """A class once had two labels, and two classes had one."""
-    store = None
-    if place == "lancedb":
-        pytest.importorskip("lancedb")
-        store = f"lancedb://{tmp_path}/animals"
+    store = at("animals")
     index = Index.build(model, animals("crow", "owl", "rhino"), store=store)
     index.add(model_rows := animals("rhino", "rhino"))
     assert classes(index)[3:] == [(2, "rhino"), (2, "rhino")]

@@ -6,7 +6,7 @@ import pytest
 from keras_dml.export.gallery import as_gallery
 from keras_dml.reports.search_page import results_page
 from keras_dml.search import Index, open_index
-from tests.search.places import DATABASES, ENGINES, place, release
+from tests.search.conftest import DATABASES, ENGINES
 
 COUNT, DIM = 300, 12
 DRAW = np.random.default_rng(0)
@@ -25,13 +25,6 @@ COLUMNS = {
     "list": [[1, i, None] for i in range(COUNT)],
     "none": [None] * COUNT,
 }
-
-
-@pytest.fixture
-def at(request, tmp_path):
-    """From a name to an address, of the engine that is the parameter."""
-    yield place(request.param, tmp_path)
-    release(tmp_path)
 
 
 walk = pytest.mark.parametrize("at", ENGINES, indirect=True)

@@ -17,10 +17,7 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(COUNT, DIM)).astype(np.float32)
 QUERIES = RNG.normal(size=(30, DIM)).astype(np.float32)
 SHARE = RNG.permutation(COUNT) / COUNT
-COLUMNS = {
-    "share": SHARE.tolist(),
-    "name": [f"n{i % 5}" for i in range(COUNT)],
-}
+COLUMNS = {"share": SHARE.tolist(), "name": [f"n{i % 5}" for i in range(COUNT)]}
 
 KINDS = ["Flat", "IVF16,Flat", "HNSW8", "SQ8", "IVF16,PQ4x4np", "PQ4x4np",
          "HNSW8_SQ8", "PCA8,IVF16,Flat", "IVF16,PQ4x4np,RFlat",
@@ -325,10 +322,7 @@ def test_masks_and_functions() -> None:
         ("whole", "Received: str of shape"),
         ([True] * 4, r"list of shape \(4,\)"),
         (lambda columns: [1, 0, 1, 0, 1], "dtype int64"),
-        (
-            lambda columns: columns["nothing"],
-            "the names of its columns",
-        ),
+        (lambda columns: columns["nothing"], "the names of its columns"),
     ],
 )
 def test_filters_that_are_refused(where, message) -> None:

@@ -220,10 +220,7 @@ def test_images_of_several_sizes_keep_their_order(model, files) -> None:
     ("query", "message"),
     [
         (b"", "0 bytes"),
-        (
-            b"\xff\xd8\xff no image",
-            "of Index.search must be complete",
-        ),
+        (b"\xff\xd8\xff no image", "of Index.search must be complete"),
         (np.full((16, 16, 3), 0.5), "look scaled to 0…1. Multiply them"),
         (np.full((16, 16, 3), 300.0), "up to 255|from 0 to 300"),
         (np.full((16, 16, 3), -1.0), "from -1 to"),

@@ -28,15 +28,6 @@ def sorted_all(x, queries, k) -> tuple[np.ndarray, np.ndarray]:
     return order, np.take_along_axis(scores, order, 1)
 
 
-def test_exact_search_is_that_of_sorting() -> None:
-    x, queries = gallery(), gallery(20, seed=1)
-    found = Index(x).search(queries, 15)
-    ids, scores = sorted_all(x, queries, 15)
-    assert np.array_equal(found.ids, ids)
-    assert found.scores.dtype == np.float32
-    np.testing.assert_allclose(found.scores, scores, atol=1e-7)
-
-
 def test_equal_scores_are_in_the_order_of_the_rows() -> None:
     # More copies than are fetched at first, so that ties are cut off.
     x = np.concatenate([np.tile(gallery(5), (80, 1)), gallery(50, seed=2)])

@@ -40,6 +40,7 @@ def test_exact_search_is_that_of_sorting(metric) -> None:
         assert np.array_equal(found.ids, order[queries])
         expected = np.take_along_axis(table, order, 1)[queries]
         np.testing.assert_allclose(found.scores, expected, rtol=1e-6)
+        assert found.scores.dtype == np.float32
         assert found.metric == index.metric == metric
 
 

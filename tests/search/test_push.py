@@ -13,19 +13,12 @@ from keras_dml.cli import main
 from keras_dml.search import Index, IndexFileError, open_index, push
 from keras_dml.search.pushing import database_at
 from tests.cli.test_commands import run
-from tests.search.places import DATABASES, place, release
+from tests.search.conftest import DATABASES, release
 
 COUNT, DIM = 230, 8
 X = np.random.default_rng(0).normal(size=(COUNT, DIM)).astype(np.float32)
 KEYS = [f"k{i}" for i in range(COUNT)]
 COLUMNS = {"n": list(range(COUNT)), "name": ["a", None] * 115}
-
-
-@pytest.fixture
-def at(request, tmp_path):
-    """From a name to an address, of the engine that is the parameter."""
-    yield place(request.param, tmp_path)
-    release(tmp_path)
 
 
 databases = pytest.mark.parametrize("at", DATABASES, indirect=True)

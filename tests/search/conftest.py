@@ -33,3 +33,10 @@ def release(folder: Path) -> None:
     except ImportError:
         return
     server_manager_instance.release_server(str(folder / "index.db"))
+
+
+@pytest.fixture
+def at(request, tmp_path):
+    """From a name to an address, of the engine that is the parameter."""
+    yield place(request.param, tmp_path)
+    release(tmp_path)
