@@ -44,7 +44,6 @@ from keras_dml.runs.folder import (
     check_same_recipe,
     create_folder,
     is_finished,
-    load_model,
     load_outcome,
     write_outcome,
 )
@@ -59,6 +58,7 @@ from keras_dml.runs.tracking import (
 )
 from keras_dml.runs.words import before_training, verdicts
 from keras_dml.utils.files import one_at_a_time, sweep
+from keras_dml.utils.models import read_model
 from keras_dml.utils.provenance import environment
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.terminal import printable
@@ -385,10 +385,10 @@ def _chosen(
 ) -> tuple[str, keras.Model]:
     """What is measured after training, as it was saved if it was."""
     if checkpoint.best_epoch is not None:
-        return "best.keras", load_model(checkpoint.folder)
+        return "best.keras", read_model(checkpoint.folder / "best.keras")
     if checkpoint.last is not None:
         name = f"last.keras of {checkpoint.last}"
-        return name, load_model(checkpoint.folder, "last")
+        return name, read_model(checkpoint.folder / "last.keras")
     return "the model in memory, which has no file", model
 
 
