@@ -143,11 +143,7 @@ def refuse_folder(model: str, **_: Any) -> None:
 def begin_with(
     check: Callable[..., Any],
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator of a command: what is done, or refused, before it.
-
-    Args:
-        check: Called with the arguments of the command.
-    """
+    """A decorator: what is called before a command, with its arguments."""
 
     def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
@@ -246,14 +242,10 @@ class PrintableFormatter(logging.Formatter):
 def print_table(table: "Table", title: str, whole: bool = False) -> None:
     """Prints a header and rows under a title.
 
-    Args:
-        table: The header and the rows.
-        title: A line above them.
-        whole: Whether cells stay on one line, as paths must to be copied, even
-            if the window is too narrow.
+    Cells of a `whole` table stay on one line, as paths must to be copied, even
+    if the window is too narrow.
     """
     from rich.console import Console
-    from rich.measure import Measurement
     from rich.table import Column
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -268,6 +260,6 @@ def print_table(table: "Table", title: str, whole: bool = False) -> None:
     console = Console()
     if whole:
         unbounded = console.options.update(max_width=10**5)
-        needed = Measurement.get(console, unbounded, drawn).maximum
+        needed = console.measure(drawn, options=unbounded).maximum
         console = Console(width=max(console.width, needed))
     console.print(drawn)

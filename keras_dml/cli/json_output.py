@@ -39,11 +39,7 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def answer(document: Mapping[str, Any]) -> None:
-    """Prints what a command has found, if it was asked for --json.
-
-    Args:
-        document: Values that `plain` knows.
-    """
+    """Prints what a command has found, if it was asked for --json."""
     stream = click.get_current_context().meta.get(_STREAM)
     if stream is not None:
         text = json.dumps(plain(document), indent=1, allow_nan=False)

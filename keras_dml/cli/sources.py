@@ -78,7 +78,7 @@ def read_listed(
     if source.startswith(_TFDS):
         return Listed(_of_tfds(source))
     if source in SPLITS:
-        return Listed(read_split(source, recipe))
+        return Listed(_of_split(source, recipe))
     path = Path(source).expanduser()
     if path.is_dir():
         return Listed(_in_folder(path, verify))
@@ -191,8 +191,7 @@ def _located(named: Sequence[str], folder: Path) -> list[str]:
     return [x if is_url(x) else str(folder / x) for x in named]
 
 
-def read_split(name: str, recipe: Recipe | None) -> Examples:
-    """A split of a run's data; ValueError if there is no run."""
+def _of_split(name: str, recipe: Recipe | None) -> Examples:
     from keras_dml.recipes import building
 
     if recipe is None:

@@ -20,7 +20,7 @@ from keras_dml.optimizers import COUPLED
 from keras_dml.recipes import num_classes
 from keras_dml.recipes.schema import Recipe, Schedule, Steps, looked_up
 from keras_dml.utils.tensorflow import tf
-from keras_dml.utils.types import Rows, Shape
+from keras_dml.utils.types import Shape
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,6 @@ def model(
     """The compiled model of a recipe.
 
     Args:
-        recipe: A complete recipe.
         batches: The result of `sampler`. It provides the number of training
             classes, for `num_classes: auto`, and the number of steps per epoch,
             for a learning rate schedule and `freeze_epochs`. Recipes that use
@@ -129,13 +128,9 @@ def features(
     Which classes are held out, and the seed of a recipe, do not change what is
     computed: runs with other seeds find the features of the first on disk.
 
-    Args:
-        recipe: A complete recipe.
-        model: Its model.
-        splits: Its data.
-        with_test: Whether the features of test examples are kept on disk as
-            well, with `feature_cache: disk`. Otherwise test examples stay as
-            they are, and the whole model measures them.
+    With `with_test` and `feature_cache: disk`, those of test examples are kept
+    as well. Otherwise these stay as they are, and the whole model measures
+    them.
     """
     section = recipe.backbone
     stores_lower = section.freeze_until is not None and section.feature_views
@@ -143,7 +138,11 @@ def features(
         return splits
     until = None if section.freeze else section.freeze_until
     views = recipe.augmentation.model_dump(exclude={"cache", "num_views"})
-    order = _order(splits.trainval)
+    # An order of the training set in which held-out classes are in place.
+    order = np.arange(len(splits.trainval))
+    if not splits.trainval.has_label_sets:
+        # The examples of a class are together, and stay in their order.
+        order = np.argsort(splits.trainval.known_labels, kind="stable")
     found = backbones.features(
         model,
         splits.trainval.select(order),
@@ -162,14 +161,6 @@ def features(
         validation=found.select(validation),
         test=test,
     )
-
-
-def _order(examples: data.Examples) -> Rows:
-    """An order of the training set in which held-out classes are in place."""
-    if examples.has_label_sets:
-        return np.arange(len(examples))
-    # The examples of a class are together, and stay in their order.
-    return np.argsort(examples.known_labels, kind="stable")
 
 
 def optimizer(

@@ -56,21 +56,15 @@ _OWN_BACKBONES = (None, "bn_inception", "googlenet", "small_convnet")
 """Those that are built without other packages, files and downloads."""
 
 
-class _Undecided(Exception):
-    """Only losses, which import Keras, can tell what a recipe says."""
-
-
 def _undecided(given: Any) -> bool:
-    raise _Undecided
+    """Only losses, which import Keras, can tell what a recipe says."""
+    raise NotImplementedError
 
 
 def refuse(
     path: str | os.PathLike[str], settings: Sequence[str] = ()
 ) -> Mapping[str, Any] | None:
     """Refuses what `load` would refuse, with the same message.
-
-    Args:
-        path, settings: As of `load`.
 
     Returns:
         What the recipe says, if it is surely valid; None if Keras must be
@@ -94,7 +88,7 @@ def refuse(
             return None
         problems = mistakes(error, schema, content)
         raise refusal(os.fspath(path), problems) from None
-    except (_Undecided, RecursionError):
+    except (NotImplementedError, RecursionError):
         return None
     return content if _is_all(files.included(), content, []) else None
 
@@ -139,13 +133,7 @@ def _is_all(
     content: Mapping[str, Any],
     wrong: Sequence[str],
 ) -> bool:
-    """Whether types are all that can be wrong with a recipe.
-
-    Args:
-        valid: Recipes, of which bases alone have no `name`.
-        content: The recipe.
-        wrong: The keys of mistakes.
-    """
+    """Whether types of the keys `wrong` are all that can be wrong with it."""
     if "optimizer.name" in wrong:  # What else is checked depends on it.
         return False
     new, nothing = flat(content), object()
@@ -156,6 +144,7 @@ def _is_all(
             if old.get(key, nothing) != new.get(key, nothing)
             and not _is_in(key, wrong)
         ]
+        # Without a name it is only a base.
         if "name" in old and all(_is_unchecked(x, content) for x in changed):
             return True
     return False

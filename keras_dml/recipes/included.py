@@ -38,15 +38,10 @@ def paths() -> dict[str, Path]:
 def locate(
     source: str | os.PathLike[str], beside: str | os.PathLike[str] = ""
 ) -> Path:
-    """The file of a recipe that is given by path or by name.
+    """The file of a recipe, by its path in the folder `beside`, or by name.
 
-    Args:
-        source: A path, relative to `beside`, or the name of an included recipe.
-            An existing file takes precedence over a name.
-        beside: A folder; by default the working directory.
-
-    Returns:
-        A path. There is no such file if `source` is neither.
+    An existing file takes precedence over a name. There is no such file if
+    `source` is neither.
     """
     path = Path(beside, source)
     if path.exists() and not path.is_dir():

@@ -56,10 +56,8 @@ def merge(
     empty one. A loss that is only a name can be given arguments. Where the
     order of keys counts, those of `change` come first.
 
-    Args:
-        base, change: Contents of recipes.
-        is_several: Whether a mapping without a name is several losses, not
-            arguments of one.
+    `is_several` says whether a mapping without a name is several losses, not
+    arguments of one.
     """
     merged = dict(base)
     for key, value in change.items():
@@ -80,12 +78,9 @@ def merge(
 
 
 def with_origin(content: dict[str, Any], is_included: bool) -> dict[str, Any]:
-    """`content` that says whether its `classes_per_batch` may be too large.
+    """A file, or a setting, that says whether its batches may be too large.
 
-    Args:
-        content: A file, or a setting.
-        is_included: Whether it comes with the package. A number of the user's
-            own is met or refused.
+    A number of classes of the user's own is met or refused.
     """
     batches = content.get("batches")
     if not isinstance(batches, dict) or "classes_per_batch" not in batches:
@@ -94,11 +89,7 @@ def with_origin(content: dict[str, Any], is_included: bool) -> dict[str, Any]:
 
 
 class RecipeFiles:
-    """Files of one recipe, each of which is read once.
-
-    Args:
-        is_several: As of `merge`.
-    """
+    """Files of one recipe, each of which is read once."""
 
     def __init__(self, is_several: Callable[[Any], bool] = _is_several) -> None:
         self._complete: dict[str, dict[str, Any]] = {}

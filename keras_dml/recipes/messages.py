@@ -119,8 +119,7 @@ _FILES = {
 def missing_files(content: Mapping[str, Any]) -> list[str]:
     """Says which files a recipe names that do not exist, and the ways out.
 
-    Args:
-        content: The recipe as a mapping, which need not be valid.
+    The recipe need not be valid.
     """
     found = []
     for (section, key), way_out in _FILES.items():

@@ -14,11 +14,9 @@ AUTO = "auto"
 
 
 def filled(config: Any, counts: Sequence[int]) -> Any:
-    """`config` with what the training set says for every "auto" inside it.
+    """`config` with numbers for every "auto" inside it.
 
-    Args:
-        config: With `num_classes: auto` or `class_counts: auto`.
-        counts: Number of examples of each training class.
+    `counts` is the number of examples of each training class.
     """
     if isinstance(config, dict):
         known = {KEY: len(counts), COUNTS: list(counts)}

@@ -53,15 +53,11 @@ def keys_of(
 def fields_of(
     function: Callable[..., Any], wanted: Callable[[str], bool]
 ) -> Fields:
-    """What a recipe can say of a function's arguments.
+    """What a recipe can say of those arguments of a function that are wanted.
 
     Types are those of the signature, as far as YAML can express them: an
     argument that takes a name or a model takes a name. What YAML cannot
     express at all is left out.
-
-    Args:
-        function: A function, or a class.
-        wanted: Which arguments, by name.
 
     Raises:
         ValueError: If an argument has no type, or must be given and has

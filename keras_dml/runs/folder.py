@@ -288,9 +288,6 @@ class RunLog(keras.callbacks.Callback):
     The file is written whole each time, so that it has every row once, also
     where a training continues, or the disk was full for some epochs.
 
-    Args:
-        path: The file.
-
     Attributes:
         error: What stopped the rows that are missing; None if none are.
     """

@@ -272,11 +272,9 @@ def _train(
 
 
 def check_start(recipe: Recipe, problems: list[Exception]) -> None:
-    """Raises all problems of a run that are known before data are read.
+    """Raises all problems of a run, with those that are known already.
 
-    Args:
-        recipe: A complete recipe.
-        problems: Those that are known already.
+    They are the ones that can be known before data are read.
     """
     missing = missing_files(recipe.model_dump(mode="json"))
     problems = [*problems, *map(FileNotFoundError, missing)]
@@ -435,8 +433,8 @@ def _fit(
         checkpoint.save_last("the moment of Ctrl-C")
         for writer in writers:
             writer.on_train_end()
-    divided = [x.divisions for x in own if isinstance(x, Clustering)]
-    divisions = [x for each in divided for x in each]
+    clusterings = [x for x in own if isinstance(x, Clustering)]
+    divisions = [division for x in clusterings for division in x.divisions]
     seconds = {
         "training": progress.seconds,
         "evaluation": sum(x.seconds for x in validation),

@@ -183,15 +183,9 @@ def _check_range(
 
 
 def did_you_mean(name: Any, known: Iterable[str], cutoff: float = 0.5) -> str:
-    """A question, after a space, about the known name most like `name`.
+    """A question about the known name most like `name`, after a space.
 
-    Args:
-        name: A name that is not known.
-        known: The known names.
-        cutoff: How alike they must be, from 0 to 1; see `difflib`.
-
-    Returns:
-        For instance " Did you mean 'epochs'?"; empty if none is like it.
+    It is empty if none is as like as `cutoff`, from 0 to 1; see `difflib`.
     """
     close = difflib.get_close_matches(
         str(name), list(known), n=1, cutoff=cutoff
@@ -260,13 +254,8 @@ _RATES = "`rate_multipliers` of MetricModel"
 def matches(pattern: str, text: str, argument: str = _RATES) -> bool:
     """Whether a regular expression matches some part of a text.
 
-    Args:
-        pattern: The expression.
-        text: The text.
-        argument: What an error calls the pattern.
-
     Raises:
-        ValueError: If it is none.
+        ValueError: If it is none; the error calls it `argument`.
     """
     try:
         return re.search(pattern, text) is not None
@@ -282,10 +271,7 @@ def check_patterns(
 ) -> None:
     """Checks patterns of which, for each path, the first that matches counts.
 
-    Args:
-        patterns: The patterns.
-        paths: The paths of variables.
-        argument: What an error calls the patterns.
+    Errors call them `argument`; paths are those of variables.
 
     Raises:
         ValueError: If a pattern matches no path, or only those that patterns

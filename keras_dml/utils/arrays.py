@@ -30,15 +30,9 @@ def as_embeddings(x: Any, name: str, owner: str) -> FloatArray:
 
 
 def as_rows(x: Any, name: str, owner: str) -> EmbeddingRows:
-    """Embeddings, as by `as_embeddings`; those in files are left there.
+    """Embeddings, (N, D), as by `as_embeddings`; those in files are left there.
 
-    Args:
-        x: (N, D), of which a `np.memmap` or `LazyRows` is read by blocks.
-        name: What messages call it.
-        owner: The function whose argument it is.
-
-    Raises:
-        ValueError: As by `as_embeddings`.
+    A `np.memmap` or `LazyRows` is read by blocks.
     """
     if not isinstance(x, np.memmap | LazyRows):
         return as_embeddings(x, name, owner)

@@ -20,12 +20,7 @@ D = TypeVar("D", bound="DataclassInstance")
 
 
 class OtherDocument(ValueError):
-    """Something else than was to be read, or another version of it.
-
-    Args:
-        message: What it is.
-        version: Of the right format, its version; else None.
-    """
+    """Something else than was to be read, or another `version` of it."""
 
     def __init__(self, message: str, version: Any = None) -> None:
         super().__init__(message)
@@ -34,13 +29,9 @@ class OtherDocument(ValueError):
 
 @dataclass(frozen=True)
 class Document(Generic[D]):
-    """How a dataclass is written and read.
+    """How a dataclass, whose values JSON has, is written and read.
 
-    Args:
-        kind: The dataclass, whose values JSON has.
-        name: What the format is called.
-        versions: Of the format, those that can be read, ascending; the last
-            one is written.
+    Versions of the format, which has a name, ascend; the last one is written.
     """
 
     kind: type[D]
@@ -93,10 +84,6 @@ def checksum(plain: Mapping[str, Any]) -> str:
     return xxh3_128_hexdigest(text.encode())
 
 
-_MOST = 5
-"""The largest number of differences listed in a message."""
-
-
 def differences(before: Any, after: Any) -> list[str]:
     """What has changed in dicts and lists, as "key.key: before → after"."""
     old, new = flat(before), flat(after)
@@ -109,7 +96,7 @@ def differences(before: Any, after: Any) -> list[str]:
 
 def listed(changes: list[str]) -> str:
     """The first few changes, one per line."""
-    lines = changes[:_MOST]
+    lines = changes[:5]
     more = len(changes) - len(lines)
     return "\n  ".join([*lines, *([f"… and {more} more"] if more else [])])
 

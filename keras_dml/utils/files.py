@@ -71,8 +71,7 @@ _PARTIAL = re.compile(r"\..+\.[0-9a-f]{16}(\.[^.]*)?")
 def sweep(folder: str | os.PathLike[str]) -> None:
     """Removes what writers of `atomic_file` left that were killed.
 
-    Args:
-        folder: A folder in which, and below which, nobody writes.
+    Nobody may write in the folder, or below it.
     """
     for path in Path(folder).rglob(".*"):
         if _PARTIAL.fullmatch(path.name) and path.is_file():
@@ -90,11 +89,7 @@ def write_atomically(
 
 
 def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
-    """The content of a file.
-
-    Args:
-        path: The file.
-        most: How many bytes it may have.
+    """The content of a file of at most `most` bytes.
 
     Raises:
         OSError: If it cannot be read, or is a folder, a pipe or a device,
@@ -128,8 +123,6 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-_BUFFER = 2**20
-
 LOCK = ".lock"
 """The file in a folder that stands for its lock."""
 
@@ -141,11 +134,8 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 def one_at_a_time(folder: str | os.PathLike[str], what: str) -> Iterator[None]:
     """Keeps others out of a folder, in which something is at work.
 
-    Where the file system has no locks, this is logged, and nobody kept out.
-
-    Args:
-        folder: It is made where needed.
-        what: What is at work in it, as "run".
+    The folder is made where needed. Where the file system has no locks, this
+    is logged, and nobody kept out.
 
     Raises:
         BlockingIOError: If another process has it; that one is named.
@@ -179,10 +169,8 @@ def one_at_a_time(folder: str | os.PathLike[str], what: str) -> Iterator[None]:
 def locked(path: str | os.PathLike[str], wait: bool = True) -> Iterator[None]:
     """Holds a lock; that of a process that is killed ends with it.
 
-    Args:
-        path: The file that stands for the lock. It is made where needed,
-            and stays; it must be no link.
-        wait: Whether to wait until another lets go of the lock.
+    The file that stands for it is made where needed, and stays; it must be no
+    link.
 
     Raises:
         BlockingIOError: If another holds it and `wait` is not set.
@@ -203,7 +191,7 @@ def locked(path: str | os.PathLike[str], wait: bool = True) -> Iterator[None]:
 def digest(path: Path) -> str:
     """Checksum of a file: XXH3, 128 bits."""
     # Pages of a mapped file would count as memory of the process.
-    found, buffer = xxh3_128(), memoryview(bytearray(_BUFFER))
+    found, buffer = xxh3_128(), memoryview(bytearray(2**20))
     with path.open("rb", buffering=0) as file:
         while count := file.readinto(buffer):
             found.update(buffer[:count])

@@ -149,11 +149,7 @@ class ModelTemplate:
 
 
 def lower_part(backbone: keras.Model, last: str) -> keras.Model:
-    """The backbone up to a layer.
-
-    Args:
-        backbone: A functional model.
-        last: Name of the layer whose output is the output.
+    """The backbone, a functional model, up to the layer called `last`.
 
     Raises:
         ValueError: If there is no such layer.
@@ -166,13 +162,9 @@ def lower_part(backbone: keras.Model, last: str) -> keras.Model:
 def upper_part(
     backbone: keras.Model, after: str, last: str | None = None
 ) -> keras.Model:
-    """The backbone behind a layer.
+    """The backbone, a functional model, behind the layer called `after`.
 
-    Args:
-        backbone: A functional model.
-        after: Name of the layer whose output is the input.
-        last: Name of the layer whose output is the output; by default, the
-            backbone's output.
+    It ends with the layer called `last`, by default where the backbone does.
 
     Raises:
         ValueError: If there is no such layer, or if a connection into the part

@@ -32,12 +32,7 @@ def html_table(rows: Sequence[Sequence[str]], caption: str = "") -> str:
 def html_pictures(
     pictures: Iterable[tuple[str | None, str]], title: str
 ) -> str:
-    """Pictures with a caption each, and a title above them.
-
-    Args:
-        pictures: Data URIs, or None where there is no picture, and captions.
-        title: Plain text.
-    """
+    """Pictures of data URIs, or None where there is none, with captions."""
     tiles = "".join(_tile(uri, caption) for uri, caption in pictures)
     return (
         f"<div>{_text(title)}</div>"

@@ -76,14 +76,10 @@ def tracked(
 def throughput(
     total: int, done: int, unit: str, description: str, progress: bool | None
 ) -> Iterator[Callable[[int], None]]:
-    """A bar that counts, and says how many a second.
+    """A bar that counts, and says how many "images", or so, a second.
 
-    Args:
-        total: How many there are.
-        done: How many of them were done before.
-        unit: What they are, as "images".
-        description: What is done to them.
-        progress: Whether it is wanted; None shows it in a terminal.
+    It is shown where `progress` is set, or is None in a terminal; `done` were
+    done before.
 
     Yields:
         What is told how many more were done.

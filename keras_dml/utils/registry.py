@@ -212,10 +212,6 @@ def no_attribute(module: str, name: str) -> AttributeError:
 
     What other libraries call something is read from its docstring, where
     "Also known as" lists it.
-
-    Args:
-        module: The module, "keras_dml.losses".
-        name: The name that it was asked for.
     """
     text = f"module {module!r} has no attribute {name!r}"
     if name.startswith("_"):  # Python itself asks for these.

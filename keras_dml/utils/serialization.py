@@ -47,12 +47,7 @@ class Serializable(Checked):
 
 
 def register_removed(name: str, instead: str) -> None:
-    """Makes Keras say what replaces a class that saved models still name.
-
-    Args:
-        name: Its registered name, "package>Name".
-        instead: What to use now.
-    """
+    """Makes Keras say what replaces a "package>Name" that saved models have."""
 
     class Removed(Serializable):
         @classmethod
@@ -105,11 +100,8 @@ class SerializableRegistry(Registry[Any], Generic[T]):
     """A registry of classes whose objects have a config.
 
     Registering a class here registers it with Keras too, in the package
-    that its module belongs to.
-
-    Args:
-        kind: As for `Registry`; what the argument is called that takes one.
-        base: The base of the classes.
+    that its module belongs to. `kind` is also what the argument is called that
+    takes an object, and `base` the base of the classes.
     """
 
     def __init__(self, kind: str, base: type[T]) -> None:

@@ -96,11 +96,9 @@ def blocks(count: int, size: int) -> list[slice]:
 
 
 def row_blocks(x: EmbeddingRows, among: slice | None = None) -> list[slice]:
-    """Blocks of rows to be made float64, counted from the first.
+    """Blocks of (N, D) to be made float64, counted from the first row.
 
-    Args:
-        x: (N, D).
-        among: Consecutive rows; None for all.
+    They are of the consecutive rows `among`, or all.
     """
     count = len(x) if among is None else among.stop - among.start
     # Fewer would be read from files more slowly.

@@ -257,14 +257,7 @@ def _measured(
     queries: int | None,
     **options: Any,
 ) -> "Results":
-    """Measures embeddings.
-
-    Args:
-        shards: The embeddings.
-        gallery: The folder of others to search among, or None.
-        queries: How many random embeddings query; None for all.
-        **options: Those of `evaluate_embeddings`; None for its default.
-    """
+    """Measures embeddings; options that are None have their defaults."""
     from keras_dml.embedding import EmbeddingShards
     from keras_dml.evaluation import evaluate_embeddings
 

@@ -138,10 +138,7 @@ def serve(
             settings=settings,
             engine=engine,
             reception=reception,
-            on_ready=_say_addresses,
+            on_ready=lambda address, name: say(
+                f"REST: {address}/v1/models/{name}\nPage: {address}/"
+            ),
         )
-
-
-def _say_addresses(address: str, name: str) -> None:
-    say(f"REST: {address}/v1/models/{name}")
-    say(f"Page: {address}/")

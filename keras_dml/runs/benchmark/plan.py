@@ -171,8 +171,6 @@ class Entry:
     """How a run ended.
 
     Attributes:
-        recipe: Name of the recipe.
-        seed: The run's seed.
         digest: SHA-256 of the complete recipe.
         error: Why the run failed; None if it did not.
         metrics: Metrics of the best model on test.

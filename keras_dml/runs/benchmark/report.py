@@ -82,17 +82,8 @@ def _ranked(plan: Plan, found: list[Line]) -> tuple[str, list[Line]]:
     return metric, sorted(ranked, key=lambda x: -means[x.recipe])
 
 
-def overview(
-    plan: Plan, found: list[Line], names: list[str] | None = None
-) -> Table:
-    """One row for each recipe: its metrics and what it costs.
-
-    Args:
-        plan: The plan.
-        found: What the runs say.
-        names: The metrics; None for all.
-    """
-    names = _metric_names(found) if names is None else names
+def overview(plan: Plan, found: list[Line], names: list[str]) -> Table:
+    """One row for each recipe: the named metrics and what it costs."""
     table = [["recipe", "seeds", *names, "training, s", "images/s"]]
     for line in found:
         table.append(

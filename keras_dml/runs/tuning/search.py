@@ -172,11 +172,8 @@ def _next(
 ) -> Any:
     """A trial that no other process has; None if there are enough.
 
-    The trial of a process that is gone comes first.
-
-    Args:
-        held: Receives the lock of the trial, which tells other processes that
-            it is not dead.
+    The trial of a process that is gone comes first. `held` receives the lock
+    of the trial, which tells other processes that it is not dead.
     """
     import optuna
 
@@ -315,10 +312,6 @@ def _check_success(tuned: Tuned) -> None:
 
 class Judged(keras.callbacks.Callback):
     """Tells Optuna how a trial does, and ends it where that is not well.
-
-    Args:
-        trial: A trial of Optuna.
-        monitor: The entry of the logs whose maximum is best.
 
     Attributes:
         values: What was monitored after each epoch; NaN after those that were
