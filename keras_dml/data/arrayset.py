@@ -11,7 +11,7 @@ import numpy.typing as npt
 from keras_dml.data.examples import About, Examples, Inputs, described
 from keras_dml.data.fields import Names, as_rows, check_lengths
 from keras_dml.utils.lazy_rows import ArrayRows, LazyRows, joined
-from keras_dml.utils.types import Labels, Rows
+from keras_dml.utils.types import Rows
 from keras_dml.utils.vectors import blocks
 
 Array = npt.NDArray[Any]
@@ -66,9 +66,6 @@ class ArraySet(Examples):
     ```
     """
 
-    labels: Labels | None
-    names: Mapping[int, str]
-    ids: tuple[str, ...] | None
     columns: Mapping[str, LazyRows]
 
     def __init__(

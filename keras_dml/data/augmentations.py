@@ -13,6 +13,7 @@ import importlib
 import inspect
 import pickle
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -88,7 +89,9 @@ _WAY_OUT = (
 def layer_names() -> dict[str, type[keras.Layer]]:
     """Layers of this Keras version by names like "random_color_jitter"."""
     return {
-        _snake_case(name): getattr(keras.layers, name)
+        re.sub("(?<!^)(?=[A-Z])", "_", name).lower(): getattr(
+            keras.layers, name
+        )
         for name in LAYERS
         if hasattr(keras.layers, name)
     }
@@ -161,12 +164,6 @@ def _imported(name: str) -> Callable[..., Any]:
     return function
 
 
-def _snake_case(name: str) -> str:
-    """RandomHue → random_hue."""
-    parts = ("_" + x.lower() if x.isupper() else x for x in name)
-    return "".join(parts).removeprefix("_")
-
-
 def seeded(augment: Augmentations, example: Any, by: AugmentBy) -> Change:
     """Makes augmentations a function of a batch and a seed, in any graph.
 
@@ -185,8 +182,11 @@ def seeded(augment: Augmentations, example: Any, by: AugmentBy) -> Change:
             seed.
     """
     steps = as_steps(augment)
-    given = example if by == "image" else tf.nest.map_structure(_batch, example)
-    seed = tf.TensorSpec((2,), "int64")
+    given, seed = example, tf.TensorSpec((2,), "int64")
+    if by == "batch":
+        given = tf.nest.map_structure(
+            lambda x: tf.TensorSpec((None, *x.shape), x.dtype), example
+        )
 
     def apply(x: Any, seed: Tensor) -> Any:
         for number, step in enumerate(steps):
@@ -256,10 +256,6 @@ def changed(
 
     numbered = tf.data.Dataset.from_tensor_slices(steps)
     return parallel(tf.data.Dataset.zip(batches, numbered), change_views)
-
-
-def _batch(example: tf.TensorSpec) -> tf.TensorSpec:
-    return tf.TensorSpec((None, *example.shape), example.dtype)
 
 
 def _applied(step: Step, x: Any, seed: Tensor) -> Any:

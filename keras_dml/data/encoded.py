@@ -84,7 +84,7 @@ class Encoded:
             self._is_jpeg, lambda: tf.zeros((0, 0, 3), tf.uint8), others
         )
         self._stored = tf.maximum(header[:2], tf.shape(self._whole)[:2])
-        turned = is_any_of(TRANSPOSED, self._orientation)
+        turned = tf.reduce_any(self._orientation == tf.constant(TRANSPOSED))
         sides = tf.where(turned, self._stored[::-1], self._stored)
         self._upright = sides
         self._corner = tf.zeros(2, tf.int32)
@@ -135,10 +135,7 @@ class Encoded:
         """
         size = tf.convert_to_tensor(size)
         # Pixels are turned last, when they are few.
-        turned, mirrored, flipped = (
-            is_any_of(kind, self._orientation)
-            for kind in (TRANSPOSED, MIRRORED, FLIPPED)
-        )
+        turned, mirrored, flipped = _turns(self._orientation)
         corners += self._corner
         opposite = self._upright - corners - extents
         corners = tf.where([flipped, mirrored], opposite, corners)
@@ -220,17 +217,17 @@ def of_file(path: tf.Tensor, box: tf.Tensor | None = None) -> Encoded:
     )
 
 
-def is_any_of(orientations: tuple[int, ...], orientation: tf.Tensor) -> Any:
-    return tf.reduce_any(orientation == tf.constant(orientations))
+def _turns(orientation: tf.Tensor) -> list[tf.Tensor]:
+    """Whether pixels are transposed, mirrored and flipped to be upright."""
+    kinds = (TRANSPOSED, MIRRORED, FLIPPED)
+    return [tf.reduce_any(orientation == tf.constant(x)) for x in kinds]
 
 
 def upright(pixels: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
     """Pixels (..., H, W, C), turned and mirrored as EXIF says, () int32."""
 
     def turned() -> tf.Tensor:
-        is_transposed, is_mirrored, is_flipped = (
-            is_any_of(x, orientation) for x in (TRANSPOSED, MIRRORED, FLIPPED)
-        )
+        is_transposed, is_mirrored, is_flipped = _turns(orientation)
         others = len(pixels.shape) - 3
         axes = [*range(others + 3)]
         swapped = [*axes[:others], others + 1, others, others + 2]

@@ -200,20 +200,18 @@ def _table_of(
     sets: Sequence[Any], names: Mapping[int, str], owner: str
 ) -> tuple[Table, Mapping[int, str]]:
     found = set().union(*sets)
+    odd = [x for x in found if not isinstance(x, int | np.integer) or x < 0]
     if found and all(isinstance(x, str) for x in found):
         numbers = _numbers_of(found, names)
         names = {number: name for name, number in numbers.items()}
-    elif all(isinstance(x, int | np.integer) and x >= 0 for x in found):
-        numbers = {x: int(x) for x in found}
-    else:
-        odd = next(
-            x for x in found if not isinstance(x, int | np.integer) or x < 0
-        )
+    elif odd:
         raise ValueError(
             f"`labels` of {owner}, if they are sets, must contain only "
             "strings or only numbers 0 to C − 1. Received: a set with "
-            f"{odd!r} in it. Number the labels, or use strings."
+            f"{odd[0]!r} in it. Number the labels, or use strings."
         )
+    else:
+        numbers = {x: int(x) for x in found}
     columns = 1 + max([*numbers.values(), *names], default=-1)
     if columns > 2**20:
         raise ValueError(

@@ -2,7 +2,7 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import EllipsisType
@@ -21,7 +21,7 @@ from keras_dml.data.fields import (
     check_lengths,
 )
 from keras_dml.utils.notebook import MOST_PICTURES, SIDE, html_pictures
-from keras_dml.utils.types import Labels, Rows
+from keras_dml.utils.types import Rows
 
 if TYPE_CHECKING:
     import keras
@@ -74,9 +74,6 @@ class ImageSet(Examples):
     """
 
     images: Pixels | tuple[str, ...]
-    labels: Labels | None
-    names: Mapping[int, str]
-    ids: tuple[str, ...] | None
     boxes: Rows | None
 
     def __init__(

@@ -242,11 +242,7 @@ def _unpacked(
     index = folder / _INDEX
     if not index.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        wanted = [
-            image,
-            *[label] * bool(label),
-            *["bbox"] * (first is not None),
-        ]
+        wanted = filter(None, (image, label, first is not None and "bbox"))
         decoders = decode.PartialDecoding(
             dict.fromkeys(wanted, True), decoders={image: decode.SkipDecoding()}
         )

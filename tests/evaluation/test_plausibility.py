@@ -182,6 +182,12 @@ def test_a_collapsed_model_is_said_once_in_training(model, said) -> None:
     assert len(said.messages) == 2
 
 
+def test_a_single_class_is_said(said) -> None:
+    assert evaluate_embeddings(X, 0 * Y)["recall@1"] == 1
+    (message,) = said.messages
+    assert message.startswith("All 100 examples measured by evaluate_emb")
+
+
 @pytest.mark.parametrize("kind", [int, str])
 def test_minus_one_as_a_label_is_said(kind: type, said) -> None:
     y = np.where(Y < 3, -1, Y)
