@@ -1,5 +1,6 @@
 """Folders of pretrained models: written, read, and uploaded."""
 
+import contextlib
 import json
 import os
 import tempfile
@@ -129,14 +130,11 @@ def from_pretrained(
 
 def _check(path: Path, source: str) -> None:
     """Raises ValueError for a folder of something else."""
-    config: Any = None
-    if (path / CONFIG).exists():
-        try:
-            config = json.loads(read_regular(path / CONFIG, _MOST_BYTES))
-        except (ValueError, RecursionError):
-            config = None
-    found = config if isinstance(config, dict) else {}
-    if found.get("format") != _FORMAT or found.get("format_version") != 1:
+    found: Any = None
+    with contextlib.suppress(FileNotFoundError, ValueError, RecursionError):
+        found = json.loads(read_regular(path / CONFIG, _MOST_BYTES))
+    wanted = {"format": _FORMAT, "format_version": _VERSION}
+    if not isinstance(found, dict) or not wanted.items() <= found.items():
         raise ValueError(
             "`folder_or_repo` of from_pretrained must contain a model written "
             f"by save_pretrained, with a {CONFIG}. Received: {source!r}. Use "

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,29 +15,22 @@ from keras_dml.serve.requests import Arrays
 from keras_dml.serve.service import Service
 
 
-@dataclass(frozen=True)
-class Run:
-    """Work of a service: a signature, on requests joined along axis 0."""
-
-    signature: str
-
-    def __call__(
-        self, current: Current, items: Sequence[Arrays]
-    ) -> list[Arrays]:
-        """Outputs by name, of each item its own rows."""
-        inputs = {
-            name: tf.constant(_joined([item[name] for item in items]))
-            for name in items[0]
-        }
-        found = current.signatures[self.signature](**inputs)
-        outputs = {name: x.numpy() for name, x in found.items()}
-        if len(items) == 1:
-            return [outputs]
-        ends = np.cumsum([_length(item) for item in items]).tolist()
-        return [
-            {name: x[begin:end] for name, x in outputs.items()}
-            for begin, end in itertools.pairwise([0, *ends])
-        ]
+def _run(current: Current, items: Sequence[tuple[str, Arrays]]) -> list[Arrays]:
+    """Outputs of a signature for requests of it, joined along axis 0."""
+    given = [inputs for _, inputs in items]
+    inputs = {
+        name: tf.constant(_joined([x[name] for x in given]))
+        for name in given[0]
+    }
+    found = current.signatures[items[0][0]](**inputs)
+    outputs = {name: x.numpy() for name, x in found.items()}
+    if len(items) == 1:
+        return [outputs]
+    ends = np.cumsum([_length(x) for x in given]).tolist()
+    return [
+        {name: x[begin:end] for name, x in outputs.items()}
+        for begin, end in itertools.pairwise([0, *ends])
+    ]
 
 
 _alone = itertools.count()
@@ -57,12 +49,15 @@ async def run(
     in parts.
     """
     lengths = {len(x) for x in inputs.values() if x.ndim}
-    work = Run(signature)
     is_batched = current.definitions[signature].is_batched
     if not is_batched or len(lengths) != 1 or lengths == {0}:
         key = f"{signature} alone {next(_alone)}"
         alone: Arrays = await service.submit(
-            key, work, inputs, pixels=sum(pixels), current=current
+            key,
+            _run,
+            (signature, inputs),
+            pixels=sum(pixels),
+            current=current,
         )
         return alone
     shapes = [(name, x.shape[1:]) for name, x in inputs.items()]
@@ -71,8 +66,8 @@ async def run(
         part = {name: x[rows] for name, x in inputs.items()}
         found = await service.submit(
             f"{signature} {shapes}",
-            work,
-            part,
+            _run,
+            (signature, part),
             size=_length(part),
             pixels=sum(pixels[rows]),
             current=current,
