@@ -167,16 +167,14 @@ def _write_onnx(
         graph = model.graph
         made = {y: (x.name, x.input) for x in graph.node for y in x.output}
         others = [x for x in graph.output if x.name != EMBEDDING]
-        network = above([x.name for x in others], made)
+        head = head_of([x.name for x in others], made)
         for output in others:
             graph.output.remove(output)
         quantization.quantize_static(
             model,
             path,
             SimpleNamespace(get_next=lambda: next(batches, None)),
-            nodes_to_exclude=[
-                x.name for x in graph.node if x.name not in network
-            ],
+            nodes_to_exclude=head,
             per_channel=True,
             # Processors without VNNI add two products in 16 bits, in which
             # weights of more than seven bits overflow.
@@ -206,9 +204,8 @@ def _write_litert(
         for x in signature.outputs
         if x.name.decode() != EMBEDDING
     ]
-    network = above(features, made)
     options = tf.lite.experimental.QuantizationDebugOptions(
-        denylisted_nodes=sorted({x for x, _ in made.values()} - network)
+        denylisted_nodes=head_of(features, made)
     )
     embedding = {EMBEDDING: parts.output[EMBEDDING]}
     whole = keras.Model(parts.input, embedding, name=parts.name)
@@ -250,10 +247,9 @@ def _write_openvino(
         for x in program.get_ops()
     }
     others = [x for x in program.outputs if EMBEDDING not in x.get_names()]
-    network = above([_name(x) for x in others], made)
+    head = head_of([_name(x) for x in others], made)
     for output in others:
         program.remove_result(output.get_node())
-    head = [x for x in made if x not in network]
     quantized = nncf.quantize(
         program,
         nncf.Dataset([x[None] for x in seen]),
@@ -301,22 +297,22 @@ def _batches(seen: FloatArray) -> list[FloatArray]:
     return [seen[some] for some in blocks(len(seen), _BATCH)]
 
 
-def above(
-    names: Iterable[Any], made: Mapping[Any, tuple[str, Sequence[Any]]]
-) -> set[str]:
-    """The nodes of a graph that some tensors are computed from.
+def head_of(
+    features: Iterable[Any], made: Mapping[Any, tuple[str, Sequence[Any]]]
+) -> list[str]:
+    """The nodes of a graph that features are not computed from.
 
     Args:
-        names: The tensors.
+        features: The tensors that the network ends with.
         made: By tensor, the node that makes it and the tensors it is made of.
     """
-    todo, found = [*names], set[str]()
+    todo, head = [*features], {node for node, _ in made.values()}
     while todo:
         node, inputs = made.get(todo.pop(), (None, ()))
-        if node is not None and node not in found:
-            found.add(node)
+        if node in head:
+            head.remove(node)
             todo += inputs
-    return found
+    return sorted(head)
 
 
 _WRITERS = {

@@ -11,7 +11,7 @@ from keras_dml import backbones, methods
 from keras_dml.data import ImageSet
 from keras_dml.evaluation import embed
 from keras_dml.export import export_model, measure_cost
-from keras_dml.export.quantized import above, calibration_views, check_unit
+from keras_dml.export.quantized import calibration_views, check_unit, head_of
 from tests.export.serving import contents
 
 # In the converters and of the interpreter's own parts; nothing of ours.
@@ -114,14 +114,14 @@ def size(path: Path) -> int:
     return path.stat().st_size + beside
 
 
-def test_what_a_tensor_is_computed_from() -> None:
+def test_what_features_are_not_computed_from() -> None:
     made = {
         "b": ("double", ["a"]),
         "c": ("add", ["b", "a"]),
         "d": ("head", ["c"]),
     }
-    assert above(["c"], made) == {"add", "double"}
-    assert above(["a"], made) == set()
+    assert head_of(["c"], made) == ["head"]
+    assert head_of(["a"], made) == ["add", "double", "head"]
 
 
 def test_calibration_is_spread_over_what_is_given() -> None:
