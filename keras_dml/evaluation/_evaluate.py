@@ -233,11 +233,8 @@ def check_evaluation(
 ) -> tuple[str, ...] | None:
     """Checks arguments of `evaluate` before there is a model.
 
-    Args:
-        owner: Name, for messages, of the function with these arguments.
-        examples, labels, gallery, gallery_labels, exclude, relevance,
-            levels: See `evaluate`.
-        **measured: Further arguments of `evaluate_embeddings`.
+    In messages they are those of `owner`. Further ones, `measured`, are those
+    of `evaluate_embeddings`.
 
     Returns:
         Names of the results; None for a `tf.data.Dataset`, which has to be

@@ -97,9 +97,8 @@ class Evaluation:
                 a metric requires one class per example.
         """
         self._check_classes(given)
-        for queries, gallery in inputs.searches(
-            given, self.protocol, self.owner
-        ):
+        draws = inputs.searches(given, self.protocol, self.owner)
+        for queries, gallery in draws:
             for level in queries.targets:
                 relevance = relevance_of(queries, gallery, level)
                 parts = blocks(len(queries), 64)
@@ -139,12 +138,8 @@ class Evaluation:
                 "dimensions."
             )
         whole = self._measured(given)
-        others = {
-            name: self._measured(cut(given, dimensions))
-            for name, dimensions in subspaces(
-                size, self.prefixes, self.parts
-            ).items()
-        }
+        parts = subspaces(size, self.prefixes, self.parts)
+        others = {x: self._measured(cut(given, y)) for x, y in parts.items()}
         return with_subspaces(whole, others) if others else whole
 
     def _measured(self, given: Inputs) -> Results:
@@ -221,10 +216,7 @@ class Evaluation:
         return np.concatenate(rows), joined
 
     def _ranks(
-        self,
-        queries: Images,
-        gallery: Images,
-        levels: list[str],
+        self, queries: Images, gallery: Images, levels: list[str]
     ) -> Iterator[tuple[Ranks, ...]]:
         """Ranks at each level, one panel of queries at a time."""
         limits = functools.reduce(
@@ -303,8 +295,7 @@ class Evaluation:
         collapsed = plausibility.warn_of_collapse(parts, is_cosine, self.owner)
         if collapsed or not self._wanted_of("ranks"):
             return
-        draws = inputs.searches(given, self.protocol, self.owner)
-        queries, gallery = draws[0]
+        queries, gallery = inputs.searches(given, self.protocol, self.owner)[0]
         # Own rows are left out of a search.
         if not np.isin(queries.rows, gallery.rows).any():
             plausibility.warn_of_copies(queries, gallery, self.owner)

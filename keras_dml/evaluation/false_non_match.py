@@ -135,11 +135,6 @@ def count_pairs_searched(
 
     If queries and gallery are the same images, each pair is counted from both
     sides, which does not change any rate.
-
-    Args:
-        queries, gallery, relevance: See `search`.
-        distance: "cosine", "euclidean" or "dot". Thresholds are 2⁻²⁰ apart on
-            scores scaled to −1 to 1.
     """
     x, y = queries.embeddings, gallery.embeddings
     if distance == "cosine":

@@ -285,14 +285,9 @@ def _related(
     itself; with the same labels and groups, there is no other gallery.
     """
     counts = [len(x) for x in embeddings]
+    how = relation.relevance, relation.levels, class_names
     targets, names_by_level = as_targets(
-        list(labels.values()),
-        counts,
-        list(labels),
-        owner,
-        relation.relevance,
-        relation.levels,
-        class_names,
+        list(labels.values()), counts, list(labels), owner, *how
     )
     if relation.relevance != "all":
         _check_minus_one(targets, names_by_level, owner)

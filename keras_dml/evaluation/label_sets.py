@@ -126,11 +126,8 @@ def labels_in(targets: Targets) -> Rows:
 
 
 def _is_vector(labels: Any) -> bool:
-    return not (_is_sparse(labels) or _are_sets(labels) or np.ndim(labels) == 2)
-
-
-def _is_sparse(labels: Any) -> bool:
-    return hasattr(labels, "tocsr")
+    is_sparse = hasattr(labels, "tocsr")
+    return not (is_sparse or _are_sets(labels) or np.ndim(labels) == 2)
 
 
 def _are_sets(labels: Any) -> bool:
@@ -274,7 +271,7 @@ def _of_sets(parts: Sequence[Any]) -> tuple[list[Any], ClassNames]:
 def _of_matrix(labels: Any, count: int, name: str, owner: str) -> Any:
     from scipy.sparse import csr_array
 
-    table = labels if _is_sparse(labels) else np.asarray(labels)
+    table = labels if hasattr(labels, "tocsr") else np.asarray(labels)
     is_table = len(table.shape) == 2 and table.shape[1] > 1
     if is_table and table.dtype.kind in "biuf":
         matrix = csr_array(table)

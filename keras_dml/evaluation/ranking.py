@@ -197,9 +197,7 @@ def map_at_k(ranks: Ranks, k: int) -> FloatArray:
 
 
 @METRICS.register(
-    "mrr",
-    "1 / rank of the first hit",
-    limits=Limits(first=UNLIMITED),
+    "mrr", "1 / rank of the first hit", limits=Limits(first=UNLIMITED)
 )
 def mrr(ranks: Ranks) -> FloatArray:
     """Reciprocal rank of the nearest relevant image, over the whole ranking.
@@ -215,10 +213,7 @@ def mrr(ranks: Ranks) -> FloatArray:
     return 1.0 / ranks.first
 
 
-@METRICS.register(
-    "minp",
-    "number of hits, divided by the rank of the last one",
-)
+@METRICS.register("minp", "number of hits, divided by the rank of the last one")
 def minp(ranks: Ranks) -> FloatArray:
     """Inverse negative penalty, R / rank of the farthest hit.
 

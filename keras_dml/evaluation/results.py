@@ -253,14 +253,10 @@ def with_subspaces(whole: Results, others: dict[str, Results]) -> Results:
     parts = [x for name, x in others.items() if name.startswith("part")]
 
     def merged(kind: Callable[[Results], Mapping[str, Any]]) -> dict[str, Any]:
-        found = {
-            **kind(whole),
-            **{
-                f"{name}/{metric}": value
-                for name, results in others.items()
-                for metric, value in kind(results).items()
-            },
-        }
+        found = dict(kind(whole))
+        for name, results in others.items():
+            for metric, value in kind(results).items():
+                found[f"{name}/{metric}"] = value
         for metric in kind(whole) if parts else ():
             found[f"{PARTS}/{metric}"] = np.mean(
                 [kind(part)[metric] for part in parts], axis=0

@@ -28,7 +28,6 @@ def explorer(
     """All that the explorer needs, ready for JSON.
 
     Args:
-        run: The run.
         num_queries: Random queries that can be explored.
         num_examples: Best, typical and worst queries, each.
         num_neighbors: Images shown for each query and embedding.

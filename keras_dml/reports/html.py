@@ -32,10 +32,7 @@ def document(title: str, body: str, script: str = "") -> str:
         policy += f"; script-src 'sha256-{allowed}'"
         body += f'\n<script type="module">{script}</script>'
     return Template(asset("document.html")).substitute(
-        policy=policy,
-        title=escape(title),
-        style=style(),
-        body=body,
+        policy=policy, title=escape(title), style=style(), body=body
     )
 
 

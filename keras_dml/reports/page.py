@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 from string import Template
@@ -157,18 +156,17 @@ def _metrics(run: Run) -> str:
     return "\n".join(rows)
 
 
-def _row(name: str, cells: Iterable[str]) -> str:
-    """A row of a table, from a name and HTML."""
-    head = f'<tr><th scope="row">{escape(name)}</th>'
-    return head + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
-
-
 def _divisions(run: Run) -> str:
     if not run.outcome.divisions:
         return ""
     header, *rows = divisions_table(run.outcome.divisions)
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
-    lines = (_row(first, map(escape, cells)) for first, *cells in rows)
+    lines = [
+        f'<tr><th scope="row">{escape(first)}</th>'
+        + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+        + "</tr>"
+        for first, *cells in rows
+    ]
     return Template(asset("divisions.html")).substitute(
         head=head, rows="\n".join(lines)
     )

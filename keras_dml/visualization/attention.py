@@ -195,12 +195,7 @@ CELL = 0.95
 
 
 def attention_overlays(
-    images: Any,
-    maps: FloatArray,
-    rows: Rows,
-    view: Any,
-    *,
-    part: str = "group",
+    images: Any, maps: FloatArray, rows: Rows, view: Any, *, part: str = "group"
 ) -> "DataFigure":
     """Shows images and the attention of every group (Figures 2 and 5).
 

@@ -88,10 +88,7 @@ def add_legend(figure: "DataFigure") -> None:
     """
     for columns in (3, 2, 1):
         legend = figure.legend(
-            loc="outside lower center",
-            ncols=columns,
-            frameon=False,
-            fontsize=9,
+            loc="outside lower center", ncols=columns, frameon=False, fontsize=9
         )
         size = legend.get_window_extent()
         if size.width <= figure.bbox.width or columns == 1:

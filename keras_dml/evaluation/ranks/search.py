@@ -34,9 +34,6 @@ MOST_THREADS = 16
 SHARED_PRODUCT = 0.9
 """Share of a block's product above which all of it is computed at once."""
 
-Job = tuple[slice, slice, FloatArray, bool]
-"""Queries, gallery images, their right factor, and whether it serves both."""
-
 _MOST_PAIRS = 2 * 10**10
 """Maximum number of pairs in a panel: some minutes of one core."""
 
@@ -137,10 +134,7 @@ class PanelSearch(Work[slice, tuple[Ranks, ...]]):
         return f"queries {task.start} to {task.stop - 1}"
 
     def of(
-        self,
-        rows: slice,
-        symmetric: bool = False,
-        progress: bool | None = None,
+        self, rows: slice, symmetric: bool = False, progress: bool | None = None
     ) -> tuple[Ranks, ...]:
         """Ranks of some queries, for each relevance.
 
@@ -178,7 +172,7 @@ def _jobs(
     gallery: Iterable[slice],
     side: int,
     symmetric: bool,
-) -> Iterator[Job]:
+) -> Iterator[tuple[slice, slice, FloatArray, bool]]:
     """The arguments of `_count` for which every pair is counted once."""
     queries = [] if symmetric else blocks(len(panel), side)
     for items in gallery:

@@ -137,11 +137,7 @@ class Counter:
     """
 
     def __init__(
-        self,
-        scores: Scores,
-        relevance: Relevance,
-        panel: Panel,
-        limits: Limits,
+        self, scores: Scores, relevance: Relevance, panel: Panel, limits: Limits
     ) -> None:
         self._first = panel.rows.start
         self._scores = scores
