@@ -12,7 +12,6 @@ from keras_dml.evaluation import (
     compare,
     evaluate_embeddings,
 )
-from keras_dml.evaluation.ranks import search
 from tests.evaluation import naive
 
 METRICS = ("recall@1", "r_precision", "map@r", "map", "ndcg@4", "mrr", "minp")
@@ -101,21 +100,6 @@ def test_one_label_each_is_a_class():
     one = evaluate_embeddings(x, labels, metrics=METRICS)
     assert dict(several) == dict(one)
     assert several.num_classes == one.num_classes
-
-
-def test_panels_and_blocks_do_not_matter(monkeypatch):
-    x, table = data(3, count=400, width=4)
-    options = {"metrics": METRICS, "distance": "dot", "relevance": "shared"}
-    results = evaluate_embeddings(x, table, **options)
-    cut = []
-    original = search._panels
-    monkeypatch.setattr(search, "LARGEST_SIDE", 100)
-    monkeypatch.setattr(
-        search, "_panels", lambda *a: cut.extend(original(*a)) or cut
-    )
-    again = evaluate_embeddings(x, table, memory="1MB", **options)
-    assert len(cut) > 3
-    naive.assert_same(again, results)
 
 
 def test_galleries_and_cameras():

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from keras_dml import MetricModel, methods
-from keras_dml.data import ImageSet, View
+from keras_dml.data import View
 from keras_dml.visualization import (
     attention_maps,
     resize_maps,
@@ -77,12 +77,6 @@ def test_model_without_attention_is_refused(tiny_backbone, images) -> None:
     ):
         with pytest.raises(ValueError, match='output "attention".*outputs'):
             attention_maps(model, images)
-
-
-def test_no_images_are_refused(tiny_backbone) -> None:
-    none = ImageSet(np.zeros((0, 16, 16), "uint8"), [])
-    with pytest.raises(ValueError, match="must not be empty"):
-        attention_maps(model_of(tiny_backbone), none)
 
 
 @pytest.mark.parametrize(
