@@ -91,7 +91,7 @@ def predict_function(
         model: The model, with the weights that it has on the first call.
         engine: What computes; Keras where OpenVINO cannot, see `by_openvino`;
             of an exported file, its own weights count.
-        owner: The function that has this argument.
+        owner: Whose argument `engine` is.
 
     Raises:
         ImportError, ValueError, FileNotFoundError: As of `check_any_engine`.

@@ -25,14 +25,10 @@ Load: TypeAlias = Callable[[Path], Run]
 
 
 def loader(file_format: str, owner: str) -> Load:
-    """What makes a function of a file of this format.
-
-    Args:
-        file_format: A key of `SUFFIXES`.
-        owner: What needs the runtime.
+    """What makes a function of a file of a format, a key of `SUFFIXES`.
 
     Raises:
-        ImportError: If the runtime is not installed.
+        ImportError: If the runtime, which `owner` needs, is not installed.
     """
     module, load = _RUNTIMES[file_format]
     runtime = import_extra(owner, module, file_format)

@@ -12,12 +12,7 @@ from joblib.externals.loky import process_executor
 
 
 def main(parent: int, log: str) -> None:
-    """Prepares this process.
-
-    Args:
-        parent: The process of the pool, with which this one ends.
-        log: The file to which output is written.
-    """
+    """Prepares a worker, which ends with its parent and prints into a log."""
     # Ctrl-C reaches every process of a terminal; the pool decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=[parent], daemon=True).start()

@@ -161,11 +161,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: bytes, where: str) -> "Manifest":
-        """Reads the result of `to_json`.
-
-        Args:
-            text: The content of a file.
-            where: The name of the file in messages.
+        """Reads the result of `to_json` in the file that messages call `where`.
 
         Raises:
             ValueError: If it is not a manifest, is damaged, or was written by a

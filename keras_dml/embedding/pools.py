@@ -15,9 +15,7 @@ def pool_of(
     Args:
         workers: Number of workers. By default, only this process, or, with Ray,
             one per GPU or CPU of the cluster.
-        ray: Whether to run tasks on a Ray cluster, or the address of the
-            cluster; see `RayActors`.
-        gpus: GPUs of each actor of Ray; by default, 1 if the cluster has any.
+        ray, gpus: Whether, and at which address, Ray is asked; see `RayActors`.
 
     Raises:
         ImportError: If Ray is requested but not installed.

@@ -137,10 +137,7 @@ def _stored(
 
 
 def read_head(file: Any) -> ShardHead:
-    """The metadata of a shard; only the end of the file is read.
-
-    Args:
-        file: The open file.
+    """The metadata of a shard; only the end of the open file is read.
 
     Raises:
         ValueError: If the file is truncated, or is not a shard.
@@ -193,11 +190,7 @@ def _check_types(schema: "pa.Schema") -> None:
 
 
 class ShardTable:
-    """Columns of a shard, whose pages are verified.
-
-    Args:
-        file: The open file.
-        columns: The columns to read; None for all.
+    """Columns of a shard in an open file, by default all; pages are verified.
 
     Raises:
         ValueError: If the shard is damaged.

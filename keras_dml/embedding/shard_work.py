@@ -66,13 +66,7 @@ class EmbedShards(Work[Part, ShardHead]):
 
 
 class _Writer:
-    """Embeds and writes one part after another.
-
-    Args:
-        work: The work to do.
-        model: The model.
-        storage: The folder to write to.
-    """
+    """Embeds and writes one part after another."""
 
     def __init__(
         self, work: EmbedShards, model: keras.Model | None, storage: Storage
@@ -121,12 +115,7 @@ class _Writer:
     def _readable(
         self, examples: Examples, bad: dict[int, str]
     ) -> tuple[FloatArray, dict[int, str]]:
-        """Embeddings of the readable examples, and errors of the others.
-
-        Args:
-            examples: The examples of a part.
-            bad: Errors of examples known to be unreadable, by row.
-        """
+        """Embeddings of the readable examples, and errors of others by row."""
         kept = [row for row in range(len(examples)) if row not in bad]
         if not kept:
             return np.empty((0, self._run.dim), np.float32), bad
@@ -159,15 +148,7 @@ class _Writer:
 def _unreadable(
     examples: Examples, model: keras.Model | None
 ) -> dict[int, str]:
-    """The examples of a set that cannot be read.
-
-    Args:
-        examples: The set; each of its examples is read.
-        model: The model that it is read for.
-
-    Returns:
-        Error messages by row.
-    """
+    """Error messages, by row, of the examples that cannot be read."""
     if not isinstance(examples, ImageSet):
         return _one_by_one(examples)
     if examples.paths is None or model is None:
@@ -211,10 +192,10 @@ def _check_range(
     """Raises ValueError unless the shards can represent all embeddings.
 
     Args:
-        embeddings: (n, D).
+        embeddings: (n, D), of the `kept` rows of the part.
         narrow: Whether they are stored as float16.
-        part: The part that was embedded.
-        kept: The rows of the part that have embeddings.
+        part: The part.
+        kept: Its rows, n.
     """
     limit = _LARGEST if narrow else np.inf
     # NaN does not compare as less or equal.

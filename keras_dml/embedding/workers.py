@@ -97,14 +97,11 @@ class InWorker:
         self._do: Callable[[Any], Any]
 
     def do(self, task: bytes | None, name: str) -> bytes:
-        """Does a task.
+        """A pickle of the result of a task, or of an exception.
 
         Args:
             task: The task, a pickle; None starts the work.
             name: Its name in messages.
-
-        Returns:
-            A pickle of the result or of an exception.
         """
         try:
             if task is None:
@@ -165,9 +162,7 @@ class WorkerPool(Pool):
     ) -> tuple[Begin, int]:
         """How to begin a worker of a run, and how many there are at most.
 
-        Args:
-            work: The work, a pickle.
-            undo: What to do after the run, when no worker is left.
+        The work is a pickle; `undo` is done when no worker is left.
         """
 
     def run(
@@ -310,11 +305,7 @@ class _Run(Generic[Task, Result]):
 
 
 def sharing(threads: int) -> dict[str, str]:
-    """Variables of processes that share a machine; what is set already stays.
-
-    Args:
-        threads: Number of threads of each process.
-    """
+    """Variables of processes of so many threads; what is set already stays."""
     defaults = {
         "OMP_NUM_THREADS": str(threads),
         "OPENBLAS_NUM_THREADS": str(threads),

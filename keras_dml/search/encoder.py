@@ -105,12 +105,7 @@ class Encoder:
         return model
 
     def check(self, model: keras.Model, owner: str) -> None:
-        """ValueError if a model is not the one behind the embeddings.
-
-        Args:
-            model: The model.
-            owner: The function that needs it.
-        """
+        """ValueError if a model is not the one behind the embeddings."""
         if model is self._model:
             self.unchanged(owner)
         elif self.identity is not None:

@@ -41,12 +41,7 @@ _MOST = sys.float_info.max
 
 
 class Filters(Mapping[str, NDArray[Any]]):
-    """Columns of rows as read-only arrays, made when they are asked for.
-
-    Args:
-        columns: Plain values by column, N each.
-        count: Number of rows, N.
-    """
+    """Columns of N rows as read-only arrays, made when they are asked for."""
 
     def __init__(
         self, columns: Mapping[str, Sequence[Any]], count: int
@@ -153,13 +148,7 @@ def conditions(
 def by_condition(
     where: Any, count: int, owner: str
 ) -> Iterator[tuple[Rows | slice, Where | None]]:
-    """Queries, and the filter that is theirs.
-
-    Args:
-        where: A filter for all, or a list of conditions, one for each query.
-        count: Number of queries.
-        owner: What is given it, for an error.
-    """
+    """Queries, and the filter that is theirs: one for all, or one for each."""
     is_list = isinstance(where, list | tuple) and len(where) > 0
     if not is_list or not all(isinstance(x, Mapping | None) for x in where):
         yield slice(None), where

@@ -65,12 +65,7 @@ class Recall:
 
 
 class LocalGallery:
-    """Rows in memory. What is refused changes nothing.
-
-    Args:
-        engine: Finds vectors.
-        rows: Columns and keys of the rows.
-    """
+    """Rows in memory. What is refused changes nothing."""
 
     store: str | None = None
 
@@ -233,10 +228,7 @@ def built(
 ) -> tuple[LocalGallery, Recall | None]:
     """The gallery of an index, and its recall; see `Index`.
 
-    Args:
-        given: Embeddings, columns and keys, as the user passes them.
-        form: The kind of index.
-        encoder: The encoder that computed the embeddings.
+    Embeddings, columns and keys are given as the user passes them.
     """
     embeddings, columns, keys = given
     if isinstance(embeddings, EmbeddingShards):
@@ -290,13 +282,7 @@ def _of_shards(
 
 
 def block_of(shard: Shard, by: Metric, keys: str) -> Block:
-    """The rows of a shard.
-
-    Args:
-        shard: The shard.
-        by: How its embeddings are compared.
-        keys: Name of the column that has the keys; "id" for the ids.
-    """
+    """The rows of a shard, with the column `keys` as keys; "id" is its ids."""
     x = by.given(shard.embeddings, None, "embeddings", "a shard")
     ids = np.arange(shard.rows.start, shard.rows.stop)
     columns: Columns = dict(shard.columns)
@@ -363,15 +349,12 @@ def _sample(shards: EmbeddingShards, form: Form) -> FloatArray:
 def measure(
     engine: Engine, read: Callable[[], Iterable[FloatArray]], ids: Rows
 ) -> Recall | None:
-    """Recall of an index.
+    """Recall of an index; None if there are fewer than two vectors.
 
     Args:
-        engine: It.
+        engine: Of the index.
         read: What reads its vectors, (N, D) float32, a part at a time.
         ids: Their ids, (N,).
-
-    Returns:
-        The recall; None if N < 2.
     """
     count = len(ids)
     if count < 2:

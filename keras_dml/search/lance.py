@@ -37,12 +37,8 @@ _STORE = {"connect_timeout": "5s", "timeout": "60s", "client_max_retries": "2"}
 class LanceGallery(DatabaseGallery):
     """A table of LanceDB, of which a column each is the id, key and vector.
 
-    Methods are as of `DatabaseGallery`.
-
-    Args:
-        uri: What messages call it.
-        folder: The folder of tables, a path or an address.
-        name: The name of the table.
+    Methods are as of `DatabaseGallery`. The folder of tables is a path or an
+    address.
     """
 
     engine = "LanceDB"

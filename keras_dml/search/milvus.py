@@ -46,12 +46,8 @@ class MilvusGallery(DatabaseGallery):
 
     A row has an "id", own keys as the "key", the "vector", and columns:
     one that was there at first as a field, others as JSON in "columns".
-    Methods are as of `DatabaseGallery`.
-
-    Args:
-        uri: What messages call it.
-        address: Of the server, or the path of a file.
-        name: The name of the collection.
+    Methods are as of `DatabaseGallery`. The address is that of a server, or
+    the path of a file.
     """
 
     engine = "Milvus"

@@ -58,10 +58,7 @@ def image_sets(items: Any, who: str) -> list[tuple[Rows, Examples]] | None:
 def thumbnail_column(
     sets: Sequence[tuple[Rows, Examples]],
 ) -> dict[str, list[str]]:
-    """A column with the picture of each image, as a page shows it.
-
-    Args:
-        sets: See `image_sets`.
+    """A column with the picture of each image of `image_sets`, for pages.
 
     Returns:
         Data URIs by name, in the order of the places; nothing unless all sets

@@ -125,10 +125,6 @@ def is_database(uri: str | os.PathLike[str]) -> bool:
 def database_at(uri: str, owner: str) -> DatabaseGallery:
     """The table of a database at an address, without asking for it.
 
-    Args:
-        uri: The address.
-        owner: Whose argument it is.
-
     Raises:
         ImportError: If the extra of that database is not installed.
         ValueError: If it is no such address.
@@ -199,14 +195,7 @@ def copy(
     overwrite: bool = False,
     batch_size: int = BATCH,
 ) -> Pushed:
-    """Copies rows into a table of a database.
-
-    Args:
-        source: The rows.
-        gallery: The table to write to, which is opened.
-        factory, parameters: The kind of index, as for `Index`.
-        overwrite: Whether to replace another index.
-        batch_size: Number of rows written at a time.
+    """Copies rows into a table of a database; arguments are as of `push`.
 
     Raises:
         FileExistsError: If the table holds something else. Nothing is touched

@@ -62,16 +62,12 @@ class RowTable:
 
     Ids count up from 0 and are never given again.
 
-    Args:
+    Attributes:
         ids: Ids of the rows, ascending, (N,).
         columns: Values by column, each a list of N.
         next_id: The id of the next row that is added.
-        keys: Own keys of the rows, in their order: all text, or all integers;
-            None if they go by their ids.
-
-    Attributes:
-        ids, columns, next_id: The same.
-        keys: Ids by own key, in the order of the rows; None without keys.
+        keys: Ids by own key, all text or all integers, in the order of the
+            rows; None if they go by their ids.
     """
 
     def __init__(
@@ -400,12 +396,7 @@ def check_ids(keys: list[Key], owner: str, name: str) -> None:
 
 
 def as_keys(keys: Any, owner: str, name: str = "keys") -> list[Key]:
-    """Keys as a list of text or of Python's integers.
-
-    Args:
-        keys: Several keys, or one.
-        owner: Whose argument they are.
-        name: Its name.
+    """Several keys, or one, as a list of text or of Python's integers.
 
     Raises:
         ValueError: If they are something else, or of both kinds.
