@@ -148,13 +148,7 @@ def embed_shares(
     batch_size: int,
     strategy: tf.distribute.Strategy,
 ) -> FloatArray:
-    """Embeds all examples; all workers must call it.
-
-    Args:
-        model: As for `embed`.
-        examples: The same set on every worker; each one reads its share.
-        batch_size: Number of examples to embed at a time.
-        strategy: The strategy of the workers.
+    """Embeds all examples; all workers call it with them and read a share.
 
     Returns:
         (N, D), bit-identical on all workers.

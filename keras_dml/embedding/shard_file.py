@@ -38,14 +38,10 @@ _STEPS = 127
 
 @dataclass(frozen=True)
 class ShardHead:
-    """The metadata of a shard.
+    """The metadata of a shard; see `ShardEntry`.
 
     Attributes:
         run: The id of its run.
-        number: Number of the shard within the run.
-        first_row: The first row of its part of the source.
-        examples: Number of rows in this part.
-        rows: Number of rows that could be embedded.
         bad: The examples that could not be read.
         checksums: Checksums of the content; older shards have one per column.
         version: Version of the format.

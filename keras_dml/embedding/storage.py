@@ -187,12 +187,9 @@ def on_this_machine(
 ) -> Iterator[tuple[Examples, dict[int, str]]]:
     """Downloads the images of a set that are at URLs while the block runs.
 
-    Args:
-        examples: The set. If it does not have URLs, it is yielded unchanged.
-
     Yields:
         The same examples as local files, and the reasons why some could not be
-        downloaded, by row.
+        downloaded, by row; a set without URLs as it is.
 
     Raises:
         OSError: If there is not enough space for the files.

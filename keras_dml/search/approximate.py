@@ -105,6 +105,7 @@ class Approximate:
         share_threads(self._lists, len(queries))
         width, effort = k, self._effort(k)
         among, count = self._labels, len(self._labels)
+        passes: Mask | None = None
         if chosen is not None:
             can_search = searching(self._index, k) is not None
             if not can_search or _are_few(len(chosen), total):
@@ -117,7 +118,9 @@ class Approximate:
             # Five standard deviations above the mean, a binomial one's.
             deviation = (k * (1 - share)) ** 0.5 / share
             width = min(count, round(k / share + 5 * deviation))
-        passes = None if chosen is None else self._mask(chosen)
+            # Which labels are chosen; at −1, the last, that none is.
+            passes = np.zeros(int(self._labels[-1]) + 2, bool)
+            passes[chosen] = True
         found, near = self._first(queries, k, passes, width, effort)
         if not self._has_holes and near[:, -1].min() != NONE:
             return found, near
@@ -200,12 +203,6 @@ class Approximate:
             return last
         return last / np.maximum(row_norms(queries), np.float32(1e-30))
 
-    def _mask(self, chosen: Rows) -> Mask:
-        """Which labels are chosen; at −1, the last, that none is."""
-        passes = np.zeros(int(self._labels[-1]) + 2, bool)
-        passes[chosen] = True
-        return passes
-
 
 def _search(
     index: Any, queries: FloatArray, k: int, parameters: Any
@@ -281,14 +278,8 @@ def nearest_of(
 ) -> tuple[FloatArray, Rows]:
     """The k nearest of vectors that come in parts, all compared, best first.
 
-    Args:
-        parts: Vectors, (n, D) float32, and their labels, (n,).
-        queries: (Q, D) float32.
-        k: How many, at most as many as there are.
-        metric_type: What faiss compares them by.
-
-    Returns:
-        As of `compared`.
+    A part is vectors, (n, D) float32, and their labels, (n,); the rest is as of
+    `compared`.
     """
     faiss = library()
     is_product = metric_type == faiss.METRIC_INNER_PRODUCT

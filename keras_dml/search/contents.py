@@ -380,14 +380,8 @@ def as_in(
 
     Sets number their classes from 0, each for itself. A name that the gallery
     knows gets its label there. Another name keeps its number if that is free,
-    and gets a new one otherwise.
-
-    Args:
-        gallery: The rows that exist.
-        columns: The columns of the new rows.
-        is_own: Whether the user has given labels or names as columns, which
-            are only checked.
-        owner: The function that writes the rows.
+    and gets a new one otherwise. Those that are the user's own, as columns, are
+    only checked.
 
     Raises:
         ValueError: If one name has several labels.

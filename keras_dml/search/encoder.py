@@ -131,12 +131,8 @@ class Encoder:
     ) -> FloatArray | None:
         """Embeddings of the user's images, (N, D); None if not images.
 
-        Args:
-            items: See `image_sets`. Strings are texts if the model takes text.
-            name: The name of the argument `items`.
-            owner: The function that has this argument.
-            batch_size: Images embedded at a time.
-            engine: What embeds them.
+        What images are is of `image_sets`; strings are texts if the model takes
+        text.
 
         Raises:
             ValueError: If an image is invalid, or there is no model.

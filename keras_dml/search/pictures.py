@@ -14,7 +14,6 @@ import PIL.Image
 from keras_dml.data import Examples, ImageSet
 from keras_dml.data.decode import pixels_of, read_image
 from keras_dml.data.fields import Pixels
-from keras_dml.data.imageset import PathLike
 from keras_dml.data.thumbnails import row_thumbnail, thumbnail
 from keras_dml.search.rows import label_values
 from keras_dml.utils.progress import track
@@ -182,21 +181,17 @@ def as_image_set(x: Any) -> Examples | None:
         return x
     if isinstance(x, str | os.PathLike):
         x = [x]
-    is_list = isinstance(x, list | tuple)
-    if is_list and all(isinstance(path, str | os.PathLike) for path in x):
-        _check_files(x)
-        return ImageSet(x) if x else None
-    return None
-
-
-def _check_files(paths: Sequence[PathLike]) -> None:
-    """Raises ValueError if a graph would block forever, as for a pipe."""
-    for path in paths:
+    if not isinstance(x, list | tuple) or not x:
+        return None
+    if not all(isinstance(path, str | os.PathLike) for path in x):
+        return None
+    for path in x:  # A graph would wait for a pipe for ever.
         if not os.path.isfile(path) and os.path.exists(path):
             raise ValueError(
                 f"The image file {os.fspath(path)!r} cannot be read: it is a "
                 "folder, a pipe or a device. Use regular files."
             )
+    return ImageSet(x)
 
 
 def image_columns(given: Any, images: Examples) -> dict[str, list[Any]]:

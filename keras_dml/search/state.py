@@ -96,16 +96,11 @@ class State:
     """What a table says of the index that it holds; see `Index`.
 
     Attributes:
-        dim: Dimensions of the vectors.
-        metric: What scores are.
-        factory: The kind of index.
-        parameters: How thoroughly it searches.
         keys: Type of the keys; None if rows have only ids.
         source: A digest of the shards that were pushed, until rows change.
         is_whole: Whether all rows were written.
         next_id: The id of the next row that is added.
         columns: Types of the values by column, without that of None.
-        threshold: As of `Index`.
         model: Which model made the embeddings, if it is known.
     """
 

@@ -183,11 +183,10 @@ def save(
     """Writes an index and makes it the one that counts; says its version.
 
     Args:
-        folder: Where it is or will be.
-        content: What it is.
+        folder, overwrite: As of `Index.save`.
+        content: What the index is.
         writers: What writes its files, by what they hold.
         version: The version that may be replaced; any if `overwrite`.
-        overwrite: See `Index.save`.
     """
     # Beside other files not even a lock is made. Where there is one, another
     # process may be writing, whose files look like others before it is done.
