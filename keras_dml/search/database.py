@@ -34,6 +34,7 @@ from keras_dml.search.rows import (
     check_ids,
     check_kind,
     new_keys,
+    types_of,
 )
 from keras_dml.search.state import TYPES, Kind, State
 from keras_dml.utils.arrays import Embeddings
@@ -321,11 +322,8 @@ class DatabaseGallery(ABC):
         """Writes the state with what is about to change."""
         if self.state.is_whole:  # It is no longer what was pushed.
             changes = {"source": "", **changes}
-        types = {
-            name: set(map(type, values)) - {type(None)}
-            for name, values in (columns or {}).items()
-        }
-        new = replace(self.state.with_types(types), **changes)
+        state = self.state.with_types(types_of(columns or {}))
+        new = replace(state, **changes)
         if new != self.state:
             self.write_state(new)
             self.use(new)

@@ -294,10 +294,7 @@ class Engine:
     ) -> tuple[Rows, FloatArray, Rows]:
         """All vectors whose scores reach a threshold, whatever the kind.
 
-        Args:
-            queries: Vectors, (Q, D) float32.
-            threshold: A score.
-            among: Ids to search among, ascending; by default all.
+        Queries and `among` are as of `search`.
 
         Returns:
             Queries, scores and ids, (n,) each, by query and then as of

@@ -31,6 +31,7 @@ from keras_dml.search.rows import (
     checked_columns,
     label_values,
     new_keys,
+    types_of,
 )
 from keras_dml.utils import progress
 from keras_dml.utils.arrays import Embeddings
@@ -90,8 +91,7 @@ class LocalGallery:
     @property
     def types(self) -> Mapping[str, set[type]]:
         """Types of the values of each column, without that of None."""
-        columns = self.rows.columns.items()
-        return {name: set(map(type, x)) - {type(None)} for name, x in columns}
+        return types_of(self.rows.columns)
 
     @property
     def next_id(self) -> int:

@@ -89,7 +89,8 @@ class Hits(Sequence[list[Hit]]):
             return [self[i] for i in range(*query.indices(len(self)))]
         is_hit = self.ids[query] != NONE
         ids, scores = self.ids[query][is_hit], self.scores[query][is_hit]
-        least = self.threshold
+        keys, least = self._table.keys_of(ids), self.threshold
+        found = zip(ids.tolist(), scores.tolist(), keys, strict=True)
         return [
             Hit(
                 id=i,
@@ -98,12 +99,7 @@ class Hits(Sequence[list[Hit]]):
                 row=self._table.row(i),
                 key=key,
             )
-            for i, score, key in zip(
-                ids.tolist(),
-                scores.tolist(),
-                self._table.keys_of(ids),
-                strict=True,
-            )
+            for i, score, key in found
         ]
 
     def __repr__(self) -> str:

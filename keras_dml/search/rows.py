@@ -199,6 +199,11 @@ class RowTable:
         return cls(ids, values, next_id, keys)
 
 
+def types_of(columns: Values) -> dict[str, set[type]]:
+    """Types of the values of each column, without that of None."""
+    return {n: set(map(type, x)) - {type(None)} for n, x in columns.items()}
+
+
 def label_values(labels: Any) -> list[Any]:
     """A class each, or a list of classes."""
     if labels.ndim == 1:

@@ -28,12 +28,7 @@ MOST = 2**20
 
 
 class Searches(Contents):
-    """Methods that search an index and calibrate what counts as a match.
-
-    Attributes:
-        threshold: The score from which a hit counts as a match; None until the
-            index is calibrated.
-    """
+    """Methods that search an index and calibrate what counts as a match."""
 
     threshold: AnyThreshold | None = None
     _has_warned = False
@@ -137,7 +132,7 @@ class Searches(Contents):
                 "Index.calibrate."
             )
         x = self._embeddings(queries, "queries", owner, batch_size).array
-        parts: list[tuple[Rows, FloatArray, Rows]] = []
+        parts = []
         for rows, some in by_condition(where, len(x), owner):
             which, scores, ids = self._gallery.above(x[rows], threshold, some)
             parts.append((np.arange(len(x))[rows][which], scores, ids))
