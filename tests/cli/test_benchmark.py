@@ -1,20 +1,16 @@
 """`keras-dml benchmark`."""
 
+import functools
 import shlex
 
 import pytest
-from click.testing import CliRunner
 
 from keras_dml import runs
-from keras_dml.cli import main
+from tests.cli.test_commands import run as run_command
 from tests.runs.benchmark.stub import Stub
 from tests.runs.small_run import METHODS, RECIPE, write_recipe
 
-
-def run(*arguments: str, code: int = 0) -> str:
-    result = CliRunner().invoke(main, ["benchmark", *map(str, arguments)])
-    assert result.exit_code == code, result.output
-    return result.output
+run = functools.partial(run_command, "benchmark")
 
 
 @pytest.fixture

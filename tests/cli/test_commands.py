@@ -10,8 +10,9 @@ from keras_dml.cli import main
 from tests.runs.small_run import write_images, write_recipe
 
 
-def run(*arguments: str, code: int = 0) -> str:
-    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
+def run(*arguments: object, code: int = 0) -> str:
+    words = list(map(str, arguments))
+    result = CliRunner().invoke(main, words, catch_exceptions=False)
     assert result.exit_code == code, result.output
     return result.output
 

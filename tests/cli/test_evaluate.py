@@ -7,20 +7,15 @@ import re
 import keras
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from keras_dml import evaluation, recipes, runs
-from keras_dml.cli import main
 from keras_dml.embedding import EmbeddingShards, write_shards
 from keras_dml.embedding.manifest import MANIFEST, Manifest
 from keras_dml.recipes import building
+from tests.cli.test_commands import run as run_command
 from tests.runs.small_run import write_images, write_recipe
 
-
-def run(*arguments: str, code: int = 0) -> str:
-    result = CliRunner().invoke(main, ["evaluate", *map(str, arguments)])
-    assert result.exit_code == code, result.output
-    return result.output
+run = functools.partial(run_command, "evaluate")
 
 
 def make_run(folder, recipe_file, *settings):

@@ -87,22 +87,6 @@ def test_losses_with_proxies_take_it() -> None:
         assert found["num_classes"] == "auto", loss
 
 
-@pytest.mark.slow
-def test_a_loss_with_proxies_trains_by_recipe(splits) -> None:
-    loss = "method.loss={name: proxy_anchor, num_classes: auto}"
-    recipe, batches, model = model_of("baseline", splits, loss)
-    assert model.objective.loss.num_classes == 6
-    dataset = building.pipeline(
-        recipe, splits.train, batches, model.input_shape
-    )
-    labels = np.concatenate([y["label"] for _, y in dataset])
-    assert set(labels) <= set(range(6))
-    batches.epoch = 0
-    model.run_eagerly = True  # Tracing takes longer than the steps.
-    history = model.fit(dataset, verbose=0)
-    assert np.isfinite(history.history["loss"]).all()
-
-
 def test_the_examples_of_each_class_are_counted(splits) -> None:
     few = splits.train.select(range(2, len(splits.train)))
     uneven = data.DataSplits(few, splits.validation, splits.test, "uneven")

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from keras_dml.data import ImageSet, View
-from keras_dml.recipes import RecipeError, building, dump, load
+from keras_dml.recipes import building, dump, load
 from tests.data.small_images import LABELS, noise
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "glyphs" / "baseline.yaml"
@@ -47,12 +46,3 @@ def test_the_view_is_set_once(tmp_path) -> None:
     settings = ("view.resize=56", "augmentation.resize=null")
     raw = load(RECIPE, settings)
     assert (raw.view.resize, raw.augmentation.resize) == (56, None)
-
-
-@pytest.mark.parametrize("section", ["view.", "augmentation."])
-def test_by_default_it_is_the_short_side(section: str) -> None:
-    recipe = load(RECIPE)
-    view, augmentation = recipe.view, recipe.augmentation
-    assert view.resize_mode == augmentation.resize_mode == "shortest"
-    with pytest.raises(RecipeError, match=f"`{section}resize_mode`.*longest"):
-        load(RECIPE, (f"{section}resize_mode=pad",))

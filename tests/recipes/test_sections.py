@@ -93,6 +93,8 @@ def test_defaults_are_those_of_the_signatures(place: str) -> None:
         ("augmentation.cache=ram", "'none', 'auto', 'memory' or 'disk'"),
         ("backbone.input_shape=[8, x]", "input_shape"),
         ("backbone.weight=x", "Did you mean 'weights'"),
+        ("view.resize_mode=pad", "longest"),
+        ("augmentation.resize_mode=pad", "longest"),
         ("view.size=8", "`view.size` is not a key of view"),
         ("evaluation.every=0", "greater than or equal to 1"),
     ],
