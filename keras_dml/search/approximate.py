@@ -261,9 +261,16 @@ def compared(
     can_select = isinstance(part, faiss.IndexFlat | faiss.IndexScalarQuantizer)
     if isinstance(part, faiss.IndexIVF) or (can_select and len(queries) < MANY):
         return _search(part, queries, k, _all(part, chosen))
-    parts = blocks(len(chosen), max(1, _NUMBERS // part.d))
+    size = max(1, _NUMBERS // part.d)
+    if len(chosen) <= size:
+        x = _vectors(part, chosen)
+        found, rows = faiss.knn(queries, x, k, part.metric_type)
+        return found, chosen[rows]
     return nearest_of(
-        ((_vectors(part, chosen[rows]), chosen[rows]) for rows in parts),
+        (
+            (_vectors(part, chosen[rows]), chosen[rows])
+            for rows in blocks(len(chosen), size)
+        ),
         queries,
         k,
         part.metric_type,
