@@ -191,7 +191,9 @@ def user_errors() -> Iterator[None]:
 
 
 def _said_of(error: Exception) -> str | None:
-    """The message of an error that a user can fix; None of a bug."""
+    """The message of an error that a user can fix; None of any other."""
+    if isinstance(error, BrokenPipeError):
+        return None  # Nobody reads on, as after `head`: click ends quietly.
     # Of TensorFlow, which this module must not import.
     if isinstance(error, MemoryError) or _EXHAUSTED in type(error).__name__:
         why = str(error).partition("\n")[0][:300]

@@ -61,6 +61,22 @@ def test_a_bug_is_1_with_its_traceback(monkeypatch) -> None:
     assert isinstance(ended.exception, AssertionError)
 
 
+@pytest.mark.parametrize(
+    "arguments", [["train", "--help"], ["recipes", "list"]]
+)
+def test_who_stops_reading_is_not_told(arguments: list[str]) -> None:
+    """As `head` and `less` do; no package that prints notes is imported."""
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as nobody:
+        ended = subprocess.run(
+            [sys.executable, "-c", COMMAND, *arguments],
+            stdout=nobody,
+            stderr=subprocess.PIPE,
+        )
+    assert (ended.returncode, ended.stderr) == (1, b"")
+
+
 @pytest.mark.slow
 def test_ctrl_c_during_a_training(tmp_path) -> None:
     """As a shell sends it; SIGTERM is that of tests.runs.test_killed."""
