@@ -84,8 +84,8 @@ class Encoded:
             self._is_jpeg, lambda: tf.zeros((0, 0, 3), tf.uint8), others
         )
         self._stored = tf.maximum(header[:2], tf.shape(self._whole)[:2])
-        turned = tf.reduce_any(self._orientation == tf.constant(TRANSPOSED))
-        sides = tf.where(turned, self._stored[::-1], self._stored)
+        self._turns = _turns(self._orientation)
+        sides = tf.where(self._turns[0], self._stored[::-1], self._stored)
         self._upright = sides
         self._corner = tf.zeros(2, tf.int32)
         if box is not None:
@@ -135,7 +135,7 @@ class Encoded:
         """
         size = tf.convert_to_tensor(size)
         # Pixels are turned last, when they are few.
-        turned, mirrored, flipped = _turns(self._orientation)
+        turned, mirrored, flipped = self._turns
         corners += self._corner
         opposite = self._upright - corners - extents
         corners = tf.where([flipped, mirrored], opposite, corners)

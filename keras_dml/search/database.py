@@ -232,7 +232,7 @@ class DatabaseGallery(ABC):
         return self.find([key], "Index") != [None]
 
     def check_keys(self, keys: Any, count: int, owner: str) -> list[Key] | None:
-        """The keys of rows to write; see `RowTable.check_keys`."""
+        """The keys of rows to write; see `new_keys`."""
         kind = TYPES[self.state.keys or "int"]
         return new_keys(keys, count, owner, self.has_keys, kind)
 
