@@ -2,11 +2,9 @@
 
 import time
 from collections.abc import Sequence
-from typing import Annotated, Any, overload
+from typing import Annotated, Any
 
 import keras
-import numpy as np
-import numpy.typing as npt
 from annotated_types import Ge, Le
 
 from keras_dml.data import Examples
@@ -24,7 +22,7 @@ from keras_dml.evaluation.ranks.dense import DistanceFunction
 from keras_dml.evaluation.ranks.scores import DistanceName
 from keras_dml.evaluation.reranking.base import Kind
 from keras_dml.utils.arguments import Checked
-from keras_dml.utils.types import Count, FloatArray
+from keras_dml.utils.types import Count
 
 EVALUATED = (
     "metrics",
@@ -44,25 +42,15 @@ EVALUATED = (
 """Arguments that `RetrievalEvaluation` passes to `evaluate`."""
 
 
-@overload
-def is_due(epoch: int, every: int, epochs: int) -> bool: ...
-
-
-@overload
-def is_due(
-    epoch: FloatArray, every: int, epochs: int
-) -> npt.NDArray[np.bool_]: ...
-
-
-def is_due(epoch: Any, every: int, epochs: int) -> Any:
+def is_due(epoch: int, every: int, epochs: int) -> bool:
     """Whether an epoch ends a period, or is the last.
 
     Args:
-        epoch: An epoch, from 0, or an array of epochs.
+        epoch: An epoch, from 0.
         every: Number of epochs in a period.
         epochs: Number of epochs of the training.
     """
-    return (epoch % every == every - 1) | (epoch + 1 == epochs)
+    return epoch % every == every - 1 or epoch + 1 == epochs
 
 
 class RetrievalEvaluation(Checked, keras.callbacks.Callback):

@@ -10,7 +10,6 @@ from keras_dml.losses.distances import get as get_distance
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Pairs, in_both
 from keras_dml.losses.reductions import masked_logsumexp
-from keras_dml.utils.serialization import register_removed
 from keras_dml.utils.types import Positive, Share, Tensor
 
 
@@ -285,12 +284,6 @@ class LiftedStructureLoss(PairLoss):
         lack = self.margin - pairs.distances
         pull, push = _log_sums(pairs, masks, pairs.distances, lack)
         return self.reduce(ops.relu(pull + push)[:, 0], in_both(*masks))
-
-
-register_removed(
-    "keras_dml.tfa>LiftedStructLoss",
-    "LiftedStructureLoss(margin, normalize=False)",
-)
 
 
 def _log_sums(

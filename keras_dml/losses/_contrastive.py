@@ -8,7 +8,6 @@ from keras_dml.losses.base import LOSSES
 from keras_dml.losses.distances import DistanceLike
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Pairs
-from keras_dml.utils.serialization import register_removed
 from keras_dml.utils.types import Tensor
 
 
@@ -122,13 +121,6 @@ class ContrastiveLoss(PairLoss):
             excess, lack = excess**2, lack**2
         lack = self.negative_weight * lack
         return self.reduce_pairs(pairs, excess, lack, self.joint)
-
-
-register_removed(
-    "keras_dml.tfa>ContrastiveLoss",
-    "ContrastiveLoss(negative_margin=margin, power=2, "
-    'distance="euclidean", reduction="sum_over_pairs", normalize=False)',
-)
 
 
 @LOSSES.register("binomial_deviance")

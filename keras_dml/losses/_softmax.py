@@ -10,7 +10,6 @@ from keras_dml.losses.labels import is_multi_hot
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Pairs, PairWeights
 from keras_dml.losses.reductions import masked_logsumexp
-from keras_dml.utils.serialization import register_removed
 from keras_dml.utils.types import Fraction, Positive, Tensor
 
 
@@ -221,12 +220,6 @@ class SupConLoss(_SoftmaxLoss):
             log_total = log_total[:, 0] * (ops.sum(positive, axis=1) / divisor)
         pull = ops.sum(ops.where(used[0], positive * logits, 0.0), axis=1)
         return self.reduce(log_total - pull / divisor, count > 0)
-
-
-register_removed(
-    "keras_dml.tfa>NpairsLoss",
-    'SupConLoss(1.0, distance="dot", normalize=False)',
-)
 
 
 @LOSSES.register("multi_sup_con")

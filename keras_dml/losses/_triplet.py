@@ -13,7 +13,6 @@ from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Pairs
 from keras_dml.losses.reductions import Terms, reduce_terms
 from keras_dml.utils.gradients import with_gradient
-from keras_dml.utils.serialization import register_removed
 from keras_dml.utils.types import Positive, Tensor
 
 
@@ -179,18 +178,6 @@ class TripletLoss(PairLoss):
             return TripletTerms(ops.relu(gap), slope, -slope, costs)
 
         return reduced_triplets(self, pairs, terms_of)
-
-
-register_removed(
-    "keras_dml.tfa>TripletSemiHardLoss",
-    'TripletLoss(margin, distance="euclidean", normalize=False)',
-)
-register_removed(
-    "keras_dml.tfa>TripletHardLoss",
-    'TripletLoss(margin, distance="euclidean", mining="hard", '
-    'reduction="sum_over_pairs", normalize=False), if soft with margin=0.0 '
-    "and soft_margin=True",
-)
 
 
 _EASY_POSITIVE_HARD_NEGATIVE = Selection("easy", "hard")

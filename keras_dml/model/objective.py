@@ -158,7 +158,7 @@ class Objective(SerializableLayer):
             store[f"{_SEED}{number}"] = ops.convert_to_numpy(state)
 
     def load_own_variables(self, store: Any) -> None:
-        # A file may have none: of an earlier version, or of another miner.
+        # A file that was saved with another miner may have none.
         stored = {key: store[key] for key in store.keys()}
         states = {k: v for k, v in stored.items() if k.startswith(_SEED)}
         super().load_own_variables(

@@ -8,13 +8,10 @@ import keras
 import numpy as np
 
 from keras_dml import runs
-from keras_dml.callbacks.logs import is_due
 from keras_dml.data import DataSplits, Examples, ImageSet, View
-from keras_dml.evaluation import bootstrap
 from keras_dml.methods.declaration import Traits, find
 from keras_dml.recipes import building
 from keras_dml.runs.folder import METRICS, load_outcome
-from keras_dml.runs.words import verdict_of
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.visualization import attention_maps, head_outputs, read_history
 from keras_dml.visualization.curves import History
@@ -50,18 +47,9 @@ class Run:
     def history(self) -> History:
         """Losses and validation metrics by epoch.
 
-        Metrics are NaN in epochs after which they were not measured, where
-        the logs of earlier versions repeat the last ones.
+        Metrics are NaN in epochs after which they were not measured.
         """
-        history = read_history(self.folder / METRICS)
-        epochs, every = history["epoch"], self.recipe.evaluation.every
-        measured = is_due(epochs, every, self.recipe.epochs) | (epochs == 0)
-        return {
-            name: np.where(measured, values, np.nan)
-            if name.startswith("val_")
-            else values
-            for name, values in history.items()
-        }
+        return read_history(self.folder / METRICS)
 
     @cached_property
     def splits(self) -> DataSplits:
@@ -188,19 +176,3 @@ class Run:
         measured = self.results.per_query
         monitor = self.recipe.evaluation.monitor
         return monitor if monitor in measured else next(iter(measured))
-
-    @cached_property
-    def verdicts(self) -> dict[str, str]:
-        """Whether training changed each metric, in words.
-
-        Earlier versions did not store them. Of their runs, a metric that was
-        outside of the 95 % interval over classes before training has changed.
-        """
-        if self.outcome.verdicts or not self.results.per_query:
-            return self.outcome.verdicts
-        before = self.outcome.before
-        intervals = bootstrap(self.results, units="classes")
-        return {
-            name: verdict_of(x.low - before[name], x.high - before[name])
-            for name, x in intervals.items()
-        }

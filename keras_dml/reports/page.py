@@ -132,7 +132,7 @@ _HEADLINES = {
 def headline(run: Run) -> tuple[str, str]:
     """What training did, in words, and its class in CSS."""
     metric, results = run.metric, run.results
-    kind, words = _HEADLINES.get(run.verdicts[metric], ("", "Trained"))
+    kind, words = _HEADLINES.get(run.outcome.verdicts[metric], ("", "Trained"))
     before, after = run.outcome.before[metric], results[metric]
     return kind, (
         f"{words}: {metric} {before:.2f} → {after:.2f} on "
@@ -144,7 +144,10 @@ def _metrics(run: Run) -> str:
     intervals = bootstrap(run.results) if run.results.per_query else {}
     rows = []
     for name, value in run.results.items():
-        before, verdict = run.outcome.before[name], run.verdicts.get(name, "")
+        before, verdict = (
+            run.outcome.before[name],
+            run.outcome.verdicts.get(name, ""),
+        )
         kind = _HEADLINES.get(verdict, ("",))[0]
         sign = "▲ " if value > before else "▼ " if value < before else ""
         rows.append(

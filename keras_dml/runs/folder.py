@@ -13,7 +13,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import yaml
 
 from keras_dml.evaluation import Results
 from keras_dml.recipes import Recipe, RecipeError, dump, load
@@ -116,13 +115,7 @@ def check_same_recipe(path: str | os.PathLike[str], recipe: Recipe) -> None:
 def changed_settings(path: str | os.PathLike[str], recipe: Recipe) -> list[str]:
     """Settings that are not those of a run, "key.key: before → after"."""
     file = Path(path) / RECIPE
-    before: dict[str, Any] = {}
-    if file.exists():
-        try:
-            # A later version of this package may have more settings.
-            before = load(file).model_dump(mode="json")
-        except RecipeError:
-            before = yaml.safe_load(file.read_text("utf-8"))
+    before = load(file).model_dump(mode="json") if file.exists() else {}
     return differences(before, recipe.model_dump(mode="json"))
 
 

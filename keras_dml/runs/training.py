@@ -343,8 +343,7 @@ class _Progress(keras.callbacks.Callback):
 
     def set_state(self, state: dict[str, Any]) -> None:
         self.before = state["before"]
-        # States of earlier versions have none.
-        self._per_query = state.get("per_query", {})
+        self._per_query = state["per_query"]
         self._earlier = state["seconds"]
 
 

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Container, Mapping
-from typing import Any, Generic, NoReturn, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import keras
 
@@ -44,23 +44,6 @@ class Serializable(Checked):
     @classmethod
     def from_config(cls, config: Config) -> Self:
         return cls(**_deserialized(cls, config))
-
-
-def register_removed(name: str, instead: str) -> None:
-    """Makes Keras say what replaces a "package>Name" that saved models have."""
-
-    class Removed(Serializable):
-        @classmethod
-        def from_config(cls, config: Config) -> NoReturn:
-            raise ValueError(
-                f"{name!r} was removed. Received: a saved model with it, and "
-                f"the arguments {config!r}. Use {instead}; Keras loads a "
-                "compiled model without its loss by load_model(path, "
-                "compile=False)."
-            )
-
-    package, _, own = name.partition(">")
-    keras.saving.register_keras_serializable(package, own)(Removed)
 
 
 class SerializableLayer(Serializable, keras.layers.Layer):

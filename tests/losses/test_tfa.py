@@ -2,7 +2,6 @@
 
 import pathlib
 
-import keras
 import numpy as np
 import pytest
 
@@ -99,24 +98,3 @@ def test_contrastive(goldens):
         ref_embeddings=np.zeros((1, 1)),
     )
     close(np.mean(values), goldens["0/ContrastiveLoss/margin=1.0/loss"])
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("TripletSemiHardLoss", "TripletLoss"),
-        ("TripletHardLoss", "TripletLoss"),
-        ("LiftedStructLoss", "LiftedStructureLoss"),
-        ("NpairsLoss", "SupConLoss"),
-        ("ContrastiveLoss", "ContrastiveLoss"),
-    ],
-)
-def test_a_saved_model_names_a_removed_class(old, new):
-    config = {
-        "class_name": old,
-        "config": {"margin": 1.0},
-        "module": "keras_dml.losses.tfa",
-        "registered_name": f"keras_dml.tfa>{old}",
-    }
-    with pytest.raises(ValueError, match=rf"{old}' was removed.*Use {new}\("):
-        keras.saving.deserialize_keras_object(config)

@@ -3,6 +3,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -67,7 +68,7 @@ def test_metrics_stand_with_their_intervals(text, run) -> None:
         cells = re.findall(r"[\d.]+", re.sub("<.*?>", " ", row[1]))
         assert cells[1] == f"{interval.estimate:.4f}"
         assert cells[2:] == [f"{interval.low:.4f}", f"{interval.high:.4f}"]
-        assert run.verdicts[name] in row[1]
+        assert run.outcome.verdicts[name] in row[1]
 
 
 @pytest.mark.parametrize(
@@ -83,25 +84,11 @@ def test_the_headline_says_what_training_did(
     run_of, verdict, kind, words
 ) -> None:
     run = Run(run_of("baseline"))
-    run.verdicts = {"map@r": verdict}
+    run.outcome = replace(run.outcome, verdicts={"map@r": verdict})
     before, after = run.outcome.before["map@r"], run.results["map@r"]
     count = run.results.num_classes
     numbers = f"map@r {before:.2f} → {after:.2f} on {count} unseen classes"
     assert headline(run) == (kind, words + numbers)
-
-
-def test_runs_of_earlier_versions_get_verdicts_from_intervals(run_of) -> None:
-    run = Run(run_of("baseline"))
-    intervals = bootstrap(run.results, units="classes")
-    low, high = intervals["map@r"].low, intervals["map@r"].high
-    object.__setattr__(run.outcome, "verdicts", {})
-    for before, words in (
-        (low - 0.01, "better"), (high + 0.01, "worse"),
-        ((low + high) / 2, "within the noise"),
-    ):  # fmt: skip
-        run.__dict__.pop("verdicts", None)
-        run.outcome.before["map@r"] = before
-        assert run.verdicts["map@r"] == words
 
 
 def test_divisions_stand_in_the_page_of_a_divided_run(

@@ -6,7 +6,6 @@ import pytest
 
 from keras_dml import backbones, evaluation, methods, recipes
 from keras_dml.recipes import building
-from keras_dml.runs.training import _Progress
 from keras_dml.runs.words import before_training, verdicts
 from tests.runs.small_run import write_recipe
 
@@ -47,14 +46,6 @@ def test_without_values_by_query_there_is_no_interval() -> None:
     before = dataclasses.replace(far, per_query={})
     found = verdicts(before, close)
     assert found == dict.fromkeys(close, "higher, no interval")
-
-
-def test_a_state_without_values_by_query_is_read() -> None:
-    progress = _Progress(results(1.2))
-    state = progress.get_state()
-    del state["per_query"]  # As earlier versions wrote it.
-    progress.set_state(state)
-    assert not progress.results_before(results(0.4)).per_query
 
 
 @pytest.mark.parametrize("held_out", [True, False])
