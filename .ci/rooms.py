@@ -18,7 +18,6 @@ PASSED = ROOT / ".ci" / "passed.json"
 ROOMS = {
     "engines": (
         "keras_dml/embedding",
-        "keras_dml/evaluation/ranks",
         "keras_dml/search",
     ),
     "notebooks": ("docs/notebooks", "tests/goldens/signatures.json"),

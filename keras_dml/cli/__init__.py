@@ -17,6 +17,7 @@ import click
 
 from keras_dml.cli import commands
 from keras_dml.cli.common import PrintableFormatter, printable, user_errors
+from keras_dml.utils.removed import REMOVED
 
 
 class Commands(click.Group):
@@ -47,8 +48,12 @@ class Commands(click.Group):
             with user_errors():
                 return super().invoke(ctx)
         except click.NoSuchOption as error:
-            known = error.ctx.command.params if error.ctx else []
-            if any(x.name == "settings" for x in known):
+            command = error.ctx.command if error.ctx else self
+            hint = REMOVED.get(f"{command.name} {error.option_name}")
+            if hint:
+                error.message += f" {hint}"  # type: ignore[misc]
+                error.possibilities = None  # type: ignore[misc]
+            elif any(x.name == "settings" for x in command.params):
                 hint = _as_setting(error.option_name, given)
                 error.message += hint  # type: ignore[misc]
             raise

@@ -106,8 +106,6 @@ def evaluate_embeddings(
     memory: int | str = "512MB",
     seeds: Sequence[int] = (0,),
     cluster_sample: int | None = None,
-    workers: int | None = None,
-    ray: str | bool | None = None,
     progress: bool | None = None,
 ) -> Results:
     """Measures how well embeddings retrieve and cluster their classes.
@@ -184,13 +182,6 @@ def evaluate_embeddings(
         cluster_sample: Number of random rows from which the centroids of
             K-means are computed, see `kmeans`; by default all. Required if the
             embeddings are in files and do not fit into `memory`.
-        workers: Number of processes that search, each for panels of queries
-            and with its own `memory`. Results are the same to the last digit.
-            None uses one process, this one, or with Ray one per CPU.
-        ray: Whether the workers are Ray actors, or the address of a Ray
-            cluster; see `embedding.embed_shards`. Embeddings in memory are
-            sent to each worker; shards and files must be available on other
-            machines under the same names.
         progress: Whether to show progress, after two seconds; None shows it in
             a terminal.
 
@@ -202,7 +193,6 @@ def evaluate_embeddings(
         ValueError: If an argument is not as described, embeddings are not
             finite, no query has a relevant image, or a shard is damaged.
         OSError: If a shard is missing, or there is not enough space for files.
-        RuntimeError: If workers fail repeatedly.
 
     Example:
         >>> results = evaluate_embeddings(embeddings, labels, metrics="map@r")
@@ -212,9 +202,8 @@ def evaluate_embeddings(
     how = memory, seeds, progress
     given = embeddings, labels, gallery, gallery_labels
     relation = Relation(exclude, relevance, levels)
-    pool = workers, ray
     owner = "evaluate_embeddings"
-    return Evaluation(owner, *asked, *how, cluster_sample, *pool).of(
+    return Evaluation(owner, *asked, *how, cluster_sample).of(
         inputs.from_embeddings(*given, relation)
     )
 

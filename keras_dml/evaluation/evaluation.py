@@ -24,8 +24,8 @@ from keras_dml.evaluation.ranks.dense import (
 from keras_dml.evaluation.ranks.positives import Ranks
 from keras_dml.evaluation.ranks.relevance import Images, relevance_of
 from keras_dml.evaluation.ranks.scores import DISTANCES
-from keras_dml.evaluation.ranks.search import in_files, search, searching_pool
-from keras_dml.evaluation.reranking.base import Kind, is_last, rerankings
+from keras_dml.evaluation.ranks.search import search
+from keras_dml.evaluation.reranking.base import Kind, rerankings
 from keras_dml.evaluation.results import (
     PARTS,
     Results,
@@ -42,7 +42,7 @@ from keras_dml.utils.arguments import (
 )
 from keras_dml.utils.arrays import as_bytes
 from keras_dml.utils.lazy_rows import LazyRows, changed, joined
-from keras_dml.utils.types import Count, FloatArray, Rows, Several
+from keras_dml.utils.types import FloatArray, Rows, Several
 from keras_dml.utils.vectors import blocks, unit_rows
 
 
@@ -62,8 +62,6 @@ class Evaluation:
     seeds: Sequence[int] = (0,)
     progress: bool | None = None
     cluster_sample: int | None = None
-    workers: int | None = None
-    ray: str | bool | None = None
 
     def __post_init__(self) -> None:
         self._wanted = expanded(self.metrics, self.ks, self.owner)
@@ -82,7 +80,6 @@ class Evaluation:
                 f"`seeds` of {self.owner} must not be empty. Received: "
                 f"seeds={self.seeds!r}. Use seeds=(0,)."
             )
-        self._check_workers()
         if self.prefixes is not None:
             check_not_empty(self.owner, "prefixes", self.prefixes)
             for size in self.prefixes:
@@ -113,17 +110,10 @@ class Evaluation:
         return (*names, *(f"{other}/{x}" for other in others for x in names))
 
     def of(self, given: Inputs) -> Results:
-        """Measures."""
+        """Measures embeddings, their prefixes and their parts."""
         self._check_classes(given)
         self._check_sample(given)
         self._check_embeddings(given)
-        if (self.workers or 1) > 1 and not self.ray:
-            with in_files(given) as shared:
-                return self._of_all(shared)
-        return self._of_all(given)
-
-    def _of_all(self, given: Inputs) -> Results:
-        """Measures embeddings, their prefixes and their parts."""
         size = given[0].embeddings.shape[1]
         if max(self.prefixes or (0,)) > size:
             raise ValueError(
@@ -229,8 +219,6 @@ class Evaluation:
         if distances is not None:
             return dense_search(*given, distances, **options)
         assert not callable(self.distance)  # noqa: S101
-        pool = searching_pool(self.workers, self.ray)
-        options |= {"pool": pool, "workers": self.workers}
         return search(*given, self.distance, limits, **options)
 
     def _reranked(
@@ -299,18 +287,6 @@ class Evaluation:
         # Own rows are left out of a search.
         if not np.isin(queries.rows, gallery.rows).any():
             plausibility.warn_of_copies(queries, gallery, self.owner)
-
-    def _check_workers(self) -> None:
-        """Rejects workers for searches that are not divided into panels."""
-        check_type(self.owner, "workers", self.workers, Count | None)
-        several = (self.workers or 1) > 1 or self.ray
-        whole = any(map(is_last, self._steps))
-        if several and (callable(self.distance) or whole):
-            raise ValueError(
-                f"`workers` and `ray` of {self.owner} are only for searches by "
-                f"{', '.join(DISTANCES)}. Received: distance="
-                f"{self.distance!r}, rerank={self.rerank!r}. Omit them."
-            )
 
     def _check_sample(self, given: Inputs) -> None:
         """Rejects samples with fewer rows than clusters.

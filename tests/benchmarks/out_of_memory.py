@@ -6,15 +6,14 @@ Run from the root of the project:
     python tests/benchmarks/out_of_memory.py --quick     # a fiftieth; seconds
     python tests/benchmarks/out_of_memory.py --only clusters --dim 512
 
-Memory is the highest sum of what this process and its workers hold for
-themselves (RssAnon), looked at every 20 ms; pages of mapped files, which the
-system takes back when it needs them, are not part of it, and what imports
-take is. Linux only. Embeddings lie around the centers of their classes.
+Memory is the highest value of what this process holds for itself (RssAnon),
+looked at every 20 ms; pages of mapped files, which the system takes back when
+it needs them, are not part of it, and what imports take is. Linux only.
+Embeddings lie around the centers of their classes.
 """
 
 import argparse
 import os
-import resource
 import tempfile
 import threading
 import time
@@ -31,44 +30,33 @@ from keras_dml.evaluation import Protocol, evaluate_embeddings, kmeans
 from keras_dml.utils.vectors import blocks
 
 METRICS = ("recall@1", "recall@10", "recall@100", "r_precision", "map@r")
-PROC = Path("/proc")
+STATUS = Path("/proc/self/status")
 
 
-def private_memory(process: int) -> int:
-    """Bytes that a process and all that it has started hold."""
-    try:
-        status = (PROC / str(process) / "status").read_text()
-        tasks = PROC / str(process) / "task"
-        children = [
-            int(child)
-            for task in tasks.iterdir()
-            for child in (task / "children").read_text().split()
-        ]
-    except OSError:  # It has ended.
-        return 0
-    lines = [x.split() for x in status.splitlines()]
-    own = sum(int(x[1]) for x in lines if x and x[0] == "RssAnon:") * 1024
-    return own + sum(map(private_memory, children))
+def private_memory() -> int:
+    """Bytes that this process holds."""
+    lines = [x.split() for x in STATUS.read_text().splitlines()]
+    return sum(int(x[1]) for x in lines if x and x[0] == "RssAnon:") * 1024
 
 
 class Cost:
     """What a block takes: seconds, CPU seconds, and memory at its peak."""
 
     def __enter__(self) -> "Cost":
-        self.peak = self.before = private_memory(os.getpid())
+        self.peak = self.before = private_memory()
         self._end = threading.Event()
         self._watch = threading.Thread(target=self._look)
         self._watch.start()
-        self._start, self._cpu_start = time.perf_counter(), _cpu_seconds()
+        self._start, self._cpu_start = time.perf_counter(), time.process_time()
         return self
 
     def _look(self) -> None:
         while not self._end.wait(0.02):
-            self.peak = max(self.peak, private_memory(os.getpid()))
+            self.peak = max(self.peak, private_memory())
 
     def __exit__(self, *error: Any) -> None:
         self.seconds = time.perf_counter() - self._start
-        self.cpu_seconds = _cpu_seconds() - self._cpu_start
+        self.cpu_seconds = time.process_time() - self._cpu_start
         self._end.set()
         self._watch.join()
 
@@ -77,12 +65,6 @@ class Cost:
             f"{self.seconds:8.1f} s {self.cpu_seconds:8.1f} CPU s, memory "
             f"{self.before / 2**20:6.0f} → {self.peak / 2**20:6.0f} MB"
         )
-
-
-def _cpu_seconds() -> float:
-    kinds = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
-    used = [resource.getrusage(kind) for kind in kinds]
-    return sum(x.ru_utime + x.ru_stime for x in used)
 
 
 def planted(
@@ -108,27 +90,21 @@ def evaluation(folder: Path, count: int, dim: int, queries: int) -> None:
         write_shards(x, shards, labels)
     print(f"{count:,} × {dim} into shards{'':<25}{cost}", flush=True)
     rows = np.random.default_rng(1).choice(count, queries, replace=False)
-    found = None
-    for workers in (1, 2):
-        with Cost() as cost:
-            results = evaluate_embeddings(
-                EmbeddingShards(shards),
-                metrics=METRICS,
-                protocol=Protocol(queries=np.sort(rows)),
-                memory="256MB",
-                workers=workers,
-            )
-        found = found or dict(results)
-        assert dict(results) == found  # To the last digit.
-        pairs = queries * count
-        print(
-            f"{queries:,} queries, {workers} workers {cost}, "
-            f"{1e9 * cost.seconds / pairs:.2f} ns a pair "
-            f"({1e9 * cost.cpu_seconds / pairs:.2f} CPU): all queries "
-            f"{cost.seconds * count / queries / 3600:.2f} h",
-            flush=True,
+    with Cost() as cost:
+        results = evaluate_embeddings(
+            EmbeddingShards(shards),
+            metrics=METRICS,
+            protocol=Protocol(queries=np.sort(rows)),
+            memory="256MB",
         )
-    print(results, flush=True)
+    pairs = queries * count
+    print(
+        f"{queries:,} queries {cost}, "
+        f"{1e9 * cost.seconds / pairs:.2f} ns a pair "
+        f"({1e9 * cost.cpu_seconds / pairs:.2f} CPU): all queries "
+        f"{cost.seconds * count / queries / 3600:.2f} h\n{results}",
+        flush=True,
+    )
 
 
 def clusters(folder: Path, count: int, dim: int, number: int) -> None:

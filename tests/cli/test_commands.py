@@ -144,6 +144,7 @@ def test_h_is_help() -> None:
         ("recipes show x --epochs", "--set epochs=VALUE."),
         ("train x --devcies 2", "Did you mean '--devices'?"),
         ("report x --epochs 2", "No such option '--epochs'."),
+        ("evaluate x --workers 2", "of the queries, use --queries."),
     ],
 )
 def test_what_is_nearly_right_is_told(arguments, message) -> None:

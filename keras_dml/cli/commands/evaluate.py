@@ -128,20 +128,6 @@ def _splits(
     metavar="SIZE",
     help="For embeddings: the memory for searching. [default: 512MB]",
 )
-@click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    help="For embeddings: the number of processes that search. [default: "
-    "1; with --ray, one per CPU]",
-)
-@click.option(
-    "--ray",
-    is_flag=False,
-    flag_value="auto",
-    metavar="[ADDRESS]",
-    help="For embeddings: search with actors of a Ray cluster, at ADDRESS "
-    "or a running one; if there is none, Ray starts on this machine.",
-)
 @json_option
 @click.pass_context
 @begin_with(_begin)
@@ -266,15 +252,12 @@ def _measured(
             "--queries draws queries from embeddings without a gallery. Leave "
             "out --gallery."
         )
-    try:
-        return evaluate_embeddings(
-            shards,
-            gallery=EmbeddingShards(gallery) if gallery else None,
-            protocol=_some(shards, queries) if queries else None,
-            **{name: x for name, x in options.items() if x},
-        )
-    except RuntimeError as error:  # Of workers, which die again and again.
-        raise ChildProcessError(str(error)) from error
+    return evaluate_embeddings(
+        shards,
+        gallery=EmbeddingShards(gallery) if gallery else None,
+        protocol=_some(shards, queries) if queries else None,
+        **{name: x for name, x in options.items() if x},
+    )
 
 
 def _some(shards: "EmbeddingShards", queries: int) -> "Protocol":

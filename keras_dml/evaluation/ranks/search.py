@@ -1,28 +1,21 @@
-"""Search for exact ranks, block by block, in threads or by workers."""
+"""Search for exact ranks, block by block, in threads."""
 
-import contextlib
-import functools
 import os
-import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 
-from keras_dml.embedding.pools import pool_of
-from keras_dml.embedding.workers import Pool, Work
 from keras_dml.evaluation.ranks.positives import Limits, Ranks
 from keras_dml.evaluation.ranks.relevance import Images, Relevance
 from keras_dml.evaluation.ranks.scores import Scores
 from keras_dml.evaluation.ranks.tiles import Counter, Panel
-from keras_dml.utils.lazy_rows import ArrayRows, LazyRows
-from keras_dml.utils.progress import throughput, tracked
+from keras_dml.utils.progress import tracked
 from keras_dml.utils.provenance import usable_cores
 from keras_dml.utils.types import FloatArray, Rows
-from keras_dml.utils.vectors import blocks, within
+from keras_dml.utils.vectors import blocks
 
 BYTES_OF_POSITIVE = 128
 """Maximum number of bytes per relevant image while its rank is computed."""
@@ -34,16 +27,6 @@ MOST_THREADS = 16
 SHARED_PRODUCT = 0.9
 """Share of a block's product above which all of it is computed at once."""
 
-_MOST_PAIRS = 2 * 10**10
-"""Maximum number of pairs in a panel: some minutes of one core."""
-
-_FEWEST, _MANY = 512, 2048
-"""Number of queries in a panel: with much fewer, a tenth of the time or more is
-spent on what panels have in common."""
-
-_WORKERS = 16
-"""Assumed number of workers, if it is unknown."""
-
 
 def search(
     queries: Images,
@@ -54,8 +37,6 @@ def search(
     *,
     memory: int,
     progress: bool | None = None,
-    pool: Pool | None = None,
-    workers: int | None = None,
 ) -> Iterator[tuple[Ranks, ...]]:
     """Ranks of all relevant images, one panel of queries at a time.
 
@@ -69,8 +50,6 @@ def search(
         limits: Ranks up to which they must be exact.
         memory: Number of bytes to use.
         progress: Whether to show progress; None shows it in a terminal.
-        pool: The pool that searches; None to search here.
-        workers: Its number of workers, if it is known.
 
     Yields:
         For each relevance, the ranks of a panel of consecutive queries, as
@@ -79,15 +58,6 @@ def search(
     scores = Scores(queries.embeddings, gallery.embeddings, distance)
     work = PanelSearch(scores, relevances, limits, memory // 4)
     panels = _panels(scores, relevances, memory // 2)
-    if pool is not None:
-        most = _most_queries(len(queries), len(gallery), workers or _WORKERS)
-        parts = [
-            within(panel, part)
-            for panel in panels
-            for part in blocks(panel.stop - panel.start, most)
-        ]
-        yield from _searched(pool, work, parts, progress)
-        return
     symmetric = queries is gallery and len(panels) == 1
     for rows in panels:
         yield work.of(rows, symmetric, progress)
@@ -111,10 +81,8 @@ def _panels(
 
 
 @dataclass(frozen=True)
-class PanelSearch(Work[slice, tuple[Ranks, ...]]):
+class PanelSearch:
     """Finds the ranks of consecutive queries, one panel at a time.
-
-    When it is the work of a pool, the tasks are panels.
 
     Attributes:
         scores: Scores of all queries against the gallery.
@@ -126,12 +94,6 @@ class PanelSearch(Work[slice, tuple[Ranks, ...]]):
     relevances: Sequence[Relevance]
     limits: Limits
     memory: int
-
-    def start(self) -> Callable[[slice], tuple[Ranks, ...]]:
-        return functools.partial(self.of, progress=False)
-
-    def called(self, task: slice) -> str:
-        return f"queries {task.start} to {task.stop - 1}"
 
     def of(
         self, rows: slice, symmetric: bool = False, progress: bool | None = None
@@ -224,7 +186,7 @@ def _active(counters: Sequence[Counter], queries: slice) -> Rows:
 
 
 def _threads() -> int:
-    # Workers of a pool are told their share of the cores by this.
+    # Several processes of one machine divide its cores by this.
     share = os.environ.get("OMP_NUM_THREADS", "")
     cores = usable_cores()
     most = int(share) if share.isdigit() else cores
@@ -252,71 +214,3 @@ def _growing_blocks(count: int, side: int) -> list[slice]:
         edges.append(min(edges[-1] + min(size, side), count))
         size = max(size, edges[-1])
     return [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
-
-
-def searching_pool(workers: int | None, ray: str | bool | None) -> Pool | None:
-    """The pool that searches; None if this process does."""
-    if not ray and workers in (None, 1):
-        return None
-    # GPUs of a cluster have nothing to do here.
-    return pool_of(workers, ray, gpus=0)
-
-
-def _most_queries(queries: int, gallery: int, workers: int) -> int:
-    """Of panels that are a part of the work and take some minutes each."""
-    even = max(_MANY, -(-queries // (4 * workers)))
-    return min(even, max(_FEWEST, _MOST_PAIRS // gallery))
-
-
-def _searched(
-    pool: Pool,
-    work: PanelSearch,
-    panels: Sequence[slice],
-    progress: bool | None,
-) -> Iterator[tuple[Ranks, ...]]:
-    """The ranks of panels, in order, from the workers of a pool."""
-    waiting = deque(panels)
-    early: dict[int, tuple[Ranks, ...]] = {}
-    queries = len(work.scores.queries)
-    with (
-        contextlib.closing(pool.run(work, panels)) as done,
-        throughput(queries, 0, "queries", "Searching", progress) as count,
-    ):
-        for panel, ranks in done:
-            early[panel.start] = ranks
-            count(panel.stop - panel.start)
-            while waiting and waiting[0].start in early:
-                yield early.pop(waiting.popleft().start)
-
-
-@contextlib.contextmanager
-def in_files(given: Sequence[Images]) -> Iterator[list[Images]]:
-    """The same images, with embeddings in files, which processes share.
-
-    Raises:
-        OSError: If there is not enough space for the files.
-    """
-    with tempfile.TemporaryDirectory(prefix="keras_dml-") as name:
-        yield [
-            replace(
-                images, embeddings=_in_file(images, Path(name) / f"{i}.npy")
-            )
-            for i, images in enumerate(given)
-        ]
-
-
-def _in_file(images: Images, path: Path) -> LazyRows:
-    x = images.embeddings
-    if isinstance(x, LazyRows):
-        return x
-    try:
-        np.save(path, x)
-    except OSError as error:
-        raise OSError(
-            error.errno,
-            f"Embeddings of {x.nbytes:,} bytes, for workers, cannot be "
-            f"written: {error.strerror}. Set TMPDIR to a folder with enough "
-            "space",
-            str(path),
-        ) from error
-    return ArrayRows(np.load(path, mmap_mode="r"), x.dtype)

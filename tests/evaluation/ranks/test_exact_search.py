@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from keras_dml.evaluation import Protocol, evaluate_embeddings
 from keras_dml.evaluation.ranks import search, tiles
+from keras_dml.utils.vectors import blocks
 from tests.evaluation import naive
 
 METRICS = (
@@ -208,6 +209,39 @@ def test_independent_of_memory(monkeypatch):
     naive.assert_same(results, expected)
 
 
+_POINTS, _CLASSES = lattice(200, 4, 20)
+_TAGS = np.random.default_rng(1).random((200, 5)) < 0.3
+
+
+@pytest.mark.parametrize(
+    ("labels", "options"),
+    [
+        (_CLASSES, {"exclude": np.arange(200) % 3}),
+        (_CLASSES, {"prefixes": (2, 3)}),
+        (_CLASSES, {"rerank": "query_expansion"}),
+        (
+            _CLASSES,
+            {"protocol": Protocol(np.arange(150, 20, -1), np.arange(180))},
+        ),
+        ({"fine": _CLASSES, "coarse": _CLASSES // 4}, {}),
+        (_TAGS, {"relevance": "any"}),
+        (_TAGS, {"relevance": "all"}),
+        (_TAGS, {"relevance": "shared"}),
+        (_TAGS, {"relevance": "jaccard"}),
+    ],
+)
+def test_results_are_equal_in_several_panels(monkeypatch, labels, options):
+    options = {
+        "metrics": ("recall@1", "map@r", "ndcg@4", "macro/mrr")
+    } | options
+    expected = evaluate_embeddings(_POINTS, labels, **options)
+    monkeypatch.setattr(
+        search, "_panels", lambda scores, *_: blocks(len(scores.queries), 50)
+    )
+    results = evaluate_embeddings(_POINTS, labels, **options)
+    naive.assert_same(results, expected)
+
+
 def test_independent_of_threads(monkeypatch):
     x, labels = lattice(400, 5, 30, width=3)
     options = {"metrics": METRICS, "distance": "dot"}
@@ -217,6 +251,19 @@ def test_independent_of_threads(monkeypatch):
         monkeypatch.setattr(search, "_threads", lambda n=threads: n)
         results = evaluate_embeddings(x, labels, **options)
         naive.assert_same(results, expected)
+
+
+@pytest.mark.parametrize(
+    "share, cores, expected",
+    [("", 4, 4), ("1", 4, 1), ("8", 4, 4), ("0", 4, 1), ("two", 4, 4),
+     ("", 99, search.MOST_THREADS)],
+)  # fmt: skip
+def test_threads_are_the_share_of_the_cores(
+    monkeypatch, share, cores, expected
+):
+    monkeypatch.setenv("OMP_NUM_THREADS", share)
+    monkeypatch.setattr(search, "usable_cores", lambda: cores)
+    assert search._threads() == expected
 
 
 @pytest.mark.parametrize("distance", DISTANCES)

@@ -1,0 +1,9 @@
+"""What has left the package, and what to use instead."""
+
+_SEARCH = (
+    "Evaluation is one process that uses all cores. For a sample of the "
+    "queries, use --queries."
+)
+
+REMOVED = {"evaluate --ray": _SEARCH, "evaluate --workers": _SEARCH}
+"""One sentence each, by argument, or by command and option."""
