@@ -52,9 +52,8 @@ from keras_dml.data.splits import (
     holdout_classes,
     split_classes,
 )
-from keras_dml.data.streams import BalancedStream, balanced
 from keras_dml.data.texts import byte_tokens, symbol_names
-from keras_dml.data.tfds import tfds_images, tfds_splits
+from keras_dml.data.tfds import tfds_images
 from keras_dml.data.view import View
 from keras_dml.utils.registry import attributes, import_modules
 
@@ -67,7 +66,6 @@ if not TYPE_CHECKING:
 __all__ = [
     "DATASETS",
     "ArraySet",
-    "BalancedStream",
     "ClassBalanced",
     "ClusterSampler",
     "DataSplits",
@@ -85,7 +83,6 @@ __all__ = [
     "TripletSet",
     "View",
     "byte_tokens",
-    "balanced",
     "cache_folder",
     "cars196",
     "check",
@@ -110,7 +107,6 @@ __all__ = [
     "symbol_names",
     "table",
     "tfds_images",
-    "tfds_splits",
     "usable_clusters",
     "vehicleid",
 ]

@@ -17,10 +17,11 @@ import keras
 import numpy as np
 
 from keras_dml.data.arrayset import Array, ArraySet, check_finite, is_text
-from keras_dml.data.as_examples import DatasetReader, as_examples, of_batches
+from keras_dml.data.as_examples import as_examples
 from keras_dml.data.caching import available_memory, free_disk, megabytes
 from keras_dml.data.examples import About, Examples
 from keras_dml.data.fields import Names
+from keras_dml.data.reading import DatasetReader, of_batches
 from keras_dml.utils.arguments import checked
 from keras_dml.utils.files import new_folder, sync
 from keras_dml.utils.lazy_rows import ArrayRows, LazyRows, Selection
@@ -36,6 +37,8 @@ _OWNER = "from_dataset"
 
 _BATCH = 256
 """Number of examples that are read at a time, if there are no batches."""
+
+_INDEX, _LABELS = "index.json", "labels.npy"
 
 Columns: TypeAlias = dict[str, Array]
 
@@ -90,9 +93,18 @@ def from_dataset(
             f"storage={storage!r}, path={path!r}."
         )
     reader = _reader(dataset, labeled, batched)
-    if path is None:
-        return _in_memory(reader, names, progress)
-    return _on_disk(reader, Path(path).expanduser(), names, progress)
+    if path is not None:
+        return _on_disk(reader, Path(path).expanduser(), names, progress)
+    parts = list(_batches(reader, None, progress))
+    columns = {
+        name: np.concatenate([part[name] for part in parts])
+        for name in parts[0]
+    }
+    about = reader.about(names)
+    x = columns.get("", columns)
+    return as_examples((x,), "dataset", _OWNER).with_labels(
+        about.labels, about.names
+    )
 
 
 def _reader(dataset: Any, labeled: bool, batched: bool | None) -> DatasetReader:
@@ -110,34 +122,99 @@ def _reader(dataset: Any, labeled: bool, batched: bool | None) -> DatasetReader:
         )
     reader = DatasetReader(dataset, "dataset", _OWNER, _BATCH, batched)
     if reader.is_labeled != labeled:
-        wanted = "(x, y)" if labeled else "x alone"
-        way_out = "Use dataset.map(lambda x, y: x), or omit it."
+        form, way_out = (
+            "x alone",
+            "Use dataset.map(lambda x, y: x), or omit it.",
+        )
         if labeled:
+            form = "(x, y)"
             way_out = (
                 "Use labeled=False if there are no labels; for records, use "
                 "dataset.map(lambda r: (r['image'], r['label'])) or, with "
                 "tfds.load, as_supervised=True."
             )
         raise ValueError(
-            f"`dataset` of {_OWNER} must have elements {wanted} with labeled="
+            f"`dataset` of {_OWNER} must have elements {form} with labeled="
             f"{labeled}. Received: {dataset.element_spec}. {way_out}"
         )
+    for tensor in _columns(reader.spec).values():
+        if not hasattr(tensor, "shape"):
+            raise ValueError(
+                f"`dataset` of {_OWNER} must have an x that is a tensor or a "
+                f"dict of tensors. Received: {reader.spec}."
+            )
     return reader
 
 
-def _in_memory(
-    reader: DatasetReader, names: Names | None, progress: bool | None
-) -> Examples:
-    parts = list(_batches(reader, None, progress))
-    columns = {
-        name: np.concatenate([part[name] for part in parts])
-        for name in parts[0]
-    }
-    x = columns.get("", columns)
-    about = reader.about(names)
-    return as_examples((x,), "dataset", _OWNER).with_labels(
-        about.labels, about.names
+def _columns(x: Any) -> dict[str, Any]:
+    """Tensors, or their specs, by the names of the model's inputs."""
+    return dict(x) if isinstance(x, dict) else {"": x}
+
+
+def _batches(
+    reader: DatasetReader, path: Path | None, progress: bool | None
+) -> Iterator[Columns]:
+    """Checked batches of columns; the first one gives the total size."""
+    batches = _checked_batches(reader)
+    first = next(batches)
+    read = _size(first)
+    total = read * (reader.count or 1)
+    bound = "at most" if reader.count else "at least"
+    _check_room(total, path)
+    size = f"{bound} {megabytes(total)}"
+    logger.info("Reading examples into %s: %s.", path or "memory", size)
+    yield first
+    rest = reader.count and reader.count - 1
+    for batch in tracked(batches, rest, f"Reading {size}", progress):
+        read += _size(batch)
+        if read > total:
+            _check_room(read, path)
+        yield batch
+
+
+def _size(batch: Columns) -> int:
+    """Size of a batch in bytes; of strings, the characters count."""
+    return sum(
+        sum(map(len, array.flat)) if is_text(array.dtype) else array.nbytes
+        for array in batch.values()
     )
+
+
+def _check_room(size: int, path: Path | None) -> None:
+    free = available_memory() if path is None else free_disk(path.parent)
+    if size > free and path is None:
+        raise ValueError(
+            f"`storage` of {_OWNER} must have enough space for "
+            f"{megabytes(size)} of examples. Received: "
+            f'storage="memory", with {megabytes(free)} free. Use '
+            'storage="disk".'
+        )
+    if size > free:
+        raise OSError(
+            f"`path` of {_OWNER} must be on a disk with space for "
+            f"{megabytes(size)} of examples. Received: {str(path)!r}, "
+            f"with {megabytes(free)} free. Use another disk."
+        )
+
+
+def _checked_batches(reader: DatasetReader) -> Iterator[Columns]:
+    start, shapes = 0, None
+    for x in reader:
+        columns = {name: value.numpy() for name, value in _columns(x).items()}
+        new_shapes = {name: array.shape[1:] for name, array in columns.items()}
+        shapes = shapes or new_shapes
+        if new_shapes != shapes:
+            raise ValueError(
+                f"`dataset` of {_OWNER} must have elements of one shape. "
+                f"Received: {shapes} and {new_shapes}. Pass the "
+                "`padded_shapes` of all examples to padded_batch."
+            )
+        rows = start + np.arange(len(next(iter(columns.values()))))
+        for name, array in columns.items():
+            input_name = f"x[{name!r}]" if name else "x"
+            check_finite(array, f"{input_name} in `dataset`", rows, _OWNER)
+        start += len(rows)
+        yield columns
 
 
 def _on_disk(
@@ -145,7 +222,7 @@ def _on_disk(
     path: Path,
     names: Names | None,
     progress: bool | None,
-) -> Examples:
+) -> ArraySet:
     if path.exists():
         raise FileExistsError(
             f"`path` of {_OWNER} must not exist. Received: {str(path)!r}, "
@@ -155,7 +232,7 @@ def _on_disk(
     with new_folder(path) as folder:
         folder.mkdir()
         batches = _batches(reader, path, progress)
-        columns = _written(folder, list(_columns(reader.spec)), batches)
+        columns = _write_columns(folder, list(_columns(reader.spec)), batches)
         about = reader.about(names)
         if about.labels is not None:
             np.save(folder / _LABELS, about.labels)
@@ -171,91 +248,7 @@ def _on_disk(
     return load_examples(path)
 
 
-def _batches(
-    reader: DatasetReader, path: Path | None, progress: bool | None
-) -> Iterator[Columns]:
-    """Checked batches of columns; the first one gives the total size."""
-    free = available_memory() if path is None else free_disk(path.parent)
-
-    def check(size: int) -> None:
-        if size > free and path is None:
-            raise ValueError(
-                f"`storage` of {_OWNER} must have enough space for "
-                f"{megabytes(size)} of examples. Received: "
-                f'storage="memory", with {megabytes(free)} free. Use '
-                'storage="disk".'
-            )
-        if size > free:
-            raise OSError(
-                f"`path` of {_OWNER} must be on a disk with space for "
-                f"{megabytes(size)} of examples. Received: {str(path)!r}, "
-                f"with {megabytes(free)} free. Use another disk."
-            )
-
-    batches = _checked(reader)
-    first = next(batches)
-    each = sum(map(_size, first.values()))
-    total, known = each, "at least"
-    if reader.count is not None:
-        total, known = each * reader.count, "at most"
-    check(total)
-    size = f"{known} {megabytes(total)}"
-    logger.info("Reading examples into %s: %s.", path or "memory", size)
-    yield first
-    rest = None if reader.count is None else reader.count - 1
-    bar = tracked(batches, rest, f"Reading {size}", progress)
-    read = each
-    for batch in bar:
-        read += sum(map(_size, batch.values()))
-        if read > total:
-            check(read)
-        yield batch
-
-
-def _checked(reader: DatasetReader) -> Iterator[Columns]:
-    start, shapes = 0, None
-    for x in reader:
-        columns = {name: value.numpy() for name, value in _columns(x).items()}
-        count = len(next(iter(columns.values())))
-        rows = np.arange(start, start + count)
-        found = {name: array.shape[1:] for name, array in columns.items()}
-        shapes = shapes or found
-        if found != shapes:
-            raise ValueError(
-                f"`dataset` of {_OWNER} must have elements of one shape. "
-                f"Received: {shapes} and {found}. Pass the `padded_shapes` of "
-                "all examples to padded_batch."
-            )
-        for name, array in columns.items():
-            called = f"x[{name!r}]" if name else "x"
-            check_finite(array, f"{called} in `dataset`", rows, _OWNER)
-        start += count
-        yield columns
-
-
-def _columns(x: Any) -> dict[str, Any]:
-    """Tensors, or their specs, by the names of the model's inputs."""
-    columns = dict(x) if isinstance(x, dict) else {"": x}
-    nested = [v for v in columns.values() if not hasattr(v, "shape")]
-    if nested:
-        raise ValueError(
-            f"`dataset` of {_OWNER} must have an x that is a tensor or a "
-            f"dict of tensors. Received: {x}."
-        )
-    return columns
-
-
-def _size(array: Array) -> int:
-    """Size of an array in bytes; for strings, that of their characters."""
-    if is_text(array.dtype):
-        return sum(len(text) for text in array.flat)
-    return array.nbytes
-
-
-_INDEX, _LABELS = "index.json", "labels.npy"
-
-
-def _written(
+def _write_columns(
     folder: Path, names: list[str], batches: Iterable[Columns]
 ) -> list[dict[str, Any]]:
     """Writes columns, which are numbered as names may be no names of files.
@@ -270,16 +263,17 @@ def _written(
             for number in range(len(names))
         ]
         for batch in batches:
-            for name, file, own in zip(names, files, lengths, strict=True):
+            for name, file, of_texts in zip(names, files, lengths, strict=True):
                 array = batch[name]
                 if is_text(array.dtype):
                     file.writelines(array.flat)
-                    own += map(len, array.flat)
+                    of_texts += map(len, array.flat)
                 else:
                     file.write(array.tobytes())
             count += len(array)
-    for number, own in enumerate(lengths):
-        np.save(folder / f"{number}.ends.npy", np.cumsum(own, dtype=np.int64))
+    for number, of_texts in enumerate(lengths):
+        ends = np.cumsum(of_texts, dtype=np.int64)
+        np.save(folder / f"{number}.ends.npy", ends)
     return [
         {
             "name": name,
@@ -298,16 +292,14 @@ class _Texts(LazyRows):
         self._path, self._ends = path, ends
 
     def __getitem__(self, which: Selection) -> Array:
-        rows = np.arange(len(self))[which]
-        found = np.empty((len(rows), *self.shape[1:]), object)
-        each = found.size // max(1, len(rows))
-        numbers = (rows[:, None] * each + np.arange(each)).ravel()
+        numbers = np.arange(np.prod(self.shape)).reshape(self.shape)[which]
+        texts = np.empty(numbers.shape, object)
         with self._path.open("rb") as file:
-            for place, number in enumerate(numbers):
+            for place, number in enumerate(numbers.flat):
                 start = self._ends[number - 1] if number else 0
                 file.seek(start)
-                found.flat[place] = file.read(self._ends[number] - start)
-        return found
+                texts.flat[place] = file.read(self._ends[number] - start)
+        return texts
 
 
 def load_examples(path: str | os.PathLike[str]) -> ArraySet:

@@ -65,35 +65,38 @@ def from_source(
     examples = from_source(pets, "image", "label")
     ```
     """
-    count = _length(source)
-    records = lru_cache(maxsize=2)(lambda rows: [source[row] for row in rows])
-    fields = dict(x) if isinstance(x, Mapping) else {"": x}
-    columns = {
-        name: _Field(records, count, field, name)
-        for name, field in fields.items()
-    }
-    labels = own = None
-    if label is not None:
-        labels, own = _labels(source, label, count, progress)
-    about = About.of(labels, own if names is None else names, None, _OWNER)
-    return ArraySet.of_columns(columns, about)
-
-
-def _length(source: Any) -> int:
     has_items = hasattr(source, "__len__") and hasattr(source, "__getitem__")
     if not has_items or isinstance(source, str | bytes | Mapping):
         raise ValueError(
             f"`source` of {_OWNER} must have a length and numbered records. "
             f"Received: {type(source).__name__}. For a dict of splits, select "
-            "one: "
-            'source["train"]; for a stream, use from_dataset.'
+            'one: source["train"]; for a stream, use from_dataset.'
         )
-    if not len(source):
+    count = len(source)
+    if not count:
         raise ValueError(
             f"`source` of {_OWNER} must not be empty. Received: a "
             f"{type(source).__name__} with 0 records."
         )
-    return len(source)
+    records = lru_cache(maxsize=2)(lambda rows: [source[row] for row in rows])
+    fields = dict(x) if isinstance(x, Mapping) else {"": x}
+    columns = {
+        name: _Column(records, count, field, name)
+        for name, field in fields.items()
+    }
+    labels = None
+    if label is not None:
+        features = getattr(source, "features", None)
+        if isinstance(features, Mapping) and label in features:
+            # Hugging Face: a column alone, without decoding images.
+            labels = list(source[label])
+            if names is None:
+                names = getattr(features[label], "names", None)
+        else:
+            rows = tracked(range(count), count, "Labels", progress)
+            labels = [_value(source[row], label) for row in rows]
+    about = About.of(labels, names, None, _OWNER)
+    return ArraySet.of_columns(columns, about)
 
 
 def _value(record: Any, field: Field) -> Any:
@@ -111,22 +114,11 @@ def _value(record: Any, field: Field) -> Any:
         ) from error
 
 
-def _labels(
-    source: Any, label: Field, count: int, progress: bool | None
-) -> tuple[Any, Names | None]:
-    features = getattr(source, "features", None)
-    if isinstance(features, Mapping) and label in features:
-        # Hugging Face: a column alone, without decoding images.
-        return list(source[label]), getattr(features[label], "names", None)
-    rows = tracked(range(count), count, "Labels", progress)
-    return [_value(source[row], label) for row in rows], None
-
-
 Records: TypeAlias = Callable[[tuple[int, ...]], list[Any]]
 """Reads the records of some rows; columns of a batch share the reading."""
 
 
-class _Field(LazyRows):
+class _Column(LazyRows):
     """A field of every record."""
 
     def __init__(
@@ -140,7 +132,7 @@ class _Field(LazyRows):
 
     def __getitem__(self, which: Selection) -> Array:
         rows = np.arange(len(self))[which]
-        found = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        values = np.empty((len(rows), *self.shape[1:]), self.dtype)
         records = self._records(tuple(rows.tolist()))
         for place, record in enumerate(records):
             value = _as_array(_value(record, self._field))
@@ -159,22 +151,20 @@ class _Field(LazyRows):
                     'converts it: np.asarray(record["x"], "float32").'
                 )
             if value.shape != self.shape[1:]:
-                first_is_gray = are_pixels and not in_color
-                is_alike = value.shape == (*self.shape[1:-1], 3)
-                way_out = (
-                    'converts it: lambda record: record["image"]'
-                    '.convert("RGB").'
-                    if first_is_gray and is_alike
-                    else "resizes, crops or pads it."
-                )
+                way_out = "resizes, crops or pads it."
+                if are_pixels and value.shape == (*self.shape[1:-1], 3):
+                    way_out = (
+                        'converts it: lambda record: record["image"]'
+                        '.convert("RGB").'
+                    )
                 raise ValueError(
                     f"{self._name} of {_OWNER} must have one shape. Received: "
                     f"{self.shape[1:]} in row 0 and {value.shape} in row "
                     f"{rows[place]}. Use a function of the record that "
                     f"{way_out}"
                 )
-            found[place] = value
-        return found
+            values[place] = value
+        return values
 
 
 def _as_array(value: Any) -> Array:

@@ -148,6 +148,11 @@ def host_pipeline(
     `each` is like `map`: it returns what a function returns for each step.
     """
     check_made_from(sampler, examples, owner)
+    labels_of_rows = (
+        sampler.batch_labels
+        if isinstance(sampler, RelationSampler)
+        else any_labels_of(examples, "examples", owner).__getitem__
+    )
 
     def parts(part: slice, first_step: int) -> HostBatches:
         def epoch() -> Iterator[Any]:
@@ -163,7 +168,7 @@ def host_pipeline(
                     for name in sampler.target_names
                 }
                 y = {
-                    "label": _labels(examples, sampler, rows[step]),
+                    "label": labels_of_rows(rows[step]),
                     "index": rows[step],
                     **own,
                 }
@@ -176,12 +181,6 @@ def host_pipeline(
     return planned_by(sampler, examples, parts(WHOLE, 0), parts)
 
 
-def _labels(examples: Examples, sampler: Sampler, rows: Rows) -> Any:
-    if isinstance(sampler, RelationSampler):
-        return sampler.batch_labels(rows)
-    return any_labels_of(examples, "examples", "pipeline")[rows]
-
-
 def _inputs(
     examples: Examples,
     rows: Rows,
@@ -191,18 +190,18 @@ def _inputs(
 ) -> Any:
     if prepare is None:
         return _as_floats(examples, examples.inputs(rows[part]))
-    found = [
-        prepare(_input(examples, rows[i]), np.random.default_rng((*key, i)))
-        for i in range(len(rows))[part]
-    ]
-    x = keras.tree.map_structure(lambda *views: np.stack(views), *found)
+
+    def view(number: int) -> Any:
+        rng = np.random.default_rng((*key, number))
+        row = rows[number]
+        if isinstance(examples, ImageSet):  # Files may differ in size.
+            return prepare(examples.read(row), rng)
+        one = keras.tree.map_structure(lambda x: x[0], examples.inputs([row]))
+        return prepare(one, rng)
+
+    views = [view(number) for number in range(len(rows))[part]]
+    x = keras.tree.map_structure(lambda *each: np.stack(each), *views)
     return _as_floats(examples, x)
-
-
-def _input(examples: Examples, row: int) -> Any:
-    if isinstance(examples, ImageSet):  # Which may differ in size.
-        return examples.read(row)
-    return keras.tree.map_structure(lambda x: x[0], examples.inputs([row]))
 
 
 def _as_floats(examples: Examples, x: Any) -> Any:
@@ -215,20 +214,16 @@ def host_batches_in_order(
     examples: Examples, view: View | None, batch_size: int
 ) -> Iterator[Any] | None:
     """All examples in their order; None if TensorFlow must prepare them."""
-    if isinstance(examples, ImageSet) and not _is_in_view(examples, view):
-        return None
-    starts = range(0, len(examples), batch_size)
+    if isinstance(examples, ImageSet):
+        if examples.pixels is None or view is None:
+            return None
+        size = examples.pixels.shape[1:3]
+        prepared = tuple(view.prepared_sizes(np.array([size]))[0])
+        is_unchanged = prepared == size == view.size
+        if not is_unchanged or view.channels != examples.channels:
+            return None
     rows = np.arange(len(examples))
     return (
         _as_floats(examples, examples.inputs(rows[start : start + batch_size]))
-        for start in starts
+        for start in range(0, len(examples), batch_size)
     )
-
-
-def _is_in_view(images: ImageSet, view: View | None) -> bool:
-    """Whether images are pixels that a view leaves as they are."""
-    if images.pixels is None or view is None:
-        return False
-    size = images.pixels.shape[1:3]
-    prepared = tuple(view.prepared_sizes(np.array([size]))[0])
-    return prepared == size == view.size and view.channels == images.channels

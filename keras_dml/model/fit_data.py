@@ -30,7 +30,6 @@ from keras_dml.data.fields import are_label_sets, as_table, check_known
 from keras_dml.data.host import HostBatches, host_pipeline
 from keras_dml.data.planned import Repeated, changed, sampler_of
 from keras_dml.data.relations import Relations
-from keras_dml.data.streams import BalancedStream
 from keras_dml.distribution.batches import share_of_worker
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import done_by_chief
@@ -204,8 +203,6 @@ def _check_source(x: Any, use: str) -> None:
             "pipeline(pairs.examples, RelationSampler(pairs, …)) of "
             "keras_dml.data"
         )
-    elif isinstance(x, BalancedStream):
-        way = "its batches, stream.dataset"
     else:
         return
     raise ValueError(
