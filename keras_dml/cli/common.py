@@ -4,7 +4,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -120,35 +120,15 @@ def recipe_names(
 recipe_argument = click.argument("recipe", shell_complete=recipe_names)
 
 
-def refuse_recipe(recipe: str, settings: Sequence[str], **_: Any) -> None:
-    """Refuses a recipe that `recipes.load` would refuse, if that is sure."""
-    from keras_dml.recipes import early
-
-    early.refuse(recipe, settings)
-
-
-def refuse_run(run: str, **_: Any) -> None:
-    """Refuses a folder that is not that of a run."""
-    from keras_dml.recipes.early import check_run
-
-    check_run(run)
-
-
-def refuse_folder(model: str, **_: Any) -> None:
-    """Refuses a folder, in place of a model, that is not that of a run."""
-    if Path(model).is_dir():
-        refuse_run(model)
-
-
-def begin_with(
-    check: Callable[..., Any],
+def _after(
+    step: Callable[[], None],
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator: what is called before a command, with its arguments."""
+    """A decorator: calls `step` before a command."""
 
     def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            check(**kwargs)
+            step()
             return command(*args, **kwargs)
 
         return wrapped
@@ -156,19 +136,12 @@ def begin_with(
     return decorated
 
 
-command_body = begin_with(lambda **_: import_package())
-"""Decorates what a command does, for which the package is imported.
-
-It is only when a command runs that TensorFlow is imported, too.
-"""
-
-
-def _choose_tensorflow(**_: Any) -> None:
+def _choose_tensorflow() -> None:
     if "keras" not in sys.modules:  # Whose backend is then fixed.
         os.environ["KERAS_BACKEND"] = "tensorflow"
 
 
-on_tensorflow = begin_with(_choose_tensorflow)
+on_tensorflow = _after(_choose_tensorflow)
 """Decorates a command that computes with TensorFlow, on any backend."""
 
 
@@ -227,6 +200,13 @@ def import_package() -> None:
     import keras_dml
 
     keras_dml.import_parts()
+
+
+command_body = _after(import_package)
+"""Decorates what a command does, for which the package is imported.
+
+It is only when a command runs that TensorFlow is imported, too.
+"""
 
 
 def say(text: str, err: bool = False) -> None:

@@ -6,7 +6,6 @@ are first used. Listing and copying recipes works without them.
 Open first: `schema`, what a recipe may say. `files` reads a recipe and adds the
 sections that come from the signatures of methods and data sets, `inheritance`
 merges it with those it is based on, `building` makes the objects.
-`early` refuses what it can before Keras is imported, by `keys.json`.
 
 Imports: `callbacks` and below.
 """

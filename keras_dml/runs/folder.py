@@ -16,7 +16,6 @@ import numpy as np
 
 from keras_dml.evaluation import Results
 from keras_dml.recipes import Recipe, RecipeError, dump, load
-from keras_dml.recipes.early import check_run
 from keras_dml.recipes.included import RECIPE
 from keras_dml.runs.outcome import Outcome
 from keras_dml.utils.documents import differences
@@ -176,8 +175,13 @@ def load_recipe(folder: str | os.PathLike[str]) -> Recipe:
     Raises:
         RecipeError: If the folder is not that of a run.
     """
-    check_run(folder)
-    return load(Path(folder) / RECIPE)
+    path = Path(folder) / RECIPE
+    if not path.exists():
+        raise RecipeError(
+            f"{os.fspath(folder)!r} is not the folder of a run: it has no "
+            f"{RECIPE}. Use the folder that `keras-dml train` prints."
+        )
+    return load(path)
 
 
 def load_outcome(folder: str | os.PathLike[str]) -> Outcome:

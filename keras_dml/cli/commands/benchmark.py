@@ -2,16 +2,13 @@
 
 import shlex
 import sys
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from keras_dml.cli.common import (
     INTERRUPTED,
     OutputFolder,
-    begin_with,
     command_body,
     example,
     print_table,
@@ -24,17 +21,6 @@ from keras_dml.cli.json_output import answer, json_option
 
 if TYPE_CHECKING:
     from keras_dml.runs.benchmark import Plan
-
-
-def _begin(recipes: Sequence[str], settings: Sequence[str], **_: Any) -> None:
-    """Refuses the first recipe that cannot be used, if that is sure."""
-    from keras_dml.recipes import early
-
-    for text in recipes:
-        path, *own = text.split("::")
-        is_base = Path(path).name.startswith("_")
-        if not is_base and early.refuse(path, (*settings, *own)) is None:
-            return
 
 
 @click.command(
@@ -76,7 +62,6 @@ def _begin(recipes: Sequence[str], settings: Sequence[str], **_: Any) -> None:
 @click.option("--retry", is_flag=True, help="Repeat failed runs.")
 @save_every_option
 @json_option
-@begin_with(_begin)
 @command_body
 def benchmark(
     recipes: tuple[str, ...],

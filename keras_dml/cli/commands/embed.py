@@ -12,14 +12,12 @@ import click
 from keras_dml.cli.common import (
     INTERRUPTED,
     OutputFolder,
-    begin_with,
     command_body,
     engine_option,
     example,
     model_option,
     precision_option,
     print_table,
-    refuse_folder,
     say,
 )
 from keras_dml.cli.json_output import answer, json_option
@@ -80,7 +78,6 @@ _NAMED = 3
 @engine_option
 @model_option
 @json_option
-@begin_with(refuse_folder)
 @command_body
 def embed(
     model: str,

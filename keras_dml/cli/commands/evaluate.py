@@ -10,13 +10,11 @@ import click
 from click.shell_completion import CompletionItem
 
 from keras_dml.cli.common import (
-    begin_with,
     command_body,
     engine_option,
     example,
     model_option,
     print_table,
-    refuse_run,
     say,
 )
 from keras_dml.cli.json_output import answer, json_option
@@ -30,12 +28,6 @@ if TYPE_CHECKING:
 _SPLITS = "test", "validation", "train"
 _WAYS = "better", "worse", "equal"
 _OF_RUNS = "other", "split", "which", "by", "top", "file", "engine"
-
-
-def _begin(run: str, **_: Any) -> None:
-    """Refuses what is neither there nor a URL."""
-    if "://" not in run and not Path(run).exists():
-        refuse_run(run)
 
 
 def _splits(
@@ -130,7 +122,6 @@ def _splits(
 )
 @json_option
 @click.pass_context
-@begin_with(_begin)
 @command_body
 def evaluate(
     context: click.Context,

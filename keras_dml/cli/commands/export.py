@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from keras_dml.cli.common import (
-    begin_with,
     command_body,
     example,
     model_option,
     on_tensorflow,
     print_table,
-    refuse_run,
     say,
 )
 from keras_dml.cli.json_output import answer, json_option
@@ -95,7 +93,6 @@ FORMATS = ("saved_model", "onnx", "litert", "openvino")
 )
 @json_option
 @on_tensorflow
-@begin_with(refuse_run)
 @command_body
 def export(
     run: str,

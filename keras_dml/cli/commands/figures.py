@@ -6,10 +6,8 @@ import click
 
 from keras_dml.cli.common import (
     OutputFolder,
-    begin_with,
     command_body,
     example,
-    refuse_run,
     say,
 )
 from keras_dml.cli.json_output import answer, json_option
@@ -41,7 +39,6 @@ from keras_dml.cli.json_output import answer, json_option
     help="With OTHERS: the column of metrics.csv to compare.",
 )
 @json_option
-@begin_with(refuse_run)
 @command_body
 def figures(
     run: str,

@@ -8,14 +8,12 @@ import click
 
 from keras_dml.cli.common import (
     OutputFolder,
-    begin_with,
     command_body,
     engine_option,
     example,
     model_option,
     precision_option,
     print_table,
-    refuse_folder,
     say,
 )
 from keras_dml.cli.json_output import answer, json_option
@@ -99,7 +97,6 @@ logger = logging.getLogger(__name__)
 @engine_option
 @model_option
 @json_option
-@begin_with(refuse_folder)
 @command_body
 def index(
     model: str,

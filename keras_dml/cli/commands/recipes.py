@@ -6,13 +6,11 @@ from pathlib import Path
 import click
 
 from keras_dml.cli.common import (
-    begin_with,
     command_body,
     example,
     print_table,
     recipe_argument,
     recipe_names,
-    refuse_recipe,
     say,
     setting_option,
 )
@@ -83,7 +81,6 @@ def list_(folder: str | None) -> None:
 @recipe_argument
 @setting_option
 @json_option
-@begin_with(refuse_recipe)
 @command_body
 def show(recipe: str, settings: tuple[str, ...]) -> None:
     """Print RECIPE with everything filled in.

@@ -3,10 +3,8 @@
 import click
 
 from keras_dml.cli.common import (
-    begin_with,
     command_body,
     example,
-    refuse_run,
     say,
 )
 from keras_dml.cli.json_output import answer, json_option
@@ -31,7 +29,6 @@ from keras_dml.cli.json_output import answer, json_option
     help="Maximum number of test images that can be explored.",
 )
 @json_option
-@begin_with(refuse_run)
 @command_body
 def report(run: str, output: str | None, queries: int) -> None:
     """Write the report of the finished RUN as one page for a browser."""

@@ -2,19 +2,15 @@
 
 import os
 import sys
-from collections.abc import Sequence
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
 import click
 
 from keras_dml.cli.common import (
     INTERRUPTED,
     OutputFolder,
-    begin_with,
-    command_body,
     example,
+    import_package,
     print_table,
     recipe_argument,
     save_every_option,
@@ -43,29 +39,6 @@ def _set_backend(
             f"KERAS_BACKEND={name} before."
         )
     os.environ["KERAS_BACKEND"] = name
-
-
-def _begin(
-    recipe: str,
-    settings: Sequence[str],
-    output: str | None,
-    overwrite: bool,
-    resume: bool,
-    workers: str | None,
-    **_: Any,
-) -> None:
-    """Refuses what can be refused at once; else says what is trained."""
-    from keras_dml.recipes import early
-
-    if resume and overwrite:
-        raise click.UsageError("--resume and --overwrite cannot be combined.")
-    is_new = output is None or not Path(output).exists()
-    if resume or is_new:  # Else there is more to say, of the output.
-        content = early.refuse(recipe, settings)
-        is_alone = workers is None and "TF_CONFIG" not in os.environ
-        if content is not None and not resume and is_alone:
-            early.refuse_missing(content)
-    say(", ".join([f"Recipe: {recipe}", *settings]))
 
 
 @click.command(
@@ -128,8 +101,6 @@ def _begin(
 )
 @save_every_option
 @json_option
-@begin_with(_begin)
-@command_body
 def train(
     recipe: str,
     settings: tuple[str, ...],
@@ -150,21 +121,17 @@ def train(
     training without a break. After Ctrl-C, the model is saved and measured;
     SIGTERM saves the state and ends with status 75.
     """
+    if resume and overwrite:
+        raise click.UsageError("--resume and --overwrite cannot be combined.")
+    say(", ".join([f"Recipe: {recipe}", *settings]))
+    import_package()
     from keras_dml import distribution, recipes, runs
-    from keras_dml.recipes.messages import problems_of
     from keras_dml.runs.outcome import definitions, divisions_table
     from keras_dml.runs.tracking import check_trackers
     from keras_dml.runs.words import VERDICTS
 
     check_trackers(log)
-    try:
-        checked = recipes.load(recipe, settings)
-    except recipes.RecipeError as error:
-        if output is None or resume:
-            raise
-        taken = problems_of(lambda: runs.check_output(output, overwrite))
-        lines = "\n  ".join(map(str, [error, *taken]))
-        raise recipes.RecipeError(lines) from None
+    checked = recipes.load(recipe, settings)
     find = runs.last_folder if resume else runs.free_folder
     folder = output or find(checked.name)
     verbose = 1 if sys.stdout.isatty() else 2

@@ -7,12 +7,10 @@ import click
 from keras_dml.cli.common import (
     INTERRUPTED,
     OutputFolder,
-    begin_with,
     command_body,
     example,
     print_table,
     recipe_argument,
-    refuse_recipe,
     say,
     setting_option,
 )
@@ -59,7 +57,6 @@ MOST = 10
 )
 @click.option("--seed", default=0, help="Seed of the suggestions.")
 @json_option
-@begin_with(refuse_recipe)
 @command_body
 def tune(
     recipe: str,
