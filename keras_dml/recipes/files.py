@@ -23,8 +23,8 @@ from pydantic import (
 from keras_dml import data
 from keras_dml.methods.declaration import METHODS, Arguments, Uses, find
 from keras_dml.model import MetricModel
-from keras_dml.recipes.inheritance import TOO_DEEP, RecipeFiles
-from keras_dml.recipes.messages import mistakes, refusal
+from keras_dml.recipes.inheritance import RecipeError, complete
+from keras_dml.recipes.messages import explain
 from keras_dml.recipes.schema import MOMENTUM, Recipe, looked_up
 from keras_dml.recipes.sections import Named
 from keras_dml.recipes.signatures import Fields, fields_of
@@ -51,11 +51,11 @@ def load(
 
     Raises:
         RecipeError: If a file is missing, not YAML or larger than 1 MiB, if
-            bases are nested more than 16 deep or form a cycle, if a key is
-            unknown (the message suggests the nearest known one), or if a value
-            is invalid.
+            bases form a cycle, if a key is unknown (the message suggests the
+            nearest known one), or if a value is invalid. The message lists all
+            unknown keys and invalid values.
     """
-    return validate(RecipeFiles().complete(path, settings), os.fspath(path))
+    return validate(complete(path, settings), os.fspath(path))
 
 
 def validate(content: dict[str, Any], source: str) -> Recipe:
@@ -64,12 +64,12 @@ def validate(content: dict[str, Any], source: str) -> Recipe:
         schema = recipe_type(content)
         return schema.model_validate(content)
     except ValidationError as error:
-        problems = mistakes(error, schema, content)
+        problems = explain(error, schema)
     except ValueError as error:
         problems = [f"`method.name`: {error}"]
-    except RecursionError:
-        problems = [TOO_DEEP]
-    raise refusal(source, problems) from None
+    raise RecipeError(
+        f"The recipe {source} cannot be used:\n  " + "\n  ".join(problems)
+    )
 
 
 def dump(recipe: Recipe) -> str:

@@ -1,33 +1,18 @@
-"""Files of recipes, each on top of those that it is based on.
-
-They may be a stranger's: of bounded size, and YAML without objects.
-"""
+"""Files of recipes, each merged onto those that it is based on."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from keras_dml.recipes.included import (
-    folder,
-    locate,
-    names,
-    paths,
-)
+from keras_dml.recipes.included import folder, locate, names, paths
 from keras_dml.utils.arguments import did_you_mean
 from keras_dml.utils.files import read_regular, write_atomically
 
-MOST_BYTES = 2**20
-"""Of a file, as it may be a stranger's."""
-
-_MOST_VALUES = 10_000
-
-TOO_DEEP = "it is nested too deep"
-
-_MOST_BASES = 16
+MAX_BYTES = 2**20
+"""The size of the largest file that is read."""
 
 _IN_ORDER = ("rate_multipliers", "decay_multipliers")
 """Mappings of which the first pattern that matches counts."""
@@ -37,17 +22,7 @@ class RecipeError(ValueError):
     """A recipe is invalid; the message says why, and how to fix it."""
 
 
-def _is_several(given: Any) -> bool:
-    from keras_dml.losses.combined import is_several  # It imports Keras.
-
-    return is_several(given)
-
-
-def merge(
-    base: dict[str, Any],
-    change: dict[str, Any],
-    is_several: Callable[[Any], bool] = _is_several,
-) -> dict[str, Any]:
+def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     """`base` with `change` on top; neither is altered.
 
     Mappings are merged, unless they say that they are about something of
@@ -55,14 +30,13 @@ def merge(
     keys by any name. Anything else is replaced, and so is a mapping by an
     empty one. A loss that is only a name can be given arguments. Where the
     order of keys counts, those of `change` come first.
-
-    `is_several` says whether a mapping without a name is several losses, not
-    arguments of one.
     """
     merged = dict(base)
     for key, value in change.items():
         old = merged.get(key)
         if key == "loss" and isinstance(old, str) and isinstance(value, dict):
+            from keras_dml.losses.combined import is_several  # Imports Keras.
+
             names_one = {"name", "class_name"} & set(value)
             if not names_one and not is_several(value):
                 old = {"name": old}
@@ -70,7 +44,7 @@ def merge(
             is_other = value.get("name", old.get("name")) != old.get("name")
             replaces = is_other and key != "backbone"
             if not replaces:
-                both = merge(old, value, is_several)
+                both = merge(old, value)
                 order = (*value, *both) if key in _IN_ORDER else both
                 value = {x: both[x] for x in order}
         merged[key] = value
@@ -88,71 +62,44 @@ def with_origin(content: dict[str, Any], is_included: bool) -> dict[str, Any]:
     return {**content, "batches": {"fewer_classes": is_included, **batches}}
 
 
-class RecipeFiles:
-    """Files of one recipe, each of which is read once."""
+def complete(
+    path: str | os.PathLike[str], settings: Sequence[str] = ()
+) -> dict[str, Any]:
+    """A recipe's content with settings on top; see `keras_dml.recipes.load`."""
+    content, _ = _read(locate(path))
+    for setting in settings:
+        change = with_origin(parse_setting(setting), is_included=False)
+        content = merge(content, change)
+    return content
 
-    def __init__(self, is_several: Callable[[Any], bool] = _is_several) -> None:
-        self._complete: dict[str, dict[str, Any]] = {}
-        self._merge = partial(merge, is_several=is_several)
 
-    def parts(self, path: Path) -> list[str]:
-        """The files that a recipe is made of: its own, then its bases'."""
-        self.read(path)
-        # A recipe is complete after its bases.
-        return list(reversed(self._complete))
+def _read(
+    path: Path, above: tuple[str, ...] = ()
+) -> tuple[dict[str, Any], list[str]]:
+    """Merges a file onto its bases; returns it and all files, its own first.
 
-    def complete(
-        self, path: str | os.PathLike[str], settings: Sequence[str] = ()
-    ) -> dict[str, Any]:
-        """What a recipe says with settings; see `keras_dml.recipes.load`."""
-        content = self.read(locate(path))
-        for setting in settings:
-            change = with_origin(parse_setting(setting), is_included=False)
-            content = self._merge(content, change)
-        return content
-
-    def included(self) -> list[dict[str, Any]]:
-        """Those that were read and come with the package, complete."""
-        root = folder().resolve()
-        return [
-            content
-            for place, content in self._complete.items()
-            if Path(place).is_relative_to(root)
-        ]
-
-    def read(self, path: Path, above: tuple[str, ...] = ()) -> dict[str, Any]:
-        """A file on top of its bases; `above` are those that it is one of."""
-        place = os.path.realpath(path)
-        chain = (*above, place)
-        if place in above:
+    `above` is the chain of files that included it.
+    """
+    chain = (*above, os.path.realpath(path))
+    if chain[-1] in above:
+        raise RecipeError(
+            "Recipes must not form a cycle of bases. Received: "
+            f"{' → '.join(chain)}."
+        )
+    content, files = _content(path), [chain[-1]]
+    bases = content.pop("base", None) or []
+    inherited: dict[str, Any] = {}
+    for base in bases if isinstance(bases, list) else [bases]:
+        if not isinstance(base, str):
             raise RecipeError(
-                "Recipes must not form a cycle of bases. Received: "
-                f"{' → '.join(chain)}."
+                f"`base` of the recipe {path} must be a path or name, or a "
+                f"list of them. Received: {base!r}."
             )
-        if len(chain) > _MOST_BASES:
-            raise RecipeError(
-                f"A recipe must have bases nested at most {_MOST_BASES} deep. "
-                f"Received: {' → '.join(chain)}. Merge some of them into one "
-                "file."
-            )
-        if place not in self._complete:
-            self._complete[place] = self._based(path, chain)
-        return self._complete[place]
-
-    def _based(self, path: Path, chain: tuple[str, ...]) -> dict[str, Any]:
-        content = _content(path)
-        bases = content.pop("base", None) or []
-        inherited: dict[str, Any] = {}
-        for base in bases if isinstance(bases, list) else [bases]:
-            if not isinstance(base, str) or "\0" in base:
-                raise RecipeError(
-                    f"`base` of the recipe {path} must be a path or name, or a "
-                    f"list of them. Received: {base!r}."
-                )
-            below = locate(base, path.parent)
-            inherited = self._merge(inherited, self.read(below, chain))
-        is_included = Path(chain[-1]).is_relative_to(folder().resolve())
-        return self._merge(inherited, with_origin(content, is_included))
+        below, base_files = _read(locate(base, path.parent), chain)
+        inherited = merge(inherited, below)
+        files += base_files
+    is_included = Path(chain[-1]).is_relative_to(folder().resolve())
+    return merge(inherited, with_origin(content, is_included)), files
 
 
 def _content(path: Path) -> dict[str, Any]:
@@ -209,7 +156,7 @@ def copy(
     root = os.path.realpath(folder())
     contents = {
         Path(destination, os.path.relpath(path, root)): Path(path).read_bytes()
-        for path in RecipeFiles().parts(source)
+        for path in _read(source)[1]
     }
     new = {
         path: content
@@ -230,33 +177,21 @@ def copy(
 
 
 def read_yaml(path: str | os.PathLike[str]) -> Any:
-    """What a file says.
+    """Parses a YAML file.
 
     Raises:
         OSError: If it cannot be read, or is no regular file.
-        ValueError: As `parse_yaml`, or if it has over 2²⁰ bytes.
+        ValueError: If it is not YAML, or has over 2²⁰ bytes.
     """
-    return parse_yaml(read_regular(path, MOST_BYTES).decode("utf-8"))
+    return parse_yaml(read_regular(path, MAX_BYTES).decode("utf-8"))
 
 
 def parse_yaml(text: str) -> Any:
-    """What a text says, of at most 10,000 keys and values.
-
-    Those of an alias count each time.
-
-    Raises:
-        ValueError: If it is not YAML, or exceeds that.
-    """
+    """Parses YAML; raises `ValueError` if a text is none."""
     try:
-        loader = _Loader(text)
-        node = loader.get_single_node()
-        # Before values are made of it: keys that merge (`<<`) multiply, too.
-        _check_count(node)
-        return None if node is None else loader.construct_document(node)
+        return yaml.load(text, _Loader)
     except yaml.YAMLError as error:
         raise ValueError(f"it is not YAML: {error}") from None
-    except RecursionError:
-        raise ValueError(TOO_DEEP) from None
 
 
 def parse_setting(setting: str) -> dict[str, Any]:
@@ -280,21 +215,6 @@ def parse_setting(setting: str) -> dict[str, Any]:
             f"The setting {setting[:200]!r} cannot be read: {error}."
         ) from None
     return dict(value)
-
-
-def _check_count(node: yaml.Node | None) -> None:
-    count, waiting = 1, [node]
-    while waiting and count <= _MOST_VALUES:
-        value = getattr(waiting.pop(), "value", None)
-        for item in value if isinstance(value, list) else ():
-            below = item if isinstance(item, tuple) else (item,)
-            waiting.extend(below)
-            count += len(below)
-    if count > _MOST_VALUES:
-        raise ValueError(
-            f"it has more than {_MOST_VALUES:,} keys and values, counting "
-            "those of every alias"
-        )
 
 
 class _Loader(yaml.SafeLoader):

@@ -1,13 +1,11 @@
 """Messages: what is wrong with a recipe, in words of its author."""
 
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from keras_dml.recipes.inheritance import RecipeError
 from keras_dml.utils.arguments import did_you_mean
 
 _short = reprlib.Repr()
@@ -27,24 +25,9 @@ _SHAPES = {
 """What YAML's users call what pydantic has other words for."""
 
 
-def refusal(source: str, problems: Sequence[str]) -> RecipeError:
-    """The error of a recipe with problems."""
-    return RecipeError(
-        f"The recipe {source} cannot be used:\n  " + "\n  ".join(problems)
-    )
-
-
-def mistakes(
-    error: ValidationError, schema: type[BaseModel], content: Mapping[str, Any]
-) -> list[str]:
-    """What is wrong with a recipe, in sentences."""
-    found = [_explain(dict(e), schema) for e in error.errors()]
-    return found + missing_files(content)
-
-
-def keys_at(location: tuple[int | str, ...], schema: type[BaseModel]) -> str:
-    """The dotted key at a location of pydantic's."""
-    return ".".join(_section_at(location, schema)[1])
+def explain(error: ValidationError, schema: type[BaseModel]) -> list[str]:
+    """What is wrong with a recipe: a sentence for each of its errors."""
+    return [_explain(dict(e), schema) for e in error.errors()]
 
 
 def _explain(error: dict[str, Any], schema: type[BaseModel]) -> str:
@@ -116,50 +99,26 @@ _FILES = {
 """Keys that name files, and how to name others."""
 
 
-def missing_files(content: Mapping[str, Any]) -> list[str]:
-    """Says which files a recipe names that do not exist, and the ways out.
+def check_files(recipe: BaseModel) -> None:
+    """Raises `FileNotFoundError` if a recipe names files that do not exist.
 
-    The recipe need not be valid.
+    The message lists all of them, and how to name others.
     """
-    found = []
+    content = recipe.model_dump()
+    missing = []
     for (section, key), way_out in _FILES.items():
-        value = value_at(content, section, key)
+        value = content[section].get(key)
         if isinstance(value, str) and _is_missing(key, value):
-            found.append(
+            missing.append(
                 f"`{section}.{key}`: {value!r} does not exist. Put it there, "
                 f"or use {way_out}."
             )
-    return found
-
-
-def value_at(content: Mapping[str, Any], section: str, key: str) -> Any:
-    """A value; None if it or its section is missing."""
-    keys = content.get(section)
-    return keys.get(key) if isinstance(keys, Mapping) else None
+    if missing:
+        raise FileNotFoundError("\n".join(missing))
 
 
 def _is_missing(key: str, value: str) -> bool:
     if key == "name" and not value.endswith(".keras"):
         return False
     is_name = key == "weights" and value == "imagenet"
-    return not (is_name or "\0" in value or Path(value).expanduser().exists())
-
-
-def problems_of(*steps: Callable[[], Any]) -> list[Exception]:
-    """The errors of steps that do not need each other's results."""
-    found: list[Exception] = []
-    for step in steps:
-        try:
-            step()
-        except (ValueError, OSError, ImportError) as error:
-            found.append(error)
-    return found
-
-
-def raise_together(name: str, problems: list[Exception]) -> None:
-    """Raises a problem as it is; several as one `RecipeError`."""
-    if len(problems) == 1:
-        raise problems[0]
-    if problems:
-        lines = "\n  ".join(map(str, problems))
-        raise RecipeError(f"The recipe {name!r} cannot be trained:\n  {lines}")
+    return not (is_name or Path(value).expanduser().exists())

@@ -4,12 +4,10 @@ And `class_counts: auto`, the number of examples of each.
 """
 
 from collections.abc import Iterator, Sequence
-from math import ceil
 from typing import Any
 
 KEY = "num_classes"
 COUNTS = "class_counts"
-SHARE = "class_share"
 AUTO = "auto"
 
 
@@ -31,26 +29,15 @@ def filled(config: Any, counts: Sequence[int]) -> Any:
     return config
 
 
-MOST = 10**7
-"""Of classes, more than which no loss has."""
+MANY = 10_000
+"""A number of classes of which every share that is of use is at least two."""
 
 
-def provisional(config: Any) -> Any:
-    """`config` filled before the training set is known, to check the rest.
-
-    Raises:
-        ValueError: If there are too many classes.
-    """
+def placeholder(config: Any) -> Any:
+    """`config` filled to be checked before the training set is known."""
     numbers = [n for n in _values(config) if isinstance(n, int)]
-    if max(numbers, default=0) > MOST:
-        raise ValueError(
-            f"`{KEY}` must be at most {MOST:,}. Received: {max(numbers)}"
-        )
     sizes = [len(c) for c in _values(config, COUNTS) if isinstance(c, list)]
-    # A share of the classes is at least two of them.
-    shares = [x for x in _values(config, SHARE) if isinstance(x, float)]
-    least = [ceil(2 / x) for x in shares if x * MOST >= 2]
-    return filled(config, [1] * max([2, *numbers, *sizes, *least]))
+    return filled(config, [1] * max([*numbers, *sizes], default=MANY))
 
 
 def check(config: Any, count: int) -> None:

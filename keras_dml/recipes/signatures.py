@@ -23,7 +23,7 @@ from keras.src.backend.common import global_state
 from pydantic import AfterValidator, BaseModel, create_model
 
 from keras_dml import losses
-from keras_dml.recipes.num_classes import provisional
+from keras_dml.recipes.num_classes import placeholder
 
 Fields: TypeAlias = dict[str, Any]
 """Name → (type, default), as `pydantic.create_model` takes them."""
@@ -120,7 +120,7 @@ def _plain_union(options: tuple[Any, ...]) -> Any:
 
 def _known_loss(loss: Any) -> Any:
     if loss is not None:
-        config = provisional(loss)
+        config = placeholder(loss)
         try:
             with _without_devices():
                 losses.get(config)

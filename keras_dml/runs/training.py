@@ -31,11 +31,7 @@ from keras_dml.evaluation import Results
 from keras_dml.evaluation.plausibility import saying_once
 from keras_dml.model import MetricModel
 from keras_dml.recipes import Recipe, building
-from keras_dml.recipes.messages import (
-    missing_files,
-    problems_of,
-    raise_together,
-)
+from keras_dml.recipes.messages import check_files
 from keras_dml.runs.folder import (
     METRICS,
     STATE,
@@ -141,14 +137,11 @@ def train(
         if resume and is_finished(folder):
             check_same_recipe(folder, recipe)
             return [True, True]
-        problems = problems_of(
-            lambda: (
-                check_same_recipe(folder, recipe)
-                if resume
-                else check_output(folder, overwrite)
-            )
-        )
-        check_start(recipe, problems)
+        if resume:
+            check_same_recipe(folder, recipe)
+        else:
+            check_output(folder, overwrite)
+        check_files(recipe)
         return [False, resume and states.has_state]
 
     with lost_workers_named(strategy):
@@ -210,7 +203,8 @@ def _train(
         network = building.backbone(recipe)  # May fail, and needs no data.
     splits = building.splits(recipe)
     check_same("data", digest(splits.train), strategy)
-    batches = _batches(recipe, splits)
+    check_splits(recipe, splits)
+    batches = building.sampler(recipe, splits.train)
     with strategy.scope():
         model = building.model(recipe, batches, network)
     start = time.perf_counter()
@@ -271,33 +265,6 @@ def _train(
     return outcome
 
 
-def check_start(recipe: Recipe, problems: list[Exception]) -> None:
-    """Raises all problems of a run, with those that are known already.
-
-    They are the ones that can be known before data are read.
-    """
-    missing = missing_files(recipe.model_dump(mode="json"))
-    problems = [*problems, *map(FileNotFoundError, missing)]
-    if problems:  # Otherwise the backbone is built soon.
-        problems += [
-            x
-            for x in problems_of(lambda: building.backbone(recipe))
-            if not isinstance(x, FileNotFoundError)  # It is listed already.
-        ]
-    raise_together(recipe.name, problems)
-
-
-def _batches(recipe: Recipe, splits: data.DataSplits) -> data.Sampler:
-    """The sampler of a recipe whose data can be trained on and measured."""
-    found: list[data.Sampler] = []
-    problems = problems_of(
-        lambda: check_splits(recipe, splits),
-        lambda: found.append(building.sampler(recipe, splits.train)),
-    )
-    raise_together(recipe.name, problems)
-    return found[0]
-
-
 def built(
     recipe: Recipe, splits: data.DataSplits
 ) -> tuple[data.Sampler, MetricModel]:
@@ -308,7 +275,8 @@ def built(
     """
     keras.utils.set_random_seed(recipe.seed)
     keras.config.set_dtype_policy(recipe.precision)
-    batches = _batches(recipe, splits)
+    check_splits(recipe, splits)
+    batches = building.sampler(recipe, splits.train)
     return batches, building.model(recipe, batches)
 
 

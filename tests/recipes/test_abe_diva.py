@@ -35,11 +35,6 @@ def test_pair_batches_have_as_many_images_as_batches_say(images) -> None:
     assert isinstance(plain, data.ClassBalanced)
 
 
-def test_constructed_pairs_need_pair_batches() -> None:
-    with pytest.raises(RecipeError, match="`method.pairs`.*pair_batches: true"):
-        load(ABE, ("method.pairs=constructed",))
-
-
 def test_two_views_reach_the_pipeline() -> None:
     recipe = load(
         DIVA, ("batches={classes_per_batch: 2, images_per_class: 3}",)
@@ -66,18 +61,6 @@ def test_a_momentum_network_on_smaller_images() -> None:
         load(DIVA, (half, "method.tasks=[shared, intra]"))
     with pytest.raises(RecipeError, match="momentum_scale"):
         load(DIVA, ("method.momentum_scale=0.3",))
-
-
-def test_views_by_default_are_one_and_checked(tmp_path) -> None:
-    path = tmp_path / "recipe.yaml"
-    path.write_text("name: x\ndata: {name: glyphs}\nmethod: {name: diva}\n")
-    with pytest.raises(RecipeError, match="num_views: 2"):
-        load(path)
-
-
-def test_unknown_auxiliary_loss_is_refused() -> None:
-    with pytest.raises(RecipeError, match='auxiliary_loss.*"?margin'):
-        load(DIVA, ("method.auxiliary_loss=margn",))
 
 
 def test_batches_without_triplets_are_told_of(caplog) -> None:

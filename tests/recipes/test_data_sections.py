@@ -62,20 +62,6 @@ def test_sections_call_their_loaders(
     assert given == {**expected, **arguments}
 
 
-@pytest.mark.parametrize(
-    ("section", "message"),
-    [
-        ({"name": "sop", "path": "x", "cropped": True}, "cropped"),
-        ({"name": "cub200"}, "path"),
-        ({"name": "vehicleid", "path": "x", "test": "tiny"}, "small"),
-        ({"name": "cub2000", "path": "x"}, "cub200"),
-    ],
-)
-def test_unfit_sections(section: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
-        recipe_of(section)
-
-
 def test_what_recipes_leave_to_the_loader_is_no_key() -> None:
     for name, keys in (
         ("glyphs", set()),

@@ -90,7 +90,7 @@ def test_every_copy_has_its_bases(monkeypatch) -> None:
         assert len(bases) + 1 == len(list(folder.rglob("*.yaml")))
         with monkeypatch.context() as without:
             without.setattr(included, "paths", dict)
-            complete = inheritance.RecipeFiles().read(first)
+            complete = inheritance.complete(first)
         assert {"data", "method", "backbone"} <= set(complete), name
 
 

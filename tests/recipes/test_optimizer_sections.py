@@ -10,7 +10,7 @@ import pytest
 
 from keras_dml import data, runs
 from keras_dml.optimizers import CoupledAdam, CoupledSGD
-from keras_dml.recipes import RecipeError, building, load
+from keras_dml.recipes import building, load
 from tests.conftest import blobs
 from tests.recipes.stand_ins import stand_in
 
@@ -78,42 +78,6 @@ def test_warmup_is_a_line_and_then_the_cosine() -> None:
     warmup = [0.4 * t / 4 for t in range(4)]
     cosine = [0.2 * (1 + math.cos(math.pi * t / 8)) for t in range(8)]
     np.testing.assert_allclose(given, warmup + cosine, rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (("optimizer.schedule={name: step}",), "`optimizer.schedule.name` must "
-         "be one of 'steps', 'cosine'. Received: 'step'. Did you mean 'steps'"),
-        (("optimizer.schedule={name: steps}",),
-         "`optimizer.schedule.epochs` is missing"),
-        (("optimizer.schedule={name: steps, epochs: []}",), "epochs`.*least 1"),
-        (("optimizer.schedule={name: steps, epochs: [0]}",), "epochs.*equal"),
-        (("optimizer.schedule={name: steps, epochs: [3, 2]}",), "must ascend"),
-        (("optimizer.schedule={name: steps, epochs: [2, 2]}",), "must ascend"),
-        (("optimizer.schedule={name: steps, epochs: [2], factor: 2}",),
-         "factor`.*less than 1"),
-        (("optimizer.schedule={name: steps, epoch: [2]}",),
-         "schedule.epoch` is not a key of optimizer.schedule. Did you mean "
-         "'epochs'"),
-        (("optimizer.schedule={name: steps, epochs: [8]}",),
-         "`epochs`: .*after 8 epochs, when the run has ended.*Received: 8"),
-        (("optimizer.schedule={name: cosine, warmup: 8}",), "`epochs`.*ended"),
-        (("epochs=3", "optimizer.schedule={name: steps, epochs: [2, 5]}"),
-         "`epochs`: .*after 5 epochs.*`optimizer.schedule` to null"),
-        (("optimizer.decay=both",), "`optimizer.decay`.*coupled"),
-        (("optimizer.decay=coupled",), "`optimizer.decay`.*which is not set"),
-        (("optimizer={name: lion, weight_decay: 1, decay: coupled}",),
-         "'lion' does not support coupled decay; use adam"),
-        (("optimizer.weight_decay=-1",), "weight_decay`.*greater"),
-        (("optimizer.decay_multipliers={head: 0.5}",), "require `decay: coup"),
-        ((DECAY, "optimizer.decay_multipliers={head: -1}"), "greater"),
-        ((DECAY, "optimizer.decay_multipliers={'(': 1}"), "must be regular"),
-    ],
-)  # fmt: skip
-def test_mistakes_are_explained(settings, message) -> None:
-    with pytest.raises(RecipeError, match=message):
-        load(RECIPE, settings)
 
 
 def test_null_takes_a_schedule_away() -> None:

@@ -1,19 +1,20 @@
 """Sections are made from signatures, so that a default stands once."""
 
 import inspect
-from collections.abc import Callable
-from typing import Any, get_args
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Literal, get_args, get_origin
 
+import annotated_types
 import pytest
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from keras_dml import backbones, callbacks, data
 from keras_dml.methods.declaration import METHODS, find
 from keras_dml.model import MetricModel
-from keras_dml.recipes import RecipeError, load
 from keras_dml.recipes.files import recipe_type
 from keras_dml.recipes.schema import Recipe, looked_up
 from keras_dml.recipes.sections import Section
-from tests.recipes.test_resize_mode import RECIPE
 
 SIGNATURES = {
     "backbone": backbones.get,
@@ -81,24 +82,51 @@ def test_defaults_are_those_of_the_signatures(place: str) -> None:
         assert fields[option].default == default
 
 
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("batches.images_per_class=0", "greater than or equal to 1"),
-        ("batches.classes_per_batch=null", "valid integer"),
-        ("augmentation.resize=0", "greater than or equal to 1"),
-        ("augmentation.crop=centre", "'random', 'random_resized' or 'center'"),
-        ("augmentation.pad=-1", "greater than or equal to 0"),
-        ("augmentation.num_views=3", "1 or 2"),
-        ("augmentation.cache=ram", "'none', 'auto', 'memory' or 'disk'"),
-        ("backbone.input_shape=[8, x]", "input_shape"),
-        ("backbone.weight=x", "Did you mean 'weights'"),
-        ("view.resize_mode=pad", "longest"),
-        ("augmentation.resize_mode=pad", "longest"),
-        ("view.size=8", "`view.size` is not a key of view"),
-        ("evaluation.every=0", "greater than or equal to 1"),
-    ],
-)
-def test_ranges_and_choices_are_those_of_the_types(setting, message) -> None:
-    with pytest.raises(RecipeError, match=message):
-        load(RECIPE, (setting,))
+def numbers(kind: Any, bounds: tuple[Any, ...], key: str) -> Iterator[Any]:
+    """Each numeric type in a schema: its section's key, type and bounds."""
+    origin, inside = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        yield from numbers(inside[0], (*bounds, *inside[1:]), key)
+    elif isinstance(kind, type) and issubclass(kind, BaseModel):
+        for name, field in kind.model_fields.items():
+            below = f"{kind.__name__}.{name}"
+            yield from numbers(field.annotation, tuple(field.metadata), below)
+    elif kind in (int, float):
+        yield key, kind, bounds
+    elif origin is not Literal:
+        kept = () if origin in (tuple, dict, list) else bounds
+        for x in inside:
+            yield from numbers(x, kept, key)
+
+
+def test_integers_have_bounds_and_floats_are_finite() -> None:
+    schema = recipe_type({})
+    found = list(numbers(schema, (), "Recipe"))
+    assert len(found) > 60
+    assert schema.model_config["allow_inf_nan"] is False
+    for key, kind, bounds in found:
+        ends = {type(x) for x in bounds}
+        if kind is int:
+            assert ends & {annotated_types.Ge, annotated_types.Gt}, key
+            assert ends & {annotated_types.Le, annotated_types.Lt}, key
+
+
+def values_below(field: FieldInfo) -> list[float]:
+    """Numbers that are just too small for a key whose value is a number."""
+    return [
+        x.gt if isinstance(x, annotated_types.Gt) else x.ge - 1
+        for x in (*field.metadata, *get_args(field.annotation))
+        if isinstance(x, annotated_types.Gt | annotated_types.Ge)
+    ]
+
+
+def test_numbers_out_of_bounds_raise() -> None:
+    count = 0
+    for section in (Recipe, *sections().values()):
+        for key, field in section.model_fields.items():
+            for value in values_below(field):
+                with pytest.raises(ValidationError) as error:
+                    section.model_validate({key: value})
+                assert (key,) in {x["loc"] for x in error.value.errors()}
+                count += 1
+    assert count > 40

@@ -119,11 +119,11 @@ def copy(name: str, destination: str, force: bool) -> None:
 
 
 def _first_comment(path: Path) -> str:
-    from keras_dml.recipes.inheritance import MOST_BYTES
+    from keras_dml.recipes.inheritance import MAX_BYTES
     from keras_dml.utils.files import read_regular
 
     try:
-        content = read_regular(path, MOST_BYTES).decode("utf-8")
+        content = read_regular(path, MAX_BYTES).decode("utf-8")
     except (OSError, ValueError) as error:
         return f"cannot be read: {error}"
     first = content.partition("\n")[0]

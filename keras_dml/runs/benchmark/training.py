@@ -18,6 +18,7 @@ from keras_dml.data import DataSplits
 from keras_dml.embedding.local import LocalWorkers
 from keras_dml.embedding.workers import Pool, Work
 from keras_dml.recipes import RecipeError, building
+from keras_dml.recipes.messages import check_files
 from keras_dml.resuming import TERMINATED, StateError
 from keras_dml.runs.benchmark.comparison import Done, Line
 from keras_dml.runs.benchmark.plan import (
@@ -30,7 +31,7 @@ from keras_dml.runs.benchmark.plan import (
 )
 from keras_dml.runs.benchmark.report import write_report
 from keras_dml.runs.folder import changed_settings, load_outcome
-from keras_dml.runs.training import built, check_start, train
+from keras_dml.runs.training import built, train
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.files import one_at_a_time
 from keras_dml.utils.progress import time_left
@@ -195,7 +196,7 @@ class Building(Work[Run, str | None]):
             recipe = run.recipe
             about = repr((recipe.data, recipe.train_on, recipe.seed))
             try:
-                check_start(recipe, [])
+                check_files(recipe)
                 if about not in splits:  # Of one data set at a time.
                     splits.clear()
                     splits[about] = building.splits(recipe)
