@@ -1,12 +1,13 @@
 """Large checks are due when what they look at changed since they last passed.
 
 `python .ci/rooms.py CHECK` prints whether it is "due" or has "passed";
-`python .ci/rooms.py CHECK passed` writes a digest of its files, and of the
-versions that extras ask for, to `.ci/passed.json`, which is committed.
+`python .ci/rooms.py CHECK passed` writes a digest of its files, and of what
+its own extras ask for, to `.ci/passed.json`, which is committed.
 """
 
 import hashlib
 import json
+import re
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -74,6 +75,27 @@ ROOMS = {
     "tracking": ("keras_dml/callbacks", "keras_dml/runs/tracking.py"),
 }
 
+# Extras that a check is about. What all tests need, the rest of the test
+# extra, is tried by every run of `.ci/run`.
+EXTRAS = {
+    "engines": ("engines",),
+    "notebooks": ("notebooks",),
+    "peers": ("peers",),
+    "server": ("serve",),
+    "tracking": ("tracking",),
+}
+
+
+def requirements(extra: str, extras: dict[str, list[str]]) -> Iterator[str]:
+    """Packages of an extra, and of the extras that it asks for."""
+    for requirement in extras[extra]:
+        inner = re.fullmatch(r"keras-dml\[(.+)\]", requirement)
+        if inner is None:
+            yield requirement
+        else:
+            for name in inner[1].split(","):
+                yield from requirements(name, extras)
+
 
 def files_of(check: str) -> Iterator[Path]:
     mark = f"pytest.mark.{check}"
@@ -92,7 +114,9 @@ def files_of(check: str) -> Iterator[Path]:
 def digest(check: str) -> str:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     extras = project["project"]["optional-dependencies"]
-    total = hashlib.sha256(json.dumps(extras, sort_keys=True).encode())
+    total = hashlib.sha256()
+    for extra in EXTRAS.get(check, ()):
+        total.update("\n".join(sorted(requirements(extra, extras))).encode())
     for path in sorted(set(files_of(check))):
         if "__pycache__" not in path.parts and path.is_file():
             total.update(path.relative_to(ROOT).as_posix().encode())
