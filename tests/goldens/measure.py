@@ -1,18 +1,15 @@
 """What this package computed and wrote before a change of its structure.
 
-`python -m tests.goldens.measure FOLDER` writes signatures and values, and the
-files that later versions must read. On one machine, the values of two versions
-are compared to the last bit; `test_goldens.py` allows for another machine's
-rounding.
+`python -m tests.goldens.measure FOLDER` writes signatures and values. On one
+machine, the values of two versions are compared to the last bit;
+`test_goldens.py` allows for another machine's rounding.
 """
 
-import contextlib
 import functools
 import hashlib
 import inspect
 import json
 import re
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -23,15 +20,13 @@ import keras
 import numpy as np
 
 import keras_dml
-from keras_dml import backbones, methods, recipes, runs
-from keras_dml.embedding import embed_shards
+from keras_dml import backbones, methods
 from keras_dml.evaluation import evaluate_embeddings
 from keras_dml.export import Gallery, export_model
 from keras_dml.search import Index
 from tests.export.serving import file_of, serve
 from tests.export.test_portable import FILES
 from tests.export.test_portable import run as run_file
-from tests.runs.small_run import write_images
 
 HERE = Path(__file__).parent
 METHODS: dict[str, dict[str, Any]] = {
@@ -61,18 +56,6 @@ CONDITIONS: dict[str, Any] = {
     "all_but_one": {"label": {"!=": 3}},
     "below": {"price": {"<": 0.2}},
 }
-RECIPE = """
-name: small
-data: {name: image_folder, path: images}
-backbone:
-  name: small_convnet
-  input_shape: [16, 16, 1]
-  width: 0.3
-method: {name: baseline, embedding_dim: 8, loss: contrastive}
-batches: {classes_per_batch: 2, images_per_class: 3}
-evaluation: {metrics: [recall@1, map@r]}
-epochs: 1
-"""
 
 
 def signatures() -> dict[str, str]:
@@ -251,27 +234,6 @@ def decoded(values: Any) -> Any:
     return values.tolist()
 
 
-def write_files(folder: Path) -> None:
-    """A model, an index, shards and a run."""
-    model = trained()
-    model.save(folder / "model.keras")
-    embeddings = model.predict(images().astype("float32"), verbose=0)
-    np.save(folder / "embeddings.npy", embeddings)
-    Index.build(model, images(), {"label": list("aabbccddeeff")}).save(
-        folder / "index"
-    )
-    embed_shards(model, images(), folder / "shards", rows_per_shard=8)
-    with contextlib.chdir(folder):
-        write_images(Path("images"))
-        Path("small.yaml").write_text(RECIPE)
-        runs.train(recipes.load("small.yaml"), "run", verbose=0)
-        Path("small.yaml").unlink()
-        shutil.rmtree("images")
-        Path("run/last.keras").unlink()
-    for lock in folder.rglob(".lock"):
-        lock.unlink()
-
-
 def values() -> dict[str, Any]:
     return {
         "weights": {
@@ -293,7 +255,6 @@ def main(folder: Path) -> None:
     (folder / "signatures.json").write_text(names + "\n")
     numbers = json.dumps(values(), sort_keys=True)
     (folder / "values.json").write_text(numbers + "\n")
-    write_files(folder)
 
 
 if __name__ == "__main__":
