@@ -4,24 +4,21 @@ import re
 import runpy
 import sys
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from rules.tree import Finding, Tree
-
-PROGRAMS = ("tables", "papers", "commands", "examples")
-"""Those of docs/site whose `written()` gives files by path."""
 
 SOURCED = re.compile(r"\[[^\]]*\]\([^)]*\)|<!-- .*\n\n(?:\|.*\n)+")
 
 
 def check(tree: Tree) -> Iterator[Finding]:
-    for program in PROGRAMS:
-        for path, text in written(tree, program).items():
+    for program in run(tree, "generate")["PROGRAMS"]:
+        for path, text in run(tree, program)["written"]().items():
             before = tree.text(path) if path.exists() else ""
             if before != text:
                 line = first_difference(before, text)
-                yield Finding(path, line, f"run docs/site/{program}.py")
+                yield Finding(path, line, "run docs/site/generate.py")
     pages = sorted((tree.docs / "results").glob("*.md"))
     texts = {page: tree.text(page) for page in pages}
     for page, text in texts.items():
@@ -35,11 +32,11 @@ def check(tree: Tree) -> Iterator[Finding]:
             yield Finding(path, 1, "no page links it")
 
 
-def written(tree: Tree, program: str) -> dict[Path, str]:
-    """The files as the checkout's own program makes them."""
+def run(tree: Tree, program: str) -> dict[str, Any]:
+    """The names that a program of the checkout's docs/site defines."""
     site = str(tree.docs / "site")
     with mock.patch.object(sys, "path", [site, *sys.path]):
-        return runpy.run_path(f"{site}/{program}.py")["written"]()
+        return runpy.run_path(f"{site}/{program}.py")
 
 
 def first_difference(before: str, after: str) -> int:

@@ -13,7 +13,7 @@ from keras_dml.losses.reductions import masked_logsumexp
 from keras_dml.utils.types import Positive, Share, Tensor
 
 
-@LOSSES.register("multi_similarity")
+@LOSSES.register("multi_similarity", examples={"beta": 30.0, "threshold": 0.4})
 class MultiSimilarityLoss(PairLoss):
     r"""Multi-similarity loss: hard pairs of an anchor, weighted by similarity.
 
@@ -97,7 +97,7 @@ class MultiSimilarityLoss(PairLoss):
         return self.reduce((pull / self.alpha + push / self.beta)[:, 0])
 
 
-@LOSSES.register("circle")
+@LOSSES.register("circle", examples={"gamma": 20.0})
 class CircleLoss(PairLoss):
     r"""Circle loss: similarities weighted by their distance from the optimum.
 
@@ -186,7 +186,7 @@ class CircleLoss(PairLoss):
         return self.reduce(ops.softplus(pull + push)[:, 0], in_both(*masks))
 
 
-@LOSSES.register("lifted_structure")
+@LOSSES.register("lifted_structure", examples={"generalized": True})
 class LiftedStructureLoss(PairLoss):
     r"""Lifted structure: positive pairs against all negatives of both examples.
 
@@ -302,7 +302,15 @@ def _log_sums(
     ]
 
 
-@LOSSES.register("ranked_list")
+@LOSSES.register(
+    "ranked_list",
+    examples={
+        "balance": 0.3,
+        "positive_temperature": 2.0,
+        "negative_temperature": 3.0,
+        "differentiate_weights": True,
+    },
+)
 class RankedListLoss(PairLoss):
     r"""Ranked list: positives within a sphere, negatives beyond a margin.
 

@@ -26,7 +26,7 @@ from keras_dml.utils.gradients import custom_gradient
 from keras_dml.utils.types import Tensor
 
 
-@LOSSES.register("angular")
+@LOSSES.register("angular", examples={"angle": 40.0})
 class AngularLoss(MetricLoss):
     r"""Angular loss: bounds the angle at the negative of each triplet.
 

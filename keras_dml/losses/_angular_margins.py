@@ -48,7 +48,9 @@ class _SubCenters(CosineClassifier):
         return ops.max(ops.reshape(cosines, (-1, count, classes)), axis=1)
 
 
-@LOSSES.register("sub_center_arc_face")
+@LOSSES.register(
+    "sub_center_arc_face", examples={"num_centers": 2, "scale": 9.0}
+)
 class SubCenterArcFaceLoss(_SubCenters):
     r"""Sub-center ArcFace: ArcFace with several centers per class.
 
@@ -116,7 +118,17 @@ class SubCenterArcFaceLoss(_SubCenters):
         return self.scale * ops.where(own, shifted, cosines)
 
 
-@LOSSES.register("dynamic_arc_face")
+@LOSSES.register(
+    "dynamic_arc_face",
+    examples={
+        "class_counts": [5, 1, 3, 2, 9, 4],
+        "a": 0.4,
+        "b": 0.1,
+        "power": 0.3,
+        "num_centers": 2,
+        "scale": 9.0,
+    },
+)
 class DynamicArcFaceLoss(_SubCenters):
     r"""Dynamic-margin ArcFace: wider margins for rarer classes.
 
@@ -206,7 +218,7 @@ class DynamicArcFaceLoss(_SubCenters):
         return self.scale * ops.where(own, shifted, cosines)
 
 
-@LOSSES.register("sphere_face")
+@LOSSES.register("sphere_face", examples={"margin": 3, "scale": 9.0})
 class SphereFaceLoss(ProxyLoss):
     r"""SphereFace: normalized softmax with a multiplied own-class angle.
 

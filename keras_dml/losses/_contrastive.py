@@ -11,7 +11,17 @@ from keras_dml.losses.pairs import Pairs
 from keras_dml.utils.types import Tensor
 
 
-@LOSSES.register("contrastive")
+@LOSSES.register(
+    "contrastive",
+    examples={
+        "positive_margin": 0.1,
+        "negative_margin": 0.9,
+        "power": 2,
+        "reduction": "mean",
+        "negative_weight": 2.0,
+        "joint": True,
+    },
+)
 class ContrastiveLoss(PairLoss):
     r"""Contrastive loss: positives close, negatives beyond a margin.
 
@@ -123,7 +133,14 @@ class ContrastiveLoss(PairLoss):
         return self.reduce_pairs(pairs, excess, lack, self.joint)
 
 
-@LOSSES.register("binomial_deviance")
+@LOSSES.register(
+    "binomial_deviance",
+    examples={
+        "threshold": 0.4,
+        "positive_scale": 2.0,
+        "negative_scale": 20.0,
+    },
+)
 class BinomialDevianceLoss(PairLoss):
     r"""Binomial deviance: a soft threshold between positives and negatives.
 

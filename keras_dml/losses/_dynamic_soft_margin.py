@@ -26,7 +26,10 @@ from keras_dml.utils.types import Count, Positive, Tensor
 _CLOSEST_NEGATIVES = Selection("all", "hard")
 
 
-@LOSSES.register("dynamic_soft_margin")
+@LOSSES.register(
+    "dynamic_soft_margin",
+    examples={"num_bins": 70, "momentum": 0.3, "limit": 1.7},
+)
 class DynamicSoftMarginLoss(PairLoss):
     r"""Dynamic soft margin: triplets weighted by the share of easier ones.
 

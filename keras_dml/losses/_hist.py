@@ -12,7 +12,10 @@ from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.types import Count, Positive, Tensor
 
 
-@LOSSES.register("hist")
+@LOSSES.register(
+    "hist",
+    examples={"tau": 9.0, "weight": 0.5, "hidden_dim": 7, "class_share": 1.0},
+)
 class HISTLoss(ProxyLoss):
     r"""HIST: Gaussian classes, and classification by a hypergraph of the batch.
 

@@ -38,7 +38,7 @@ class _HistogramLoss(MetricLoss):
         raise NotImplementedError
 
 
-@LOSSES.register("histogram")
+@LOSSES.register("histogram", examples={"num_bins": 20, "reduction": "mean"})
 class HistogramLoss(_HistogramLoss):
     r"""Histogram loss: how often a negative pair is closer than a positive one.
 
@@ -105,7 +105,7 @@ class HistogramLoss(_HistogramLoss):
         return scale_to_mean(reversals, ops.sum(negative))
 
 
-@LOSSES.register("fast_ap")
+@LOSSES.register("fast_ap", examples={"num_bins": 7})
 class FastAPLoss(_HistogramLoss):
     r"""FastAP: one minus the average precision from soft distance histograms.
 

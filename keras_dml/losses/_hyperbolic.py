@@ -15,7 +15,9 @@ from keras_dml.utils.types import Positive, Tensor
 _RIM = 1e-3
 
 
-@LOSSES.register("hyperbolic")
+@LOSSES.register(
+    "hyperbolic", examples={"curvature": 0.3, "clip": 1.1, "normalize": True}
+)
 class HyperbolicContrastiveLoss(MetricLoss):
     r"""Hyperbolic contrastive: NT-Xent with distances in the Poincaré ball.
 

@@ -23,7 +23,16 @@ from keras_dml.losses.variables import (
 from keras_dml.utils.types import Count, Tensor
 
 
-@LOSSES.register("margin")
+@LOSSES.register(
+    "margin",
+    examples={
+        "beta": 1.1,
+        "nu": 0.1,
+        "learn_beta": True,
+        "normalize_by": "triplets",
+        "reduction": "mean",
+    },
+)
 class MarginLoss(PairLoss):
     r"""Margin loss: pairs on either side of a boundary that can be learned.
 

@@ -94,7 +94,7 @@ class NCALoss(PairLoss):
         return self.reduce(terms[:, 0], ops.any(masks[0], axis=1))
 
 
-@LOSSES.register("instance")
+@LOSSES.register("instance", examples={"gamma": 9.0})
 class InstanceLoss(MetricLoss):
     r"""Instance loss: each example is its own class, against all negatives.
 
@@ -168,7 +168,7 @@ class InstanceLoss(MetricLoss):
         return self.reduce(others[:, 0])
 
 
-@LOSSES.register("decoupled_contrastive")
+@LOSSES.register("decoupled_contrastive", examples={"sigma": 0.4})
 class DecoupledContrastiveLoss(PairLoss):
     r"""Decoupled contrastive: NT-Xent without the positive in the denominator.
 

@@ -86,7 +86,7 @@ class NormalizedSoftmaxLoss(CosineClassifier):
         return cosines / self.temperature
 
 
-@LOSSES.register("cos_face")
+@LOSSES.register("cos_face", examples={"scale": 9.0})
 class CosFaceLoss(CosineClassifier):
     r"""CosFace: normalized softmax with a margin on the own class's cosine.
 
@@ -144,7 +144,7 @@ class CosFaceLoss(CosineClassifier):
         return self.scale * ops.where(own, cosines - self.margin, cosines)
 
 
-@LOSSES.register("arc_face")
+@LOSSES.register("arc_face", examples={"scale": 9.0})
 class ArcFaceLoss(CosineClassifier):
     r"""ArcFace: normalized softmax with a margin on the own class's angle.
 

@@ -12,7 +12,7 @@ from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.types import Count, Positive, Tensor
 
 
-@LOSSES.register("proxy_nca")
+@LOSSES.register("proxy_nca", examples={"exclude_positive": False})
 class ProxyNCALoss(ProxyLoss):
     r"""Proxy-NCA: neighborhood component analysis against class proxies.
 
@@ -92,7 +92,7 @@ class ProxyNCALoss(ProxyLoss):
         return self.reduce(log_total[:, 0] - own_logit)
 
 
-@LOSSES.register("proxy_anchor")
+@LOSSES.register("proxy_anchor", examples={"reduction": "mean"})
 class ProxyAnchorLoss(ProxyLoss):
     r"""Proxy-Anchor: every proxy is an anchor for the whole batch.
 
@@ -176,7 +176,10 @@ def _shares(exponents: Tensor, mask: Tensor) -> Tensor:
     return terms * weights / ops.where(count > 0, count, 1.0)
 
 
-@LOSSES.register("soft_triple")
+@LOSSES.register(
+    "soft_triple",
+    examples={"num_centers": 3, "scale": 9.0, "gamma": 0.3, "tau": 0.1},
+)
 class SoftTripleLoss(ProxyLoss):
     r"""SoftTriple: softmax over classes with several centers each.
 

@@ -84,7 +84,7 @@ def _mean_over_positives(
     return total / ops.where(count > 0, count, 1.0)
 
 
-@LOSSES.register("smooth_ap")
+@LOSSES.register("smooth_ap", examples={"include_self": True})
 class SmoothAPLoss(_RankingLoss):
     r"""Smooth-AP: one minus the average precision from soft ranks.
 
@@ -177,7 +177,9 @@ def _lost_precision(positives: Tensor, negatives: Tensor) -> Tensor:
     return negatives / (1.0 + positives + negatives)
 
 
-@LOSSES.register("pnp")
+@LOSSES.register(
+    "pnp", examples={"variant": "I_b", "b": 3.0, "include_self": True}
+)
 class PNPLoss(_RankingLoss):
     r"""PNP: only negatives ranked above a positive are penalized.
 
@@ -279,7 +281,15 @@ class PNPLoss(_RankingLoss):
         return log if self.variant == "D_s" else -ops.expm1(-self.alpha * log)
 
 
-@LOSSES.register("recall_at_k")
+@LOSSES.register(
+    "recall_at_k",
+    examples={
+        "k": (1, 3),
+        "rank_temperature": 0.7,
+        "attainable": True,
+        "include_self": True,
+    },
+)
 class RecallAtKLoss(_RankingLoss):
     r"""Recall@k surrogate: one minus the recall from soft ranks, at several k.
 

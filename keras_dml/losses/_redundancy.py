@@ -12,7 +12,18 @@ from keras_dml.losses.reductions import scale_to_mean
 from keras_dml.utils.types import Positive, Tensor
 
 
-@LOSSES.register("vicreg")
+@LOSSES.register(
+    "vicreg",
+    examples={
+        "invariance": 2.0,
+        "variance": 3.0,
+        "covariance": 4.0,
+        "target": None,
+        "epsilon": 1e-3,
+        "reduction": "mean",
+        "normalize": True,
+    },
+)
 class VICRegLoss(MetricLoss):
     r"""VICReg: views agree; dimensions vary but do not covary.
 
@@ -136,7 +147,15 @@ class VICRegLoss(MetricLoss):
         return ops.where(count > 1, total, 0.0)
 
 
-@LOSSES.register("barlow_twins")
+@LOSSES.register(
+    "barlow_twins",
+    examples={
+        "redundancy": 0.1,
+        "epsilon": 1e-3,
+        "reduction": "mean",
+        "normalize": True,
+    },
+)
 class BarlowTwinsLoss(MetricLoss):
     r"""Barlow Twins: each dimension correlates only with itself across views.
 

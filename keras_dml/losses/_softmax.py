@@ -98,7 +98,9 @@ class NTXentLoss(_SoftmaxLoss):
         return self.reduce(terms, positive, of_positives)
 
 
-@LOSSES.register("n_pair")
+@LOSSES.register(
+    "n_pair", examples={"normalize": True, "distance": "euclidean"}
+)
 class NPairLoss(NTXentLoss):
     r"""N-pair loss: NT-Xent on raw inner products, without temperature.
 
@@ -222,7 +224,9 @@ class SupConLoss(_SoftmaxLoss):
         return self.reduce(log_total - pull / divisor, count > 0)
 
 
-@LOSSES.register("multi_sup_con")
+@LOSSES.register(
+    "multi_sup_con", examples={"threshold": 0.4, "weighted": False}
+)
 class MultiSupConLoss(SupConLoss):
     r"""Multi-label SupCon: examples attract by the overlap of their labels.
 

@@ -77,7 +77,7 @@ def _count(mask: Tensor) -> Tensor:
     return ops.sum(ops.cast(mask, "float32"), axis=1)
 
 
-@LOSSES.register("triplet")
+@LOSSES.register("triplet", examples={"soft_margin": True})
 class TripletLoss(PairLoss):
     r"""Triplet loss: positives closer than negatives by a margin.
 
@@ -183,7 +183,9 @@ class TripletLoss(PairLoss):
 _EASY_POSITIVE_HARD_NEGATIVE = Selection("easy", "hard")
 
 
-@LOSSES.register("selectively_contrastive")
+@LOSSES.register(
+    "selectively_contrastive", examples={"weight": 0.7, "cutoff": 0.6}
+)
 class SelectivelyContrastiveLoss(PairLoss):
     r"""Selectively contrastive triplets: hard negatives are only pushed away.
 

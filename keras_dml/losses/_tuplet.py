@@ -14,7 +14,7 @@ from keras_dml.utils.arguments import check_angle
 from keras_dml.utils.types import Positive, Tensor
 
 
-@LOSSES.register("tuplet_margin")
+@LOSSES.register("tuplet_margin", examples={"scale": 9.0})
 class TupletMarginLoss(PairLoss):
     r"""Tuplet margin: each positive against all negatives, with angular slack.
 
@@ -89,7 +89,10 @@ class TupletMarginLoss(PairLoss):
         return self.reduce(terms, positive, of_positives)
 
 
-@LOSSES.register("intra_pair_variance")
+@LOSSES.register(
+    "intra_pair_variance",
+    examples={"positive_slack": 0.1, "negative_slack": 0.2},
+)
 class IntraPairVarianceLoss(PairLoss):
     r"""Intra-pair variance: limits how far pairs fall behind their average.
 

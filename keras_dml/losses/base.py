@@ -417,7 +417,11 @@ class _Average(keras.losses.Loss):
 LOSSES: SerializableRegistry[MetricLoss] = SerializableRegistry(
     "loss", MetricLoss
 )
-"""Every loss by the name that `get` and recipes take."""
+"""Every loss by the name that `get` and recipes take.
+
+`examples=` of its registration are values, other than the defaults, of
+arguments that few losses have; the tests of all losses use them.
+"""
 
 COMPOSITES: SerializableRegistry[MetricLoss] = SerializableRegistry(
     "loss", MetricLoss

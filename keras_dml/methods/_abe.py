@@ -218,6 +218,15 @@ def _are_constructed(pairs: str, method: Arguments) -> None:
         ),
         checks={"pairs": _are_constructed},
     ),
+    examples={
+        "num_learners": 2,
+        "branch": "relu_0",
+        "attention_end": "relu_1",
+        "divergence_margin": 1.5,
+        "pooling": "max",
+        "loss_weights": {"divergence": 0.5},
+        "rate_multipliers": {"backbone|/trunk_": 0.5},
+    },
 )
 def abe(
     backbone: str | keras.Model = "small_convnet",

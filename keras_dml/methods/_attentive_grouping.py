@@ -192,6 +192,13 @@ class GroupedObjective(LossObjective):
     "attentive_grouping",
     "groups of features that each attend to their own places in the image",
     Traits(part="group", figures=("attention_overlays", "strongest_attention")),
+    examples={
+        "num_groups": 2,
+        "key_dim": 3,
+        "scales": "paper_table",
+        "diversity_reduction": "sum",
+        "loss_weights": {"diversity": 0.5},
+    },
 )
 def attentive_grouping(
     backbone: str | keras.Model = "small_convnet",

@@ -107,7 +107,17 @@ class EmbeddingObjective(LossObjective):
         return self.loss.term_values(targets["label"], outputs[self.loss_input])
 
 
-@declare("baseline", "one embedding, one loss")
+@declare(
+    "baseline",
+    "one embedding, one loss",
+    examples={
+        "pooling": "avg_max",
+        "layer_norm": True,
+        "loss_input": "activation",
+        "loss_weights": {"metric": "learned"},
+        "rate_multipliers": {"backbone": 0.5},
+    },
+)
 def baseline(
     backbone: str | keras.Model = "small_convnet",
     *,

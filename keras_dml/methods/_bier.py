@@ -319,6 +319,14 @@ def activation_loss(groups: list[Tensor]) -> Tensor:
     "bier",
     "groups of growing size, each trained on the errors of those before it",
     Traits(part="group"),
+    examples={
+        "group_sizes": [1, 1, 3],
+        "slope": "similarity",
+        "regressor_units": 5,
+        "norm_penalty": 0.5,
+        "pooling": "max",
+        "loss_weights": {"independence": 0.5},
+    },
 )
 def bier(
     backbone: str | keras.Model = "small_convnet",

@@ -155,6 +155,12 @@ def _zeros(spec: keras.KerasTensor) -> Any:
 @declare(
     "distillation",
     "one embedding that also learns from the relations a larger model sees",
+    examples={
+        "relation": ["similarity", "distance", "angle"],
+        "temperature": 0.5,
+        "pooling": "max",
+        "loss_weights": {"distance": 2.0},
+    },
 )
 def distillation(
     backbone: str | keras.Model = "small_convnet",

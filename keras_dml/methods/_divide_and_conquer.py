@@ -254,6 +254,10 @@ def divided_data(
             () if method["split_embedding"] else ("num_learners",)
         ),
     ),
+    examples={
+        "num_learners": 3,
+        "update": "all",
+    },
 )
 def divide_and_conquer(
     backbone: str | keras.Model = "small_convnet",

@@ -30,6 +30,13 @@ for distances, the logits are cosines.
 @declare(
     "dreml",
     "independent learners, each on its own random groups of the classes",
+    examples={
+        "num_learners": 2,
+        "num_classes": 12,
+        "num_meta_classes": 3,
+        "start": "random",
+        "pooling": "max",
+    },
 )
 def dreml(
     backbone: str | keras.Model = "small_convnet",

@@ -217,6 +217,12 @@ Start: TypeAlias = Literal["same", "random"]
 @declare(
     "ensemble",
     "baselines trained on the same batches but otherwise independent",
+    examples={
+        "num_learners": 2,
+        "start": "same",
+        "pooling": "gem",
+        "rate_multipliers": {"backbone/learner_1_": 0.5},
+    },
 )
 def ensemble(
     backbone: str | keras.Model = "small_convnet",

@@ -281,6 +281,13 @@ def hardest(difficulty: Tensor, mask: Tensor, count: Tensor) -> Tensor:
     "embeddings of growing depth, each trained on the pairs that those before "
     "it find hard",
     Traits(part="model"),
+    examples={
+        "embedding_dim": 12,
+        "branches": ["relu_0"],
+        "hard_shares": [1.0, 0.4],
+        "pooling": "max",
+        "rate_multipliers": {"backbone|/stage_": 0.5},
+    },
 )
 def hdc(
     backbone: str | keras.Model = "small_convnet",

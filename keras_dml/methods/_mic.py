@@ -170,6 +170,14 @@ def auxiliary_loss_of(loss: MetricLoss, num_surrogates: int) -> MetricLoss:
             ),
         ),
     ),
+    examples={
+        "num_surrogates": 4,
+        "auxiliary_loss": {"name": "triplet", "margin": 0.3},
+        "gamma": 0.1,
+        "psi_units": 16,
+        "reduction": "sum",
+        "loss_weights": {"surrogate": 0.5},
+    },
 )
 def mic(
     backbone: str | keras.Model = "small_convnet",

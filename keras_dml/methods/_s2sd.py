@@ -199,6 +199,14 @@ def after(steps: int, weight: float) -> Any:
 @declare(
     "s2sd",
     "one embedding that learns from larger ones, which exist only in training",
+    examples={
+        "target_dims": [12, 14],
+        "gamma": 2.0,
+        "temperature": 0.5,
+        "warmup": 3,
+        "pooling": "max",
+        "loss_weights": {"features": 0.5},
+    },
 )
 def s2sd(
     backbone: str | keras.Model = "small_convnet",

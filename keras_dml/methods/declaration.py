@@ -106,7 +106,10 @@ class Traits:
 
 
 def declare(
-    name: str, definition: str, traits: Traits | None = None
+    name: str,
+    definition: str,
+    traits: Traits | None = None,
+    examples: Mapping[str, Any] | None = None,
 ) -> Callable[[Factory], Factory]:
     """Returns a decorator that registers a factory as a method.
 
@@ -120,6 +123,8 @@ def declare(
         name: The method's name in recipes and messages.
         definition: A one-line definition of the method.
         traits: What is specific to the method, if anything.
+        examples: Arguments for a small network, other than the defaults, with
+            which the tests of all methods build and train it.
 
     Example:
         ```python
@@ -132,7 +137,9 @@ def declare(
         ) -> MetricModel: ...
         ```
     """
-    register = METHODS.register(name, definition, traits=traits or Traits())
+    register = METHODS.register(
+        name, definition, traits=traits or Traits(), examples=examples or {}
+    )
     return lambda factory: register(checked(factory))  # type: ignore[return-value]
 
 

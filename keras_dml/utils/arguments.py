@@ -85,14 +85,14 @@ def checked(function: F) -> F:
 def _check_arguments(
     called: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
-    names, types = _arguments_of(called)
+    names, types = arguments_of(called)
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     for name in filter(given.__contains__, types):
         check_type(called.__name__, name, given[name], types[name])
 
 
 @cache
-def _arguments_of(called: Any) -> tuple[list[str], dict[str, Any]]:
+def arguments_of(called: Any) -> tuple[list[str], dict[str, Any]]:
     """Their names, in order, and the types of those that are checked."""
     functions = [
         vars(base)["__init__"]

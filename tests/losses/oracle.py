@@ -1,5 +1,6 @@
 """Independent references: float64 loops and central differences."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -137,3 +138,15 @@ def check_against_loop(
     expected = loop(labels, x)
     np.testing.assert_allclose(values.mean(), expected, rtol=rtol, atol=1e-7)
     check_slopes(gradient, lambda z: loop(labels, z), x, rtol)
+
+
+def log_sum(values, weight, one=0.0):
+    """log(one + Σ w exp x), −∞ where there is nothing to sum."""
+    total = one + sum(
+        w * math.exp(x) for x, w in zip(values, weight, strict=True)
+    )
+    return math.log(total) if total else -math.inf
+
+
+def softplus(x):
+    return math.log1p(math.exp(x)) if x > -700 else 0.0

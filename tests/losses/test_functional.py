@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras_dml import losses
 from keras_dml.losses import ProxyLoss
 from tests.losses.oracle import LABELS, batch, unit
-from tests.losses.test_contract import CASES, PAIRWISE, default
+from tests.losses.test_contract import NAMES, PAIRWISE, default
 
 LABEL = np.array(LABELS["unbalanced"])
 X = unit(batch(LABELS["unbalanced"])).astype("float32")
@@ -30,7 +30,7 @@ NO_FUNCTION = {
 
 
 def test_every_other_loss_has_a_function():
-    for name in set(CASES) - NO_FUNCTION:
+    for name in set(NAMES) - NO_FUNCTION:
         assert name in losses.__all__
         assert callable(getattr(losses, name))
 

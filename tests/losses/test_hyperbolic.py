@@ -6,8 +6,47 @@ import numpy as np
 import pytest
 
 from keras_dml.losses import HyperbolicContrastiveLoss, poincare_distance
-from tests.losses.oracle import LABELS, batch, check_against_loop, sets
-from tests.losses.test_pair_weights import log_sum, mobius, softplus
+from tests.losses.oracle import (
+    LABELS,
+    batch,
+    check_against_loop,
+    log_sum,
+    sets,
+    softplus,
+)
+
+
+def mobius(u, v, c):
+    """−u ⊕ v in the Poincaré ball of curvature −c."""
+    uv, uu, vv = -u @ v, u @ u, v @ v
+    total = -(1 + 2 * c * uv + c * vv) * u + (1 - c * uu) * v
+    return total / (1 + 2 * c * uv + c**2 * uu * vv)
+
+
+def hyperbolic(labels, x, w, mining, c=0.3, clip=0.7):
+    root = math.sqrt(c)
+    norm = np.linalg.norm(x, axis=1, keepdims=True)
+    v = x * np.minimum(1, clip / norm)
+    norm = np.minimum(norm, clip)
+    ball = np.tanh(root * norm) * v / (root * norm)
+
+    def logit(a, b):
+        gap = np.linalg.norm(mobius(ball[a], ball[b], c))
+        return -2 / root * math.atanh(root * gap) / 0.2
+
+    terms = []
+    for a, same, other in sets(labels):
+        rest = log_sum([logit(a, n) for n in other], w[1][a, other])
+        terms += [w[0][a, p] * softplus(rest - logit(a, p)) for p in same]
+    return sum(terms) / len(terms)
+
+
+LOOPS = {
+    "hyperbolic": (
+        {"curvature": 0.3, "clip": 0.7, "normalize": True},
+        hyperbolic,
+    )
+}
 
 
 def distances(x, c, clip):

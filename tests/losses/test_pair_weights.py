@@ -1,7 +1,15 @@
-"""Weights of pairs against float64 loops: every loss on pairs or triplets."""
+"""Weights of pairs against float64 loops: every loss on pairs or triplets.
+
+The loop of a loss stands here, or as `LOOPS` in the tests of its own file: by
+case, the arguments of the loss and a function of the labels, the unit
+embeddings, the two matrices of weights and the name of the miner.
+"""
 
 import functools
+import importlib
 import math
+import re
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -16,7 +24,9 @@ from tests.losses.oracle import (
     LABELS,
     batch,
     check_slopes,
+    log_sum,
     sets,
+    softplus,
     unit,
     value_and_gradient,
 )
@@ -72,18 +82,6 @@ def counts(mining, labels, d):
             positive[a, p] += 1
             negative[a, n] += 1
     return positive, negative
-
-
-def log_sum(values, weight, one=0.0):
-    """log(one + Σ w exp x), −∞ where there is nothing to sum."""
-    total = one + sum(
-        w * math.exp(x) for x, w in zip(values, weight, strict=True)
-    )
-    return math.log(total) if total else -math.inf
-
-
-def softplus(x):
-    return math.log1p(math.exp(x)) if x > -700 else 0.0
 
 
 def squared(x):
@@ -447,31 +445,6 @@ def barlow_twins(labels, x, w, mining):
     return ((1 - np.diag(c)) ** 2).sum() + 0.0051 * off
 
 
-def mobius(u, v, c):
-    """−u ⊕ v in the Poincaré ball of curvature −c."""
-    uv, uu, vv = -u @ v, u @ u, v @ v
-    total = -(1 + 2 * c * uv + c * vv) * u + (1 - c * uu) * v
-    return total / (1 + 2 * c * uv + c**2 * uu * vv)
-
-
-def hyperbolic(labels, x, w, mining, c=0.3, clip=0.7):
-    root = math.sqrt(c)
-    norm = np.linalg.norm(x, axis=1, keepdims=True)
-    v = x * np.minimum(1, clip / norm)
-    norm = np.minimum(norm, clip)
-    ball = np.tanh(root * norm) * v / (root * norm)
-
-    def logit(a, b):
-        gap = np.linalg.norm(mobius(ball[a], ball[b], c))
-        return -2 / root * math.atanh(root * gap) / 0.2
-
-    terms = []
-    for a, same, other in sets(labels):
-        rest = log_sum([logit(a, n) for n in other], w[1][a, other])
-        terms += [w[0][a, p] * softplus(rest - logit(a, p)) for p in same]
-    return sum(terms) / len(terms)
-
-
 FIXED = {len(v): unit(batch(v)) for v in LABELS.values()}
 
 
@@ -508,10 +481,6 @@ CASES = {
     "dynamic_soft_margin": ({"num_bins": 40}, dynamic_soft_margin),
     "fast_ap": ({}, fast_ap),
     "histogram": ({}, histogram),
-    "hyperbolic": (
-        {"curvature": 0.3, "clip": 0.7, "normalize": True},
-        hyperbolic,
-    ),
     "instance": ({"gamma": 9.0}, rows(instance, cosine)),
     "intra_pair_variance": ({}, intra_pair),
     "lifted_structure": ({}, lifted),
@@ -557,6 +526,9 @@ CASES = {
     ),
     "tuplet_margin": ({}, tuplet),
 }
+for path in sorted(Path(__file__).parent.glob("test_*.py")):
+    if re.search(r"^LOOPS = ", path.read_text(), re.M):
+        CASES |= importlib.import_module(f"tests.losses.{path.stem}").LOOPS
 
 
 def make(case, mining="all", **arguments):
@@ -572,7 +544,8 @@ def mines(case):
 
 
 def test_every_loss_on_pairs_has_a_case():
-    assert {case.split()[0] for case in CASES} == set(PAIRWISE)
+    missing = set(PAIRWISE) - {case.split()[0] for case in CASES}
+    assert not missing, "add LOOPS, with a loop of the loss, to its own tests"
 
 
 MINED = [case for case in CASES if mines(case)]

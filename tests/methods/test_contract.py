@@ -16,135 +16,12 @@ from tests.conftest import blobs
 
 SUMMED = {"name": "contrastive", "reduction": "sum_over_pairs"}
 
-# Non-default arguments for every method.
 ARGUMENTS: dict[str, dict[str, Any]] = {
-    "abe": {
-        "embedding_dim": 10,
-        "num_learners": 2,
-        "loss": SUMMED,
-        "branch": "relu_0",
-        "attention_end": "relu_1",
-        "divergence_margin": 1.5,
-        "pooling": "max",
-        "loss_weights": {"divergence": 0.5},
-        "rate_multipliers": {"backbone|/trunk_": 0.5},
-    },
-    "attentive_grouping": {
-        "embedding_dim": 10,
-        "num_groups": 2,
-        "key_dim": 3,
-        "loss": SUMMED,
-        "scales": "paper_table",
-        "diversity_reduction": "sum",
-        "loss_weights": {"diversity": 0.5},
-    },
-    "baseline": {
-        "embedding_dim": 10,
-        "loss": SUMMED,
-        "pooling": "avg_max",
-        "layer_norm": True,
-        "loss_input": "activation",
-        "view": View((16, 16), 1, 18, "squash"),
-        "loss_weights": {"metric": "learned"},
-        "rate_multipliers": {"backbone": 0.5},
-    },
-    "bier": {
-        "embedding_dim": 10,
-        "group_sizes": [1, 1, 3],
-        "loss": SUMMED,
-        "slope": "similarity",
-        "regressor_units": 5,
-        "norm_penalty": 0.5,
-        "pooling": "max",
-        "loss_weights": {"independence": 0.5},
-    },
-    "dcml": {
-        "embedding_dim": 10,
-        "num_learners": 2,
-        "num_compositors": 3,
-        "loss": SUMMED,
-        "input_norm": True,
-        "compositor_initializer": "glorot_normal",
-        "loss_weights": {"task_metric": 0.5},
-    },
-    "diva": {
-        "embedding_dim": 12,
-        "loss": SUMMED,
-        "auxiliary_loss": {"name": "triplet", "margin": 0.3},
-        "alpha": 0.2,
-        "rho": 0.1,
-        "shared": "negative_only",
-        "queue_size": 20,
-        "temperature": 0.2,
-        "weighting": "paper",
-        "limit": 2.0,
-        "ema_momentum": 0.5,
-        "copy_statistics": True,
-        "momentum_scale": 0.5,
-        "psi_units": 16,
-        "reduction": "sum",
-        "test_weights": [0.5, 1, 2, 1],
-    },
-    "divide_and_conquer": {
-        "embedding_dim": 10,
-        "num_learners": 3,
-        "loss": SUMMED,
-        "update": "all",
-    },
-    "distillation": {
-        "embedding_dim": 10,
-        "loss": SUMMED,
-        "relation": ["similarity", "distance", "angle"],
-        "temperature": 0.5,
-        "pooling": "max",
-        "loss_weights": {"distance": 2.0},
-    },
-    "s2sd": {
-        "embedding_dim": 10,
-        "target_dims": [12, 14],
-        "loss": SUMMED,
-        "gamma": 2.0,
-        "temperature": 0.5,
-        "warmup": 3,
-        "pooling": "max",
-        "loss_weights": {"features": 0.5},
-    },
-    "hdc": {
-        "embedding_dim": 12,
-        "branches": ["relu_0"],
-        "hard_shares": [1.0, 0.4],
-        "loss": SUMMED,
-        "pooling": "max",
-        "rate_multipliers": {"backbone|/stage_": 0.5},
-    },
-    "mic": {
-        "embedding_dim": 10,
-        "num_surrogates": 4,
-        "loss": SUMMED,
-        "auxiliary_loss": {"name": "triplet", "margin": 0.3},
-        "gamma": 0.1,
-        "psi_units": 16,
-        "reduction": "sum",
-        "loss_weights": {"surrogate": 0.5},
-    },
-    "dreml": {
-        "embedding_dim": 10,
-        "num_learners": 2,
-        "num_classes": 12,
-        "num_meta_classes": 3,
-        "loss": SUMMED,
-        "start": "random",
-        "pooling": "max",
-    },
-    "ensemble": {
-        "embedding_dim": 10,
-        "num_learners": 2,
-        "loss": SUMMED,
-        "start": "same",
-        "pooling": "gem",
-        "rate_multipliers": {"backbone/learner_1_": 0.5},
-    },
+    name: {"embedding_dim": 10, "loss": SUMMED, **entry.details["examples"]}
+    for name, entry in methods.METHODS.items()
 }
+"""For every method, the `examples` that stand beside it."""
+ARGUMENTS["baseline"]["view"] = View((16, 16), 1, 18, "squash")
 
 XLA = [pytest.param(x, "xla", marks=pytest.mark.slow) for x in methods.METHODS]
 # Tracing takes the longest: all methods are traced by XLA, and some without.
@@ -255,10 +132,6 @@ def trained(name: str, mode: str) -> Trained:
     turns = [] if mode == "eager" else [-1] * 20 + [0, 1, 2]
     losses = [loss_of_a_step(model, learner) for learner in turns]
     return Trained(model, start, losses, len(traces))
-
-
-def test_every_method_is_checked() -> None:
-    assert set(ARGUMENTS) == set(methods.METHODS)
 
 
 @every_method

@@ -215,6 +215,13 @@ class LearnersHead(EmbeddingHead):
         only_with=("tasks", "clusters"),
         figures=("compositor_weights", "cluster_distances"),
     ),
+    examples={
+        "num_learners": 2,
+        "num_compositors": 3,
+        "input_norm": True,
+        "compositor_initializer": "glorot_normal",
+        "loss_weights": {"task_metric": 0.5},
+    },
 )
 def dcml(
     backbone: str | keras.Model = "small_convnet",

@@ -149,6 +149,23 @@ def _check_scale(momentum_scale: float, method: Arguments) -> None:
         checks={"momentum_scale": _check_scale},
         check_labels=warn_without_triplets,
     ),
+    examples={
+        "embedding_dim": 12,
+        "auxiliary_loss": {"name": "triplet", "margin": 0.3},
+        "alpha": 0.2,
+        "rho": 0.1,
+        "shared": "negative_only",
+        "queue_size": 20,
+        "temperature": 0.2,
+        "weighting": "paper",
+        "limit": 2.0,
+        "ema_momentum": 0.5,
+        "copy_statistics": True,
+        "momentum_scale": 0.5,
+        "psi_units": 16,
+        "reduction": "sum",
+        "test_weights": [0.5, 1, 2, 1],
+    },
 )
 def diva(
     backbone: str | keras.Model = "small_convnet",
