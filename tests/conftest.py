@@ -55,13 +55,18 @@ def quick(fast: Iterable[str], every: Iterable[str]) -> list[Any]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks slow tests that run when their room has changed."""
+    """Marks slow tests that run when their room has changed.
+
+    With `--dist loadgroup`, the tests of a file run in one process, as they
+    share what is slow to make; pages of the docs share nothing.
+    """
     here = Path(__file__).parent
-    for room, mark in _MARKS.items():
-        for item in items:
-            is_slow = item.get_closest_marker("slow")
-            if is_slow and item.path.is_relative_to(here / room):
-                item.add_marker(mark)
+    for item in items:
+        path = item.path.relative_to(here)
+        if path.parts[0] in _MARKS and item.get_closest_marker("slow"):
+            item.add_marker(_MARKS[path.parts[0]])
+        if not item.get_closest_marker("pages"):
+            item.add_marker(pytest.mark.xdist_group(path.as_posix()))
 
 
 def pytest_configure() -> None:
