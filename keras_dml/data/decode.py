@@ -31,6 +31,12 @@ The limit applies before anything is decoded, in Pillow, in graphs and in
 exports.
 """
 
+MAX_SIDE_RATIO = 50
+"""How many times as long as the short side of an image its long side may be.
+
+Where the short side is given, a view of a longer image would take gigabytes.
+"""
+
 _STRIP = 2**22
 """Pixels that are copied at a time."""
 

@@ -27,7 +27,6 @@ from keras_dml.export.served import (
     write_saved_model,
 )
 from keras_dml.export.versions import version_folder
-from keras_dml.export.warmup import write_warmup
 from keras_dml.model.generated import (
     generated_inputs,
     input_specs,
@@ -65,14 +64,15 @@ def export_model(
     - "serving_default" takes pixels from 0 to 255, (B, H, W, C), and returns
       `embedding`, (B, D) float32. Of pixels that were scaled to another range,
       it says so on the server's standard error.
-    - "encoded" takes JPEG, PNG, WebP or plain BMP files of any size, (B,)
+    - "encoded" takes JPEG, PNG, GIF or plain BMP files of any size, (B,)
       strings, and applies the EXIF orientation of JPEG. It returns
       `embedding`, as above, and `status`, (B,) strings: "ok", "unsupported"
-      (not one of these formats), "damaged" or "too large". Unless the status
+      (not one of these formats), "damaged" or "too large", which images are
+      whose long side is more than 50 times the short one. Unless the status
       is "ok", the embedding is zero.
     - "lookup", if there is a gallery, takes the same as "encoded". It returns
-      the `k` gallery rows with the highest cosine similarities, found exactly,
-      with ties in the order of the gallery: `ids` and `labels`, (B, k), int64
+      the `k` gallery rows with the highest cosine similarities, by comparing
+      all rows in float32: `ids` and `labels`, (B, k), int64
       or strings as in the gallery, -1 or "" unless the status is "ok";
       `scores`, (B, k) float32, the cosine similarities; `above_threshold`,
       (B, k) booleans; and `status`.
@@ -82,8 +82,6 @@ def export_model(
       the largest of these values; columns beyond an image's own k are filled as
       if its status were not "ok". Any other k results in the status "k out of
       range".
-
-    The SavedModel comes with warm-up requests for the server.
 
     If the model does not take images, its signatures "serving_default" and,
     with a gallery, "lookup" and "lookup_k" take the model's inputs by name, or
@@ -205,7 +203,6 @@ def export_model(
     target = version_folder(Path(path))
     with new_folder(target) as new:
         write_saved_model(served, new)
-        write_warmup(served, new, target.absolute().parent.name)
         parity.compare(served, new, tolerance)
     return target
 

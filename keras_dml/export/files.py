@@ -1,25 +1,31 @@
 """Image files of a request, decoded in any graph.
 
-TensorFlow decodes JPEG, PNG, WebP that is not animated, and BMP of 24 or 32
-bits per pixel. Its decoder of GIF keeps all frames in memory, however large
-they claim to be, and that of BMP returns the indices of a palette: these are
-not supported. WebP requires TensorFlow 2.21 or later where the graph runs.
+TensorFlow decodes JPEG, PNG, GIF, and BMP of 24 or 32 bits per pixel. Of a BMP
+with a palette it returns the indices: these are not supported.
 
-An operation that fails ends the graph that it runs in, and with it the
-whole request. Decoding fails on damaged files, and nothing short of
-decoding tells whether it will. So the files go through a dataset, which
-drops those that fail; the numbers of the others say which these were.
-Datasets are operations of TensorFlow's runtime, and run wherever a
-SavedModel does.
+An operation that fails ends the graph that it runs in, and with it the whole
+request. Decoding fails on damaged files, and nothing short of decoding tells
+whether it will. So the files go through a dataset, which drops those that fail;
+the numbers of the others say which these were. Datasets are operations of
+TensorFlow's runtime, and run wherever a SavedModel does.
 
 Reference:
-    CIPA DC-008 (Exif 2.32), 4.5.2 and 4.6.2; WebP Container Specification.
+    CIPA DC-008 (Exif 2.32), 4.5.2 and 4.6.2; GIF89a Specification, 18 to 26.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from keras_dml.data import View
-from keras_dml.data.decode import EXIF, JPEG, MOST_PIXELS, ORIENTATION, PNG
+from keras_dml.data.decode import (
+    EXIF,
+    JPEG,
+    MAX_SIDE_RATIO,
+    MOST_PIXELS,
+    ORIENTATION,
+    PNG,
+)
 from keras_dml.data.encoded import (
     DCT,
     Encoded,
@@ -27,9 +33,8 @@ from keras_dml.data.encoded import (
     starts_with,
     turn_of_jpeg,
     upright,
-    webp_sides,
 )
-from keras_dml.data.resizing import Images, sides_of, to_channels
+from keras_dml.data.resizing import to_channels
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Tensor
 
@@ -38,26 +43,21 @@ UNSUPPORTED = "unsupported"
 DAMAGED = "damaged"
 TOO_LARGE = "too large"
 
-MOST_PIXELS_RESIZED = 2**24
-"""Pixels of the largest image once it is resized, four bytes a channel.
-
-Where the short side is given, long and thin images exceed it.
-"""
-
-_PARALLEL = 4
+_PARALLEL_FILES = 4
 """Files decoded at a time, each of which may be of `MOST_PIXELS`."""
 
-_STRIP = 2**18
-"""Pixels that become gray together."""
+_LARGE_IMAGE = 2**22
+"""Pixels above which an image becomes gray row by row."""
 
-# Flags of an extended WebP, in its byte 20.
-_ANIMATION, _ALPHA = 2, 16
+_GIF_HEAD = 2**16
+"""Bytes at the start of a GIF among which its first frame must begin."""
 
 
 def load_files(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:
     """Decodes files, (B,) strings, to the pixels of Pillow, and views each.
 
-    The EXIF orientation of JPEG is applied. Transparency is dropped.
+    The EXIF orientation of JPEG is applied. Transparency is dropped, and only
+    the first frame of a GIF is decoded.
 
     Returns:
         The status of each file, (B,) strings: "ok", "unsupported" (not a
@@ -68,7 +68,7 @@ def load_files(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:
     files = tf.data.Dataset.from_tensor_slices(contents).enumerate()
     loaded = files.map(
         lambda row, file: (row, *_load_or_fail(file, view)),
-        num_parallel_calls=_PARALLEL,
+        num_parallel_calls=_PARALLEL_FILES,
     ).ignore_errors()
     # A row behind the last, so that there is one even if all are damaged.
     nothing = tf.zeros((*view.size, view.channels))
@@ -95,167 +95,131 @@ def _options() -> tf.data.Options:
 
 
 def _load_or_fail(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:
+    """Status and view of one file; an error if it is damaged."""
+    sides = _sides(contents)
+    shortest, longest = tf.reduce_min(sides), tf.reduce_max(sides)
+    fits = shortest * longest <= MOST_PIXELS
+    fits &= longest <= MAX_SIDE_RATIO * shortest
     nothing = tf.zeros((*view.size, view.channels))
-    too_large = tf.constant(TOO_LARGE), nothing
-
-    def decoded() -> tuple[Tensor, Tensor]:
-        image = encoded(contents) if view.fast else decoded_whole(contents)
-        # The header of BMP was not looked at.
-        return tf.cond(
-            _fits(tf.cast(sides_of(image), "int64"), view),
-            lambda: (tf.constant(OK), _view_of(image, view)),
-            lambda: too_large,
-        )
-
     return tf.case(
         [
-            (
-                ~_is_supported(contents),
-                lambda: (tf.constant(UNSUPPORTED), nothing),
-            ),
-            (~_fits(_sides(contents), view), lambda: too_large),
+            (shortest < 0, lambda: (tf.constant(UNSUPPORTED), nothing)),
+            (~fits, lambda: (tf.constant(TOO_LARGE), nothing)),
         ],
-        default=decoded,
+        default=lambda: (tf.constant(OK), _view_of(contents, view)),
     )
-
-
-def _view_of(image: Images, view: View) -> Tensor:
-    """The view of RGB pixels, (H, W, 3) uint8, or of a file.
-
-    To become gray takes ten times the memory of an image, so a large one does
-    it in strips.
-    """
-    if view.channels == 1 and tf.is_tensor(image):
-        image = tf.cond(
-            tf.size(image) > 3 * _STRIP,
-            lambda: _gray_in_strips(image),
-            lambda: to_channels(image, 1),
-        )
-    return view.apply(image)
-
-
-def _gray_in_strips(pixels: Tensor) -> Tensor:
-    """`to_channels` with 1, of (H, W, 3) uint8."""
-    height, width, _ = tf.unstack(tf.shape(pixels))
-    count = tf.maximum(_STRIP // width, 1)
-
-    def add(top: Tensor, gray: Tensor) -> tuple[Tensor, Tensor]:
-        strip = to_channels(pixels[top : top + count], 1)
-        rows = top + tf.range(tf.shape(strip)[0])
-        # Strips that are joined at the end would be in memory twice.
-        gray = tf.raw_ops.InplaceUpdate(x=gray, i=rows, v=strip)
-        return top + count, gray
-
-    empty = tf.raw_ops.Empty(shape=(height, width, 1), dtype=tf.uint8)
-    _, gray = tf.while_loop(
-        lambda top, gray: top < height, add, (0, empty), parallel_iterations=1
-    )
-    return gray
-
-
-def _fits(both: Tensor, view: View) -> Tensor:
-    """Whether a file with these sides is not too large."""
-    shortest, longest = tf.reduce_min(both), tf.reduce_max(both)
-    fits = shortest * longest <= MOST_PIXELS
-    if view.frame:
-        return fits  # Every image becomes as large as that.
-    area = view.short_side**2
-    return fits & (area * longest <= MOST_PIXELS_RESIZED * shortest)
-
-
-def _is_supported(contents: Tensor) -> Tensor:
-    """Whether a file starts like those that are decoded."""
-    head = _head(contents)
-    is_animated = (head[15] == ord("X")) & (head[20] & _ANIMATION > 0)
-    is_bmp = starts_with(contents, b"BM") & (_number(head, 30, 4) == 0)
-    is_bmp &= tf.reduce_any(_number(head, 28, 2) == [24, 32])
-    is_known = starts_with(contents, JPEG) | starts_with(contents, PNG)
-    return is_known | is_bmp | (_is_webp(head) & ~is_animated)
 
 
 def _sides(contents: Tensor) -> Tensor:
     """Height and width in a file's header, in either order, (2,) int64.
 
-    They are zeros for BMP, which cannot claim more pixels than it contains.
-    The graph raises an error if the header is truncated.
+    They are -1 if the file is not supported. The graph raises an error if the
+    header is truncated.
     """
-    head, shape = _head(contents), tf.io.extract_jpeg_shape
+    readers = {
+        JPEG: lambda: tf.cast(tf.io.extract_jpeg_shape(contents)[:2], "int64"),
+        PNG: lambda: png_sides(contents),
+        b"GIF8": lambda: _gif_sides(contents),
+        b"BM": lambda: _bmp_sides(contents),
+    }
     return tf.case(
-        [
-            (
-                starts_with(contents, JPEG),
-                lambda: tf.cast(shape(contents)[:2], "int64"),
-            ),
-            (starts_with(contents, PNG), lambda: png_sides(contents)),
-            (_is_webp(head), lambda: _webp_sides(contents, head)),
-        ],
-        default=lambda: tf.zeros(2, "int64"),
+        [(starts_with(contents, x), read) for x, read in readers.items()],
+        default=lambda: tf.constant([-1, -1], tf.int64),
     )
 
 
-def encoded(contents: Tensor) -> Encoded:
-    """A supported file, decoded as far as it is needed."""
-    return Encoded(
-        contents,
-        lambda: _orientation(contents),
-        lambda: _decode_other(contents),
+def _bmp_sides(contents: Tensor) -> Tensor:
+    head = _head(contents, 34)
+    is_plain = _number(head, 30, 4) == 0
+    is_plain &= tf.reduce_any(_number(head, 28, 2) == [24, 32])
+    both = tf.stack([_number(head, 18, 4), _number(head, 22, 4)])
+    # The height is negative where the first row is the upper one.
+    return tf.where(is_plain, tf.minimum(both, 2**32 - both), -1)
+
+
+def _gif_sides(contents: Tensor) -> Tensor:
+    """Sides of the first frame; those of the screen say nothing about it."""
+    head = _head(contents, _GIF_HEAD)
+    table = tf.where(head[10] >= 128, 3 * 2 ** (head[10] % 8 + 1), 0)
+
+    def skip(at: Tensor, in_extension: Tensor) -> tuple[Tensor, Tensor]:
+        """Skips the start of an extension, or one of its blocks."""
+        step = tf.where(in_extension, head[at] + 1, 2)
+        return at + step, ~in_extension | (head[at] > 0)
+
+    # An extension is "!", a label, and blocks that start with their length,
+    # the last of which is empty.
+    at, _ = tf.while_loop(
+        lambda at, in_extension: in_extension | (head[at] == ord("!")),
+        skip,
+        (13 + table, False),
     )
+    is_frame = tf.debugging.assert_equal(head[at], np.int64(ord(",")))
+    with tf.control_dependencies([is_frame]):
+        return tf.stack([_number(head, at + 5, 2), _number(head, at + 7, 2)])
 
 
-def decoded_whole(contents: Tensor) -> Tensor:
+def _view_of(contents: Tensor, view: View) -> Tensor:
+    if view.fast:
+        # It is decoded as far as the view needs it.
+        file = Encoded(
+            contents,
+            lambda: _orientation(contents),
+            lambda: _decode_other(contents),
+        )
+        return view.apply(file)
+    pixels = decode_whole(contents)
+    if view.channels == 1:
+        # To become gray takes ten times the memory of the pixels.
+        pixels = tf.cond(
+            tf.size(pixels) > 3 * _LARGE_IMAGE,
+            lambda: _gray_by_rows(pixels),
+            lambda: to_channels(pixels, 1),
+        )
+    return view.apply(pixels)
+
+
+def decode_whole(contents: Tensor) -> Tensor:
     """RGB pixels of a supported file, upright, (H, W, 3) uint8."""
 
-    def of_jpeg() -> Tensor:
+    def decode_jpeg() -> Tensor:
         stored = tf.io.decode_jpeg(contents, 3, dct_method=DCT)
         turn = turn_of_jpeg(contents, lambda: _orientation(contents))
         return upright(stored, turn)
 
     pixels = tf.cond(
-        starts_with(contents, JPEG), of_jpeg, lambda: _decode_other(contents)
+        starts_with(contents, JPEG),
+        decode_jpeg,
+        lambda: _decode_other(contents),
     )
     return tf.ensure_shape(pixels, (None, None, 3))
 
 
 def _decode_other(contents: Tensor) -> Tensor:
-    head = _head(contents)
-    has_alpha = (head[15] == ord("X")) & (head[20] & _ALPHA > 0)
-    has_alpha |= (head[15] == ord("L")) & (head[24] & 16 > 0)
+    pixels = tf.io.decode_image(contents, 3, expand_animations=False)
+    return tf.ensure_shape(pixels, (None, None, 3))
 
-    def decode(channels: int) -> Tensor:
-        # The operation is older than its WebP: an older TensorFlow loads the
-        # graph, and fails on these files alone.
-        found = tf.io.decode_image(contents, channels, expand_animations=False)
-        return tf.ensure_shape(found, (None, None, None))[..., :3]
 
-    return tf.cond(
-        _is_webp(head) & has_alpha, lambda: decode(4), lambda: decode(3)
+def _gray_by_rows(pixels: Tensor) -> Tensor:
+    """`to_channels` with 1, of (H, W, 3) uint8."""
+    return tf.map_fn(
+        lambda row: to_channels(pixels[row], 1),
+        tf.range(tf.shape(pixels)[0]),
+        fn_output_signature=tf.TensorSpec((None, 1), tf.uint8),
+        parallel_iterations=1,
     )
 
 
-def _head(contents: Tensor) -> Tensor:
-    """The first bytes of a file, (34,) int64, padded with zeros."""
-    head = tf.io.decode_raw(contents, tf.uint8, fixed_length=34)
+def _head(contents: Tensor, size: int) -> Tensor:
+    """The first bytes of a file, (size,) int64, padded with zeros."""
+    head = tf.io.decode_raw(contents, tf.uint8, fixed_length=size)
     return tf.cast(head, "int64")
 
 
-def _number(head: Tensor, start: int, size: int) -> Tensor:
+def _number(head: Tensor, start: int | Tensor, size: int) -> Tensor:
     """A number in little-endian order."""
     weights = [256**i for i in range(size)]
     return tf.reduce_sum(head[start : start + size] * weights)
-
-
-def _is_webp(head: Tensor) -> Tensor:
-    is_known = tf.reduce_all(head[:4] == [*b"RIFF"])
-    is_known &= tf.reduce_all(head[8:15] == [*b"WEBPVP8"])
-    return is_known & tf.reduce_any(head[15] == [*b" LX"])
-
-
-def _webp_sides(contents: Tensor, head: Tensor) -> Tensor:
-    extended = [_number(head, at, 3) + 1 for at in (24, 27)]
-    bits = _number(head, 21, 4)
-    lossless = [bits % 2**14 + 1, bits // 2**14 % 2**14 + 1]
-    simple = tf.where(head[15] == ord("L"), lossless, webp_sides(contents))
-    return tf.where(head[15] == ord("X"), extended, simple)
 
 
 def _orientation(contents: Tensor) -> Tensor:

@@ -8,10 +8,7 @@ from keras_dml.export.files import OK
 from keras_dml.export.served import Served, embed
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import FloatArray
-from keras_dml.utils.vectors import blocks, unit_rows
-
-CHUNK = 2**16
-"""Rows of a gallery that are looked at together."""
+from keras_dml.utils.vectors import unit_rows
 
 
 def compare(served: Served, folder: Path, tolerance: float) -> None:
@@ -34,7 +31,8 @@ def compare(served: Served, folder: Path, tolerance: float) -> None:
                 found = outputs.get("embedding", outputs.get("scores"))
                 if served.gallery is not None and "scores" in outputs:
                     rows = served.gallery.embeddings
-                    expected = highest_cosines(expected, rows, served.k)
+                    cosines = unit_rows(expected) @ unit_rows(rows).T
+                    expected = -np.sort(-cosines, axis=1)[:, : served.k]
                 difference = found.numpy() - expected
                 check_difference(difference, f"signature {name!r}", tolerance)
 
@@ -52,16 +50,3 @@ def check_difference(
             f"{tolerance:.3g}. Nothing was written. If the model computes in "
             "half precision, use a larger `tolerance`."
         )
-
-
-def highest_cosines(
-    queries: FloatArray, gallery: FloatArray, k: int
-) -> FloatArray:
-    """The k highest cosines to the gallery, highest first, (B, k)."""
-    directions = unit_rows(queries)
-    highest = np.empty((len(queries), 0), np.float32)
-    for rows in blocks(len(gallery), CHUNK):
-        cosines = directions @ unit_rows(gallery[rows]).T
-        both = np.concatenate([highest, cosines], axis=1)
-        highest = -np.sort(-both, axis=1)[:, :k]
-    return highest

@@ -96,7 +96,7 @@ class Served:
         }
         if self.gallery is not None:
             find = Lookup(self.gallery, self.k)
-            functions[LOOKUP] = lambda named: self.look_up(find, named)
+            functions[LOOKUP] = lambda named: self._look_up(find, named)
             functions[LOOKUP_K] = lambda named, k: find.of_own_k(
                 *self.embed_searched(named), k
             )
@@ -111,10 +111,11 @@ class Served:
         embeddings = self.embed_inputs(named)
         return tf.fill(tf.shape(embeddings)[:1], OK), embeddings
 
-    def look_up(self, find: Lookup, named: Tensors) -> Tensors:
-        """The outputs of "lookup"."""
-        found = find(*self.embed_searched(named))
-        return {k: x for k, x in found.items() if k != "status"}
+    def _look_up(self, find: Lookup, named: Tensors) -> Tensors:
+        outputs = find(*self.embed_searched(named))
+        if ENCODED not in self.signatures:
+            del outputs["status"]  # Only files can be damaged.
+        return outputs
 
     def track(self, archive: keras.export.ExportArchive) -> None:
         """Has an archive keep what the signatures need.
@@ -124,15 +125,10 @@ class Served:
         """
         archive.track(getattr(self.model, "backbone", self.model))
 
-    def samples(
-        self, signature: str, most: int | None = None
-    ) -> Iterator[tuple[Tensors, Any]]:
-        """What a signature takes, and what the model sees of it.
-
-        It is made of at most this number of batches; by default, of all.
-        """
-        found = generated_inputs(self.model)
-        generated = found if isinstance(found, dict) else {ONLY: found}
+    def samples(self, signature: str) -> Iterator[tuple[Tensors, Any]]:
+        """What a signature takes, and what the model sees of it."""
+        inputs = generated_inputs(self.model)
+        generated = inputs if isinstance(inputs, dict) else {ONLY: inputs}
         for count in (2, 1):
             named = {k: tf.constant(x[:count]) for k, x in generated.items()}
             yield self._with_k(signature, named), self._seen(named)
@@ -192,12 +188,12 @@ class ServedImages(Served):
             said.append(print_wrong_range(images, PIXELS))
         with tf.control_dependencies(said):
             # Resizing takes at least one image, of at least one pixel.
-            seen = self._view.apply(_with_zeros(images, (1, 1, 1, 0)))
+            seen = self._view.apply(_with_a_row(images))
         return self._embed_seen(seen[: tf.shape(images)[0]])
 
     def _embed_views(self, seen: Tensor) -> Tensor:
         count = tf.shape(seen)[0]
-        return self._views_embedded(_with_zeros(seen, (1, 0, 0, 0)))[:count]
+        return self._views_embedded(_with_a_row(seen))[:count]
 
     def _embed_loaded(self, files: Tensor) -> tuple[Tensor, Tensor]:
         status, seen = load_files(files, self._view)
@@ -207,24 +203,18 @@ class ServedImages(Served):
         found: tuple[Tensor, Tensor] = self._embed_files(named["images"])
         return found
 
-    def look_up(self, find: Lookup, named: Tensors) -> Tensors:
-        return find(*self.embed_searched(named))
-
     def track(self, archive: keras.export.ExportArchive) -> None:
         """Nothing: it would ship the weights of the objective, too."""
 
-    def samples(
-        self, signature: str, most: int | None = None
-    ) -> Iterator[tuple[Tensors, Any]]:
-        batches = self._batches[:most]
+    def samples(self, signature: str) -> Iterator[tuple[Tensors, Any]]:
+        views = [self._view.apply(batch) for batch in self._batches]
         if signature == PIXELS:
-            for batch in batches:
-                images = tf.cast(batch, self._dtype)
-                yield {"images": images}, self._view.apply(batch)
+            for batch, seen in zip(self._batches, views, strict=True):
+                yield {"images": tf.cast(batch, self._dtype)}, seen
             return
-        files = [tf.io.encode_png(image) for x in batches for image in x]
+        files = [tf.io.encode_png(x) for batch in self._batches for x in batch]
         named = self._with_k(signature, {"images": tf.stack(files)})
-        yield named, tf.concat([self._view.apply(x) for x in batches], 0)
+        yield named, tf.concat(views, 0)
 
 
 def embed(model: keras.Model, seen: Tensor) -> Tensor:
@@ -285,15 +275,8 @@ def given_batches(
     return [image[None] for image in images]
 
 
-def _with_zeros(x: Tensor, amounts: tuple[int, ...]) -> Tensor:
-    """Adds zeros at the end of each axis of a batch of nothing."""
-    is_empty = tf.cast(tf.shape(x)[0] == 0, "int32")
-    padded = tf.pad(x, [[0, is_empty * amount] for amount in amounts])
-    return tf.ensure_shape(padded, x.shape)
-
-
 def _with_a_row(x: Tensor) -> Tensor:
-    """One row of nothing, where there is none; also of strings."""
+    """A batch, or one row of zeros where it is empty; also of strings."""
     shape = tf.shape(x)
     # A row has at least one item along each axis.
     row = tf.concat([[1], tf.maximum(shape[1:], 1)], axis=0)

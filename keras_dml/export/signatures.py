@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 
 from keras_dml.export.files import OK
 from keras_dml.export.gallery import Gallery
-from keras_dml.export.neighbors import Neighbors
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Tensor
+from keras_dml.utils.vectors import unit_rows
 
 PIXELS, ENCODED = "serving_default", "encoded"
 LOOKUP, LOOKUP_K = "lookup", "lookup_k"
@@ -35,9 +35,12 @@ class Lookup:
     def __init__(self, gallery: Gallery, k: int) -> None:
         self._k = k
         self._most = min(max(k, MOST_NEIGHBORS), len(gallery))
-        self._neighbors = Neighbors(gallery.embeddings)
         self._threshold = gallery.threshold
+        rows = unit_rows(gallery.embeddings)
+        # They are no constants, because a graph ends at 2 GiB; and a GPU may
+        # round products to the 10 bits of TF32.
         with tf.device("CPU:0"):
+            self._rows = tf.Variable(rows, trainable=False, name="gallery")
             self._ids = tf.Variable(gallery.ids, trainable=False)
             self._labels = tf.Variable(gallery.labels, trainable=False)
 
@@ -76,19 +79,31 @@ class Lookup:
         # An overflow in half precision has no neighbors, but the other
         # images of the batch have.
         is_finite = tf.reduce_all(tf.math.is_finite(embeddings), axis=1)
-        finite = tf.boolean_mask(embeddings, is_finite)
-        rows, scores = self._neighbors(finite, k)
-        found = spread(is_finite, status == OK)
+        has_neighbors = spread(is_finite, status == OK)
+        scores, rows = self._search(tf.boolean_mask(embeddings, is_finite), k)
         above = tf.ones_like(scores, "bool")
         if self._threshold is not None:
             above = scores >= self._threshold
+        outputs = {
+            "ids": tf.gather(self._ids, rows),
+            "labels": tf.gather(self._labels, rows),
+            "scores": scores,
+            "above_threshold": above,
+        }
         return {
-            "ids": spread(tf.gather(self._ids, rows), found),
-            "labels": spread(tf.gather(self._labels, rows), found),
-            "scores": spread(scores, found),
-            "above_threshold": spread(above, found),
+            **{name: spread(x, has_neighbors) for name, x in outputs.items()},
             "status": status,
         }
+
+    def _search(
+        self, queries: Tensor, k: int | Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The highest cosines to the gallery, and its rows, (n, k) each."""
+        with tf.device("CPU:0"):
+            norms = tf.norm(queries, axis=1, keepdims=True)
+            directions = tf.math.divide_no_nan(queries, norms)
+            cosines = tf.matmul(directions, self._rows, transpose_b=True)
+            return tf.math.top_k(cosines, k)
 
 
 def lookups(

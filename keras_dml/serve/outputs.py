@@ -9,13 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dml.data import View
-from keras_dml.data.decode import read_image
-from keras_dml.export.files import (
-    MOST_PIXELS_RESIZED,
-    OK,
-    TOO_LARGE,
-    load_files,
-)
+from keras_dml.data.decode import MAX_SIDE_RATIO, read_image
+from keras_dml.export.files import OK, TOO_LARGE, load_files
 from keras_dml.serve.errors import RequestError
 from keras_dml.utils.types import FloatArray, Tensor, Tensors
 from keras_dml.visualization.attention import maps_of
@@ -99,9 +94,9 @@ class Outputs:
         [status], [seen] = self._loaded(tf.constant([data]))
         if status == TOO_LARGE:
             raise RequestError(
-                "A picture must not be so long and thin that it has more than "
-                f"{MOST_PIXELS_RESIZED:,} pixels once it is resized for the "
-                "model. Received: one that is. Crop it.",
+                "A picture must not be so long and thin that one side is more "
+                f"than {MAX_SIDE_RATIO} times the other. Received: one that "
+                "is. Crop it.",
                 413,
             )
         if status != OK:

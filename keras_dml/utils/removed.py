@@ -5,5 +5,12 @@ _SEARCH = (
     "queries, use --queries."
 )
 
-REMOVED = {"evaluate --ray": _SEARCH, "evaluate --workers": _SEARCH}
+REMOVED = {
+    "evaluate --ray": _SEARCH,
+    "evaluate --workers": _SEARCH,
+    "export --models-config": (
+        "Write models.config by hand, as docs/guides/tensorflow_serving.md "
+        "shows."
+    ),
+}
 """One sentence each, by argument, or by command and option."""

@@ -56,15 +56,11 @@ def test_test_images_are_looked_up_in_the_next_version(
     output = tmp_path / "models" / "small"
     (output / "1").mkdir(parents=True)
     command = ["export", trained / "run", "--output", output, "--gallery",
-               "test", "--k", 2, "--threshold", 0.5, "--models-config",
-               "--json"]  # fmt: skip
+               "test", "--k", 2, "--threshold", 0.5, "--json"]  # fmt: skip
     ended = CliRunner().invoke(main, list(map(str, command)))
-    config = tmp_path / "models" / "models.config"
     made = json.loads(ended.stdout)
     assert made["model"] == str(output / "2")
-    assert made["models_config"] == str(config)
-    assert f"Exported to {output / '2'}\nWrote {config}" in ended.stderr
-    assert 'name: "small"' in config.read_text()
+    assert f"Exported to {output / '2'}" in ended.stderr
     images = image_folder_splits(trained / "images").test
     found = lookup(made["model"], [images.paths[i] for i in (0, 7)])
     x = embed(runs.load_model(trained / "run"), images)
@@ -107,7 +103,6 @@ def test_an_index_a_folder_and_a_split_are_galleries(
         (["--gallery", "test", "--k", "1000"], "k=1000, 36 embeddings"),
         (["--format", "onnx", "--output", "x.pb"], "must end in '.onnx'"),
         (["--format", "onnx", "--gallery", "test"], "`gallery` of export"),
-        (["--format", "onnx", "--models-config"], "for --format saved_model"),
         (["--overwrite"], "the next version"),
         (["--quantize", "int8"], "for --format onnx, litert and openvino"),
         (["--format", "onnx", "--tolerance", "0.1"], "is for --quantize"),

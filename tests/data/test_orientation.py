@@ -14,7 +14,7 @@ from PIL import Image, ImageOps
 from keras_dml.data import ImageSet, View, eval_batches, pipeline
 from keras_dml.data.decode import exif_orientation, image_size, read_image
 from keras_dml.data.encoded import of_file
-from keras_dml.export.files import decoded_whole
+from keras_dml.export.files import decode_whole
 from tests.data.small_images import LABELS, noise, sampler_of, stored
 
 ORIENTATIONS = range(1, 9)
@@ -99,7 +99,7 @@ def test_where_the_tag_may_be(order: str) -> None:
         ):
             pixels = read_image(io.BytesIO(file))
             assert pixels.shape == (30, 23, 3)
-            np.testing.assert_array_equal(decoded_whole(file), pixels)
+            np.testing.assert_array_equal(decode_whole(file), pixels)
     for block in (
         *shorts,
         tiff((274, 4, 1, number(6, "I")), order=order),
@@ -127,7 +127,7 @@ def test_where_the_tag_may_be(order: str) -> None:
 )
 def test_damaged_exif_is_upright(block: bytes) -> None:
     assert exif_orientation(block) == 1
-    assert decoded_whole(jpeg_with(block)).shape == PIXELS.shape
+    assert decode_whole(jpeg_with(block)).shape == PIXELS.shape
     for file in (png_with(block), png_with(block, after_pixels=True)):
         assert read_image(io.BytesIO(file)).shape == PIXELS.shape
 

@@ -12,7 +12,6 @@ from keras_dml import methods
 from keras_dml.data import ArraySet
 from keras_dml.evaluation import embed
 from keras_dml.export import export_model
-from keras_dml.export.warmup import WARMUP
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(9, 3)).astype("float32")
@@ -52,7 +51,6 @@ def test_what_a_model_takes_is_served(make: Any, tmp_path: Path) -> None:
     model, x = make()
     examples = ArraySet(x, [f"class {i % 3}" for i in range(9)])
     path = export_model(model, tmp_path / "model", gallery=examples, k=2)
-    assert (path / WARMUP).stat().st_size
     served = tf.saved_model.load(str(path)).signatures
     named = x if isinstance(x, dict) else {"inputs": x}
     named = {k: tf.constant(v) for k, v in named.items()}

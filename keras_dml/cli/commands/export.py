@@ -69,11 +69,6 @@ FORMATS = ("saved_model", "onnx", "litert", "openvino")
     "[default: all do]",
 )
 @click.option(
-    "--models-config",
-    is_flag=True,
-    help="List all models beside this one in models.config.",
-)
-@click.option(
     "--overwrite",
     is_flag=True,
     help="Replace an existing file of the other formats.",
@@ -100,7 +95,6 @@ def export(
     which: str,
     file_format: str,
     gallery: str | None,
-    models_config: bool,
     overwrite: bool,
     quantize: str | None,
     tolerance: float | None,
@@ -109,14 +103,10 @@ def export(
     """Export the model in the folder RUN for a server or a device."""
     from keras_dml import runs
     from keras_dml.embedding.exported import SUFFIXES
-    from keras_dml.export import export_model, write_models_config
+    from keras_dml.export import export_model
     from keras_dml.export.portable import check_options
     from keras_dml.utils.progress import waiting
 
-    if models_config and file_format != "saved_model":
-        raise click.ClickException(
-            "--models-config is for --format saved_model."
-        )
     if quantize and file_format == "saved_model":
         raise click.ClickException(
             "--quantize is for --format onnx, litert and openvino."
@@ -140,12 +130,8 @@ def export(
         with waiting("Writing the export and comparing it with the model"):
             path = export_model(model, path, **options)
     say(f"Exported to {path}")
-    config = None
-    if models_config:
-        config = write_models_config(path.absolute().parents[1])
-        say(f"Wrote {config}")
-    made = {"model": path, "format": file_format, "models_config": config}
-    answer(made if cost is None else {**made, "cost": cost})
+    written = {"model": path, "format": file_format}
+    answer(written if cost is None else {**written, "cost": cost})
 
 
 def _export_measured(
