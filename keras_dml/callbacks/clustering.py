@@ -19,7 +19,6 @@ from keras_dml.model.embedding_model import backbone_features
 from keras_dml.model.generated import input_specs
 from keras_dml.utils.arguments import Checked, check_count
 from keras_dml.utils.lazy_rows import EmbeddingRows
-from keras_dml.utils.notebook import html_table
 from keras_dml.utils.types import Count, FloatArray, Rows
 from keras_dml.utils.vectors import CHUNK, blocks
 
@@ -87,14 +86,6 @@ class Division:
     def seconds(self) -> float:
         """Total time."""
         return self.seconds_embedding + self.seconds_clustering
-
-    def _repr_html_(self) -> str:
-        """The clusters and their sizes, for notebooks."""
-        rows = [["cluster", "images", ""]]
-        for cluster, size in enumerate(self.sizes):
-            merged = "merged" if cluster in self.merged else ""
-            rows.append([str(cluster), f"{size:,}", merged])
-        return html_table(rows, str(self))
 
     def __str__(self) -> str:
         sizes = ", ".join(str(size) for size in self.sizes)

@@ -20,7 +20,6 @@ from keras_dml.data.fields import (
     as_rows,
     check_lengths,
 )
-from keras_dml.utils.notebook import MOST_PICTURES, SIDE, html_pictures
 from keras_dml.utils.types import Rows
 
 if TYPE_CHECKING:
@@ -206,25 +205,6 @@ class ImageSet(Examples):
         if self.pixels is not None:
             kind = "×".join(map(str, self.pixels.shape[1:])) + " pixels"
         return described(self, "images", kind)
-
-    def _repr_html_(self) -> str:
-        """An HTML view for notebooks: images sampled evenly from the set."""
-        rows = np.unique(
-            np.linspace(0, len(self) - 1, MOST_PICTURES, dtype=int)
-        )
-        shown = [self._picture(row) for row in rows.tolist()] if self else []
-        return html_pictures(shown, repr(self))
-
-    def _picture(self, row: int) -> tuple[str | None, str]:
-        from keras_dml.data.thumbnails import thumbnail
-
-        name = self.called(row)
-        if self.labels is not None:
-            name = self.class_called(row)
-        try:
-            return thumbnail(self.read(row), SIDE), name
-        except (ValueError, OSError):
-            return None, name
 
 
 def listed_images(

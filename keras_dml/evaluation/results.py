@@ -10,14 +10,8 @@ import numpy as np
 from keras_dml.evaluation.label_sets import ClassNames
 from keras_dml.evaluation.metrics import MACRO
 from keras_dml.evaluation.ranks.relevance import Images
-from keras_dml.evaluation.resampling import resampled
 from keras_dml.utils.lazy_rows import changed
-from keras_dml.utils.notebook import html_table
 from keras_dml.utils.types import FloatArray, Rows
-
-_MOST_BOOTSTRAPPED = 10_000
-"""Maximum number of queries for which intervals are computed for display."""
-
 
 PARTS = "parts"
 """Prefix of the means over the parts."""
@@ -164,27 +158,6 @@ class Results(Mapping[str, float]):
     def __repr__(self) -> str:
         values = ", ".join(f"{k}={v:.4f}" for k, v in self.items())
         return f"Results({values})"
-
-    def _repr_html_(self) -> str:
-        """An HTML view for notebooks: the metrics with their 95 %
-        intervals."""
-        found = {}
-        if 0 < len(self.query_rows) <= _MOST_BOOTSTRAPPED:
-            weights = {name: self.weights(name) for name in self.per_query}
-            labels = self.query_labels
-            found = resampled("Results", self.per_query, weights, labels)
-        rows = [["metric", "value", "95 % interval"]]
-        for name, value in self.items():
-            ends = "–"
-            if name in found:
-                interval = found[name][0]
-                ends = f"{interval.low:.4f} to {interval.high:.4f}"
-            rows.append([name, f"{value:.4f}", ends])
-        about = (
-            f"{self.num_queries:,} queries, {self.num_classes:,} classes, "
-            f"{self.gallery_size:,} in the gallery, {self.distance}"
-        )
-        return html_table(rows, about)
 
     def __str__(self) -> str:
         width = max(len(name) for name in self)

@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_dml.data.thumbnails import row_thumbnail
 from keras_dml.search.metrics import COSINE, MetricName
 from keras_dml.search.rows import Key, RowTable
 from keras_dml.utils.arguments import import_extra
-from keras_dml.utils.notebook import MOST_PICTURES, SIDE, html_pictures
 from keras_dml.utils.types import FloatArray, Rows
 
 if TYPE_CHECKING:
@@ -40,19 +38,6 @@ class Hit:
     is_match: bool | None
     row: dict[str, Any]
     key: Key
-
-
-def _picture(hit: Hit) -> tuple[str | None, str]:
-    """A thumbnail, if there is any, and the caption of a hit."""
-    name = hit.row.get("name", hit.row.get("label"))
-    said = [f"{hit.score:.4f}", str(hit.key)]
-    said += [] if name is None else [str(name)]
-    if hit.is_match is not None:
-        said.append("match" if hit.is_match else "no match")
-    try:
-        return row_thumbnail(hit.row, SIDE), ", ".join(said)
-    except (ValueError, OSError):
-        return None, ", ".join(said)
 
 
 @dataclass(eq=False, repr=False)
@@ -111,16 +96,6 @@ class Hits(Sequence[list[Hit]]):
             lines.append(f"  {query}: {', '.join(shown) or 'none'}")
         lines += ["  …"] if len(self) > _SHOWN_QUERIES else []
         return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        """For notebooks: pictures of the hits of the first queries."""
-        return "".join(
-            html_pictures(
-                [_picture(hit) for hit in hits[:MOST_PICTURES]],
-                f"Query {query} of {len(self):,}, {len(hits)} hits:",
-            )
-            for query, hits in enumerate(self[:_SHOWN_QUERIES])
-        ) or html_pictures([], "Hits of 0 queries")
 
     @property
     def keys(self) -> list[list[Key]]:

@@ -204,11 +204,3 @@ def test_what_is_no_group(group: object) -> None:
     images = ImageSet(np.zeros((4, 2, 2), "uint8"), [5, 5, 7, 9])
     with pytest.raises(ValueError, match="with_groups"):
         images.with_groups({"shop": group})
-
-
-@pytest.mark.parametrize("labels", [None, [3, 4]])
-def test_notebooks_show_pictures_with_their_classes(labels) -> None:
-    images = ImageSet(np.zeros((2, 4, 4), np.uint8), labels)
-    page = images._repr_html_()
-    assert page.count("<img") == 2
-    assert (">3<" in page) == (labels is not None)
