@@ -53,8 +53,6 @@ REGISTRIES = (
     keras_dml.methods.METHODS,
 )
 NEEDING = {
-    "docs/examples/database.md": ("engines", "lancedb"),
-    "docs/guides/databases.md": ("engines", "lancedb", "milvus_lite"),
     "docs/guides/trackers.md": ("tracking", "mlflow"),
 }
 """Pages whose blocks need packages that the tests do not bring: the mark by

@@ -15,7 +15,7 @@ MARKS = {
         "tensorflow_serving", "torch",
     ),
     "tracking": ("mlflow", "wandb"),
-    "engines": ("lancedb", "milvus_lite", "pymilvus", "ray"),
+    "engines": ("lancedb", "ray"),
 }  # fmt: skip
 
 

@@ -21,7 +21,6 @@ GUIDES = {
     "export": "[Serving](../guides/serving.md)",
     "figures": "[Figures](../guides/report.md#figures)",
     "index": "[Search](../guides/search.md)",
-    "push": "[Databases](../guides/databases.md)",
     "recipes": "[Recipes](../guides/recipes.md)",
     "report": "[Report](../guides/report.md)",
     "search": "[Search](../guides/search.md)",
@@ -30,7 +29,7 @@ GUIDES = {
     "tune": "[Tuning](../guides/benchmarking.md#tune)",
 }
 
-NOT_RUN = ("benchmark", "push", "serve", "tune")
+NOT_RUN = ("benchmark", "serve", "tune")
 """Commands whose examples need more than the tests have, or never end."""
 
 

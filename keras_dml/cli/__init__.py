@@ -37,7 +37,9 @@ class Commands(click.Group):
             from keras_dml.utils.arguments import did_you_mean
 
             near = did_you_mean(cmd_name, [*known, "--version", "--help"])
-            ctx.fail(f"There is no command {cmd_name!r}.{near}")
+            removal = REMOVED.get(cmd_name)
+            hint = near if removal is None else f" {removal}"
+            ctx.fail(f"There is no command {cmd_name!r}.{hint}")
         module = importlib.import_module(f"{commands.__name__}.{cmd_name}")
         command: click.Command = getattr(module, cmd_name)
         return command

@@ -107,13 +107,6 @@ def as_gallery(
     """
     if isinstance(value, Examples):
         return Gallery.of(model, value, threshold)
-    if store := getattr(value, "store", None):
-        raise ValueError(
-            "`gallery` of export must be in memory, because it becomes "
-            f"part of the model. Received: an index in {store}. Use an "
-            "index in a folder, or export the model alone and search in "
-            "the database."
-        )
     # A mapping of arrays, or a class of a user's own, knows no model.
     if check := getattr(value, "check_model", None):
         check(model, "export")

@@ -2,12 +2,10 @@
 
 Open index.py first: `Index` is built, saved and loaded there. It inherits what
 reads and changes rows from contents.py, and what searches and calibrates from
-searches.py. Both ask a gallery: in memory (gallery.py) it is a table of rows
-(rows.py) and their vectors (engine.py), which faiss compares all, or most
-(approximate.py); else it is in a database (database.py, lance.py, milvus.py).
+searches.py. Both ask a gallery (gallery.py): a table of rows (rows.py) and
+their vectors (engine.py), which faiss compares all, or most (approximate.py).
 store.py writes and reads the folder of an index, faiss_files.py checks vectors
-from strangers, pushing.py copies into a database, and filters.py reads
-conditions.
+from strangers, and filters.py reads conditions.
 
 What is here may import evaluation and what is below it.
 """
@@ -18,8 +16,7 @@ from keras_dml.evaluation import IdentificationThreshold, Threshold, calibrate
 from keras_dml.search.faiss_files import IndexFileError
 from keras_dml.search.gallery import Recall
 from keras_dml.search.hits import Hit, Hits
-from keras_dml.search.index import Index, open_index, push
-from keras_dml.search.pushing import Pushed
+from keras_dml.search.index import Index
 from keras_dml.search.store import is_index
 from keras_dml.utils.registry import renamed
 
@@ -32,11 +29,8 @@ __all__ = [
     "IdentificationThreshold",
     "Index",
     "IndexFileError",
-    "Pushed",
     "Recall",
     "Threshold",
     "calibrate",
     "is_index",
-    "open_index",
-    "push",
 ]

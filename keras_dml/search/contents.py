@@ -14,7 +14,7 @@ import numpy as np
 from keras_dml.data.fields import encoded
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.filters import Where
-from keras_dml.search.gallery import Gallery
+from keras_dml.search.gallery import LocalGallery
 from keras_dml.search.metrics import MetricName
 from keras_dml.search.pictures import (
     THUMBNAIL,
@@ -49,7 +49,7 @@ class Contents:
     """
 
     # Stores and searches the rows and their embeddings.
-    _gallery: Gallery
+    _gallery: LocalGallery
     # Computes embeddings.
     _encoder: Encoder
 
@@ -97,11 +97,6 @@ class Contents:
         return self._gallery.parameters
 
     @property
-    def store(self) -> str | None:
-        """The address of the database; None for an index in memory."""
-        return self._gallery.store
-
-    @property
     def types(self) -> dict[str, set[type]]:
         """Types of the values by column, not counting None."""
         return dict(self._gallery.types)
@@ -109,18 +104,18 @@ class Contents:
     @property
     def ids(self) -> Rows:
         """Ids of the rows, ascending, (N,)."""
-        return self._gallery.table().ids.copy()
+        return self._gallery.rows.ids.copy()
 
     @property
     def keys(self) -> list[Key]:
         """Keys of the rows, or ids if rows have no keys, in the same order."""
-        table = self._gallery.table()
-        return list(table.keys_of(table.ids))
+        rows = self._gallery.rows
+        return list(rows.keys_of(rows.ids))
 
     @property
     def columns(self) -> dict[str, list[Any]]:
         """Values of the rows by column, in the order of the ids."""
-        columns = self._gallery.table().columns
+        columns = self._gallery.rows.columns
         return {name: list(values) for name, values in columns.items()}
 
     @property
@@ -138,7 +133,7 @@ class Contents:
         Raises:
             ValueError: If neither column has a value for every row.
         """
-        columns = self._gallery.table().columns
+        columns = self._gallery.rows.columns
         for column in (NAME, LABEL):
             values = columns.get(column, [None])
             if None not in values:
@@ -150,7 +145,7 @@ class Contents:
 
     def row(self, row_id: int) -> dict[str, Any]:
         """The columns of one row; KeyError if the row does not exist."""
-        return self._gallery.table(np.array([row_id])).row(row_id)
+        return self._gallery.rows.row(row_id)
 
     def check_model(self, model: keras.Model, owner: str) -> None:
         """Checks that a model computed the embeddings, as far as is known.
@@ -374,7 +369,7 @@ def class_columns(labels: Any) -> dict[str, list[Any]]:
 
 
 def as_in(
-    gallery: Gallery, columns: Values, is_own: bool, owner: str
+    gallery: LocalGallery, columns: Values, is_own: bool, owner: str
 ) -> Values:
     """Columns of rows to be written, with labels numbered as in a gallery.
 
@@ -428,7 +423,7 @@ def _check(given: Pairs, known: Mapping[str, set[int]], owner: str) -> None:
             )
 
 
-def _labels_of(gallery: Gallery, names: set[str]) -> dict[str, set[int]]:
+def _labels_of(gallery: LocalGallery, names: set[str]) -> dict[str, set[int]]:
     """The labels of class names in the rows of a gallery."""
     labels: dict[str, set[int]] = defaultdict(set)
     for label, name in _classes(gallery, {NAME: sorted(names)}):
@@ -437,12 +432,12 @@ def _labels_of(gallery: Gallery, names: set[str]) -> dict[str, set[int]]:
     return labels
 
 
-def _classes(gallery: Gallery, where: Where) -> Pairs:
+def _classes(gallery: LocalGallery, where: Where) -> Pairs:
     """Label and name of the rows that pass a filter."""
     ids = gallery.where(where)
     if not len(ids):
         return []
-    table = gallery.table(ids)
+    table = gallery.rows
     labels, names = table.columns[LABEL], table.columns[NAME]
     rows = np.searchsorted(table.ids, ids).tolist()
     return [(labels[row], names[row]) for row in rows]

@@ -1,26 +1,18 @@
-"""Gallery: what keeps the rows of an index with their vectors, and finds them.
-
-In memory it is a `LocalGallery`, which faiss searches, and `built` makes it of
-embeddings; in a database a `DatabaseGallery`, with the same methods.
-"""
+"""Gallery: keeps the rows of an index with their vectors, and finds them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from keras_dml.embedding import EmbeddingShards, Shard
-from keras_dml.evaluation.identification import AnyThreshold
+from keras_dml.embedding import EmbeddingShards
 from keras_dml.search.approximate import nearest_of
-from keras_dml.search.database import DatabaseGallery
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.engine import FLOAT32, Engine, Form, inverted, make
 from keras_dml.search.filters import Where
-from keras_dml.search.metrics import Metric
 from keras_dml.search.rescored import Rescored
 from keras_dml.search.rows import (
-    Block,
     Columns,
     Key,
     RowTable,
@@ -36,7 +28,6 @@ from keras_dml.search.rows import (
 from keras_dml.utils import progress
 from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.types import FloatArray, Rows
-from keras_dml.utils.vectors import blocks
 
 QUERIES, NEIGHBORS = 500, 10
 
@@ -68,8 +59,6 @@ class Recall:
 class LocalGallery:
     """Rows in memory. What is refused changes nothing."""
 
-    store: str | None = None
-
     def __init__(self, engine: Engine, rows: RowTable) -> None:
         self.engine = engine
         self.rows = rows
@@ -92,11 +81,6 @@ class LocalGallery:
     def types(self) -> Mapping[str, set[type]]:
         """Types of the values of each column, without that of None."""
         return types_of(self.rows.columns)
-
-    @property
-    def next_id(self) -> int:
-        """The id of the next row that is added."""
-        return self.rows.next_id
 
     @property
     def vectors(self) -> FloatArray:
@@ -138,20 +122,9 @@ class LocalGallery:
         keys = self.rows.keys
         return type(next(iter(keys))) if keys else None
 
-    def table(self, ids: Rows | None = None) -> RowTable:
-        """The table of all rows."""
-        return self.rows
-
     def where(self, where: Where) -> Rows:
         """Ids of the rows that pass a filter, ascending."""
         return self.rows.where(where)
-
-    def blocks(self, size: int) -> Iterator[Block]:
-        """All rows in the order of ids, at most `size` at a time."""
-        rows, vectors = self.rows, self.vectors
-        whole = Block(rows.ids, vectors, rows.columns, rows.own_keys)
-        for part in blocks(len(rows), size):
-            yield whole.taken(part)
 
     def insert(
         self, x: Embeddings, columns: Values, keys: list[Key] | None
@@ -197,9 +170,6 @@ class LocalGallery:
         """All rows whose scores reach a threshold; see `Engine.above`."""
         return self.engine.above(queries, threshold, self._among(where))
 
-    def keep_threshold(self, threshold: AnyThreshold | None) -> None:
-        """Nothing: `Index.save` writes it with the rest."""
-
     def stored(self, ids: Rows) -> FloatArray:
         """Vectors of some rows; see `Engine.stored`."""
         return self.engine.stored(ids)
@@ -215,12 +185,6 @@ class LocalGallery:
         """Adds vectors by the next ids; it may refuse, and adds none then."""
         next_id = self.rows.next_id
         self.engine.add(x, np.arange(next_id, next_id + len(x)))
-
-    def close(self) -> None:
-        """Nothing: there are no connections."""
-
-
-Gallery: TypeAlias = LocalGallery | DatabaseGallery
 
 
 def built(
@@ -267,9 +231,13 @@ def _of_shards(
     adding = f"Add rows to {form.codes}"
     with progress.throughput(len(shards), 0, "rows", adding, None) as count:
         for shard in shards:
-            block = block_of(shard, by, keys)
-            x = Embeddings(block.vectors, None, "embeddings", "Index")
-            gallery.insert(x, block.columns, block.keys)
+            x = by.given(shard.embeddings, None, "embeddings", "a shard")
+            columns: Columns = dict(shard.columns)
+            if shard.labels is not None:
+                columns = {"label": label_values(shard.labels), **columns}
+            values = checked_columns(columns, len(x))
+            own: Any = shard.ids if keys == "id" else values[keys]
+            gallery.insert(x, values, own)
             count(len(x))
     if engine.is_exact:
         return gallery, None
@@ -279,18 +247,6 @@ def _of_shards(
             yield by.given(part, None, "embeddings", "Index").array
 
     return gallery, measure(engine, read, gallery.rows.ids)
-
-
-def block_of(shard: Shard, by: Metric, keys: str) -> Block:
-    """The rows of a shard, with the column `keys` as keys; "id" is its ids."""
-    x = by.given(shard.embeddings, None, "embeddings", "a shard")
-    ids = np.arange(shard.rows.start, shard.rows.stop)
-    columns: Columns = dict(shard.columns)
-    if shard.labels is not None:
-        columns = {"label": label_values(shard.labels), **columns}
-    values = checked_columns(columns, len(ids))
-    own: Any = shard.ids if keys == "id" else values[keys]
-    return Block(ids, x.array, values, own)
 
 
 def _key_column(keys: Any, columns: Values) -> Any:

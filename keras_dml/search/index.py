@@ -1,4 +1,4 @@
-"""Index: a gallery, built, saved and loaded, or pushed into a database."""
+"""Index: a gallery, built, saved and loaded."""
 
 import os
 from pathlib import Path
@@ -7,29 +7,24 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_dml.embedding import EmbeddingShards
 from keras_dml.embedding.engines import KERAS, Engine, check_engine
 from keras_dml.evaluation.identification import AnyThreshold
-from keras_dml.search import pushing, store
+from keras_dml.search import store
 from keras_dml.search.contents import class_columns, columns_of
-from keras_dml.search.database import BATCH
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.engine import EXACT, FLOAT32, Form, make, set_parameters
 from keras_dml.search.gallery import (
-    Gallery,
     LocalGallery,
     Recall,
     built,
-    check_shards,
     checked_values,
 )
 from keras_dml.search.metrics import COSINE, Metric, MetricName, library
 from keras_dml.search.pictures import as_image_set, thumbnail_column
-from keras_dml.search.pushing import Pushed, database_at, is_database
 from keras_dml.search.rescored import Rescored
 from keras_dml.search.rows import Columns, as_columns
 from keras_dml.search.searches import Searches
-from keras_dml.utils.arguments import check_count
+from keras_dml.utils.removed import explain_removed
 from keras_dml.utils.types import Precision
 
 
@@ -68,26 +63,18 @@ class Index(Searches):
             found in this precision. Whole vectors, which stay on the disk, then
             decide which are the nearest, and their scores: in a temporary file,
             where TMPDIR says, or of an index that was loaded, in its folder.
-            In a database, "int8" and "binary" with "IVF1024,Flat" are
-            "IVF1024,SQ8" and "IVF1024,RaBitQ"; Milvus does not rank again.
         labels: Class of every row, (N,) integers or strings, which become the
             columns "label" and, for strings, "name".
         model: The model that computed the embeddings. It is needed to search by
             image.
-        store: The address of a database to keep the rows in, such as
-            "lancedb://FOLDER/TABLE"; by default, rows are kept in memory. The
-            table must be new, or begun by the same call.
 
     Attributes:
         threshold: The score from which a hit counts as a match; None until the
             index is calibrated.
         recall: How much the index missed when it was built; None for exact
-            indexes and in databases.
+            indexes.
 
     Raises:
-        FileExistsError: If `store` holds something else.
-        ImportError: If the extra for the database is not installed.
-        OSError: If the database cannot be reached.
         ValueError: If embeddings are not finite or are zero, if lengths differ,
             or if faiss cannot build this kind of index.
 
@@ -103,6 +90,7 @@ class Index(Searches):
         - TF Similarity: `Indexer`.
     """
 
+    @explain_removed("Index")
     def __init__(
         self,
         embeddings: Any,
@@ -115,7 +103,6 @@ class Index(Searches):
         precision: Precision = FLOAT32,
         labels: Any = None,
         model: keras.Model | None = None,
-        store: str | None = None,
     ) -> None:
         encoder = Encoder()
         if model is not None:
@@ -123,24 +110,12 @@ class Index(Searches):
         if labels is not None:
             columns = {**class_columns(labels), **as_columns(columns)}
         form = Form(Metric(metric), factory, parameters, precision)
-        self._fill((embeddings, columns, keys), form, encoder, store)
-
-    def _fill(
-        self,
-        given: tuple[Any, Columns | None, Any],
-        form: Form,
-        encoder: Encoder,
-        store: str | None,
-    ) -> None:
-        if store is None:
-            self._over(*built(given, form, encoder), encoder)
-        else:
-            rows = pushing.filled(given, form, encoder, store)
-            self._over(rows, None, encoder)
+        given = embeddings, columns, keys
+        self._over(*built(given, form, encoder), encoder)
 
     def _over(
         self,
-        gallery: Gallery,
+        gallery: LocalGallery,
         missed: Recall | None,
         encoder: Encoder,
         threshold: AnyThreshold | None = None,
@@ -151,6 +126,7 @@ class Index(Searches):
         self._origin: tuple[Path | None, str | None] = None, None
 
     @classmethod
+    @explain_removed("Index.build")
     def build(
         cls,
         model: keras.Model,
@@ -163,7 +139,6 @@ class Index(Searches):
         parameters: str | None = None,
         precision: Precision = FLOAT32,
         batch_size: int = 256,
-        store: str | None = None,
         thumbnails: bool = False,
         engine: Engine = KERAS,
     ) -> "Index":
@@ -179,8 +154,8 @@ class Index(Searches):
                 without labels; or images in any form that `search` accepts,
                 which have no label.
             columns: Further columns, or replacements for those above.
-            keys, metric, factory, parameters, precision, store: As for
-                `Index`, for instance `keys="source"`.
+            keys, metric, factory, parameters, precision: As for `Index`, for
+                instance `keys="source"`.
             batch_size: Number of images embedded at a time.
             thumbnails: Whether rows get the column "thumbnail", with a small
                 picture of the image, about 10 kB, that pages show wherever the
@@ -195,12 +170,9 @@ class Index(Searches):
         encoder = Encoder()
         encoder.use(model)
         form = Form(Metric(metric), factory, parameters, precision)
-        if store is None:
-            # Before time is spent on embedding.
-            if (dim := encoder.dim) is not None:
-                set_parameters(make(dim, form), form)
-        else:
-            pushing.check_kind(store, form, "Index")
+        # Before time is spent on embedding.
+        if (dim := encoder.dim) is not None:
+            set_parameters(make(dim, form), form)
         given = columns_of(images, columns)
         if (known := as_image_set(images)) is not None:
             checked_values(given, keys, len(known))
@@ -225,7 +197,7 @@ class Index(Searches):
                 "tf.data.Dataset or a PyDataset."
             )
         index = cls.__new__(cls)
-        index._fill((x, given, keys), form, encoder, store)
+        index._over(*built((x, given, keys), form, encoder), encoder)
         return index
 
     def save(
@@ -254,15 +226,9 @@ class Index(Searches):
             OSError: If the index cannot be written. The previous content is
                 kept.
         """
-        gallery, encoder = self._gallery, self._encoder
-        if not isinstance(gallery, LocalGallery):
-            raise ValueError(
-                f"Index.save requires an index in memory. Received: {self!r}, "
-                "which its database keeps up to date. Use open_index(uri) to "
-                "open it again."
-            )
+        encoder = self._encoder
         folder = store.folder_at(path)
-        engine, rows = gallery.engine, gallery.rows
+        engine, rows = self._gallery.engine, self._gallery.rows
         content = store.Content(
             dim=self.dim,
             rows=len(rows),
@@ -324,38 +290,6 @@ class Index(Searches):
             encoder.use(model)
         return index
 
-    @classmethod
-    def open(cls, uri: str, model: keras.Model | None = None) -> "Index":
-        """Opens an index in a database; see `open_index`."""
-        gallery = database_at(uri, "open_index")
-        gallery.open()
-        state = gallery.state
-        encoder = Encoder(identity=state.model)
-        if model is not None:
-            encoder.use(model)
-        index = cls.__new__(cls)
-        index._over(gallery, None, encoder, state.threshold)
-        return index
-
-    def push(
-        self,
-        uri: str,
-        *,
-        factory: str = EXACT,
-        parameters: str | None = None,
-        overwrite: bool = False,
-        batch_size: int = BATCH,
-    ) -> Pushed:
-        """Copies the index into a database; see `push`."""
-        return push(
-            self,
-            uri,
-            factory=factory,
-            parameters=parameters,
-            overwrite=overwrite,
-            batch_size=batch_size,
-        )
-
     @property
     def model(self) -> keras.Model | None:
         """The model that computed the embeddings, loaded on access; or None.
@@ -366,10 +300,6 @@ class Index(Searches):
             ValueError: If the file of the model is damaged.
         """
         return self._encoder.model if self._encoder.exists else None
-
-    def close(self) -> None:
-        """Releases connections, servers and files of a database."""
-        self._gallery.close()
 
     def __repr__(self) -> str:
         parts = [f"{len(self):,} × {self.dim}", self.factory, self.metric]
@@ -382,95 +312,3 @@ class Index(Searches):
         if self.threshold is not None:
             parts.append(f"threshold {self.threshold.value:.4f}")
         return f"Index({'; '.join(parts)})"
-
-
-def push(
-    source: Index | EmbeddingShards,
-    uri: str,
-    *,
-    keys: str | None = None,
-    metric: MetricName | None = None,
-    factory: str = EXACT,
-    parameters: str | None = None,
-    overwrite: bool = False,
-    batch_size: int = BATCH,
-) -> Pushed:
-    """Copies an index, or sharded embeddings, into a database.
-
-    Rows keep their ids. If a push of shards was interrupted, the same call
-    resumes it; if all rows are already there, it writes nothing.
-
-    Args:
-        source: An exact index, or `EmbeddingShards`, which are read one shard
-            at a time.
-        uri: "lancedb://FOLDER/TABLE", "lancedb+s3://BUCKET/PATH/TABLE",
-            "milvus://HOST:PORT/COLLECTION", "milvus+https://…" with the
-            token in the environment variable MILVUS_TOKEN, or
-            "milvus://FOLDER/FILE.db/COLLECTION".
-        keys: For shards, the column that holds the keys; by default, the ids
-            are used.
-        metric: For shards, the similarity metric, by default "cosine"; see
-            `Index`.
-        factory, parameters: The kind of index that the database builds: "Flat",
-            "IVF1024,Flat", "IVF1024,SQ8", "IVF1024,RaBitQ" (not of Milvus
-            Lite), "IVF1024,PQ16" or "HNSW32".
-        overwrite: Whether to replace an existing keras_dml index. Data that was
-            not written by keras_dml is never touched.
-        batch_size: Number of rows written at a time.
-
-    Returns:
-        A summary of what was written.
-
-    Raises:
-        FileExistsError: If the address already holds something else.
-        ImportError: If the extra for that database is not installed.
-        OSError: If the database cannot be reached, or does not hold what was
-            written.
-        ValueError: If an argument is invalid, or the database cannot store
-            these rows.
-    """
-    check_count("push", "batch_size", batch_size)
-    gallery = database_at(uri, "push")
-    if isinstance(source, EmbeddingShards):
-        column = check_shards(source, None, keys)
-        by = Metric(COSINE if metric is None else metric)
-        rows = pushing.Source.of_shards(source, by, column, source.model)
-    else:
-        if (keys, metric) != (None, None):
-            raise ValueError(
-                "`keys` and `metric` of push must only be given for "
-                "EmbeddingShards; an index has its own. Received: "
-                f"keys={keys!r}, metric={metric!r}."
-            )
-        rows = pushing.Source.of_gallery(
-            source._gallery, source._encoder.identity, source.threshold
-        )
-    pushed = pushing.copy(
-        rows, gallery, factory, parameters, overwrite, batch_size
-    )
-    gallery.close()
-    return pushed
-
-
-def open_index(
-    uri: str | os.PathLike[str], model: keras.Model | None = None
-) -> Index:
-    """Opens an index in a folder or a database.
-
-    Args:
-        uri: A folder, or an address as for `push`.
-        model: The model that computed the embeddings. A folder contains it; a
-            database only records its identity, so pass the model here if you
-            want to search by image.
-
-    Raises:
-        FileNotFoundError: If there is no index.
-        ImportError: If the extra for that database is not installed.
-        OSError: If the database cannot be reached.
-        ValueError: If the index is damaged or incomplete, if the address holds
-            something else, or if `model` is not the one that computed the
-            embeddings.
-    """
-    if is_database(uri):
-        return Index.open(str(uri), model)
-    return Index.load(uri, model)

@@ -5,14 +5,13 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from keras_dml.search.filters import Filters, Where, plain
-from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.types import Rows
 
 Columns = Mapping[str, Sequence[Any]]
 
@@ -25,36 +24,6 @@ Key: TypeAlias = str | int
 _INT64 = np.iinfo(np.int64)
 
 _PLAIN = (str, int, float, bool, type(None))
-
-
-@dataclass(frozen=True, eq=False)
-class Block:
-    """Some rows with their vectors.
-
-    Attributes:
-        ids: Their ids, (n,).
-        vectors: As they are compared, (n, D) float32.
-        columns: Plain values by column, n each.
-        keys: Own keys, n; None if rows have only ids.
-    """
-
-    ids: Rows
-    vectors: FloatArray
-    columns: Values
-    keys: list[Key] | None
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def taken(self, places: Rows | slice) -> "Block":
-        """Some of the rows, by their places."""
-        rows = np.arange(len(self))[places].tolist()
-        return Block(
-            self.ids[places],
-            self.vectors[places],
-            {name: [x[i] for i in rows] for name, x in self.columns.items()},
-            None if self.keys is None else [self.keys[i] for i in rows],
-        )
 
 
 class RowTable:

@@ -211,7 +211,6 @@ class Searches(Contents):
             )
         )
         self._has_warned = False
-        self._gallery.keep_threshold(self.threshold)
         return self.threshold
 
     def _own(self, exclude: Any, count: int, owner: str) -> Rows:
@@ -242,8 +241,6 @@ class Searches(Contents):
         known = self.threshold
         if not isinstance(known, IdentificationThreshold) or self._has_warned:
             return
-        # A database would have to count its rows in every search.
-        self._has_warned = self.store is not None
         rows = len(self)
         if 2 * abs(rows - known.gallery_rows) > known.gallery_rows:
             self._has_warned = True
@@ -259,8 +256,8 @@ class Searches(Contents):
     def _hits(
         self, scores: FloatArray, ids: Rows, threshold: float | None
     ) -> Hits:
-        table = self._gallery.table(np.unique(ids[ids != NONE]))
         known = self.threshold
         is_own = known is not None and known.value == threshold
         meaning = known.meaning if known is not None and is_own else ""
-        return Hits(scores, ids, table, threshold, self.metric, meaning)
+        rows = self._gallery.rows
+        return Hits(scores, ids, rows, threshold, self.metric, meaning)

@@ -89,9 +89,9 @@ def scores_of_negatives(
 
     Returns:
         None without such a pair, if a row has no class or several, and if the
-        gallery does not keep its embeddings: compressed, or in a database.
+        gallery does not keep its embeddings, being compressed.
     """
-    if index is None or index.store is not None:
+    if index is None:
         return None
     try:
         labels, vectors = np.asarray(index.labels), index.embeddings

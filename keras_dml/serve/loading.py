@@ -31,7 +31,7 @@ from keras_dml.export.signatures import (
 from keras_dml.export.versions import is_version
 from keras_dml.model.generated import takes_images
 from keras_dml.runs.folder import load_model
-from keras_dml.search import Index, open_index
+from keras_dml.search import Index
 from keras_dml.serve.current import Current, Definition, read_definitions
 from keras_dml.serve.outputs import Outputs
 from keras_dml.serve.sources import Source
@@ -62,12 +62,12 @@ def load(source: Source, before: int = 0) -> Current:
     gallery = None
     if folder is None:
         model = load_model(path) if path.is_dir() else read_model(path)
-        index = None if place is None else open_index(place, model)
+        index = None if place is None else Index.load(place, model)
         version = before + 1
         gallery = None if index is None else _exportable(model, index)
         loaded, definitions = _export(model, gallery, source.name, version)
     else:
-        index = None if place is None else open_index(place)
+        index = None if place is None else Index.load(place)
         model = None if index is None else index.model
         version = int(folder.name) if is_version(folder) else 1
         loaded, definitions = _load_signatures(folder)
@@ -107,7 +107,7 @@ def with_gallery(current: Current, source: Source) -> Current | None:
     """
     if current.model is None or source.gallery is None:
         return None
-    index = open_index(source.gallery, current.model)
+    index = Index.load(source.gallery, current.model)
     if source.export() is not None:
         return replace(current, index=index)
     gallery = _exportable(current.model, index)

@@ -45,8 +45,8 @@ def serve(
     Args:
         path: The folder of a run, a `.keras` file, or `saved_models/NAME`,
             whose highest version is served.
-        gallery: The folder of an index or its address in a database; without
-            one, the server only makes predictions.
+        gallery: The folder of an index; without one, the server only makes
+            predictions.
         name: Name of the model in addresses; by default, the name of the run,
             file or folder.
         settings: The address to listen on, and limits.

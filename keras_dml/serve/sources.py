@@ -8,7 +8,6 @@ from pathlib import Path
 from keras_dml.embedding.engines import KERAS, Engine
 from keras_dml.export.versions import is_version
 from keras_dml.runs.folder import RECIPE
-from keras_dml.search.pushing import is_database
 from keras_dml.search.store import MANIFEST
 from keras_dml.serve.settings import check_is_there
 
@@ -26,8 +25,7 @@ class Source:
         name: Of the model, as addresses name it.
         path: A `.keras` file; a run, whose best model is taken; a SavedModel;
             or a folder of them, NAME/1, NAME/2, …, of which the highest is.
-        gallery: The folder of an index, or its address in a database; None
-            without one.
+        gallery: The folder of an index; None without one.
         engine: What embeds.
     """
 
@@ -51,16 +49,13 @@ class Source:
         return file.parent if file and file.name == SAVED_MODEL else None
 
     def stamps(self) -> tuple[Stamp, Stamp]:
-        """Which model and which gallery are there.
-
-        A database is always of today.
-        """
+        """Which model and which gallery are there."""
         try:
             model = _stamp_of(self.file())
         except OSError:  # A folder above it must not be read any more.
             model = None
-        if self.gallery is None or is_database(self.gallery):
-            return model, self.gallery
+        if self.gallery is None:
+            return model, None
         return model, _stamp_of(Path(self.gallery) / MANIFEST)
 
 

@@ -1,5 +1,15 @@
 """What has left the package, and what to use instead."""
 
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_DATABASE = (
+    "Fill a database by its own client, as docs/guides/databases.md shows."
+)
+
 _SEARCH = (
     "Evaluation is one process that uses all cores. For a sample of the "
     "queries, use --queries."
@@ -12,5 +22,30 @@ REMOVED = {
         "Write models.config by hand, as docs/guides/tensorflow_serving.md "
         "shows."
     ),
+    "index --store": _DATABASE,
+    "push": _DATABASE,
+    "store": _DATABASE,
 }
 """One sentence each, by argument, or by command and option."""
+
+
+def explain_removed(owner: str) -> Callable[[F], F]:
+    """Decorator: passing a removed argument by name raises a TypeError.
+
+    Args:
+        owner: The function or class that messages name.
+    """
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            for name in kwargs.keys() & REMOVED.keys():
+                raise TypeError(
+                    f"{owner} has no argument `{name}` any more. Received: "
+                    f"{name}={kwargs[name]!r}. {REMOVED[name]}"
+                )
+            return function(*args, **kwargs)
+
+        return cast(F, call)
+
+    return decorate

@@ -6,7 +6,6 @@ import pytest
 
 from keras_dml.data import ArraySet
 from keras_dml.search import Index
-from tests.search.conftest import ENGINES
 
 X = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
 
@@ -26,11 +25,9 @@ def classes(index: Index) -> list[tuple[int, str]]:
     return list(zip(columns["label"], columns["name"], strict=True))
 
 
-@pytest.mark.parametrize("at", ENGINES[:2], indirect=True)
-def test_added_classes_get_the_labels_of_the_index(at, model) -> None:
+def test_added_classes_get_the_labels_of_the_index(model) -> None:
     """A class once had two labels, and two classes had one."""
-    store = at("animals")
-    index = Index.build(model, animals("crow", "owl", "rhino"), store=store)
+    index = Index.build(model, animals("crow", "owl", "rhino"))
     index.add(model_rows := animals("rhino", "rhino"))
     assert classes(index)[3:] == [(2, "rhino"), (2, "rhino")]
     # Of two new names, 3 is free; 0 and 1 are not.

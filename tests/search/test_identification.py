@@ -9,7 +9,7 @@ import pytest
 from keras_dml.data import ArraySet
 from keras_dml.evaluation import IdentificationThreshold
 from keras_dml.evaluation.identification import OpenSet, parse_rate
-from keras_dml.search import Index, Threshold, open_index
+from keras_dml.search import Index, Threshold
 from keras_dml.search import identification as searched
 
 
@@ -258,22 +258,3 @@ def test_what_it_means_is_saved_and_said(tmp_path) -> None:
         "not in the gallery of 200 rows, measured on held-out ones of 40 "
         "classes"
     )
-
-
-@pytest.mark.engines
-def test_a_database_calibrates_as_memory_does(tmp_path) -> None:
-    pytest.importorskip("lancedb")
-    x, labels = draw(30, 5, 8, 1)
-    index = Index(x, {"label": labels})
-    uri = f"lancedb://{tmp_path}/rows"
-    index.push(uri)
-    given = (*draw(30, 5, 8, 2),)
-    given[1][:10] += 25  # Of a class that the gallery has, too.
-    there = open_index(uri)
-    expected = index.calibrate(*given, num_resamples=20)
-    found = there.calibrate(*given, num_resamples=20)
-    assert found.value == pytest.approx(expected.value, abs=1e-6)
-    assert dataclasses.replace(found, value=0, low=0, high=0) == (
-        dataclasses.replace(expected, value=0, low=0, high=0)
-    )
-    assert open_index(uri).threshold == found

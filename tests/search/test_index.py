@@ -325,3 +325,8 @@ def test_a_process_forked_after_a_search_can_search(work) -> None:
         finally:
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_removed_argument_names_its_replacement() -> None:
+    with pytest.raises(TypeError, match="argument `store` any more"):
+        Index(np.eye(3), store="lancedb://a/b")

@@ -188,12 +188,10 @@ def _gallery(
 ) -> "Examples | Index | None":
     from keras_dml import data
     from keras_dml.recipes import building
-    from keras_dml.search import Index, is_index, open_index
+    from keras_dml.search import Index, is_index
 
     if gallery is None:
         return None
-    if "://" in gallery:
-        return open_index(gallery, model)
     if gallery not in ("train", "test"):
         if is_index(gallery):
             return Index.load(gallery, model)

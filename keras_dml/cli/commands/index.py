@@ -14,7 +14,6 @@ from keras_dml.cli.common import (
     model_option,
     precision_option,
     print_table,
-    say,
 )
 from keras_dml.cli.json_output import answer, json_option
 
@@ -39,12 +38,6 @@ logger = logging.getLogger(__name__)
     "--output",
     type=OutputFolder(),
     help="Folder of the index. [default: indexes/NAME-OF-RUN-OR-MODEL]",
-)
-@click.option(
-    "--store",
-    metavar="URI",
-    help="Store the index in a database instead, such as "
-    "lancedb://FOLDER/TABLE or milvus://HOST:PORT/COLLECTION.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace an index.")
 @click.option(
@@ -102,7 +95,6 @@ def index(
     model: str,
     data: tuple[str, ...],
     output: str | None,
-    store: str | None,
     overwrite: bool,
     calibration: str | None,
     criterion: str,
@@ -120,23 +112,11 @@ def index(
     from keras_dml.data import ImageSet
     from keras_dml.evaluation.identification import parse_rate
     from keras_dml.search import Index
-    from keras_dml.search.engine import Form
-    from keras_dml.search.metrics import Metric
-    from keras_dml.search.pushing import check_kind
 
     # All of this before images are embedded.
     parse_rate(criterion)
-    if store is not None and output is not None:
-        raise click.UsageError("--store and --output cannot be combined.")
     target = Path(output or Path("indexes") / Path(model).resolve().stem)
-    pushed_as: dict[str, Any] = {}
-    if store is not None:
-        # In memory it is exact, until it is pushed.
-        names = ("factory", "parameters", "precision")
-        form = Form(Metric(), **{name: kind.pop(name) for name in names})
-        check_kind(store, form, "--store")
-        pushed_as = {"factory": form.codes, "parameters": form.parameters}
-    elif not overwrite and (target / "index.json").exists():
+    if not overwrite and (target / "index.json").exists():
         raise FileExistsError(
             f"There is already an index in {target}. Use --overwrite to "
             "replace it, or another --output."
@@ -149,11 +129,6 @@ def index(
     built = Index.build(network, images, **kind)
     if unseen is not None:
         built.calibrate(unseen, criterion=criterion)
-    if store is not None:
-        pushed = built.push(store, overwrite=overwrite, **pushed_as)
-        answer({"index": store, **_document(built), "pushed": pushed})
-        say(str(pushed))
-        return
     built.save(target, overwrite=overwrite)
     answer({"index": target, **_document(built)})
     print_table([["", ""], *_rows(built)], f"Index in {target}")

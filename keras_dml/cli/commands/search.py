@@ -1,7 +1,7 @@
 """`keras-dml search`."""
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -9,9 +9,7 @@ from keras_dml.cli.common import command_body, example, print_table, say
 from keras_dml.cli.json_output import answer, json_option
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from keras_dml.search import Hit, Index
+    from keras_dml.search import Hit
 
 
 @click.command(
@@ -33,8 +31,8 @@ if TYPE_CHECKING:
     "--index",
     "place",
     required=True,
-    metavar="FOLDER|URI",
-    help="Folder of the index, or its address in a database.",
+    metavar="FOLDER",
+    help="Folder of the index.",
 )
 @click.option(
     "--model-of",
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
     metavar="RUN_OR_MODEL",
     type=click.Path(exists=True),
     help="Run or .keras file with the model that made the index. Needed for "
-    "databases, which do not store the model.",
+    "an index that was saved without it.",
 )
 @click.option(
     "-k",
@@ -95,7 +93,7 @@ def search(
     """
     from keras_dml.cli.conditions import read_conditions
     from keras_dml.reports.search_page import results_page
-    from keras_dml.search import open_index
+    from keras_dml.search import Index
     from keras_dml.utils.files import write_atomically
 
     model = None
@@ -103,14 +101,8 @@ def search(
         from keras_dml.cli import sources
 
         model, _ = sources.read_model(source, "best")
-    index = open_index(place, model)
-    if index.store is not None and model is None:
-        raise ValueError(
-            "--model-of must be given to search a database by images, "
-            f"because it does not store the model. Received: --index {place} "
-            "alone."
-        )
-    where = read_conditions(conditions, _values(index)) or None
+    index = Index.load(place, model)
+    where = read_conditions(conditions, index.columns) or None
     if finds_all:
         hits = index.range_search(list(images), threshold, where=where)
     else:
@@ -138,13 +130,6 @@ def search(
     if page is not None:
         write_atomically(page, results_page(images, hits))
         say(f"Page written to {page}")
-
-
-def _values(index: "Index") -> "Mapping[str, Sequence[Any]]":
-    """Values by column, or one of each type where a database has them."""
-    if index.store is None:
-        return index.columns
-    return {name: [x() for x in types] for name, types in index.types.items()}
 
 
 def _title(path: str, found: "list[Hit]", threshold: float | None) -> str:

@@ -27,9 +27,8 @@ TOKEN = "KERAS_DML_SERVE_TOKEN"
 @click.argument("path", metavar="RUN|MODEL", type=click.Path())
 @click.option(
     "--gallery",
-    metavar="FOLDER|URI",
-    help="Index to search: a folder made by `keras-dml index`, or the address "
-    "of an index in a database.",
+    metavar="FOLDER",
+    help="Index to search: a folder made by `keras-dml index`.",
 )
 @click.option(
     "--name",

@@ -58,8 +58,7 @@ def refusal(current: Current) -> str | None:
 
 def _gallery(current: Current, index: Index) -> dict[str, Any]:
     negatives, threshold = current.negatives, index.threshold
-    # A database has too many, and would have to read them all.
-    columns = index.columns if index.store is None else {}
+    columns = index.columns
     return {
         "rows": len(index),
         "scores": SCORES[index.metric],

@@ -217,10 +217,7 @@ def _search(
 
 
 def _alone(embedding: FloatArray, part: Part) -> FloatArray:
-    """A unit vector of a part, (D,); zeros let no other column count.
-
-    So any index searches by a part, in memory or in a database.
-    """
+    """A unit vector of a part, (D,); zeros let no other column count."""
     vector = np.zeros_like(embedding)
     own = embedding[part.columns]
     vector[part.columns] = own / np.linalg.norm(own)
