@@ -1,8 +1,8 @@
 """Reports on finished runs: figures, and self-contained HTML pages.
 
 Open first: `page`, the report of a run, then `figures`, which chooses what it
-shows, and `html`, what every page has. `study` reports a search for settings,
-`search_page` the results of a search for images.
+shows, and `html`, what every page has. `search_page` shows the results of a
+search for images.
 
 Imports: `runs` and below.
 """
@@ -10,7 +10,6 @@ Imports: `runs` and below.
 from keras_dml.reports.analysis import Run
 from keras_dml.reports.figures import RunFigure, comparisons, figures_of
 from keras_dml.reports.page import report
-from keras_dml.reports.study import study_report
 
 __all__ = [
     "Run",
@@ -18,5 +17,4 @@ __all__ = [
     "comparisons",
     "figures_of",
     "report",
-    "study_report",
 ]

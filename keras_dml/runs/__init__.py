@@ -23,21 +23,19 @@ from keras_dml.runs.measuring import (
 )
 from keras_dml.runs.outcome import Outcome
 from keras_dml.runs.training import train
-from keras_dml.runs.tuning import Tuned, load_study, tune
+from keras_dml.runs.tuning import tune
 from keras_dml.utils.provenance import versions
 
 __all__ = [
     "Changes",
     "Measurement",
     "Outcome",
-    "Tuned",
     "check_output",
     "create_folder",
     "free_folder",
     "last_folder",
     "load_model",
     "load_recipe",
-    "load_study",
     "measure",
     "remeasure",
     "train",

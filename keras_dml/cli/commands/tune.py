@@ -1,11 +1,11 @@
 """`keras-dml tune`."""
 
-import sys
+from collections.abc import Iterable
+from typing import Any
 
 import click
 
 from keras_dml.cli.common import (
-    INTERRUPTED,
     OutputFolder,
     command_body,
     example,
@@ -16,8 +16,8 @@ from keras_dml.cli.common import (
 )
 from keras_dml.cli.json_output import answer, json_option
 
-MOST = 10
-"""Trials that are printed; `trials.csv` has all."""
+MAX_ROWS = 10
+"""Trials that are printed; `study.db` has all."""
 
 
 @click.command(
@@ -76,28 +76,44 @@ def tune(
     """
     from pathlib import Path
 
-    from keras_dml import recipes, reports, runs
+    from keras_dml import recipes, runs
     from keras_dml.recipes.inheritance import read_yaml
-    from keras_dml.runs.tuning import read_space
+    from keras_dml.runs.tuning import BEST, trial_rows
 
-    checked = recipes.load(recipe, settings)
-    read_space(space, checked)
-    folder = Path(output or Path("studies") / checked.name)
+    content = recipes.load(recipe, settings)
+    folder = Path(output or Path("studies") / content.name)
     try:
-        tuned = runs.tune(
-            checked, read_yaml(space), folder, trials=trials, timeout=timeout,
-            warmup_epochs=warmup_epochs, seed=seed, echo=say,
-        )  # fmt: skip
-    except KeyboardInterrupt:
-        say("Interrupted. Run the same command to continue.", err=True)
-        sys.exit(INTERRUPTED)
-    answer({"study": folder, **tuned.to_dict()})
-    header, *rows = tuned.table()
-    title = f"{checked.name}: {len(rows)} trials"
-    if len(rows) > MOST:
-        title += f", of which the best {MOST}"
-    print_table([header, *rows[:MOST]], title)
-    page = reports.study_report(folder)
-    say(f"Study: {folder} (trials.csv, {page.name})")
-    if tuned.best is not None:
-        say(f"Best: keras-dml train {folder / 'best.yaml'}")
+        values = read_yaml(space)
+    except (OSError, ValueError) as error:
+        raise click.ClickException(
+            f"The space {space} cannot be read: {error}"
+        ) from None
+    study = runs.tune(
+        content, values, folder, trials=trials, timeout=timeout,
+        warmup_epochs=warmup_epochs, seed=seed,
+    )  # fmt: skip
+    rows = trial_rows(study)
+    answer({"study": folder, "trials": rows})
+    header = ["trial", "state", content.evaluation.monitor, "settings"]
+    table = [
+        [*map(_cell, [*row.values()][:3]), _settings(row, values)]
+        for row in rows[:MAX_ROWS]
+    ]
+    title = f"{content.name}: the best of {len(rows)} trials"
+    print_table([header, *table], title)
+    say(f"Study: {folder}")
+    if (folder / BEST).exists():
+        say(f"Best: keras-dml train {folder / BEST}")
+
+
+def _cell(value: Any) -> str:
+    """A value as the table shows it."""
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _settings(row: dict[str, Any], keys: Iterable[str]) -> str:
+    return ", ".join(
+        f"{key.rpartition('.')[2]}={_cell(row[key])}" for key in keys
+    )

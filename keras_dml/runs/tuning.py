@@ -1,0 +1,413 @@
+"""Hyper-parameter search: an Optuna study over the settings of a recipe."""
+
+import json
+import math
+import os
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import keras
+import yaml
+
+from keras_dml import data
+from keras_dml.recipes import Recipe, building, dump, validate
+from keras_dml.recipes.inheritance import merge, with_origin
+from keras_dml.runs.training import built, validation_of
+from keras_dml.utils.arguments import check_count, check_type, import_extra
+from keras_dml.utils.documents import differences
+from keras_dml.utils.files import write_atomically
+from keras_dml.utils.types import Positive
+
+if TYPE_CHECKING:
+    import optuna
+
+DATABASE, BEST = "study.db", "best.yaml"
+ERROR = "error"
+"""User attribute of failed trials: the reason."""
+
+HEARTBEAT_SECONDS, GRACE_SECONDS = 5, 30
+_STATES = ("complete", "pruned", "running", "waiting", "fail")
+
+
+def tune(
+    recipe: Recipe,
+    space: Mapping[str, Any],
+    folder: str | os.PathLike[str],
+    *,
+    trials: int = 20,
+    timeout: float | None = None,
+    warmup_epochs: int | None = None,
+    seed: int = 0,
+    verbose: int | str = 0,
+) -> "optuna.Study":
+    """Searches for the best settings of a recipe on validation classes.
+
+    Each trial trains the recipe with values suggested by Optuna's TPE. Its
+    value is the best value of the recipe's monitor on classes held out of
+    training. A trial that is below the median of the others at some epoch after
+    `warmup_epochs` is pruned. Trials never measure test classes.
+
+    The same call continues an existing study in the folder. Several processes
+    on one machine can work on one folder at the same time. Half a minute after
+    a process was killed, its trial is trained again. If a trial fails, because
+    settings are incompatible, memory runs out, or the loss is NaN, the reason
+    is its user attribute "error", and the study continues.
+
+    Args:
+        recipe: The recipe whose settings are searched.
+        space: For each dotted setting a range, `{"low": 1e-5, "high": 1e-2,
+            "log": True}`, or a list of choices.
+        folder: The folder of the study, with `study.db` and `best.yaml`, a
+            recipe with the best settings.
+        trials: Total number of trials, including those of other processes and
+            calls. Interrupted trials do not count.
+        timeout: Seconds after which no new trial begins; None for no limit.
+        warmup_epochs: Epochs of a trial in which it is not compared with
+            others, because small learning rates begin slowly. None for a third
+            of its epochs, rounded up. As many as there are epochs, or more, let
+            every trial end.
+        seed: Seed of the suggestions.
+        verbose: As for `keras.Model.fit`.
+
+    Returns:
+        Optuna's study. A choice that is a section, such as a loss with its
+        arguments, is a parameter of the trial as YAML.
+
+    Raises:
+        FileExistsError: If the folder contains something else.
+        ImportError: If optuna is not installed.
+        RecipeError: If a setting of the space is unknown, or a value is not
+            valid for the recipe.
+        ValueError: If the space is invalid, the study in the folder has a
+            different recipe or space, or no trial succeeded.
+    """
+    optuna = import_extra("tune", "optuna", "tune")
+    check_count("tune", "trials", trials)
+    check_type("tune", "timeout", timeout, Positive | None)
+    if warmup_epochs is not None:
+        check_count("tune", "warmup_epochs", warmup_epochs, least=0)
+    check_space(space, recipe)
+    path = Path(folder)
+    study = _begin(path, recipe, space)
+    splits = building.splits(recipe)
+    if not len(splits.validation):
+        raise ValueError(
+            f"The recipe {recipe.name!r} must hold out validation classes, on "
+            "which trials are compared. Received: 0 validation examples. Use "
+            "`data.validation: 0.2`."
+        )
+    objective = _Objective(recipe, space, splits, warmup_epochs, seed, verbose)
+    end = time.monotonic() + (math.inf if timeout is None else timeout)
+    while time.monotonic() < end:
+        states = [x.state.name for x in counted_trials(study)]
+        if "WAITING" in states or len(states) < trials:
+            study.optimize(objective, n_trials=1, catch=Exception)
+            _write_best(path, recipe, study)
+        elif "RUNNING" in states:
+            # Another process works on this trial, or was killed in it.
+            time.sleep(1)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # It is experimental.
+                optuna.storages.fail_stale_trials(study)
+        else:
+            break
+    errors = [x.user_attrs.get(ERROR) for x in counted_trials(study)]
+    if errors and all(errors):
+        raise ValueError(
+            f"All {len(errors)} trials of the study {str(folder)!r} failed. "
+            f"The last one: {errors[-1]}"
+        )
+    return study
+
+
+def check_space(space: Any, recipe: Recipe, source: str = "of tune") -> None:
+    """Checks the keys of a space, and that its values fit a recipe.
+
+    Raises:
+        ImportError: If optuna is not installed.
+        RecipeError: If a key is unknown (the nearest known one is named), or
+            a value does not fit the recipe.
+        ValueError: If it is not a space.
+    """
+    optuna = import_extra("tune", "optuna", "tune")
+    if not isinstance(space, Mapping) or not space:
+        raise ValueError(
+            f"The space {source} must have dotted settings of the recipe as "
+            f"keys. Received: {str(space)[:100]!r}. Use "
+            "`optimizer.learning_rate: {low: 1.0e-5, high: 1.0e-2, log: true}`."
+        )
+    for key, values in space.items():
+        try:
+            if any(str(key).startswith(f"{parent}.") for parent in space):
+                raise ValueError("It is inside another setting of the space.")
+            ends = _check_values(values)
+            with warnings.catch_warnings():
+                # Optuna warns if the steps do not end at `high`.
+                warnings.simplefilter("error")
+                for end in ends:
+                    _suggest(optuna.trial.FixedTrial({key: end}), key, values)
+        except (TypeError, ValueError, UserWarning) as error:
+            raise ValueError(
+                f"`{key}` of a space must be a range or a list of choices. "
+                f"Received: {str(values)[:200]}. {error} Use {{low: 1.0e-5, "
+                "high: 1.0e-2, log: true}, {low: 2, high: 8, step: 2} or a "
+                "list of choices."
+            ) from None
+        for end in ends:
+            value = _choice(values, end)
+            source_of_value = f"with {key}={end} ({source})"
+            change_recipe(recipe, {key: value}, source_of_value)
+
+
+def _check_values(values: Any) -> list[Any]:
+    """Returns the labels of choices, or both ends of a range."""
+    if isinstance(values, list):
+        labels = list(dict.fromkeys(map(_label, values)))
+        if len(labels) < max(len(values), 2):
+            raise ValueError("There must be two choices or more, each once.")
+        return labels
+    content = dict(values) if isinstance(values, Mapping) else {}
+    ends = [content.pop(x, math.nan) for x in ("low", "high")]
+    numbers = [*ends, content.pop("step", None) or 1]
+    is_log = content.pop("log", False)
+    if content or not (
+        isinstance(is_log, bool)
+        and all(isinstance(x, int | float) for x in numbers)
+        and all(map(math.isfinite, numbers))
+        and ends[0] < ends[1]
+    ):
+        raise ValueError(
+            "A range has a number `low` below a number `high`, and may have a "
+            "number `step`, and `log: true`."
+        )
+    return ends
+
+
+def suggest(trial: Any, space: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings for a trial of Optuna, by dotted key."""
+    return {key: _suggest(trial, key, values) for key, values in space.items()}
+
+
+def _suggest(trial: Any, key: str, values: Any) -> Any:
+    if isinstance(values, list):
+        label = trial.suggest_categorical(key, [_label(x) for x in values])
+        return _choice(values, label)
+    low, high, step = values["low"], values["high"], values.get("step")
+    log = values.get("log", False)
+    if not (isinstance(low, int) and isinstance(high, int)):
+        return trial.suggest_float(key, low, high, step=step, log=log)
+    if step is not None and step != int(step):
+        raise ValueError("A step between integers must be whole.")
+    whole_step = 1 if step is None else int(step)
+    return trial.suggest_int(key, low, high, step=whole_step, log=log)
+
+
+def _choice(values: Any, parameter: Any) -> Any:
+    """The value that a parameter of a trial stands for."""
+    if isinstance(values, list):
+        return {_label(x): x for x in values}[parameter]
+    return parameter
+
+
+def _label(value: Any) -> Any:
+    """A choice as Optuna stores it: a scalar, or a section as YAML."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False)
+    return text.strip()
+
+
+def change_recipe(
+    recipe: Recipe, settings: Mapping[str, Any], source: str
+) -> Recipe:
+    """Returns a recipe with some dotted settings changed.
+
+    Raises:
+        RecipeError: If they do not fit.
+    """
+    sections: dict[str, Any] = {}
+    for key, value in settings.items():
+        *parents, last = str(key).split(".")
+        section = sections
+        for name in parents:
+            section = section.setdefault(name, {})
+        section[last] = value
+    content = recipe.model_dump(mode="json")
+    return validate(merge(content, with_origin(sections, False)), source)
+
+
+def counted_trials(study: "optuna.Study") -> list[Any]:
+    """Returns all trials but those that were interrupted."""
+    return [
+        x
+        for x in study.trials
+        if x.state.name != "FAIL" or ERROR in x.user_attrs
+    ]
+
+
+def trial_rows(study: "optuna.Study") -> list[dict[str, Any]]:
+    """Returns values, settings and durations of trials, the best first."""
+    monitor = study.user_attrs["recipe"]["evaluation"]["monitor"]
+    space = study.user_attrs["space"]
+    rows = [
+        {
+            "trial": x.number,
+            "state": x.state.name.lower(),
+            monitor: x.value,
+            **dict.fromkeys(space),
+            **{key: _choice(space[key], v) for key, v in x.params.items()},
+            "epochs": len(x.intermediate_values),
+            "seconds": x.duration.total_seconds() if x.duration else None,
+            "error": x.user_attrs.get(ERROR),
+        }
+        for x in counted_trials(study)
+    ]
+    return sorted(
+        rows, key=lambda x: (_STATES.index(x["state"]), -(x[monitor] or 0.0))
+    )
+
+
+def _begin(folder: Path, recipe: Recipe, space: Mapping[str, Any]) -> Any:
+    """Creates the study in a folder, or checks that it is the same one."""
+    optuna = import_extra("tune", "optuna", "tune")
+    from sqlalchemy import URL
+
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / DATABASE).exists() and any(folder.iterdir()):
+        raise FileExistsError(
+            f"The output {folder} already exists, and is not a study. "
+            "Use another --output."
+        )
+    url = URL.create("sqlite", database=str((folder / DATABASE).resolve()))
+    retry = optuna.storages.RetryHeartbeatStaleTrialCallback
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Heartbeats are experimental.
+        storage = optuna.storages.RDBStorage(
+            url.render_as_string(),
+            heartbeat_interval=HEARTBEAT_SECONDS,
+            grace_period=GRACE_SECONDS,
+            heartbeat_stale_trial_callback=retry(),
+        )
+    study = optuna.create_study(
+        storage=storage,
+        study_name="study",
+        direction="maximize",
+        load_if_exists=True,
+    )
+    content = {"recipe": recipe.model_dump(mode="json"), "space": dict(space)}
+    content = json.loads(json.dumps(content))  # As the database returns it.
+    changes = differences(study.user_attrs or content, content)
+    if changes:
+        raise ValueError(
+            f"The study {str(folder)!r} cannot be continued, because these "
+            "settings have changed:\n  "
+            + "\n  ".join(changes)
+            + "\nUse the recipe and the space of the study, or another "
+            "--output."
+        )
+    for key, value in content.items():
+        study.set_user_attr(key, value)
+    return study
+
+
+def _write_best(folder: Path, recipe: Recipe, study: "optuna.Study") -> None:
+    best = trial_rows(study)[0]
+    if best["state"] == "complete":
+        settings = {key: best[key] for key in study.user_attrs["space"]}
+        settings["name"] = f"{recipe.name}-tuned"
+        tuned = change_recipe(recipe, settings, "of the best trial")
+        write_atomically(folder / BEST, dump(tuned))
+
+
+@dataclass(frozen=True)
+class _Objective:
+    """Trains a trial, and returns the best value of what is monitored."""
+
+    recipe: Recipe
+    space: Mapping[str, Any]
+    splits: data.DataSplits
+    warmup_epochs: int | None
+    seed: int
+    verbose: int | str
+
+    def __call__(self, trial: Any) -> float:
+        import optuna
+
+        # One seed for each trial: a study that is continued draws new values.
+        trial.study.sampler = optuna.samplers.TPESampler(
+            seed=self.seed + trial.number
+        )
+        settings = suggest(trial, self.space)
+        try:
+            return self._train(trial, settings)
+        except optuna.TrialPruned:
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}".strip()[:1000]
+            trial.set_user_attr(ERROR, reason)
+            raise
+
+    def _train(self, trial: Any, settings: dict[str, Any]) -> float:
+        import optuna
+
+        recipe = change_recipe(
+            self.recipe, settings, f"of trial {trial.number}"
+        )
+        splits = self.splits
+        if (recipe.data, recipe.seed) != (self.recipe.data, self.recipe.seed):
+            splits = building.splits(recipe)
+        warmup_epochs = self.warmup_epochs
+        if warmup_epochs is None:
+            warmup_epochs = math.ceil(recipe.epochs / 3)
+        # The step of an epoch is its number, counted from 1.
+        trial.study.pruner = optuna.pruners.MedianPruner(
+            n_warmup_steps=warmup_epochs + 1
+        )
+        keras.utils.clear_session()
+        batches, model = built(recipe, splits)
+        seen = building.features(recipe, model, splits)
+        reports = ReportEpochs(trial, f"val_{recipe.evaluation.monitor}")
+        model.fit(
+            building.pipeline(recipe, seen.train, batches, model.input_shape),
+            epochs=recipe.epochs,
+            callbacks=[
+                *building.callbacks(recipe, seen.train, batches),
+                *validation_of(recipe, seen),
+                reports,
+            ],
+            verbose=self.verbose,
+        )
+        return max(reports.values)
+
+
+class ReportEpochs(keras.callbacks.Callback):
+    """Reports a metric of every epoch to a trial, and ends a pruned one.
+
+    Attributes:
+        values: The metric after each epoch in which it was measured.
+    """
+
+    def __init__(self, trial: Any, monitor: str) -> None:
+        super().__init__()
+        self.trial = trial
+        self.monitor = monitor
+        self.values: list[float] = []
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        import optuna
+
+        logs = logs or {}
+        for name in ("loss", self.monitor):
+            if not math.isfinite(logs.get(name, 0.0)):
+                raise ValueError(
+                    f"`{name}` is {logs[name]} after epoch {epoch + 1}"
+                )
+        if self.monitor in logs:
+            self.values.append(float(logs[self.monitor]))
+            self.trial.report(self.values[-1], step=epoch + 1)
+            if self.trial.should_prune():
+                raise optuna.TrialPruned
