@@ -72,7 +72,7 @@ ROOMS = {
         "recipes/caltech101/baseline.yaml",
         "recipes/photographs.yaml",
     ),
-    "tracking": ("keras_dml/callbacks", "keras_dml/runs/tracking.py"),
+    "tracking": ("keras_dml/runs/tracking.py",),
 }
 
 # Extras that a check is about. What all tests need, the rest of the test

@@ -98,7 +98,7 @@ def card(
     """Returns a model card, with metrics if there is the outcome of a run."""
     is_image = len(model.input_shape) == 4
     task = "image-feature-extraction" if is_image else "feature-extraction"
-    front = {
+    front: dict[str, object] = {
         "library_name": "keras",
         "pipeline_tag": task,
         "tags": list(dict.fromkeys([*TAGS, *tags])),

@@ -52,9 +52,7 @@ REGISTRIES = (
     keras_dml.evaluation.METRICS,
     keras_dml.methods.METHODS,
 )
-NEEDING = {
-    "docs/guides/trackers.md": ("tracking", "mlflow"),
-}
+NEEDING: dict[str, tuple[str, ...]] = {}
 """Pages whose blocks need packages that the tests do not bring: the mark by
 which a script of .ci runs them, and the packages."""
 

@@ -2,7 +2,7 @@
 
 Open first: `logs`, with `RetrievalEvaluation`, then `recluster`, which divides
 a training set anew every few epochs. `checkpoint` keeps the best model,
-`tracker` is the base of TensorBoard, MLflow and W&B.
+`projector` writes what TensorBoard's projector shows.
 
 Imports: `visualization`, `evaluation` and below.
 """
@@ -12,12 +12,9 @@ from typing import TYPE_CHECKING
 from keras_dml.callbacks.checkpoint import Checkpoint
 from keras_dml.callbacks.hard_classes import HardClasses
 from keras_dml.callbacks.logs import LearningRateMonitor, RetrievalEvaluation
-from keras_dml.callbacks.mlflow import MLflowTracker
+from keras_dml.callbacks.projector import export_projector
 from keras_dml.callbacks.recluster import Recluster
 from keras_dml.callbacks.surrogate_labels import SurrogateLabels
-from keras_dml.callbacks.tensorboard import EmbeddingTensorBoard
-from keras_dml.callbacks.tracker import Tracker
-from keras_dml.callbacks.wandb import WandbTracker
 from keras_dml.resuming import Resume
 from keras_dml.utils.registry import renamed
 
@@ -26,14 +23,11 @@ if not TYPE_CHECKING:
 
 __all__ = [
     "Checkpoint",
-    "EmbeddingTensorBoard",
     "HardClasses",
     "LearningRateMonitor",
-    "MLflowTracker",
     "Recluster",
     "Resume",
     "RetrievalEvaluation",
     "SurrogateLabels",
-    "Tracker",
-    "WandbTracker",
+    "export_projector",
 ]

@@ -31,9 +31,9 @@ class Outcome:
         monitored: The best value of the recipe's monitor.
         divisions: Reports of the data divisions, if the method divides the
             data.
-        seconds: Durations by name: "training" in total, of which "evaluation",
-            "division" and "trackers" are parts.
-        images_per_second: Training images per second, not counting these three
+        seconds: Durations by name: "training" in total, of which "evaluation"
+            and "division" are parts.
+        images_per_second: Training images per second, not counting these two
             parts; None if no epoch was completed.
         interrupted: Whether Ctrl-C ended the training.
         test_set: Digest of the test images, see `data.contents.digest`.
@@ -99,7 +99,7 @@ class Outcome:
         lines += [
             f"{name} {self.seconds[name]:.1f} s "
             f"({self.seconds[name] / total:.0%})"
-            for name in ("division", "evaluation", "trackers")
+            for name in ("division", "evaluation")
             if self.seconds.get(name)
         ]
         if self.images_per_second is not None:

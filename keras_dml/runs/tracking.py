@@ -1,15 +1,19 @@
-"""Experiment trackers of a run: TensorBoard, MLflow, Weights & Biases."""
+"""Experiment trackers of a run: MLflow, TensorBoard, Weights & Biases."""
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+import logging
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import keras
 
-from keras_dml import callbacks, data
-from keras_dml.recipes import Recipe, building
+from keras_dml import data
+from keras_dml.callbacks.projector import export_projector
+from keras_dml.evaluation import bootstrap
+from keras_dml.recipes import Recipe
 from keras_dml.runs.folder import (
     METRICS,
     QUERIES,
@@ -20,6 +24,10 @@ from keras_dml.runs.folder import (
 )
 from keras_dml.runs.outcome import Outcome
 from keras_dml.utils.arguments import check_choice, import_extra
+from keras_dml.utils.documents import flat
+from keras_dml.utils.files import write_atomically
+
+logger = logging.getLogger(__name__)
 
 TRACKERS = ("mlflow", "tensorboard", "wandb")
 """What a run can be logged to: names of modules, and of extras."""
@@ -27,14 +35,7 @@ TRACKERS = ("mlflow", "tensorboard", "wandb")
 FILES = (RECIPE, METRICS, RESULT, SUMMARY, QUERIES, "best.keras")
 """Files of a run that trackers keep."""
 
-
-class Training(NamedTuple):
-    """What is logged."""
-
-    recipe: Recipe
-    folder: Path
-    model: keras.Model
-    splits: data.DataSplits
+IDS = "trackers.json"
 
 
 def check_trackers(names: Sequence[str]) -> None:
@@ -49,83 +50,138 @@ def check_trackers(names: Sequence[str]) -> None:
         import_extra(f"log={name!r}", name, name)
 
 
-def trackers_of(
-    names: Sequence[str], training: Training
-) -> list[keras.callbacks.Callback]:
-    """The callbacks that log a training, one for each name."""
-    return [_MADE_BY[name](training) for name in dict.fromkeys(names)]
+class Trackers:
+    """The trackers of a run; a context in which their runs are open.
+
+    A tracker that fails logs a warning and does not end the training. The ids
+    of the tracked runs are kept in the folder of the run, so that a training
+    that is resumed continues them.
+
+    Attributes:
+        callbacks: The callbacks that log the epochs of a training.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        recipe: Recipe,
+        folder: Path,
+        images: data.Examples,
+    ) -> None:
+        self.names = names
+        self.recipe = recipe
+        self.folder = folder
+        self.images = images
+        self.callbacks: list[keras.callbacks.Callback] = []
+        self._is_interrupted = False
+
+    def __enter__(self) -> "Trackers":
+        path = self.folder / IDS
+        ids = json.loads(path.read_text()) if path.exists() else {}
+        for name in dict.fromkeys(self.names):
+            with _tolerate_errors(name):
+                getattr(self, f"_begin_{name}")(ids)
+        if ids:
+            write_atomically(path, json.dumps(ids))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        status = "FINISHED"
+        if kind is not None or self._is_interrupted:
+            is_error = kind is not None and issubclass(kind, Exception)
+            status = "FAILED" if is_error else "KILLED"
+        if "mlflow" in self.names:
+            import mlflow
+
+            with _tolerate_errors("mlflow"):
+                mlflow.end_run(status)
+        if "wandb" in self.names:
+            import wandb
+
+            with _tolerate_errors("wandb"):
+                wandb.finish(exit_code=int(status != "FINISHED"))
+
+    def log_outcome(self, outcome: Outcome) -> None:
+        """Logs final metrics with their intervals, and the files of the run."""
+        self._is_interrupted = outcome.interrupted
+        metrics = {f"test/{k}": float(v) for k, v in outcome.after.items()}
+        if outcome.after.per_query:
+            for name, interval in bootstrap(outcome.after).items():
+                metrics[f"test/{name}/low"] = interval.low
+                metrics[f"test/{name}/high"] = interval.high
+        files = [self.folder / x for x in FILES if (self.folder / x).exists()]
+        if "mlflow" in self.names:
+            import mlflow
+
+            with _tolerate_errors("mlflow"):
+                mlflow.log_metrics(_with_allowed_names(metrics))
+                for path in files:
+                    mlflow.log_artifact(str(path))
+        if "wandb" in self.names:
+            import wandb
+
+            with _tolerate_errors("wandb"):
+                wandb.run.summary.update(metrics)
+                artifact = wandb.Artifact(f"run-{wandb.run.id}", type="run")
+                for path in files:
+                    artifact.add_file(str(path))
+                wandb.run.log_artifact(artifact)
+
+    def _begin_mlflow(self, ids: dict[str, str]) -> None:
+        import mlflow
+
+        class Callback(mlflow.keras.MlflowCallback):
+            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+                super().on_epoch_end(epoch, _with_allowed_names(logs or {}))
+
+        run = mlflow.start_run(ids.get("mlflow"), run_name=self.recipe.name)
+        ids["mlflow"] = run.info.run_id
+        settings = flat(self.recipe.model_dump(mode="json"))
+        mlflow.log_params(_with_allowed_names(settings))
+        self.callbacks.append(Callback())
+
+    def _begin_tensorboard(self, ids: dict[str, str]) -> None:
+        folder = self.folder / TENSORBOARD
+        board = keras.callbacks.TensorBoard(str(folder), write_graph=False)
+
+        def export(logs: Any = None) -> None:
+            export_projector(
+                folder, board.model, self.images, seed=self.recipe.seed
+            )
+
+        projector = keras.callbacks.LambdaCallback(on_train_end=export)
+        self.callbacks += [board, projector]
+
+    def _begin_wandb(self, ids: dict[str, str]) -> None:
+        import wandb
+        from wandb.integration.keras import WandbMetricsLogger
+
+        run = wandb.init(
+            name=self.recipe.name,
+            config=self.recipe.model_dump(mode="json"),
+            id=ids.get("wandb"),
+            resume="allow",
+        )
+        ids["wandb"] = run.id
+        self.callbacks.append(WandbMetricsLogger())
 
 
 @contextmanager
-def ended(
-    made: Sequence[keras.callbacks.Callback],
-) -> Iterator[Sequence[keras.callbacks.Callback]]:
-    """Ends the tracked runs with what is done inside, also if it fails."""
-    trackers = [x for x in made if isinstance(x, callbacks.Tracker)]
+def _tolerate_errors(name: str) -> Iterator[None]:
     try:
-        yield made
-    except BaseException as error:
-        ordinary = isinstance(error, Exception)
-        for tracker in trackers:
-            tracker.finish("failed" if ordinary else "interrupted")
-        raise
-    for tracker in trackers:
-        tracker.finish()
+        yield
+    except Exception as error:
+        logger.warning(
+            "The run is not logged to %s: %s: %s. Training continues.",
+            name,
+            type(error).__name__,
+            error,
+        )
 
 
-def log_outcome(
-    made: Sequence[keras.callbacks.Callback], outcome: Outcome, folder: Path
-) -> None:
-    """Logs final metrics and the files of a run to all trackers."""
-    for tracker in made:
-        if isinstance(tracker, callbacks.Tracker):
-            tracker.log_results(outcome.after)
-            tracker.log_files(folder / name for name in FILES)
-            if outcome.interrupted:
-                tracker.finish("interrupted")
-
-
-def _images(splits: data.DataSplits) -> data.Examples:
-    """What figures are drawn of: never of test classes."""
-    return splits.validation if len(splits.validation) else splits.train
-
-
-def _tracker(
-    kind: Callable[..., callbacks.Tracker], training: Training
-) -> callbacks.Tracker:
-    return kind(
-        training.recipe.model_dump(mode="json"),
-        name=training.recipe.name,
-        images=_images(training.splits),
-        every=training.recipe.evaluation.every,
-        seed=training.recipe.seed,
-        finish=False,
-    )
-
-
-def _tensorboard(training: Training) -> callbacks.EmbeddingTensorBoard:
-    """The log for TensorBoard, with a batch of its own of all classes."""
-    recipe, splits = training.recipe, training.splits
-    batches = building.sampler(recipe, splits.train)
-    if isinstance(batches, data.ClusterSampler):
-        batches.set_phase("full", "all")
-    if isinstance(batches, data.HardClassBalanced):
-        batches.set_neighbors(None)
-    if isinstance(batches, data.SurrogateSampler):
-        batches.set_assignments([0] * len(splits.train))
-    shape = training.model.input_shape
-    pipeline = building.pipeline(recipe, splits.train, batches, shape)
-    return callbacks.EmbeddingTensorBoard(
-        training.folder / TENSORBOARD,
-        _images(splits),
-        batch=next(iter(pipeline)),
-        every=recipe.evaluation.every,
-        seed=recipe.seed,
-    )
-
-
-_MADE_BY: dict[str, Callable[[Training], keras.callbacks.Callback]] = {
-    "mlflow": partial(_tracker, callbacks.MLflowTracker),
-    "tensorboard": _tensorboard,
-    "wandb": partial(_tracker, callbacks.WandbTracker),
-}
+def _with_allowed_names(values: dict[str, Any]) -> dict[str, Any]:
+    """Replaces characters that names must not have in MLflow."""
+    return {
+        re.sub(r"[^\w\-. :/]", "_", name.replace("@", "_at_")): value
+        for name, value in values.items()
+    }

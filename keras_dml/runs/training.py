@@ -45,13 +45,7 @@ from keras_dml.runs.folder import (
 )
 from keras_dml.runs.measuring import check_splits, measure
 from keras_dml.runs.outcome import Outcome
-from keras_dml.runs.tracking import (
-    Training,
-    check_trackers,
-    ended,
-    log_outcome,
-    trackers_of,
-)
+from keras_dml.runs.tracking import Trackers, check_trackers
 from keras_dml.runs.words import before_training, verdicts
 from keras_dml.utils.files import one_at_a_time, sweep
 from keras_dml.utils.models import read_model
@@ -97,9 +91,8 @@ def train(
             the network, the device and what is measured come first.
         overwrite: Whether to replace an existing run in the folder.
         log: Trackers to log the training to: "mlflow", "wandb", "tensorboard";
-            see `MLflowTracker`, `WandbTracker` and `EmbeddingTensorBoard`,
-            which writes to `tensorboard` in the folder. Trackers do not affect
-            the training.
+            TensorBoard's log and projector are `tensorboard` in the folder.
+            Trackers do not affect the training.
         strategy: The strategy to train with, as returned by `connect`. All
             workers call this function with the same arguments; the first one
             measures and writes.
@@ -229,11 +222,13 @@ def _train(
         else:
             create_folder(folder, recipe, overwrite)
         rows = RunLog(folder / METRICS)
-        training = Training(recipe, folder, model, splits)
-        trackers = exits.enter_context(ended(trackers_of(log, training)))
+        trackers = exits.enter_context(
+            # Figures never show test classes.
+            Trackers(log, recipe, folder, splits.validation or splits.train)
+        )
         checkpoint, fitted = _fit(
             recipe, folder, model, seen, batches, views, verbose, progress,
-            states, [rows, *trackers],
+            states, [rows, *trackers.callbacks],
         )  # fmt: skip
         if rows.error is not None:
             fitted["unsaved"][METRICS] = f"the end: {rows.error}"
@@ -257,7 +252,7 @@ def _train(
             **fitted,
         )
         write_outcome(folder, outcome)
-        log_outcome(trackers, outcome, folder)
+        trackers.log_outcome(outcome)
         if is_finished(folder):
             shutil.rmtree(states.folder, ignore_errors=True)
     if not outcome.interrupted:
@@ -407,7 +402,6 @@ def _fit(
         "evaluation": sum(x.seconds for x in validation),
         "division": sum(x.seconds for x in divisions)
         + sum(x.seconds for x in own if isinstance(x, callbacks.HardClasses)),
-        "trackers": sum(getattr(x, "seconds", 0) for x in writers),
     }
     images = len(model.history.epoch) * batches.steps * batches.batch_size
     other = sum(seconds.values()) - seconds["training"]

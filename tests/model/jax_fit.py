@@ -8,7 +8,6 @@ import keras
 import numpy as np
 
 import keras_dml as dml
-from keras_dml.callbacks.tensorboard import active_pairs
 from keras_dml.evaluation import evaluate
 
 CLASSES, EACH = 8, 6
@@ -173,21 +172,6 @@ def idle_learners_stay_as_they_are() -> None:
     assert same == [True, False]
 
 
-def counts_active_pairs() -> None:
-    x, y = data()
-    loss = {"name": "contrastive", "negative_margin": 0.5}
-    proxies = {"name": "normalized_softmax", "num_classes": CLASSES}
-    model = model_of([loss, proxies])
-    found = active_pairs(model, x, {"label": y}, most=30)
-    embedded, y = model.predict(x[:30], verbose=0), y[:30]
-    squared = np.square(embedded[:, None] - embedded).sum(-1)
-    share = (squared < 0.5)[y[:, None] != y].mean()
-    first, second = found.values()
-    assert first["positive"] == 1
-    np.testing.assert_allclose(first["negative"], share)
-    assert 0 < share < 1 and second == {"positive": 0, "negative": 0}
-
-
 def refuses_ids_of_more_than_32_bits() -> None:
     x, y = data()
     wide = y.astype("int64") * 2**32
@@ -318,7 +302,6 @@ def main(folder: str) -> None:
     trains_on_features_of_a_frozen_backbone()
     leaves_rows_that_no_step_has_read()
     idle_learners_stay_as_they_are()
-    counts_active_pairs()
     refuses_ids_of_more_than_32_bits()
     compiles_once()
     resumes_to_the_same_bits(Path(folder))

@@ -369,7 +369,6 @@ def test_sets_of_examples_need_a_sampler(images) -> None:
         lambda: callbacks.Recluster(
             (vectors(), LABELS), ClassBalanced(LABELS, batch_size=8)
         ),
-        lambda: callbacks.EmbeddingTensorBoard("logs", "photographs"),
     ],
 )
 def test_callbacks_refuse_what_they_cannot_use(make) -> None:

@@ -1,0 +1,111 @@
+"""Embeddings, labels and thumbnails for TensorBoard's projector."""
+
+import csv
+import os
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from keras_dml.data import Examples
+from keras_dml.data.fields import Pixels
+from keras_dml.data.pictures import class_column, seen
+from keras_dml.evaluation import embed
+from keras_dml.utils.arguments import checked
+from keras_dml.utils.files import atomic_file, write_atomically
+from keras_dml.utils.types import Count, Side
+
+MAX_SPRITE_SIDE = 8192
+"""Largest side of a sprite that the projector can show, in pixels."""
+
+_CONFIG = """embeddings {{
+  tensor_name: "embedding"
+  tensor_path: "embeddings.tsv"
+  metadata_path: "labels.tsv"
+  sprite {{
+    image_path: "sprite.png"
+    single_image_dim: {side}
+    single_image_dim: {side}
+  }}
+}}
+"""
+
+
+@checked
+def export_projector(
+    folder: str | os.PathLike[str],
+    model: keras.Model,
+    images: Examples,
+    *,
+    most: Count = 2000,
+    thumbnail: Side = 48,
+    seed: int = 0,
+) -> Path:
+    """Writes embeddings, labels and thumbnails for the projector.
+
+    `tensorboard --logdir FOLDER` shows them under "Projector". The files are
+    `embeddings.tsv`, `labels.tsv` (row of the image, label, class name),
+    `sprite.png` and `projector_config.pbtxt`.
+
+    Args:
+        folder: The folder to write to.
+        model: A model that returns embeddings.
+        images: The examples. Those that are not images are shown by their
+            names.
+        most: The largest number of examples to export. If there are more, they
+            are selected at random.
+        thumbnail: Side of a thumbnail, in pixels; smaller if the sprite would
+            exceed the size that the projector allows.
+        seed: Seed of the selection.
+
+    Returns:
+        The path of the configuration.
+
+    Raises:
+        ValueError: If `most` or `thumbnail` is not positive.
+    """
+    folder = Path(folder)
+    rows = np.arange(len(images))
+    if len(rows) > most:
+        rng = np.random.default_rng(seed)
+        rows = np.sort(rng.choice(rows, most, replace=False))
+    selection = images.select(rows)
+    with atomic_file(folder / "embeddings.tsv") as partial:
+        np.savetxt(partial, embed(model, selection), fmt="%.6g", delimiter="\t")
+    _write_labels(folder / "labels.tsv", selection, rows.tolist())
+    columns = int(np.ceil(np.sqrt(len(rows))))
+    side = min(thumbnail, MAX_SPRITE_SIDE // columns)
+    pictures = seen(images, rows, images.view_for(model))
+    _write_sprite(folder / "sprite.png", pictures, columns, side)
+    config = folder / "projector_config.pbtxt"
+    write_atomically(config, _CONFIG.format(side=side))
+    return config
+
+
+def _write_labels(path: Path, images: Examples, rows: list[int]) -> None:
+    with (
+        atomic_file(path) as partial,
+        partial.open("w", newline="", encoding="utf-8") as file,
+    ):
+        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+        writer.writerow(["row", "label", "class"])
+        labels = class_column(images, np.arange(len(images))).tolist()
+        for number, (row, label) in enumerate(zip(rows, labels, strict=True)):
+            # The projector splits at every tab and end of line.
+            name = " ".join(images.class_called(number).split())
+            writer.writerow([row, " ".join(str(label).split()), name])
+
+
+def _write_sprite(
+    path: Path, pictures: Pixels, columns: int, side: int
+) -> None:
+    from PIL import Image
+
+    sprite = Image.new("RGB", (columns * side, columns * side))
+    for number, picture in enumerate(pictures):
+        pixels = picture[..., 0] if picture.shape[2] == 1 else picture
+        image = Image.fromarray(pixels).convert("RGB").resize((side, side))
+        row, column = divmod(number, columns)
+        sprite.paste(image, (column * side, row * side))
+    with atomic_file(path) as partial:
+        sprite.save(partial)
