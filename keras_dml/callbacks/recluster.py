@@ -16,9 +16,8 @@ from keras_dml.callbacks.clustering import (
 from keras_dml.data import ClusterSampler, Examples, usable_clusters
 from keras_dml.data.samplers.cluster import LOSSES, SOURCES
 from keras_dml.embedding import EmbeddingShards
-from keras_dml.embedding.shards import ShardRows
-from keras_dml.embedding.source import Source
-from keras_dml.utils.lazy_rows import EmbeddingRows
+from keras_dml.embedding.sharding import source_ids, unique_ids
+from keras_dml.utils.lazy_rows import ArrayRows, EmbeddingRows
 from keras_dml.utils.types import Count, FloatArray, Rows
 
 logger = logging.getLogger(__name__)
@@ -128,7 +127,7 @@ def _difference(shards: EmbeddingShards, examples: Examples) -> str:
     """How they differ; empty if they do not."""
     if len(shards) != len(examples):
         return f"of {len(shards)} examples instead of {len(examples)}"
-    ids = Source(examples, None).ids
+    ids = unique_ids(source_ids(examples))
     for row, (found, own) in enumerate(zip(shards.ids, ids, strict=True)):
         if found != own:
             return f"whose row {row} is {found!r} instead of {own!r}"
@@ -332,7 +331,7 @@ class Recluster(Clustering):
 
     def _points(self) -> EmbeddingRows:
         if self.initial is not None and self._assignments is None:
-            return ShardRows(self.initial)
+            return ArrayRows(self.initial.array())
         if self.cluster_space == "features":
             return self._outputs_of(feature_model(self.model, self.images))
         return super()._points()

@@ -137,9 +137,16 @@ def embedded(
         batches = eval_batches(examples, view, batch_size)
     count = -(-len(examples) // batch_size)
     least = batch_size if padded else 0
-    embeddings = _embedded(
-        model, predict, batches, count, owner, progress, least
-    )
+    try:
+        embeddings = _embedded(
+            model, predict, batches, count, owner, progress, least
+        )
+    except Exception:
+        # TensorFlow's errors are long, and this one names the file at fault.
+        if isinstance(examples, ImageSet):
+            for row in range(len(examples)):
+                examples.read(row)
+        raise
     return Embedded(embeddings, examples.labels, examples.names)
 
 

@@ -1,51 +1,72 @@
 """`embed_shards`: resumable embedding of millions of examples to a folder."""
 
-import contextlib
-import math
+import logging
 import os
-import re
-import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import Any
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
+from xxhash import xxh3_128
 
-from keras_dml.data import ArraySet
+from keras_dml.data import ArraySet, Examples, ImageSet
 from keras_dml.data.as_examples import as_examples
+from keras_dml.data.contents import contents
 from keras_dml.data.fields import Names
-from keras_dml.embedding.engines import KERAS, Engine, check_engine
-from keras_dml.embedding.manifest import MANIFEST, BadExample, Manifest, Run
-from keras_dml.embedding.pools import pool_of
-from keras_dml.embedding.shard_file import RESERVED, ShardHead, read_head
-from keras_dml.embedding.shard_work import EmbedShards
-from keras_dml.embedding.shards import EmbeddingShards
-from keras_dml.embedding.source import Source
-from keras_dml.embedding.storage import EXTRA, Folder, Storage, from_anywhere
-from keras_dml.embedding.workers import InProcess, Pool
+from keras_dml.embedding.engines import (
+    KERAS,
+    Engine,
+    Predict,
+    check_engine,
+    predict_function,
+)
+from keras_dml.embedding.in_memory import embedded
+from keras_dml.embedding.shards import (
+    EMBEDDING,
+    FILES,
+    ID,
+    LABEL,
+    MANIFEST,
+    NAME,
+    ROW,
+    RUN_KEY,
+    EmbeddingShards,
+    Run,
+    ShardDtype,
+    read_run,
+    write_run,
+)
+from keras_dml.embedding.storage import (
+    Folder,
+    Storage,
+    absolute,
+    downloaded,
+    is_url,
+    with_paths,
+)
 from keras_dml.model.identity import ModelIdentity
-from keras_dml.utils.arguments import checked, import_extra
+from keras_dml.utils.arguments import checked
 from keras_dml.utils.models import read_model
 from keras_dml.utils.progress import throughput
-from keras_dml.utils.provenance import versions
-from keras_dml.utils.types import Count, Precision
+from keras_dml.utils.types import Count, FloatArray, Rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger(__name__)
 
 _OWNER = "embed_shards"
 
 ROWS_PER_SHARD = 8192
 
-_SHARE, _LEAST = 0.01, 10
-"""Share and number of examples that may be unreadable by default."""
+_SOURCE = "source"
+"""The name of the column for ids that repeat, as in an Index."""
 
-_NAMED = 3
-"""Number of unreadable examples that an error names."""
-
-_SHARD = re.compile(r"shard-(\d{5,})\.parquet")
-
-_THREADS = 16
-"""Number of shards to check at the same time, as object stores are slow."""
+_SAMPLE = 64
+"""Number of examples of an array that are hashed to identify it."""
 
 
 @checked
@@ -54,23 +75,20 @@ def embed_shards(
     examples: Any,
     folder: Folder,
     *,
-    workers: Count | None = None,
-    ray: str | bool | None = None,
     rows_per_shard: Count = ROWS_PER_SHARD,
-    dtype: Precision = "float32",
+    dtype: ShardDtype = "float32",
     batch_size: Count = 256,
     columns: Mapping[str, Sequence[Any]] | None = None,
-    max_bad: int | float | None = None,
     overwrite: bool = False,
     progress: bool | None = None,
     engine: Engine = KERAS,
 ) -> EmbeddingShards:
     """Embeds examples into a folder of Parquet files, called shards.
 
-    Each shard is written atomically. If a run is interrupted, because a worker
-    or this process is killed or a disk is full, the same call continues with
-    the missing shards. Only one process can write to a folder at a time; for a
-    URL, this is not checked.
+    Each shard is written aside and renamed when it is complete. If a run is
+    interrupted, because this process is killed, an image cannot be read or a
+    disk is full, the same call continues with the missing shards. Only one
+    process can write to a folder at a time; for a URL, this is not checked.
 
     Args:
         model: As for `embed`, or the path of a `.keras` file.
@@ -78,55 +96,45 @@ def embed_shards(
             divided into parts.
         folder: A path, or a URL that fsspec supports, such as
             s3://bucket/gallery.
-        workers: Number of processes that embed, each with a copy of the model.
-            None uses this process alone or, with Ray, one worker per GPU or CPU
-            of the cluster.
-        ray: Whether the workers are actors of a Ray cluster, or its address,
-            HOST:PORT. True uses the cluster that this process is connected to,
-            that of RAY_ADDRESS or the one started on this machine, and else
-            starts Ray here. All machines need the same versions of packages,
-            and must see the folder and the examples.
         rows_per_shard: Number of examples per shard; the last one may have
-            fewer. A worker that is killed loses at most this many.
-        dtype: Number format of the stored embeddings: "float32", "float16"
-            (half the size), "int8" (a quarter: the largest number of each row
-            is 127 steps) or "binary" (signs alone: they are read as those of
-            vectors of unit length).
+            fewer. A process that is killed loses at most this many.
+        dtype: Number format of the stored embeddings: "float32" or "float16",
+            which takes half the space. They are read as float32.
         batch_size: Number of examples to embed at a time.
         columns: Further columns by name, each with N strings or numbers.
-        max_bad: The largest number of unreadable examples to skip before the
-            run stops, or their largest share, from 0.0 to 1.0. By default, 1 %
-            of the examples, but at least 10.
         overwrite: Whether to replace the embeddings of a different run.
         progress: Whether to show progress; None shows it in a terminal.
         engine: As for `embed`; another one may continue a run.
 
     Returns:
-        The embeddings of all examples that could be read.
+        The embeddings of all examples.
 
     Raises:
-        ValueError: If an argument is invalid, the model does not return finite
-            embeddings, or there are more than `max_bad` unreadable examples.
+        ValueError: If an argument is invalid, an image cannot be decoded, or
+            the model does not return finite embeddings.
         FileExistsError: If the folder holds other files, or embeddings of other
             examples or of another model.
         BlockingIOError: If another process writes to the folder.
-        OSError: If a shard cannot be written.
-        ImportError: If the extra "parquet", "ray" or "openvino" is required
-            but not installed.
+        OSError: If an image cannot be read, or a shard cannot be written.
+        ImportError: If the extra "openvino", or a package for such URLs, is
+            required but not installed.
     """
     check_engine(_OWNER, engine)
     if isinstance(model, str | os.PathLike):
         model = read_model(model)
-    import_extra(_OWNER, "pyarrow", EXTRA)
-    source = Source(as_examples(examples, "examples", _OWNER), columns)
+    examples = as_examples(examples, "examples", _OWNER)
+    if isinstance(examples, ImageSet) and examples.paths is not None:
+        # Processes of Ray may run in another folder.
+        examples = with_paths(examples, map(absolute, examples.paths))
     identity = ModelIdentity.of(model)
-    dim = len(_finite(identity)[0])
-    run = _run(source, identity, dim, rows_per_shard, dtype)
-    size = min(batch_size, rows_per_shard)
-    work = EmbedShards(model, run, from_anywhere(folder), size, engine)
-    pool = pool_of(workers, ray)
-    most = _most_bad(max_bad, len(source))
-    return _written(work, source, pool, most, overwrite, progress)
+    dim = len(identity.test_embeddings[0])
+    table = _source_table(examples, columns)
+    run = _new_run(examples, table, identity, dim, rows_per_shard, dtype)
+    predict = predict_function(model, engine, _OWNER)
+    batch_size = min(batch_size, rows_per_shard)
+    embed = partial(_embed_rows, model, examples, batch_size, predict)
+    writer = ShardWriter(run, table, absolute(folder), embed)
+    return _write_missing(writer, overwrite, progress)
 
 
 @checked
@@ -139,7 +147,7 @@ def write_shards(
     *,
     columns: Mapping[str, Sequence[Any]] | None = None,
     rows_per_shard: Count = ROWS_PER_SHARD,
-    dtype: Precision = "float32",
+    dtype: ShardDtype = "float32",
     overwrite: bool = False,
     progress: bool | None = None,
 ) -> EmbeddingShards:
@@ -160,225 +168,271 @@ def write_shards(
         ValueError: If an argument is invalid.
         OSError: As for `embed_shards`.
     """
-    owner = "write_shards"
-    import_extra(owner, "pyarrow", EXTRA)
     if len(np.shape(embeddings)) != 2:
         raise ValueError(
-            f"`embeddings` of {owner} must have shape (N, D). Received: an "
+            "`embeddings` of write_shards must have shape (N, D). Received: an "
             f"array of shape {np.shape(embeddings)}."
         )
-    given = ArraySet(embeddings, labels, names, ids)
-    source = Source(given, columns, whole=True)
-    run = _run(source, None, embeddings.shape[1], rows_per_shard, dtype)
-    work = EmbedShards(None, run, from_anywhere(folder), 0)
-    return _written(work, source, InProcess(), 0, overwrite, progress)
+    rows = ArraySet(embeddings, labels, names, ids)
+    table = _source_table(rows, columns)
+    dim = embeddings.shape[1]
+    run = _new_run(rows, table, None, dim, rows_per_shard, dtype)
+    writer = ShardWriter(run, table, absolute(folder), rows.inputs)
+    return _write_missing(writer, overwrite, progress)
 
 
-def _run(
-    source: Source,
+def source_ids(examples: Examples) -> list[str]:
+    """Ids of examples: their own, the paths of files, or row numbers.
+
+    Paths are relative to the common folder, with slashes; URLs are unchanged.
+    """
+    if examples.ids is not None:
+        return list(examples.ids)
+    if not isinstance(examples, ImageSet) or examples.paths is None:
+        return list(map(str, range(len(examples))))
+    paths = list(examples.paths)
+    if any(map(is_url, paths)):
+        return paths
+    try:
+        root = os.path.commonpath({os.path.dirname(path) for path in paths})
+    except ValueError:  # The files are on several drives.
+        return paths
+    start = len(root.rstrip(os.sep)) + 1
+    return [path[start:].replace(os.sep, "/") for path in paths]
+
+
+def unique_ids(ids: list[str]) -> list[str]:
+    """The ids, or row numbers if an id repeats."""
+    is_unique = len(set(ids)) == len(ids)
+    return ids if is_unique else list(map(str, range(len(ids))))
+
+
+def _source_table(
+    examples: Examples, columns: Mapping[str, Sequence[Any]] | None
+) -> "pa.Table":
+    """All columns of the shards but the embeddings, N rows."""
+    import pyarrow as pa
+
+    if not len(examples):
+        raise ValueError(
+            "`examples` of embed_shards must not be empty. Received: "
+            f"{examples!r}."
+        )
+    ids, labels = source_ids(examples), examples.labels
+    table: dict[str, Any] = {ID: unique_ids(ids), ROW: range(len(ids))}
+    if labels is not None:
+        is_set = examples.has_label_sets
+        table[LABEL] = [np.flatnonzero(x) for x in labels] if is_set else labels
+        if examples.names:
+            names = map(examples.class_called, range(len(ids)))
+            table[NAME] = list(names)
+    if isinstance(examples, ImageSet) and examples.paths is not None:
+        table["path"] = list(examples.paths)
+        if examples.boxes is not None:
+            table["box"] = examples.boxes.tolist()
+    if table[ID] != ids:
+        logger.info(
+            "Ids of the %d examples repeat. Row numbers are used as ids "
+            "instead, and the column %s holds the original ids.",
+            len(ids),
+            _SOURCE,
+        )
+        table[_SOURCE] = ids
+    reserved = {*table, LABEL, NAME, EMBEDDING}
+    for name, values in (columns or {}).items():
+        received = f"{len(values)} values of {name!r}"
+        try:
+            table[name] = pa.array(values)
+        except pa.ArrowException as error:
+            received = f"{name!r}, which cannot be written: {error}"
+        if name in reserved or len(table.get(name, ())) != len(ids):
+            raise ValueError(
+                "`columns` of embed_shards must each have a single type and "
+                f"{len(ids)} values, one per example, and a name other than "
+                f"{', '.join(sorted(reserved))}. Received: {received}."
+            )
+    return pa.table(table)
+
+
+def _new_run(
+    examples: Examples,
+    table: "pa.Table",
     model: ModelIdentity | None,
     dim: int,
     rows_per_shard: int,
-    dtype: Precision,
+    dtype: ShardDtype,
 ) -> Run:
+    labels = examples.labels if examples.has_label_sets else None
     return Run(
+        id=secrets.token_hex(16),
         model=model,
-        examples=len(source),
-        fingerprint=source.fingerprint,
+        fingerprint=_fingerprint(examples, table, whole=model is None),
+        examples=len(examples),
         rows_per_shard=int(rows_per_shard),
-        dtype=dtype,
         dim=dim,
-        labels=source.labels,
-        num_labels=source.num_labels,
-        columns=tuple(
-            x for x in source.table.column_names if x not in RESERVED
-        ),
+        dtype=dtype,
+        num_labels=0 if labels is None else labels.shape[1],
+        columns=tuple(table.column_names),
+        names=dict(examples.names),
     )
 
 
-def _finite(identity: ModelIdentity) -> tuple[tuple[float, ...], ...]:
-    """A model's embeddings of generated examples; they must be finite."""
-    found = identity.test_embeddings
-    if not np.isfinite(found).all():
-        raise ValueError(
-            f"`model` of {_OWNER} must return finite embeddings. Received: NaN "
-            "or infinity for generated examples, which usually means that "
-            "training diverged. Lower the learning rate or clip gradients."
+def _fingerprint(examples: Examples, table: "pa.Table", whole: bool) -> str:
+    """Checksum that identifies examples.
+
+    It covers all columns except for paths, which change when a folder is moved,
+    and the contents of arrays, the `whole` or a sample, but not of files.
+    """
+    checksum = xxh3_128(repr(sorted(examples.names.items())).encode())
+    for name in table.column_names:
+        if name != "path":
+            values = repr(table[name].to_pylist())
+            checksum.update(f"{name}{values}".encode(errors="surrogateescape"))
+    if "path" not in table.column_names:
+        if not whole:
+            count = min(_SAMPLE, len(examples))
+            rows = np.linspace(0, len(examples) - 1, count).astype(np.int64)
+            examples = examples.select(rows)
+        for part in contents(examples):
+            checksum.update(part)
+    return checksum.hexdigest()
+
+
+def _embed_rows(
+    model: keras.Model,
+    examples: Examples,
+    batch_size: int,
+    predict: Predict,
+    rows: Rows,
+) -> FloatArray:
+    with downloaded(examples.select(rows)) as local:
+        return embedded(
+            model,
+            local,
+            "examples",
+            _OWNER,
+            batch_size,
+            progress=False,
+            padded=True,
+            predict=predict,
+        ).embeddings
+
+
+@dataclass(frozen=True)
+class ShardWriter:
+    """Embeds the rows of a shard and writes its file; it can be pickled.
+
+    Attributes:
+        run: The run of the shards.
+        table: All columns but the embeddings, N rows.
+        folder: An absolute path, or a URL.
+        embed: Returns the embeddings, (n, D), of n rows.
+    """
+
+    run: Run
+    table: "pa.Table"
+    folder: str
+    embed: Callable[[Rows], FloatArray]
+
+    def __call__(self, name: str) -> int:
+        """Writes the shard of a name; returns its number of rows."""
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        part = self.run.shards[name]
+        table = self.table.slice(part.start, part.stop - part.start)
+        embeddings = self.embed(np.arange(part.start, part.stop))
+        numbers = pa.array(self._stored(embeddings, table).reshape(-1))
+        element = pa.field("element", numbers.type, nullable=False)
+        width = pa.list_(element, self.run.dim)
+        table = table.append_column(
+            pa.field(EMBEDDING, width, nullable=False),
+            pa.FixedSizeListArray.from_arrays(numbers, type=width),
+        ).replace_schema_metadata({RUN_KEY: self.run.id})
+        file = pa.BufferOutputStream()
+        # Embeddings hardly compress: zstd makes them 12 % smaller, and reading
+        # them takes half as long again.
+        texts = [x.name for x in table.schema if pa.types.is_string(x.type)]
+        parquet.write_table(
+            table,
+            file,
+            row_group_size=len(table),
+            compression=dict.fromkeys(texts, "zstd"),
+            use_dictionary=[NAME],
+            write_page_checksum=True,
         )
-    return found
+        try:
+            Storage(self.folder).write(name, file.getvalue().to_pybytes())
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"The shard {name} cannot be written to {self.folder!r}: "
+                f"{error.strerror or error}. Finished shards are kept. Free "
+                "some space or fix the problem, and embed again with the same "
+                "arguments to continue",
+            ) from error
+        return len(table)
+
+    def _stored(self, embeddings: FloatArray, table: "pa.Table") -> FloatArray:
+        """The embeddings in the number format; ValueError if infinite there."""
+        with np.errstate(over="ignore"):
+            numbers = embeddings.astype(self.run.dtype)
+        infinite = np.argwhere(~np.isfinite(numbers))
+        if len(infinite):
+            row, column = infinite[0].tolist()
+            raise ValueError(
+                "`model` of embed_shards must return finite embeddings, in "
+                f"float16 up to 65504. Received: row {table[ROW][row]}, "
+                f"{table[ID][row].as_py()!r}, has {embeddings[row, column]}. "
+                "NaN and infinity usually mean that training diverged: lower "
+                'the learning rate. For large numbers, use dtype="float32".'
+            )
+        return numbers
 
 
-def _written(
-    work: EmbedShards,
-    source: Source,
-    pool: Pool,
-    most: int,
-    overwrite: bool,
-    progress: bool | None,
+def _write_missing(
+    writer: ShardWriter, overwrite: bool, progress: bool | None
 ) -> EmbeddingShards:
     """Writes the missing shards; errors are those of `embed_shards`."""
-    storage, run = Storage(work.folder), work.run
-    _check_ours(storage)
-    with storage.lock("embedding"):
-        storage.sweep()
-        if overwrite:
-            # First the file that identifies the run of the shards.
-            for name in (MANIFEST, *storage.sizes()):
-                storage.remove(name)
-        before = _before(storage, run)
-        written = _finished(storage, before)
-        if len(_bad(written)) > most:  # They may have been fixed since.
-            written = {k: x for k, x in written.items() if not x.bad}
-        if len(written) < run.num_shards or not before.shards:
-            storage.write(MANIFEST, Manifest(run).to_json().encode())
-            speed = _make(work, source, pool, most, written, progress)
-            manifest = _manifest(work, source, written, speed)
-            storage.write(MANIFEST, manifest.to_json().encode())
-    return EmbeddingShards(work.folder)
-
-
-def _check_ours(storage: Storage) -> None:
-    names = [x for x in storage.sizes() if x != MANIFEST]
-    odd = [name for name in names if not _SHARD.fullmatch(name)]
-    if odd:
+    storage = Storage(writer.folder)
+    foreign = {x for x in storage.names() if not FILES.fullmatch(x)}
+    if foreign:
         raise FileExistsError(
             "The folder to write embeddings to must be new or contain only "
             f"embeddings. Received: {storage.name!r}, which contains "
-            f"{odd[0]!r}. Use another folder."
+            f"{min(foreign)!r}. Use another folder."
         )
+    with storage.lock():
+        if overwrite:
+            for name in sorted(storage.names()):  # The manifest comes first.
+                storage.remove(name)
+        run = _begin(storage, writer.run)
+        missing = sorted({*run.shards} - storage.names())
+        rows = sum(run.shards[x].stop - run.shards[x].start for x in missing)
+        before = run.examples - rows
+        with throughput(
+            run.examples, before, "examples", "Embedding", progress
+        ) as count:
+            for written in map(replace(writer, run=run), missing):
+                count(written)
+    return EmbeddingShards(storage.name)
 
 
-def _before(storage: Storage, run: Run) -> Manifest:
-    """The manifest of the existing shards; an empty one if there are none.
-
-    Raises:
-        FileExistsError: If they are of another run.
-        ValueError: If the manifest cannot be read.
-    """
-    sizes = storage.sizes()
-    if not any(map(_SHARD.fullmatch, sizes)):
-        return Manifest(run)
-    if MANIFEST not in sizes:
-        raise _refusal(storage, f"shards without {MANIFEST}")
-    where = f"{MANIFEST} in {storage.name!r}"
-    before = Manifest.from_json(storage.read(MANIFEST), where)
-    if difference := before.run.difference(run):
-        raise _refusal(storage, f"now {difference}")
-    return before
-
-
-def _finished(storage: Storage, before: Manifest) -> dict[int, ShardHead]:
-    """The existing shards of a run by number, but for truncated ones.
-
-    Raises:
-        FileExistsError: If there are shards of another run.
-    """
-    sizes = storage.sizes()
-
-    def finished(name: str) -> ShardHead | None:
-        try:
-            with storage.open(name) as file:
-                head = replace(read_head(file), bytes=sizes[name])
-        except ValueError:
-            return None
-        if head.run != before.run.id:
-            raise _refusal(storage, f"{name}, which belongs to another run")
-        return head if head.entry.name == name else None
-
-    with ThreadPoolExecutor(_THREADS) as threads:
-        heads = threads.map(finished, filter(_SHARD.fullmatch, sizes))
-        found = [head for head in heads if head is not None]
-    listed = set(before.shards) or {head.entry for head in found}
-    return {head.number: head for head in found if head.entry in listed}
-
-
-def _refusal(storage: Storage, received: str) -> FileExistsError:
-    return FileExistsError(
+def _begin(storage: Storage, run: Run) -> Run:
+    """The run to continue, which is `run` in a new folder."""
+    names = storage.names()
+    if not names:
+        write_run(storage, run)
+        return run
+    received = f"shards without {MANIFEST}"
+    if MANIFEST in names:
+        before = read_run(storage)
+        difference = before.difference(run)
+        if not difference:
+            return before
+        received = f"now {difference}"
+    raise FileExistsError(
         f"The embeddings in {storage.name!r} must belong to the same run to be "
         f"continued. Received: {received}. Use another folder, or --overwrite "
         "(overwrite=True) to remove them."
-    )
-
-
-def _make(
-    work: EmbedShards,
-    source: Source,
-    pool: Pool,
-    most: int,
-    written: dict[int, ShardHead],
-    progress: bool | None,
-) -> float:
-    """Adds the missing shards to those that are already written.
-
-    Returns:
-        Number of examples embedded per second.
-    """
-    run, folder = work.run, str(work.folder)
-    done = sum(head.examples for head in written.values())
-    began, left = time.perf_counter(), len(source) - done
-    missing = [x for x in range(run.num_shards) if x not in written]
-    if not missing:
-        return 0.0
-    parts = (source.part(number, run.rows_per_shard) for number in missing)
-    with (
-        contextlib.closing(pool.run(work, parts)) as results,
-        throughput(
-            len(source), done, "examples", "Embedding", progress
-        ) as count,
-    ):
-        for part, head in results:
-            written[part.number] = head
-            count(head.examples)
-            _check_bad(_bad(written), most, folder)
-    return left / (time.perf_counter() - began)
-
-
-def _manifest(
-    work: EmbedShards,
-    source: Source,
-    written: dict[int, ShardHead],
-    speed: float,
-) -> Manifest:
-    return Manifest(
-        run=work.run,
-        shards=tuple(written[x].entry for x in sorted(written)),
-        names=dict(source.examples.names),
-        bad=_bad(written),
-        batch_size=work.batch_size,
-        images_per_second=speed,
-        versions=versions(),
-    )
-
-
-def _bad(written: dict[int, ShardHead]) -> tuple[BadExample, ...]:
-    return tuple(x for key in sorted(written) for x in written[key].bad)
-
-
-def _most_bad(max_bad: Any, count: int) -> int:
-    """How many of `count` examples may be unreadable; see `embed_shards`."""
-    if max_bad is None:
-        return max(_LEAST, math.ceil(_SHARE * count))
-    whole = isinstance(max_bad, int | np.integer)
-    if whole and not isinstance(max_bad, bool) and max_bad >= 0:
-        return int(max_bad)
-    if isinstance(max_bad, float | np.floating) and 0 <= max_bad <= 1:
-        return math.floor(max_bad * count)
-    raise ValueError(
-        "`max_bad` of embed_shards must be a number of examples, at least 0, "
-        f"or a share from 0.0 to 1.0. Received: max_bad={max_bad!r}. Use for "
-        "instance 100 or 0.01."
-    )
-
-
-def _check_bad(bad: Sequence[BadExample], most: int, folder: str) -> None:
-    """Raises ValueError if there are more unreadable examples than allowed."""
-    if len(bad) <= most:
-        return
-    named = " ".join(f"Row {x.row}: {x.error}" for x in bad[:_NAMED])
-    raise ValueError(
-        "`max_bad` of embed_shards must be at least the number of unreadable "
-        f"examples. Received: {most}, but {len(bad)} could not be read so far. "
-        f"{named} Fix or remove these files, or allow more with --max-bad "
-        f"(max_bad=…). The shards in {folder!r} are kept, and the same call "
-        "continues."
     )

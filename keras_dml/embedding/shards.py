@@ -1,38 +1,130 @@
-"""EmbeddingShards: a folder of embeddings, read one shard at a time."""
+"""EmbeddingShards: a folder of embeddings, read one shard at a time.
+
+A shard is a Parquet file with the embeddings of consecutive examples. Its
+columns are `id`, `row` (in the source), `label`, `name` (if classes have
+names), further columns, and `embedding`, a list of fixed size. The metadata of
+its schema names the run that wrote it, and `_manifest.json` describes the run.
+"""
 
 import functools
+import math
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
-from xxhash import xxh3_128_hexdigest
+from annotated_types import Ge, Le
 
-from keras_dml.embedding.manifest import (
-    MANIFEST,
-    BadExample,
-    Manifest,
-    ShardEntry,
-)
-from keras_dml.embedding.shard_file import (
-    EMBEDDING,
-    ID,
-    LABEL,
-    NAME,
-    ROW,
-    SCALE,
-    ShardTable,
-)
-from keras_dml.embedding.storage import EXTRA, Folder, Storage
+from keras_dml.embedding.storage import Folder, Storage
 from keras_dml.model.identity import ModelIdentity
-from keras_dml.utils.arguments import import_extra
+from keras_dml.utils.documents import Document, differences, listed
 from keras_dml.utils.files import atomic_file
-from keras_dml.utils.lazy_rows import ArrayRows
-from keras_dml.utils.types import FloatArray, Labels, Precision
+from keras_dml.utils.types import FloatArray, Labels, Rows
+
+MANIFEST = "_manifest.json"
+
+FILES = re.compile(rf"shard-\d{{5,}}\.parquet|{re.escape(MANIFEST)}")
+"""Names of the files that a folder consists of."""
+
+ID, ROW, LABEL, NAME, EMBEDDING = "id", "row", "label", "name", "embedding"
+"""Names of columns."""
+
+RUN_KEY = b"keras_dml.run"
+"""The key of a shard's metadata that holds the id of its run."""
+
+ShardDtype: TypeAlias = Literal["float32", "float16"]
+"""Number formats of stored embeddings."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that the embeddings of a folder depend on.
+
+    Attributes:
+        id: A random name, which is also in each shard.
+        model: The model that makes them; None if it is not known.
+        fingerprint: Checksum of the examples, their ids, labels and columns.
+        examples: Number of examples in the source, N.
+        rows_per_shard: Number of rows of a shard; the last one may have fewer.
+        dim: Dimension of the embeddings, D.
+        dtype: Number format of the stored embeddings.
+        num_labels: Number of labels in total, C, if examples can have several;
+            otherwise 0.
+        columns: Names of all columns but the embedding.
+        names: Names of classes by label.
+    """
+
+    id: str
+    model: ModelIdentity | None
+    fingerprint: str
+    examples: Annotated[int, Ge(1)]
+    rows_per_shard: Annotated[int, Ge(1)]
+    dim: Annotated[int, Ge(1), Le(2**18)]
+    dtype: ShardDtype
+    num_labels: Annotated[int, Ge(0)]
+    columns: tuple[str, ...]
+    names: Mapping[int, str]
+
+    @property
+    def shards(self) -> dict[str, slice]:
+        """The rows of each shard, by the name of its file."""
+        starts = range(0, self.examples, self.rows_per_shard)
+        return {
+            f"shard-{number:05d}.parquet": slice(
+                start, min(start + self.rows_per_shard, self.examples)
+            )
+            for number, start in enumerate(starts)
+        }
+
+    def difference(self, other: "Run") -> str:
+        """How another run differs from this one; empty if it does not."""
+        if self.model and other.model:
+            if difference := self.model.difference(other.model):
+                return f"a model {difference}"
+        before, after = (
+            vars(run)
+            | {"id": "", "model": "recorded" if run.model else "not recorded"}
+            for run in (self, other)
+        )
+        return listed(differences(before, after))
+
+
+_DOCUMENT = Document(Run, "keras_dml.embedding")
+
+
+def write_run(storage: Storage, run: Run) -> None:
+    """Writes the manifest that describes a run."""
+    storage.write(MANIFEST, _DOCUMENT.write(run).encode())
+
+
+def read_run(storage: Storage) -> Run:
+    """The run that a manifest describes.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        ValueError: If it is damaged, or was written by another version.
+    """
+    try:
+        with storage.open(MANIFEST) as file:
+            return _DOCUMENT.read(file.read())
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{storage.name!r} must be a folder of embeddings written by "
+            f"`keras-dml embed`. Received: a folder without {MANIFEST}."
+        ) from None
+    except ValueError as error:
+        hint = ""
+        if getattr(error, "version", None) is not None:
+            hint = " Use the version of keras_dml that wrote it."
+        raise ValueError(
+            f"{MANIFEST} in {storage.name!r} must be a manifest of embeddings "
+            f"written by keras_dml. Received: {error}.{hint}"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -56,24 +148,6 @@ class Shard:
     columns: dict[str, list[Any]]
 
 
-class ShardRows(ArrayRows):
-    """The embeddings of a folder, mapped from a file.
-
-    Another process maps the same file or, on another machine, reads the shards
-    again.
-    """
-
-    def __init__(self, shards: "EmbeddingShards") -> None:
-        super().__init__(shards.array())
-        self._folder = shards.folder
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        try:
-            super().__setstate__(state)
-        except FileNotFoundError:
-            ShardRows.__init__(self, EmbeddingShards(state["_folder"]))
-
-
 @functools.cache
 def _temporary() -> "tempfile.TemporaryDirectory[str]":
     """A folder of this process, which is removed when it ends."""
@@ -83,23 +157,29 @@ def _temporary() -> "tempfile.TemporaryDirectory[str]":
 class EmbeddingShards:
     """A folder of embeddings, as written by `embed_shards`.
 
-    Its rows are the examples that could be read, in the order of the source.
-    They are read one shard at a time: iterate over the shards, or map all of
-    them into memory with `array`.
+    Its rows are the examples, in the order of the source. They are read one
+    shard at a time: iterate over the shards, or map all of them into memory
+    with `array`.
 
     Args:
         folder: A path or a URL, such as s3://bucket/gallery.
-        verify: Whether to read everything now and verify checksums. Otherwise,
-            every shard is verified when it is read.
 
     Attributes:
         folder: The folder, as a string.
+        run_id: Identifies the run that made the embeddings.
+        model: The identity of the model that made them; None if not known.
+        shape: (N, D).
+        dim: D.
+        dtype: Number format in which they are stored; they are read as float32.
+        names: Names of classes by label.
+        num_shards: Number of shards.
 
     Raises:
-        FileNotFoundError: If there are no embeddings, or a shard is missing.
-        ImportError: If pyarrow, or a package for such URLs, is missing.
-        ValueError: If the run is not complete, a shard is damaged or belongs to
-            another run, or the format is of a later version.
+        FileNotFoundError: If there are no embeddings.
+        ImportError: If a package for such URLs is missing.
+        ValueError: If the run is not complete, or the format is of another
+            version; and when it is read, if a shard is damaged or belongs to
+            another run.
 
     Example:
 
@@ -110,83 +190,38 @@ class EmbeddingShards:
     ```
     """
 
-    def __init__(self, folder: Folder, *, verify: bool = False) -> None:
-        import_extra("EmbeddingShards", "pyarrow", EXTRA)
+    def __init__(self, folder: Folder) -> None:
         self._storage = Storage(folder)
-        self.folder = self._storage.name
-        self._manifest = _read_manifest(self._storage)
-        _check_files(self._storage, self._manifest)
-        if verify:
-            for entry in self._manifest.shards:
-                self._read(entry, None)
+        self._run = run = read_run(self._storage)
+        self.folder, self.run_id = self._storage.name, run.id
+        self.model, self.names = run.model, run.names
+        self.shape = run.examples, run.dim
+        self.dim, self.dtype = run.dim, run.dtype
+        self.num_shards = len(run.shards)
+        missing = {*run.shards} - self._storage.names()
+        if missing:
+            raise ValueError(
+                f"The embeddings in {self.folder!r} must be complete. "
+                f"Received: {self.num_shards - len(missing)} of "
+                f"{self.num_shards} shards, without {min(missing)}. Embed "
+                "again with the same arguments to continue."
+            )
 
     def __len__(self) -> int:
-        return sum(entry.rows for entry in self._manifest.shards)
-
-    @property
-    def dim(self) -> int:
-        """Dimension of the embeddings, D."""
-        return self._manifest.run.dim
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(N, D)."""
-        return len(self), self.dim
-
-    @property
-    def dtype(self) -> Precision:
-        """Number format in which they are stored; they are read as float32."""
-        return self._manifest.run.dtype
-
-    @property
-    def run_id(self) -> str:
-        """Identifies the run that made the embeddings."""
-        return self._manifest.run.id
-
-    @cached_property
-    def digest(self) -> str:
-        """Checksum of all rows."""
-        digests = [entry.digest for entry in self._manifest.shards]
-        return xxh3_128_hexdigest("".join(digests).encode())
-
-    @property
-    def model(self) -> ModelIdentity | None:
-        """The model that made the embeddings; None if it is not known."""
-        return self._manifest.run.model
-
-    @property
-    def names(self) -> Mapping[int, str]:
-        """Names of classes by label."""
-        return self._manifest.names
-
-    @property
-    def bad(self) -> tuple[BadExample, ...]:
-        """Examples of the source that could not be read and have no row."""
-        return self._manifest.bad
-
-    @property
-    def images_per_second(self) -> float:
-        """Speed of the call that completed the run, including start-up."""
-        return self._manifest.images_per_second
-
-    @property
-    def num_shards(self) -> int:
-        """Number of shards."""
-        return len(self._manifest.shards)
+        return self.shape[0]
 
     @cached_property
     def ids(self) -> list[str]:
         """The ids of all rows in the source, in memory."""
-        return [name for _, table in self._tables([ID]) for name in table.ids]
+        return [x for _, table in self._tables([ID]) for x in _ids(table)]
 
     @cached_property
     def labels(self) -> Labels | None:
         """Classes of all rows, (N,) int64, or (N, C) booleans, or None."""
-        run = self._manifest.run
-        if run.labels == "none":
+        if LABEL not in self._run.columns:
             return None
-        found = [table.labels(run) for _, table in self._tables([LABEL])]
-        return np.concatenate([x for x in found if x is not None])
+        tables = self._tables([LABEL])
+        return np.concatenate([self._labels(table) for _, table in tables])
 
     @cached_property
     def columns(self) -> dict[str, list[Any]]:
@@ -195,30 +230,27 @@ class EmbeddingShards:
         These include "row", the row in the source, and "name" if classes have
         names.
         """
-        run = self._manifest.run
-        named = [NAME] if self.names and run.labels != "none" else []
-        wanted = [ROW, *named, *run.columns]
-        columns: dict[str, list[Any]] = {name: [] for name in wanted}
-        for _, table in self._tables(wanted):
-            for name, values in table.columns.items():
-                columns[name] += values
-        return columns
+        import pyarrow as pa
+
+        names = [x for x in self._run.columns if x not in (ID, LABEL)]
+        parts = [table for _, table in self._tables(names)]
+        return _further(pa.concat_tables(parts))
 
     def __iter__(self) -> Iterator[Shard]:
         for rows, table in self._tables(None):
-            labels = table.labels(self._manifest.run)
+            has_labels = LABEL in table.column_names
             yield Shard(
                 rows,
-                table.embeddings(self.dim),
-                table.ids,
-                labels,
-                table.columns,
+                _embeddings(table),
+                _ids(table),
+                self._labels(table) if has_labels else None,
+                _further(table),
             )
 
     def embeddings(self) -> Iterator[FloatArray]:
         """The embeddings alone, (n, D) float32 for each shard."""
-        for _, table in self._tables([EMBEDDING, SCALE]):
-            yield table.embeddings(self.dim)
+        for _, table in self._tables([EMBEDDING]):
+            yield _embeddings(table)
 
     def array(self, cache: str | os.PathLike[str] | None = None) -> FloatArray:
         """All embeddings as a read-only `np.memmap` of a file, (N, D) float32.
@@ -232,109 +264,93 @@ class EmbeddingShards:
                 removed when this process ends.
 
         Raises:
-            ValueError: If there are no rows, or a shard is damaged.
+            ValueError: If a shard is damaged.
             OSError: If there is not enough space for the file.
         """
-        count, dim = self.shape
-        if not count:
-            raise ValueError(
-                f"There must be at least one embedding in {self.folder!r} to "
-                f"be mapped. Received: none; {len(self.bad)} examples could "
-                "not be read."
-            )
         folder = Path(_temporary().name if cache is None else cache)
-        path = folder.expanduser() / f"embeddings-{self.digest}.float32"
-        size = 4 * count * dim
-        if not path.is_file() or path.stat().st_size != size:
-            self._write(path, size)
-        return np.memmap(path, np.float32, "r", shape=(count, dim))
-
-    def _write(self, path: Path, size: int) -> None:
+        path = folder.expanduser() / f"embeddings-{self.run_id}.float32"
         try:
-            with atomic_file(path) as partial, partial.open("wb") as file:
-                for embeddings in self.embeddings():
-                    file.write(embeddings.data)
-        except FileNotFoundError:  # A shard is missing, and the error names it.
-            raise
+            if not path.is_file():
+                with atomic_file(path) as partial, partial.open("wb") as file:
+                    for embeddings in self.embeddings():
+                        file.write(embeddings.data)
         except OSError as error:
+            if isinstance(error, FileNotFoundError):  # A shard is missing.
+                raise
             raise OSError(
                 error.errno,
                 f"The file for mapping the embeddings of {self.folder!r}, of "
-                f"{size:,} bytes, cannot be written: {error.strerror}. Set "
-                "`cache` or TMPDIR to a folder with enough space",
+                f"{4 * math.prod(self.shape):,} bytes, cannot be written: "
+                f"{error.strerror}. Set `cache` or TMPDIR to a folder with "
+                "enough space",
                 str(path),
             ) from error
+        return np.memmap(path, np.float32, "r", shape=self.shape)
+
+    def _labels(self, table: Any) -> Labels:
+        """(n,) int64, or (n, C) booleans."""
+        column = table.column(LABEL).combine_chunks()
+        if not self._run.num_labels:
+            labels: Rows = column.to_numpy(zero_copy_only=False)
+            return labels
+        label_sets = np.zeros((len(column), self._run.num_labels), bool)
+        counts = column.value_lengths().to_numpy(zero_copy_only=False)
+        rows = np.repeat(np.arange(len(column)), counts)
+        label_sets[rows, column.flatten().to_numpy(zero_copy_only=False)] = True
+        return label_sets
 
     def _tables(
         self, columns: Sequence[str] | None
-    ) -> Iterator[tuple[slice, ShardTable]]:
-        first = 0
-        for entry in self._manifest.shards:
-            rows = slice(first, first + entry.rows)
-            yield rows, self._read(entry, columns)
-            first = rows.stop
+    ) -> Iterator[tuple[slice, Any]]:
+        """The rows and the Arrow table of each shard, with some columns."""
+        from pyarrow import ArrowException, parquet
 
-    def _read(
-        self, entry: ShardEntry, columns: Sequence[str] | None
-    ) -> ShardTable:
-        try:
-            with self._storage.open(entry.name) as file:
-                table = ShardTable(file, columns)
-            if table.head.run != self.run_id:
-                raise ValueError("it belongs to another run")
-            if table.head.digest != entry.digest:
-                raise ValueError("it is not the one listed in the manifest")
-        except ValueError as error:
-            raise ValueError(
-                f"The shard {entry.name} of {self.folder!r} must be unchanged "
-                f"since it was written. Received: {error}. Remove it and "
-                f"{MANIFEST}, and embed again: the other shards are kept."
-            ) from None
-        return table
+        for name, rows in self._run.shards.items():
+            try:
+                with self._storage.open(name) as file:
+                    shard = parquet.ParquetFile(
+                        file, page_checksum_verification=True
+                    )
+                    metadata = shard.schema_arrow.metadata or {}
+                    if metadata.get(RUN_KEY, b"").decode() != self.run_id:
+                        raise ValueError("it belongs to another run")
+                    table = shard.read(columns)
+                if len(table) != rows.stop - rows.start:
+                    raise ValueError(f"it has {len(table)} rows")
+            except FileNotFoundError:
+                raise
+            except (ValueError, OSError, ArrowException) as error:
+                raise ValueError(
+                    f"The shard {name} of {self.folder!r} must be unchanged "
+                    f"since it was written. Received: {error}. Remove it, and "
+                    "embed again: the other shards are kept."
+                ) from None
+            yield rows, table
 
     def __repr__(self) -> str:
         count, dim = self.shape
         return (
             f"EmbeddingShards({count:,} × {dim} {self.dtype} in "
-            f"{self.num_shards} shards, {len(self.bad)} bad)"
+            f"{self.num_shards} shards)"
         )
 
 
-def _read_manifest(storage: Storage) -> Manifest:
-    try:
-        text = storage.read(MANIFEST)
-    except FileNotFoundError:
-        raise FileNotFoundError(
-            f"{storage.name!r} must be a folder of embeddings written by "
-            f"`keras-dml embed`. Received: a folder without {MANIFEST}."
-        ) from None
-    manifest = Manifest.from_json(text, f"{MANIFEST} in {storage.name!r}")
-    if not manifest.shards:
-        there = sum(name.endswith(".parquet") for name in storage.sizes())
-        raise ValueError(
-            f"The embeddings in {storage.name!r} must be complete. Received: "
-            f"an unfinished run with {there} shards. Embed again with the "
-            "same arguments to continue."
-        )
-    return manifest
+def _embeddings(table: Any) -> FloatArray:
+    """(n, D) float32."""
+    column = table.column(EMBEDDING).combine_chunks()
+    numbers = column.flatten().to_numpy(zero_copy_only=False)
+    return np.array(numbers.reshape(len(column), -1), np.float32)
 
 
-def _check_files(storage: Storage, manifest: Manifest) -> None:
-    """Raises an error if a shard is missing or has the wrong size."""
-    sizes = storage.sizes()
-    odd = [x for x in manifest.shards if sizes.get(x.name) != x.bytes]
-    if not odd:
-        return
-    found = sizes.get(odd[0].name)
-    kind = FileNotFoundError if found is None else ValueError
-    what = (
-        "is missing"
-        if found is None
-        else f"was truncated or replaced: {found:,} bytes"
-    )
-    raise kind(
-        f"{storage.name!r} must have all {len(manifest.shards)} shards, of the "
-        f"sizes that {MANIFEST} lists. Received: {len(odd)} others; "
-        f"{odd[0].name}, of {odd[0].bytes:,} bytes, {what}. Restore them, or "
-        f"remove {MANIFEST} and embed again: the other shards are kept."
-    )
+def _ids(table: Any) -> list[str]:
+    ids: list[str] = table.column(ID).to_pylist()
+    return ids
+
+
+def _further(table: Any) -> dict[str, list[Any]]:
+    """All columns but ids, labels and embeddings."""
+    return {
+        name: table.column(name).to_pylist()
+        for name in table.column_names
+        if name not in (ID, LABEL, EMBEDDING)
+    }

@@ -17,7 +17,6 @@ from keras_dml.data.examples import Examples, any_labels_of, check_names
 from keras_dml.embedding import EmbeddingShards
 from keras_dml.embedding.engines import AnyEngine, predict_function
 from keras_dml.embedding.in_memory import Embedded, embedded, source_of
-from keras_dml.embedding.shards import ShardRows
 from keras_dml.evaluation import plausibility
 from keras_dml.evaluation.label_sets import (
     ClassNames,
@@ -236,7 +235,7 @@ def from_embeddings(
     x = _each(
         given,
         lambda name, each: as_rows(
-            ShardRows(each) if isinstance(each, EmbeddingShards) else each,
+            each.array() if isinstance(each, EmbeddingShards) else each,
             name,
             owner,
         ),
@@ -255,7 +254,7 @@ def _same_embeddings(embeddings: Any, gallery: Any) -> bool:
     """Whether both are the same rows: one array, or shards of one folder."""
     shards = embeddings, gallery
     if all(isinstance(x, EmbeddingShards) for x in shards):
-        return bool(embeddings.digest == gallery.digest)
+        return bool(embeddings.run_id == gallery.run_id)
     return same_array(embeddings, gallery)
 
 

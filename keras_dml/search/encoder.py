@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_dml.data import ArraySet, Examples, ImageSet
+from keras_dml.data import ArraySet, Examples
 from keras_dml.data.relations import Relations
 from keras_dml.embedding.engines import KERAS, Engine, Predict, predict_function
 from keras_dml.embedding.in_memory import embedded
@@ -181,19 +181,12 @@ class Encoder:
         batch_size: int,
         predict: Predict,
     ) -> FloatArray:
-        """Embeddings of a set; errors name the file at fault."""
+        """Embeddings of a set."""
         if not len(images) and self.identity:
             dim = len(self.identity.test_embeddings[0])
             return np.empty((0, dim), np.float32)
-        try:
-            given = model, images, "examples", "embed", batch_size, None
-            return embedded(*given, predict=predict).embeddings
-        except Exception:
-            # TensorFlow's errors are long.
-            if isinstance(images, ImageSet):
-                for row in range(len(images)):
-                    images.read(row)
-            raise
+        given = model, images, "examples", "embed", batch_size, None
+        return embedded(*given, predict=predict).embeddings
 
 
 def _listed(items: Any) -> Any:

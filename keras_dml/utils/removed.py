@@ -16,6 +16,14 @@ _SEARCH = (
 )
 
 REMOVED = {
+    "embed --max-bad": (
+        "Images must be readable: `keras-dml data check` lists those that are "
+        "not."
+    ),
+    "embed --workers": (
+        "Embedding is one process that uses all cores. For several machines, "
+        "use --ray."
+    ),
     "evaluate --ray": _SEARCH,
     "evaluate --workers": _SEARCH,
     "export --models-config": (

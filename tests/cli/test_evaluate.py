@@ -10,7 +10,6 @@ import pytest
 
 from keras_dml import evaluation, recipes, runs
 from keras_dml.embedding import EmbeddingShards, write_shards
-from keras_dml.embedding.manifest import MANIFEST, Manifest
 from keras_dml.recipes import building
 from tests.cli.test_commands import run as run_command
 from tests.runs.small_run import write_images, write_recipe
@@ -210,7 +209,5 @@ def test_runs_have_no_options_of_embeddings(two) -> None:
 
 
 def test_embeddings_that_are_not_complete(embedded, tmp_path) -> None:
-    path = tmp_path / "shards" / MANIFEST
-    manifest = Manifest.from_json(path.read_bytes(), MANIFEST)
-    path.write_text(Manifest(manifest.run).to_json())
+    (tmp_path / "shards" / "shard-00000.parquet").unlink()
     assert "must be complete" in run(embedded.folder, code=1)

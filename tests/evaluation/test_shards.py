@@ -81,16 +81,12 @@ def test_shards_without_labels(data, tmp_path):
         evaluate_embeddings(*data, gallery=shards)
 
 
-def test_galleries_of_another_model_are_refused(data, tmp_path, monkeypatch):
+def test_galleries_of_another_model_are_refused(data, tmp_path):
     x, labels = data
     shards = [written(tmp_path / name, x, labels) for name in "ab"]
     identity = ModelIdentity("1" * 64, (8, 8, 3), None, "none", ((1.0,),))
-    models = [identity, dataclasses.replace(identity, weights="2" * 64)]
-    monkeypatch.setattr(
-        EmbeddingShards,
-        "model",
-        property(lambda self: models[shards.index(self)]),
-    )
+    shards[0].model = identity
+    shards[1].model = dataclasses.replace(identity, weights="2" * 64)
     with pytest.raises(
         ValueError, match="different models .* different weights: 222"
     ):

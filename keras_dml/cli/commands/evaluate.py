@@ -222,7 +222,7 @@ def _refuse(context: click.Context, names: Iterable[str], of: str) -> None:
 
 def _is_embeddings(folder: str) -> bool:
     """Whether a folder is one of embeddings, or a URL, which runs are not."""
-    from keras_dml.embedding.manifest import MANIFEST
+    from keras_dml.embedding.shards import MANIFEST
     from keras_dml.embedding.storage import is_url
 
     return is_url(folder) or (Path(folder) / MANIFEST).exists()
