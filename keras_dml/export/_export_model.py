@@ -14,9 +14,13 @@ from keras_dml.data import View
 from keras_dml.embedding.exported import SUFFIXES
 from keras_dml.export import parity
 from keras_dml.export.gallery import Gallery, as_gallery
+from keras_dml.export.int8 import (
+    calibration_of,
+    check_quantize,
+    write_int8,
+)
 from keras_dml.export.on_tensorflow import call_on_tensorflow
 from keras_dml.export.portable import check_options, write_portable
-from keras_dml.export.quantized import calibration_of, check_quantize
 from keras_dml.export.served import (
     ONLY,
     Batch,
@@ -127,8 +131,8 @@ def export_model(
             component of an embedding or in any score.
         quantize: "int8": the backbone of a `MetricModel` computes in 8-bit
             integers, and its head, with pooling and unit length, in float32.
-            Such a file is an approximation: it is only tested for unit length,
-            and `measure_cost` says what it costs. Not for "saved_model".
+            Such a file is an approximation: it is only tested for unit length;
+            `evaluation.compare` says what it costs. Not for "saved_model".
         calibration: With `quantize`, what the ranges of activations are
             measured on: training images, as an `ImageSet` or other `Examples`,
             or uint8 pixels. At most 300 are used, evenly spaced.
@@ -193,8 +197,12 @@ def export_model(
             shape = (None, *view.size, view.channels)
             spec = keras.KerasTensor(shape, "float32", name="images")
             seen = (view.apply(batch).numpy() for batch in batches)
-        how = overwrite, seen, tolerance, calibration
-        return write_portable(model, spec, format, Path(path), *how)
+        file = Path(path)
+        if quantize is not None:
+            return write_int8(model, spec, format, file, overwrite, calibration)
+        return write_portable(
+            model, spec, format, file, overwrite, seen, tolerance
+        )
     served = (
         Served(model, gallery, k)
         if view is None

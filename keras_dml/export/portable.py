@@ -9,24 +9,15 @@ from typing import Any
 
 import keras
 
-from keras_dml.embedding.exported import SUFFIXES, Run, loader
+from keras_dml.embedding.exported import SUFFIXES, Load, converted, loader
 from keras_dml.export.parity import check_difference
-from keras_dml.export.quantized import (
-    calibration_views,
-    check_unit,
-    on_openvino,
-    write_by_keras,
-    write_quantized,
-)
 from keras_dml.export.served import embed
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.files import atomic_file, sync
 from keras_dml.utils.models import computing_in_float32
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import FloatArray
-
-_TRIED = 8
-"""Images of the calibration that a quantized file is tried on."""
 
 
 def check_options(format: str, gallery: Any, overwrite: bool) -> None:
@@ -85,21 +76,13 @@ def new_export(target: Path) -> Iterator[Path]:
                 written.unlink(missing_ok=True)
 
 
-def write_portable(
-    model: keras.Model,
-    spec: keras.KerasTensor,
-    file_format: str,
-    path: Path,
-    overwrite: bool,
-    samples: Iterable[FloatArray],
-    tolerance: float,
-    calibration: Any = None,
-) -> Path:
-    """Writes what `export_model` describes as "onnx", "litert" and "openvino".
+@contextlib.contextmanager
+def new_portable(
+    model: keras.Model, file_format: str, path: Path, overwrite: bool
+) -> Iterator[tuple[Path, Load]]:
+    """A new file, renamed to `path` at the end, and what makes it a function.
 
-    The model's input is like `spec`, has its name, and is tried on samples;
-    quantized, on the images that it is calibrated with. Mixed precision becomes
-    float32.
+    Meanwhile, the model computes in float32.
     """
     target = free_file(path, SUFFIXES[file_format], overwrite)
     owner = f"format={file_format!r} of export"
@@ -114,36 +97,38 @@ def write_portable(
     ):
         # Of tf2onnx, which looks for names of an earlier NumPy.
         warnings.filterwarnings("ignore", "In the future `np", FutureWarning)
-        if calibration is not None:
-            seen = calibration_views(model, calibration)
-            write_quantized(model, spec, file_format, new, seen)
-            check_unit(load(new)(seen[:_TRIED]), file_format)
-            return target
-        exported = _inference_model(model, spec)
+        yield new, load
+
+
+def write_portable(
+    model: keras.Model,
+    spec: keras.KerasTensor,
+    file_format: str,
+    path: Path,
+    overwrite: bool,
+    samples: Iterable[FloatArray],
+    tolerance: float,
+) -> Path:
+    """Writes what `export_model` describes as "onnx", "litert" and "openvino".
+
+    The model's input is like `spec`, has its name, and is tried on samples.
+    """
+    with new_portable(model, file_format, path, overwrite) as (new, load):
+        inference_model = _inference_model(model, spec)
         if file_format == "openvino":
             import openvino
 
-            program = on_openvino(exported, spec)
+            program = openvino_model(inference_model, spec)
             openvino.save_model(program, new, compress_to_fp16=False)
         else:
-            write_by_keras(exported, spec, file_format, new)
-        _compare(model, load(new), file_format, samples, tolerance)
-    return target
-
-
-def _compare(
-    model: keras.Model,
-    run: Run,
-    file_format: str,
-    samples: Iterable[FloatArray],
-    tolerance: float,
-) -> None:
-    """Raises `RuntimeError` unless a file computes as its model."""
-    for seen in samples:
-        # Both as a batch and one at a time: the size is not fixed.
-        for part in (seen, seen[:1]):
-            difference = run(part) - embed(model, part).numpy()
-            check_difference(difference, f"{file_format} model", tolerance)
+            write_by_keras(inference_model, spec, file_format, new)
+        run = load(new)
+        for seen in samples:
+            # Both as a batch and one at a time: the size is not fixed.
+            for part in (seen, seen[:1]):
+                difference = run(part) - embed(model, part).numpy()
+                check_difference(difference, f"{file_format} model", tolerance)
+    return path
 
 
 def _inference_model(
@@ -160,3 +145,28 @@ def _inference_model(
         embedding = model(seen)
     embedding = keras.ops.cast(embedding, "float32")
     return keras.Model(seen, {"embedding": embedding})
+
+
+def openvino_model(model: keras.Model, spec: keras.KerasTensor) -> Any:
+    """A functional model as one of OpenVINO, with the names of its outputs."""
+    function = tf.function(
+        lambda x: model(x, training=False),
+        [tf.TensorSpec(spec.shape, spec.dtype, spec.name)],
+        autograph=False,
+    )
+    program = converted(function.get_concrete_function())
+    program.inputs[0].get_tensor().set_names({spec.name})
+    for output in program.outputs:
+        [name] = {*model.output} & output.get_names()
+        output.get_tensor().set_names({name})
+    return program
+
+
+def write_by_keras(
+    model: keras.Model, spec: keras.KerasTensor, file_format: str, path: Path
+) -> None:
+    """Writes a functional model, whose input gets the name of the spec."""
+    signature = keras.InputSpec(spec.dtype, spec.shape, name=spec.name)
+    model.export(
+        path, format=file_format, verbose=False, input_signature=[signature]
+    )

@@ -10,9 +10,8 @@ length. Keras is `predict_on_batch`, as `embed` calls it.
 
 The second exports the model of a run to each format in float32 and in int8,
 calibrated on its training images, and compares all of them with a SavedModel
-of the model alone; formats whose extra is not installed are
-left out. Recall@1, MAP@R and the share of the same nearest neighbors are those
-of the test classes.
+of the model alone; formats whose extra is not installed are left out. Recall@1
+and MAP@R are those of the test classes.
 
 Routes take turns, batch by batch. Printed are medians with the quartiles, in
 ms, their ratio, that of processor seconds, which other work on the machine
@@ -39,10 +38,13 @@ from keras_dml import backbones, methods, runs
 from keras_dml.data import DataSplits, View, eval_batches
 from keras_dml.embedding.engines import predict_function
 from keras_dml.embedding.exported import SUFFIXES
-from keras_dml.export import export_model, measure_cost
+from keras_dml.evaluation import compare as compare_results
+from keras_dml.evaluation import evaluate
+from keras_dml.export import export_model
 from keras_dml.recipes import building
 
 ENGINES = "keras", "openvino"
+METRICS = ["recall@1", "map@r"]
 
 SHAPE = (224, 224, 3)
 
@@ -163,14 +165,11 @@ def compare_exports(given: argparse.Namespace, folder: Path) -> None:
         size = size_of(path)
         print(f"{name}: {size / 1e6:.2f} MB, {size / whole:.3f} of the former")
         if "int8" in name:
-            cost = measure_cost(model, path, data.test)
-            for metric, found in cost.comparison.items():
-                print(
-                    f"  {metric} {cost.model[metric]:.4f} to "
-                    f"{cost.export[metric]:.4f}, {found.estimate:+.4f} "
-                    f"[{found.low:+.4f}, {found.high:+.4f}]"
-                )
-            print(f"  same nearest neighbor {cost.unchanged}", flush=True)
+            exact, coarse = (
+                evaluate(model, data.test, metrics=METRICS, engine=x)
+                for x in ("keras", path)
+            )
+            print(compare_results(exact, coarse), flush=True)
     seen = data.test.select(np.arange(max(given.batches)))
     [views] = eval_batches(seen, view)
     for size in given.batches:

@@ -1,6 +1,7 @@
-"""Tests of the export to ONNX Runtime and LiteRT."""
+"""Tests of the export to ONNX Runtime, LiteRT and OpenVINO."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from keras_dml import methods
-from keras_dml.data import View
+from keras_dml.embedding.exported import loader
 from keras_dml.export import Gallery, export_model
 from keras_dml.export.on_tensorflow import read_saved
 from keras_dml.export.portable import free_file
@@ -21,7 +22,7 @@ from tests.export.serving import (
     signatures,
 )
 
-# In the converter, and of the interpreter's own parts; nothing of ours.
+# In the converters, and of the interpreter's own parts; nothing of ours.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
@@ -29,106 +30,118 @@ pytestmark = [
 PACKAGES = {
     "onnx": ("tf2onnx", "onnxruntime"),
     "litert": ("ai_edge_litert.interpreter",),
+    "openvino": ("openvino",),
 }
-FILES = {"onnx": "model.onnx", "litert": "model.tflite"}
+FILES = {
+    "onnx": "model.onnx",
+    "litert": "model.tflite",
+    "openvino": "model.xml",
+}
+FORMATS = [
+    "onnx",
+    "litert",
+    pytest.param("openvino", marks=pytest.mark.peers),
+]
+
+Case = tuple[keras.Model, Any, Any]
+"""A model, what it takes, and the embeddings that its export returns."""
 
 
-def run(file_format: str, path: Path, seen: Any, name: str = "images") -> Any:
-    if file_format == "onnx":
-        onnxruntime = pytest.importorskip("onnxruntime")
-        session = onnxruntime.InferenceSession(path)
-        [result] = session.run(None, {name: seen})
-        return result
-    interpreter = pytest.importorskip("ai_edge_litert.interpreter")
-    runner = interpreter.Interpreter(str(path)).get_signature_runner()
-    return runner(**{name: seen})["embedding"]
-
-
-@pytest.fixture(params=FILES)
+@pytest.fixture(params=FORMATS)
 def file_format(request: Any) -> str:
     for package in PACKAGES[request.param]:
         pytest.importorskip(package)
     return request.param
 
 
-@pytest.mark.slow
-def test_embeddings_are_those_of_the_model(
-    file_format: str, model: keras.Model, tmp_path: Path, capfd: Any
-) -> None:
-    path = tmp_path / "models" / FILES[file_format]
-    path.parent.mkdir()
-    path.write_text("the old one")
-    with pytest.raises(FileExistsError, match="overwrite=True"):
-        export_model(model, path, format=file_format)
-    assert path.read_text() == "the old one"
-    given = export_model(model, path, format=file_format, overwrite=True)
-    assert given == path
-    assert "INFO" not in capfd.readouterr().err
-    for count in (1, 5):
-        images = random_images(count, 30, 23, 1)
-        seen = View.of(model).apply(images).numpy()
-        given = run(file_format, path, seen)
-        expected = model.predict(seen, verbose=0)
-        np.testing.assert_allclose(given, expected, rtol=0, atol=1e-5)
-        assert given.dtype == np.float32
-    # Weights of the embedding, in four bytes each, and nothing of training.
-    weights = [*model.backbone.weights, *model.head.weights]
-    needed = 4 * sum(np.prod(x.shape) for x in weights)
-    assert path.stat().st_size < needed + 20_000
-    assert set(contents(path.parent)) == {path.name}
+def images() -> Case:
+    model, x = make_model(), random_images(5, 16, 16, 1).astype("float32")
+    return model, x, model(x)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
-def test_mixed_precision_becomes_float32(
-    file_format: str, precision: str, tmp_path: Path
-) -> None:
-    keras.config.set_dtype_policy(precision)
-    model = make_model()
-    keras.config.set_dtype_policy("float32")
-    whole = make_model()
-    whole.set_weights(model.get_weights())
-    seen = random_images(3, 16, 16, 1).astype("float32")
-    before = model(seen)
-    path = export_model(
-        model, tmp_path / FILES[file_format], format=file_format
-    )
-    given = run(file_format, path, seen)
-    np.testing.assert_allclose(given, whole(seen), rtol=0, atol=1e-5)
-    assert np.abs(given - before).max() > 2e-5
-    np.testing.assert_array_equal(model(seen), before)
+def half_precision(policy: str) -> Callable[[], Case]:
+    def make() -> Case:
+        keras.config.set_dtype_policy(policy)
+        model = make_model()
+        keras.config.set_dtype_policy("float32")
+        whole = make_model()
+        whole.set_weights(model.get_weights())
+        x = random_images(3, 16, 16, 1).astype("float32")
+        assert np.abs(model(x) - whole(x)).max() > 2e-5
+        return model, x, whole(x)
+
+    return make
 
 
-@pytest.mark.slow
-def test_no_activation_is_no_direction(
-    file_format: str, tmp_path: Path
-) -> None:
+def no_activation() -> Case:
     inputs = keras.Input((8, 8, 1))
     x = keras.layers.Conv2D(4, 3, activation="relu", use_bias=False)(inputs)
-    black = np.zeros((2, 8, 8, 1), "float32")
     model = methods.baseline(keras.Model(inputs, x), embedding_dim=6)
-    path = export_model(
-        model, tmp_path / FILES[file_format], format=file_format
-    )
-    np.testing.assert_array_equal(model(black), np.zeros((2, 6)))
-    np.testing.assert_array_equal(run(file_format, path, black), model(black))
+    return model, np.zeros((2, 8, 8, 1), "float32"), np.zeros((2, 6))
+
+
+def numbers() -> Case:
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
+    x = np.random.default_rng(0).normal(size=(2, 3)).astype("float32")
+    return model, x, model(x)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:In the future `np.object`")
-def test_plain_keras_models_of_numbers(
+@pytest.mark.parametrize(
+    "make",
+    [
+        images,
+        half_precision("mixed_float16"),
+        half_precision("mixed_bfloat16"),
+        no_activation,
+        numbers,
+    ],
+)
+def test_file_embeds_as_its_model(
+    file_format: str, make: Callable[[], Case], tmp_path: Path, capfd: Any
+) -> None:
+    model, x, expected = make()
+    before = np.asarray(model(x))
+    path = export_model(
+        model, tmp_path / FILES[file_format], format=file_format
+    )
+    assert "INFO" not in capfd.readouterr().err
+    run = loader(file_format, "a test")(path)
+    for count in (1, len(x)):
+        found = run(x[:count])
+        np.testing.assert_allclose(found, expected[:count], rtol=0, atol=1e-5)
+        assert found.dtype == np.float32
+    np.testing.assert_array_equal(model(x), before)
+    # Weights of the embedding, in four bytes each, and nothing of training.
+    parts = getattr(model, "backbone", model), getattr(model, "head", model)
+    weights = {x.path: np.prod(x.shape) for part in parts for x in part.weights}
+    size = sum(len(x) for x in contents(tmp_path).values())
+    assert size < 4 * sum(weights.values()) + 60_000
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:In the future `np.object`")
+def test_file_is_replaced_once_the_new_one_is_as_its_model(
     file_format: str, tmp_path: Path
 ) -> None:
-    plain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
+    model, _, _ = numbers()
     path = tmp_path / FILES[file_format]
-    with pytest.raises(RuntimeError, match=f"{file_format} model differs"):
-        # What is equal to the last bit is not within it either.
-        export_model(plain, path, format=file_format, tolerance=-1.0)
-    assert contents(tmp_path) == {}
-    export_model(plain, path, format=file_format)
-    x = np.random.default_rng(0).normal(size=(2, 3)).astype("float32")
-    given = run(file_format, path, x, "inputs")
-    np.testing.assert_allclose(given, plain(x), rtol=0, atol=1e-5)
+    path.write_text("the old one")
+    for options, error, message in (
+        ({}, FileExistsError, "overwrite=True"),
+        # Even what is equal to the last bit is not within this tolerance.
+        (
+            {"overwrite": True, "tolerance": -1.0},
+            RuntimeError,
+            f"{file_format} model differs",
+        ),
+    ):
+        with pytest.raises(error, match=message):
+            export_model(model, path, format=file_format, **options)
+        assert contents(tmp_path) == {path.name: b"the old one"}
+    export_model(model, path, format=file_format, overwrite=True)
+    assert path.read_bytes() != b"the old one"
 
 
 def test_file_is_free_or_replaced(tmp_path: Path) -> None:
@@ -165,13 +178,9 @@ def test_missing_packages_are_named(
 def test_galleries_are_for_servers(
     file_format: str, model: keras.Model, gallery: Gallery, tmp_path: Path
 ) -> None:
+    path, options = tmp_path / FILES[file_format], {"format": file_format}
     with pytest.raises(ValueError, match="`gallery` of export"):
-        export_model(
-            model, tmp_path / FILES[file_format], format=file_format,
-            gallery=gallery,
-        )  # fmt: skip
-    with pytest.raises(ValueError, match="must end in"):
-        export_model(make_model(), tmp_path / "model", format=file_format)
+        export_model(model, path, gallery=gallery, **options)
 
 
 @keras.saving.register_keras_serializable()

@@ -21,12 +21,11 @@ import numpy as np
 
 import keras_dml
 from keras_dml import backbones, methods
+from keras_dml.embedding.exported import SUFFIXES, loader
 from keras_dml.evaluation import evaluate_embeddings
 from keras_dml.export import Gallery, export_model
 from keras_dml.search import Index
 from tests.export.serving import file_of, serve
-from tests.export.test_portable import FILES
-from tests.export.test_portable import run as run_file
 
 HERE = Path(__file__).parent
 METHODS: dict[str, dict[str, Any]] = {
@@ -219,9 +218,10 @@ def outputs() -> dict[str, Any]:
             "encoded": serve(saved, files, "encoded"),
             "lookup": serve(saved, files, "lookup"),
         }
-        for kind, name in FILES.items():
-            path = export_model(model, Path(folder) / name, format=kind)
-            served[kind] = {"embedding": run_file(kind, path, x)}
+        for kind in ("onnx", "litert"):
+            path = Path(folder, "model").with_suffix(SUFFIXES[kind])
+            export_model(model, path, format=kind)
+            served[kind] = {"embedding": loader(kind, "goldens")(path)(x)}
     return {
         signature: {key: decoded(value) for key, value in found.items()}
         for signature, found in served.items()

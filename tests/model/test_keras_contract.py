@@ -1,7 +1,6 @@
 """What every Keras model can do."""
 
 import copy
-import importlib.util
 import json
 import pickle
 
@@ -12,6 +11,7 @@ import tensorflow as tf
 
 from keras_dml import MetricModel, backbones, losses, methods
 from keras_dml.data import ArraySet, ClassBalanced, pipeline
+from keras_dml.embedding.exported import SUFFIXES, loader
 from tests.methods.test_contract import batch
 
 LABELS = np.repeat(np.arange(6), 8)
@@ -121,50 +121,26 @@ def test_export_in_half_precision_takes_floats(tmp_path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    importlib.util.find_spec("tf2onnx") is None, reason="needs tf2onnx"
+@pytest.mark.parametrize(
+    ("file_format", "package"),
+    [
+        ("onnx", "tf2onnx"),
+        ("litert", "ai_edge_litert"),
+        pytest.param("openvino", "openvino", marks=pytest.mark.peers),
+    ],
 )
 @pytest.mark.filterwarnings("ignore:In the future `np.object`")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_export_as_onnx(tiny_backbone, tmp_path) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
+def test_export_to_a_file_gives_the_same_embeddings(
+    tiny_backbone, tmp_path, file_format: str, package: str
+) -> None:
+    pytest.importorskip(package)
     model = methods.baseline(tiny_backbone, embedding_dim=4)
-    model.export(tmp_path / "model.onnx", format="onnx", verbose=False)
-    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    path = (tmp_path / "model").with_suffix(SUFFIXES[file_format])
+    model.export(path, format=file_format, verbose=False)
     x = np.asarray(batch()[0], "float32")
-    given = {session.get_inputs()[0].name: x}
-    np.testing.assert_allclose(session.run(None, given)[0], model(x), atol=1e-5)
-
-
-@pytest.mark.slow
-def test_export_as_litert(tiny_backbone, tmp_path) -> None:
-    litert = pytest.importorskip("ai_edge_litert.interpreter")
-    model = methods.baseline(tiny_backbone, embedding_dim=4)
-    model.export(tmp_path / "model.tflite", format="litert", verbose=False)
-    run = litert.Interpreter(str(tmp_path / "model.tflite"))
-    runner = run.get_signature_runner()
-    [name] = runner.get_input_details()
-    x = np.asarray(batch()[0], "float32")
-    [given] = runner(**{name: x}).values()
-    np.testing.assert_allclose(given, model(x), atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-    importlib.util.find_spec("openvino") is None, reason="needs OpenVINO"
-)
-@pytest.mark.peers
-def test_export_as_openvino(tiny_backbone, tmp_path) -> None:
-    import openvino
-
-    model = methods.baseline(tiny_backbone, embedding_dim=4)
-    model.export(tmp_path / "model.xml", format="openvino", verbose=False)
-    # Some processors would have it compute in bfloat16.
-    precision = {"INFERENCE_PRECISION_HINT": "f32"}
-    path = tmp_path / "model.xml"
-    compiled = openvino.compile_model(path, "CPU", precision)
-    x = np.asarray(batch()[0], "float32")
-    np.testing.assert_allclose(compiled([x])[0], model(x), atol=1e-5)
+    found = loader(file_format, "a test")(path)(x)
+    np.testing.assert_allclose(found, model(x), atol=1e-5)
 
 
 # Held-out losses.

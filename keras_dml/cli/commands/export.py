@@ -10,7 +10,6 @@ from keras_dml.cli.common import (
     example,
     model_option,
     on_tensorflow,
-    print_table,
     say,
 )
 from keras_dml.cli.json_output import answer, json_option
@@ -19,9 +18,7 @@ if TYPE_CHECKING:
     import keras
 
     from keras_dml.data import Examples
-    from keras_dml.export import Cost
     from keras_dml.recipes import Recipe
-    from keras_dml.runs.outcome import Table
     from keras_dml.search import Index
 
 FORMATS = ("saved_model", "onnx", "litert", "openvino")
@@ -120,7 +117,7 @@ def export(
     with waiting("Loading the model"):
         model = runs.load_model(run, which)
     options |= {"format": file_format, "overwrite": overwrite}
-    cost = None
+    cost = {}
     if quantize:
         options["quantize"] = quantize
         limit = 0.01 if tolerance is None else tolerance
@@ -130,8 +127,7 @@ def export(
         with waiting("Writing the export and comparing it with the model"):
             path = export_model(model, path, **options)
     say(f"Exported to {path}")
-    written = {"model": path, "format": file_format}
-    answer(written if cost is None else {**written, "cost": cost})
+    answer({"model": path, "format": file_format, **cost})
 
 
 def _export_measured(
@@ -141,46 +137,36 @@ def _export_measured(
     tolerance: float,
     overwrite: bool,
     **options: Any,
-) -> "Cost":
-    """Writes a quantized export, unless it costs too much."""
+) -> dict[str, Any]:
+    """Writes a quantized export, unless it costs too much; returns its cost."""
     from keras_dml.embedding.exported import SUFFIXES
-    from keras_dml.export import export_model, measure_cost
+    from keras_dml.evaluation import compare, evaluate
+    from keras_dml.export import export_model
     from keras_dml.export.portable import free_file, new_export
     from keras_dml.recipes import building
     from keras_dml.utils.progress import waiting
 
     free_file(path, SUFFIXES[options["format"]], overwrite)
     splits = building.splits(recipe)
-    # Who trains on all classes has those of the test left.
+    # A run that trains on all classes has only those of the test left.
     held_out = splits.validation if len(splits.validation) else splits.test
+    metrics = ["recall@1", "map@r"]
     with new_export(path) as new:
         with waiting("Calibrating and writing the export"):
             export_model(model, new, calibration=splits.train, **options)
         with waiting("Measuring what it costs"):
-            cost = measure_cost(model, new, held_out)
-        print_table(_cost_rows(cost), f"{held_out!r}, which were held out")
-        loss = -cost.comparison["recall@1"].estimate
+            exact = evaluate(model, held_out, metrics=metrics)
+            coarse = evaluate(model, held_out, metrics=metrics, engine=new)
+        cost = compare(exact, coarse)
+        say(f"Changes on {held_out!r}, which were held out:\n{cost}")
+        loss = -cost["recall@1"].estimate
         if loss > tolerance:
             raise click.ClickException(
                 f"The export loses {loss:.4f} of recall@1, more than the "
                 f"--tolerance of {tolerance}. Nothing was written. Use "
                 "another --format, or a larger --tolerance."
             )
-    return cost
-
-
-def _cost_rows(cost: "Cost") -> "Table":
-    from keras_dml.runs.outcome import ends
-
-    table = [["", "float32", "int8", "difference", "95 % interval"]]
-    for name, found in cost.comparison.items():
-        values = f"{cost.model[name]:.4f}", f"{cost.export[name]:.4f}"
-        table.append(
-            [name, *values, f"{found.estimate:+.4f}", ends(found, "+")]
-        )
-    share = cost.unchanged
-    same = ["same nearest neighbor", "", f"{share.estimate:.4f}", ""]
-    return [*table, [*same, ends(share)]]
+    return {"float32": exact, "int8": coarse, "cost": cost}
 
 
 def _gallery(

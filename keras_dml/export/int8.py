@@ -1,8 +1,9 @@
 """Networks in 8-bit integers, calibrated on images; heads stay in float32.
 
-Each converter is given a model with two kinds of outputs, the embedding and
-the features that the head gets. What the features are computed from is the
-network; everything else is the head, which no runtime may quantize.
+ONNX Runtime, LiteRT and NNCF quantize, each with its own tools. They are given
+a model with two kinds of outputs, the embedding and the features that the head
+takes. What the features are computed from is the network; everything else is
+the head, which no runtime may quantize.
 """
 
 import contextlib
@@ -20,7 +21,11 @@ import numpy as np
 
 from keras_dml.data import Examples, eval_batches
 from keras_dml.data.as_examples import as_examples
-from keras_dml.embedding.exported import converted
+from keras_dml.export.portable import (
+    new_portable,
+    openvino_model,
+    write_by_keras,
+)
 from keras_dml.model.embedding_model import EmbeddingModel
 from keras_dml.utils.arguments import (
     check_choice,
@@ -34,13 +39,16 @@ from keras_dml.utils.vectors import blocks
 
 EMBEDDING = "embedding"
 
-MOST = 300
+MAX_EXAMPLES = 300
 """Examples to calibrate with; more hardly move the ranges."""
 
-_BATCH = 10
+_BATCH_SIZE = 10
 """Of calibration, whose activations are all in memory at once."""
 
-_UNIT = 1e-5
+_TRIED = 8
+"""Images of the calibration that the file is tried on."""
+
+_UNIT_TOLERANCE = 1e-5
 """By how much the length of an embedding may differ from 1."""
 
 
@@ -77,18 +85,18 @@ def check_quantize(
         )
 
 
-def calibration_of(given: Any) -> Examples:
-    """At most `MOST` of the examples that are given, evenly spaced."""
-    examples = as_examples(given, "calibration", "export")
+def calibration_of(value: Any) -> Examples:
+    """At most `MAX_EXAMPLES` of any examples, evenly spaced."""
+    examples = as_examples(value, "calibration", "export")
     check_not_empty("export", "calibration", examples)
-    count = len(examples)
-    rows = np.linspace(0, count - 1, min(count, MOST)).round().astype(int)
+    count = min(len(examples), MAX_EXAMPLES)
+    rows = np.linspace(0, len(examples) - 1, count).round().astype(int)
     return examples.select(rows)
 
 
-def calibration_views(model: keras.Model, given: Any) -> FloatArray:
-    """What the model sees of them, (N, …)."""
-    examples = calibration_of(given)
+def calibration_views(model: keras.Model, value: Any) -> FloatArray:
+    """What the model sees of the calibration, (N, …)."""
+    examples = calibration_of(value)
     batches = eval_batches(examples, examples.view_for(model))
     return np.concatenate([np.asarray(x) for x in batches])
 
@@ -96,38 +104,52 @@ def calibration_views(model: keras.Model, given: Any) -> FloatArray:
 def check_unit(embeddings: FloatArray, file_format: str) -> None:
     """Raises `RuntimeError` unless embeddings have length 1, or 0."""
     norms = np.linalg.norm(embeddings.astype(float), axis=1)
-    different = np.where(norms > 0.5, np.abs(norms - 1), norms).max()
-    # Not a number is not within it.
-    if not different <= _UNIT:
+    largest = np.where(norms > 0.5, np.abs(norms - 1), norms).max()
+    # Not a number is not within the tolerance.
+    if not largest <= _UNIT_TOLERANCE:
         raise RuntimeError(
             "Embeddings of a quantized export must have length 1. Those of "
-            f"its {file_format} model differ by {different:.3g}. Nothing was "
+            f"its {file_format} model differ by {largest:.3g}. Nothing was "
             "written. Use another format."
         )
 
 
-def write_quantized(
+def write_int8(
     model: EmbeddingModel,
     spec: keras.KerasTensor,
     file_format: str,
     path: Path,
-    seen: FloatArray,
-) -> None:
+    overwrite: bool,
+    calibration: Any,
+) -> Path:
     """Writes a model whose network computes in 8-bit integers.
 
-    Its input has the name of its spec. Activations are measured on what is
-    `seen`, (N, …).
+    Its input has the name of its spec. Activations are measured on the
+    calibration, on which the file is tried, too.
     """
-    given = keras.Input(
-        batch_shape=spec.shape, dtype=spec.dtype, name=spec.name
-    )
-    features = model.backbone(given)
+    with new_portable(model, file_format, path, overwrite) as (new, load):
+        views = calibration_views(model, calibration)
+        _write(model, spec, file_format, new, views)
+        check_unit(load(new)(views[:_TRIED]), file_format)
+    return path
+
+
+def _write(
+    model: EmbeddingModel,
+    spec: keras.KerasTensor,
+    file_format: str,
+    path: Path,
+    views: FloatArray,
+) -> None:
+    x = keras.Input(batch_shape=spec.shape, dtype=spec.dtype, name=spec.name)
+    features = model.backbone(x)
     outputs = {
         f"features_{i}": x for i, x in enumerate(keras.tree.flatten(features))
     }
     outputs[EMBEDDING] = model.head(features)[EMBEDDING]
+    batches = [views[rows] for rows in blocks(len(views), _BATCH_SIZE)]
     with _quietly():
-        _WRITERS[file_format](keras.Model(given, outputs), spec, path, seen)
+        _WRITERS[file_format](keras.Model(x, outputs), spec, path, batches)
 
 
 @contextlib.contextmanager
@@ -151,41 +173,49 @@ def _quietly() -> Iterator[None]:
 
 
 def _write_onnx(
-    parts: keras.Model, spec: keras.KerasTensor, path: Path, seen: FloatArray
+    parts: keras.Model,
+    spec: keras.KerasTensor,
+    path: Path,
+    batches: list[FloatArray],
 ) -> None:
     import onnx
     from onnxruntime import quantization
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    batches = iter([{spec.name: x} for x in _batches(seen)])
     with tempfile.TemporaryDirectory() as folder:
         whole, folded = Path(folder, "whole.onnx"), Path(folder, "folded.onnx")
         write_by_keras(parts, spec, "onnx", whole)
         # Batch normalization becomes a part of convolutions.
         quant_pre_process(whole, folded, skip_symbolic_shape=True)
         model = onnx.load(folded)
-        graph = model.graph
-        made = {y: (x.name, x.input) for x in graph.node for y in x.output}
-        others = [x for x in graph.output if x.name != EMBEDDING]
-        head = head_of([x.name for x in others], made)
-        for output in others:
-            graph.output.remove(output)
-        quantization.quantize_static(
-            model,
-            path,
-            SimpleNamespace(get_next=lambda: next(batches, None)),
-            nodes_to_exclude=head,
-            per_channel=True,
-            # Processors without VNNI add two products in 16 bits, in which
-            # weights of more than seven bits overflow.
-            reduce_range=True,
-            activation_type=quantization.QuantType.QUInt8,
-            weight_type=quantization.QuantType.QInt8,
-        )
+    graph = model.graph
+    features = [x for x in graph.output if x.name != EMBEDDING]
+    head = head_nodes(
+        [x.name for x in features],
+        {y: (x.name, x.input) for x in graph.node for y in x.output},
+    )
+    for output in features:
+        graph.output.remove(output)
+    feeds = iter([{spec.name: x} for x in batches])
+    quantization.quantize_static(
+        model,
+        path,
+        SimpleNamespace(get_next=lambda: next(feeds, None)),
+        nodes_to_exclude=head,
+        per_channel=True,
+        # Processors without VNNI add two products in 16 bits, in which
+        # weights of more than seven bits overflow.
+        reduce_range=True,
+        activation_type=quantization.QuantType.QUInt8,
+        weight_type=quantization.QuantType.QInt8,
+    )
 
 
 def _write_litert(
-    parts: keras.Model, spec: keras.KerasTensor, path: Path, seen: FloatArray
+    parts: keras.Model,
+    spec: keras.KerasTensor,
+    path: Path,
+    batches: list[FloatArray],
 ) -> None:
     from tensorflow.lite.tools import flatbuffer_utils
 
@@ -194,29 +224,29 @@ def _write_litert(
     model = flatbuffer_utils.read_model_from_bytearray(bytearray(content))
     [graph], [signature] = model.subgraphs, model.signatureDefs
     names = [x.name.decode() for x in graph.tensors]
-    made = {
-        names[y]: (names[x.outputs[0]], [names[i] for i in x.inputs if i >= 0])
-        for x in graph.operators
-        for y in x.outputs
-    }
     features = [
         names[x.tensorIndex]
         for x in signature.outputs
         if x.name.decode() != EMBEDDING
     ]
+    sources = {
+        names[y]: (names[x.outputs[0]], [names[i] for i in x.inputs if i >= 0])
+        for x in graph.operators
+        for y in x.outputs
+    }
     options = tf.lite.experimental.QuantizationDebugOptions(
-        denylisted_nodes=head_of(features, made)
+        denylisted_nodes=head_nodes(features, sources)
     )
     embedding = {EMBEDDING: parts.output[EMBEDDING]}
     whole = keras.Model(parts.input, embedding, name=parts.name)
     with _converter(whole, spec) as converter:
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
         converter.representative_dataset = lambda: (
-            {spec.name: x} for x in _batches(seen)
+            {spec.name: x} for x in batches
         )
         debugger = tf.lite.experimental.QuantizationDebugger(
             converter=converter,
-            debug_dataset=lambda: ([x] for x in _batches(seen)),
+            debug_dataset=lambda: ([x] for x in batches),
             debug_options=options,
         )
         path.write_bytes(debugger.get_nondebug_quantized_model())
@@ -231,30 +261,36 @@ def _converter(model: keras.Model, spec: keras.KerasTensor) -> Iterator[Any]:
 
 
 def _write_openvino(
-    parts: keras.Model, spec: keras.KerasTensor, path: Path, seen: FloatArray
+    parts: keras.Model,
+    spec: keras.KerasTensor,
+    path: Path,
+    batches: list[FloatArray],
 ) -> None:
     import openvino
 
     nncf = import_extra("quantize='int8' of export", "nncf", "openvino")
     from nncf.quantization import advanced_parameters as advanced
 
-    program = on_openvino(parts, spec)
-    made = {
-        x.get_friendly_name(): (
-            x.get_friendly_name(),
-            [_name(y.get_source_output()) for y in x.inputs()],
-        )
+    def name(output: Any) -> str:
+        node: str = output.get_node().get_friendly_name()
+        return node
+
+    program = openvino_model(parts, spec)
+    features = [x for x in program.outputs if EMBEDDING not in x.get_names()]
+    sources = {
+        name(y): (name(y), [name(z.get_source_output()) for z in x.inputs()])
         for x in program.get_ops()
+        for y in x.outputs()
     }
-    others = [x for x in program.outputs if EMBEDDING not in x.get_names()]
-    head = head_of([_name(x) for x in others], made)
-    for output in others:
+    head = head_nodes([name(x) for x in features], sources)
+    for output in features:
         program.remove_result(output.get_node())
+    views = [x[None] for batch in batches for x in batch]
     quantized = nncf.quantize(
         program,
-        nncf.Dataset([x[None] for x in seen]),
+        nncf.Dataset(views),
         preset=nncf.QuantizationPreset.MIXED,
-        subset_size=len(seen),
+        subset_size=len(views),
         ignored_scope=nncf.IgnoredScope(names=head, validate=False),
         advanced_parameters=advanced.AdvancedQuantizationParameters(
             overflow_fix=advanced.OverflowFix.ENABLE  # As of ONNX Runtime.
@@ -263,55 +299,21 @@ def _write_openvino(
     openvino.save_model(quantized, path, compress_to_fp16=False)
 
 
-def _name(output: Any) -> str:
-    name: str = output.get_node().get_friendly_name()
-    return name
-
-
-def on_openvino(model: keras.Model, spec: keras.KerasTensor) -> Any:
-    """A functional model as one of OpenVINO, with the names of its outputs."""
-    function = tf.function(
-        lambda x: model(x, training=False),
-        [tf.TensorSpec(spec.shape, spec.dtype, spec.name)],
-        autograph=False,
-    )
-    program = converted(function.get_concrete_function())
-    program.inputs[0].get_tensor().set_names({spec.name})
-    for output in program.outputs:
-        [name] = {*model.output} & output.get_names()
-        output.get_tensor().set_names({name})
-    return program
-
-
-def write_by_keras(
-    model: keras.Model, spec: keras.KerasTensor, file_format: str, path: Path
-) -> None:
-    """Writes a functional model, whose input gets the name of the spec."""
-    signature = keras.InputSpec(spec.dtype, spec.shape, name=spec.name)
-    model.export(
-        path, format=file_format, verbose=False, input_signature=[signature]
-    )
-
-
-def _batches(seen: FloatArray) -> list[FloatArray]:
-    return [seen[some] for some in blocks(len(seen), _BATCH)]
-
-
-def head_of(
-    features: Iterable[Any], made: Mapping[Any, tuple[str, Sequence[Any]]]
+def head_nodes(
+    features: Iterable[str], sources: Mapping[str, tuple[str, Sequence[str]]]
 ) -> list[str]:
     """The nodes of a graph that features are not computed from.
 
     Args:
         features: The tensors that the network ends with.
-        made: By tensor, the node that makes it and the tensors it is made of.
+        sources: By tensor, the node that computes it and that node's inputs.
     """
-    todo, head = [*features], {node for node, _ in made.values()}
-    while todo:
-        node, inputs = made.get(todo.pop(), (None, ()))
+    tensors, head = [*features], {node for node, _ in sources.values()}
+    while tensors:
+        node, inputs = sources.get(tensors.pop(), ("", ()))
         if node in head:
             head.remove(node)
-            todo += inputs
+            tensors += inputs
     return sorted(head)
 
 
