@@ -37,9 +37,9 @@ from keras_dml import recipes
 from keras_dml.cli import main
 from keras_dml.recipes.files import validate
 from keras_dml.recipes.inheritance import merge
+from tests.export.rest import serving
 from tests.recipes.stand_ins import stand_in
 from tests.runs.small_run import write_images
-from tests.serve.models import serving
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -160,7 +160,7 @@ def check_training(printed: str, x: np.ndarray, labels: np.ndarray) -> None:
 def ask(server: Server, path: Path) -> list[dict]:
     """What the search page shows for a photograph."""
     connection = server.connect()
-    connection.request("POST", "/page/search?k=3", path.read_bytes())
+    connection.request("POST", "/search?k=3", path.read_bytes())
     answer = connection.getresponse()
     assert answer.status == 200, answer.read()
     hits: list[dict] = json.loads(answer.read())["hits"]

@@ -15,21 +15,21 @@ from keras_dml.serve import page, rest
 from keras_dml.serve.current import Current
 from keras_dml.serve.guard import Guard
 from keras_dml.serve.metrics import Metrics
-from keras_dml.serve.reloading import Reloader
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings, is_local
+from keras_dml.serve.watcher import GalleryWatcher
 
 
 def application(
-    service: Service, settings: Settings, reloader: Reloader | None = None
+    service: Service, settings: Settings, watcher: GalleryWatcher | None = None
 ) -> Starlette:
     """All that a server answers."""
     metrics = Metrics(service)
-    if reloader is not None:
-        reloader.on_reload = lambda x: metrics.reloads.labels(x).inc()
+    if watcher is not None:
+        watcher.on_reload = lambda x: metrics.reloads.labels(x).inc()
 
     def healthz(request: Request) -> Response:
-        body = orjson.dumps(health(service.current, reloader))
+        body = orjson.dumps(health(service.current, watcher))
         return Response(body, media_type="application/json")
 
     def measured(request: Request) -> Response:
@@ -43,7 +43,7 @@ def application(
             *rest.routes(service),
             Route("/healthz", healthz),
             Route("/metrics", measured),
-            *page.routes(service, settings, reloader),
+            *page.routes(service, settings),
         ],
         middleware=[
             Middleware(Guard, settings, metrics),
@@ -67,16 +67,15 @@ def allowed_hosts(host: str) -> list[str]:
     return ["localhost", "127.0.0.1", "[::1]", host]
 
 
-def health(current: Current, reloader: Reloader | None) -> dict[str, Any]:
-    """What is served, what is being loaded, and what is wrong.
+def health(current: Current, watcher: GalleryWatcher | None) -> dict[str, Any]:
+    """What is served, and what is wrong with the folder of the gallery.
 
-    A server that answers is healthy: a problem is one of its files.
+    A server that answers is healthy, whatever is wrong with a file.
     """
     index = current.index
     return {
         "status": "ok",
-        "model": {"name": current.name, "version": current.version},
+        "model": current.name,
         "gallery": None if index is None else {"rows": len(index)},
-        "loading": None if reloader is None else reloader.loading,
-        "problem": None if reloader is None else reloader.problem,
+        "problem": None if watcher is None else watcher.problem,
     }

@@ -1,7 +1,8 @@
-"""Current: what is served now."""
+"""Current: the model and the gallery that are served now."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,85 +12,89 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dml.data import View
+from keras_dml.embedding.engines import KERAS, Engine, by_openvino
 from keras_dml.evaluation.pairs import negative_pairs
+from keras_dml.model.generated import (
+    generated_inputs,
+    input_specs,
+    takes_images,
+)
+from keras_dml.runs.folder import load_model
 from keras_dml.search import Index
 from keras_dml.search.metrics import Metric
-from keras_dml.serve.outputs import Outputs
+from keras_dml.serve.pictures import Viewer
+from keras_dml.serve.settings import check_is_there
+from keras_dml.utils.models import read_model
 from keras_dml.utils.types import FloatArray
 from keras_dml.utils.vectors import blocks
 
-MOST_PAIRS = 100_000
+MAX_PAIRS = 100_000
 """Pairs of different classes whose scores are kept."""
 
 
 @dataclass(frozen=True)
-class Definition:
-    """What a signature of a SavedModel takes and returns.
-
-    Attributes:
-        inputs, outputs: Tensors by name.
-        json: The JSON form of its `SignatureDef`.
-    """
-
-    inputs: Mapping[str, tf.TensorSpec]
-    outputs: Mapping[str, tf.TensorSpec]
-    json: Mapping[str, Any]
-
-    @property
-    def is_batched(self) -> bool:
-        """Whether requests can be joined along the first axis."""
-        specs = [*self.inputs.values(), *self.outputs.values()]
-        return all(spec.shape[:1].as_list() == [None] for spec in specs)
-
-
-@dataclass(frozen=True)
 class Current:
-    """A model, its gallery and its signatures: what one version serves.
+    """A model and its gallery, which is replaced whole.
 
-    It is replaced as a whole when a new version is loaded. A request keeps
-    the one that it began with.
+    A request keeps the gallery that it began with.
 
     Attributes:
-        name: Of the model, as addresses name it.
-        version: Its version.
-        model: From views to embeddings; None if only signatures are known.
-        view: What the model sees of an image; None without a model, and
-            for one that takes no images.
+        name: Name of the model in addresses.
+        model: The model.
+        embed: From a batch of its inputs, for images of views, to embeddings,
+            (B, D) float32.
+        viewer: What the model sees of pictures; None if it takes none.
         index: The gallery; None without one.
-        signatures: Functions by name: from tensors by keyword to a dict of
-            tensors.
-        definitions: What signatures take and return, by name.
-        loaded: What the signatures belong to, and must not outlive.
-        outputs: What the page shows of pictures; None without a view.
+        version: The number of this gallery, from 1.
     """
 
     name: str
-    version: int
-    model: keras.Model | None
-    view: View | None
-    index: Index | None
-    signatures: Mapping[str, Callable[..., Mapping[str, Any]]]
-    definitions: Mapping[str, Definition] = field(default_factory=dict)
-    loaded: Any = None
-    outputs: Outputs | None = None
+    model: keras.Model
+    embed: Callable[[Any], FloatArray]
+    viewer: Viewer | None = None
+    index: Index | None = None
+    version: int = 0
+
+    def with_gallery(self, path: str) -> "Current":
+        """The same model with the gallery in a folder, ready to be searched.
+
+        Raises:
+            OSError: If it is not there, or cannot be read.
+            ValueError: If it is damaged, or of another model.
+        """
+        index = Index.load(path, self.model)
+        current = replace(self, index=index, version=self.version + 1)
+        # The first request must not be slower than the next.
+        index.search(np.ones((1, index.dim), np.float32), 1)
+        _ = current.negatives, current.label_column
+        return current
 
     @cached_property
     def negatives(self) -> FloatArray | None:
-        """See `scores_of_negatives`; computed once for a gallery."""
+        """See `scores_of_negatives`."""
         return scores_of_negatives(self.index)
+
+    @cached_property
+    def label_column(self) -> str | None:
+        """The column that names the class of each row; None if none does."""
+        columns = {} if self.index is None else self.index.columns
+        for name in ("name", "label"):
+            if None not in columns.get(name, [None]):
+                return name
+        return None
 
 
 def scores_of_negatives(
-    index: Index | None, most: int = MOST_PAIRS
+    index: Index | None, max_pairs: int = MAX_PAIRS
 ) -> FloatArray | None:
     """Scores of pairs of rows of different classes, ascending.
 
-    Classes are the gallery's own, see `Index.labels`. Of more pairs, `most`
-    are drawn at random, with seed 0.
+    Classes are the gallery's own, see `Index.labels`. Of more pairs,
+    `max_pairs` are drawn at random, with seed 0.
 
     Returns:
         None without such a pair, if a row has no class or several, and if the
-        gallery does not keep its embeddings, being compressed.
+        gallery does not keep its embeddings.
     """
     if index is None:
         return None
@@ -99,51 +104,77 @@ def scores_of_negatives(
         return None
     if labels.ndim != 1 or labels.dtype == object:
         return None
-    first, second = negative_pairs(labels, most)
+    first, second = negative_pairs(labels, max_pairs)
     pairs = Metric(index.metric).pairs
-    found = [
-        pairs(vectors[first[some]], vectors[second[some]])
-        for some in blocks(len(first), 10_000)
+    scores = [
+        pairs(vectors[first[rows]], vectors[second[rows]])
+        for rows in blocks(len(first), 10_000)
     ]
-    return np.sort(np.concatenate(found)) if found else None
+    return np.sort(np.concatenate(scores)) if scores else None
 
 
-def read_definitions(folder: Path) -> dict[str, Definition]:
-    """What the signatures of a SavedModel take and return, by name.
+def load(path: str, name: str | None = None, engine: Engine = KERAS) -> Current:
+    """Loads a model, without a gallery.
+
+    Args:
+        path: The folder of a run, whose best model is taken; or a `.keras`
+            file.
+        name: Name of the model in addresses; by default, that of the run or
+            file.
+        engine: What embeds.
 
     Raises:
-        ValueError: If there is no SavedModel.
+        OSError: If there is nothing, or it cannot be read.
+        ValueError: If it is no model, or the name cannot be part of an address.
     """
-    # Protobuf comes with TensorFlow, and has no types.
-    from google.protobuf.json_format import MessageToDict
-    from tensorflow.core.protobuf import saved_model_pb2
-
-    try:
-        content = (folder / "saved_model.pb").read_bytes()
-        graph = saved_model_pb2.SavedModel.FromString(content).meta_graphs[0]
-    # Whatever protobuf stumbles over, the file is what is wrong.
-    except Exception as error:
+    check_is_there(path)
+    place = Path(path)
+    name = name or (place.stem if place.is_file() else place.absolute().name)
+    if re.search(r"[/:]", name):
         raise ValueError(
-            f"There is no SavedModel in {str(folder)!r}: {error}. Use "
-            "`keras-dml export` to write one."
-        ) from error
-    return {
-        name: Definition(
-            _specs(signature.inputs),
-            _specs(signature.outputs),
-            MessageToDict(
-                signature,
-                preserving_proto_field_name=True,
-                always_print_fields_with_no_presence=True,
-            ),
+            "`name` of a model must not contain / or :, because it is part of "
+            f"addresses. Received: {name!r}. Use --name to choose another one."
         )
-        for name, signature in graph.signature_def.items()
-    }
+    if any([*place.glob("saved_model.pb"), *place.glob("*/saved_model.pb")]):
+        raise ValueError(
+            f"There is a SavedModel in {path!r}, which TensorFlow Serving "
+            "serves. Use the folder of a run, or a .keras file."
+        )
+    model = load_model(place) if place.is_dir() else read_model(place)
+    viewer = Viewer(View.of(model)) if takes_images(model) else None
+    return Current(name, model, embedder(model, engine), viewer)
 
 
-def _specs(infos: Mapping[str, Any]) -> dict[str, tf.TensorSpec]:
-    return {
-        name: tf.TensorSpec(info.tensor_shape, info.dtype, name)
-        for name, info in infos.items()
-        if info.dtype  # Else it is an operation, and no tensor.
-    }
+def embedder(
+    model: keras.Model, engine: Engine = KERAS
+) -> Callable[[Any], FloatArray]:
+    """From a batch of a model's inputs to embeddings, (B, D) float32."""
+    specs = keras.tree.map_structure(
+        lambda x: tf.TensorSpec(x.shape, x.dtype), input_specs(model)
+    )
+    function = tf.function(
+        lambda x: tf.cast(model(x, training=False), "float32"),
+        input_signature=[specs],
+        autograph=False,
+    )
+
+    def embed(batch: Any) -> FloatArray:
+        tensors = keras.tree.map_structure(tf.constant, batch)
+        embeddings: FloatArray = function(tensors).numpy()
+        return embeddings
+
+    batch = generated_inputs(model)
+    if takes_images(model):
+        batch = _generated_views(model.input_shape[1:])
+    expected = embed(batch)
+    if engine == KERAS:
+        return embed
+    return by_openvino(model, batch, expected) or embed
+
+
+def _generated_views(shape: Sequence[int]) -> FloatArray:
+    """Noise, and a light edge at the left, (2, H, W, C)."""
+    views = np.zeros((2, *shape), np.float32)
+    views[0] = np.random.default_rng(0).uniform(0, 255, shape)
+    views[1, :, : shape[1] // 3] = 255
+    return views

@@ -29,22 +29,8 @@ class Busy(RequestError):
         super().__init__(message, 503, {"retry-after": str(retry_after)})
 
 
-_CODES: dict[type[Exception], int] = {
-    tf.errors.InvalidArgumentError: 400,
-    tf.errors.FailedPreconditionError: 400,
-    tf.errors.OutOfRangeError: 400,
-    tf.errors.NotFoundError: 404,
-    tf.errors.AlreadyExistsError: 409,
-    tf.errors.AbortedError: 409,
-    tf.errors.ResourceExhaustedError: 503,
-    tf.errors.UnavailableError: 503,
-    tf.errors.UnimplementedError: 501,
-}
-"""As TensorFlow Serving answers the errors of TensorFlow; others are 500."""
-
-
 def as_request_error(error: Exception) -> HTTPException:
-    """What a client is told; nothing of the inside of the server."""
+    """The error that a client gets, without anything of the server's inside."""
     if isinstance(error, HTTPException):
         return error
     if isinstance(error, TimeoutError):
@@ -53,12 +39,10 @@ def as_request_error(error: Exception) -> HTTPException:
         )
     if isinstance(error, RecursionError):
         return RequestError("The request is nested too deeply.")
-    if isinstance(error, MemoryError):
+    if isinstance(error, tf.errors.ResourceExhaustedError | MemoryError):
         return RequestError("There is not enough memory for this request.", 503)
-    for kind, code in _CODES.items():
-        if isinstance(error, kind):
-            message = str(getattr(error, "message", error))
-            return RequestError(message.partition("\n")[0][:500], code)
+    if isinstance(error, tf.errors.InvalidArgumentError):
+        return RequestError(error.message.partition("\n")[0][:500])
     return RequestError(
         "The server failed to process this request; see its log.", 500
     )

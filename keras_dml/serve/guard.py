@@ -9,6 +9,7 @@ import hmac
 import logging
 import re
 import time
+from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -32,6 +33,10 @@ asks for it. Its files tell nothing of what is served.
 """
 
 
+MAX_BODIES = 2
+"""Bodies of `max_body` bytes that are held at a time."""
+
+
 class Guard:
     """Wraps an application; see the module."""
 
@@ -39,13 +44,14 @@ class Guard:
         self, app: ASGIApp, settings: Settings, metrics: Metrics
     ) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
+        self._held = 0  # Bytes of bodies whose requests are not answered yet.
 
     async def __call__(
         self, scope: Scope, receive: Receive, send: Send
     ) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        exchange = _Exchange(receive, send, self._settings.max_body)
+        exchange = _Exchange(receive, send, self._hold)
         began = time.perf_counter()
         try:
             self._admit(scope)
@@ -57,7 +63,16 @@ class Guard:
         except Exception as error:
             await self._refuse(error, scope, exchange)
         finally:
+            self._held -= exchange.received
             self._record(scope, exchange, time.perf_counter() - began)
+
+    def _hold(self, received: int, part: int) -> None:
+        """Counts a part of a body of which so many bytes have been received."""
+        self._held += part
+        if received > self._settings.max_body:
+            raise _too_large(self._settings.max_body)
+        if self._held > MAX_BODIES * self._settings.max_body:
+            raise Busy("it has many large requests", retry_after=5)
 
     def _admit(self, scope: Scope) -> None:
         """Refuses what can be refused by the head of the request."""
@@ -87,7 +102,7 @@ class Guard:
     def _record(
         self, scope: Scope, exchange: "_Exchange", seconds: float
     ) -> None:
-        route = _route(scope)
+        route = getattr(scope.get("route"), "path", "unknown")
         code = exchange.code or 499  # The client went away.
         self._metrics.requests.labels(route, code).inc()
         self._metrics.seconds.labels(route).observe(seconds)
@@ -108,17 +123,19 @@ class Guard:
 class _Exchange:
     """The messages of one request and its answer, counted."""
 
-    def __init__(self, receive: Receive, send: Send, most: int) -> None:
-        self._receive, self._send, self._most = receive, send, most
+    def __init__(
+        self, receive: Receive, send: Send, hold: Callable[[int, int], None]
+    ) -> None:
+        self._receive, self._send, self._hold = receive, send, hold
         self.received = self.sent = self.code = 0
         self.has_body = False
 
     async def receive(self) -> Message:
         message = await self._receive()
-        self.received += len(message.get("body", b""))
+        part = len(message.get("body", b""))
+        self.received += part
         self.has_body |= not message.get("more_body", False)
-        if self.received > self._most:
-            raise _too_large(self._most)
+        self._hold(self.received, part)
         return message
 
     async def send(self, message: Message) -> None:
@@ -127,9 +144,9 @@ class _Exchange:
         await self._send(message)
 
 
-def _too_large(most: int) -> RequestError:
+def _too_large(max_body: int) -> RequestError:
     return RequestError(
-        f"The body of a request must not exceed {most:,} bytes. Send fewer "
+        f"The body of a request must not exceed {max_body:,} bytes. Send fewer "
         "images at a time, or start the server with a larger --max-body.",
         413,
     )
@@ -147,12 +164,3 @@ def _check_token(headers: dict[bytes, bytes], token: bytes) -> None:
             401,
             {"www-authenticate": "Bearer"},
         )
-
-
-def _route(scope: Scope) -> str:
-    """A name for what was asked for, of which there are few."""
-    path: str = getattr(scope.get("route"), "path", "unknown")
-    if not path.startswith("/v1/"):
-        return path
-    is_prediction = scope["path"].lower().endswith(":predict")
-    return "/v1:predict" if is_prediction else "/v1"

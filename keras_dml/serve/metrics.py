@@ -38,7 +38,7 @@ class Metrics:
         )
         self.reloads = Counter(
             "keras_dml_reloads_total",
-            "New versions that were found, by whether they could be loaded.",
+            "Galleries that were saved anew, by whether they could be loaded.",
             ("outcome",),
             registry=registry,
         )
@@ -52,7 +52,7 @@ class Metrics:
         self._gauge("queue_examples", "Examples that wait.").set_function(
             lambda: service.waiting
         )
-        self._gauge("model_version", "The version served.").set_function(
+        self._gauge("galleries", "Galleries served so far.").set_function(
             lambda: service.current.version
         )
 

@@ -1,9 +1,8 @@
-"""Requests of :predict: from JSON to tensors, and from tensors to JSON."""
+"""Requests of `:predict`: from JSON to arrays."""
 
 import binascii
-import json
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,76 +15,79 @@ from keras_dml.serve.errors import RequestError
 Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]
 
-ROWS, COLUMNS = "instances", "inputs"
-
 _NUMBERS = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
-"""Kinds of NumPy's numbers that may stand where one of a kind is wanted."""
+"""Kinds of NumPy's numbers that may stand where one of a kind is expected."""
 
 
-def parse(body: bytes) -> Any:
-    """The value that a text in JSON has; NaN and Infinity are numbers.
+def memory_of(body: bytes) -> int:
+    """About the memory that `parse` and `read_inputs` take, in bytes.
+
+    Each list of Python takes 96 bytes, each object 256, and each number as much
+    as its list has places, with the arrays that are made of it.
+    """
+    lists, objects, items = (body.count(x) for x in (b"[", b"{", b","))
+    return 2 * len(body) + 96 * lists + 256 * objects + 64 * items
+
+
+def parse(body: bytes) -> dict[str, Any]:
+    """The object that a text in JSON is.
 
     Raises:
-        RequestError: If it is no JSON.
+        RequestError: If it is no object in JSON, or has a number that no float
+            holds.
     """
     try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError:
-        pass
-    try:
-        return json.loads(body)
-    # Not UTF-8 either; numbers of thousands of digits; lists in lists.
-    except (ValueError, RecursionError) as error:
+        document = orjson.loads(body)
+    # Also lists in lists in lists, which would exhaust the stack.
+    except orjson.JSONDecodeError as error:
         raise RequestError(
             f"The body of a request must be JSON. It cannot be read: {error}."
         ) from error
-
-
-def signature_of(document: Any) -> str:
-    """The name of the signature that a request wants."""
     if not isinstance(document, dict):
         raise wrong("body", "be an object", document)
-    name = document.get("signature_name", "")
-    if not isinstance(name, str):
-        raise wrong("signature_name", "be a string", name)
-    return name or "serving_default"
+    return document
 
 
 def read_inputs(
-    document: dict[str, Any],
-    specs: Mapping[str, tf.TensorSpec],
-    are_files: bool = False,
-) -> tuple[bool, Arrays]:
-    """The tensors of a request, for the inputs of its signature.
+    instances: Any, specs: Mapping[str, tf.TensorSpec], are_files: bool = False
+) -> Arrays:
+    """The arrays of a request, for the inputs of its signature.
 
-    With `are_files`, strings are image files, which text cannot be.
+    Args:
+        instances: A list of B values of the only input, or of objects that
+            have a value for each input.
+        specs: What the signature takes, by name.
+        are_files: Whether strings are image files, which text cannot be.
 
     Returns:
-        Whether the request is in row format, which the answer then has, too;
-        and the tensors by name.
+        The arrays by name, of B rows.
 
     Raises:
         RequestError: If they are not what the signature takes.
     """
-    if (ROWS in document) == (COLUMNS in document):
-        rule = f"have either `{ROWS}` or `{COLUMNS}`"
-        raise wrong("body", rule, sorted(document))
-    is_row = ROWS in document
-    key = ROWS if is_row else COLUMNS
-    columns = (_of_rows if is_row else _of_columns)(document[key], specs)
-    inputs = {}
-    for name, value in columns.items():
-        inputs[name] = tensor(value, specs[name], name)
-        if are_files and specs[name].dtype == tf.string:
-            for file in value:
-                if not _is_b64(file):
-                    rule = 'hold image files as objects {"b64": "…"}'
-                    raise wrong(name, rule, file)
-    return is_row, inputs
+    if not isinstance(instances, list) or not instances:
+        raise wrong("instances", "be a list of one item or more", instances)
+    columns = {}
+    if len(specs) == 1 and not _is_named(instances[0]):
+        columns = {next(iter(specs)): instances}
+    else:
+        for row in instances:
+            if not _is_named(row) or row.keys() != specs.keys():
+                rule = f"be a list of objects with the keys {sorted(specs)}"
+                raise wrong("instances", rule, row)
+        columns = {name: [row[name] for row in instances] for name in specs}
+    for file in columns["images"] if are_files else ():
+        if not _is_b64(file):
+            rule = 'hold image files as objects {"b64": "…"}'
+            raise wrong("images", rule, file)
+    return {
+        name: as_array(value, specs[name], name)
+        for name, value in columns.items()
+    }
 
 
-def tensor(value: Any, spec: tf.TensorSpec, key: str) -> Array:
-    """The tensor that nested lists are; `object` is for strings, as bytes.
+def as_array(value: Any, spec: tf.TensorSpec, key: str) -> Array:
+    """The array that nested lists are; `object` is for strings, as bytes.
 
     Raises:
         RequestError: If it is not of this spec; the key is named.
@@ -106,72 +108,10 @@ def tensor(value: Any, spec: tf.TensorSpec, key: str) -> Array:
     return array.reshape(nested.shape)
 
 
-def answer(outputs: Arrays, is_row: bool) -> bytes:
-    """The body of the answer to a request, in its format.
-
-    Raises:
-        RequestError: If outputs of different lengths are to be in rows.
-    """
-    values = {
-        name: _texts(x.tolist(), name.endswith("_bytes"))
-        if x.dtype == object
-        else x
-        for name, x in outputs.items()
-    }
-    content: Any = values
-    if len(values) == 1:
-        [content] = values.values()
-    if not is_row:
-        return _dumps({"outputs": content}, outputs.values())
-    lengths = {len(x) if x.ndim else None for x in outputs.values()}
-    if None in lengths or len(lengths) > 1:
-        raise wrong(
-            ROWS,
-            f"be `{COLUMNS}` for a signature whose outputs have no common rows",
-            {name: x.shape for name, x in outputs.items()},
-        )
-    if content is values:
-        rows = zip(*values.values(), strict=True)
-        content = [dict(zip(values, x, strict=True)) for x in rows]
-    return _dumps({"predictions": content}, outputs.values())
-
-
 def wrong(key: str, rule: str, received: Any) -> RequestError:
     """The error of a request whose value of a key breaks a rule."""
     shown = reprlib.repr(received)
     return RequestError(f"`{key}` must {rule}. Received: {shown}.")
-
-
-def _of_rows(values: Any, specs: Mapping[str, tf.TensorSpec]) -> dict[str, Any]:
-    """The values of each input, a list of those of the instances."""
-    if not isinstance(values, list) or not values:
-        raise wrong(ROWS, "be a list of one item or more", values)
-    if not _is_named(values[0]):
-        return {_only(ROWS, specs): values}
-    for row in values:
-        if not _is_named(row) or row.keys() != specs.keys():
-            rule = f"be a list of objects with the keys {sorted(specs)}"
-            raise wrong(ROWS, rule, row)
-    return {name: [row[name] for row in values] for name in specs}
-
-
-def _of_columns(
-    values: Any, specs: Mapping[str, tf.TensorSpec]
-) -> dict[str, Any]:
-    """The values of each input."""
-    if not _is_named(values):
-        return {_only(COLUMNS, specs): values}
-    if not specs.keys() <= values.keys():
-        rule = f"be an object with the keys {sorted(specs)}"
-        raise wrong(COLUMNS, rule, values)
-    return {name: values[name] for name in specs}
-
-
-def _only(key: str, specs: Mapping[str, tf.TensorSpec]) -> str:
-    """The name of the one input that needs none."""
-    if len(specs) != 1:
-        raise wrong(key, f"name the inputs {sorted(specs)}", "values alone")
-    return next(iter(specs))
 
 
 def _is_named(value: Any) -> bool:
@@ -202,7 +142,7 @@ def _bytes(value: Any, key: str) -> bytes:
 
 def _numbers(flat: list[Any], dtype: tf.DType, key: str) -> Array:
     """Numbers as a type, which must hold all of them."""
-    wanted = np.dtype(dtype.as_numpy_dtype)
+    result_type = np.dtype(dtype.as_numpy_dtype)
     rule = f"hold values of type {dtype.name}"
     kinds = {bool} if dtype.is_bool else {int, float}
     if not kinds.issuperset(map(type, flat)):
@@ -210,43 +150,17 @@ def _numbers(flat: list[Any], dtype: tf.DType, key: str) -> Array:
         raise wrong(key, rule, other)
     array = np.array(flat)  # Of objects, if a number is too large.
     if not flat:
-        return array.astype(wanted)
-    if array.dtype.kind not in _NUMBERS.get(wanted.kind, ""):
+        return array.astype(result_type)
+    if array.dtype.kind not in _NUMBERS.get(result_type.kind, ""):
         raise wrong(key, rule, flat[0])
     with np.errstate(all="ignore"):
-        cast = array.astype(wanted)
+        cast = array.astype(result_type)
         if array.dtype.kind == "f":
             is_exact = np.isfinite(cast) == np.isfinite(array)
-        elif wanted.kind == "f":
+        elif result_type.kind == "f":
             is_exact = cast.astype(array.dtype) == array
         else:
             is_exact = cast == array
     if not is_exact.all():
         raise wrong(key, rule, array[~is_exact].tolist()[0])
     return cast
-
-
-def _texts(value: Any, as_b64: bool) -> Any:
-    """Nested lists of bytes as strings of JSON, or as base64 objects."""
-    if isinstance(value, list):
-        return [_texts(x, as_b64) for x in value]
-    if as_b64:
-        return {"b64": binascii.b2a_base64(value, newline=False).decode()}
-    return value.decode(errors="replace")
-
-
-def _dumps(value: Any, arrays: Iterable[Array]) -> bytes:
-    """JSON of a value, in UTF-8, in which all numbers are of these arrays.
-
-    A float32 has the digits that tell it from others, not those of a
-    float64. What is not finite is NaN, Infinity or -Infinity.
-    """
-    if all(x.dtype.kind != "f" or np.isfinite(x).all() for x in arrays):
-        return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
-    return json.dumps(value, default=_plain, ensure_ascii=False).encode()
-
-
-def _plain(array: Any) -> Any:
-    if array.dtype.kind == "f":  # The shortest digits of its own type.
-        return array.astype("U32").astype("float64").tolist()
-    return array.tolist()

@@ -1,109 +1,109 @@
 """REST as TensorFlow Serving speaks it: its addresses, shapes and statuses."""
 
-import asyncio
-import re
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import orjson
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from keras_dml.export.signatures import ENCODED, LOOKUP, LOOKUP_K
 from keras_dml.serve.current import Current
 from keras_dml.serve.errors import RequestError
+from keras_dml.serve.pictures import check_memory
 from keras_dml.serve.requests import (
     Arrays,
-    answer,
+    memory_of,
     parse,
     read_inputs,
-    signature_of,
     wrong,
 )
-from keras_dml.serve.running import count_pixels, run
 from keras_dml.serve.service import Service
-
-_MODEL = r"(?i)/v1/models/([^/:]+)(?:/versions/(\d{1,18}))?"
-_PREDICT = re.compile(_MODEL + "(:predict)")
-_ABOUT = re.compile(_MODEL + "(/metadata)?")
-
-FILES = (ENCODED, LOOKUP, LOOKUP_K)
-"""Signatures of an export that take image files."""
+from keras_dml.serve.signatures import (
+    PIXELS,
+    inputs_of,
+    run,
+    signatures_of,
+    takes_files,
+    weights_of,
+)
 
 _SMALL = 2**16
 """Bytes of a body that the event loop reads itself, in about a millisecond."""
+
+Prepared: TypeAlias = tuple[str, Arrays, list[int]]
+"""A signature, its inputs by name, and their weights; see `weights_of`."""
+
+_STATUS = {
+    "version": "1",
+    "state": "AVAILABLE",
+    "status": {"error_code": "OK", "error_message": ""},
+}
 
 
 def routes(service: Service) -> list[BaseRoute]:
     """The routes below /v1."""
 
-    async def respond(request: Request) -> Response:
-        method, path = request.method, request.scope["path"]
-        found = (_PREDICT if method == "POST" else _ABOUT).fullmatch(path)
-        if found is None or method not in ("GET", "HEAD", "POST"):
-            raise RequestError(
-                "A request must be `GET /v1/models/NAME`, `GET /v1/models/NAME"
-                "/metadata` or `POST /v1/models/NAME:predict`. Received: "
-                f"{method} {path[:200]}."
-            )
-        current = service.current
-        _check_served(current, found[1], found[2])
-        if method == "POST":
-            body = await _predict(service, current, await request.body())
-        else:
-            about = _metadata(current) if found[3] else _status(current)
-            body = orjson.dumps(about)
+    def describe(request: Request) -> Response:
+        _check_name(service.current, request)
+        body = orjson.dumps({"model_version_status": [_STATUS]})
         return Response(body, media_type="application/json")
 
-    methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
-    return [Route("/v1/{path:path}", respond, methods=methods)]
+    async def predict(request: Request) -> Response:
+        current = service.current
+        _check_name(current, request)
+        body = await _predict(service, current, await request.body())
+        return Response(body, media_type="application/json")
+
+    address = "/v1/models/{name}"
+    return [
+        Route(f"{address}:predict", predict, methods=["POST"]),
+        Route(address, describe),
+    ]
 
 
 async def _predict(service: Service, current: Current, body: bytes) -> bytes:
-    def prepare() -> tuple[str, bool, Arrays, list[int]]:
+    max_pixels = service.settings.max_pixels
+
+    def prepare() -> Prepared:
         document = parse(body)
-        signature = signature_of(document)
-        if signature not in current.signatures:
-            rule = f"be one of {sorted(current.signatures)}"
-            raise wrong("signature_name", rule, signature)
-        specs = current.definitions[signature].inputs
-        is_row, inputs = read_inputs(document, specs, signature in FILES)
-        pixels = count_pixels(inputs, service.settings.max_pixels)
-        return signature, is_row, inputs, pixels
+        signature = document.get("signature_name") or PIXELS
+        if signature not in (names := signatures_of(current)):
+            raise wrong("signature_name", f"be one of {names}", signature)
+        inputs = read_inputs(
+            document.get("instances"),
+            inputs_of(current, signature),
+            takes_files(current, signature),
+        )
+        weights = weights_of(current, signature, inputs, max_pixels)
+        return signature, inputs, weights
 
-    is_small = len(body) <= _SMALL
-    prepared = prepare() if is_small else await asyncio.to_thread(prepare)
-    signature, is_row, inputs, pixels = prepared
-    outputs = await run(service, current, signature, inputs, pixels)
-    return answer(outputs, is_row)
-
-
-def _status(current: Current) -> dict[str, Any]:
-    status = {
-        "version": str(current.version),
-        "state": "AVAILABLE",
-        "status": {"error_code": "OK", "error_message": ""},
-    }
-    return {"model_version_status": [status]}
-
-
-def _metadata(current: Current) -> dict[str, Any]:
-    definitions = {name: x.json for name, x in current.definitions.items()}
-    spec = {
-        "name": current.name,
-        "signature_name": "",
-        "version": str(current.version),
-    }
-    signatures = {"signature_def": definitions}
-    return {"model_spec": spec, "metadata": {"signature_def": signatures}}
+    if len(body) <= _SMALL:
+        prepared = prepare()
+    else:
+        memory = await run_in_threadpool(memory_of, body)
+        weight = check_memory(memory, max_pixels)
+        prepared = await service.submit(
+            "json", _call_all, prepare, pixels=weight
+        )
+    predictions = await run(service, current, *prepared)
+    # A float32 has the digits that tell it from others, not those of a float64.
+    answer = {"predictions": predictions}
+    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _check_served(current: Current, name: str, version: str | None) -> None:
-    """Raises `RequestError` unless a request is for what is served."""
-    number = current.version if version is None else int(version)
-    if (name, number) != (current.name, current.version):
+def _call_all(
+    _: Current, functions: Sequence[Callable[[], Prepared]]
+) -> list[Prepared]:
+    return [function() for function in functions]
+
+
+def _check_name(current: Current, request: Request) -> None:
+    """Raises `RequestError` unless a request is for the model served."""
+    name = request.path_params["name"]
+    if name != current.name:
         raise RequestError(
-            f"Only version {current.version} of {current.name!r} is served. "
-            f"Received: version {number} of {name!r}.",
+            f"Only the model {current.name!r} is served. Received: {name!r}.",
             404,
         )

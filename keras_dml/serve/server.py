@@ -4,6 +4,7 @@ import contextlib
 import gc
 import logging
 import math
+import os
 import signal
 import socket
 import threading
@@ -16,13 +17,11 @@ from starlette.types import ASGIApp
 
 from keras_dml.embedding.engines import KERAS, Engine, check_engine
 from keras_dml.serve.app import application
-from keras_dml.serve.loading import load
+from keras_dml.serve.current import load
 from keras_dml.serve.memory import limit_memory, release_memory
-from keras_dml.serve.reception import Reception
-from keras_dml.serve.reloading import Reloader
 from keras_dml.serve.service import Service
-from keras_dml.serve.settings import Settings, address_of, is_local, listen
-from keras_dml.serve.sources import find_source
+from keras_dml.serve.settings import Settings, address_of, bind, is_local
+from keras_dml.serve.watcher import GalleryWatcher
 
 logger = logging.getLogger(__name__)
 
@@ -34,25 +33,26 @@ def serve(
     name: str | None = None,
     settings: Settings | None = None,
     engine: Engine = KERAS,
-    reception: Reception | None = None,
+    opened: socket.socket | None = None,
     on_ready: Callable[[str, str], object] = lambda address, name: None,
 ) -> None:
     """Serves a model until the process receives SIGTERM or SIGINT.
 
-    Requests in progress are completed first. Until the model is loaded, all
-    are answered with status 503.
+    Requests in progress are completed first, for at most the time-out of the
+    settings; where one does not end, the process ends without it. While the
+    model is loaded, connections are refused.
 
     Args:
-        path: The folder of a run, a `.keras` file, or `saved_models/NAME`,
-            whose highest version is served.
-        gallery: The folder of an index; without one, the server only makes
-            predictions.
-        name: Name of the model in addresses; by default, the name of the run,
-            file or folder.
+        path: The folder of a run, whose best model is served; or a `.keras`
+            file.
+        gallery: The folder of an index, which is loaded again whenever it has
+            been saved; without one, the server only makes predictions.
+        name: Name of the model in addresses; by default, the name of the run
+            or file.
         settings: The address to listen on, and limits.
         engine: What embeds: "openvino" is faster on CPUs, the same to 1e-5.
             Where it cannot, Keras does, and the log says why.
-        reception: What answers so far, at the address of the settings.
+        opened: A socket that is bound to this address already, see `bind`.
         on_ready: Called with the address and the name of the model when the
             server is ready.
 
@@ -64,18 +64,18 @@ def serve(
     check_engine("serve", engine)
     limit_memory()
     settings = settings or Settings()
-    source = find_source(path, name, gallery, engine)
-    with reception or Reception(listen(settings)) as so_far:
-        address = address_of(so_far.socket)
+    with contextlib.closing(opened or bind(settings)) as opened:
         if settings.token is None and not is_local(settings.host):
             logger.warning(
                 "Anyone who can reach %s can use this server, because it has "
                 "no --token.",
                 settings.host,
             )
-        stamps = source.stamps()
-        service = Service(load(source), settings)
-        reloader = Reloader(service, source, stamps)
+        service = Service(load(path, name, engine), settings)
+        watcher = None
+        if gallery is not None:
+            watcher = GalleryWatcher(service, gallery)
+            service.current = service.current.with_gallery(gallery)
         # Requests of pixels are many small lists, which make Python look
         # through all objects for garbage: 0.2 s while those of TensorFlow
         # and Keras are among them.
@@ -83,17 +83,18 @@ def serve(
         gc.freeze()
         # Pictures have a limit of their own; Pillow would warn at its.
         warnings.simplefilter("ignore", PIL.Image.DecompressionBombWarning)
-        server = server_of(application(service, settings, reloader), settings)
-        so_far.end()
-        with (
-            stopped_by_signals(server),
-            running(server, so_far.socket) as thread,
-        ):
-            on_ready(address, source.name)
-            while thread.is_alive():
-                reloader.look()
-                thread.join(settings.poll)
-    service.close()
+        server = server_of(application(service, settings, watcher), settings)
+        opened.listen(2048)
+        with stopped_by_signals(server), running(server, opened) as thread:
+            if watcher is not None:
+                watcher.start(settings.poll)
+            on_ready(address_of(opened), service.current.name)
+            thread.join()
+    if not service.close():
+        logger.warning("A request was not completed in time.")
+        logging.shutdown()
+        # Python would wait for the thread that works on it.
+        os._exit(0)
 
 
 @contextlib.contextmanager

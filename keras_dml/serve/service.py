@@ -5,7 +5,7 @@ import functools
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -22,7 +22,7 @@ Work: TypeAlias = Callable[[Current, Sequence[Any]], Sequence[Any]]
 WORKERS = 2
 """Batches that run at a time: one computes while another is put together."""
 
-MOST_WAITING = 8
+MAX_WAITING = 8
 """Pictures of `max_pixels` whose pixels may wait: about 10 s of decoding."""
 
 _LARGE = 2**22
@@ -64,6 +64,7 @@ class Service:
         self._queue: deque[_Item] = deque()
         self._running = self._pixels = 0
         self._pool = ThreadPoolExecutor(WORKERS, "keras-dml-serve")
+        self._futures: set[Future[Sequence[Any]]] = set()
 
     @property
     def waiting(self) -> int:
@@ -86,7 +87,7 @@ class Service:
         its result discarded.
 
         Args:
-            key: Items of one key, function and version may be joined.
+            key: Items of one key, function and gallery may be joined.
             function: Work on a worker thread. Where it fails on a batch,
                 each item of it runs alone, so that it fails on what it fails
                 on.
@@ -94,8 +95,8 @@ class Service:
             size: Examples in the item, which count for the largest batch and
                 the length of the queue.
             pixels: Pixels that are decoded for it.
-            current: The version that the request began with; by default
-                what is served now.
+            current: The model and gallery that the request began with; by
+                default those that are served now.
 
         Raises:
             Busy: If the queue is full, or if too many pixels wait in it.
@@ -103,7 +104,7 @@ class Service:
         if self._queue and self.waiting + size > self.settings.queue:
             raise Busy()
         queued = sum(item.pixels for item in self._queue) if pixels else 0
-        if queued and queued + pixels > MOST_WAITING * self.settings.max_pixels:
+        if queued and queued + pixels > MAX_WAITING * self.settings.max_pixels:
             raise Busy("many large pictures wait", retry_after=5)
         current = self.current if current is None else current
         group = (key, function, id(current))
@@ -114,9 +115,10 @@ class Service:
         self._start()
         return await future
 
-    def close(self) -> None:
-        """Waits for what runs."""
-        self._pool.shutdown()
+    def close(self) -> bool:
+        """Lets nothing more begin; returns whether nothing runs any more."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        return not self._futures
 
     def _start(self) -> None:
         """Starts batches while there are idle workers and items."""
@@ -160,8 +162,10 @@ class Service:
 
     async def _run(self, batch: list[_Item]) -> None:
         self.on_batch(batch[0].group[0], sum(item.size for item in batch))
-        loop = asyncio.get_running_loop()
-        outcomes = await loop.run_in_executor(self._pool, _run, batch)
+        future = self._pool.submit(_run, batch)
+        self._futures.add(future)
+        future.add_done_callback(self._futures.discard)
+        outcomes = await asyncio.wrap_future(future)
         for item, outcome in zip(batch, outcomes, strict=True):
             if item.future.done():
                 continue

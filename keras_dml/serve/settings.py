@@ -28,7 +28,8 @@ class Settings(Checked):
             allows everyone.
         max_body: Largest size of a request body, in bytes.
         max_pixels: Largest number of pixels of a picture, according to its
-            header.
+            header, and of those that are decoded at a time. Kinds of file
+            that take more memory than PNG and JPEG count for more.
         max_batch: Largest number of examples in a batch for the model.
         queue: Largest number of waiting examples; further requests are answered
             with status 503.
@@ -38,7 +39,7 @@ class Settings(Checked):
             to its response.
         stop_timeout: Seconds that requests have to finish when the server
             stops, rounded up; what is left is answered with status 503.
-        poll: Seconds between two checks for a new version.
+        poll: Seconds between two looks at the folder of the gallery.
 
     Raises:
         ValueError: If an argument is invalid.
@@ -70,8 +71,8 @@ def check_is_there(path: str) -> None:
     """Raises `FileNotFoundError` if there is nothing to be served at a path."""
     if not Path(path).exists():
         raise FileNotFoundError(
-            f"There is nothing at {path!r}. Use the folder of a run, a .keras "
-            "file or saved_models/NAME."
+            f"There is nothing at {path!r}. Use the folder of a run, or a "
+            ".keras file."
         )
 
 
@@ -84,8 +85,8 @@ def is_local(host: str) -> bool:
     return ipaddress.ip_address(found[0][4][0]).is_loopback
 
 
-def listen(settings: Settings) -> socket.socket:
-    """A socket bound to the address of the settings.
+def bind(settings: Settings) -> socket.socket:
+    """A socket bound to the address of the settings, not yet listening.
 
     Raises:
         OSError: If the port is in use, or there is no such address.
@@ -93,9 +94,11 @@ def listen(settings: Settings) -> socket.socket:
     host, port = settings.host, settings.port
     try:
         family = socket.getaddrinfo(host, port)[0][0]
-        opened = socket.create_server((host, port), family=family, backlog=2048)
+        opened = socket.socket(family)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # asyncio leaves it out, and each answer would wait 40 ms for an ACK.
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        opened.bind((host, port))
         return opened
     except OSError as error:
         reason = str(error.strerror).partition(" (")[0]

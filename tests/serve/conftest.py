@@ -1,27 +1,34 @@
 """A small model and its gallery, served once for all tests."""
 
+import io
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 import pytest
+from PIL import Image
 from starlette.testclient import TestClient
 
 from keras_dml import methods
 from keras_dml.data import View
-from keras_dml.export import parity
 from keras_dml.search import Index
 from keras_dml.serve.app import application
-from keras_dml.serve.current import Current
-from keras_dml.serve.loading import load
+from keras_dml.serve.current import Current, load
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
-from keras_dml.serve.sources import find_source
 from tests.conftest import blobs
 
 LOCAL = "http://localhost"
-"""How a server of this machine alone may be asked."""
+"""The address of a server that only this machine reaches."""
+
+EMPTY = Current("glyphs", keras.Sequential(), np.asarray)
+"""A model that nobody asks for anything."""
+
+HOSTILE = "<img src=x onerror=document.title='broken'>"
+"""A label that would be run if it were taken for HTML."""
 
 
 def make_model(seed: int = 0) -> keras.Model:
@@ -38,10 +45,52 @@ def write(folder: Path, seed: int = 0) -> tuple[Path, Path]:
     model = make_model(seed)
     file, place = folder / "glyphs.keras", folder / "index"
     model.save(file)
-    images = blobs(seed=seed)
-    index = Index.build(model, images, {"name": [f"é{i}" for i in range(48)]})
+    index = Index.build(model, blobs(seed=seed), columns())
+    index.calibrate(index.embeddings, blobs(seed=seed).labels)
     index.save(place, overwrite=True)
     return file, place
+
+
+def columns(folder: Path | None = None) -> dict[str, list[Any]]:
+    """Columns of all types; files are written where there is a folder."""
+    labels = blobs().labels
+    values: dict[str, list[Any]] = {
+        "name": [HOSTILE, *(f"class {x}" for x in labels[1:])],
+        "label": labels.tolist(),
+        "price": [x / 2 for x in range(48)],
+        "new": [x % 2 == 0 for x in range(48)],
+    }
+    if folder is not None:
+        paths = [folder / f"{row}.png" for row in range(48)]
+        for row, path in enumerate(paths):
+            path.write_bytes(picture(row))
+        values["path"] = list(map(str, paths))
+    return values
+
+
+def picture(row: int = 0, kind: str = "png") -> bytes:
+    """An image file of the gallery."""
+    return encode(np.asarray(blobs().images[row]), kind)
+
+
+def encode(pixels: np.ndarray, kind: str = "png", **options: Any) -> bytes:
+    """An image file of pixels, (H, W, 1) or (H, W, 3) uint8."""
+    file = io.BytesIO()
+    Image.fromarray(pixels.squeeze()).save(file, kind, **options)
+    return file.getvalue()
+
+
+@contextmanager
+def client_of(current: Current, **settings: Any) -> Iterator[TestClient]:
+    """A client of an application; its `service` has another gallery later."""
+    limits = Settings(**settings)
+    service = Service(current, limits)
+    app = application(service, limits)
+    # In `with` all requests share one event loop.
+    client = TestClient(app, LOCAL, raise_server_exceptions=False)
+    with client as opened:
+        opened.service = service
+        yield opened
 
 
 @pytest.fixture(scope="package")
@@ -52,26 +101,18 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture(scope="package")
 def current(written: tuple[Path, Path]) -> Current:
     file, place = written
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parity, "compare", lambda *args: None)
-        return load(find_source(str(file), gallery=str(place)))
+    return load(str(file)).with_gallery(str(place))
 
 
-@pytest.fixture
-def settings() -> Settings:
-    return Settings(max_body=100_000, max_pixels=10_000)
-
-
-@pytest.fixture
-def client(current: Current, settings: Settings) -> Iterator[TestClient]:
-    app = application(Service(current, settings), settings)
-    with TestClient(app, LOCAL) as x:
-        yield x
+@pytest.fixture(scope="package")
+def client(current: Current) -> Iterator[TestClient]:
+    with client_of(current, max_body=200_000, max_pixels=10_000) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="package")
 def view(current: Current) -> View:
-    return current.view
+    return View.of(current.model)
 
 
 @pytest.fixture(scope="package")

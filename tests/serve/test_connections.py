@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from keras_dml.serve.app import application
-from keras_dml.serve.current import Current
 from keras_dml.serve.server import running, server_of
 from keras_dml.serve.service import Service
-from keras_dml.serve.settings import Settings, listen
+from keras_dml.serve.settings import Settings, bind
+from tests.serve.conftest import EMPTY
 
-CURRENT = Current("glyphs", 7, None, None, None, {})
 MODEL = "/v1/models/glyphs"
 WHOLE = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LATE = 30
@@ -27,9 +26,10 @@ LATE = 30
 def serving(app: Any = None, **given: Any) -> Iterator[tuple[Any, int]]:
     """A server and its port."""
     settings = Settings(port=0, **given)
-    app = app or application(Service(CURRENT, settings), settings)
+    app = app or application(Service(EMPTY, settings), settings)
     server = server_of(app, settings)
-    with contextlib.closing(listen(settings)) as opened:
+    with contextlib.closing(bind(settings)) as opened:
+        opened.listen()
         port = opened.getsockname()[1]
         with running(server, opened):
             yield server, port
@@ -58,7 +58,8 @@ def ask(port: int, path: str, data: Any = None, **headers: str) -> Any:
 
 
 def test_answers_are_sent_at_once() -> None:
-    with contextlib.closing(listen(Settings(port=0))) as opened:
+    with contextlib.closing(bind(Settings(port=0))) as opened:
+        opened.listen()
         address = opened.getsockname()
         with socket.create_connection(address), opened.accept()[0] as accepted:
             delay = (socket.IPPROTO_TCP, socket.TCP_NODELAY)

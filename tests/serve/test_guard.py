@@ -11,13 +11,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from keras_dml.serve.app import application
-from keras_dml.serve.current import Current
 from keras_dml.serve.logs import JsonFormatter
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
-from tests.serve.conftest import LOCAL
+from tests.serve.conftest import EMPTY, LOCAL
 
-CURRENT = Current("glyphs", 7, None, None, None, {})
 MODEL = "/v1/models/glyphs"
 PREDICT = f"{MODEL}:predict"
 SCOPE = {
@@ -33,7 +31,7 @@ SCOPE = {
 
 def client_of(**given: Any) -> TestClient:
     settings = Settings(**given)
-    service = Service(CURRENT, settings)
+    service = Service(EMPTY, settings)
     return TestClient(
         application(service, settings), LOCAL, raise_server_exceptions=False
     )
@@ -56,10 +54,42 @@ def test_a_gigabyte_is_refused_by_its_head() -> None:
     assert "33,554,432 bytes" in answer.json()["error"]
 
 
+def test_bodies_together_have_a_limit() -> None:
+    """While two of the largest are held, a third is not."""
+    settings = Settings(max_body=1000, request_timeout=0.2)
+    app = application(Service(EMPTY, settings), settings)
+    codes: list[int] = []
+
+    def exchange(size: int) -> Any:
+        body = {"type": "http.request", "body": bytes(size)}
+        parts = [body | {"more_body": size == 1000}]
+
+        async def receive() -> dict[str, Any]:
+            if not parts:
+                await asyncio.sleep(60)
+            return parts.pop()
+
+        async def send(message: Any) -> None:
+            codes.append(message.get("status", 0))
+
+        return app(SCOPE, receive, send)
+
+    async def requests() -> None:
+        slow = [asyncio.ensure_future(exchange(1000)) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        await exchange(1)
+        await asyncio.gather(*slow)
+        await exchange(1)
+
+    asyncio.run(requests())
+    # The last one comes when both have been answered, and is no JSON.
+    assert [x for x in codes if x] == [503, 504, 504, 400]
+
+
 def test_a_body_of_no_stated_length_is_read_up_to_the_limit() -> None:
     """By hand, as the test client reads all of it first."""
     settings = Settings(max_body=10_000)
-    app = application(Service(CURRENT, settings), settings)
+    app = application(Service(EMPTY, settings), settings)
     read, sent = [], []
 
     async def receive() -> dict[str, Any]:
@@ -120,7 +150,7 @@ def failing(error: Exception) -> TestClient:
     service: Service = client.app.state.service  # type: ignore[attr-defined]
 
     class Failing:
-        version = 7
+        version = 1
 
         @property
         def name(self) -> str:
@@ -140,7 +170,7 @@ def test_a_bug_is_logged_and_says_nothing_of_the_inside(caplog) -> None:
 
 def test_a_request_that_takes_too_long_is_answered_504() -> None:
     settings = Settings(request_timeout=0.05)
-    app = application(Service(CURRENT, settings), settings)
+    app = application(Service(EMPTY, settings), settings)
     sent: list[Any] = []
 
     async def receive() -> dict[str, Any]:
@@ -160,7 +190,6 @@ def test_metrics_count_requests_by_route_and_code() -> None:
     for address in ("/v1/models/glyphs", "/v1/models/x", "/a", "/b"):
         client.get(address)
     client.post(PREDICT, content=b"")
-    client.post("/v1/models/glyphs:anything", content=b"")
     answer = client.get("/metrics")
     found = {
         (sample.name, *dict(sorted(sample.labels.items())).values()): (
@@ -171,14 +200,13 @@ def test_metrics_count_requests_by_route_and_code() -> None:
     }
     counted = {k[1:]: v for k, v in found.items() if "requests_total" in k[0]}
     assert counted == {
-        ("200", "/v1"): 1,
-        ("404", "/v1"): 1,
-        ("400", "/v1"): 1,
+        ("200", "/v1/models/{name}"): 1,
+        ("404", "/v1/models/{name}"): 1,
         ("404", "unknown"): 2,
-        ("400", "/v1:predict"): 1,
+        ("400", "/v1/models/{name}:predict"): 1,
     }
-    assert found[("keras_dml_model_version",)] == 7
-    assert found[("keras_dml_request_seconds_count", "/v1")] == 3
+    assert found[("keras_dml_galleries",)] == 0
+    assert found[("keras_dml_request_seconds_count", "/v1/models/{name}")] == 2
     assert answer.headers["content-type"].startswith("text/plain; version=")
 
 

@@ -13,7 +13,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,8 +22,7 @@ from keras_dml.cli import main
 from keras_dml.serve.server import serve
 from keras_dml.serve.settings import Settings
 from tests.embedding.processes import wait_for
-from tests.export.serving import file_of
-from tests.serve.test_reloading import add
+from tests.serve.conftest import encode, picture
 from tests.serve.test_rest import b64
 
 pytestmark = pytest.mark.slow
@@ -111,28 +109,7 @@ def serving(*arguments: Any) -> Iterator[Server]:
         server.close()
 
 
-@pytest.fixture(scope="module")
-def adder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "adder"
-    add(1, folder / "1")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def model(adder, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `live` serves, and which gets new versions."""
-    folder = tmp_path_factory.mktemp("live") / "adder"
-    shutil.copytree(adder, folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def live(model) -> Iterator[Server]:
-    with serving(model, "--queue", "20") as server:
-        yield server
-
-
-PREDICT = "/v1/models/adder:predict"
+PREDICT = "/v1/models/glyphs:predict"
 BEGUN = (
     f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\n"
     "Authorization: Bearer secret\r\nContent-Length: %d\r\n\r\n"
@@ -152,7 +129,7 @@ def test_a_gallery_that_is_deleted_is_served_on(
 ) -> None:
     file, place = written[0], tmp_path / "index"
     shutil.copytree(written[1], place)
-    query = {"signature_name": "lookup", "instances": [b64(file_of(pixels[0]))]}
+    query = {"signature_name": "lookup", "instances": [b64(encode(pixels[0]))]}
     with serving(file, "--gallery", place) as server:
         assert server.addresses == [
             f"REST: http://127.0.0.1:{server.port}/v1/models/glyphs\n",
@@ -174,16 +151,16 @@ def test_a_gallery_that_is_deleted_is_served_on(
     }
 
 
-def test_when_it_stops_it_finishes_what_does_not_take_too_long(
-    adder, monkeypatch
+def test_requests_that_end_in_time_are_answered_when_it_stops(
+    written, pixels, monkeypatch
 ) -> None:
     """Its token is in the environment."""
     monkeypatch.setitem(os.environ, "KERAS_DML_SERVE_TOKEN", "secret")
-    with serving(adder, "--stop-timeout", "5") as server:
+    with serving(written[0], "--stop-timeout", "5") as server:
         assert server.predict(1.0)[0] == 401
         assert server.ask("/healthz")[0] == 200
         connections = [server.connect() for _ in range(20)]
-        rows = json.dumps({"instances": list(range(20_000))})
+        rows = json.dumps({"instances": pixels.tolist() * 4})
         for connection in connections:
             token = {"Authorization": "Bearer secret"}
             connection.request("POST", PREDICT, rows, token)
@@ -207,41 +184,54 @@ def test_when_it_stops_it_finishes_what_does_not_take_too_long(
     logged(server)
 
 
-def test_a_new_version_drops_no_request(live, model, tmp_path) -> None:
-    assert live.predict(1.0) == (200, {"predictions": [2.0]})
-    found: list[Any] = []
-    stop = threading.Event()
+STUCK = """
+import sys, time
+sys.argv[0] = "keras-dml"
+def wait(*_):
+    print("waiting", flush=True)
+    time.sleep(600)
+WHERE
+from keras_dml.cli import main
+main()
+"""
+"""The command, in which something never ends."""
 
-    def client() -> None:
-        with contextlib.closing(live.connect()) as connection:
-            while not stop.is_set():
-                code, answer = ask(connection, PREDICT, {"instances": [1.0]})
-                found.append((code, *answer["predictions"]))
 
-    threads = [threading.Thread(target=client) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    add(2, tmp_path / "new")
-    (tmp_path / "new").rename(model / "2")
-    try:
-        wait_for(lambda: (200, 3.0) in found)
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    assert set(found) == {(200, 2.0), (200, 3.0)}
-    said = "Serving version 2 of adder."
-    wait_for(lambda: said in {x["message"] for x in logged(live)})
-    # One that fails is logged, and the last one served on.
-    (tmp_path / "new").mkdir()
-    (tmp_path / "new" / "saved_model.pb").write_text("nothing")
-    (tmp_path / "new").rename(model / "3")
-    wait_for(lambda: live.ask("/healthz")[1]["problem"])
-    assert live.predict(1.0) == (200, {"predictions": [3.0]})
-    wait_for(lambda: "error" in {x["level"] for x in logged(live)})
-    [line] = [x for x in logged(live) if x["level"] == "error"]
-    assert "The new version cannot be loaded" in line["message"]
-    assert line["exception"].startswith("Traceback")
+@pytest.mark.parametrize(
+    ("where", "status"),
+    [
+        (
+            "import keras_dml.serve.current as current\n"
+            "current.read_model = wait",
+            -signal.SIGTERM,
+        ),
+        (
+            "import keras_dml.serve.pictures as pictures\n"
+            "pictures.Viewer.see = wait",
+            0,
+        ),
+    ],
+    ids=["while it loads", "while a request works"],
+)
+def test_signal_ends_it_within_its_time_out(written, where, status) -> None:
+    code = STUCK.replace("WHERE", where)
+    command = [sys.executable, "-c", code, "serve", str(written[0])]
+    command += ["--port", "0", "--stop-timeout", "1"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        line = process.stdout.readline()
+        if status == 0:
+            url = process.stdout.readline().removeprefix("Page: ").strip()
+            port = int(url.rpartition(":")[2].strip("/"))
+            connection = http.client.HTTPConnection("127.0.0.1", port)
+            connection.request("POST", "/search", picture())
+            line = process.stdout.readline()
+        assert line == "waiting\n"
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == status
+        assert time.monotonic() - began < 15  # Of a machine with other work.
 
 
 @pytest.mark.parametrize(
@@ -249,17 +239,17 @@ def test_a_new_version_drops_no_request(live, model, tmp_path) -> None:
     [
         ("nothing", [], "There is nothing at '"),
         (
-            "adder",
+            "glyphs.keras",
             ["--host", "no.such.host.invalid"],
             "cannot listen on no.such",
         ),
-        ("adder", ["--gallery", "nothing"], "There is no index in"),
+        ("glyphs.keras", ["--gallery", "nothing"], "There is no index in"),
     ],
 )
 def test_errors_at_the_start_name_what_is_wrong(
-    adder, unlogged, path, arguments, error
+    written, unlogged, path, arguments, error
 ) -> None:
-    model = str(adder.parent / path)
+    model = str(written[0].parent / path)
     command = ["serve", model, *arguments, "--port", "0"]
     ended = CliRunner().invoke(main, command)
     assert ended.exit_code == 1
@@ -275,7 +265,7 @@ def unlogged(monkeypatch) -> None:
 
 
 def test_a_port_in_use_is_said_before_anything_is_loaded(
-    adder, unlogged, monkeypatch
+    written, unlogged, monkeypatch
 ) -> None:
     monkeypatch.setattr("keras_dml.serve.server.load", None)
     with socket.socket() as taken:
@@ -285,11 +275,11 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(
         with pytest.raises(
             OSError, match=f"port {port}: Address already in use"
         ):
-            serve(str(adder), settings=Settings(port=port))
+            serve(str(written[0]), settings=Settings(port=port))
 
 
 def test_other_machines_without_a_token_are_warned_of(
-    adder, unlogged, monkeypatch, caplog
+    written, unlogged, monkeypatch, caplog
 ) -> None:
     def fails(*_: Any) -> None:
         raise OSError("enough")
@@ -297,5 +287,5 @@ def test_other_machines_without_a_token_are_warned_of(
     monkeypatch.setattr("keras_dml.serve.server.load", fails)
     for host, is_warned in (("127.0.0.1", False), ("0.0.0.0", True)):  # noqa: S104
         with pytest.raises(OSError, match="enough"):
-            serve(str(adder), settings=Settings(host=host, port=0))
+            serve(str(written[0]), settings=Settings(host=host, port=0))
         assert ("because it has no --token" in caplog.text) == is_warned

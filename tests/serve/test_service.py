@@ -3,18 +3,18 @@
 import asyncio
 import threading
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from keras_dml.serve.current import Current
-from keras_dml.serve.running import in_budget, joined_outputs
 from keras_dml.serve.service import Busy, Service
 from keras_dml.serve.settings import Settings
+from keras_dml.serve.signatures import parts_of
+from tests.serve.conftest import EMPTY
 
-FIRST = Current("glyphs", 1, None, None, None, {})
-SECOND = Current("glyphs", 2, None, None, None, {})
+FIRST, SECOND = (replace(EMPTY, version=x) for x in (1, 2))
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -224,23 +224,9 @@ def test_too_many_waiting_pixels_are_refused() -> None:
 
 
 def test_a_request_runs_in_parts_that_fit_into_the_budget() -> None:
-    assert in_budget([0] * 9, 100) == [slice(0, 9)]
-    parts = in_budget([60, 30, 20, 100, 70, 70], 100)
+    assert parts_of([0] * 9, 100, 9) == [slice(0, 9)]
+    assert parts_of([0] * 9, 100, 4) == [slice(0, 4), slice(4, 8), slice(8, 9)]
+    parts = parts_of([60, 30, 20, 100, 70, 70], 100, 9)
     assert [(x.start, x.stop) for x in parts] == [
         (0, 2), (2, 3), (3, 4), (4, 5), (5, 6),
     ]  # fmt: skip
-
-
-def test_parts_of_other_widths_are_filled_as_lookup_k_does() -> None:
-    ok = np.array([b"ok"], object)
-    texts = [np.array([[b"a"]], object), np.array([[b"b", b"c"]], object)]
-    ids = [np.array([[7]]), np.array([[8, 9]])]
-    joined = joined_outputs(
-        [
-            {"ids": x, "labels": y, "status": ok}
-            for x, y in zip(ids, texts, strict=True)
-        ]
-    )
-    assert joined["ids"].tolist() == [[7, -1], [8, 9]]
-    assert joined["labels"].tolist() == [[b"a", b""], [b"b", b"c"]]
-    assert joined["status"].tolist() == [b"ok", b"ok"]

@@ -32,8 +32,7 @@ TOKEN = "KERAS_DML_SERVE_TOKEN"
 )
 @click.option(
     "--name",
-    help="Name of the model in addresses. [default: that of the run, file or "
-    "folder]",
+    help="Name of the model in addresses. [default: that of the run or file]",
 )
 @click.option(
     "--host",
@@ -64,7 +63,8 @@ TOKEN = "KERAS_DML_SERVE_TOKEN"
     "--max-pixels",
     type=click.IntRange(min=1),
     default=2**26,
-    help="Maximum number of pixels of a picture.",
+    help="Maximum number of pixels of a picture, and of those decoded at a "
+    "time; kinds of file that take more memory than PNG count for more.",
 )
 @click.option(
     "--max-batch",
@@ -110,34 +110,33 @@ def serve(
 ) -> None:
     """Serve a model with a REST API for programs and a page for people.
 
-    RUN is the folder of a run. MODEL is a .keras file, or saved_models/NAME,
-    whose highest version is served. New versions of the model and of the
-    gallery are loaded automatically. Stop the server with Ctrl+C or SIGTERM;
-    requests in progress are completed first. Needs the extra `serve`.
+    RUN is the folder of a run, MODEL a .keras file. The gallery is loaded again
+    whenever its folder is saved; restart the server for a new model. Stop the
+    server with Ctrl+C or SIGTERM; requests in progress are completed first.
+    Needs the extra `serve`.
     """
     from keras_dml.serve import Settings
     from keras_dml.serve.logs import log_as_json
-    from keras_dml.serve.reception import Reception
-    from keras_dml.serve.settings import check_is_there, listen
+    from keras_dml.serve.settings import bind, check_is_there
     from keras_dml.utils.arguments import import_extra
 
     settings = Settings(**limits)  # type: ignore[arg-type]
     check_is_there(path)
-    with Reception(listen(settings)) as reception:
-        import_extra("keras-dml serve", "uvicorn", "serve")
-        log_as_json()
-        logging.getLogger(__name__).info("Loading the model %s", path)
-        import_package()
-        from keras_dml.serve.server import serve as run
+    import_extra("keras-dml serve", "uvicorn", "serve")
+    opened = bind(settings)
+    log_as_json()
+    logging.getLogger(__name__).info("Loading the model %s", path)
+    import_package()
+    from keras_dml.serve.server import serve as run
 
-        run(
-            path,
-            gallery,
-            name=name,
-            settings=settings,
-            engine=engine,
-            reception=reception,
-            on_ready=lambda address, name: say(
-                f"REST: {address}/v1/models/{name}\nPage: {address}/"
-            ),
-        )
+    run(
+        path,
+        gallery,
+        name=name,
+        settings=settings,
+        engine=engine,
+        opened=opened,
+        on_ready=lambda address, name: say(
+            f"REST: {address}/v1/models/{name}\nPage: {address}/"
+        ),
+    )

@@ -20,9 +20,8 @@ from keras_dml.serve.page.thumbnails import (
     content_of,
     find_row,
     make_thumbnail,
-    pixels_to_decode,
+    weigh_row,
 )
-from keras_dml.serve.reloading import Reloader
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
 
@@ -44,13 +43,11 @@ _KINDS = {
 }
 
 
-def routes(
-    service: Service, settings: Settings, reloader: Reloader | None = None
-) -> list[BaseRoute]:
+def routes(service: Service, settings: Settings) -> list[BaseRoute]:
     """The routes of the page.
 
     "/" and "/page/assets/…" are the same for everyone and tell nothing of
-    what is served. "/page/about", "/page/search" and "/page/thumbnail" do.
+    what is served. "/page/about", "/search" and "/page/thumbnail" do.
     """
     assets = read_assets()
 
@@ -69,25 +66,24 @@ def routes(
 
     async def search(request: Request) -> Response:
         query = query_of(await request.body(), request.query_params)
-        found = await find(service, query)
-        return _json(found | {"loading": reloader and reloader.loading})
+        return _json(await find(service, query))
 
     async def thumbnail(request: Request) -> Response:
         key = key_of(request.query_params, "key")
-        current, most = service.current, settings.max_pixels
+        current = service.current
         row = await run_in_threadpool(find_row, current.index, key)
-        pixels = await run_in_threadpool(pixels_to_decode, row, most)
+        pixels = await run_in_threadpool(weigh_row, row, settings.max_pixels)
         uri = await service.submit(
             "thumbnail", _thumbnails, row, pixels=pixels, current=current
         )
-        # Another version may have another picture by this key.
+        # Another gallery may have another picture by this key.
         return _response(*content_of(uri), "private, no-cache")
 
     return [
         Route("/", home),
         Route("/page/assets/{name}", asset),
         Route("/page/about", describe),
-        Route("/page/search", search, methods=["POST"]),
+        Route("/search", search, methods=["POST"]),
         Route("/page/thumbnail", thumbnail),
     ]
 
@@ -99,13 +95,13 @@ def read_assets() -> dict[str, tuple[bytes, str]]:
     "elements.js" what their scripts have in common.
     """
     folder = resources.files("keras_dml.serve.page") / "static"
-    found = {
+    assets = {
         file.name: (file.read_bytes(), _KINDS[file.name.rpartition(".")[2]])
         for file in folder.iterdir()
     }
-    found["base.css"] = style().encode(), _KINDS["css"]
-    found["elements.js"] = report_asset("elements.js").encode(), _KINDS["js"]
-    return found
+    assets["base.css"] = style().encode(), _KINDS["css"]
+    assets["elements.js"] = report_asset("elements.js").encode(), _KINDS["js"]
+    return assets
 
 
 def _thumbnails(current: Current, rows: Sequence[dict[str, Any]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Search: from the bytes of a picture to what the page shows of it."""
+"""Search: from the bytes of a picture to its nearest rows."""
 
 import json
 import math
@@ -12,19 +12,16 @@ from starlette.concurrency import run_in_threadpool
 
 from keras_dml.data.thumbnails import thumbnail
 from keras_dml.reports.search_page import caption
-from keras_dml.search import Hit, Index
 from keras_dml.search.metrics import Metric
 from keras_dml.search.rows import Key
 from keras_dml.serve.current import Current
 from keras_dml.serve.errors import RequestError
-from keras_dml.serve.limits import check_picture
-from keras_dml.serve.outputs import Part
-from keras_dml.serve.page.about import DEFAULT_K, MOST_K, refusal
+from keras_dml.serve.page.about import DEFAULT_K, MAX_K, refusal
+from keras_dml.serve.pictures import Viewer, weigh
 from keras_dml.serve.service import Service
 from keras_dml.utils.types import FloatArray
-from keras_dml.visualization.attention import encoded_maps
 
-SEEN = 384
+VIEW_SIDE = 384
 """The longer side of the picture as the model sees it, in pixels, at most."""
 
 
@@ -34,9 +31,9 @@ class Query:
 
     Attributes:
         data: The image file.
-        k: Rows of the gallery that are wanted.
+        k: Rows of the gallery to find.
         where: Which rows, as of `Index.search`.
-        exclude: The key of a row that is not wanted.
+        exclude: The key of a row to leave out.
     """
 
     data: bytes
@@ -57,8 +54,8 @@ def query_of(data: bytes, params: Mapping[str, str]) -> Query:
         RequestError: If one is not as described.
     """
     k = _value(params, "k") if params.get("k") else DEFAULT_K
-    if type(k) is not int or not 1 <= k <= MOST_K:
-        raise _wrong("k", f"be a whole number from 1 to {MOST_K}", params)
+    if type(k) is not int or not 1 <= k <= MAX_K:
+        raise _wrong("k", f"be a whole number from 1 to {MAX_K}", params)
     where = _value(params, "where") if params.get("where") else None
     if not isinstance(where, dict | None):
         example = '{"name": "crow"} or {"price": {">=": 10, "<": 20}}'
@@ -92,157 +89,94 @@ def _wrong(name: str, rule: str, params: Mapping[str, str]) -> RequestError:
 
 
 async def find(service: Service, query: Query) -> dict[str, Any]:
-    """What is found for an image file by what is served now.
+    """The nearest rows to an image file in the gallery that is served now.
 
     Returns:
-        "model", its name and version; "seen", a data URI; "hits" of the
-        gallery, or None without one, with "is_copy" where the embedding
-        is that of the picture and "false_matches", the rate at this score
-        or None; "parts", name and hits of each learner;
-        "attention", with "height", "width" and "maps", bytes in base 64,
-        or None.
+        "model", its name; "version", the number of the gallery; "seen", a
+        data URI; "hits" of the gallery, or None without one, with "is_copy"
+        where the embedding is that of the picture and "false_matches", the
+        rate at this score or None.
 
     Raises:
         RequestError: If the file cannot be read, if the gallery cannot be
             searched so, or if the model takes no pictures.
         Busy: As `Service.submit`.
     """
-    current, most = service.current, service.settings.max_pixels
-    if current.view is None:
+    current = service.current
+    if current.viewer is None:
         raise RequestError(str(refusal(current)))
     if current.index is None and (query.where or query.exclude):
         raise RequestError(
             "There is no gallery to search. Received: a filter. Start the "
             "server with --gallery."
         )
-    pixels = await run_in_threadpool(check_picture, query.data, most)
-    found: dict[str, Any] = await service.submit(
-        "page", _find, query, pixels=pixels, current=current
+    max_pixels = service.settings.max_pixels
+    pixels = await run_in_threadpool(weigh, query.data, max_pixels)
+    answer: dict[str, Any] = await service.submit(
+        "search", _find, query, pixels=pixels, current=current
     )
-    return found
+    return answer
 
 
 def _find(current: Current, queries: Sequence[Query]) -> list[dict[str, Any]]:
-    outputs = current.outputs
-    if outputs is None:
-        raise RequestError(str(refusal(current)))
-    views = np.stack([outputs.see(query.data) for query in queries])
-    found = outputs(views)
+    assert isinstance(current.viewer, Viewer)  # noqa: S101
+    try:
+        views = [current.viewer.see(query.data) for query in queries]
+    except ValueError as error:
+        raise RequestError(str(error)) from error
+    embeddings = current.embed(np.stack(views))
     return [
-        _answer(
-            current,
-            outputs.parts,
-            query,
-            views[row],
-            {name: x[row] for name, x in found.items()},
+        {
+            "model": current.name,
+            "version": current.version,
+            "seen": _picture(view),
+            "hits": _hits(current, query, embedding),
+        }
+        for query, view, embedding in zip(
+            queries, views, embeddings, strict=True
         )
-        for row, query in enumerate(queries)
     ]
 
 
-def _answer(
-    current: Current,
-    parts: Sequence[Part],
-    query: Query,
-    view: FloatArray,
-    found: dict[str, FloatArray],
-) -> dict[str, Any]:
-    hits, of_parts = _search(current.index, query, found, parts)
-    negatives = current.negatives
-    for hit in hits or ():
-        hit["false_matches"] = (
-            None
-            if negatives is None
-            else rate_of_false_matches(negatives, hit["score"])
-        )
+def _picture(view: FloatArray) -> str:
     pixels = np.rint(view).clip(0, 255).astype(np.uint8)
-    return {
-        "model": {"name": current.name, "version": current.version},
-        "seen": thumbnail(pixels, SEEN, "webp", 90),
-        "hits": hits,
-        "parts": of_parts,
-        "attention": _attention(found.get("maps")),
-    }
+    return thumbnail(pixels, VIEW_SIDE, "webp", 90)
 
 
-def rate_of_false_matches(negatives: FloatArray, score: float) -> float:
-    """The share of pairs of different classes that score at least so high."""
-    above = len(negatives) - np.searchsorted(negatives, score)
-    return float(above / len(negatives))
-
-
-def _search(
-    index: Index | None,
-    query: Query,
-    found: dict[str, FloatArray],
-    parts: Sequence[Part],
-) -> tuple[list[Any] | None, list[Any]]:
-    """Hits of the embedding, and of each part."""
+def _hits(
+    current: Current, query: Query, embedding: FloatArray
+) -> list[dict[str, Any]] | None:
+    index = current.index
     if index is None:
-        return None, [{"name": part.name, "hits": None} for part in parts]
-    embedding = found["embedding"]
-    searched = [part for part in parts if embedding[part.columns].any()]
-    vectors = np.stack([embedding, *(_alone(embedding, x) for x in searched)])
-    exclude = None if query.exclude is None else [query.exclude] * len(vectors)
+        return None
+    exclude = None if query.exclude is None else [query.exclude]
     try:
-        whole, *alone = index.search(
-            vectors, query.k, where=query.where, exclude=exclude
+        [hits] = index.search(
+            embedding, query.k, where=query.where, exclude=exclude
         )
     except ValueError as error:
         raise RequestError(str(error)) from error
-    scores = np.array([[hit.score for hit in whole]])
+    scores = np.array([[hit.score for hit in hits]])
     copies = Metric(index.metric).are_copies(embedding[None], scores)[0]
-    hits = [
+    return [
         {
-            **_shown(hit),
+            "key": hit.key,
+            "name": caption(hit.row),
+            "file": os.path.basename(str(hit.row.get("path") or "")),
             "score": hit.score,
             "is_match": hit.is_match,
             "is_copy": bool(is_copy),
+            "false_matches": rate_of_false_matches(current, hit.score),
             "row": {x: y for x, y in hit.row.items() if x != "thumbnail"},
         }
-        for hit, is_copy in zip(whole, copies, strict=True)
+        for hit, is_copy in zip(hits, copies, strict=True)
     ]
-    # The threshold is one of whole embeddings.
-    listed = [
-        {
-            "name": part.name,
-            "hits": [
-                {**_shown(hit), "score": _own_score(hit, part, index.metric)}
-                for hit in found_alone
-            ],
-        }
-        for part, found_alone in zip(searched, alone, strict=True)
-    ]
-    return hits, listed
 
 
-def _alone(embedding: FloatArray, part: Part) -> FloatArray:
-    """A unit vector of a part, (D,); zeros let no other column count."""
-    vector = np.zeros_like(embedding)
-    own = embedding[part.columns]
-    vector[part.columns] = own / np.linalg.norm(own)
-    return vector
-
-
-def _own_score(hit: Hit, part: Part, metric: str) -> float:
-    """The cosine of a part's sub-embeddings, if its slices have one length.
-
-    Otherwise the product of the query's sub-embedding with the hit's slice.
-    """
-    # Both vectors are unit: |x − y|² = 2 − 2 x·y.
-    product = 1 - hit.score**2 / 2 if metric == "euclidean" else hit.score
-    return product / (part.length or 1.0)
-
-
-def _shown(hit: Hit) -> dict[str, Any]:
-    """What says which row it is."""
-    file = os.path.basename(str(hit.row.get("path") or ""))
-    return {"key": hit.key, "name": caption(hit.row), "file": file}
-
-
-def _attention(maps: FloatArray | None) -> dict[str, Any] | None:
-    """Maps of a picture, (h, w, P), each from 0 to 255."""
-    if maps is None:
+def rate_of_false_matches(current: Current, score: float) -> float | None:
+    """The share of pairs of different classes that score at least so high."""
+    negatives = current.negatives
+    if negatives is None:
         return None
-    height, width = maps.shape[:2]
-    return {"height": height, "width": width, "maps": encoded_maps(maps)}
+    above = len(negatives) - np.searchsorted(negatives, score)
+    return float(above / len(negatives))

@@ -3,17 +3,18 @@
 import base64
 import binascii
 import contextlib
-import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from keras_dml.data.decode import draft, opened
-from keras_dml.data.thumbnails import SIDE, row_thumbnail
+import PIL.Image
+
+from keras_dml.data.decode import open_image
+from keras_dml.data.thumbnails import SIDE, row_thumbnail, thumbnail
 from keras_dml.search import Index
 from keras_dml.search.rows import Key
 from keras_dml.serve.errors import RequestError
-from keras_dml.serve.limits import TooManyPixels, check_pixels
+from keras_dml.serve.pictures import read_picture, weigh_image
 
 _URI = re.compile(r"data:(image/(?:jpeg|png|webp|gif));base64,(.*)", re.DOTALL)
 """Kinds of picture in which nothing can be run, as SVG could."""
@@ -36,21 +37,18 @@ def find_row(index: Index | None, key: Key) -> dict[str, Any]:
         raise RequestError(str(error)) from error
 
 
-def pixels_to_decode(row: Mapping[str, Any], most: int) -> int:
-    """Pixels that are decoded for the thumbnail of a row; 0 if it has one.
+def weigh_row(row: Mapping[str, Any], max_pixels: int) -> int:
+    """What the thumbnail of a row takes, in pixels; 0 if the row brings it.
 
     Raises:
-        RequestError: If its file cannot be read, or has more than `most`.
+        RequestError: If its file cannot be read, or takes more than
+            `max_pixels`.
     """
     if row.get("thumbnail") or not row.get("path"):
         return 0
-    with _readable():
-        with opened(str(row["path"])) as image:
-            # Of a progressive one all coefficients are in memory.
-            if not row.get("box") and not image.info.get("progressive"):
-                draft(image, SIDE)
-            pixels = math.prod(image.size)
-        return check_pixels(pixels, most)
+    with _readable(), open_image(str(row["path"])) as image:
+        # A box is cut out of the whole picture.
+        return weigh_image(image, max_pixels, is_whole=bool(row.get("box")))
 
 
 def make_thumbnail(row: Mapping[str, Any]) -> str:
@@ -62,7 +60,9 @@ def make_thumbnail(row: Mapping[str, Any]) -> str:
     if row.get("thumbnail") or not row.get("path"):
         return str(row.get("thumbnail"))
     with _readable():
-        return row_thumbnail(row) or ""
+        if row.get("box"):
+            return row_thumbnail(row) or ""
+        return thumbnail(read_picture(str(row["path"]), (2 * SIDE, 2 * SIDE)))
 
 
 def content_of(uri: str) -> tuple[bytes, str]:
@@ -85,9 +85,11 @@ def _readable() -> Iterator[None]:
     """What the file of a row may fail by; a box may be anything."""
     try:
         yield
-    except TooManyPixels as error:
-        raise RequestError(
-            f"The file of the row is too large. {error.detail}", 404
-        ) from None
-    except (OSError, ValueError, TypeError, OverflowError):
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        OverflowError,
+        PIL.Image.DecompressionBombError,
+    ):
         raise RequestError("The file of the row cannot be read.", 404) from None

@@ -1,11 +1,24 @@
-"""One small model for all tests of the page."""
+"""Galleries for all tests of the page."""
 
-import keras
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from tests.serve.page.served import small_model
+from keras_dml.search import Index
+from keras_dml.serve.current import Current
+from tests.conftest import blobs
+from tests.serve.conftest import columns
+
+
+def with_columns(current: Current, folder: Path | None = None) -> Current:
+    """A gallery whose pictures are files where there is a folder."""
+    index = Index.build(current.model, blobs(), columns(folder))
+    index.calibrate(index.embeddings, blobs().labels)
+    return replace(current, index=index)
 
 
 @pytest.fixture(scope="package")
-def model() -> keras.Model:
-    return small_model()
+def pictured(current, tmp_path_factory) -> Current:
+    """A gallery whose pictures are files."""
+    return with_columns(current, tmp_path_factory.mktemp("gallery"))

@@ -9,12 +9,10 @@ from typing import Any
 
 from keras_dml.serve.app import application
 from keras_dml.serve.current import Current
-from keras_dml.serve.reloading import Reloader
 from keras_dml.serve.server import running, server_of
 from keras_dml.serve.service import Service
-from keras_dml.serve.settings import Settings, address_of, listen
+from keras_dml.serve.settings import Settings, address_of, bind
 from tests.reports.browser import Browser
-from tests.serve.page.served import idle_reloader
 
 SENT = """
 const [bytes, name, kind, how] = arguments;
@@ -31,19 +29,20 @@ document.querySelector('#drop').dispatchEvent(how === 'drop'
 @contextmanager
 def serving(now: Current, **settings: Any) -> Iterator["Live"]:
     """A server of the address `url`, until the block ends."""
-    made = Settings(port=0, **settings)
-    service = Service(now, made)
-    reloader = idle_reloader(service)
-    server = server_of(application(service, made, reloader), made)
-    with closing(listen(made)) as opened, running(server, opened):
-        yield Live(f"{address_of(opened)}/", service, reloader)
+    limits = Settings(port=0, **settings)
+    service = Service(now, limits)
+    server = server_of(application(service, limits), limits)
+    with closing(bind(limits)) as opened:
+        opened.listen()
+        with running(server, opened):
+            yield Live(f"{address_of(opened)}/", service)
 
 
 class Live:
     """A running server."""
 
-    def __init__(self, url: str, service: Service, reloader: Reloader) -> None:
-        self.url, self.service, self.reloader = url, service, reloader
+    def __init__(self, url: str, service: Service) -> None:
+        self.url, self.service = url, service
 
 
 class Visitor(Browser):

@@ -1,20 +1,15 @@
 """The page in a browser, which is not everywhere installed."""
 
 import base64
+from dataclasses import replace
 
 import pytest
 
 from keras_dml.serve.errors import Busy
 from keras_dml.serve.page.endpoints import read_assets
 from tests.reports.browser import is_there
+from tests.serve.conftest import HOSTILE, picture
 from tests.serve.page.live import SENT, Visitor, serving
-from tests.serve.page.served import (
-    HOSTILE,
-    current,
-    picture,
-    small_gallery,
-    write_picture,
-)
 
 pytestmark = [
     pytest.mark.slow,
@@ -41,7 +36,7 @@ return [...document.querySelectorAll('main *, header *')].filter((x) =>
 });
 """
 COLUMN = """
-const column = document.querySelector('[aria-label=Column]');
+const column = document.getElementById('column');
 column.value = arguments[0];
 column.dispatchEvent(new Event('change'));
 """
@@ -56,13 +51,13 @@ def browser(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def index(model, tmp_path_factory):
-    return small_gallery(model, tmp_path_factory.mktemp("gallery"))
+def index(pictured):
+    return pictured.index
 
 
 @pytest.fixture(scope="module")
-def live(model, index):
-    with serving(current(model, index)) as running:
+def live(pictured):
+    with serving(pictured) as running:
         yield running
 
 
@@ -97,39 +92,35 @@ def test_drop_and_paste(page, index, how) -> None:
     assert keys(page) == expected(index, 3)
     assert page.text("#status").startswith("12 images found.")
     assert page.text("#verdict").startswith("✓ Match: class 0")
-    assert page.texts("#parts h4") == ["learner 1", "learner 2"]
     page.until(
-        "return [...document.querySelectorAll('#found img')].length === 26"
+        "return [...document.querySelectorAll('#found img')].length === 12"
         " && [...document.images].every((x) => x.naturalWidth)"
     )
     alts = page.run("return [...document.images].map((x) => x.alt)")
     assert all(alts)
-    assert len(page.run("return [...document.querySelectorAll('canvas')]")) == 2
 
 
-def test_a_chosen_file_and_filters_by_keyboard_alone(
+def test_a_chosen_file_and_a_filter_by_keyboard_alone(
     page, index, tmp_path
 ) -> None:
     """Every step by Tab, Enter and typing, with the focus seen."""
-    write_picture(tmp_path / "photo.png", 5)
+    (tmp_path / "photo.png").write_bytes(picture(5))
     page.run("document.activeElement.blur()")
     seen = []
     for _ in range(4):
         page.press("Tab")
         seen.append(page.run(FOCUSED))
-    assert seen == ["Skip to the results", "file", "k", "add-filter"]
+    assert seen == ["Skip to the results", "file", "k", "column"]
     outline = "return getComputedStyle(document.activeElement).outlineStyle"
     assert page.run(outline) == "solid"
-    page.press("Enter")  # Adds a filter and goes to its column.
     page.run(COLUMN, "label")
-    page.press("Tab", "Tab")
-    label = "return document.activeElement.getAttribute('aria-label')"
-    assert page.run(label) == "Value of label"
-    page.type("[aria-label='Value of label']", "0")
+    page.press("Tab")
+    assert page.run(FOCUSED) == "value"
+    page.type("#value", "0")
     page.choose(tmp_path / "photo.png")
     page.answered()
     assert keys(page) == expected(index, 5, where={"label": 0})
-    page.type("[aria-label='Value of label']", "9")  # 09, of no row.
+    page.type("#value", "9")  # 09, of no row.
     page.press("Enter")
     page.until(
         "return document.getElementById('status').textContent"
@@ -159,8 +150,8 @@ def test_a_row_is_left_out_and_taken_back(page, index, way) -> None:
     )
 
 
-def test_a_row_without_a_picture_shows_its_name(browser, model) -> None:
-    with serving(current(model, small_gallery(model))) as live:
+def test_a_row_without_a_picture_shows_its_name(browser, current) -> None:
+    with serving(current) as live:
         browser.visit(live.url)
         send(browser, picture(8), "drop")
         browser.until("return !document.querySelector('.waiting')")
@@ -196,8 +187,8 @@ def test_a_label_with_html_is_text(page) -> None:
     assert page.run(made) == []
 
 
-def test_a_token_is_asked_for(browser, model, index) -> None:
-    with serving(current(model, index), token="secret") as running:
+def test_a_token_is_asked_for(browser, pictured) -> None:
+    with serving(pictured, token="secret") as running:
         browser.visit(running.url)
         assert browser.run("return document.getElementById('layout').hidden")
         assert browser.run(FOCUSED) == "token"
@@ -214,32 +205,27 @@ def test_a_token_is_asked_for(browser, model, index) -> None:
         )
 
 
-def test_a_new_version_is_shown(browser, model, index) -> None:
-    with serving(current(model)) as running:
+def test_a_new_gallery_is_shown(browser, current) -> None:
+    with serving(replace(current, index=None, version=0)) as running:
         browser.visit(running.url)
         assert "no gallery" in browser.text("#served")
         send(browser, picture(2), "drop")
         assert "no gallery" in browser.text("#status")
-        assert browser.texts("#parts-head") == ["Where the model looks"]
         assert browser.run("return document.getElementById('options').hidden")
-        assert "loading" not in browser.text("#status")
-        running.reloader.loading = "the gallery"
-        running.service.current = current(model, index, 2)
+        running.service.current = current
         send(browser, picture(2), "drop")
         browser.until(
             "return document.querySelectorAll('#hits li').length === 12"
         )
         browser.answered()
-        said = browser.text("#status")
-        assert said.endswith(" The server is loading the gallery.")
-        assert "version 2 · gallery of 48 images" in browser.text("#served")
+        assert "glyphs · gallery of 48 images" in browser.text("#served")
         assert not browser.run(
             "return document.getElementById('options').hidden"
         )
 
 
-def test_a_busy_server_is_asked_again(browser, model, monkeypatch) -> None:
-    with serving(current(model)) as running:
+def test_a_busy_server_is_asked_again(browser, current, monkeypatch) -> None:
+    with serving(replace(current, index=None)) as running:
         browser.visit(running.url)
         submit, tries = running.service.submit, []
 
@@ -261,8 +247,8 @@ def test_a_busy_server_is_asked_again(browser, model, monkeypatch) -> None:
     assert len(tries) == 3
 
 
-def test_a_server_that_is_gone(browser, model) -> None:
-    with serving(current(model)) as running:
+def test_a_server_that_is_gone(browser, current) -> None:
+    with serving(current) as running:
         browser.visit(running.url)
     send(browser, picture(2), "drop")
     assert "does not answer" in browser.text("#error")
@@ -275,10 +261,10 @@ def test_the_page_fits_and_has_contrast(browser, live, width, scheme) -> None:
     send(browser, picture(3), "drop")
     browser.run("for (const x of document.querySelectorAll('details')) {"
                 "x.open = true; }")  # fmt: skip
-    browser.run("document.getElementById('add-filter').click()")
+    browser.run(COLUMN, "name")
     assert browser.run("return document.documentElement.scrollWidth") <= width
     contrasts = browser.run(CONTRASTS)
-    assert len(contrasts) > 60
+    assert len(contrasts) > 50
     assert min(contrasts) >= 4.5
     small = browser.run(
         "return [...document.querySelectorAll('button, .button, input:not("

@@ -3,7 +3,9 @@
 import io
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,36 +14,25 @@ from PIL import Image
 from keras_dml.data.thumbnails import data_uri, row_thumbnail
 from keras_dml.search import Index
 from keras_dml.serve.page.endpoints import read_assets
-from tests.serve.page.served import (
-    HOSTILE,
-    client,
-    current,
-    picture,
-    small_gallery,
-    write_picture,
-)
+from tests.serve.conftest import HOSTILE, client_of, picture
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("gallery")
-
-
-@pytest.fixture(scope="module")
-def asked(model, folder):
-    with client(current(model, small_gallery(model, folder))) as opened:
+def asked(pictured):
+    with client_of(pictured) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def few(model, tmp_path_factory):
+def few(current, tmp_path_factory):
     """A gallery of rows whose pictures are in all kinds of places."""
     folder = tmp_path_factory.mktemp("few")
     secret = folder / "secret.txt"
     secret.write_text("not for everyone")
+    (folder / "own.png").write_bytes(picture())
     columns = {
         "path": [
-            str(write_picture(folder / "own.png")),
+            str(folder / "own.png"),
             str(folder / "gone.png"),
             str(secret),
             None,
@@ -60,7 +51,8 @@ def few(model, tmp_path_factory):
     }
     vectors = np.eye(6, 8, dtype="float32")
     keys = ["own", "gone", "secret", "small", "svg", "far"]
-    with client(current(model, Index(vectors, columns, keys=keys))) as opened:
+    index = Index(vectors, columns, keys=keys)
+    with client_of(replace(current, index=index)) as opened:
         yield opened
 
 
@@ -140,9 +132,7 @@ def test_about(asked) -> None:
     }  # fmt: skip
     assert HOSTILE in columns["name"]["values"]
     assert columns["label"]["values"] == []
-    assert told["parts"] == ["learner 1", "learner 2"]
-    assert told["has_attention"] is True
-    assert told["model"] == {"name": "small", "version": 1}
+    assert (told["model"], told["refusal"]) == ("glyphs", None)
 
 
 def test_a_thumbnail_is_that_of_the_row(asked) -> None:
@@ -163,12 +153,16 @@ def test_a_thumbnail_that_the_row_brings(few) -> None:
 
 
 @pytest.mark.slow
-def test_an_index_on_another_machine(model, tmp_path) -> None:
+def test_index_on_another_machine_shows_what_it_brings(
+    current, tmp_path
+) -> None:
     """With thumbnails, with its files, and with neither."""
     first, second = tmp_path / "first", tmp_path / "second"
-    paths = [
-        str(write_picture(first / "files" / f"{x}.png", x)) for x in (3, 9)
-    ]
+    first.mkdir()
+    paths = [str(first / f"{x}.png") for x in (3, 9)]
+    for path, row in zip(paths, (3, 9), strict=True):
+        Path(path).write_bytes(picture(row))
+    model = current.model
     expected = [row_thumbnail({"path": path}) for path in paths]
     assert expected[0] != expected[1]
     for kept in (True, False):
@@ -183,7 +177,7 @@ def test_an_index_on_another_machine(model, tmp_path) -> None:
         (tmp_path / "bare", [None, None]),
     ):
         index = Index.load(place, model)
-        with client(current(model, index)) as opened:
+        with client_of(replace(current, index=index)) as opened:
             for key, uri in enumerate(found):
                 answer = opened.get("/page/thumbnail", params={"key": str(key)})
                 if uri is None:
@@ -218,18 +212,8 @@ def test_rows_without_a_picture(few, key, status) -> None:
     assert answer.json()["error"]
 
 
-def test_a_thumbnail_is_made_again_when_the_file_changes(asked, folder) -> None:
+def test_thumbnail_is_that_of_the_file_as_it_is_now(asked, pictured) -> None:
     before = asked.get("/page/thumbnail", params={"key": "7"}).content
-    (folder / "7.png").write_bytes(picture(40))
+    Path(pictured.index[7]["path"]).write_bytes(picture(40))
     after = asked.get("/page/thumbnail", params={"key": "7"}).content
     assert before != after
-
-
-def test_what_is_being_loaded_is_said_with_what_is_found(
-    asked, monkeypatch
-) -> None:
-    found = asked.post("/page/search", content=picture(0)).json()
-    assert found["loading"] is None
-    monkeypatch.setattr(asked.reloader, "loading", "the gallery")
-    found = asked.post("/page/search", content=picture(0)).json()
-    assert (found["loading"], len(found["hits"])) == ("the gallery", 12)

@@ -1,7 +1,6 @@
 // The page: from a picture to what is found for it.
 
-import { byId, plural } from "./elements.js";
-import { conditions, setColumns, setUpFilters } from "./filters.js";
+import { byId, element, plural } from "./elements.js";
 import { hideResults, showResults } from "./results.js";
 import { NeedsToken, ask, forgetToken, keepToken } from "./server.js";
 
@@ -9,7 +8,7 @@ const NARROW = matchMedia("(max-width: 900px)");
 
 let about = null;
 let picture = null; // The file that is searched for.
-let shown = null; // The address of its preview.
+let preview = null; // Its address.
 let running = null; // The request that has not been answered.
 let leftOut = null; // The key of a row that is not to be found.
 
@@ -39,14 +38,54 @@ const askForToken = (isWrong) => {
 const showAbout = () => {
   const { model, gallery, k } = about;
   byId("served").textContent = [
-    model.name,
-    `version ${model.version}`,
+    model,
     gallery ? `gallery of ${plural(gallery.rows, "image")}` : "no gallery",
   ].join(" · ");
   byId("options").hidden = !gallery;
-  byId("k").max = k.most;
+  byId("k").max = k.max;
   byId("k").value ||= k.default;
-  setColumns(gallery?.columns ?? []);
+  setColumns();
+};
+
+const option = (value, text) => {
+  const item = element("option", "", text);
+  item.value = value;
+  return item;
+};
+
+const chosenColumn = () =>
+  about.gallery?.columns.find(({ name }) => name === byId("column").value);
+
+// Offers the values of the column that is chosen.
+const setValues = () => {
+  const column = chosenColumn();
+  byId("value-field").hidden = !column;
+  byId("value").value = "";
+  const values = column?.kind === "boolean" ? ["true", "false"]
+    : column?.values ?? [];
+  byId("values").replaceChildren(...values.map((value) => option(value)));
+};
+
+const setColumns = () => {
+  const before = byId("column").value;
+  const names = (about.gallery?.columns ?? []).map(({ name }) => name);
+  byId("column").replaceChildren(option("", "any"),
+    ...names.map((name) => option(name, name)));
+  byId("column").value = names.includes(before) ? before : "";
+  if (byId("column").value !== before || !before) setValues();
+};
+
+const typed = (text, kind) => {
+  if (kind === "boolean") return text === "true";
+  return kind === "number" ? Number(text) : text;
+};
+
+// The rows to search among, as `Index.search` takes them.
+const condition = () => {
+  const column = chosenColumn();
+  const text = byId("value").value.trim();
+  if (!column || !text) return null;
+  return { [column.name]: typed(text, column.kind) };
 };
 
 const load = async (isRetry = false) => {
@@ -75,12 +114,12 @@ const load = async (isRetry = false) => {
   if (isRetry) byId("file").focus();
 };
 
-const preview = (file) => {
-  if (shown) URL.revokeObjectURL(shown);
-  shown = URL.createObjectURL(file);
+const showPreview = (file) => {
+  if (preview) URL.revokeObjectURL(preview);
+  preview = URL.createObjectURL(file);
   const image = byId("chosen");
   image.alt = `Your picture: ${file.name}`;
-  image.src = shown;
+  image.src = preview;
   image.hidden = false;
   byId("drop-hint").hidden = true;
 };
@@ -91,16 +130,16 @@ const hidePreview = () => {
   byId("drop-hint").hidden = false;
 };
 
-const asked = () => {
+const searchQuery = () => {
   const query = new URLSearchParams({ k: byId("k").value });
-  const where = conditions();
+  const where = condition();
   if (where) query.set("where", JSON.stringify(where));
   if (leftOut !== null) query.set("exclude", JSON.stringify(leftOut));
   return query;
 };
 
 const fetchAnswer = async (query, signal) => {
-  const answer = await ask(`page/search?${query}`, {
+  const answer = await ask(`search?${query}`, {
     method: "POST",
     body: picture,
     headers: { "Content-Type": "application/octet-stream" },
@@ -108,8 +147,8 @@ const fetchAnswer = async (query, signal) => {
   }, (seconds) => say(`The server is busy. Trying again in ${
     plural(seconds, "second")}.`));
   const found = await answer.json();
-  // Another version may have come, with another gallery.
-  if (found.model.version !== about.model.version) {
+  // The gallery may have been replaced.
+  if (found.version !== about.version) {
     about = await (await ask("page/about", { signal })).json();
     showAbout();
   }
@@ -125,11 +164,9 @@ const search = async () => {
   say("Searching…");
   byId("results").setAttribute("aria-busy", "true");
   try {
-    const answer = await fetchAnswer(asked(), own.signal);
+    const answer = await fetchAnswer(searchQuery(), own.signal);
     if (running !== own) return;
-    const loading = answer.loading
-      ? ` The server is loading ${answer.loading}.` : "";
-    say(showResults(about, answer, leaveOut) + loading);
+    say(showResults(about, answer, leaveOut));
     // On a phone they are below the options, where nobody would see them.
     if (NARROW.matches) byId("results").scrollIntoView();
     if (byId("chosen").hidden) byId("chosen").src = answer.seen;
@@ -164,7 +201,7 @@ const choose = (file) => {
     return;
   }
   picture = file;
-  preview(file);
+  showPreview(file);
   search();
 };
 
@@ -202,6 +239,7 @@ const setUpFiles = () => {
 };
 
 const setUpForms = () => {
+  byId("column").addEventListener("change", setValues);
   byId("search-form").addEventListener("submit", (event) => {
     event.preventDefault();
     if (picture) search();
@@ -220,5 +258,4 @@ const setUpForms = () => {
 
 setUpFiles();
 setUpForms();
-setUpFilters();
 load();

@@ -1,7 +1,7 @@
 // The server: requests with the token, and errors that say what to do.
 
 const TOKEN = "keras_dml token";
-const MOST_TRIES = 4;
+const MAX_TRIES = 4;
 
 export class NeedsToken extends Error {}
 
@@ -47,7 +47,7 @@ export const ask = async (path, options = {}, onBusy = () => {}) => {
     const answer = await send(path, options);
     if (answer.ok) return answer;
     if (answer.status === 401) throw new NeedsToken(await reason(answer));
-    if (answer.status !== 503 || tries === MOST_TRIES) {
+    if (answer.status !== 503 || tries === MAX_TRIES) {
       throw new Error(await reason(answer));
     }
     const seconds = Number(answer.headers.get("Retry-After")) || 1;

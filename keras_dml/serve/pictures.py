@@ -1,0 +1,311 @@
+"""Pictures: what decoding a file takes, and what a model sees of it.
+
+A picture of a few kilobytes may take gigabytes once it is decoded, and how many
+depends on the kind of file. So every kind counts by the memory that it takes,
+in a budget of pixels that all requests share.
+"""
+
+import io
+import math
+
+import numpy as np
+import PIL.Image
+from PIL.Image import Image
+
+from keras_dml.data import View
+from keras_dml.data.decode import (
+    MAX_SIDE_RATIO,
+    ORIENTATION,
+    ImageFile,
+    exif_of,
+    exif_orientation,
+    open_image,
+    opened,
+    pixels_of,
+    upright,
+)
+from keras_dml.data.fields import Pixels
+from keras_dml.data.resizing import to_channels
+from keras_dml.serve.errors import RequestError
+from keras_dml.utils.tensorflow import tf
+from keras_dml.utils.types import FloatArray
+
+MAX_WHOLE_PIXELS = 2**24
+"""Pixels up to which a model sees a picture exactly as in an index.
+
+Larger ones are reduced when they are decoded.
+"""
+
+_REDUCED_PIXELS = 2**21
+"""Pixels of a picture that has been reduced, at most."""
+
+_UNIT = 5
+"""Bytes that count as one pixel: RGB in Pillow takes 4, and its copy 1."""
+
+_STRIP = 2**20
+"""Pixels that are converted together."""
+
+_BANDS = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2}
+"""Bytes of a pixel in Pillow by mode; 4 in all others."""
+
+_DECODERS = {
+    "JPEG": 0, "MPO": 0, "PNG": 0, "BMP": 0, "DIB": 0, "PPM": 0, "TGA": 0,
+    "GIF": 1, "TIFF": 4, "WEBP": 16, "AVIF": 16, "HEIF": 16, "JPEG2000": 20,
+}  # fmt: skip
+"""Bytes of a pixel that a decoder takes beside Pillow's own, by format.
+
+Those of WebP and AVIF hold several whole frames, that of JPEG 2000 samples of
+32 bits. Formats that contain files of others, such as ICO, are not among them:
+what these take, their header does not say.
+"""
+
+
+class NoPicture(RequestError):
+    """What has no header of an image file that can be read."""
+
+
+class TooManyPixels(RequestError):
+    """A picture that is too large to be decoded."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, 413)
+
+
+def weigh(data: bytes, max_pixels: int) -> int:
+    """What decoding an image file takes, in pixels of plain RGB.
+
+    Only the header is read.
+
+    Raises:
+        NoPicture: If there is no header of an image file that can be read.
+        RequestError: If the picture is too long and thin.
+        TooManyPixels: If it has more than `max_pixels`, or takes as much.
+    """
+    try:
+        with open_image(io.BytesIO(data)) as image:
+            return weigh_image(image, max_pixels, data)
+    except ImportError as error:  # It is HEIC.
+        raise RequestError(str(error)) from error
+    except RequestError:
+        raise
+    except (
+        PIL.Image.DecompressionBombError,
+        PIL.Image.DecompressionBombWarning,
+    ):
+        return _check_pixels(math.inf, max_pixels)
+    # Headers of strangers may make Pillow raise anything.
+    except Exception as error:
+        raise _no_picture(data) from error
+
+
+def weigh_image(
+    image: Image, max_pixels: int, data: bytes = b"", is_whole: bool = False
+) -> int:
+    """`weigh` of an opened file.
+
+    Args:
+        image: The file.
+        max_pixels: As of `weigh`.
+        data: Its content, if that is at hand.
+        is_whole: Whether it is not reduced, whatever its size.
+    """
+    if 0 in image.size or image.format not in _DECODERS:
+        raise _no_picture(data)
+    _check_sides(*image.size)
+    pixels = _check_pixels(math.prod(image.size), max_pixels)
+    weight = -(-int(_bytes_of(image, data, is_whole)) // _UNIT)
+    if pixels <= MAX_WHOLE_PIXELS and not _DECODERS[image.format]:
+        return min(weight, max_pixels)  # A small limit is one of pixels alone.
+    if weight > max_pixels:
+        raise TooManyPixels(
+            f"A picture must not take more memory than {max_pixels:,} pixels "
+            f"of PNG. Received: {pixels:,} pixels of {image.format}, which "
+            f"take as much as {weight:,}. Reduce its size, or start the server "
+            "with a larger --max-pixels."
+        )
+    return weight
+
+
+def _bytes_of(image: Image, data: bytes, is_whole: bool) -> float:
+    """The memory that decoding an opened file takes, in bytes."""
+    pixels, kept = math.prod(image.size), _BANDS.get(image.mode, 4)
+    # A picture of another mode is converted, and all become arrays.
+    whole = kept + (min(kept, 3) if image.mode in ("L", "RGB") else 7)
+    factor = 1 if is_whole else _factor(image)
+    if image.format in ("JPEG", "MPO"):
+        scale = max(x for x in (1, 2, 4, 8) if x <= factor)
+        return _coefficients(image, data) + pixels / scale**2 * whole
+    decoder = _DECODERS[str(image.format)]
+    if image.format == "TIFF":
+        # Pillow turns a picture that lies on its side into a copy.
+        is_turned = image.tag_v2.get(ORIENTATION, 1) != 1  # type: ignore[attr-defined]
+        decoder += kept * is_turned
+    if factor > 1:
+        return pixels * (decoder + kept + whole / factor**2)
+    return pixels * (decoder + whole)
+
+
+def _coefficients(image: Image, data: bytes) -> float:
+    """Bytes of the coefficients of a JPEG file that is not read in one scan."""
+    if "progressive" not in image.info and data.count(b"\xff\xda") <= 1:
+        return 0
+    sampling = [h * v for _, h, v, _ in image.layer]  # type: ignore[attr-defined]
+    return 2 * math.prod(image.size) * sum(sampling) / max(sampling)
+
+
+def _factor(image: Image) -> int:
+    """By how much both sides are divided when a picture is decoded."""
+    pixels = math.prod(image.size)
+    if pixels <= MAX_WHOLE_PIXELS or image.mode in ("I", "F"):
+        return 1
+    return math.ceil(math.sqrt(pixels / _REDUCED_PIXELS))
+
+
+def read_picture(
+    file: ImageFile, sides: tuple[int, int] | None = None
+) -> Pixels:
+    """Decodes an image file with Pillow as `read_image` does, or smaller.
+
+    What has more than `MAX_WHOLE_PIXELS` is reduced before anything else
+    is done with it.
+
+    Args:
+        file: The file.
+        sides: Height and width that are enough, to which libjpeg reduces JPEG.
+
+    Returns:
+        Upright pixels, (H, W, 1) for a gray image and (H, W, 3) otherwise.
+
+    Raises:
+        ValueError: If the file cannot be decoded.
+    """
+    with opened(file) as image:
+        if image.format in ("JPEG", "MPO"):
+            width, height = (x // _factor(image) for x in image.size)
+            if sides is not None:
+                height, width = map(min, (height, width), sides)
+            image.draft(None, (width, height))
+        factor = _factor(image)
+        return pixels_of(image) if factor == 1 else _reduced(image, factor)
+
+
+def _reduced(image: Image, factor: int) -> Pixels:
+    """Means over squares of pixels, computed in strips of rows."""
+    width, height = image.size
+    rows = factor * max(_STRIP // width // factor, 1)
+    strips = []
+    for top in range(0, height, rows):
+        strip = image.crop((0, top, width, min(top + rows, height)))
+        # Only the whole picture is turned.
+        strip.info = {k: x for k, x in strip.info.items() if k != "exif"}
+        pixels = pixels_of(strip)
+        gray = pixels.shape[-1] == 1
+        reduced = PIL.Image.fromarray(pixels[..., 0] if gray else pixels)
+        strips.append(np.atleast_3d(np.asarray(reduced.reduce(factor))))
+    return upright(np.concatenate(strips), exif_orientation(exif_of(image)))
+
+
+class Viewer:
+    """What a model sees of pictures, computed without a copy as floats.
+
+    Args:
+        view: The model's view.
+
+    Attributes:
+        shape: That of a view, (H, W, C).
+    """
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self.shape = (*view.size, view.channels)
+        self._apply = tf.function(view.apply, autograph=False)
+
+    def see(self, data: bytes) -> FloatArray:
+        """The view of an image file, (H, W, C) float32.
+
+        Raises:
+            ValueError: If it cannot be decoded.
+        """
+        file, sides = io.BytesIO(data), None
+        if self._view.fast:
+            with opened(file) as image:
+                size = np.array([image.size[::-1]])
+            prepared = 2 * self._view.prepared_sizes(size)[0]
+            sides = int(prepared[0]), int(prepared[1])
+        return self.see_pixels(read_picture(file, sides))
+
+    def see_pixels(self, pixels: Pixels) -> FloatArray:
+        """The view of pixels, (H, W, 1) or (H, W, 3) uint8."""
+        if pixels.shape[-1] > self._view.channels:
+            pixels = _gray(pixels)
+        shape = (None, None, pixels.shape[-1])
+        function = self._apply.get_concrete_function(
+            tf.TensorSpec(shape, tf.uint8)
+        )
+        view: FloatArray = function(tf.constant(pixels)).numpy()
+        return view
+
+    def see_batch(self, images: FloatArray) -> FloatArray:
+        """The views of images of one size, (B, H, W, C) float32."""
+        shape = (None, None, None, images.shape[-1])
+        function = self._apply.get_concrete_function(
+            tf.TensorSpec(shape, tf.float32)
+        )
+        views: FloatArray = function(tf.constant(images)).numpy()
+        return views
+
+
+def _gray(pixels: Pixels) -> Pixels:
+    """RGB pixels in gray, converted in strips of rows as floats."""
+    rows = max(_STRIP // 4 // pixels.shape[1], 1)
+    strips = [
+        to_channels(tf.constant(pixels[top : top + rows]), 1).numpy()
+        for top in range(0, len(pixels), rows)
+    ]
+    return np.concatenate(strips)
+
+
+def weigh_arrays(shape: tuple[int, ...], max_pixels: int) -> int:
+    """What each of several images in JSON, (B, H, W, C), takes, in pixels.
+
+    Raises:
+        RequestError: If they are too long and thin.
+        TooManyPixels: If an image takes more than `max_pixels`.
+    """
+    _check_sides(*shape[2:0:-1])
+    # As float32, once as they are and twice while they are resized.
+    return check_memory(12 * math.prod(shape[1:]), max_pixels)
+
+
+def check_memory(size: int, max_pixels: int) -> int:
+    """Bytes as pixels; `TooManyPixels` if they are more than `max_pixels`."""
+    return _check_pixels(-(-size // _UNIT), max_pixels)
+
+
+def _check_sides(width: int, height: int) -> None:
+    short, long = sorted((width, height))
+    if short < 1 or long > MAX_SIDE_RATIO * short:
+        raise RequestError(
+            "A picture must not be so long and thin that one side has more "
+            f"than {MAX_SIDE_RATIO} times the pixels of the other. Received: "
+            f"{width} × {height} pixels. Crop it."
+        )
+
+
+def _check_pixels(pixels: float, max_pixels: int) -> int:
+    if pixels > max_pixels:
+        count = "many more" if pixels == math.inf else f"{pixels:,}"
+        raise TooManyPixels(
+            f"A picture must not have more than {max_pixels:,} pixels. "
+            f"Received: {count}. Reduce its size, or start the server with a "
+            "larger --max-pixels."
+        )
+    return int(pixels)
+
+
+def _no_picture(data: bytes) -> NoPicture:
+    kinds = ", ".join(sorted(_DECODERS))
+    return NoPicture(
+        f"The picture must be an image file of one of these kinds: {kinds}. "
+        f"Received: {len(data):,} bytes that begin with {data[:8]!r}."
+    )
