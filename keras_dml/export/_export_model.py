@@ -28,7 +28,6 @@ from keras_dml.export.served import (
     ServedImages,
     generated_batches,
     given_batches,
-    write_saved_model,
 )
 from keras_dml.export.versions import version_folder
 from keras_dml.model.generated import (
@@ -210,7 +209,7 @@ def export_model(
     )
     target = version_folder(Path(path))
     with new_folder(target) as new:
-        write_saved_model(served, new)
+        served.write(new)
         parity.compare(served, new, tolerance)
     return target
 

@@ -86,9 +86,9 @@ class Gallery:
             labels = [
                 images.names[label] for label in images.known_labels.tolist()
             ]
-        made = cls(embed(model, images), labels, threshold=threshold)
-        object.__setattr__(made, "_weights", WatchedWeights(model))
-        return made
+        gallery = cls(embed(model, images), labels, threshold=threshold)
+        object.__setattr__(gallery, "_weights", WatchedWeights(model))
+        return gallery
 
     def check_model(self, model: keras.Model, owner: str) -> None:
         """ValueError if the model of `of` has changed since."""
@@ -99,7 +99,7 @@ class Gallery:
 def as_gallery(
     model: keras.Model, value: Any, threshold: float | None = None
 ) -> Gallery:
-    """What `gallery` of `export_model` may be, as a `Gallery`.
+    """Converts the argument `gallery` of `export_model` to a `Gallery`.
 
     Raises:
         ValueError: If it is something else, or holds embeddings of other
@@ -124,15 +124,15 @@ def as_gallery(
                 "exported model does. Received: an index with "
                 f"metric={metric!r}. Build it again with metric='cosine'."
             )
-        own = getattr(value, "threshold", None)
-        # Those of an index are its users' keys; of a mapping, a method.
+        match_threshold = getattr(value, "threshold", None)
+        # The keys of an index are its users'; `keys` of a mapping is a method.
         keys = getattr(value, "keys", None)
         value = Gallery(
             value.embeddings,
             value.labels,
             keys if isinstance(keys, list) else getattr(value, "ids", None),
-            # One that was calibrated knows more than its value.
-            getattr(own, "value", own),
+            # A calibrated threshold is an object with a value.
+            getattr(match_threshold, "value", match_threshold),
         )
     return value if threshold is None else replace(value, threshold=threshold)
 

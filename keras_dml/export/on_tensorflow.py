@@ -18,7 +18,7 @@ from typing import Any
 
 import keras
 
-MODEL, ASKED, ANSWER = "model.keras", "asked", "answer"
+MODEL, CALL, ANSWER = "model.keras", "call", "answer"
 
 _ERRORS = (ValueError, TypeError, OSError, ImportError, RuntimeError)
 """What the process hands back; anything else is a bug and shown whole."""
@@ -40,9 +40,9 @@ def call_on_tensorflow(
     with tempfile.TemporaryDirectory(prefix="keras-dml-export-") as name:
         folder = Path(name)
         model.save(folder / MODEL)
-        asked = modules_of(folder / MODEL), function, args, kwargs
-        (folder / ASKED).write_bytes(pickle.dumps(asked))
-        ended = subprocess.run(
+        call = modules_of(folder / MODEL), function, args, kwargs
+        (folder / CALL).write_bytes(pickle.dumps(call))
+        process = subprocess.run(
             # Modules are found where this process finds them.
             [sys.executable, "-P", __file__, name],
             env={
@@ -54,17 +54,16 @@ def call_on_tensorflow(
             capture_output=True,
             text=True,
         )
-        answer = folder / ANSWER
-        if not answer.exists():
+        if not (folder / ANSWER).exists():
             raise RuntimeError(
                 "The process that exports the model on TensorFlow must end "
-                f"with an answer. It ended with status {ended.returncode}:\n"
-                f"{ended.stderr[-2000:]}"
+                f"with an answer. It ended with status {process.returncode}:\n"
+                f"{process.stderr[-2000:]}"
             )
-        found = pickle.loads(answer.read_bytes())
-    if isinstance(found, Exception):
-        raise found
-    return found
+        answer = pickle.loads((folder / ANSWER).read_bytes())
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 def modules_of(path: Path) -> list[str]:
@@ -72,8 +71,8 @@ def modules_of(path: Path) -> list[str]:
     with zipfile.ZipFile(path) as file:
         config = file.read("config.json").decode()
     names = re.findall(r'"registered_name": "([^"]+)"', config)
-    known = keras.saving.get_custom_objects()
-    return sorted({known[x].__module__ for x in names if x in known})
+    classes = keras.saving.get_custom_objects()
+    return sorted({classes[x].__module__ for x in names if x in classes})
 
 
 def read_saved(path: Path, modules: list[str]) -> keras.Model:
@@ -98,14 +97,14 @@ def read_saved(path: Path, modules: list[str]) -> keras.Model:
 
 
 def _main(folder: Path) -> None:
-    asked = pickle.loads((folder / ASKED).read_bytes())
-    modules, function, args, kwargs = asked
-    found: Any
+    call = pickle.loads((folder / CALL).read_bytes())
+    modules, function, args, kwargs = call
+    answer: Any
     try:
-        found = function(read_saved(folder / MODEL, modules), *args, **kwargs)
+        answer = function(read_saved(folder / MODEL, modules), *args, **kwargs)
     except _ERRORS as error:
-        found = error
-    (folder / ANSWER).write_bytes(pickle.dumps(found))
+        answer = error
+    (folder / ANSWER).write_bytes(pickle.dumps(answer))
 
 
 if __name__ == "__main__":

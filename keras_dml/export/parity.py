@@ -18,8 +18,8 @@ def compare(served: Served, folder: Path, tolerance: float) -> None:
     with tf.device("CPU:0"):
         signatures = tf.saved_model.load(str(folder)).signatures
         for name in served.signatures:
-            for named, seen in served.samples(name):
-                outputs = signatures[name](**named)
+            for inputs, seen in served.samples(name):
+                outputs = signatures[name](**inputs)
                 status = outputs.get("status", tf.constant(OK)).numpy()
                 if not np.all(status == OK.encode()):
                     raise RuntimeError(
@@ -28,12 +28,12 @@ def compare(served: Served, folder: Path, tolerance: float) -> None:
                         "Nothing was written."
                     )
                 expected = embed(served.model, seen).numpy()
-                found = outputs.get("embedding", outputs.get("scores"))
+                values = outputs.get("embedding", outputs.get("scores"))
                 if served.gallery is not None and "scores" in outputs:
                     rows = served.gallery.embeddings
                     cosines = unit_rows(expected) @ unit_rows(rows).T
                     expected = -np.sort(-cosines, axis=1)[:, : served.k]
-                difference = found.numpy() - expected
+                difference = values.numpy() - expected
                 check_difference(difference, f"signature {name!r}", tolerance)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_dml.data import View
+from keras_dml.data.decode import MAX_SIDE_RATIO
 from keras_dml.export.files import OK, load_files
 from keras_dml.export.gallery import Gallery
 from keras_dml.export.signatures import (
@@ -42,7 +42,7 @@ class Served:
         model: The model.
         gallery: What "lookup" and "lookup_k" search in; None: there are no
             such signatures.
-        k: Neighbors that the former finds for an example.
+        k: Number of neighbors that "lookup" returns.
 
     Attributes:
         inputs: What "serving_default" takes, by name.
@@ -61,61 +61,54 @@ class Served:
             # An input of the model may have the name.
             if K_SPEC.name not in self.inputs:
                 self.signatures.append(LOOKUP_K)
-        self.embed_inputs = tf.function(
+        self._embed = tf.function(
             self._embed_inputs, [self.inputs], autograph=False
         )
 
     def _specs(self) -> dict[str, tf.TensorSpec]:
         specs = input_specs(self.model)
-        named = specs if isinstance(specs, dict) else {ONLY: specs}
+        by_name = specs if isinstance(specs, dict) else {ONLY: specs}
         return {
             name: tf.TensorSpec(spec.shape, spec.dtype, name)
-            for name, spec in named.items()
+            for name, spec in by_name.items()
         }
 
-    def _seen(self, named: Tensors) -> Any:
-        """Named inputs in the structure that the model takes them."""
-        return named if list(self.inputs) != [ONLY] else named[ONLY]
+    def _model_inputs(self, by_name: Tensors) -> Any:
+        """Inputs in the structure in which the model takes them."""
+        return by_name if list(self.inputs) != [ONLY] else by_name[ONLY]
 
-    def _embed_inputs(self, named: Tensors) -> Tensor:
-        # Not every layer takes a batch of nothing.
-        count = tf.shape(next(iter(named.values())))[0]
-        padded = {k: _with_a_row(x) for k, x in named.items()}
-        return embed(self.model, self._seen(padded))[:count]
+    def _embed_inputs(self, inputs: Tensors) -> Tensor:
+        count = tf.shape(next(iter(inputs.values())))[0]
+        padded = {name: _with_a_row(x) for name, x in inputs.items()}
+        return embed(self.model, self._model_inputs(padded))[:count]
 
-    def specs(self, signature: str) -> list[Any]:
-        """What a signature's function takes."""
-        specs = [self.inputs if signature == PIXELS else self.searched]
-        return specs + [K_SPEC] * (signature == LOOKUP_K)
-
-    def functions(self) -> dict[str, Callable[..., Tensors]]:
-        """What computes the outputs of each signature, by name."""
-        functions: dict[str, Callable[..., Tensors]] = {
-            PIXELS: lambda named: {"embedding": self.embed_inputs(named)},
-            ENCODED: self._encoded,
-        }
-        if self.gallery is not None:
-            find = Lookup(self.gallery, self.k)
-            functions[LOOKUP] = lambda named: self._look_up(find, named)
-            functions[LOOKUP_K] = lambda named, k: find.of_own_k(
-                *self.embed_searched(named), k
-            )
-        return {name: functions[name] for name in self.signatures}
-
-    def _encoded(self, named: Tensors) -> Tensors:
-        status, found = self.embed_searched(named)
-        return {"embedding": spread(found, status == OK), "status": status}
-
-    def embed_searched(self, named: Tensors) -> tuple[Tensor, Tensor]:
+    def embed_searched(self, inputs: Tensors) -> tuple[Tensor, Tensor]:
         """Statuses, (B,), and embeddings of those that are "ok"."""
-        embeddings = self.embed_inputs(named)
+        embeddings = self._embed(inputs)
         return tf.fill(tf.shape(embeddings)[:1], OK), embeddings
 
-    def _look_up(self, find: Lookup, named: Tensors) -> Tensors:
-        outputs = find(*self.embed_searched(named))
-        if ENCODED not in self.signatures:
-            del outputs["status"]  # Only files can be damaged.
-        return outputs
+    def write(self, folder: Path) -> None:
+        """Writes a SavedModel with the signatures that `export_model` lists.
+
+        It has no gradients of its own, which nobody asks a served model for:
+        who loads one with them keeps all of it in memory for good.
+
+        Raises:
+            OSError: If that fails.
+        """
+        archive = keras.export.ExportArchive()
+        self.track(archive)
+        for name, function in self._functions().items():
+            specs = [self.inputs if name == PIXELS else self.searched]
+            specs += [K_SPEC] * (name == LOOKUP_K)
+            archive.add_endpoint(name, function, specs)
+        options = tf.saved_model.SaveOptions(
+            experimental_custom_gradients=False
+        )
+        try:
+            archive.write_out(str(folder), options, verbose=False)
+        except tf.errors.OpError as error:
+            raise OSError(f"The export cannot be written: {error}") from error
 
     def track(self, archive: keras.export.ExportArchive) -> None:
         """Has an archive keep what the signatures need.
@@ -125,20 +118,44 @@ class Served:
         """
         archive.track(getattr(self.model, "backbone", self.model))
 
+    def _functions(self) -> dict[str, Callable[..., Tensors]]:
+        """What computes the outputs of each signature, by name."""
+        functions: dict[str, Callable[..., Tensors]] = {
+            PIXELS: lambda inputs: {"embedding": self._embed(inputs)},
+            ENCODED: self._encoded,
+        }
+        if self.gallery is not None:
+            lookup = Lookup(self.gallery, self.k)
+            functions[LOOKUP] = lambda inputs: self._look_up(lookup, inputs)
+            functions[LOOKUP_K] = lambda inputs, k: lookup.of_own_k(
+                *self.embed_searched(inputs), k
+            )
+        return {name: functions[name] for name in self.signatures}
+
+    def _encoded(self, inputs: Tensors) -> Tensors:
+        status, embeddings = self.embed_searched(inputs)
+        return {"embedding": spread(embeddings, status == OK), "status": status}
+
+    def _look_up(self, lookup: Lookup, inputs: Tensors) -> Tensors:
+        outputs = lookup(*self.embed_searched(inputs))
+        if ENCODED not in self.signatures:
+            del outputs["status"]  # Only files can be damaged.
+        return outputs
+
     def samples(self, signature: str) -> Iterator[tuple[Tensors, Any]]:
         """What a signature takes, and what the model sees of it."""
         inputs = generated_inputs(self.model)
         generated = inputs if isinstance(inputs, dict) else {ONLY: inputs}
         for count in (2, 1):
-            named = {k: tf.constant(x[:count]) for k, x in generated.items()}
-            yield self._with_k(signature, named), self._seen(named)
+            batch = {k: tf.constant(x[:count]) for k, x in generated.items()}
+            yield self._with_k(signature, batch), self._model_inputs(batch)
 
-    def _with_k(self, signature: str, named: Tensors) -> Tensors:
+    def _with_k(self, signature: str, inputs: Tensors) -> Tensors:
         """Inputs of "lookup_k": those of "lookup", and the same k for each."""
         if signature != LOOKUP_K:
-            return named
-        count = len(next(iter(named.values())))
-        return {**named, K_SPEC.name: tf.fill([count], self.k)}
+            return inputs
+        count = len(next(iter(inputs.values())))
+        return {**inputs, K_SPEC.name: tf.fill([count], self.k)}
 
 
 class ServedImages(Served):
@@ -149,8 +166,6 @@ class ServedImages(Served):
         view: What the model sees of an image.
         input_dtype: Pixels that "serving_default" takes.
         batches: Images to try it on.
-        embed_views: From views, (n, H, W, C), to embeddings, (n, D) float32;
-            by default the model.
     """
 
     def __init__(
@@ -161,47 +176,47 @@ class ServedImages(Served):
         view: View,
         input_dtype: str,
         batches: Sequence[Batch],
-        embed_views: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         self._view, self._dtype, self._batches = view, input_dtype, batches
-        self._views_embedded = embed_views or partial(embed, model)
         super().__init__(model, gallery, k)
         self.signatures.insert(1, ENCODED)
         self.searched = {"images": tf.TensorSpec((None,), "string", "images")}
-        seen = tf.TensorSpec((None, *view.size, view.channels), "float32")
+        views = tf.TensorSpec((None, *view.size, view.channels), "float32")
         # The signatures share one graph of the model, and one of the files.
-        self._embed_seen = tf.function(
-            self._embed_views, [seen], autograph=False
+        self._embed_views = tf.function(
+            self._embed_any_views, [views], autograph=False
         )
-        self._embed_files = tf.function(
-            self._embed_loaded, [self.searched["images"]], autograph=False
+        self.embed_searched = tf.function(  # type: ignore[method-assign]
+            self._embed_files, [self.searched], autograph=False
         )
 
     def _specs(self) -> dict[str, tf.TensorSpec]:
         pixels = (None, None, None, self._view.channels)
         return {"images": tf.TensorSpec(pixels, self._dtype, "images")}
 
-    def _embed_inputs(self, named: Tensors) -> Tensor:
-        images = named["images"]
-        said = []
+    def _embed_inputs(self, inputs: Tensors) -> Tensor:
+        images = inputs["images"]
+        sides = tf.shape(images)[1:3]
+        checks = [
+            tf.debugging.assert_less_equal(
+                tf.reduce_max(sides),
+                MAX_SIDE_RATIO * tf.reduce_min(sides),
+                f"One side of `images` must be at most {MAX_SIDE_RATIO} times "
+                "as long as the other.",
+            )
+        ]
         if self._dtype == "float32" and expects_bytes(self.model):
-            said.append(print_wrong_range(images, PIXELS))
-        with tf.control_dependencies(said):
-            # Resizing takes at least one image, of at least one pixel.
-            seen = self._view.apply(_with_a_row(images))
-        return self._embed_seen(seen[: tf.shape(images)[0]])
+            checks.append(print_wrong_range(images, PIXELS))
+        with tf.control_dependencies(checks):
+            views = self._view.apply(_with_a_row(images))
+        return self._embed_views(views[: tf.shape(images)[0]])
 
-    def _embed_views(self, seen: Tensor) -> Tensor:
-        count = tf.shape(seen)[0]
-        return self._views_embedded(_with_a_row(seen))[:count]
+    def _embed_any_views(self, views: Tensor) -> Tensor:
+        return embed(self.model, _with_a_row(views))[: tf.shape(views)[0]]
 
-    def _embed_loaded(self, files: Tensor) -> tuple[Tensor, Tensor]:
-        status, seen = load_files(files, self._view)
-        return status, self._embed_seen(tf.boolean_mask(seen, status == OK))
-
-    def embed_searched(self, named: Tensors) -> tuple[Tensor, Tensor]:
-        found: tuple[Tensor, Tensor] = self._embed_files(named["images"])
-        return found
+    def _embed_files(self, inputs: Tensors) -> tuple[Tensor, Tensor]:
+        status, views = load_files(inputs["images"], self._view)
+        return status, self._embed_views(tf.boolean_mask(views, status == OK))
 
     def track(self, archive: keras.export.ExportArchive) -> None:
         """Nothing: it would ship the weights of the objective, too."""
@@ -213,33 +228,13 @@ class ServedImages(Served):
                 yield {"images": tf.cast(batch, self._dtype)}, seen
             return
         files = [tf.io.encode_png(x) for batch in self._batches for x in batch]
-        named = self._with_k(signature, {"images": tf.stack(files)})
-        yield named, tf.concat(views, 0)
+        inputs = self._with_k(signature, {"images": tf.stack(files)})
+        yield inputs, tf.concat(views, 0)
 
 
 def embed(model: keras.Model, seen: Tensor) -> Tensor:
     """Embeddings of views as an export gives them, (B, D) float32."""
     return tf.cast(model(seen, training=False), "float32")
-
-
-def write_saved_model(served: Served, folder: Path) -> None:
-    """Writes a SavedModel with the signatures that `export_model` describes.
-
-    It has no gradients of its own, which nobody asks a served model for: who
-    loads one with them keeps all of it in memory for good.
-
-    Raises:
-        OSError: If that fails.
-    """
-    archive = keras.export.ExportArchive()
-    served.track(archive)
-    for name, function in served.functions().items():
-        archive.add_endpoint(name, function, served.specs(name))
-    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-    try:
-        archive.write_out(str(folder), options, verbose=False)
-    except tf.errors.OpError as error:
-        raise OSError(f"The export cannot be written: {error}") from error
 
 
 def generated_batches(view: View) -> list[Batch]:
@@ -276,7 +271,11 @@ def given_batches(
 
 
 def _with_a_row(x: Tensor) -> Tensor:
-    """A batch, or one row of zeros where it is empty; also of strings."""
+    """A batch, or one row of zeros where it is empty; also of strings.
+
+    Not every layer takes a batch of nothing, and resizing takes no image
+    without a pixel.
+    """
     shape = tf.shape(x)
     # A row has at least one item along each axis.
     row = tf.concat([[1], tf.maximum(shape[1:], 1)], axis=0)

@@ -1,7 +1,5 @@
 """The signatures of a served model: their names, and the search."""
 
-from collections.abc import Callable, Mapping
-
 from keras_dml.export.files import OK
 from keras_dml.export.gallery import Gallery
 from keras_dml.utils.tensorflow import tf
@@ -25,7 +23,7 @@ A request must not be able to ask for an answer of gigabytes.
 
 K_OUT_OF_RANGE = "k out of range"
 
-NOTHING = {tf.string: "", tf.int64: -1, tf.float32: 0.0, tf.bool: False}
+_NOTHING = {tf.string: "", tf.int64: -1, tf.float32: 0.0, tf.bool: False}
 """What stands in an output, by its dtype, where there is nothing to say."""
 
 
@@ -106,33 +104,8 @@ class Lookup:
             return tf.math.top_k(cosines, k)
 
 
-def lookups(
-    encoded: Callable[..., Mapping[str, Tensor]], find: Lookup
-) -> dict[str, Callable[..., dict[str, Tensor]]]:
-    """ "lookup" and "lookup_k", by an "encoded" that has been exported."""
-    files = tf.TensorSpec((None,), "string", name="images")
-
-    def embed_files(images: Tensor) -> tuple[Tensor, Tensor]:
-        found = encoded(images=images)
-        status = found["status"]
-        return status, tf.boolean_mask(found["embedding"], status == OK)
-
-    return {
-        LOOKUP: tf.function(
-            lambda images: find(*embed_files(images)),
-            [files],
-            autograph=False,
-        ),
-        LOOKUP_K: tf.function(
-            lambda images, k: find.of_own_k(*embed_files(images), k),
-            [files, K_SPEC],
-            autograph=False,
-        ),
-    }
-
-
 def _nothing(x: Tensor) -> Tensor:
-    return tf.constant(NOTHING[x.dtype], x.dtype)
+    return tf.constant(_NOTHING[x.dtype], x.dtype)
 
 
 def spread(rows: Tensor, where: Tensor) -> Tensor:

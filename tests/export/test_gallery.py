@@ -15,31 +15,20 @@ from tests.export.serving import random_images
 ROWS = np.eye(4, 8, dtype="float32")
 
 
-def test_ids_are_rows_by_default() -> None:
-    gallery = Gallery(ROWS, [7, 7, 8, 9])
-    assert gallery.ids.tolist() == [0, 1, 2, 3]
-    assert (gallery.ids.dtype, gallery.labels.dtype) == (np.int64, np.int64)
-
-
-def test_large_ids_are_kept() -> None:
-    ids = 2**62 + np.arange(4)
-    np.testing.assert_array_equal(Gallery(ROWS, ids, ids).ids, ids)
-
-
 @pytest.mark.parametrize(
-    "texts",
-    [["a", "b", "c", "é"], np.array(["a", "b", "c", "é"]),
-     np.array(["a", "b", "c", "é"], object), [b"a", b"b", b"c", "é"]],
-)  # fmt: skip
-def test_texts_are_utf8(texts: Any) -> None:
-    wanted = [b"a", b"b", b"c", "é".encode()]
-    assert Gallery(ROWS, texts, texts).labels.tolist() == wanted
-    assert Gallery(ROWS, texts, texts).ids.tolist() == wanted
-
-
-def test_names_of_files_that_are_not_utf8_are_readable() -> None:
-    gallery = Gallery(np.eye(2), ["a\udc80", "\ud800"])
-    assert gallery.labels.tolist() == [rb"a\udc80", rb"\ud800"]
+    ("values", "column"),
+    [
+        ([2**62, 1, 2, 3], [2**62, 1, 2, 3]),
+        (np.array(["a", "b", "c", "é"]), [b"a", b"b", b"c", "é".encode()]),
+        ([b"a", "b", "c", "é"], [b"a", b"b", b"c", "é".encode()]),
+        # Names of files may hold what UTF-8 does not.
+        (["a\udc80", "\ud800", "", "c"], [rb"a\udc80", rb"\ud800", b"", b"c"]),
+    ],
+)
+def test_ids_and_labels_are_integers_or_utf8(values: Any, column: Any) -> None:
+    gallery = Gallery(ROWS, values, values)
+    assert gallery.labels.tolist() == gallery.ids.tolist() == column
+    assert Gallery(ROWS, values).ids.tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -53,9 +42,7 @@ def test_names_of_files_that_are_not_utf8_are_readable() -> None:
         ({"threshold": float("nan")}, "`threshold` of Gallery"),
     ],
 )
-def test_what_does_not_fit_is_refused(
-    arguments: dict[str, Any], message: str
-) -> None:
+def test_unfit_arguments_raise(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Gallery(**{"embeddings": ROWS, "labels": [0, 1, 2, 3], **arguments})
 
@@ -83,11 +70,6 @@ def test_anything_with_embeddings_and_labels_will_do(model) -> None:
     assert gallery.ids.tolist() == [0, 1, 2, 3] and gallery.threshold is None
 
 
-def test_an_array_is_no_gallery(model: keras.Model) -> None:
-    with pytest.raises(ValueError, match="`gallery` of export(.|\n)*ndarray"):
-        as_gallery(model, ROWS)
-
-
 def test_an_index_is_a_gallery(model: keras.Model) -> None:
     from keras_dml.search import Index
 
@@ -102,14 +84,13 @@ def test_an_index_is_a_gallery(model: keras.Model) -> None:
     assert gallery.ids.tolist() == [1, 2, 3]
     assert gallery.labels.tolist() == [6, 5, 6]
     assert gallery.threshold == index.threshold.value
-
-
-def test_own_keys_of_an_index_are_the_ids(model: keras.Model) -> None:
-    from keras_dml.search import Index
-
-    columns = {"label": [5, 6, 5, 6]}
-    index = Index(ROWS, columns, keys=["p", "q", "r", "s"])
+    index = Index(ROWS, {"label": [5, 6, 5, 6]}, keys=["p", "q", "r", "s"])
     index.remove("q")
     assert as_gallery(model, index).ids.tolist() == [b"p", b"r", b"s"]
-    with pytest.raises(ValueError, match="metric='dot'"):
-        as_gallery(model, Index(ROWS, columns, metric="dot"))
+    other = Index(ROWS, {"label": [5, 6, 5, 6]}, metric="dot")
+    for value, message in (
+        (other, "metric='dot'"),
+        (ROWS, "`gallery` of export(.|\n)*ndarray"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            as_gallery(model, value)

@@ -110,14 +110,6 @@ def test_bad_files_leave_the_others_alone(model, served) -> None:
     )
 
 
-def test_batches_of_nothing_but_bad_files(served) -> None:
-    [answer] = served["encoded: all bad"]
-    assert not answer["embedding"].any()
-    assert b"ok" not in answer["status"]
-    [answer] = served["lookup: all bad"]
-    assert (answer["ids"] == -1).all() and not answer["above_threshold"].any()
-
-
 def test_empty_batches_have_empty_answers(served) -> None:
     [pixels] = served["serving_default: no pixels"]
     assert pixels["embedding"].shape == (0, 8)
@@ -150,17 +142,19 @@ def test_lookup_finds_the_nearest(model, gallery, served) -> None:
     assert "é".encode() in together["labels"][0, 0]
 
 
-def test_lookup_says_where_there_is_nothing_to_find(served) -> None:
-    [mixed] = served["lookup: mixed"]
+def test_lookup_leaves_bad_files_out(served) -> None:
     [together, _] = served["lookup: files"]
-    bad = mixed["status"] != b"ok"
-    assert (mixed["ids"][bad] == -1).all()
-    assert (mixed["labels"][bad] == b"").all()
-    assert not mixed["scores"][bad].any()
-    assert not mixed["above_threshold"][bad].any()
-    for name in ("ids", "labels", "above_threshold"):
-        np.testing.assert_array_equal(mixed[name][~bad], together[name][[0, 5]])
-    assert_same(mixed["scores"][~bad], together["scores"][[0, 5]])
+    for name in ("lookup: mixed", "lookup: all bad"):
+        [answer] = served[name]
+        bad = answer["status"] != b"ok"
+        assert bad.any()
+        assert (answer["ids"][bad] == -1).all()
+        assert (answer["labels"][bad] == b"").all()
+        assert not answer["scores"][bad].any()
+        assert not answer["above_threshold"][bad].any()
+        if name == "lookup: mixed":
+            good = together["ids"][[0, 5]]
+            np.testing.assert_array_equal(answer["ids"][~bad], good)
 
 
 def test_each_image_has_its_own_k(gallery, served) -> None:
