@@ -52,7 +52,11 @@ REGISTRIES = (
     keras_dml.evaluation.METRICS,
     keras_dml.methods.METHODS,
 )
-NEEDING: dict[str, tuple[str, ...]] = {}
+NEEDING = {
+    "docs/guides/databases.md": (
+        "engines", "lancedb", "milvus_lite", "pymilvus", "qdrant_client",
+    ),
+}  # fmt: skip
 """Pages whose blocks need packages that the tests do not bring: the mark by
 which a script of .ci runs them, and the packages."""
 

@@ -5,7 +5,8 @@ reads and changes rows from contents.py, and what searches and calibrates from
 searches.py. Both ask a gallery (gallery.py): a table of rows (rows.py) and
 their vectors (engine.py), which faiss compares all, or most (approximate.py).
 store.py writes and reads the folder of an index, faiss_files.py checks vectors
-from strangers, and filters.py reads conditions.
+from strangers, and filters.py reads conditions. lance.py is the one database
+here: a thin class on LanceDB's own client.
 
 What is here may import evaluation and what is below it.
 """
@@ -17,6 +18,7 @@ from keras_dml.search.faiss_files import IndexFileError
 from keras_dml.search.gallery import Recall
 from keras_dml.search.hits import Hit, Hits
 from keras_dml.search.index import Index
+from keras_dml.search.lance import LanceIndex
 from keras_dml.search.store import is_index
 from keras_dml.utils.registry import renamed
 
@@ -29,6 +31,7 @@ __all__ = [
     "IdentificationThreshold",
     "Index",
     "IndexFileError",
+    "LanceIndex",
     "Recall",
     "Threshold",
     "calibrate",

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -24,8 +24,12 @@ from keras_dml.search.pictures import as_image_set, thumbnail_column
 from keras_dml.search.rescored import Rescored
 from keras_dml.search.rows import Columns, as_columns
 from keras_dml.search.searches import Searches
+from keras_dml.search.table import arrow_table
 from keras_dml.utils.removed import explain_removed
 from keras_dml.utils.types import Precision
+
+if TYPE_CHECKING:
+    import pyarrow
 
 
 class Index(Searches):
@@ -289,6 +293,18 @@ class Index(Searches):
         if model is not None:
             encoder.use(model)
         return index
+
+    def table(self) -> "pyarrow.Table":
+        """Returns the rows as an Arrow table, for databases and data frames.
+
+        Its columns are "key", which holds ids where rows have no keys,
+        "vector", lists of D numbers, and those of the index.
+
+        Raises:
+            ValueError: If the values of a column have several types, or the
+                kind of index does not keep vectors that can be read.
+        """
+        return arrow_table(self.keys, self.embeddings, self.columns)
 
     @property
     def model(self) -> keras.Model | None:
