@@ -19,8 +19,8 @@ import pytest
 
 from keras_dml import evaluation, runs
 from keras_dml.data import ImageSet
-from keras_dml.recipes import building
 from keras_dml.search import Index
+from tests.recipes.builds import data_of, model_of
 from tests.serve.test_process import COMMAND, Server
 
 ROOT = Path(__file__).parents[1]
@@ -134,9 +134,7 @@ def check_training(printed: str, x: np.ndarray, labels: np.ndarray) -> None:
     result = json.loads(Path("runs/photographs/result.json").read_text())
     recipe = runs.load_recipe("runs/photographs")
     keras.utils.set_random_seed(recipe.seed)
-    untrained = evaluation.embed(
-        building.model(recipe), building.splits(recipe).test
-    )
+    untrained = evaluation.embed(model_of(recipe), data_of(recipe).test)
     before, after = is_right(untrained, labels), is_right(x, labels)
     assert result["before"]["recall@1"] == pytest.approx(
         before.mean(), abs=0.01

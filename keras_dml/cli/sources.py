@@ -192,7 +192,6 @@ def _located(named: Sequence[str], folder: Path) -> list[str]:
 
 
 def _of_split(name: str, recipe: Recipe | None) -> Examples:
-    from keras_dml.recipes import building
 
     if recipe is None:
         raise ValueError(
@@ -200,7 +199,8 @@ def _of_split(name: str, recipe: Recipe | None) -> Examples:
             f"without a run. Use the folder of a run, or ./{name} if it is a "
             "folder of images."
         )
-    images: Examples = getattr(building.splits(recipe), name)
+    splits = recipe.data.load(recipe.seed, recipe.train_on)
+    images: Examples = getattr(splits, name)
     return images
 
 

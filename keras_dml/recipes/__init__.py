@@ -5,7 +5,8 @@ are first used. Listing and copying recipes works without them.
 
 Open first: `schema`, what a recipe may say. `files` reads a recipe and adds the
 sections that come from the signatures of methods and data sets, `inheritance`
-merges it with those it is based on, `building` makes the objects.
+merges it with those it is based on. `data_sections` and `model_sections` hold
+the sections, each of which builds its part.
 
 Imports: `callbacks` and below.
 """

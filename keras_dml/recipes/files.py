@@ -23,10 +23,11 @@ from pydantic import (
 from keras_dml import data
 from keras_dml.methods.declaration import METHODS, Arguments, Uses, find
 from keras_dml.model import MetricModel
+from keras_dml.recipes.data_sections import Data
 from keras_dml.recipes.inheritance import RecipeError, complete
 from keras_dml.recipes.messages import explain
-from keras_dml.recipes.schema import MOMENTUM, Recipe, looked_up
-from keras_dml.recipes.sections import Named
+from keras_dml.recipes.model_sections import Method, resolve
+from keras_dml.recipes.schema import MOMENTUM, Recipe
 from keras_dml.recipes.signatures import Fields, fields_of
 
 
@@ -99,7 +100,7 @@ def recipe_type(content: dict[str, Any]) -> type[Recipe]:
 
 @cache
 def _with_sections(
-    datasets: tuple[type[Named], ...], methods: tuple[type[Named], ...]
+    datasets: tuple[type[Data], ...], methods: tuple[type[Method], ...]
 ) -> type[Recipe]:
     named: dict[str, Any] = {
         key: (reduce(or_, sections), Field(discriminator="name"))
@@ -109,15 +110,15 @@ def _with_sections(
 
 
 @cache
-def _data_section(name: str, loader: Callable[..., Any]) -> type[Named]:
+def _data_section(name: str, loader: Callable[..., Any]) -> type[Data]:
     left_out = {"seed", *data.DATASETS[name].details["leave_out"]}
     fields = fields_of(loader, lambda x: x not in left_out)
     fields["name"] = (Literal[name], ...)
-    return create_model(name, __base__=Named, **fields)
+    return create_model(name, __base__=Data, **fields)
 
 
 @cache
-def _method_section(name: str, factory: Callable[..., Any]) -> type[Named]:
+def _method_section(name: str, factory: Callable[..., Any]) -> type[Method]:
     """The section of a method.
 
     Its options stand before the arguments that are checked against them.
@@ -131,7 +132,7 @@ def _method_section(name: str, factory: Callable[..., Any]) -> type[Named]:
     # What is a key of all recipes is none of the method's.
     fields |= fields_of(factory, lambda x: x not in Recipe.model_fields)
     for x in traits.uses:
-        fields |= fields_of(looked_up(x), x.keys.__contains__)
+        fields |= fields_of(resolve(x), x.keys.__contains__)
     validators: dict[str, Any] = {
         f"check_{argument}": field_validator(argument)(_checked_by(check))
         for argument, check in traits.checks.items()
@@ -140,7 +141,7 @@ def _method_section(name: str, factory: Callable[..., Any]) -> type[Named]:
         _without_idle_keys(traits.uses, fields)
     )
     return create_model(
-        name, __base__=Named, __validators__=validators, **fields
+        name, __base__=Method, __validators__=validators, **fields
     )
 
 
@@ -155,7 +156,7 @@ def _checked_by(check: Callable[[Any, Arguments], None]) -> Any:
 def _without_idle_keys(uses: list[Uses], fields: Fields) -> Any:
     """Refuses keys of what the method, as it is, does not train with."""
 
-    def checked(section: Named) -> Named:
+    def checked(section: Method) -> Method:
         method = section.model_dump()
         idle = [x for x in uses if not x.is_used(method)]
         changed = [

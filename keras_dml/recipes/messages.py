@@ -1,7 +1,6 @@
 """Messages: what is wrong with a recipe, in words of its author."""
 
 import reprlib
-from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -85,40 +84,3 @@ def _section_at(
                     for x in sections
                 }
     return section, keys
-
-
-_FILES = {
-    ("data", "path"): "--set data.path=FOLDER",
-    ("data", "root"): "--set data.root=FOLDER",
-    ("backbone", "name"): "--set backbone.name=NAME; to download weights, for "
-    "instance --set backbone.name=EfficientNetV2B0 "
-    "--set backbone.weights=imagenet",
-    ("backbone", "weights"): "--set backbone.weights=FILE",
-    ("method", "teacher"): "--set method.teacher=RUN",
-}
-"""Keys that name files, and how to name others."""
-
-
-def check_files(recipe: BaseModel) -> None:
-    """Raises `FileNotFoundError` if a recipe names files that do not exist.
-
-    The message lists all of them, and how to name others.
-    """
-    content = recipe.model_dump()
-    missing = []
-    for (section, key), way_out in _FILES.items():
-        value = content[section].get(key)
-        if isinstance(value, str) and _is_missing(key, value):
-            missing.append(
-                f"`{section}.{key}`: {value!r} does not exist. Put it there, "
-                f"or use {way_out}."
-            )
-    if missing:
-        raise FileNotFoundError("\n".join(missing))
-
-
-def _is_missing(key: str, value: str) -> bool:
-    if key == "name" and not value.endswith(".keras"):
-        return False
-    is_name = key == "weights" and value == "imagenet"
-    return not (is_name or Path(value).expanduser().exists())

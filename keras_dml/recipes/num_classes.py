@@ -59,11 +59,6 @@ def is_set(config: Any) -> bool:
     return any(value is not None for value in _values(config))
 
 
-def is_auto(config: Any) -> bool:
-    """Whether there is a `num_classes` or `class_counts: auto` inside."""
-    return any(AUTO in _values(config, key) for key in (KEY, COUNTS))
-
-
 def _values(config: Any, wanted: str = KEY) -> Iterator[Any]:
     if isinstance(config, dict):
         for key, value in config.items():

@@ -1,15 +1,15 @@
-"""Schema: the sections of a recipe, and what they hold by default.
+"""Schema: what a recipe may say, and what it holds by default.
 
-Keys that are arguments of a function have its types, ranges and defaults. The
-file is longer than others because most checks are of settings in two sections,
-which are easier to follow beside each other.
+Keys that are arguments of a function have its types, ranges and defaults.
+Checks of settings in two sections stand here; each section builds its part.
 """
 
 import inspect
 import re
-from collections.abc import Callable
-from typing import Any, Literal, Self, TypeAlias
+from pathlib import Path
+from typing import Any, Literal, Self
 
+import keras
 from pydantic import (
     Field,
     SerializeAsAny,
@@ -18,26 +18,21 @@ from pydantic import (
     model_validator,
 )
 
-from keras_dml import backbones, callbacks, data
-from keras_dml.data.augmentations import as_steps
+from keras_dml import callbacks
+from keras_dml.data import DataSplits, Examples, Sampler
 from keras_dml.data.batches import Views
 from keras_dml.evaluation.metrics import expanded
 from keras_dml.evaluation.reranking.base import rerankings
 from keras_dml.losses.labels import Rule
-from keras_dml.methods.declaration import Uses, find
-from keras_dml.model.metric_model import Gather
-from keras_dml.optimizers import COUPLED, known_optimizers
-from keras_dml.recipes.sections import Named, Section
+from keras_dml.methods.declaration import find
+from keras_dml.model.metric_model import Gather, MetricModel
+from keras_dml.recipes.data_sections import Augmentation, Batches, Data, View
+from keras_dml.recipes.model_sections import Backbone, Method, Optimizer
+from keras_dml.recipes.sections import MAX_EPOCHS, Section
 from keras_dml.recipes.signatures import keys_of
-from keras_dml.utils.arguments import did_you_mean, matches
-from keras_dml.utils.types import (
-    Count,
-    Fraction,
-    NonNegative,
-    Positive,
-    Seed,
-    Share,
-)
+from keras_dml.recipes.training import Training
+from keras_dml.utils.arguments import matches
+from keras_dml.utils.types import Count, NonNegative, Seed
 
 MOMENTUM = "ema_momentum"
 """The argument that gives any method a momentum network."""
@@ -45,237 +40,7 @@ MOMENTUM = "ema_momentum"
 _ANY_SIDE = 2**15
 """Of images, in pixels, where nothing says how long it is."""
 
-_MOST_EPOCHS = 10**6
-
-_MOST_IMAGES = 2**28
-"""Of an epoch, whose rows are planned in memory."""
-
 _NAME = r"\w([\w .,=()+-]{0,98}[\w)+-])?"
-
-
-def looked_up(uses: Uses) -> Callable[..., Any]:
-    """The sampler or callback that a method names."""
-    if callable(uses.what):
-        return uses.what
-    module = data if hasattr(data, uses.what) else callbacks
-    made: Callable[..., Any] = getattr(module, uses.what)
-    return made
-
-
-@keys_of(
-    backbones.get,
-    (
-        "input_shape",
-        "weights",
-        "width",
-        "output",
-        "num_prefix_tokens",
-        "freeze_batch_norm",
-        "freeze_until",
-        "freeze",
-    ),
-)
-class Backbone(Named):
-    """See `keras_dml.backbones.get`.
-
-    With `freeze: true`, features are computed once, see
-    `keras_dml.backbones.features`, and a head is trained on them.
-    `feature_views` is the number of random views per image, made by
-    `augmentation`; with 0, the head is trained on the test view.
-    `feature_cache: none` disables this and trains through the frozen network.
-    With `freeze_until`, what the frozen layers compute is stored instead, if
-    `feature_views` is given.
-
-    `freeze_epochs` is the number of epochs at the beginning of training that
-    change only head and loss, not the weights of the backbone.
-    """
-
-    freeze_epochs: int = Field(0, ge=0, le=_MOST_EPOCHS)
-    feature_views: int = Field(0, ge=0, le=1000)
-    feature_cache: Literal["auto", "memory", "disk", "none"] = "auto"
-
-
-@keys_of(data.HardClassBalanced, ("num_neighbors",))
-@keys_of(callbacks.HardClasses, ("every", "start"))
-class HardClasses(Section):
-    """Batches of classes that are near each other.
-
-    See `keras_dml.data.HardClassBalanced` and
-    `keras_dml.callbacks.HardClasses`.
-    """
-
-
-@keys_of(data.ClassBalanced, ("images_per_class", "steps_per_epoch"))
-class Batches(Section):
-    """Batches of `images_per_class` images from `classes_per_batch` classes.
-
-    With `fewer_classes`, batches have all training classes if these are fewer.
-    It is true for a number of classes that comes with the package, and false
-    for one of your own, unless you say otherwise.
-    """
-
-    classes_per_batch: Count = 32
-    fewer_classes: bool = True
-    hard_classes: HardClasses | None = None
-
-    @model_validator(mode="after")
-    def _epoch_fits(self) -> Self:
-        images = self.classes_per_batch * self.images_per_class
-        if images * (self.steps_per_epoch or 1) > _MOST_IMAGES:
-            raise ValueError(
-                f"an epoch must have at most {_MOST_IMAGES:,} images"
-            )
-        return self
-
-    @property
-    def sizes(self) -> dict[str, Any]:
-        """What every sampler of batches of classes is given."""
-        return self.model_dump(exclude={"hard_classes", "fewer_classes"})
-
-
-@keys_of(data.View, ("resize", "resize_mode", "fast"))
-class View(Section):
-    """Preprocessing of images for the model; see `keras_dml.data.View`.
-
-    Random crops for training are taken from images resized in the same way,
-    unless `augmentation` says otherwise.
-    """
-
-
-@keys_of(
-    data.pipeline,
-    (
-        "resize", "resize_mode", "crop", "flip", "pad", "augment",
-        "augment_by", "num_views", "cache",
-    ),
-)  # fmt: skip
-class Augmentation(Section):
-    """See `keras_dml.data.pipeline`.
-
-    By default, `resize` and `resize_mode` are those of the recipe's `view`;
-    with `resize: null`, crops are taken from the original images. `augment`
-    lists Keras layers with their arguments.
-    """
-
-    @field_validator("augment", check_fields=False)
-    @classmethod
-    def _layers_are_known(cls, augment: Any) -> Any:
-        if augment is not None:
-            as_steps(augment)
-        return augment
-
-
-class Steps(Section):
-    """Multiplies the learning rate by `factor` after each of `epochs`."""
-
-    name: Literal["steps"]
-    epochs: tuple[Count, ...] = Field(min_length=1)
-    factor: Fraction = 0.1
-
-    @field_validator("epochs")
-    @classmethod
-    def _ascend(cls, epochs: tuple[int, ...]) -> tuple[int, ...]:
-        if list(epochs) != sorted(set(epochs)):
-            raise ValueError("must ascend, each epoch once")
-        return epochs
-
-    @property
-    def last_change(self) -> int:
-        """Epochs that are over when the schedule has its last say."""
-        return self.epochs[-1]
-
-
-class Cosine(Section):
-    """Decay to 0 at the end of the run along half a cosine (SGDR, Eq. 5).
-
-    Before that, the learning rate rises linearly from 0 for `warmup` epochs.
-    """
-
-    name: Literal["cosine"]
-    warmup: int = Field(0, ge=0, le=_MOST_EPOCHS)
-
-    @property
-    def last_change(self) -> int:
-        """Epochs that are over when the cosine starts."""
-        return self.warmup
-
-
-Schedule: TypeAlias = Steps | Cosine
-
-
-class Optimizer(Section):
-    """A Keras optimizer, with its arguments that are not None.
-
-    `decay` says how `weight_decay` acts: "decoupled", as in Keras, or
-    "coupled", as in PyTorch's Adam and SGD. For the latter and its
-    `decay_multipliers`, see `keras_dml.optimizers.CoupledDecay`.
-    """
-
-    name: str = "adam"
-    learning_rate: Positive = 1e-3
-    schedule: Schedule | None = Field(None, discriminator="name")
-    weight_decay: NonNegative | None = None
-    decay: Literal["coupled", "decoupled"] = "decoupled"
-    epsilon: NonNegative | None = None
-    decay_multipliers: dict[str, NonNegative] | None = None
-    momentum: Share | None = None
-    clipnorm: Positive | None = None
-    global_clipnorm: Positive | None = None
-
-    @field_validator("name")
-    @classmethod
-    def _is_known(cls, name: str) -> str:
-        known = known_optimizers()
-        if name.lower() not in known and ">" not in name:
-            raise ValueError(
-                f"must be an optimizer of Keras.{did_you_mean(name, known)}"
-            )
-        return name
-
-    @model_validator(mode="after")
-    def _takes_arguments(self) -> Self:
-        made = known_optimizers().get(self.name.lower())
-        if made is None:  # Of the user's own.
-            return self
-        known = inspect.signature(made.__init__).parameters
-        for name in ("epsilon", "momentum"):
-            if getattr(self, name) is not None and name not in known:
-                raise ValueError(
-                    f"{self.name!r} has no `{name}`; leave it out, or set it "
-                    "to null"
-                )
-        return self
-
-    @field_validator("decay_multipliers")
-    @classmethod
-    def _are_coupled(
-        cls, multipliers: dict[str, float] | None, info: ValidationInfo
-    ) -> dict[str, float] | None:
-        if multipliers and info.data.get("decay") == "decoupled":
-            raise ValueError(
-                "require `decay: coupled`; set it, or leave these out"
-            )
-        for pattern in multipliers or ():
-            matches(pattern, "", "`optimizer.decay_multipliers` of a recipe")
-        return multipliers
-
-    @field_validator("decay")
-    @classmethod
-    def _has_coupled_decay(cls, decay: str, info: ValidationInfo) -> str:
-        if decay == "decoupled":
-            return decay
-        name = info.data.get("name", "")
-        if name.lower() not in COUPLED:
-            raise ValueError(
-                f"{name!r} does not support coupled decay; use "
-                f"{', '.join(COUPLED)}, or `decay: decoupled`"
-            )
-        if info.data.get("weight_decay", 0) is None:
-            raise ValueError(
-                "says how `weight_decay` is applied, which is not set; set it, "
-                "or leave `decay` out"
-            )
-        return decay
 
 
 @keys_of(
@@ -315,6 +80,21 @@ class Evaluation(Section):
         rerankings(self.rerank, self.distance, "a recipe")
         return self
 
+    def validation(
+        self, examples: Examples
+    ) -> callbacks.RetrievalEvaluation | None:
+        """What measures held-out examples in training, if there are any."""
+        if not len(examples):
+            return None
+        return callbacks.RetrievalEvaluation(
+            examples,
+            every=self.every,
+            metrics=tuple(dict.fromkeys(("recall@1", "map@r", self.monitor))),
+            protocol=self.protocol,
+            distance=self.distance,
+            relevance=self.relevance,
+        )
+
 
 class Recipe(Section):
     """A complete training run: the same recipe gives the same run.
@@ -330,9 +110,9 @@ class Recipe(Section):
 
     name: str
     seed: Seed = 0
-    data: SerializeAsAny[Named]
+    data: SerializeAsAny[Data]
     backbone: Backbone = Backbone(name="small_convnet")
-    method: SerializeAsAny[Named]
+    method: SerializeAsAny[Method]
     batches: Batches = Batches()
     view: View = View()
     augmentation: Augmentation = Field(Augmentation(), validate_default=True)
@@ -342,8 +122,8 @@ class Recipe(Section):
     accumulate: Count = 1
     loss_weights: dict[str, float | Literal["learned"]] = {}
     rate_multipliers: dict[str, NonNegative] = {}
-    epochs: int = Field(8, ge=1, le=_MOST_EPOCHS, validate_default=True)
-    stop_after: int | None = Field(None, ge=1, le=_MOST_EPOCHS)
+    epochs: int = Field(8, ge=1, le=MAX_EPOCHS, validate_default=True)
+    stop_after: int | None = Field(None, ge=1, le=MAX_EPOCHS)
     train_on: Literal["train", "all"] = "train"
     refit: bool = False
     precision: Literal["float32", "mixed_float16", "mixed_bfloat16"] = "float32"
@@ -385,11 +165,11 @@ class Recipe(Section):
         method = info.data.get("method")
         if batches.hard_classes is None or method is None:
             return batches
-        own = find(method.name)[1].sampler
-        if own is not None and own.is_used(method.model_dump()):
+        if method.makes_batches:
             raise ValueError(
                 f"`hard_classes` cannot be used with {method.name!r}, which "
-                f"makes its own batches, those of a {own.what}; leave it out"
+                "makes its own batches, those of a "
+                f"{method.traits.sampler.what}; leave it out"
             )
         return batches
 
@@ -487,3 +267,98 @@ class Recipe(Section):
                 "null"
             )
         return epochs
+
+    def check_files(self) -> None:
+        """Raises `FileNotFoundError` if files that the recipe names are gone.
+
+        The message lists all of them, and how to name others.
+        """
+        missing = []
+        for (section, key), way_out in _FILES.items():
+            value = getattr(getattr(self, section), key, None)
+            if isinstance(value, str) and _is_missing(key, value):
+                missing.append(
+                    f"`{section}.{key}`: {value!r} does not exist. Put it "
+                    f"there, or use {way_out}."
+                )
+        if missing:
+            raise FileNotFoundError("\n".join(missing))
+
+    def build(
+        self, sampler: Sampler, backbone: keras.Model | None = None
+    ) -> MetricModel:
+        """Builds and compiles the model.
+
+        Args:
+            sampler: The sampler of the training examples. It provides the
+                number of training classes, for `num_classes: auto`, and the
+                number of steps per epoch, for a learning rate schedule and
+                `freeze_epochs`.
+            backbone: The network; None to build it here.
+
+        Raises:
+            ValueError: If a loss has fewer classes than the training set.
+        """
+        network = self.backbone.build() if backbone is None else backbone
+        model = self.method.build(
+            network,
+            sampler.labels,
+            view=self.view.build(network),
+            freeze_steps=self.backbone.freeze_epochs * sampler.steps,
+            **self.model_dump(include=_MODEL_ARGUMENTS),
+        )
+        optimizer = self.optimizer.build(sampler.steps, self.epochs)
+        model.compile(optimizer, jit_compile=self.jit)
+        return model
+
+    def training(
+        self,
+        model: MetricModel,
+        sampler: Sampler,
+        splits: DataSplits,
+        with_test: bool = False,
+    ) -> Training:
+        """What a model is fitted with; for `with_test`, see `Backbone`."""
+        splits = self.backbone.features(
+            model, splits, self.augmentation, with_test
+        )
+        train = self.method.number_classes(splits.train)
+        return Training(
+            model,
+            sampler,
+            splits,
+            self.augmentation.pipeline(
+                train, sampler, model.input_shape, self.seed
+            ),
+            self.method.callbacks(train, sampler, self.batches, self.seed),
+            self.evaluation.validation(splits.validation),
+            self.evaluation.monitor,
+        )
+
+
+_MODEL_ARGUMENTS = {
+    "loss_weights",
+    "rate_multipliers",
+    "relation_rule",
+    "gather",
+    "accumulate",
+}
+"""Keys of a recipe that are arguments of `MetricModel`."""
+
+_FILES = {
+    ("data", "path"): "--set data.path=FOLDER",
+    ("data", "root"): "--set data.root=FOLDER",
+    ("backbone", "name"): "--set backbone.name=NAME; to download weights, for "
+    "instance --set backbone.name=EfficientNetV2B0 "
+    "--set backbone.weights=imagenet",
+    ("backbone", "weights"): "--set backbone.weights=FILE",
+    ("method", "teacher"): "--set method.teacher=RUN",
+}
+"""Keys that name files, and how to name others."""
+
+
+def _is_missing(key: str, value: str) -> bool:
+    if key == "name" and not value.endswith(".keras"):
+        return False
+    is_name = key == "weights" and value == "imagenet"
+    return not (is_name or Path(value).expanduser().exists())

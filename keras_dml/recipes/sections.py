@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+MAX_EPOCHS = 10**6
+
 
 def _as_text(value: Any) -> Any:
     """A value in which true and false are words, as they are not numbers."""

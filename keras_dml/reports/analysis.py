@@ -10,7 +10,6 @@ import numpy as np
 from keras_dml import runs
 from keras_dml.data import DataSplits, Examples, ImageSet, View
 from keras_dml.methods.declaration import Traits, find
-from keras_dml.recipes import building
 from keras_dml.runs.folder import METRICS, load_outcome
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.visualization import attention_maps, head_outputs, read_history
@@ -54,7 +53,7 @@ class Run:
     @cached_property
     def splits(self) -> DataSplits:
         """The data of the recipe."""
-        return building.splits(self.recipe)
+        return self.recipe.data.load(self.recipe.seed, self.recipe.train_on)
 
     @property
     def images(self) -> Examples:

@@ -11,7 +11,8 @@ from keras_dml import data, evaluation
 from keras_dml.data.contents import digest
 from keras_dml.embedding.engines import KERAS, Engine, check_engine
 from keras_dml.evaluation._evaluate import check_evaluation
-from keras_dml.recipes import Recipe, building
+from keras_dml.recipes import Recipe
+from keras_dml.recipes.schema import Evaluation
 from keras_dml.runs.folder import load_model, load_recipe
 from keras_dml.runs.outcome import Table
 from keras_dml.utils.types import Rows
@@ -32,17 +33,17 @@ def measure(
     at the levels of a hierarchy, others at the level that the model was trained
     with.
     """
-    asked = _asked(recipe, splits, split)
+    asked = _asked(recipe.evaluation, splits, split)
     return evaluation.evaluate(
         model, splits.part(split), **asked, engine=engine
     )
 
 
 def _asked(
-    recipe: Recipe, splits: data.DataSplits, split: str
+    section: Evaluation, splits: data.DataSplits, split: str
 ) -> dict[str, Any]:
     """What is asked about one of the splits: arguments of `evaluate`."""
-    asked = recipe.evaluation.model_dump(exclude={"monitor", "every"})
+    asked = section.model_dump(exclude={"monitor", "every"})
     levels = asked.pop("levels")
     if split == "test":
         if asked["protocol"] is None:
@@ -94,9 +95,15 @@ def check_splits(recipe: Recipe, splits: data.DataSplits) -> None:
         _check_pairs(
             recipe, splits.test, "test", splits.query_rows, splits.gallery_rows
         )
+    if recipe.relation_rule is not None and not splits.train.has_label_sets:
+        raise ValueError(
+            "`relation_rule` of a recipe requires examples with several "
+            f"labels. Received: {recipe.relation_rule!r} and {splits.train!r}. "
+            "Leave it out."
+        )
     owner = f"the recipe {recipe.name!r}"
     for split in measured:
-        asked = _asked(recipe, splits, split)
+        asked = _asked(recipe.evaluation, splits, split)
         check_evaluation(owner, getattr(splits, split), **asked)
 
 
@@ -168,7 +175,7 @@ def remeasure(
     check_engine("remeasure", engine)
     recipe = load_recipe(folder)
     keras.config.set_dtype_policy(recipe.precision)
-    splits = building.splits(recipe)
+    splits = recipe.data.load(recipe.seed, recipe.train_on)
     images = splits.part(split)
     model = load_model(folder, which)
     results = measure(recipe, model, splits, split, engine)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,8 @@ from keras_dml.distribution.workers import (
 from keras_dml.evaluation import Results
 from keras_dml.evaluation.plausibility import saying_once
 from keras_dml.model import MetricModel
-from keras_dml.recipes import Recipe, building
-from keras_dml.recipes.messages import check_files
+from keras_dml.recipes import Recipe
+from keras_dml.recipes.training import Training
 from keras_dml.runs.folder import (
     METRICS,
     STATE,
@@ -134,7 +135,7 @@ def train(
             check_same_recipe(folder, recipe)
         else:
             check_output(folder, overwrite)
-        check_files(recipe)
+        recipe.check_files()
         return [False, resume and states.has_state]
 
     with lost_workers_named(strategy):
@@ -193,28 +194,27 @@ def _train(
     keras.utils.set_random_seed(recipe.seed)
     keras.config.set_dtype_policy(recipe.precision)
     with strategy.scope():
-        network = building.backbone(recipe)  # May fail, and needs no data.
-    splits = building.splits(recipe)
+        network = recipe.backbone.build()  # May fail, and needs no data.
+    splits = recipe.data.load(recipe.seed, recipe.train_on)
     check_same("data", digest(splits.train), strategy)
-    check_splits(recipe, splits)
-    batches = building.sampler(recipe, splits.train)
+    sampler = _sampler(recipe, splits)
     with strategy.scope():
-        model = building.model(recipe, batches, network)
+        model = recipe.build(sampler, network)
     start = time.perf_counter()
     if is_chief and verbose:
         replicas = count_replicas(strategy)
         for line in before_training(recipe, splits, model, replicas):
             print(printable(line), flush=True)
-    seen = building.features(recipe, model, splits, with_test=is_chief)
+    training = recipe.training(model, sampler, splits, with_test=is_chief)
     seconds = time.perf_counter() - start
-    views = building.pipeline(recipe, seen.train, batches, model.input_shape)
+    fit = partial(
+        _fit, training, folder, recipe.epochs, recipe.stop_after, verbose
+    )
     if not is_chief:
-        _fit(
-            recipe, folder, model, seen, batches, views, verbose,
-            _Progress(None), states,
-        )  # fmt: skip
+        fit(_Progress(None), states)
         done_by_chief(lambda: None, strategy)  # Workers end together.
         return None
+    seen = training.splits
     progress = _Progress(None if goes_on else measure(recipe, model, seen))
     with one_at_a_time(folder, "run"), ExitStack() as exits:
         if goes_on:
@@ -226,10 +226,7 @@ def _train(
             # Figures never show test classes.
             Trackers(log, recipe, folder, splits.validation or splits.train)
         )
-        checkpoint, fitted = _fit(
-            recipe, folder, model, seen, batches, views, verbose, progress,
-            states, [rows, *trackers.callbacks],
-        )  # fmt: skip
+        checkpoint, fitted = fit(progress, states, [rows, *trackers.callbacks])
         if rows.error is not None:
             fitted["unsaved"][METRICS] = f"the end: {rows.error}"
         if seen is not splits:
@@ -260,19 +257,24 @@ def _train(
     return outcome
 
 
-def built(
+def _sampler(recipe: Recipe, splits: data.DataSplits) -> data.Sampler:
+    """The sampler of a recipe whose data can be trained on and measured."""
+    check_splits(recipe, splits)
+    return recipe.method.sampler(splits.train, recipe.batches, recipe.seed)
+
+
+def prepare(
     recipe: Recipe, splits: data.DataSplits
-) -> tuple[data.Sampler, MetricModel]:
-    """All that a recipe trains with on one process.
+) -> tuple[MetricModel, data.Sampler]:
+    """The model and the sampler of a recipe, on one process.
 
     Raises:
         ValueError: As for `train`, like other errors.
     """
     keras.utils.set_random_seed(recipe.seed)
     keras.config.set_dtype_policy(recipe.precision)
-    check_splits(recipe, splits)
-    batches = building.sampler(recipe, splits.train)
-    return batches, building.model(recipe, batches)
+    sampler = _sampler(recipe, splits)
+    return recipe.build(sampler), sampler
 
 
 class _Progress(keras.callbacks.Callback):
@@ -322,24 +324,6 @@ class _StopAfter(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
-def validation_of(
-    recipe: Recipe, splits: data.DataSplits
-) -> list[callbacks.RetrievalEvaluation]:
-    """What measures held-out classes, if there are any."""
-    if not len(splits.validation):
-        return []
-    monitor = recipe.evaluation.monitor
-    found = callbacks.RetrievalEvaluation(
-        splits.validation,
-        every=recipe.evaluation.every,
-        metrics=tuple(dict.fromkeys(("recall@1", "map@r", monitor))),
-        protocol=recipe.evaluation.protocol,
-        distance=recipe.evaluation.distance,
-        relevance=recipe.evaluation.relevance,
-    )
-    return [found]
-
-
 def _chosen(
     checkpoint: callbacks.Checkpoint, model: keras.Model
 ) -> tuple[str, keras.Model]:
@@ -353,39 +337,32 @@ def _chosen(
 
 
 def _fit(
-    recipe: Recipe,
+    training: Training,
     folder: Path,
-    model: keras.Model,
-    splits: data.DataSplits,
-    batches: data.Sampler,
-    views: tf.data.Dataset,
+    epochs: int,
+    stop_after: int | None,
     verbose: int | str,
     progress: _Progress,
     states: callbacks.Resume,
     writers: Sequence[keras.callbacks.Callback] = (),
 ) -> tuple[callbacks.Checkpoint, dict[str, Any]]:
     """Trains; what saved the model, and entries of the outcome."""
-    own = building.callbacks(recipe, splits.train, batches)
-    validation = validation_of(recipe, splits)
-    monitor = f"val_{recipe.evaluation.monitor}" if validation else None
+    validation = training.validation
+    monitor = f"val_{training.monitor}" if validation else None
     checkpoint = callbacks.Checkpoint(folder, monitor)
-    rates = callbacks.LearningRateMonitor()
     interrupted = False
     try:
-        model.fit(
-            views,
-            epochs=recipe.epochs,
-            callbacks=[
-                *own,
-                *validation,
+        training.fit(
+            epochs,
+            [
                 checkpoint,
-                rates,
+                callbacks.LearningRateMonitor(),
                 *writers,
                 progress,
                 states,
-                *([_StopAfter(recipe.stop_after)] if recipe.stop_after else []),
-            ],  # fmt: skip
-            verbose=verbose,
+                *([_StopAfter(stop_after)] if stop_after else []),
+            ],
+            verbose,
         )
     except KeyboardInterrupt:
         # Of another worker than the first, or before a state was read.
@@ -395,15 +372,19 @@ def _fit(
         checkpoint.save_last("the moment of Ctrl-C")
         for writer in writers:
             writer.on_train_end()
+    own = training.callbacks
     clusterings = [x for x in own if isinstance(x, Clustering)]
     divisions = [division for x in clusterings for division in x.divisions]
     seconds = {
         "training": progress.seconds,
-        "evaluation": sum(x.seconds for x in validation),
+        "evaluation": validation.seconds if validation else 0,
         "division": sum(x.seconds for x in divisions)
         + sum(x.seconds for x in own if isinstance(x, callbacks.HardClasses)),
     }
-    images = len(model.history.epoch) * batches.steps * batches.batch_size
+    sampler = training.sampler
+    images = len(training.model.history.epoch) * (
+        sampler.steps * sampler.batch_size
+    )
     other = sum(seconds.values()) - seconds["training"]
     rate = images / (seconds["training"] - other) if images else None
     return checkpoint, {

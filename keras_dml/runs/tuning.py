@@ -14,9 +14,9 @@ import keras
 import yaml
 
 from keras_dml import data
-from keras_dml.recipes import Recipe, building, dump, validate
+from keras_dml.recipes import Recipe, dump, validate
 from keras_dml.recipes.inheritance import merge, with_origin
-from keras_dml.runs.training import built, validation_of
+from keras_dml.runs.training import prepare
 from keras_dml.utils.arguments import check_count, check_type, import_extra
 from keras_dml.utils.documents import differences
 from keras_dml.utils.files import write_atomically
@@ -93,7 +93,7 @@ def tune(
     check_space(space, recipe)
     path = Path(folder)
     study = _begin(path, recipe, space)
-    splits = building.splits(recipe)
+    splits = recipe.data.load(recipe.seed, recipe.train_on)
     if not len(splits.validation):
         raise ValueError(
             f"The recipe {recipe.name!r} must hold out validation classes, on "
@@ -359,7 +359,7 @@ class _Objective:
         )
         splits = self.splits
         if (recipe.data, recipe.seed) != (self.recipe.data, self.recipe.seed):
-            splits = building.splits(recipe)
+            splits = recipe.data.load(recipe.seed, recipe.train_on)
         warmup_epochs = self.warmup_epochs
         if warmup_epochs is None:
             warmup_epochs = math.ceil(recipe.epochs / 3)
@@ -368,19 +368,9 @@ class _Objective:
             n_warmup_steps=warmup_epochs + 1
         )
         keras.utils.clear_session()
-        batches, model = built(recipe, splits)
-        seen = building.features(recipe, model, splits)
+        training = recipe.training(*prepare(recipe, splits), splits)
         reports = ReportEpochs(trial, f"val_{recipe.evaluation.monitor}")
-        model.fit(
-            building.pipeline(recipe, seen.train, batches, model.input_shape),
-            epochs=recipe.epochs,
-            callbacks=[
-                *building.callbacks(recipe, seen.train, batches),
-                *validation_of(recipe, seen),
-                reports,
-            ],
-            verbose=self.verbose,
-        )
+        training.fit(recipe.epochs, [reports], self.verbose)
         return max(reports.values)
 
 

@@ -41,7 +41,7 @@ from keras_dml.embedding.exported import SUFFIXES
 from keras_dml.evaluation import compare as compare_results
 from keras_dml.evaluation import evaluate
 from keras_dml.export import export_model
-from keras_dml.recipes import building
+from tests.recipes.builds import data_of
 
 ENGINES = "keras", "openvino"
 METRICS = ["recall@1", "map@r"]
@@ -144,7 +144,7 @@ def exports(
 
 def compare_exports(given: argparse.Namespace, folder: Path) -> None:
     recipe, model = runs.load_recipe(given.run), runs.load_model(given.run)
-    data = building.splits(recipe)
+    data = data_of(recipe)
     saved, view = folder / "saved_model", View.of(model)
     archive = keras.export.ExportArchive()
     archive.add_endpoint(

@@ -8,8 +8,9 @@ from keras_dml import data, methods
 from keras_dml.callbacks import HardClasses
 from keras_dml.data.samplers.hard_classes import class_means, nearest_classes
 from keras_dml.evaluation import embed
-from keras_dml.recipes import RecipeError, building, validate
+from keras_dml.recipes import RecipeError, validate
 from tests.conftest import blobs
+from tests.recipes.builds import callbacks_of, sampler_of
 
 
 def parts(backbone, **arguments):
@@ -73,10 +74,10 @@ def test_in_recipes() -> None:
     }
     recipe = validate(content, "here")
     images = blobs(classes=6, images=4)
-    sampler = building.sampler(recipe, images)
+    sampler = sampler_of(recipe, images)
     assert isinstance(sampler, data.HardClassBalanced)
     assert sampler.num_neighbors == 2
-    (callback,) = building.callbacks(recipe, images, sampler)
+    (callback,) = callbacks_of(recipe, images, sampler)
     assert (callback.every, callback.start) == (3, 1)
     own = {**content, "method": {"name": "divide_and_conquer"}}
     with pytest.raises(RecipeError, match="makes its own batches"):

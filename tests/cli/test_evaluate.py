@@ -10,8 +10,8 @@ import pytest
 
 from keras_dml import evaluation, recipes, runs
 from keras_dml.embedding import EmbeddingShards, write_shards
-from keras_dml.recipes import building
 from tests.cli.test_commands import run as run_command
+from tests.recipes.builds import model_of
 from tests.runs.small_run import write_images, write_recipe
 
 run = functools.partial(run_command, "evaluate")
@@ -21,7 +21,7 @@ def make_run(folder, recipe_file, *settings):
     recipe = recipes.load(recipe_file, settings)
     runs.create_folder(folder, recipe)
     keras.utils.set_random_seed(recipe.seed)
-    building.model(recipe).save(folder / "best.keras")
+    model_of(recipe).save(folder / "best.keras")
     return folder
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from keras_dml import data
-from keras_dml.recipes import RecipeError, building, load
+from keras_dml.recipes import RecipeError, load
+from tests.recipes.builds import batches_of, model_of, sampler_of
 
 ABE, DIVA = (
     Path(__file__).parents[2] / "recipes" / "glyphs" / f"{name}.yaml"
@@ -17,7 +18,7 @@ PAIRS = "method.pair_batches=true"
 
 def test_the_recipe_makes_its_model() -> None:
     recipe = load(ABE, ("method.num_learners=2", "method.variant=heads"))
-    model = building.model(recipe)
+    model = model_of(recipe)
     assert len(model.head.ensemble.trunks) == 2
     assert model.compute_output_shape((None, 48, 48, 1)) == (None, 128)
 
@@ -25,13 +26,13 @@ def test_the_recipe_makes_its_model() -> None:
 def test_pair_batches_have_as_many_images_as_batches_say(images) -> None:
     settings = ("batches.classes_per_batch=6", "batches.images_per_class=2")
     recipe = load(ABE, (PAIRS, "method.pairs=constructed", *settings))
-    sampler = building.sampler(recipe, images)
+    sampler = sampler_of(recipe, images)
     assert isinstance(sampler, data.PairSampler)
     labels = images.labels[sampler.plan(0)]
     assert labels.shape[1] == 12
     same = labels[:, :6] == labels[:, 6:]
     assert np.all(same == [True] * 3 + [False] * 3)
-    plain = building.sampler(load(ABE, settings), images)
+    plain = sampler_of(load(ABE, settings), images)
     assert isinstance(plain, data.ClassBalanced)
 
 
@@ -41,8 +42,8 @@ def test_two_views_reach_the_pipeline() -> None:
     )
     pixels = np.zeros((12, 48, 48, 1), "uint8")
     images = data.ImageSet(pixels[..., 0], np.repeat(np.arange(4), 3))
-    batches = building.sampler(recipe, images)
-    dataset = building.pipeline(recipe, images, batches, (None, 48, 48, 1))
+    batches = sampler_of(recipe, images)
+    dataset = batches_of(recipe, images, batches, (None, 48, 48, 1))
     assert set(dataset.element_spec[0]) == {"image", "image2"}
 
 
@@ -55,7 +56,7 @@ def test_dance_needs_two_views(setting) -> None:
 
 def test_a_momentum_network_on_smaller_images() -> None:
     half = "method.momentum_scale=0.5"
-    encoder = building.model(load(DIVA, (half,))).momentum_encoder
+    encoder = model_of(load(DIVA, (half,))).momentum_encoder
     assert encoder.backbone.input_shape == (None, 24, 24, 1)
     with pytest.raises(RecipeError, match="requires a momentum network"):
         load(DIVA, (half, "method.tasks=[shared, intra]"))
@@ -69,5 +70,5 @@ def test_batches_without_triplets_are_told_of(caplog) -> None:
     )
     labels = np.repeat(np.arange(4), 3)
     images = data.ImageSet(np.zeros((12, 48, 48), "uint8"), labels)
-    building.sampler(recipe, images)
+    sampler_of(recipe, images)
     assert 'task "intra"' in caplog.text

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from keras_dml import data
-from keras_dml.recipes import RecipeError, building, dump, load
+from keras_dml.recipes import RecipeError, dump, load
 from keras_dml.recipes.files import validate
 from tests.conftest import blobs
+from tests.recipes.builds import data_of, sampler_of
 from tests.recipes.stand_ins import stand_in
 
 
@@ -57,7 +58,7 @@ def test_sections_call_their_loaders(
     loader = data.DATASETS[name].value
     assert loader is getattr(data, name, None) or name == "image_folder"
     stand_in(monkeypatch, name, lambda **given: given)
-    given = building.splits(recipe_of({**section, "path": "somewhere"}))
+    given = data_of(recipe_of({**section, "path": "somewhere"}))
     expected = {"path": "somewhere", "validation": 0.2, "seed": 5}
     assert given == {**expected, **arguments}
 
@@ -93,7 +94,7 @@ def test_a_module_of_data_that_declares_a_loader_is_enough(
     assert data.twos is twos
     recipe = recipe_of({"name": "twos", "count": 7})
     with pytest.raises(ValueError, match="count=7 seed=5"):
-        building.splits(recipe)
+        data_of(recipe)
     with pytest.raises(RecipeError, match="`data.count` is missing"):
         recipe_of({"name": "twos"})
 
@@ -139,7 +140,7 @@ def test_batches_of_few_classes(method, caplog) -> None:
     train = blobs(5, 6)
     recipe = load(PHOTOGRAPHS, (method,))
     assert recipe.batches.classes_per_batch == 16
-    batches = building.sampler(recipe, train)
+    batches = sampler_of(recipe, train)
     assert batches.classes_per_batch == 5
     assert batches.batch_size == 5 * recipe.batches.images_per_class
     if "baseline" in method:
@@ -148,14 +149,14 @@ def test_batches_of_few_classes(method, caplog) -> None:
     assert caplog.text.count("Batches have 5 classes instead of 16") == 1
     asked = load(PHOTOGRAPHS, (method, "batches.classes_per_batch=6"))
     with pytest.raises(ValueError, match="Use batches.classes_per_batch=5,"):
-        building.sampler(asked, train)
+        sampler_of(asked, train)
 
 
 def test_batches_of_few_labels() -> None:
     tagged = blobs(6, 4).with_labels(np.eye(3, dtype=bool)[np.arange(24) % 3])
     method = "method={name: baseline, loss: contrastive}"
     recipe = load(PHOTOGRAPHS, (method,))
-    assert building.sampler(recipe, tagged).classes_per_batch == 3
+    assert sampler_of(recipe, tagged).classes_per_batch == 3
     asked = load(PHOTOGRAPHS, (method, "batches.classes_per_batch=4"))
     with pytest.raises(ValueError, match="with at least 2 images, 3"):
-        building.sampler(asked, tagged)
+        sampler_of(asked, tagged)

@@ -20,9 +20,16 @@ import pytest
 
 from keras_dml import backbones, data, methods
 from keras_dml.evaluation import embed
-from keras_dml.recipes import Recipe, building, load
+from keras_dml.recipes import Recipe, load, model_sections
 from keras_dml.utils.types import FloatArray
 from tests.recipes import stand_ins
+from tests.recipes.builds import (
+    batches_of,
+    callbacks_of,
+    data_of,
+    model_of,
+    sampler_of,
+)
 from tests.recipes.library import FILES, LAYERS, MORE, QUICK, WHOLE, name_of
 from tests.recipes.library import recipe as recipe_at
 
@@ -67,7 +74,7 @@ def test_trains_a_step_and_embeds(path, archives, monkeypatch) -> None:
     # ABE knows where to branch in the networks of this package.
     whole = path in WHOLE or names_layers(recipe) or recipe.method.name == "abe"
     get = functools.partial(stand_ins.backbone, whole=whole)
-    monkeypatch.setattr(building, "backbones", SimpleNamespace(get=get))
+    monkeypatch.setattr(model_sections, "backbones", SimpleNamespace(get=get))
     settings = [
         "batches.classes_per_batch=4",
         f"batches.images_per_class={min(recipe.batches.images_per_class, 3)}",
@@ -94,18 +101,18 @@ def test_trains_a_step_and_embeds(path, archives, monkeypatch) -> None:
     if recipe.method.name == "mic":
         settings += ["method.num_surrogates=4"]
     recipe = load(path, tuple(settings))
-    splits = building.splits(recipe)
-    batches = building.sampler(recipe, splits.train)
+    splits = data_of(recipe)
+    batches = sampler_of(recipe, splits.train)
     assert batches.steps == 1
-    model = building.model(recipe, batches)
+    model = model_of(recipe, batches)
     # Tracing takes longer than a step. But without a graph, weights of the
     # losses of learners that are idle have no gradient, not even zeros.
     model.run_eagerly = not model.objective.learner_variables()
     before = probe(model)
     history = model.fit(
-        building.pipeline(recipe, splits.train, batches, model.input_shape),
+        batches_of(recipe, splits.train, batches, model.input_shape),
         epochs=1,
-        callbacks=building.callbacks(recipe, splits.train, batches),
+        callbacks=callbacks_of(recipe, splits.train, batches),
         verbose=0,
     )
     assert np.isfinite(history.history["loss"]).all()

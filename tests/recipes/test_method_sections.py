@@ -12,10 +12,11 @@ import pytest
 
 from keras_dml import losses, methods, runs
 from keras_dml.methods.declaration import find
-from keras_dml.recipes import Recipe, RecipeError, building, dump
+from keras_dml.recipes import Recipe, RecipeError, dump
 from keras_dml.recipes.files import validate
 from keras_dml.recipes.signatures import fields_of
 from tests.conftest import blobs
+from tests.recipes.builds import callbacks_of, model_of, sampler_of
 
 
 def recipe_of(method: dict[str, Any], num_views: int = 1) -> Recipe:
@@ -97,7 +98,7 @@ def test_a_method_of_another_package(own) -> None:
     assert recipe.method.embedding_dim == 6
     assert recipe_of({"name": f"{own}:two", "loss": "contrastive"}) == recipe
     assert f"name: {own}:two" in dump(recipe)
-    model = building.model(recipe)
+    model = model_of(recipe)
     assert model.head.embedding_dim == 6
     assert isinstance(model.objective.loss, losses.ContrastiveLoss)
 
@@ -144,9 +145,9 @@ def test_clusters_without_splitting_the_embedding(given, clusters) -> None:
     """Table 6 of divide and conquer: the sampler's number, not the model's."""
     method = {"name": "divide_and_conquer", "split_embedding": False, **given}
     recipe = recipe_of(method)
-    sampler = building.sampler(recipe, blobs(32))
+    sampler = sampler_of(recipe, blobs(32))
     assert sampler.num_learners == clusters
-    model = building.model(recipe, sampler)
+    model = model_of(recipe, sampler)
     assert isinstance(model.head, methods.EmbeddingHead)
 
 
@@ -160,11 +161,11 @@ def test_a_recipe_divides_by_a_column() -> None:
         "partition_column": "kind",
     }
     recipe = recipe_of(method)
-    sampler = building.sampler(recipe, images)
-    (recluster,) = building.callbacks(recipe, images, sampler)
+    sampler = sampler_of(recipe, images)
+    (recluster,) = callbacks_of(recipe, images, sampler)
     assert recluster.partition_column == "kind"
     with pytest.raises(ValueError, match="images with no groups"):
-        building.callbacks(recipe, blobs(32), sampler)
+        callbacks_of(recipe, blobs(32), sampler)
 
 
 def test_a_momentum_network_of_any_method() -> None:
@@ -175,5 +176,5 @@ def test_a_momentum_network_of_any_method() -> None:
     }
     with pytest.raises(RecipeError, match="ema_momentum`.*num_views: 2"):
         recipe_of(method)
-    model = building.model(recipe_of(method, num_views=2))
+    model = model_of(recipe_of(method, num_views=2))
     assert model.momentum_encoder.ema_momentum == 0.5

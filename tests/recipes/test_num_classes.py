@@ -7,9 +7,10 @@ import pytest
 
 from keras_dml import data, runs
 from keras_dml.evaluation import embed
-from keras_dml.recipes import RecipeError, building, load
+from keras_dml.recipes import RecipeError, load
 from keras_dml.recipes.num_classes import filled
 from tests.conftest import blobs
+from tests.recipes.builds import batches_of, callbacks_of, model_of, sampler_of
 from tests.recipes.stand_ins import stand_in
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "glyphs"
@@ -34,10 +35,10 @@ def splits() -> data.DataSplits:
     return data.DataSplits(*sets, "blobs")
 
 
-def model_of(name: str, splits: data.DataSplits, *settings: str):
+def build(name: str, splits: data.DataSplits, *settings: str):
     recipe = load(RECIPES / f"{name}.yaml", (*SMALL, *settings))
-    batches = building.sampler(recipe, splits.train)
-    return recipe, batches, building.model(recipe, batches)
+    batches = sampler_of(recipe, splits.train)
+    return recipe, batches, model_of(recipe, batches)
 
 
 @pytest.mark.slow
@@ -55,7 +56,7 @@ def model_of(name: str, splits: data.DataSplits, *settings: str):
 def test_there_is_a_beta_for_each_training_class(
     method, size, key, count, splits
 ) -> None:
-    recipe, batches, model = model_of(
+    recipe, batches, model = build(
         method, splits, f"method.{size}", f"{key}={BETA}"
     )
     betas = [v for v in model.trainable_variables if "/loss/beta" in v.path]
@@ -66,8 +67,8 @@ def test_there_is_a_beta_for_each_training_class(
     # Tracing takes longer than the steps.
     model.run_eagerly = not model.objective.learner_variables()
     history = model.fit(
-        building.pipeline(recipe, splits.train, batches, model.input_shape),
-        callbacks=building.callbacks(recipe, splits.train, batches),
+        batches_of(recipe, splits.train, batches, model.input_shape),
+        callbacks=callbacks_of(recipe, splits.train, batches),
         verbose=0,
     )
     # A class id that is out of range would make it NaN.
@@ -91,14 +92,14 @@ def test_the_examples_of_each_class_are_counted(splits) -> None:
     few = splits.train.select(range(2, len(splits.train)))
     uneven = data.DataSplits(few, splits.validation, splits.test, "uneven")
     loss = "{name: dynamic_arc_face, num_classes: auto, class_counts: auto}"
-    *_, model = model_of("baseline", uneven, f"method.loss={loss}")
+    *_, model = build("baseline", uneven, f"method.loss={loss}")
     counts = np.unique(few.labels, return_counts=True)[1].tolist()
     assert len(set(counts)) == 2
     assert model.objective.loss.class_counts == counts
     given = (
         f"{{name: dynamic_arc_face, num_classes: auto, class_counts: {counts}}}"
     )
-    *_, model = model_of("baseline", uneven, f"method.loss={given}")
+    *_, model = build("baseline", uneven, f"method.loss={given}")
     assert model.objective.loss.class_counts == counts
 
 
@@ -128,13 +129,7 @@ def test_losses_without_classes_refuse_it(loss, message) -> None:
 def test_too_few_classes_are_refused(splits) -> None:
     loss = "method.loss={name: proxy_nca, num_classes: 5}"
     with pytest.raises(ValueError, match="6 .*Received: num_classes=5.*auto"):
-        model_of("baseline", splits, loss)
-
-
-def test_the_number_is_not_known_without_data() -> None:
-    recipe = load(RECIPES / "baseline.yaml", (f"method.loss={BETA}",))
-    with pytest.raises(ValueError, match="`num_classes: auto`.*sampler"):
-        building.model(recipe)
+        build("baseline", splits, loss)
 
 
 def test_it_is_found_at_any_depth() -> None:
@@ -153,12 +148,12 @@ def test_it_is_found_at_any_depth() -> None:
 def test_merged_proxies_start_at_the_means_of_training_classes(splits) -> None:
     loss = "method.loss={name: proxy_nca, num_classes: auto}"
     sizes = "method.num_learners=2", "method.embedding_dim=4"
-    recipe, batches, model = model_of(
+    recipe, batches, model = build(
         "divide_and_conquer",
         splits,
         *(loss, *sizes, "method.merged_start=class_means"),
     )
-    recluster, *_ = building.callbacks(recipe, splits.train, batches)
+    recluster, *_ = callbacks_of(recipe, splits.train, batches)
     recluster.set_model(model)
     model.objective.start_merged(recluster._class_means)
     embeddings = embed(model, splits.train)
@@ -172,11 +167,9 @@ def test_merged_proxies_start_at_the_means_of_training_classes(splits) -> None:
 
 def test_other_losses_leave_labels_alone(splits) -> None:
     recipe = load(RECIPES / "baseline.yaml", SMALL)
-    batches = building.sampler(recipe, splits.train)
+    batches = sampler_of(recipe, splits.train)
     np.testing.assert_array_equal(batches.labels, splits.train.labels)
-    dataset = building.pipeline(
-        recipe, splits.train, batches, (None, 16, 16, 1)
-    )
+    dataset = batches_of(recipe, splits.train, batches, (None, 16, 16, 1))
     labels = np.concatenate([y["label"] for _, y in dataset])
     assert set(labels) <= set(splits.train.labels.tolist())
 
@@ -184,7 +177,7 @@ def test_other_losses_leave_labels_alone(splits) -> None:
 def test_a_share_of_classes_whose_number_is_not_known_yet(splits) -> None:
     loss = "{name: arc_face, num_classes: auto, class_share: 0.4}"
     settings = (f"method.loss={loss}", "accumulate=2", "gather=none")
-    _, _, model = model_of("baseline", splits, *settings)
+    _, _, model = build("baseline", splits, *settings)
     found = model.objective.loss
     assert (found.num_classes, found.sampled.count) == (6, 2)
     assert (model.accumulate, model.gather) == (2, "none")

@@ -10,8 +10,9 @@ import pytest
 
 from keras_dml import data, runs
 from keras_dml.optimizers import CoupledAdam, CoupledSGD
-from keras_dml.recipes import building, load
+from keras_dml.recipes import load
 from tests.conftest import blobs
+from tests.recipes.builds import model_of
 from tests.recipes.stand_ins import stand_in
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "glyphs" / "baseline.yaml"
@@ -38,7 +39,7 @@ def rates(schedule: str, epochs: int, steps: int, rate: float = 0.4):
         ),
     )
     variable = keras.Variable([0.0])
-    optimizer = building.optimizer(recipe, batches(steps))
+    optimizer = recipe.optimizer.build(steps, epochs)
     optimizer.build([variable])
     given = []
     for _ in range(epochs * steps):
@@ -86,25 +87,19 @@ def test_null_takes_a_schedule_away() -> None:
     assert recipe.optimizer.schedule is None
 
 
-def test_a_schedule_needs_the_length_of_an_epoch() -> None:
-    recipe = load(RECIPE, ("optimizer.schedule={name: cosine}",))
-    with pytest.raises(ValueError, match="`optimizer.schedule`.*sampler"):
-        building.model(recipe)
-
-
 def test_decay_is_decoupled_unless_coupled() -> None:
-    coupled = building.optimizer(load(RECIPE, (DECAY,)))
+    coupled = load(RECIPE, (DECAY,)).optimizer.build(1, 1)
     assert type(coupled) is CoupledAdam
     assert coupled.weight_decay == 0.1
     setting = DECAY.replace("coupled", "decoupled")
-    plain = building.optimizer(load(RECIPE, (setting,)))
+    plain = load(RECIPE, (setting,)).optimizer.build(1, 1)
     assert type(plain) is keras.optimizers.Adam
     assert plain.weight_decay == 0.1
     by_path = "optimizer.decay_multipliers={/queries: 0.5}"
-    coupled = building.optimizer(load(RECIPE, (DECAY, by_path)))
+    coupled = load(RECIPE, (DECAY, by_path)).optimizer.build(1, 1)
     assert coupled.decay_multipliers == {"/queries": 0.5}
     sgd = "optimizer={name: SGD, weight_decay: 0.1, decay: coupled}"
-    assert type(building.optimizer(load(RECIPE, (sgd,)))) is CoupledSGD
+    assert type(load(RECIPE, (sgd,)).optimizer.build(1, 1)) is CoupledSGD
 
 
 @pytest.mark.slow
@@ -145,7 +140,5 @@ def test_the_rate_of_every_epoch_is_in_metrics_csv(
 
 def test_the_backbone_waits_for_whole_epochs() -> None:
     recipe = load(RECIPE, ("backbone.freeze_epochs=2",))
-    assert building.model(recipe, batches(3)).freeze_steps == 6
-    with pytest.raises(ValueError, match="uses `backbone.freeze_epochs`"):
-        building.model(recipe)
-    assert building.model(load(RECIPE)).freeze_steps == 0
+    assert model_of(recipe, batches(3)).freeze_steps == 6
+    assert model_of(load(RECIPE)).freeze_steps == 0

@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from keras_dml.data import ImageSet, View
-from keras_dml.recipes import building, dump, load
+from keras_dml.recipes import dump, load
 from tests.data.small_images import LABELS, noise
+from tests.recipes.builds import batches_of, model_of, sampler_of
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "glyphs" / "baseline.yaml"
 SETTINGS = (
@@ -26,10 +27,10 @@ SETTINGS = (
 def test_training_and_test_are_resized_as_the_recipe_says() -> None:
     images = ImageSet(noise(24, 13), LABELS)
     recipe = load(RECIPE, SETTINGS)
-    model = building.model(recipe)
+    model = model_of(recipe)
     assert View.of(model) == View((16, 16), 1, 18, "squash")
-    sampler = building.sampler(recipe, images)
-    batches = building.pipeline(recipe, images, sampler, model.input_shape)
+    sampler = sampler_of(recipe, images)
+    batches = batches_of(recipe, images, sampler, model.input_shape)
     padded = View((16, 16), 1, 20, "longest").apply(images.images).numpy()
     assert not np.any(padded[:, :, 0]) and np.any(padded[:, 0])
     for x, y in batches.as_numpy_iterator():

@@ -13,7 +13,8 @@ from keras_dml import backbones, callbacks, data
 from keras_dml.methods.declaration import METHODS, find
 from keras_dml.model import MetricModel
 from keras_dml.recipes.files import recipe_type
-from keras_dml.recipes.schema import Recipe, looked_up
+from keras_dml.recipes.model_sections import resolve
+from keras_dml.recipes.schema import Recipe
 from keras_dml.recipes.sections import Section
 
 SIGNATURES = {
@@ -49,7 +50,7 @@ def signatures_of(place: str) -> list[Callable[..., Any]]:
         return [data.DATASETS[name].value]
     if key == "method":
         factory, traits = find(name)
-        return [factory, MetricModel, *map(looked_up, traits.uses)]
+        return [factory, MetricModel, *map(resolve, traits.uses)]
     return [SIGNATURES[key]]
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from keras_dml import recipes, runs
+from tests.recipes.builds import data_of, model_of
 from tests.runs.small_run import QUICK, write_recipe
 
 FROZEN = (
@@ -47,13 +48,15 @@ def test_runs_with_other_seeds_share_features(tmp_path, monkeypatch) -> None:
     held_out, folders, weights = [], [], None
     for seed in (0, 1):
         recipe = recipes.load(path, (*changes, f"seed={seed}"))
-        splits = recipes.building.splits(recipe)
-        model = recipes.building.model(recipe)
+        splits = data_of(recipe)
+        model = model_of(recipe)
         # The network of the first run, as a pretrained one would be.
         if weights is not None:
             model.backbone.set_weights(weights)
         weights = model.backbone.get_weights()
-        seen = recipes.building.features(recipe, model, splits, with_test=True)
+        seen = recipe.backbone.features(
+            model, splits, recipe.augmentation, with_test=True
+        )
         held_out.append(set(seen.validation.labels))
         folders.append(set((tmp_path / "cache" / "features").iterdir()))
         for part in ("train", "validation", "test"):

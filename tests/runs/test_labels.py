@@ -8,12 +8,12 @@ import pytest
 
 from keras_dml import evaluation, recipes, runs
 from keras_dml.data import MultiLabelBalanced
-from keras_dml.recipes import building
 from keras_dml.reports.analysis import Run
 from keras_dml.reports.explorer import explorer
 from keras_dml.reports.figures import figures_of
 from keras_dml.runs.folder import load_model, load_outcome
 from keras_dml.runs.measuring import check_splits
+from tests.recipes.builds import data_of, model_of, sampler_of
 from tests.runs.small_run import write_images
 
 RECIPE = """
@@ -69,11 +69,9 @@ def recipe_of(folder: Path, columns: str, asked: str = "", *settings: str):
 @pytest.mark.slow
 def test_several_labels_from_recipe_to_figures(folder) -> None:
     recipe = recipe_of(folder, TAGS, "relevance: jaccard", "relation_rule=all")
-    splits = building.splits(recipe)
-    assert isinstance(
-        building.sampler(recipe, splits.train), MultiLabelBalanced
-    )
-    assert building.model(recipe).objective.relation_rule == "all"
+    splits = data_of(recipe)
+    assert isinstance(sampler_of(recipe, splits.train), MultiLabelBalanced)
+    assert model_of(recipe).objective.relation_rule == "all"
     run = folder / "tags"
     runs.train(recipe, run, verbose=0)
     model = load_model(run)
@@ -102,11 +100,11 @@ def test_several_labels_from_recipe_to_figures(folder) -> None:
 @pytest.mark.slow
 def test_one_level_trains_and_all_are_measured(folder) -> None:
     one = recipe_of(folder, SPECIES, "levels: [genus]")
-    found = runs.measure(one, building.model(one), building.splits(one))
+    found = runs.measure(one, model_of(one), data_of(one))
     assert list(found) == ["genus/recall@1", "genus/macro/map@r"]
     recipe = recipe_of(folder, SPECIES)
     runs.train(recipe, folder / "species", verbose=0)
-    test = building.splits(recipe).test
+    test = data_of(recipe).test
     genus = test.labels // 8
     expected = evaluation.evaluate(
         load_model(folder / "species"),
@@ -127,7 +125,7 @@ def test_one_level_trains_and_all_are_measured(folder) -> None:
 
 def test_levels_that_are_asked_for(folder) -> None:
     recipe = recipe_of(folder, SPECIES, "levels: [genus]")
-    splits = building.splits(recipe)
+    splits = data_of(recipe)
     assert sorted(splits.levels) == ["genus", "species"]
     assert splits.levels["genus"].tolist() == (splits.test.labels // 8).tolist()
     check_splits(recipe, splits)
@@ -156,10 +154,10 @@ def test_levels_that_are_asked_for(folder) -> None:
 def test_what_labels_do_not_fit(folder, columns, asked, setting, message):
     settings = (setting,) if setting else ()
     recipe = recipe_of(folder, columns, asked, *settings)
-    splits = building.splits(recipe)
+    splits = data_of(recipe)
     with pytest.raises(ValueError, match=message):
         check_splits(recipe, splits)
-        building.sampler(recipe, splits.train)
+        sampler_of(recipe, splits.train)
 
 
 @pytest.mark.parametrize("setting", ["relevance: some", "levels: genus"])
@@ -174,4 +172,4 @@ def test_a_table_without_validation_rows(folder) -> None:
     other.mkdir()
     (other / "tags.csv").write_text(text.replace("validation", "train"))
     with pytest.raises(ValueError, match="with validation rows"):
-        building.splits(recipe_of(other, TAGS))
+        data_of(recipe_of(other, TAGS))

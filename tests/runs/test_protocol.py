@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from keras_dml import backbones, evaluation, methods, recipes, runs
-from keras_dml.recipes import building
 from keras_dml.runs.folder import load_model, load_outcome
 from keras_dml.runs.measuring import check_splits, measure
 from tests.recipes import stand_ins
+from tests.recipes.builds import data_of, model_of
 from tests.runs.small_run import METHODS, write_recipe
 
 ASKED = (
@@ -34,7 +34,7 @@ def test_a_run_is_measured_as_its_recipe_says(path) -> None:
     outcome = load_outcome(folder)
     expected = evaluation.evaluate(
         load_model(folder),
-        building.splits(recipe).test,
+        data_of(recipe).test,
         metrics=recipe.evaluation.metrics,
         protocol="official",
         distance="euclidean",
@@ -57,8 +57,8 @@ def test_a_run_is_measured_as_its_recipe_says(path) -> None:
 @pytest.mark.slow
 def test_by_default_it_is_the_data_sets(path) -> None:
     recipe = recipes.load(path, (METHODS["baseline"],))
-    splits = building.splits(recipe)
-    model = building.model(recipe)
+    splits = data_of(recipe)
+    model = model_of(recipe)
     count = len(splits.test)
     rows = {
         "query_rows": np.arange(0, count, 2),
@@ -101,7 +101,7 @@ def archive(monkeypatch, tmp_path):
         recipe = recipes.load(name, (f"data.path={tmp_path}",))
         backbone = backbones.small_convnet((16, 16, 3), filters=(4, 8))
         model = methods.baseline(backbone, embedding_dim=4)
-        return recipe, model, building.splits(recipe)
+        return recipe, model, data_of(recipe)
 
     return load
 

@@ -3,10 +3,11 @@
 import pytest
 
 from keras_dml import recipes, runs
-from keras_dml.recipes import RecipeError, building
+from keras_dml.recipes import RecipeError
 from keras_dml.runs.benchmark.plan import Run
 from keras_dml.runs.benchmark.training import _ended
 from keras_dml.runs.folder import load_outcome
+from tests.recipes.builds import data_of
 from tests.runs.small_run import METHODS, write_recipe
 
 SMALL = ("epochs=3", METHODS["baseline"])
@@ -18,10 +19,10 @@ def recipe_of(tmp_path, *settings):
 
 @pytest.mark.slow
 def test_no_class_is_held_out(tmp_path, caplog) -> None:
-    halves = building.splits(recipe_of(tmp_path))
+    halves = data_of(recipe_of(tmp_path))
     recipe = recipe_of(tmp_path, "train_on=all", "stop_after=2")
-    whole = building.splits(recipe)
-    without = building.splits(recipe_of(tmp_path, "data.validation=0"))
+    whole = data_of(recipe)
+    without = data_of(recipe_of(tmp_path, "data.validation=0"))
     assert not len(without.validation)
     assert {*without.train.paths} == {*whole.train.paths}
     assert len(whole.validation) == 0

@@ -12,6 +12,7 @@ from tensorflow.core.util import event_pb2
 
 from keras_dml import evaluation, recipes, runs
 from keras_dml.callbacks import RetrievalEvaluation
+from keras_dml.recipes.data_sections import Data
 from keras_dml.runs.folder import (
     METRICS,
     check_output,
@@ -19,6 +20,7 @@ from keras_dml.runs.folder import (
     read_queries,
 )
 from keras_dml.utils.files import one_at_a_time
+from tests.recipes.builds import data_of
 from tests.runs.small_run import METHODS, write_recipe
 
 needs_tensorboard = pytest.mark.skipif(
@@ -61,11 +63,9 @@ def test_metrics_of_every_epoch(finished) -> None:
 def test_the_saved_model_measures_the_same_to_the_last_digit(
     finished,
 ) -> None:
-    from keras_dml.recipes import building
-
     outcome, folder = finished
     recipe = runs.load_recipe(folder)
-    splits = building.splits(recipe)
+    splits = data_of(recipe)
     again = runs.measure(recipe, runs.load_model(folder), splits)
     assert again == outcome.after
 
@@ -73,11 +73,9 @@ def test_the_saved_model_measures_the_same_to_the_last_digit(
 @pytest.mark.slow
 def test_queries_gallery_and_cameras_count(finished) -> None:
     """A query whose only match is by its own camera finds nothing."""
-    from keras_dml.recipes import building
-
     _, folder = finished
     recipe = runs.load_recipe(folder)
-    splits = building.splits(recipe)
+    splits = data_of(recipe)
     rows = np.arange(len(splits.test))
     cameras = np.where(rows % 6 < 5, 0, 1)
     model = runs.load_model(folder)
@@ -172,7 +170,7 @@ def test_an_output_that_exists_is_refused_before_data_are_read(
 ) -> None:
     recipe, folder = start(tmp_path)
     runs.create_folder(folder, recipe)
-    monkeypatch.setattr("keras_dml.recipes.building.splits", None)
+    monkeypatch.setattr(Data, "load", None)
     with pytest.raises(FileExistsError, match="--overwrite"):
         runs.train(recipe, folder, verbose=0)
 

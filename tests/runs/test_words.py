@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from keras_dml import backbones, evaluation, methods, recipes
-from keras_dml.recipes import building
 from keras_dml.runs.words import before_training, verdicts
+from tests.recipes.builds import data_of
 from tests.runs.small_run import write_recipe
 
 
@@ -55,7 +55,7 @@ def test_what_is_said_before_training(held_out, tmp_path) -> None:
         "evaluation.metrics=[recall@1]", "evaluation.every=2",
     )  # fmt: skip
     recipe = recipes.load(write_recipe(tmp_path), settings)
-    splits = building.splits(recipe)
+    splits = data_of(recipe)
     if not held_out:
         none = splits.validation.select([])
         splits = dataclasses.replace(splits, validation=none)

@@ -143,11 +143,10 @@ def _export_measured(
     from keras_dml.evaluation import compare, evaluate
     from keras_dml.export import export_model
     from keras_dml.export.portable import free_file, new_export
-    from keras_dml.recipes import building
     from keras_dml.utils.progress import waiting
 
     free_file(path, SUFFIXES[options["format"]], overwrite)
-    splits = building.splits(recipe)
+    splits = recipe.data.load(recipe.seed, recipe.train_on)
     # A run that trains on all classes has only those of the test left.
     held_out = splits.validation if len(splits.validation) else splits.test
     metrics = ["recall@1", "map@r"]
@@ -173,7 +172,6 @@ def _gallery(
     recipe: "Recipe", model: "keras.Model", gallery: str | None
 ) -> "Examples | Index | None":
     from keras_dml import data
-    from keras_dml.recipes import building
     from keras_dml.search import Index, is_index
 
     if gallery is None:
@@ -182,7 +180,7 @@ def _gallery(
         if is_index(gallery):
             return Index.load(gallery, model)
         return data.image_folder(gallery)
-    splits = building.splits(recipe)
+    splits = recipe.data.load(recipe.seed, recipe.train_on)
     if gallery == "train":
         return splits.train
     if splits.gallery_rows is None:

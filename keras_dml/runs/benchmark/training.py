@@ -17,8 +17,7 @@ import psutil
 from keras_dml.data import DataSplits
 from keras_dml.embedding.local import LocalWorkers
 from keras_dml.embedding.workers import Pool, Work
-from keras_dml.recipes import RecipeError, building
-from keras_dml.recipes.messages import check_files
+from keras_dml.recipes import RecipeError
 from keras_dml.resuming import TERMINATED, StateError
 from keras_dml.runs.benchmark.comparison import Done, Line
 from keras_dml.runs.benchmark.plan import (
@@ -31,7 +30,7 @@ from keras_dml.runs.benchmark.plan import (
 )
 from keras_dml.runs.benchmark.report import write_report
 from keras_dml.runs.folder import changed_settings, load_outcome
-from keras_dml.runs.training import built, train
+from keras_dml.runs.training import prepare, train
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.files import one_at_a_time
 from keras_dml.utils.progress import time_left
@@ -196,11 +195,13 @@ class Building(Work[Run, str | None]):
             recipe = run.recipe
             about = repr((recipe.data, recipe.train_on, recipe.seed))
             try:
-                check_files(recipe)
+                recipe.check_files()
                 if about not in splits:  # Of one data set at a time.
                     splits.clear()
-                    splits[about] = building.splits(recipe)
-                built(recipe, splits[about])
+                    splits[about] = recipe.data.load(
+                        recipe.seed, recipe.train_on
+                    )
+                prepare(recipe, splits[about])
             except Exception as error:
                 return f"{recipe.name}: {error}"
             finally:
