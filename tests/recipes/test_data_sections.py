@@ -9,7 +9,8 @@ from keras_dml import data
 from keras_dml.recipes import RecipeError, dump, load
 from keras_dml.recipes.files import validate
 from tests.conftest import blobs
-from tests.recipes.builds import data_of, sampler_of
+from tests.data.small_images import LABELS, noise
+from tests.recipes.builds import batches_of, data_of, model_of, sampler_of
 from tests.recipes.stand_ins import stand_in
 
 
@@ -61,25 +62,6 @@ def test_sections_call_their_loaders(
     given = data_of(recipe_of({**section, "path": "somewhere"}))
     expected = {"path": "somewhere", "validation": 0.2, "seed": 5}
     assert given == {**expected, **arguments}
-
-
-def test_what_recipes_leave_to_the_loader_is_no_key() -> None:
-    for name, keys in (
-        ("glyphs", set()),
-        ("cub200", {"path", "cropped", "validation"}),
-        (
-            "table",
-            {"path", "root", "train_classes", "validation"}
-            | {"separator", "label", "levels", "groups", "held_out_by"},
-        ),
-        (
-            "image_folder",
-            {"path", "train_classes", "validation", "unreadable"},
-        ),
-    ):
-        given = {"path": "x"} if keys else {}
-        section = recipe_of({"name": name, **given}).data
-        assert set(section.model_dump()) == {"name", *keys}
 
 
 def test_a_module_of_data_that_declares_a_loader_is_enough(
@@ -160,3 +142,44 @@ def test_batches_of_few_labels() -> None:
     asked = load(PHOTOGRAPHS, (method, "batches.classes_per_batch=4"))
     with pytest.raises(ValueError, match="with at least 2 images, 3"):
         sampler_of(asked, tagged)
+
+
+RESIZED = (
+    "augmentation.resize=20",
+    "augmentation.resize_mode=longest",
+    "augmentation.crop=center",
+    "augmentation.pad=0",
+    "augmentation.flip=false",
+    "backbone.input_shape=[16, 16, 1]",
+    "batches.classes_per_batch=3",
+    "batches.images_per_class=2",
+    "view.resize=18",
+    "view.resize_mode=squash",
+)
+
+
+def test_training_and_test_are_resized_as_the_recipe_says() -> None:
+    images = data.ImageSet(noise(24, 13), LABELS)
+    recipe = load("glyphs/baseline", RESIZED)
+    model = model_of(recipe)
+    assert data.View.of(model) == data.View((16, 16), 1, 18, "squash")
+    sampler = sampler_of(recipe, images)
+    batches = batches_of(recipe, images, sampler, model.input_shape)
+    view = data.View((16, 16), 1, 20, "longest")
+    padded = view.apply(images.images).numpy()
+    assert not np.any(padded[:, :, 0]) and np.any(padded[:, 0])
+    for x, y in batches.as_numpy_iterator():
+        np.testing.assert_array_equal(x, padded[y["index"]])
+
+
+def test_the_view_is_set_once(tmp_path) -> None:
+    """Training resizes as the test does, also by a recipe that was dumped."""
+    setting = "view={resize: 56, resize_mode: longest}"
+    recipe = load("glyphs/baseline", (setting,))
+    seen = recipe.augmentation
+    assert (seen.resize, seen.resize_mode) == (56, "longest")
+    (tmp_path / "dumped.yaml").write_text(dump(recipe))
+    assert load(tmp_path / "dumped.yaml") == recipe
+    settings = ("view.resize=56", "augmentation.resize=null")
+    raw = load("glyphs/baseline", settings)
+    assert (raw.view.resize, raw.augmentation.resize) == (56, None)

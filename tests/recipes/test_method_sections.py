@@ -1,6 +1,5 @@
 """Sections of methods are what their factories' signatures say."""
 
-import inspect
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -10,13 +9,12 @@ import keras
 import numpy as np
 import pytest
 
-from keras_dml import losses, methods, runs
-from keras_dml.methods.declaration import find
-from keras_dml.recipes import Recipe, RecipeError, dump
+from keras_dml import data, losses, methods, runs
+from keras_dml.recipes import Recipe, RecipeError, dump, load
 from keras_dml.recipes.files import validate
 from keras_dml.recipes.signatures import fields_of
 from tests.conftest import blobs
-from tests.recipes.builds import callbacks_of, model_of, sampler_of
+from tests.recipes.builds import batches_of, callbacks_of, model_of, sampler_of
 
 
 def recipe_of(method: dict[str, Any], num_views: int = 1) -> Recipe:
@@ -27,20 +25,6 @@ def recipe_of(method: dict[str, Any], num_views: int = 1) -> Recipe:
         "augmentation": {"num_views": num_views},
     }
     return validate(content, "recipe.yaml")
-
-
-@pytest.mark.parametrize("name", methods.METHODS)
-def test_every_argument_is_a_key_with_the_same_default(name) -> None:
-    factory, traits = find(name)
-    parameters = inspect.signature(factory).parameters
-    section = recipe_of({"name": name}, num_views=2).method.model_dump()
-    common = {"backbone", "loss_weights", "kwargs"}
-    assert section.pop("name") == name
-    momentum = {"ema_momentum"}  # Of `MetricModel`, by `kwargs`.
-    keys = set(parameters) - common
-    assert set(section) == keys | traits.extra_keys | momentum
-    for key in keys:
-        assert section[key] == parameters[key].default
 
 
 def test_types_are_those_that_yaml_has() -> None:
@@ -178,3 +162,44 @@ def test_a_momentum_network_of_any_method() -> None:
         recipe_of(method)
     model = model_of(recipe_of(method, num_views=2))
     assert model.momentum_encoder.ema_momentum == 0.5
+
+
+def test_pair_batches_have_as_many_images_as_batches_say(images) -> None:
+    settings = ("batches.classes_per_batch=6", "batches.images_per_class=2")
+    pairs = ("method.pair_batches=true", "method.pairs=constructed")
+    recipe = load("glyphs/abe", (*pairs, *settings))
+    sampler = sampler_of(recipe, images)
+    assert isinstance(sampler, data.PairSampler)
+    labels = images.labels[sampler.plan(0)]
+    assert labels.shape[1] == 12
+    same = labels[:, :6] == labels[:, 6:]
+    assert np.all(same == [True] * 3 + [False] * 3)
+    plain = sampler_of(load("glyphs/abe", settings), images)
+    assert isinstance(plain, data.ClassBalanced)
+
+
+def test_two_views_reach_the_pipeline() -> None:
+    recipe = load(
+        "glyphs/diva", ("batches={classes_per_batch: 2, images_per_class: 3}",)
+    )
+    pixels = np.zeros((12, 48, 48, 1), "uint8")
+    images = data.ImageSet(pixels[..., 0], np.repeat(np.arange(4), 3))
+    batches = sampler_of(recipe, images)
+    dataset = batches_of(recipe, images, batches, (None, 48, 48, 1))
+    assert set(dataset.element_spec[0]) == {"image", "image2"}
+
+
+def test_a_momentum_network_on_smaller_images() -> None:
+    half = "method.momentum_scale=0.5"
+    encoder = model_of(load("glyphs/diva", (half,))).momentum_encoder
+    assert encoder.backbone.input_shape == (None, 24, 24, 1)
+
+
+def test_batches_without_triplets_are_told_of(caplog) -> None:
+    recipe = load(
+        "glyphs/diva", ("batches={classes_per_batch: 2, images_per_class: 2}",)
+    )
+    labels = np.repeat(np.arange(4), 3)
+    images = data.ImageSet(np.zeros((12, 48, 48), "uint8"), labels)
+    sampler_of(recipe, images)
+    assert 'task "intra"' in caplog.text

@@ -62,6 +62,20 @@ def test_all_sections_are_walked() -> None:
     assert set(sections()) == own | named | {"optimizer"}
 
 
+def left_out(place: str) -> set[str]:
+    """Arguments of a data set or method that no recipe has."""
+    key, _, name = place.partition("/")
+    if key == "data":
+        return {"seed", *data.DATASETS[name].details["leave_out"]}
+    return {"backbone", "loss_weights", "kwargs"}
+
+
+@pytest.mark.parametrize("place", [x for x in sections() if "/" in x])
+def test_data_sets_and_methods_have_all_their_arguments(place: str) -> None:
+    arguments = set(inspect.signature(signatures_of(place)[0]).parameters)
+    assert arguments - left_out(place) <= set(sections()[place].model_fields)
+
+
 @pytest.mark.parametrize("place", sorted(set(sections()) - {"optimizer"}))
 def test_defaults_are_those_of_the_signatures(place: str) -> None:
     key, _, name = place.partition("/")
