@@ -91,10 +91,12 @@ def recipe_type(content: dict[str, Any]) -> type[Recipe]:
     """
     method = content.get("method")
     name = method.get("name") if isinstance(method, dict) else None
-    own = [name] if isinstance(name, str) and ":" in name else []
+    methods = list(METHODS)
+    if isinstance(name, str) and ":" in name:
+        methods.append(name)
     return _with_sections(
         tuple(_data_section(x, e.value) for x, e in data.DATASETS.items()),
-        tuple(_method_section(x, find(x)[0]) for x in (*METHODS, *own)),
+        tuple(_method_section(x, find(x)[0]) for x in methods),
     )
 
 
@@ -102,11 +104,11 @@ def recipe_type(content: dict[str, Any]) -> type[Recipe]:
 def _with_sections(
     datasets: tuple[type[Data], ...], methods: tuple[type[Method], ...]
 ) -> type[Recipe]:
-    named: dict[str, Any] = {
+    fields: dict[str, Any] = {
         key: (reduce(or_, sections), Field(discriminator="name"))
         for key, sections in (("data", datasets), ("method", methods))
     }
-    return create_model("Recipe", __base__=Recipe, **named)
+    return create_model("Recipe", __base__=Recipe, **fields)
 
 
 @cache
@@ -134,7 +136,7 @@ def _method_section(name: str, factory: Callable[..., Any]) -> type[Method]:
     for x in traits.uses:
         fields |= fields_of(resolve(x), x.keys.__contains__)
     validators: dict[str, Any] = {
-        f"check_{argument}": field_validator(argument)(_checked_by(check))
+        f"check_{argument}": field_validator(argument)(_validator_of(check))
         for argument, check in traits.checks.items()
     }
     validators["check_use"] = model_validator(mode="after")(
@@ -145,18 +147,18 @@ def _method_section(name: str, factory: Callable[..., Any]) -> type[Method]:
     )
 
 
-def _checked_by(check: Callable[[Any, Arguments], None]) -> Any:
-    def checked(cls: Any, value: Any, info: ValidationInfo) -> Any:
+def _validator_of(check: Callable[[Any, Arguments], None]) -> Any:
+    def validate_argument(cls: Any, value: Any, info: ValidationInfo) -> Any:
         check(value, info.data)
         return value
 
-    return checked
+    return validate_argument
 
 
 def _without_idle_keys(uses: list[Uses], fields: Fields) -> Any:
     """Refuses keys of what the method, as it is, does not train with."""
 
-    def checked(section: Method) -> Method:
+    def validate_keys(section: Method) -> Method:
         method = section.model_dump()
         idle = [x for x in uses if not x.is_used(method)]
         changed = [
@@ -172,4 +174,4 @@ def _without_idle_keys(uses: list[Uses], fields: Fields) -> Any:
             )
         return section
 
-    return checked
+    return validate_keys

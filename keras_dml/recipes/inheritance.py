@@ -163,11 +163,11 @@ def copy(
         for path, content in contents.items()
         if not (path.is_file() and path.read_bytes() == content)
     }
-    others = [str(path) for path in new if path.exists()]
-    if others and not overwrite:
+    existing = [str(path) for path in new if path.exists()]
+    if existing and not overwrite:
         raise FileExistsError(
             "Copied files must not replace other files. Received: "
-            f"{', '.join(others)}. Use another folder, or --force "
+            f"{', '.join(existing)}. Use another folder, or --force "
             "(`overwrite=True`) to replace them."
         )
     for path, content in new.items():

@@ -11,7 +11,7 @@ _short = reprlib.Repr()
 _short.maxlevel = 4
 _short.maxdict = _short.maxlist = _short.maxtuple = 20
 _short.maxstring = _short.maxother = 300
-_shown = _short.repr
+_repr = _short.repr
 """A value as an error shows it, which is not the whole of a file."""
 
 
@@ -31,13 +31,13 @@ def explain(error: ValidationError, schema: type[BaseModel]) -> list[str]:
 
 def _explain(error: dict[str, Any], schema: type[BaseModel]) -> str:
     section, keys = _section_at(error["loc"], schema)
-    kind, name, given = error["type"], ".".join(keys), error["input"]
+    kind, name, value = error["type"], ".".join(keys), error["input"]
     if kind == "extra_forbidden":
         *above, key = keys
-        known = list(section.model_fields)
+        fields = list(section.model_fields)
         return (
             f"`{name}` is not a key of {'.'.join(above) or 'a recipe'}."
-            f"{did_you_mean(key, known)} Known keys: {', '.join(known)}."
+            f"{did_you_mean(key, fields)} Known keys: {', '.join(fields)}."
         )
     if kind == "missing":
         return f"`{name}` is missing."
@@ -45,14 +45,14 @@ def _explain(error: dict[str, Any], schema: type[BaseModel]) -> str:
         tag, tags = error["ctx"]["tag"], error["ctx"]["expected_tags"]
         hint = did_you_mean(tag, tags.replace("'", "").split(", "))
         return (
-            f"`{name}.name` must be one of {tags}. Received: {_shown(tag)}."
+            f"`{name}.name` must be one of {tags}. Received: {_repr(tag)}."
             f"{hint}"
         )
     if kind in _SHAPES:
-        return f"`{name}` must be {_SHAPES[kind]}. Received: {_shown(given)}."
+        return f"`{name}` must be {_SHAPES[kind]}. Received: {_repr(value)}."
     message = error["msg"].removeprefix("Value error, ").rstrip(".")
     stop = "" if message.endswith("?") else "."
-    return f"`{name}`: {message}{stop} Received: {_shown(given)}."
+    return f"`{name}`: {message}{stop} Received: {_repr(value)}."
 
 
 def _section_at(

@@ -321,21 +321,22 @@ class Optimizer(Section):
     @field_validator("name")
     @classmethod
     def _is_known(cls, name: str) -> str:
-        known = known_optimizers()
-        if name.lower() not in known and ">" not in name:
+        optimizers = known_optimizers()
+        if name.lower() not in optimizers and ">" not in name:
             raise ValueError(
-                f"must be an optimizer of Keras.{did_you_mean(name, known)}"
+                "must be an optimizer of Keras."
+                f"{did_you_mean(name, optimizers)}"
             )
         return name
 
     @model_validator(mode="after")
     def _takes_arguments(self) -> Self:
-        made = known_optimizers().get(self.name.lower())
-        if made is None:  # Of the user's own.
+        optimizer = known_optimizers().get(self.name.lower())
+        if optimizer is None:  # Of the user's own.
             return self
-        known = inspect.signature(made.__init__).parameters
+        parameters = inspect.signature(optimizer.__init__).parameters
         for name in ("epsilon", "momentum"):
-            if getattr(self, name) is not None and name not in known:
+            if getattr(self, name) is not None and name not in parameters:
                 raise ValueError(
                     f"{self.name!r} has no `{name}`; leave it out, or set it "
                     "to null"

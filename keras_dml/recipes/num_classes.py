@@ -17,10 +17,10 @@ def filled(config: Any, counts: Sequence[int]) -> Any:
     `counts` is the number of examples of each training class.
     """
     if isinstance(config, dict):
-        known = {KEY: len(counts), COUNTS: list(counts)}
+        values = {KEY: len(counts), COUNTS: list(counts)}
         return {
-            key: known[key]
-            if value == AUTO and key in known
+            key: values[key]
+            if value == AUTO and key in values
             else filled(value, counts)
             for key, value in config.items()
         }
@@ -59,12 +59,12 @@ def is_set(config: Any) -> bool:
     return any(value is not None for value in _values(config))
 
 
-def _values(config: Any, wanted: str = KEY) -> Iterator[Any]:
+def _values(config: Any, name: str = KEY) -> Iterator[Any]:
     if isinstance(config, dict):
         for key, value in config.items():
-            if key == wanted:
+            if key == name:
                 yield value
-            yield from _values(value, wanted)
+            yield from _values(value, name)
     elif isinstance(config, list | tuple):
         for value in config:
-            yield from _values(value, wanted)
+            yield from _values(value, name)

@@ -226,16 +226,16 @@ class Recipe(Section):
         cls, augmentation: Augmentation, info: ValidationInfo
     ) -> Augmentation:
         backbone = info.data.get("backbone")
-        given = augmentation.model_dump(exclude={"resize", "resize_mode"})
+        views = augmentation.model_dump(exclude={"resize", "resize_mode"})
         default = Augmentation().model_dump()
-        if given["crop"] == "center":  # As the test view has it.
-            given["crop"] = default["crop"]
+        if views["crop"] == "center":  # As the test view has it.
+            views["crop"] = default["crop"]
         if (
             backbone is not None
             and backbone.freeze
             and backbone.feature_cache != "none"
             and not backbone.feature_views
-            and any(x != default[k] for k, x in given.items() if k != "cache")
+            and any(x != default[k] for k, x in views.items() if k != "cache")
         ):
             raise ValueError(
                 "random views have no effect on a head that is trained on "

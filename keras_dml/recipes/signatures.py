@@ -51,9 +51,9 @@ def keys_of(
 
 
 def fields_of(
-    function: Callable[..., Any], wanted: Callable[[str], bool]
+    function: Callable[..., Any], is_key: Callable[[str], bool]
 ) -> Fields:
-    """What a recipe can say of those arguments of a function that are wanted.
+    """The fields of a section for arguments of a function, chosen by `is_key`.
 
     Types are those of the signature, as far as YAML can express them: an
     argument that takes a name or a model takes a name. What YAML cannot
@@ -70,12 +70,12 @@ def fields_of(
     fields: Fields = {}
     for parameter in parameters:
         is_named = parameter.kind is not parameter.VAR_KEYWORD
-        if not is_named or not wanted(parameter.name):
+        if not is_named or not is_key(parameter.name):
             continue
-        given = hints.get(parameter.name)
-        plain = None if given is None else _plain(given)
+        hint = hints.get(parameter.name)
+        plain = None if hint is None else _plain(hint)
         is_required = parameter.default is parameter.empty
-        if given is None or (plain is None and is_required):
+        if hint is None or (plain is None and is_required):
             raise ValueError(
                 f"the argument `{parameter.name}` of {function.__name__} "
                 "must have a type that YAML can express, such as int or "
@@ -87,16 +87,16 @@ def fields_of(
     return fields
 
 
-def _plain(given: Any) -> Any:
+def _plain(hint: Any) -> Any:
     """The part of a type that YAML can express; None if there is none."""
-    origin, arguments = get_origin(given), get_args(given)
+    origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         inner = _plain(arguments[0])
         return inner and Annotated[(inner, *arguments[1:])]
     if origin in (Union, UnionType):
         return _plain_union(arguments)
-    if origin is Literal or given in _PLAIN:
-        return given
+    if origin is Literal or hint in _PLAIN:
+        return hint
     if origin in (dict, Mapping):
         return GenericAlias(dict, arguments)
     if origin is tuple:

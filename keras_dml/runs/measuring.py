@@ -33,27 +33,27 @@ def measure(
     at the levels of a hierarchy, others at the level that the model was trained
     with.
     """
-    asked = _asked(recipe.evaluation, splits, split)
+    arguments = _arguments(recipe.evaluation, splits, split)
     return evaluation.evaluate(
-        model, splits.part(split), **asked, engine=engine
+        model, splits.part(split), **arguments, engine=engine
     )
 
 
-def _asked(
+def _arguments(
     section: Evaluation, splits: data.DataSplits, split: str
 ) -> dict[str, Any]:
-    """What is asked about one of the splits: arguments of `evaluate`."""
-    asked = section.model_dump(exclude={"monitor", "every"})
-    levels = asked.pop("levels")
+    """Arguments of `evaluate` for one of the splits."""
+    arguments = section.model_dump(exclude={"monitor", "every"})
+    levels = arguments.pop("levels")
     if split == "test":
-        if asked["protocol"] is None:
-            asked["protocol"] = evaluation.Protocol(
+        if arguments["protocol"] is None:
+            arguments["protocol"] = evaluation.Protocol(
                 splits.query_rows, splits.gallery_rows
             )
-        asked["exclude"] = splits.cameras
+        arguments["exclude"] = splits.cameras
         if splits.levels:
-            asked |= {"labels": splits.levels, "levels": levels}
-    return asked
+            arguments |= {"labels": splits.levels, "levels": levels}
+    return arguments
 
 
 def check_splits(recipe: Recipe, splits: data.DataSplits) -> None:
@@ -66,8 +66,10 @@ def check_splits(recipe: Recipe, splits: data.DataSplits) -> None:
             that it has not, metrics or relevance for one label per example or
             for several.
     """
-    named = splits.query_rows is not None or splits.gallery_rows is not None
-    if recipe.evaluation.protocol == "official" and named:
+    names_queries = (
+        splits.query_rows is not None or splits.gallery_rows is not None
+    )
+    if recipe.evaluation.protocol == "official" and names_queries:
         raise ValueError(
             "`evaluation.protocol` of a recipe must be left out, or be "
             "'all_vs_all', if the data set defines queries and gallery. "
@@ -81,8 +83,8 @@ def check_splits(recipe: Recipe, splits: data.DataSplits) -> None:
             f"has {', '.join(splits.levels) or 'none'}. The levels of a table "
             "are the columns listed in `data.levels`."
         )
-    measured = ("validation", "test") if len(splits.validation) else ("test",)
-    if recipe.refit and "validation" not in measured:
+    roles = ("validation", "test") if len(splits.validation) else ("test",)
+    if recipe.refit and "validation" not in roles:
         raise ValueError(
             "`refit` of a recipe requires held-out classes to choose the "
             f"number of epochs. Received: refit=True, and {recipe.source} "
@@ -90,7 +92,7 @@ def check_splits(recipe: Recipe, splits: data.DataSplits) -> None:
             "`data.validation: 0`, or `refit`."
         )
     if not splits.test.has_label_sets:
-        if "validation" in measured:
+        if "validation" in roles:
             _check_pairs(recipe, splits.validation, "validation")
         _check_pairs(
             recipe, splits.test, "test", splits.query_rows, splits.gallery_rows
@@ -102,9 +104,9 @@ def check_splits(recipe: Recipe, splits: data.DataSplits) -> None:
             "Leave it out."
         )
     owner = f"the recipe {recipe.name!r}"
-    for split in measured:
-        asked = _asked(recipe.evaluation, splits, split)
-        check_evaluation(owner, getattr(splits, split), **asked)
+    for split in roles:
+        arguments = _arguments(recipe.evaluation, splits, split)
+        check_evaluation(owner, getattr(splits, split), **arguments)
 
 
 def _check_pairs(
@@ -118,9 +120,9 @@ def _check_pairs(
     queries = rows if queries is None else queries
     gallery = rows if gallery is None else gallery
     classes, codes = np.unique(images.known_labels, return_inverse=True)
-    found = np.bincount(codes[gallery], minlength=len(classes))[codes[queries]]
+    hits = np.bincount(codes[gallery], minlength=len(classes))[codes[queries]]
     itself = np.isin(queries, gallery)
-    if not np.any(found > itself):
+    if not np.any(hits > itself):
         raise ValueError(
             f"`data` of the recipe {recipe.name!r} must have at least two "
             f"images of one {role} class, a query and an image to find. "
@@ -222,8 +224,8 @@ class Changes:
 
     def table(self, metric: str, better: bool, top: int) -> Table:
         """Returns a header and the rows of the queries that changed most."""
-        found = self.comparison
-        changed = found.better(metric) if better else found.worse(metric)
+        comparison = self.comparison
+        changed = (comparison.better if better else comparison.worse)(metric)
         rows = []
         for row in changed[:top].tolist():
             position = int((self.first.query_rows == row).argmax())

@@ -226,14 +226,14 @@ def _train(
             # Figures never show test classes.
             Trackers(log, recipe, folder, splits.validation or splits.train)
         )
-        checkpoint, fitted = fit(progress, states, [rows, *trackers.callbacks])
+        checkpoint, entries = fit(progress, states, [rows, *trackers.callbacks])
         if rows.error is not None:
-            fitted["unsaved"][METRICS] = f"the end: {rows.error}"
+            entries["unsaved"][METRICS] = f"the end: {rows.error}"
         if seen is not splits:
-            fitted["seconds"]["features"] = seconds
+            entries["seconds"]["features"] = seconds
         with alone():
-            measured, chosen = _chosen(checkpoint, model)
-        after = measure(recipe, chosen, seen)
+            name, best = _best(checkpoint, model)
+        after = measure(recipe, best, seen)
         outcome = Outcome(
             recipe=recipe,
             images={
@@ -245,8 +245,8 @@ def _train(
             verdicts=verdicts(progress.results_before(after), after),
             test_set=digest(splits.test),
             environment=environment(),
-            measured=measured,
-            **fitted,
+            measured=name,
+            **entries,
         )
         write_outcome(folder, outcome)
         trackers.log_outcome(outcome)
@@ -278,7 +278,7 @@ def prepare(
 
 
 class _Progress(keras.callbacks.Callback):
-    """What all processes that train a run know of it together."""
+    """Run state that all workers share."""
 
     def __init__(self, before: Results | None) -> None:
         super().__init__()
@@ -324,7 +324,7 @@ class _StopAfter(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
-def _chosen(
+def _best(
     checkpoint: callbacks.Checkpoint, model: keras.Model
 ) -> tuple[str, keras.Model]:
     """What is measured after training, as it was saved if it was."""
@@ -372,14 +372,17 @@ def _fit(
         checkpoint.save_last("the moment of Ctrl-C")
         for writer in writers:
             writer.on_train_end()
-    own = training.callbacks
-    clusterings = [x for x in own if isinstance(x, Clustering)]
+    clusterings = [x for x in training.callbacks if isinstance(x, Clustering)]
     divisions = [division for x in clusterings for division in x.divisions]
     seconds = {
         "training": progress.seconds,
         "evaluation": validation.seconds if validation else 0,
         "division": sum(x.seconds for x in divisions)
-        + sum(x.seconds for x in own if isinstance(x, callbacks.HardClasses)),
+        + sum(
+            x.seconds
+            for x in training.callbacks
+            if isinstance(x, callbacks.HardClasses)
+        ),
     }
     sampler = training.sampler
     images = len(training.model.history.epoch) * (

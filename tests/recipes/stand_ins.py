@@ -10,7 +10,6 @@ import keras
 import numpy as np
 import pytest
 from PIL import Image
-from scipy.io import savemat
 
 from keras_dml import backbones, data
 from tests.data.archives.writing import write_lines
@@ -35,11 +34,6 @@ def stand_in(
     monkeypatch.setitem(data.DATASETS._entries, name, entry)
 
 
-def write_archive(name: str, folder: Path) -> None:
-    """An archive of twelve classes of noise in the format of `name`."""
-    WRITERS[name](folder)
-
-
 def write_noise(folder: Path, names: list[str]) -> None:
     rng = np.random.default_rng(0)
     for name in names:
@@ -47,43 +41,6 @@ def write_noise(folder: Path, names: list[str]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         pixels = rng.integers(0, 256, (40, 48, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(path, format="png")
-
-
-def cub200(folder: Path) -> None:
-    names = [f"{label:03d}.Bird/{i:04d}.jpg" for i, label in ROWS]
-    write_noise(folder / "images", names)
-    numbered = list(zip(ROWS, names, strict=True))
-    for file, lines in {
-        "images.txt": (f"{i} {name}" for (i, _), name in numbered),
-        "image_class_labels.txt": (f"{i} {label}" for i, label in ROWS),
-        "bounding_boxes.txt": (f"{i} 4.0 2.0 40.0 36.0" for i, _ in ROWS),
-        "classes.txt": (f"{c} Bird_{c}" for c in range(1, CLASSES + 1)),
-    }.items():
-        write_lines(folder / file, lines)
-
-
-def cars196(folder: Path) -> None:
-    names = [f"car_ims/{i:06d}.jpg" for i, _ in ROWS]
-    write_noise(folder, names)
-    box = {"bbox_x1": 4, "bbox_y1": 2, "bbox_x2": 44, "bbox_y2": 38}
-    fields = ["relative_im_path", *box, "class", "test"]
-    array = np.zeros((1, len(ROWS)), [(field, object) for field in fields])
-    for row, name in enumerate(names):
-        array[0, row] = (name, *box.values(), LABELS[row], 0)
-    savemat(folder / "cars_annos.mat", {"annotations": array})
-
-
-def sop(folder: Path) -> None:
-    names = [f"chair_final/{i}.JPG" for i, _ in ROWS]
-    write_noise(folder, names)
-    lines = [
-        f"{i} {label} 1 {name}"
-        for (i, label), name in zip(ROWS, names, strict=True)
-    ]
-    header = "image_id class_id super_class_id path"
-    half = int(TRAIN.sum())
-    write_lines(folder / "Ebay_train.txt", [header, *lines[:half]])
-    write_lines(folder / "Ebay_test.txt", [header, *lines[half:]])
 
 
 def inshop(folder: Path) -> None:
@@ -112,37 +69,15 @@ def vehicleid(folder: Path) -> None:
         )
 
 
-def image_folder(folder: Path) -> None:
-    write_noise(folder, [f"{label:02d}/{i}.jpg" for i, label in ROWS])
+def noise() -> data.DataSplits:
+    """Images that stand in for any data set, also one with groups."""
+    pixels = np.random.default_rng(0).integers(0, 256, (72, 40, 48, 3))
+    labels = np.repeat(np.arange(12), 6)
+    images = data.ImageSet(pixels.astype(np.uint8), labels)
+    return data.DataSplits.by_class(
+        images.with_groups({"subgroup": labels}), "noise"
+    )
 
-
-def table(folder: Path) -> None:
-    names = [f"{label:02d}/{i}.jpg" for i, label in ROWS]
-    write_noise(folder, names)
-    # Groups are of one class each, and any number of them can be held out.
-    lines = [
-        f"{name},{label},{'train' if is_train else 'test'},group_{label}"
-        for name, (_, label), is_train in zip(names, ROWS, TRAIN, strict=True)
-    ]
-    write_lines(folder / "table.csv", ["path,label,split,subgroup", *lines])
-
-
-WRITERS = {
-    "cub200": cub200,
-    "cars196": cars196,
-    "sop": sop,
-    "inshop": inshop,
-    "vehicleid": vehicleid,
-    "image_folder": image_folder,
-    "table": table,
-}
-
-LOADERS: dict[str, Any] = {
-    name: partial(getattr(data, name), counts=None)
-    for name in WRITERS
-    if name not in ("image_folder", "table")
-}
-"""The loaders of archives that do not count what they find."""
 
 # Networks of random weights with the layers of those that are named.
 WHOLE = {

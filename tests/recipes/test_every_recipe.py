@@ -1,4 +1,4 @@
-"""Recipes train a step on an archive of noise, and embed.
+"""Recipes train a step on noise, and embed.
 
 test_recipe_files.py loads all recipes, and sees that these have all traits.
 """
@@ -6,6 +6,7 @@ test_recipe_files.py loads all recipes, and sees that these have all traits.
 import dataclasses
 import functools
 import gc
+import inspect
 import itertools
 import os
 import subprocess
@@ -35,12 +36,8 @@ from tests.recipes.library import recipe as recipe_at
 
 
 @pytest.fixture(scope="module")
-def archives(tmp_path_factory) -> Path:
-    """A folder for each format."""
-    root = tmp_path_factory.mktemp("archives")
-    for name in stand_ins.WRITERS:
-        stand_ins.write_archive(name, root / name)
-    return root
+def noise() -> data.DataSplits:
+    return stand_ins.noise()
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +53,11 @@ def glyphs() -> data.DataSplits:
 
 
 @pytest.fixture(autouse=True)
-def stood_in(glyphs, monkeypatch) -> Iterator[None]:
-    loaders = {"glyphs": lambda: glyphs, **stand_ins.LOADERS}
-    for name, loader in loaders.items():
-        stand_ins.stand_in(monkeypatch, name, loader)
+def stood_in(glyphs, noise, monkeypatch) -> Iterator[None]:
+    stand_ins.stand_in(monkeypatch, "glyphs", lambda: glyphs)
+    for name, entry in data.DATASETS.items():
+        if "path" in inspect.signature(entry.value).parameters:
+            stand_ins.stand_in(monkeypatch, name, lambda **_: noise)
     yield
     gc.collect()  # A model and its optimizer refer to each other.
 
@@ -69,7 +67,7 @@ def stood_in(glyphs, monkeypatch) -> Iterator[None]:
     [*QUICK, *(pytest.param(x, marks=pytest.mark.slow) for x in MORE)],
     ids=name_of,
 )
-def test_trains_a_step_and_embeds(path, archives, monkeypatch) -> None:
+def test_trains_a_step_and_embeds(path, tmp_path, monkeypatch) -> None:
     recipe = load(path)
     # ABE knows where to branch in the networks of this package.
     whole = path in WHOLE or names_layers(recipe) or recipe.method.name == "abe"
@@ -81,21 +79,13 @@ def test_trains_a_step_and_embeds(path, archives, monkeypatch) -> None:
         "batches.steps_per_epoch=1",
     ]
     if "path" in type(recipe.data).model_fields:
-        place = archives / recipe.data.name
-        if recipe.data.name == "table":
-            place /= "table.csv"
-        settings += [f"data.path={place}"]
         settings += ["backbone.input_shape=[32, 32, 3]", "view.resize=36"]
-        if recipe.holds_out and recipe.data.validation > 0.2:
-            settings += ["data.validation=0.2"]
-        if recipe.data.name == "image_folder":
-            settings += ["data.train_classes=0.5"]
     if recipe.method.name == "abe":
         settings += ["batches.images_per_class=2"]
     if recipe.method.name in ("abe", "dreml", "ensemble"):
         settings += ["method.num_learners=2"]
     if recipe.method.name == "distillation":
-        settings += [f"method.teacher={teacher(archives)}"]
+        settings += [f"method.teacher={teacher(tmp_path)}"]
     if recipe.method.name == "dreml":
         settings += ["method.num_meta_classes=2"]
     if recipe.method.name == "mic":
@@ -200,9 +190,8 @@ def test_loading_leaves_devices_and_workers_to_be_set(tmp_path) -> None:
 def teacher(folder: Path) -> Path:
     """A model that stands in for that of the run which a recipe names."""
     path = folder / "teacher.keras"
-    if not path.exists():
-        colored = backbones.small_convnet((48, 48, 3))
-        methods.baseline(colored, embedding_dim=6).save(path)
+    colored = backbones.small_convnet((48, 48, 3))
+    methods.baseline(colored, embedding_dim=6).save(path)
     return path
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from keras_dml import data, runs
 from keras_dml.evaluation import embed
-from keras_dml.recipes import RecipeError, load
+from keras_dml.recipes import load
 from keras_dml.recipes.num_classes import filled
 from tests.conftest import blobs
 from tests.recipes.builds import batches_of, callbacks_of, model_of, sampler_of
@@ -113,19 +113,6 @@ def test_a_run_is_measured_again(splits, tmp_path, monkeypatch) -> None:
     assert dict(again.results) == dict(outcome.after)
 
 
-@pytest.mark.parametrize(
-    ("loss", "message"),
-    [
-        ("{name: contrastive, num_classes: auto}", "argument.*num_classes"),
-        ("{name: margin, num_classes: auto}", "requires `learn_beta`"),
-        ("{name: proxy_nca, num_classes: all}", "num_classes.*'all'"),
-    ],
-)
-def test_losses_without_classes_refuse_it(loss, message) -> None:
-    with pytest.raises(RecipeError, match=message):
-        load(RECIPES / "baseline.yaml", (f"method.loss={loss}",))
-
-
 def test_too_few_classes_are_refused(splits) -> None:
     loss = "method.loss={name: proxy_nca, num_classes: 5}"
     with pytest.raises(ValueError, match="6 .*Received: num_classes=5.*auto"):
@@ -181,10 +168,3 @@ def test_a_share_of_classes_whose_number_is_not_known_yet(splits) -> None:
     found = model.objective.loss
     assert (found.num_classes, found.sampled.count) == (6, 2)
     assert (model.accumulate, model.gather) == (2, "none")
-
-
-@pytest.mark.parametrize("share", [0.0, -1.0, 1e-9, 2.0])
-def test_no_share_of_classes_is_refused_at_once(share, splits) -> None:
-    loss = f"{{name: arc_face, num_classes: auto, class_share: {share}}}"
-    with pytest.raises(RecipeError, match="class_share"):
-        load(RECIPES / "baseline.yaml", (*SMALL, f"method.loss={loss}"))

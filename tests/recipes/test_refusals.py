@@ -69,6 +69,12 @@ VALUES = [
     (["method.loss=margins"], "`method.loss`.*margin"),
     (["method.loss={name: margin, bta: 1}"], "`method.loss`.*bta"),
     (["method.loss=proxy_nca"], "`num_classes: auto` is how many"),
+    (["method.loss={name: contrastive, num_classes: auto}"],
+     "argument.*num_classes"),
+    (["method.loss={name: margin, num_classes: auto}"], "`learn_beta`"),
+    (["method.loss={name: proxy_nca, num_classes: all}"], "classes.*'all'"),
+    *(([f"method.loss={{name: arc_face, num_classes: auto, class_share: {x}}}"],
+       "class_share") for x in (0.0, 1e-9, 2.0)),
     (["method.loss={class_name: system, module: os, config: {}}"], "`loss` "
      "must be the config of an object that Keras can make"),
     (["method.loss={name: triplet, mining: {class_name: X,config: {}}}"],

@@ -2,11 +2,13 @@
 
 import dataclasses
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 
 from keras_dml import backbones, evaluation, methods, recipes, runs
+from keras_dml.data import DATASETS
 from keras_dml.runs.folder import load_model, load_outcome
 from keras_dml.runs.measuring import check_splits, measure
 from tests.recipes import stand_ins
@@ -96,8 +98,9 @@ def archive(monkeypatch, tmp_path):
 
     def load(name: str):
         data = name.partition("/")[0]
-        stand_ins.write_archive(data, tmp_path)
-        stand_ins.stand_in(monkeypatch, data, stand_ins.LOADERS[data])
+        getattr(stand_ins, data)(tmp_path)
+        loader = partial(DATASETS[data].value, counts=None)
+        stand_ins.stand_in(monkeypatch, data, loader)
         recipe = recipes.load(name, (f"data.path={tmp_path}",))
         backbone = backbones.small_convnet((16, 16, 3), filters=(4, 8))
         model = methods.baseline(backbone, embedding_dim=4)
