@@ -102,20 +102,13 @@ def test_recipes_are_listed(tmp_path) -> None:
     assert "no recipes" in empty
 
 
-def test_data_folder_with_preview(tmp_path) -> None:
+def test_data_check_draws_a_preview(tmp_path) -> None:
     images = write_images(tmp_path / "images")
     sheet = tmp_path / "sheet.png"
-    output = run("data", "folder", str(images), "--preview", str(sheet))
+    output = run("data", "check", str(images), "--preview", str(sheet))
     assert re.search(r"test\W+6\W+36", output)
     with Image.open(sheet) as picture:
         assert picture.size[0] > 16
-
-
-def test_data_glyphs(tmp_path) -> None:
-    sheet = tmp_path / "sheet.png"
-    output = run("data", "glyphs", "--preview", str(sheet))
-    assert "validation" in output
-    assert sheet.exists()
 
 
 @pytest.mark.parametrize("command", ["evaluate", "export", "figures", "report"])

@@ -47,7 +47,7 @@ def test_ctrl_c_is_130_in_every_command(monkeypatch) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(common, "import_package", interrupted)
-    ended = CliRunner().invoke(main, ["data", "glyphs"])
+    ended = CliRunner().invoke(main, ["data", "check", "images"])
     assert (ended.exit_code, ended.stderr) == (130, "Interrupted.\n")
 
 
@@ -56,7 +56,7 @@ def test_a_bug_is_1_with_its_traceback(monkeypatch) -> None:
         raise AssertionError("a bug")
 
     monkeypatch.setattr(common, "import_package", broken)
-    ended = CliRunner().invoke(main, ["data", "glyphs"])
+    ended = CliRunner().invoke(main, ["data", "check", "images"])
     assert ended.exit_code == 1
     assert isinstance(ended.exception, AssertionError)
 

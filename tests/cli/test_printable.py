@@ -117,8 +117,8 @@ def test_too_little_memory_is_one_message(error, monkeypatch) -> None:
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("keras_dml.data.glyphs", fail)
-    ended = CliRunner().invoke(main, ["data", "glyphs"])
+    monkeypatch.setattr("keras_dml.data.check", fail)
+    ended = CliRunner().invoke(main, ["data", "check", "images"])
     assert ended.exit_code == 1
     said = "Not enough memory (1 TiB). Use smaller batches"
     assert said in ended.output
