@@ -20,9 +20,9 @@ from annotated_types import Ge
 from keras_dml.data import cache_folder, eval_batches
 from keras_dml.data.batches import Views, planned_batches
 from keras_dml.data.caching import MEMORY_SHARE, available_memory, megabytes
-from keras_dml.data.contents import contents
 from keras_dml.data.examples import WHOLE, About, Examples
 from keras_dml.data.feature_set import FEATURES, MASK, FeatureSet
+from keras_dml.data.hashing import contents
 from keras_dml.data.imageset import ImageSet
 from keras_dml.distribution.processes import on_this_process
 from keras_dml.model.head import Head

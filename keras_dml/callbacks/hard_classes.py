@@ -8,7 +8,7 @@ import keras
 from annotated_types import Ge, Le
 
 from keras_dml.data import Examples, HardClassBalanced
-from keras_dml.data.as_examples import as_examples
+from keras_dml.data.coercion import as_examples
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import array_of_chief
 from keras_dml.embedding.in_memory import embed_shares

@@ -8,8 +8,8 @@ import keras
 import numpy as np
 
 from keras_dml.data import Examples
-from keras_dml.data.fields import Pixels
 from keras_dml.data.pictures import class_column, seen
+from keras_dml.data.validation import Pixels
 from keras_dml.evaluation import embed
 from keras_dml.utils.arguments import checked
 from keras_dml.utils.files import atomic_file, write_atomically

@@ -202,7 +202,8 @@ def import_package() -> None:
     keras_dml.import_parts()
 
 
-command_body = _after(import_package)
+# Looked up when a command runs, so that it can be replaced.
+command_body = _after(lambda: import_package())
 """Decorates what a command does, for which the package is imported.
 
 It is only when a command runs that TensorFlow is imported, too.

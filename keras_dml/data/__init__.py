@@ -19,7 +19,7 @@ Also known as:
 from typing import TYPE_CHECKING
 
 from keras_dml.data._check import Findings, check
-from keras_dml.data._from_dataset import from_dataset, load_examples
+from keras_dml.data._from_dataset import from_dataset
 from keras_dml.data._from_source import from_source
 from keras_dml.data._glyphs import glyphs
 from keras_dml.data._pipeline import eval_batches, pipeline
@@ -98,7 +98,6 @@ __all__ = [
     "image_folder",
     "image_folder_splits",
     "inshop",
-    "load_examples",
     "pipeline",
     "preview",
     "read_trials",

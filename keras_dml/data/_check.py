@@ -6,12 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from keras_dml.data._table import FORMATS, table
-from keras_dml.data.contents import equal_contents
 from keras_dml.data.folder import image_folder_splits
+from keras_dml.data.hashing import equal_contents
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.splits import DATASETS, DataSplits
 
@@ -37,6 +38,12 @@ class Findings:
 
 _NAMED = 3
 """Number of copies that are named."""
+
+
+class _Image(NamedTuple):
+    split: str
+    label: int
+    path: str
 
 
 def check(path: str | os.PathLike[str]) -> Findings:
@@ -84,50 +91,43 @@ def _load(
             problems.append(str(error))
     problems += [str(x.message) for x in caught if x.category is UserWarning]
     if splits is not None:
-        problems += [*_lonely(splits), *_copies(splits)]
+        sets = {"Training": splits.trainval, "Test": splits.test}
+        for name, images in sets.items():
+            counts = np.unique(images.known_labels, return_counts=True)[1]
+            if lonely := int(np.sum(counts == 1)):
+                problems.append(
+                    f"{name} classes with a single image: {lonely}. They are "
+                    "excluded from batches, and as queries they have no match."
+                )
+        problems += _copies(splits)
     return Findings(kind, loader.__name__, splits, tuple(problems))
-
-
-def _lonely(splits: DataSplits) -> list[str]:
-    """Number of classes without a positive pair."""
-    sets = {"Training": splits.trainval, "Test": splits.test}
-    counts = {
-        name: int(np.sum(np.unique(x.known_labels, return_counts=True)[1] == 1))
-        for name, x in sets.items()
-    }
-    return [
-        f"{name} classes with a single image: {count}. They are excluded from "
-        "batches, and as queries they have no match."
-        for name, count in counts.items()
-        if count
-    ]
 
 
 def _copies(splits: DataSplits) -> list[str]:
     """Images with equal files, and where they are."""
     sets = {"training": splits.trainval, "test": splits.test}
-    places = [
-        (name, label, path)
+    images = [
+        _Image(name, label, path)
         for name, x in sets.items()
         if isinstance(x, ImageSet)
         for label, path in zip(x.known_labels, x.paths or (), strict=True)
     ]
-    copies: dict[int, list[tuple[str, int, str]]] = defaultdict(list)
+    copies: dict[int, list[_Image]] = defaultdict(list)
     numbers = equal_contents(*sets.values())
-    for number, place in zip(numbers, places, strict=True):
-        copies[number].append(place)
+    for number, image in zip(numbers, images, strict=True):
+        copies[number].append(image)
     groups = [x for x in copies.values() if len(x) > 1]
     within = [
         same
         for group in groups
-        for label in {label for _, label, _ in group}
-        if len(same := [x for x in group if x[1] == label]) > 1
+        for label in {x.label for x in group}
+        if len(same := [x for x in group if x.label == label]) > 1
     ]
-    across = [x for x in groups if len({label for _, label, _ in x}) > 1]
-    leaks = [x for x in groups if len({where for where, _, _ in x}) > 1]
+    across = [x for x in groups if len({image.label for image in x}) > 1]
+    leaks = [x for x in groups if len({image.split for image in x}) > 1]
     return [
-        f"{what}: {sum(map(len, found))} ({_named(found)}). {why}"
-        for what, found, why in (
+        f"{what}: {sum(map(len, groups))} ({_names(groups)}). {why}"
+        for what, groups, why in (
             (
                 "Images with exact copies in their class",
                 within,
@@ -146,13 +146,13 @@ def _copies(splits: DataSplits) -> list[str]:
                 "The test is not of unseen images. Remove them from training.",
             ),
         )
-        if found
+        if groups
     ]
 
 
-def _named(groups: list[list[tuple[str, int, str]]]) -> str:
-    some = [
-        " = ".join(called for _, _, called in group[:_NAMED])
+def _names(groups: list[list[_Image]]) -> str:
+    names = [
+        " = ".join(image.path for image in group[:_NAMED])
         for group in groups[:_NAMED]
     ]
-    return "; ".join([*some, *(["…"] if len(groups) > _NAMED else [])])
+    return "; ".join([*names, *["…"] * (len(groups) > _NAMED)])

@@ -6,9 +6,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from keras_dml.data.arrayset import Array, ArraySet, check_type, column_name
+from keras_dml.data.arrayset import ArraySet
 from keras_dml.data.examples import About
-from keras_dml.data.fields import Names
+from keras_dml.data.validation import Array, Names, check_type, column_name
 from keras_dml.utils.arguments import did_you_mean
 from keras_dml.utils.lazy_rows import LazyRows, Selection
 from keras_dml.utils.progress import tracked

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keras_dml.data.caching import cache_folder
-from keras_dml.data.fields import Pixels
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.splits import DataSplits, dataset
+from keras_dml.data.validation import Pixels
 from keras_dml.utils.files import atomic_file
 from keras_dml.utils.progress import track
 from keras_dml.utils.types import Rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -120,6 +121,7 @@ def pipeline(
             from other labels, or an argument is not as described; with a
             cache, if a file cannot be decoded.
     """
+    arguments = dict(locals())
     check_examples(examples, "pipeline")
     if not isinstance(sampler, Sampler):
         raise ValueError(
@@ -128,22 +130,9 @@ def pipeline(
             "ClassBalanced(examples.labels, classes_per_batch=32)."
         )
     labels_of_rows = _labels_by_rows(examples, sampler)
+    # All fields of `Views` are arguments of the same name.
     views = Views(
-        size=size,
-        channels=channels,
-        resize=resize,
-        resize_mode=resize_mode,
-        crop=crop,
-        flip=flip,
-        pad=pad,
-        pad_mode=pad_mode,
-        scale=scale,
-        ratio=ratio,
-        augment=augment,
-        augment_by=augment_by,
-        num_views=num_views,
-        seed=seed,
-        cache=cache,
+        **{field.name: arguments[field.name] for field in fields(Views)}
     )
     batches = planned_batches(examples, views)
 

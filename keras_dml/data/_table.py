@@ -1,5 +1,6 @@
 """Tables: a CSV or Parquet file that lists images and their classes."""
 
+import contextlib
 import csv
 import os
 from collections.abc import Sequence
@@ -106,7 +107,13 @@ def table(
             "write train into these rows."
         )
     folder = file.parent if root is None else Path(root).expanduser()
-    labels, names = _as_labels(columns[label], separator)
+    labels: Any
+    names = None
+    if separator is None:
+        labels, names = as_classes(columns[label])
+    else:
+        parts = (text.split(separator) for text in columns[label])
+        labels = [frozenset(filter(None, map(str.strip, x))) for x in parts]
     images = listed_images(file, folder, columns["path"], labels, names=names)
     images = images.with_groups({x: columns[x] for x in groups})
     if "split" in columns:
@@ -178,28 +185,15 @@ def _check_columns(
         )
 
 
-def _as_labels(texts: Sequence[str], separator: str | None) -> tuple[Any, Any]:
-    """Classes or sets of labels, and the names of classes."""
-    if separator is None:
-        return as_classes(texts)
-    parts = [[x.strip() for x in text.split(separator)] for text in texts]
-    return [frozenset(x for x in found if x) for found in parts], None
-
-
 def as_classes(texts: Sequence[str]) -> tuple[Rows, list[str] | None]:
     """Labels, and class names if the labels are not the texts."""
-    if all(_is_integer(text) for text in set(texts)):
-        return np.array([int(text) for text in texts], np.int64), None
+    with contextlib.suppress(ValueError, OverflowError):
+        numbers = np.array([int(text) for text in texts], np.int64)
+        # 007 is a name.
+        if list(map(str, numbers.tolist())) == list(texts):
+            return numbers, None
     names, labels = np.unique(np.array(texts), return_inverse=True)
     return labels.astype(np.int64), names.tolist()
-
-
-def _is_integer(text: str) -> bool:
-    """Whether a text is an int64 in its only spelling: 7, but not 007."""
-    try:
-        return str(int(text)) == text and -(2**63) <= int(text) < 2**63
-    except ValueError:
-        return False
 
 
 def read_columns(
@@ -237,7 +231,9 @@ def as_texts(
     Raises:
         ValueError: If there are no rows, or a cell is empty.
     """
-    texts = [_as_text(cell) for cell in cells]
+    # Of missing cells, None is Arrow's and the reader's of short lines;
+    # NaN, unequal to itself, is that of pandas.
+    texts = ["" if x is None or x != x else str(x).strip() for x in cells]
     if not texts:
         raise ValueError(
             f"The table {file} must list images. Received: no rows."
@@ -267,51 +263,9 @@ def read_cells(file: Path) -> dict[str, list[Any]]:
             f"`path` of table must be a file. Received: path={str(file)!r}, "
             f"which {'is not a file' if file.exists() else 'does not exist'}."
         )
-    is_text = file.suffix.lower() in _DELIMITERS
-    return _read_text(file) if is_text else _read_parquet(file)
-
-
-def _as_text(cell: Any) -> str:
-    # Of missing cells, None is Arrow's and the reader's of short lines;
-    # NaN, unequal to itself, is that of pandas.
-    is_missing = cell is None or cell != cell
-    return "" if is_missing else str(cell).strip()
-
-
-def _read_text(file: Path) -> dict[str, list[Any]]:
-    delimiter = _DELIMITERS[file.suffix.lower()]
-    # A spreadsheet's byte order mark is not part of the first name.
-    with file.open(encoding="utf-8-sig", newline="") as opened:
-        reader = csv.reader(opened, delimiter=delimiter)
-        try:
-            names = [name.strip() for name in next(reader, [])]
-            rows = [(reader.line_num, row) for row in reader if row]
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise ValueError(
-                f"The table {file} must be UTF-8 text with cells separated by "
-                f"{delimiter!r}. Received: {error}. Save it again in this "
-                "format."
-            ) from error
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(
-            f"The table {file} must have each column once. Received: "
-            f"{', '.join(twice)} more than once. Rename or remove the others."
-        )
-    for line, row in rows:
-        if len(row) > len(names):
-            raise ValueError(
-                f"Line {line} of {file} must have {len(names)} columns, like "
-                f"the first line. Received: {len(row)}. Put cells that "
-                f"contain {delimiter!r} in double quotes."
-            )
-    return {
-        name: [row[i] if i < len(row) else None for _, row in rows]
-        for i, name in enumerate(names)
-    }
-
-
-def _read_parquet(file: Path) -> dict[str, list[Any]]:
+    delimiter = _DELIMITERS.get(file.suffix.lower())
+    if delimiter is not None:
+        return _read_text(file, delimiter)
     from pyarrow import parquet
 
     try:
@@ -321,3 +275,37 @@ def _read_parquet(file: Path) -> dict[str, list[Any]]:
             f"The table {file} must be a Parquet file. Received: {error} "
             "Write it again."
         ) from error
+
+
+def _read_text(file: Path, delimiter: str) -> dict[str, list[Any]]:
+    # A spreadsheet's byte order mark is not part of the first name.
+    with file.open(encoding="utf-8-sig", newline="") as opened:
+        reader = csv.DictReader(opened, delimiter=delimiter)
+        try:
+            names = [name.strip() for name in reader.fieldnames or ()]
+            reader.fieldnames = names
+            columns: dict[str, list[Any]] = {name: [] for name in names}
+            if len(columns) < len(names):
+                twice = {x for x in names if names.count(x) > 1}
+                raise ValueError(
+                    f"The table {file} must have each column once. Received: "
+                    f"{', '.join(sorted(twice))} more than once. Rename or "
+                    "remove the others."
+                )
+            for row in reader:
+                if more := row.get(None):
+                    raise ValueError(
+                        f"Line {reader.line_num} of {file} must have "
+                        f"{len(names)} columns, like the first line. Received: "
+                        f"{len(names) + len(more)}. Put cells that contain "
+                        f"{delimiter!r} in double quotes."
+                    )
+                for name, column in columns.items():
+                    column.append(row[name])
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise ValueError(
+                f"The table {file} must be UTF-8 text with cells separated by "
+                f"{delimiter!r}. Received: {error}. Save it again in this "
+                "format."
+            ) from error
+    return columns

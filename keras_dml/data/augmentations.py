@@ -227,7 +227,7 @@ def seeded(augment: Augmentations, example: Any, by: AugmentBy) -> Change:
     return apply_each
 
 
-def changed(
+def augment_batches(
     batches: tf.data.Dataset,
     change: Change,
     num_views: int,

@@ -9,13 +9,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from keras_dml.data.arrayset import is_text
 from keras_dml.data.augment import Augment, Crop, PadMode
 from keras_dml.data.augmentations import (
     Augmentations,
     AugmentBy,
     Change,
-    changed,
+    augment_batches,
     seeded,
 )
 from keras_dml.data.caching import Cache, cached
@@ -24,6 +23,7 @@ from keras_dml.data.imageset import ImageSet
 from keras_dml.data.loading import Loader, parallel
 from keras_dml.data.planned import parts_of
 from keras_dml.data.resizing import ResizeMode
+from keras_dml.data.validation import is_text
 from keras_dml.data.view import View
 from keras_dml.utils.arguments import Checked
 from keras_dml.utils.tensorflow import tf
@@ -138,7 +138,7 @@ def _changed(batches: Planned, change: Change, views: Views) -> Planned:
         rows: tf.Tensor, steps: tf.Tensor, part: slice
     ) -> tf.data.Dataset:
         x = batches(rows, steps, WHOLE)
-        x = changed(x, change, views.num_views, views.seed, steps)
+        x = augment_batches(x, change, views.num_views, views.seed, steps)
         return parts_of(x, part)
 
     return augmented_batches
@@ -304,7 +304,13 @@ class _Reader:
         # What one example is like says what all are.
         first = examples.inputs(np.arange(min(1, len(examples))))
         self._structure = first
-        self._specs = [_spec(array) for array in tf.nest.flatten(first)]
+        self._specs = [
+            (
+                array.shape[1:],
+                tf.string if is_text(array.dtype) else tf.as_dtype(array.dtype),
+            )
+            for array in tf.nest.flatten(first)
+        ]
 
     @property
     def example(self) -> Any:
@@ -313,20 +319,15 @@ class _Reader:
         return tf.nest.pack_sequence_as(self._structure, specs)
 
     def __call__(self, rows: tf.Tensor) -> Inputs:
+        def read(rows: Any) -> list[Any]:
+            inputs = tf.nest.flatten(self._examples.inputs(rows))
+            return [_as_bytes(x) for x in inputs]
+
         types = [dtype for _, dtype in self._specs]
-        found = tf.numpy_function(self._read, [rows], types)
-        for tensor, (shape, _) in zip(found, self._specs, strict=True):
+        tensors = tf.numpy_function(read, [rows], types)
+        for tensor, (shape, _) in zip(tensors, self._specs, strict=True):
             tensor.set_shape((rows.shape[0], *shape))
-        return tf.nest.pack_sequence_as(self._structure, found)
-
-    def _read(self, rows: Any) -> list[Any]:
-        inputs = tf.nest.flatten(self._examples.inputs(rows))
-        return [_as_bytes(x) for x in inputs]
-
-
-def _spec(array: Any) -> tuple[tuple[int, ...], tf.DType]:
-    dtype = tf.string if is_text(array.dtype) else tf.as_dtype(array.dtype)
-    return array.shape[1:], dtype
+        return tf.nest.pack_sequence_as(self._structure, tensors)
 
 
 def _as_bytes(array: Any) -> Any:

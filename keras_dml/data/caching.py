@@ -4,22 +4,20 @@ import hashlib
 import json
 import logging
 import math
-import mmap
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import IO, Literal, TypeAlias
 
 import numpy as np
 
 from keras_dml.data.augment import Augment
-from keras_dml.data.decode import image_size
-from keras_dml.data.fields import Pixels
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.loading import Decoded, Loader
+from keras_dml.data.validation import Pixels
 from keras_dml.utils.files import atomic_file, write_atomically
 from keras_dml.utils.progress import track
 from keras_dml.utils.tensorflow import tf
@@ -31,6 +29,9 @@ Cache: TypeAlias = Literal["none", "auto", "memory", "disk"]
 
 MEMORY_SHARE = 0.5
 """Share of the available memory that "auto" uses at most."""
+
+_SAMPLED = 32
+"""Number of images by which the size of all is estimated."""
 
 # Changes with what changes the pixels of a file, or how they are kept.
 _VERSION = "4"
@@ -72,63 +73,75 @@ def cached(images: ImageSet, augment: Augment, cache: Cache) -> Decoded | None:
     if cache == "none" or images.paths is None:
         return None
     file = _file(images, augment)
-    kept = _from_disk(file, len(images)) if cache != "memory" else None
-    if kept is not None:
+    if cache != "memory" and (kept := _from_disk(file, len(images))):
         size = megabytes(kept.flat.size)
         logger.info("Reusing decoded images from %s, %s.", file, size)
         return kept
-    shapes = _shapes(images, augment)
-    place = _place(cache, _size_of(shapes), file)
+    place = _place(cache, _estimated_size(images, augment), file)
     if place == "none":
         return None
-    prepared = _prepared(images, augment, shapes)
+    decoded = _decode(images, augment)
     if place == "memory":
-        return _in_memory(prepared, shapes)
-    return _on_disk(file, prepared, shapes)
-
-
-def _in_memory(images: Iterable[Pixels], shapes: Rows) -> Decoded:
-    memory = mmap.mmap(-1, _size_of(shapes))
-    decoded = Decoded(np.frombuffer(memory, np.uint8), shapes)
-    for start, image in zip(decoded.starts, images, strict=True):
-        decoded.flat[start : start + image.size] = image.reshape(-1)
-    return decoded
-
-
-def _on_disk(path: Path, images: Iterable[Pixels], shapes: Rows) -> Decoded:
-    """Stores images of these shapes in a file; the .json index comes last."""
-    with atomic_file(path) as partial, partial.open("wb") as file:
-        for image in images:
-            file.write(image.tobytes())
+        with _memory_file() as opened:
+            return _map(opened, _write(decoded, opened))
+    with atomic_file(file) as partial, partial.open("wb") as opened:
+        shapes = _write(decoded, opened)
+    # Without the index, the file does not count.
     index = json.dumps({"shapes": shapes.tolist()})
-    write_atomically(path.with_suffix(".json"), index)
-    return _mapped(path, shapes)
+    write_atomically(file.with_suffix(".json"), index)
+    return _map(file, shapes)
+
+
+def _decode(images: ImageSet, augment: Augment) -> Iterator[Pixels]:
+    """The prepared images, in order, decoded in parallel."""
+    loaded = Loader(images).each(augment.prepare)
+    return track(loaded, len(images), "Decoding images")
+
+
+def _estimated_size(images: ImageSet, augment: Augment) -> int:
+    """Number of bytes of all prepared images, by some of them."""
+    rows = np.linspace(0, len(images) - 1, _SAMPLED).astype(int)
+    sample = images.select(np.unique(rows))
+    sizes = [x.nbytes for x in Loader(sample).each(augment.prepare)]
+    return round(len(images) * float(np.mean(sizes)))
+
+
+def _memory_file() -> IO[bytes]:
+    """A file that is nowhere but in memory, where the system has such."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("decoded"), "w+b")
+    return tempfile.TemporaryFile()
+
+
+def _write(images: Iterable[Pixels], file: IO[bytes]) -> Rows:
+    """Writes images one after another; their shapes, (N, 3)."""
+    shapes = []
+    for image in images:
+        file.write(image.tobytes())
+        shapes.append(image.shape)
+    file.flush()
+    return np.array(shapes, np.int64)
+
+
+def _map(file: Path | IO[bytes], shapes: Rows) -> Decoded:
+    # Copy on write: TensorFlow takes no memory that is read-only.
+    return Decoded(np.memmap(file, np.uint8, "c"), shapes)
 
 
 def _from_disk(path: Path, count: int) -> Decoded | None:
-    """What `_on_disk` stored; None if it is not complete, or not `count`."""
+    """`count` images that are kept in a file; None if they are not whole."""
     try:
         index = json.loads(path.with_suffix(".json").read_text("utf-8"))
         shapes = np.array(index["shapes"], np.int64)
         size = path.stat().st_size
-        if shapes.shape != (count, 3) or size != _size_of(shapes):
+        if shapes.shape != (count, 3) or size != shapes.prod(axis=1).sum():
             raise ValueError("its size differs from that in its index")
-        return _mapped(path, shapes)
+        return _map(path, shapes)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         logger.warning("%s is damaged and is created again: %s", path, error)
         return None
-
-
-def _mapped(path: Path, shapes: Rows) -> Decoded:
-    # Copy on write: TensorFlow takes no memory that is read-only.
-    return Decoded(np.memmap(path, np.uint8, "c"), shapes)
-
-
-def _size_of(shapes: Rows) -> int:
-    """Number of bytes of images with these shapes."""
-    return int(shapes.prod(axis=1).sum())
 
 
 def megabytes(size: float) -> str:
@@ -183,36 +196,6 @@ def _file(images: ImageSet, augment: Augment) -> Path:
     if images.boxes is not None:
         key.update(images.boxes.tobytes())
     return cache_folder() / "decoded" / f"{key.hexdigest()[:32]}.pixels"
-
-
-def _shapes(images: ImageSet, augment: Augment) -> Rows:
-    """Shapes of the prepared images, (N, 3), from their files' headers."""
-    paths = images.paths or ()
-    boxes = [None] * len(paths) if images.boxes is None else images.boxes
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = pool.map(image_size, paths, boxes)
-        sizes = list(track(found, len(paths), "Measuring images"))
-    shapes = np.array([(*size, 3) for size in sizes], np.int64)
-    if augment.resizes_first:
-        shapes[:, :2] = augment.view.prepared_sizes(shapes[:, :2])
-        shapes[:, 2] = augment.view.channels
-    return shapes
-
-
-def _prepared(
-    images: ImageSet, augment: Augment, shapes: Rows
-) -> Iterator[Pixels]:
-    """The prepared images, in order, decoded in parallel."""
-    loaded = Loader(images).each(augment.prepare)
-    for row, image in enumerate(track(loaded, len(images), "Decoding images")):
-        if image.shape != tuple(shapes[row]):
-            raise ValueError(
-                f"The image file {(images.paths or ())[row]!r} must have the "
-                "size that its header states. Received: another size. Save it "
-                "again, or use "
-                'cache="none".'
-            )
-        yield image
 
 
 def available_memory() -> int:

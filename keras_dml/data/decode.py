@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from keras_dml.data.fields import Pixels
+from keras_dml.data.validation import Pixels
 from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.files import check_regular
 from keras_dml.utils.types import Rows
@@ -82,24 +82,39 @@ def read_image(
         Pixels, (H, W, 1) for a gray image and (H, W, 3) otherwise.
 
     Raises:
-        ValueError: If the file, which is named, cannot be decoded, or the box
-            does not overlap the image.
+        ValueError: If the file, which is named, cannot be decoded, the box
+            does not overlap the image, or what is returned would be longer
+            than `MAX_SIDE_RATIO` allows.
     """
     with opened(file) as image:
+        width, height = image.size
         if box is None and side is not None:
             draft(image, side)
             # Other formats have no smaller size; this is half the memory.
-            if (
-                image.mode in ("L", "RGB")
-                and (factor := min(image.size) // (2 * side)) > 1
-            ):
+            factor = min(image.size) // (2 * side)
+            if image.mode in ("L", "RGB") and factor > 1:
                 image = image.reduce(factor)
         pixels = pixels_of(image)
-    if box is None:
-        return pixels
-    _size_inside(box, file, *pixels.shape[:2])
-    left, top, right, bottom = box
-    return pixels[top:bottom, left:right]
+    if box is not None:
+        height, width = pixels.shape[:2]
+        left, top, right, bottom = map(int, box)
+        pixels = pixels[top:bottom, left:right]
+        if not pixels.size:
+            raise ValueError(
+                "The box (left, top, right, bottom) "
+                f"{(left, top, right, bottom)} is outside of "
+                f"t{_named(file)[1:]}, which is {width} pixels wide and "
+                f"{height} high."
+            )
+        height, width = pixels.shape[:2]
+    if max(width, height) > MAX_SIDE_RATIO * min(width, height):
+        raise ValueError(
+            f"{_named(file)} cannot be decoded: it is {width:,} pixels wide "
+            f"and {height:,} high, and one side may be at most "
+            f"{MAX_SIDE_RATIO} times as long as the other. Crop it, or leave "
+            "it out of the data."
+        )
+    return pixels
 
 
 def draft(image: Image, side: int) -> None:
@@ -144,33 +159,6 @@ def _array_of(image: Image) -> Pixels:
 def exif_of(image: Image) -> bytes:
     """The EXIF segment; empty if there is none, of which HEIC has None."""
     return image.info.get("exif") or b""
-
-
-def image_size(
-    path: str | os.PathLike[str], box: Rows | None = None
-) -> tuple[int, int]:
-    """Height and width of the result of `read_image`, from the file header.
-
-    Raises:
-        ValueError: The same as for `read_image`, as far as the header shows
-            it.
-    """
-    with opened(path) as image:
-        width, height = image.size
-        orientation = exif_orientation(exif_of(image))
-        if image.format == "TIFF":
-            # Versions of Pillow differ in whether the size is as stored.
-            tags = image.tag_v2  # type: ignore[attr-defined]
-            width, height = tags[256], tags[257]
-            orientation = tags.get(274, 1)
-        elif image.format == "PNG" and b"eXIf" in _start(path, -1):
-            image.load()  # It may follow the pixels.
-            orientation = exif_orientation(exif_of(image))
-    if orientation in TRANSPOSED:
-        height, width = width, height
-    if box is None:
-        return height, width
-    return _size_inside(box, path, height, width)
 
 
 @contextlib.contextmanager
@@ -288,18 +276,3 @@ def _start(file: ImageFile, size: int) -> bytes:
     start = file.read(size)
     file.seek(0)
     return start
-
-
-def _size_inside(
-    box: Rows, file: ImageFile, height: int, width: int
-) -> tuple[int, int]:
-    """Height and width of the part of an image inside a box."""
-    left, top, right, bottom = map(int, box)
-    size = min(bottom, height) - top, min(right, width) - left
-    if min(size) < 1:
-        raise ValueError(
-            "The box (left, top, right, bottom) "
-            f"{(left, top, right, bottom)} is outside of t{_named(file)[1:]}, "
-            f"which is {width} pixels wide and {height} high."
-        )
-    return size

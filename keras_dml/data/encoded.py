@@ -13,6 +13,7 @@ import numpy as np
 from keras_dml.data.decode import (
     FLIPPED,
     JPEG,
+    MAX_SIDE_RATIO,
     MIRRORED,
     MOST_PIXELS,
     PNG,
@@ -22,8 +23,8 @@ from keras_dml.data.decode import (
     opened,
     read_image,
 )
-from keras_dml.data.fields import Pixels
 from keras_dml.data.resizing import resize_window, to_channels, window
+from keras_dml.data.validation import Pixels
 from keras_dml.utils.tensorflow import tf
 
 _SCALES = (1, 2, 4, 8)
@@ -54,8 +55,8 @@ class Encoded:
     half, a quarter or an eighth of its size, if that is at least twice as
     high and wide as the result. Other files are decoded whole.
 
-    The graph raises an error if a file cannot be decoded, or the box is
-    outside the image.
+    The graph raises an error if a file cannot be decoded, the box is outside
+    the image, or what counts is longer than `MAX_SIDE_RATIO` allows.
 
     Args:
         contents: The file's bytes, () string.
@@ -76,7 +77,8 @@ class Encoded:
         others: Callable[[], tf.Tensor],
         box: tf.Tensor | None = None,
     ) -> None:
-        self._channels, self._scales = 3, _SCALES[:1]
+        self._channels = 3
+        self._scales: tuple[int, ...] = _SCALES[:1]
         self._contents = contents
         header = _header(contents, orientation)
         self._orientation = header[2]
@@ -84,28 +86,30 @@ class Encoded:
             self._is_jpeg, lambda: tf.zeros((0, 0, 3), tf.uint8), others
         )
         self._stored = tf.maximum(header[:2], tf.shape(self._whole)[:2])
-        self._turns = _turns(self._orientation)
-        sides = tf.where(self._turns[0], self._stored[::-1], self._stored)
+        is_turned = _turns(self._orientation)[0]
+        sides = tf.where(is_turned, self._stored[::-1], self._stored)
         self._upright = sides
         self._corner = tf.zeros(2, tf.int32)
         if box is not None:
             left, top, right, bottom = tf.unstack(tf.cast(box, tf.int32))
             self._corner = tf.stack([top, left])
             sides = tf.minimum([bottom, right], sides) - self._corner
-        with tf.control_dependencies([tf.debugging.assert_positive(sides)]):
+        shortest, longest = tf.reduce_min(sides), tf.reduce_max(sides)
+        room = MAX_SIDE_RATIO * shortest - longest
+        is_usable = tf.debugging.assert_positive(tf.minimum(room + 1, shortest))
+        with tf.control_dependencies([is_usable]):
             self.sides = tf.identity(sides)
 
     def in_channels(self, channels: int) -> Encoded:
         """The same image, with 1 or 3 channels."""
-        return self._with(_channels=channels)
+        other = copy.copy(self)
+        other._channels = channels
+        return other
 
     def scaled(self) -> Encoded:
         """The same image, which need not be decoded at its full size."""
-        return self._with(_scales=_SCALES)
-
-    def _with(self, **attributes: Any) -> Encoded:
         other = copy.copy(self)
-        vars(other).update(attributes)
+        other._scales = _SCALES
         return other
 
     def pixels(self) -> tf.Tensor:
@@ -135,7 +139,7 @@ class Encoded:
         """
         size = tf.convert_to_tensor(size)
         # Pixels are turned last, when they are few.
-        turned, mirrored, flipped = self._turns
+        turned, mirrored, flipped = _turns(self._orientation)
         corners += self._corner
         opposite = self._upright - corners - extents
         corners = tf.where([flipped, mirrored], opposite, corners)
@@ -200,18 +204,23 @@ class Encoded:
 def of_file(path: tf.Tensor, box: tf.Tensor | None = None) -> Encoded:
     """The image in a file, in a tf.data graph; its pixels are `read_image`'s.
 
-    Pillow decodes all files but JPEG, PNG without EXIF, and WebP with losses
-    and nothing else, of which TensorFlow makes the same pixels: every operation
-    adds time to the start of an epoch, even in branches that are not taken.
+    Pillow decodes all files but JPEG, and PNG without EXIF, of which
+    TensorFlow makes the same pixels: every operation adds time to the start of
+    an epoch, even in branches that are not taken.
 
     Args:
         path: The file, () string.
         box: As of `Encoded`.
     """
     contents = tf.io.read_file(path)
+
+    def orientation(path: Any) -> Any:
+        with opened(_as_path(path)) as image:
+            return np.int32(exif_orientation(exif_of(image)))
+
     return Encoded(
         contents,
-        lambda: tf.numpy_function(_orientation_of, [path], tf.int32),
+        lambda: tf.numpy_function(orientation, [path], tf.int32),
         lambda: _decode_other(contents, path),
         box,
     )
@@ -258,11 +267,6 @@ def _header(
     )
 
 
-def _orientation_of(path: Any) -> Any:
-    with opened(_as_path(path)) as image:
-        return np.int32(exif_orientation(exif_of(image)))
-
-
 def turn_of_jpeg(
     contents: tf.Tensor, orientation: Callable[[], tf.Tensor]
 ) -> tf.Tensor:
@@ -275,48 +279,26 @@ def turn_of_jpeg(
 def _decode_other(contents: tf.Tensor, path: tf.Tensor) -> tf.Tensor:
     """RGB pixels of a file that is not JPEG, (H, W, 3) uint8."""
 
-    def by_pillow() -> tf.Tensor:
-        return tf.numpy_function(_read_rgb, [path], tf.uint8)
+    def read_rgb(path: Any) -> Pixels:
+        pixels = read_image(_as_path(path))
+        return np.broadcast_to(pixels, (*pixels.shape[:2], 3)).copy()
 
-    def no_png() -> tf.Tensor:
-        return tf.cond(
-            _is_plain_webp(contents), lambda: _decode_webp(contents), by_pillow
-        )
+    def decode_png() -> tf.Tensor:
+        # The limit of TensorFlow is three times as high.
+        is_small = tf.reduce_prod(png_sides(contents)) <= MOST_PIXELS
+        return tf.io.decode_png(tf.where(is_small, contents, ""), channels=3)
 
-    pixels = tf.cond(
-        starts_with(contents, PNG) & ~_may_have_exif(contents),
-        lambda: _decode_png(contents),
-        # TensorFlow 2.20 has no decoder of WebP.
-        no_png if hasattr(tf.io, "decode_webp") else by_pillow,
-    )
-    return tf.ensure_shape(pixels, (None, None, 3))
-
-
-def _is_plain_webp(contents: tf.Tensor) -> tf.Tensor:
-    """Whether a file is WebP with losses, and nothing beside its pixels."""
-    return tf.strings.regex_full_match(
-        tf.strings.substr(contents, 0, 16), r"RIFF\C{4}WEBPVP8 "
-    )
-
-
-def _decode_webp(contents: tf.Tensor) -> tf.Tensor:
-    is_small = tf.reduce_prod(webp_sides(contents)) <= MOST_PIXELS
-    given = tf.where(is_small, contents, "")
-    return tf.io.decode_webp(given, channels=3)[0]
-
-
-def webp_sides(contents: tf.Tensor) -> tf.Tensor:
-    """Width and height in the header of WebP with losses, (2,) int64."""
-    start = tf.io.decode_raw(contents, tf.uint16, fixed_length=30)
-    return tf.cast(start[13:], "int64") % 2**14
-
-
-def _may_have_exif(contents: tf.Tensor) -> tf.Tensor:
-    """Whether the name occurs, which may also be in other data."""
+    # The name of a block with EXIF, which may also occur in other data.
     without = tf.strings.regex_replace(
         contents, r"eXIf", "", replace_global=False
     )
-    return tf.strings.length(without) < tf.strings.length(contents)
+    has_no_exif = tf.strings.length(without) == tf.strings.length(contents)
+    pixels = tf.cond(
+        starts_with(contents, PNG) & has_no_exif,
+        decode_png,
+        lambda: tf.numpy_function(read_rgb, [path], tf.uint8),
+    )
+    return tf.ensure_shape(pixels, (None, None, 3))
 
 
 def png_sides(contents: tf.Tensor) -> tf.Tensor:
@@ -327,20 +309,9 @@ def png_sides(contents: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.ensure_shape(numbers, (2,)), "int64")
 
 
-def _decode_png(contents: tf.Tensor) -> tf.Tensor:
-    # The limit of TensorFlow is three times as high.
-    is_small = tf.reduce_prod(png_sides(contents)) <= MOST_PIXELS
-    return tf.io.decode_png(tf.where(is_small, contents, ""), channels=3)
-
-
 def starts_with(contents: tf.Tensor, start: bytes) -> tf.Tensor:
     """Whether a file starts with these bytes."""
     return tf.strings.substr(contents, 0, len(start)) == start
-
-
-def _read_rgb(path: Any) -> Pixels:
-    pixels = read_image(_as_path(path))
-    return np.broadcast_to(pixels, (*pixels.shape[:2], 3)).copy()
 
 
 def _as_path(path: Any) -> str:

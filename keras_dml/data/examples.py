@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from keras_dml.data.fields import (
+from keras_dml.data.validation import (
     Names,
     as_names,
     as_rows,

@@ -3,6 +3,7 @@
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import EllipsisType
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_dml.data.examples import About, Examples, described
-from keras_dml.data.fields import (
+from keras_dml.data.validation import (
     Names,
     Pixels,
     as_boxes,
@@ -224,8 +225,11 @@ def listed_images(
     for path in paths:
         names[path.parent].add(path.name)
     # Each folder is read once: to look for each file takes far longer.
-    there = {folder: _names_in(folder) for folder in names}
-    missing = [path for path in paths if path.name not in there[path.parent]]
+    for folder, unseen in names.items():
+        with suppress(FileNotFoundError, NotADirectoryError):
+            with os.scandir(folder) as entries:
+                unseen -= {entry.name for entry in entries if entry.is_file()}
+    missing = [path for path in paths if path.name in names[path.parent]]
     if missing:
         some = ", ".join(map(str, missing[:_NAMED]))
         raise FileNotFoundError(
@@ -234,11 +238,3 @@ def listed_images(
             "images again, or remove the missing ones from the list."
         )
     return ImageSet(paths, labels, **{"ids": files, **fields})
-
-
-def _names_in(folder: Path) -> set[str]:
-    try:
-        with os.scandir(folder) as entries:
-            return {entry.name for entry in entries if entry.is_file()}
-    except (FileNotFoundError, NotADirectoryError):
-        return set()

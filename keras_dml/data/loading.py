@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from keras_dml.data.decode import read_image
 from keras_dml.data.encoded import Encoded, of_file
-from keras_dml.data.fields import Pixels
 from keras_dml.data.imageset import ImageSet
+from keras_dml.data.validation import Pixels
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Rows
 
@@ -80,7 +80,7 @@ class Loader:
         self.files: dict[str, tf.Tensor] = {}
         with tf.device("CPU:0"):
             if decoded is not None:
-                self._take(decoded)
+                self._share(decoded)
             elif images.pixels is None:
                 self.files["path"] = tf.constant(images.paths, tf.string)
                 if images.boxes is not None:
@@ -90,17 +90,16 @@ class Loader:
                 pixels = images.pixels[..., None] if gray else images.pixels
                 self._stack = _variable(pixels)
 
-    def _take(self, decoded: Decoded) -> None:
+    def _share(self, decoded: Decoded) -> None:
         """Shares the memory of decoded images."""
         stack = decoded.stack
         pixels = decoded.flat if stack is None else stack
         capsule = pixels.__dlpack__()
-        shared = tf.experimental.dlpack.from_dlpack(capsule)
-        variable = _variable(shared)
+        shared = _variable(tf.experimental.dlpack.from_dlpack(capsule))
         if stack is not None:
-            self._stack = variable
+            self._stack = shared
             return
-        self._flat = variable
+        self._flat = shared
         self._shapes = tf.constant(decoded.shapes)
         self._starts = tf.constant(decoded.starts)
         self._static_shape = (None, None, int(decoded.shapes[0, 2]))
@@ -182,10 +181,15 @@ class Loader:
         if not self.files:
             return loaded.map(lambda _, views: views).batch(batch_size)
         # An error in the graph cannot say which file it is about. So files
-        # that fail are dropped, and a gap in the numbers is explained. The
-        # element that is appended shows a gap at the end.
+        # that fail are dropped, and a gap in the numbers is explained. An
+        # element of zeros, with a number that no image has, shows a gap at
+        # the end.
         loaded = loaded.ignore_errors()
-        loaded = loaded.concatenate(_stopper(loaded.element_spec))
+        number, views = tf.nest.map_structure(
+            lambda spec: tf.zeros(spec.shape, spec.dtype), loaded.element_spec
+        )
+        stopper = tf.data.Dataset.from_tensors((number - 1, views))
+        loaded = loaded.concatenate(stopper)
         return tf.data.Dataset.zip(
             numbers.batch(batch_size), loaded.batch(batch_size)
         ).map(check)
@@ -205,13 +209,6 @@ def parallel(
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
     )
-
-
-def _stopper(spec: Element) -> tf.data.Dataset:
-    """One element of zeros with a number that no image has."""
-    number, views = spec
-    zeros = tf.nest.map_structure(lambda s: tf.zeros(s.shape, s.dtype), views)
-    return tf.data.Dataset.from_tensors((tf.constant(-1, number.dtype), zeros))
 
 
 def _explain(

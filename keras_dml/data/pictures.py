@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from keras_dml.data._pipeline import eval_batches
 from keras_dml.data.examples import Examples, any_labels_of
-from keras_dml.data.fields import Pixels
 from keras_dml.data.imageset import ImageSet
+from keras_dml.data.validation import Pixels
 from keras_dml.data.view import View
 from keras_dml.utils.arguments import checked
 from keras_dml.utils.types import Count, Rows, Side

@@ -19,9 +19,6 @@ Parts: TypeAlias = "Callable[[slice, int], tf.data.Dataset]"
 epoch that is requested, to a dataset of these."""
 
 
-Change: TypeAlias = "Callable[[tf.data.Dataset], tf.data.Dataset]"
-
-
 class _Plan(NamedTuple):
     sampler: Sampler
     examples: Examples
@@ -81,7 +78,10 @@ def _found(dataset: tf.data.Dataset) -> _Plan | None:
     return plan
 
 
-def changed(dataset: tf.data.Dataset, change: Change) -> tf.data.Dataset:
+def map_batches(
+    dataset: tf.data.Dataset,
+    change: Callable[[tf.data.Dataset], tf.data.Dataset],
+) -> tf.data.Dataset:
     """`change(dataset)`; if a sampler planned the dataset, then that as well.
 
     The function changes each batch and preserves their order.

@@ -9,9 +9,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_dml.data.as_examples import x_and_y
+from keras_dml.data.coercion import x_and_y
 from keras_dml.data.examples import About, Inputs
-from keras_dml.data.fields import Names
+from keras_dml.data.validation import Names
 from keras_dml.utils.tensorflow import tf
 
 _UNEQUAL = (

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from keras_dml.data.contents import equal_contents
 from keras_dml.data.examples import Examples, check_examples
+from keras_dml.data.hashing import equal_contents
 from keras_dml.data.imageset import listed_images
 from keras_dml.utils.types import Rows
 
@@ -39,7 +39,14 @@ class Relations:
         """`pairs`, (P, 2), are the known pairs, with whether they are
         positive."""
         self.examples, self.rows = examples, rows
-        self._check_different(pairs)
+        owner = type(self).__name__
+        itself = np.flatnonzero(pairs[:, 0] == pairs[:, 1])
+        if len(itself):
+            raise ValueError(
+                f"{owner} must not pair an example with itself. Received: row "
+                f"{pairs[itself[0], 0]} twice, in a total of {len(itself)} "
+                "pairs. Remove them."
+            )
         self._groups = np.arange(len(examples))
         linked = pairs[positive]
         if transitive:
@@ -47,7 +54,15 @@ class Relations:
             linked = np.stack([np.arange(len(examples))] * 2, axis=1)
         alike = np.unique(self._keys(*linked.T))
         keys = self._keys(*pairs[~positive].T)
-        self._check_consistent(pairs[~positive][np.isin(keys, alike)])
+        both = pairs[~positive][np.isin(keys, alike)]
+        if len(both):
+            raise ValueError(
+                f"{owner} must not have a pair that is both positive and "
+                f"negative. Received: {len(both)} of them, the first with rows "
+                f"{sorted(both[0].tolist())}. Remove one or both. With "
+                "transitive=True, pairs that are linked by positive pairs, "
+                "and equal examples, are positive as well."
+            )
         apart = np.unique(keys)
         known = np.concatenate([alike, apart])
         order = np.argsort(known)
@@ -82,26 +97,6 @@ class Relations:
         first, second = self._groups[first], self._groups[second]
         low, high = np.minimum(first, second), np.maximum(first, second)
         return low * len(self.examples) + high
-
-    def _check_different(self, pairs: Rows) -> None:
-        itself = np.flatnonzero(pairs[:, 0] == pairs[:, 1])
-        if len(itself):
-            raise ValueError(
-                f"{type(self).__name__} must not pair an example with itself. "
-                f"Received: row {pairs[itself[0], 0]} twice, in a total of "
-                f"{len(itself)} pairs. Remove them."
-            )
-
-    def _check_consistent(self, both: Rows) -> None:
-        if len(both):
-            first = sorted(both[0].tolist())
-            raise ValueError(
-                f"{type(self).__name__} must not have a pair that is both "
-                f"positive and negative. Received: {len(both)} of them, "
-                f"the first with rows {first}. Remove one or both. With "
-                "transitive=True, pairs that are linked by positive pairs, "
-                "and equal examples, are positive as well."
-            )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self):,} of {self.examples!r})"
@@ -151,7 +146,15 @@ class PairSet(Relations):
         rows = _as_tuples(examples, pairs, 2, "pairs", "PairSet")
         alike = np.ones(len(rows), bool)
         if positive is not None:
-            alike = _as_booleans(positive, len(rows))
+            array = np.asarray(positive)
+            if array.shape != alike.shape or not np.isin(array, (0, 1)).all():
+                raise ValueError(
+                    "`positive` of PairSet must be booleans, or 1 and 0, one "
+                    f"per pair. Received: positive of shape {array.shape} and "
+                    f"dtype {array.dtype}, for {len(rows)} pairs. Convert "
+                    "distances to booleans with a threshold."
+                )
+            alike = array.astype(bool)
         self.positive = alike
         super().__init__(examples, rows, rows, alike, transitive)
 
@@ -224,18 +227,6 @@ def _as_tuples(
     return rows.astype(np.int64)
 
 
-def _as_booleans(positive: npt.ArrayLike, count: int) -> Any:
-    array = np.asarray(positive)
-    if array.shape != (count,) or not np.isin(array, (0, 1)).all():
-        raise ValueError(
-            "`positive` of PairSet must be booleans, or 1 and 0, one per pair. "
-            f"Received: positive of shape {array.shape} and dtype "
-            f"{array.dtype}, for {count} pairs. Convert distances to booleans "
-            "with a threshold."
-        )
-    return array.astype(bool)
-
-
 def read_trials(
     path: str | os.PathLike[str],
     examples: Examples | str | os.PathLike[str],
@@ -275,12 +266,20 @@ def read_trials(
     file = Path(path)
     is_table = file.suffix.lower() == ".csv"
     names, positive = [], []
-    for number, cells in enumerate(_lines(file, is_table)):
+    with file.open(newline="", encoding="utf-8-sig") as opened:
+        rows_of_cells = (
+            csv.reader(opened) if is_table else map(str.split, opened)
+        )
+        lines = [[x.strip() for x in row] for row in rows_of_cells if any(row)]
+    for number, cells in enumerate(lines):
+        is_header = all(map(str.isdecimal, cells))
+        if is_table:
+            is_header = len(cells) == 3 and not cells[2].isdecimal()
         trial = _trial(cells, is_table)
         if trial is not None:
             names.append(trial[:2])
             positive.append(trial[2])
-        elif number or not _is_header(cells, is_table):
+        elif number or not is_header:
             raise ValueError(
                 f"A line of {file} must be a trial: '1 a.jpg b.jpg', 'Ann 1 "
                 "4', 'Ann 1 Bob 2', or, in a .csv file, 'a.jpg,b.jpg,1'. "
@@ -301,19 +300,6 @@ def read_trials(
         )
     pairs = [[rows[a], rows[b]] for a, b in names]
     return PairSet(examples, np.reshape(pairs, (-1, 2)).astype(int), positive)
-
-
-def _lines(file: Path, is_table: bool) -> list[list[str]]:
-    """The cells of each line that is not empty."""
-    with file.open(newline="", encoding="utf-8-sig") as lines:
-        rows = csv.reader(lines) if is_table else map(str.split, lines)
-        return [[x.strip() for x in row] for row in rows if any(row)]
-
-
-def _is_header(cells: list[str], is_table: bool) -> bool:
-    if is_table:
-        return len(cells) == 3 and not cells[2].isdecimal()
-    return all(map(str.isdecimal, cells))
 
 
 def _trial(cells: list[str], is_table: bool) -> tuple[str, str, bool] | None:

@@ -218,16 +218,12 @@ def random_area(
     tries = tf.stack([tf.sqrt(area / aspect), tf.sqrt(area * aspect)], -1)
     tries = tf.cast(tf.round(tries), tf.int32)
     fits = tf.reduce_all((tries > 0) & (tries <= sides), axis=-1)
-    found = tf.reduce_any(fits)
+    any_fits = tf.reduce_any(fits)
     first = tf.argmax(fits)
-    size = tf.where(found, tries[first], _largest(extent, ratio))
-    room = sides - size
-    return tf.where(found, position(draws[:2], room), room // 2), size
-
-
-def _largest(extent: tf.Tensor, ratio: tuple[float, float]) -> tf.Tensor:
     height, width = tf.unstack(extent)
     high = tf.minimum(height, width / ratio[0])
     wide = tf.minimum(width, height * ratio[1])
-    size = tf.round(tf.stack([high, wide]))
-    return tf.cast(tf.maximum(size, 1), tf.int32)
+    largest = tf.maximum(tf.round(tf.stack([high, wide])), 1)
+    size = tf.where(any_fits, tries[first], tf.cast(largest, tf.int32))
+    room = sides - size
+    return tf.where(any_fits, position(draws[:2], room), room // 2), size

@@ -18,7 +18,7 @@ from keras_dml.data.examples import (
     concatenate,
     labels_of,
 )
-from keras_dml.data.fields import check_lengths
+from keras_dml.data.validation import check_lengths
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.registry import Registry
 from keras_dml.utils.types import Rows

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_dml.data.decode import read_image
-from keras_dml.data.fields import Pixels
+from keras_dml.data.validation import Pixels
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -11,8 +11,7 @@ from typing import Any, Literal, TypeVar, get_args
 import keras
 import numpy as np
 
-from keras_dml.data.arrayset import same_array
-from keras_dml.data.as_examples import same_examples
+from keras_dml.data.coercion import same_array, same_examples
 from keras_dml.data.examples import Examples, any_labels_of, check_names
 from keras_dml.embedding import EmbeddingShards
 from keras_dml.embedding.engines import AnyEngine, predict_function

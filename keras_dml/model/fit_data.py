@@ -26,10 +26,10 @@ from keras_dml.data import (
     pipeline,
 )
 from keras_dml.data.examples import any_labels_of
-from keras_dml.data.fields import are_label_sets, as_table, check_known
 from keras_dml.data.host import HostBatches, host_pipeline
-from keras_dml.data.planned import Repeated, changed, sampler_of
+from keras_dml.data.planned import Repeated, map_batches, sampler_of
 from keras_dml.data.relations import Relations
+from keras_dml.data.validation import are_label_sets, as_table, check_known
 from keras_dml.distribution.batches import share_of_worker
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import done_by_chief
@@ -177,7 +177,7 @@ def _of_arrays(
     if weight is not None:
         weights = np.asarray(weight)
         take = np.take if is_host else tf.gather
-        dataset = changed(
+        dataset = map_batches(
             dataset,
             lambda batches: batches.map(
                 lambda x, y: (x, y, take(weights, y["index"], axis=0))
@@ -248,7 +248,7 @@ def checked_batches(
         data = HostBatches(partial(iter, data), count)
     if isinstance(data, HostBatches):
         checks.is_planned = sampler_of(data) is not None
-        return changed(
+        return map_batches(
             data,
             lambda batches: batches.map(
                 lambda *batch: checked_batch(batch, checks, class_weight)
@@ -325,7 +325,7 @@ def _checked_dataset(
             weight = _class_weights(as_ids(labels), class_weight)
         return keras.utils.pack_x_y_sample_weight(x, y, weight)
 
-    return changed(
+    return map_batches(
         dataset,
         lambda batches: (
             batches.enumerate()

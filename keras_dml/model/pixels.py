@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-from keras_dml.data.planned import changed
+from keras_dml.data.planned import map_batches
 from keras_dml.utils.tensorflow import is_dataset, tf
 
 logger = logging.getLogger(__name__)
@@ -159,7 +159,7 @@ def watched(model: keras.Model, data: Any, owner: str) -> Any:
         warn_of_range(model, data, owner)
     elif _is_tensor(_inputs_of(data.element_spec)):
         whole = tf.autograph.experimental.do_not_convert(look_first)
-        return changed(data, lambda batches: batches.enumerate().map(whole))
+        return map_batches(data, lambda batches: batches.enumerate().map(whole))
     return data
 
 

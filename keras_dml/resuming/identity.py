@@ -11,7 +11,7 @@ import numpy as np
 import xxhash
 
 from keras_dml.data import Sampler
-from keras_dml.data.contents import contents_of_arrays, digest
+from keras_dml.data.hashing import contents_of_arrays, digest
 from keras_dml.data.planned import examples_of
 from keras_dml.distribution.strategies import count_replicas, strategy_of
 from keras_dml.resuming.generations import State

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_dml import data, evaluation
-from keras_dml.data.contents import digest
+from keras_dml.data.hashing import digest
 from keras_dml.embedding.engines import KERAS, Engine, check_engine
 from keras_dml.evaluation._evaluate import check_evaluation
 from keras_dml.recipes import Recipe

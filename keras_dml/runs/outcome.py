@@ -36,7 +36,7 @@ class Outcome:
         images_per_second: Training images per second, not counting these two
             parts; None if no epoch was completed.
         interrupted: Whether Ctrl-C ended the training.
-        test_set: Digest of the test images, see `data.contents.digest`.
+        test_set: Digest of the test images, see `data.hashing.digest`.
         environment: Hardware and versions, see `provenance.environment`.
         measured: The model that `after` belongs to.
         refit: Metrics of the model that was trained again on all training

@@ -16,7 +16,7 @@ import keras
 
 from keras_dml import callbacks, data
 from keras_dml.callbacks.clustering import Clustering
-from keras_dml.data.contents import digest
+from keras_dml.data.hashing import digest
 from keras_dml.distribution.processes import alone
 from keras_dml.distribution.strategies import (
     count_replicas,

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import keras
 import numpy as np
 
-from keras_dml.data.fields import encoded
+from keras_dml.data.validation import encoded
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.filters import Where
 from keras_dml.search.gallery import LocalGallery

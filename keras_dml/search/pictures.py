@@ -13,8 +13,8 @@ import PIL.Image
 
 from keras_dml.data import Examples, ImageSet
 from keras_dml.data.decode import pixels_of, read_image
-from keras_dml.data.fields import Pixels
 from keras_dml.data.thumbnails import row_thumbnail, thumbnail
+from keras_dml.data.validation import Pixels
 from keras_dml.search.rows import label_values
 from keras_dml.utils.progress import track
 from keras_dml.utils.types import Rows

@@ -24,8 +24,8 @@ from keras_dml.data.decode import (
     pixels_of,
     upright,
 )
-from keras_dml.data.fields import Pixels
 from keras_dml.data.resizing import to_channels
+from keras_dml.data.validation import Pixels
 from keras_dml.serve.errors import RequestError
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import FloatArray

@@ -14,8 +14,8 @@ from keras import ops
 
 from keras_dml.backbones.tokens import image_shape, patch_grid
 from keras_dml.data import View
-from keras_dml.data.fields import Pixels
 from keras_dml.data.pictures import class_column, class_name, only_images, seen
+from keras_dml.data.validation import Pixels
 from keras_dml.layers import TokenMask
 from keras_dml.utils.arguments import check_count, check_not_empty
 from keras_dml.utils.types import FloatArray, Rows, Tensor

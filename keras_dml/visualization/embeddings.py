@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_dml.data.fields import are_label_sets, as_table
 from keras_dml.data.pictures import short_name
+from keras_dml.data.validation import are_label_sets, as_table
 from keras_dml.evaluation.embedding_space import spectral_decay
 from keras_dml.evaluation.pairs import negative_pairs, positive_pairs
 from keras_dml.utils.arguments import check_choice, check_count, check_not_empty

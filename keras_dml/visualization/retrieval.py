@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keras_dml.data.examples import any_labels_of
-from keras_dml.data.fields import Pixels
 from keras_dml.data.pictures import class_column, class_name, each_seen
+from keras_dml.data.validation import Pixels
 from keras_dml.evaluation.ranks.scores import Scores, nearest_allowed
 from keras_dml.utils.arguments import check_count, check_not_empty
 from keras_dml.utils.types import FloatArray, Labels, Rows

@@ -146,18 +146,6 @@ def test_long_lists_are_cut_short(root: Path) -> None:
     assert len(image_folder(root, verify=False)) == 30
 
 
-def test_empty_classes_are_left_out(root: Path) -> None:
-    (root / "aa").mkdir()
-    (root / "C").mkdir()
-    (root / "C" / "bad.png").write_bytes(b"")
-    with pytest.warns(UserWarning, match="^Skipped in ") as caught:
-        images = image_folder(root)
-    assert [*images.names.values()] == ["B", "a b", "b"]
-    assert images.labels.max() == 2
-    message = str(caught[0].message)
-    assert f"2 ({root / 'C'}, {root / 'aa'}): folders without a" in message
-
-
 def test_stray_images(root: Path) -> None:
     save(root / "stray.png")
     with pytest.warns(UserWarning, match=r"1 \(.*stray.png\): images dir"):

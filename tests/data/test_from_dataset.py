@@ -1,8 +1,8 @@
-"""Tests of datasets of `tf.data` that are read once, into memory or on disk."""
+"""Tests of datasets of `tf.data` that are read once, into memory."""
 
 import logging
+import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,8 @@ import tensorflow as tf
 from keras_dml.data import (
     ArraySet,
     ClassBalanced,
-    Examples,
     ImageSet,
     from_dataset,
-    load_examples,
     pipeline,
 )
 
@@ -26,37 +24,27 @@ TEXTS = np.array([f"text {i} é" * (i % 3) for i in range(50)])
 LABELS = np.arange(50) % 5
 
 
-@pytest.fixture(params=["memory", "disk"])
-def keep(request: Any, tmp_path: Path) -> Any:
-    def read(dataset: Any, **options: Any) -> Examples:
-        if request.param == "disk":
-            options["path"] = tmp_path / "kept"
-        return from_dataset(dataset, request.param, **options)
-
-    yield read
-    left = [path.name for path in tmp_path.iterdir()]
-    assert left in ([], ["kept"])
-
-
 def whole(x: Any = None) -> tf.data.Dataset:
     x = {"x": X, "ids": IDS, "text": TEXTS} if x is None else x
     return tf.data.Dataset.from_tensor_slices((x, LABELS))
 
 
 @pytest.mark.parametrize("batch", [None, 7])
-def test_booleans_are_several_labels(keep: Any, batch: Any) -> None:
+def test_booleans_are_several_labels(batch: Any) -> None:
     table = np.random.default_rng(1).random((50, 4)) < 0.4
     dataset = tf.data.Dataset.from_tensor_slices((X, table))
-    examples = keep(dataset.batch(batch) if batch else dataset, names="abcd")
+    examples = from_dataset(
+        dataset.batch(batch) if batch else dataset, names="abcd"
+    )
     assert examples.has_label_sets
     np.testing.assert_array_equal(examples.labels, table)
     assert dict(examples.names) == dict(enumerate("abcd"))
 
 
 @pytest.mark.parametrize("batch", [None, 7])
-def test_examples_are_those_of_the_dataset(keep: Any, batch: Any) -> None:
+def test_examples_are_those_of_the_dataset(batch: Any) -> None:
     dataset = whole() if batch is None else whole().batch(batch)
-    examples = keep(dataset, names="abcde")
+    examples = from_dataset(dataset, names="abcde")
     assert isinstance(examples, ArraySet)
     assert examples.labels.tolist() == LABELS.tolist()
     assert examples.names[4] == "e"
@@ -71,24 +59,6 @@ def test_examples_are_those_of_the_dataset(keep: Any, batch: Any) -> None:
     np.testing.assert_array_equal(x["x"], X[y["index"]])
 
 
-def test_what_is_on_disk_is_opened_again(tmp_path: Path) -> None:
-    path = tmp_path / "kept"
-    labels = [f"class {label}" for label in LABELS]
-    dataset = tf.data.Dataset.from_tensor_slices((X, labels))
-    first = from_dataset(dataset, "disk", path)
-    again = load_examples(path)
-    assert dict(again.names) == dict(first.names)
-    assert again.names[int(again.labels[7])] == labels[7]
-    np.testing.assert_array_equal(again.inputs(...), X)
-    with pytest.raises(FileExistsError, match="load_examples"):
-        from_dataset(dataset, "disk", path)
-    with pytest.raises(FileNotFoundError, match="written by from_dataset"):
-        load_examples(tmp_path)
-    (path / "index.json").write_text("{")
-    with pytest.raises(ValueError, match="are damaged"):
-        load_examples(path)
-
-
 def test_pixels_in_memory_are_images() -> None:
     rng = np.random.default_rng(1)
     pixels = rng.integers(0, 256, (6, 4, 4, 3), dtype=np.uint8)
@@ -98,14 +68,14 @@ def test_pixels_in_memory_are_images() -> None:
     np.testing.assert_array_equal(images.pixels, pixels)
 
 
-def test_examples_without_labels(keep: Any) -> None:
+def test_examples_without_labels() -> None:
     dataset = tf.data.Dataset.from_tensor_slices(X)
-    examples = keep(dataset, labeled=False, batched=False)
+    examples = from_dataset(dataset, labeled=False, batched=False)
     assert examples.labels is None
     np.testing.assert_array_equal(examples.inputs(...), X)
 
 
-def test_the_size_is_said_before(keep: Any, caplog: Any) -> None:
+def test_the_size_is_said_before(caplog: Any) -> None:
     def generate() -> Iterator[Any]:
         for i in range(50):
             if i == 20:
@@ -116,7 +86,7 @@ def test_the_size_is_said_before(keep: Any, caplog: Any) -> None:
     dataset = tf.data.Dataset.from_generator(generate, output_signature=spec)
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(50))
     with caplog.at_level(logging.INFO):
-        keep(dataset.batch(10))
+        from_dataset(dataset.batch(10))
     assert "at most 1 MB" in caplog.text
 
 
@@ -182,37 +152,22 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_nothing_is_left_of_what_cannot_be_read(keep, message) -> None:
+def test_unreadable_dataset_raises(message) -> None:
     with pytest.raises(ValueError, match=message):
-        keep(REFUSED[message]())
+        from_dataset(REFUSED[message]())
 
 
-def test_what_does_not_fit(monkeypatch: Any, tmp_path: Path) -> None:
-    module = __import__(
-        "keras_dml.data._from_dataset", fromlist=["from_dataset"]
-    )
+def test_dataset_must_fit_into_memory(monkeypatch: Any) -> None:
+    module = sys.modules["keras_dml.data._from_dataset"]
     monkeypatch.setattr(module, "available_memory", lambda: 500)
-    monkeypatch.setattr(module, "free_disk", lambda folder: 500)
-    with pytest.raises(ValueError, match='Use storage="disk"'):
+    with pytest.raises(ValueError, match="must fit into memory"):
         from_dataset(whole(X))
     # Nobody knows how many there are, until there are too many.
     unknown = generated(lambda: zip(X, LABELS, strict=True)).batch(10)
-    with pytest.raises(ValueError, match='Use storage="disk"'):
+    with pytest.raises(ValueError, match="mmap_mode"):
         from_dataset(unknown)
-    with pytest.raises(OSError, match="Use another disk"):
-        from_dataset(whole(X), "disk", tmp_path / "kept")
-    assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"storage": "disc"}, "`storage` of from_dataset must be one of"),
-        ({"storage": "disk"}, "`path` of from_dataset requires"),
-        ({"path": "x"}, "`path` of from_dataset requires"),
-        ({"labeled": False}, "`batched` of from_dataset must state"),
-    ],
-)
-def test_unfit_options(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        from_dataset(whole(), **options)
+def test_batched_must_be_stated_without_labels() -> None:
+    with pytest.raises(ValueError, match="`batched` of from_dataset must"):
+        from_dataset(whole(), labeled=False)

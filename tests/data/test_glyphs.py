@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -113,13 +112,6 @@ def test_images_are_what_pillow_draws(everything: ImageSet) -> None:
         np.testing.assert_array_equal(everything.read(row)[..., 0], expected)
 
 
-def test_sixteen_typefaces() -> None:
-    names = [path.name for path in typefaces()]
-    assert len(names) == 16
-    assert names == sorted(names)
-    assert sum(name.startswith("DejaVu") for name in names) == 12
-
-
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Drawings]:
     """Replaces the drawing by something quick; lists what was drawn."""
@@ -154,12 +146,6 @@ def test_drawn_once_then_kept(drawn: list[Drawings], tmp_path: Path) -> None:
     assert [x.name for x in tmp_path.iterdir()] == ["glyphs.npz"]
 
 
-def test_the_default_folder(drawn, tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("KERAS_DML_HOME", str(tmp_path / "new"))
-    glyphs()
-    assert (tmp_path / "new" / "glyphs.npz").is_file()
-
-
 @pytest.mark.parametrize("is_cut", [True, False])
 def test_a_damaged_file_is_made_again(drawn, tmp_path, is_cut) -> None:
     glyphs(tmp_path)
@@ -185,25 +171,6 @@ def test_a_folder_that_cannot_be_written(drawn, tmp_path, caplog) -> None:
     splits = glyphs(tmp_path / "file" / "folder")
     assert version_of(splits) == 1
     assert "cannot be stored" in caplog.text
-
-
-def test_two_at_once(drawn: list[Drawings], tmp_path: Path) -> None:
-    found: list[int] = []
-    threads = [
-        threading.Thread(
-            target=lambda: found.append(version_of(glyphs(tmp_path)))
-        )
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 4
-    assert [x.name for x in tmp_path.iterdir()] == ["glyphs.npz"]
-    count = len(drawn)
-    glyphs(tmp_path)
-    assert len(drawn) == count
 
 
 def test_missing_typefaces(tmp_path, monkeypatch) -> None:

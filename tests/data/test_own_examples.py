@@ -16,7 +16,7 @@ from keras_dml.data import (
     preview,
 )
 from keras_dml.data.examples import About
-from keras_dml.data.fields import as_rows
+from keras_dml.data.validation import as_rows
 from keras_dml.evaluation import embed
 from keras_dml.visualization import attention_overlays, retrieval_grid
 

@@ -83,30 +83,6 @@ def test_loss_is_that_of_the_given_triplets() -> None:
     assert not np.any(np.delete(np.asarray(values), [0, 3, 6]))
 
 
-@pytest.mark.slow
-def test_model_learns_what_is_alike() -> None:
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(40, 8)).astype("float32")
-    examples = data.ArraySet(x)
-    pairs = PairSet(examples, np.arange(40).reshape(20, 2))
-    sampler = RelationSampler(
-        pairs, tuples_per_batch=10, others="negative", steps_per_epoch=50
-    )
-    keras.utils.set_random_seed(0)
-    inputs = keras.Input((8,))
-    model = dml.methods.baseline(
-        keras.Model(inputs, keras.layers.Dense(32, "relu")(inputs)),
-        embedding_dim=16,
-        loss="nt_xent",
-    )
-    model.compile(keras.optimizers.Adam(1e-2))
-    model.fit(data.pipeline(examples, sampler), epochs=1, verbose=0)
-    results = dml.evaluation.evaluate_embeddings(
-        model.predict(x, verbose=0), np.arange(40) // 2
-    )
-    assert results["recall@1"] > 0.9
-
-
 def pairs_of(*arguments: object) -> PairSet:
     return PairSet(EXAMPLES, *arguments)
 

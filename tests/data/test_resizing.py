@@ -87,17 +87,6 @@ def difference(seen: np.ndarray, expected: Image.Image) -> int:
     return int(np.abs(seen.astype(int) - np.asarray(expected)).max())
 
 
-@pytest.mark.parametrize("resize", [resize_longest, squash])
-def test_what_fits_is_not_touched(resize) -> None:
-    image = photo(20, 31)
-    for pixels in (image, image + np.float32(0.25)):
-        seen = resize(tf.constant(pixels), (20, 31))
-        np.testing.assert_array_equal(seen, pixels)
-    if resize is resize_longest:
-        seen = resize(tf.constant(image), (31, 31))
-        np.testing.assert_array_equal(seen[5:25], image)
-
-
 def test_every_position_is_as_likely() -> None:
     draws = tf.constant(np.linspace(0, 1, 1000, endpoint=False), tf.float32)
     counts = np.bincount(position(draws, tf.constant(4)), minlength=5)

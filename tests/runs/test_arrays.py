@@ -8,7 +8,7 @@ import pytest
 
 from keras_dml import data, recipes, reports, runs
 from keras_dml.data import ArraySet, DataSplits
-from keras_dml.data.contents import digest
+from keras_dml.data.hashing import digest
 from keras_dml.runs.measuring import Changes, remeasure
 
 RECIPE = """

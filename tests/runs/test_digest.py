@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_dml.data import ImageSet, image_folder_splits
-from keras_dml.data.contents import digest
+from keras_dml.data.hashing import digest
 from tests.conftest import blobs
 from tests.runs.small_run import write_images
 

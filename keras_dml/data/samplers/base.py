@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from keras_dml.data.fields import as_labels, read_only
+from keras_dml.data.validation import as_labels, read_only
 from keras_dml.utils.arguments import Checked
 from keras_dml.utils.types import Count, Labels, NonNegativeInt, Rows
 
@@ -66,7 +66,7 @@ class Sampler(Checked, abc.ABC):
             logger.warning(UNKNOWN, type(self).__name__, count)
 
     def _as_labels(self, labels: Any) -> Labels:
-        return as_labels(labels, type(self).__name__)
+        return as_labels(labels, type(self).__name__)[0]
 
     @abc.abstractmethod
     def plan(self, epoch: int) -> Rows:

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.data.fields import are_label_sets, as_table
 from keras_dml.data.samplers.base import Sampler
 from keras_dml.data.samplers.planning import (
     balanced_counts,
     default_classes,
     spread,
 )
+from keras_dml.data.validation import are_label_sets, as_table
 from keras_dml.utils.types import Count, Labels, Rows
 
 logger = logging.getLogger(__name__)

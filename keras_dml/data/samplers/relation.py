@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from keras_dml.data.contents import equal_contents
+from keras_dml.data.hashing import equal_contents
 from keras_dml.data.relations import Relations
 from keras_dml.data.samplers.base import Sampler
 from keras_dml.data.samplers.planning import balanced_counts, spread

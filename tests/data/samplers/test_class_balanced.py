@@ -86,14 +86,6 @@ def test_batch_size_is_filled(sizes, batch, images) -> None:
         check_batch(rows, labels, min(batch // images, len(available)), images)
 
 
-def test_three_classes_at_batch_16() -> None:
-    labels = np.repeat([5, 6, 7], 20_000)
-    sampler = ClassBalanced(labels, batch_size=16, images_per_class=4)
-    counts = np.sort([np.bincount(x)[5:] for x in labels[sampler.plan(0)]])
-    assert sampler.steps == 3750
-    assert np.all(counts == [5, 5, 6])
-
-
 @given(
     sizes=st.lists(st.integers(2, 11), min_size=3, max_size=12),
     images=st.integers(1, 4),

@@ -166,16 +166,6 @@ def test_without_assignments() -> None:
     assert sampler.plan(0).shape == (sampler.steps, 8)
 
 
-def test_assignments_are_kept_as_they_were() -> None:
-    sampler = make()
-    given_clusters = CLUSTERS.copy()
-    sampler.set_assignments(given_clusters)
-    given_clusters[:] = 0
-    np.testing.assert_array_equal(sampler.assignments, CLUSTERS)
-    with pytest.raises(ValueError, match="read-only"):
-        sampler.assignments[0] = 1
-
-
 @pytest.mark.parametrize(
     ("assignments", "message"),
     [

@@ -1,4 +1,4 @@
-"""Fields of examples, checked: images, labels, names, ids, boxes, rows."""
+"""Validation of what examples have: images, labels, names, boxes, rows."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence, Sized
@@ -8,16 +8,17 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from keras_dml.utils.lazy_rows import ArrayRows, LazyRows
 from keras_dml.utils.types import Labels, Rows
+from keras_dml.utils.vectors import blocks
 
+Array: TypeAlias = npt.NDArray[Any]
 Pixels: TypeAlias = npt.NDArray[np.uint8]
 Names: TypeAlias = Mapping[int, str] | Sequence[str]
 Table: TypeAlias = npt.NDArray[np.bool_]
 
-
-def as_labels(labels: npt.ArrayLike, owner: str) -> Rows:
-    """Class labels as a read-only int64 vector; see `encoded`."""
-    return _encoded(labels, None, owner)[0]
+_CHECKED_VALUES = 2**22
+"""Number of values that are checked at a time."""
 
 
 def encoded(
@@ -36,7 +37,7 @@ def encoded(
     """
     if are_label_sets(labels):
         return as_table(labels, dict(_pairs(names)), owner)
-    return _encoded(labels, names, owner)
+    return as_labels(labels, owner, names)
 
 
 def check_known(labels: Any, name: str, owner: str) -> None:
@@ -51,7 +52,14 @@ def check_known(labels: Any, name: str, owner: str) -> None:
     items = labels if isinstance(labels, list | tuple) else np.ravel(labels)
     if getattr(items, "dtype", np.dtype(object)).kind in "biuSU":
         return
-    missing = [i for i, x in enumerate(items) if _is_missing(x)]
+
+    def is_missing(label: Any) -> bool:
+        if label is None or type(label).__name__ in ("NAType", "NaTType"):
+            return True
+        is_number = isinstance(label, float | np.floating | np.datetime64)
+        return is_number and bool(label != label)
+
+    missing = [i for i, x in enumerate(items) if is_missing(x)]
     if missing:
         raise ValueError(
             f"`{name}` of {owner} must have a label for every example. "
@@ -69,18 +77,25 @@ def check_known(labels: Any, name: str, owner: str) -> None:
             )
 
 
-def _is_missing(label: Any) -> bool:
-    """Whether a label is None, NaN, or NA or NaT of pandas or NumPy."""
-    if label is None or type(label).__name__ in ("NAType", "NaTType"):
-        return True
-    is_number = isinstance(label, float | np.floating | np.datetime64)
-    return is_number and bool(label != label)
-
-
-def _encoded(
-    labels: npt.ArrayLike, names: Names | None, owner: str
+def as_labels(
+    labels: Any, owner: str, names: Names | None = None
 ) -> tuple[Rows, Mapping[int, str]]:
-    array: npt.NDArray[Any] = np.asarray(_as_vector(labels, owner))
+    """`encoded` of one label per example."""
+    if labels is None:
+        raise ValueError(
+            f"`labels` of {owner} must be one label per example. "
+            "Received: labels=None. Examples without labels can be embedded "
+            "and indexed, but not sampled or evaluated."
+        )
+    try:
+        array = np.asarray(labels)
+    except ValueError as error:
+        raise ValueError(
+            f"`labels` of {owner} must be one label per example. "
+            f"Received: a sequence whose items differ in length: {error}. For "
+            "several labels per example, use sets: [set(x) for x in labels]."
+        ) from error
+    check_known(labels if array.ndim == 1 else array, "labels", owner)
     if not array.ndim:
         raise ValueError(
             f"`labels` of {owner} must be a vector with one label per "
@@ -117,26 +132,6 @@ def _encoded(
     return rows, as_names(names, rows, owner)
 
 
-def _as_vector(labels: npt.ArrayLike, owner: str) -> npt.ArrayLike:
-    """Labels that NumPy accepts; unequal rows have their own error."""
-    if labels is None:
-        raise ValueError(
-            f"`labels` of {owner} must be one label per example. "
-            "Received: labels=None. Examples without labels can be embedded "
-            "and indexed, but not sampled or evaluated."
-        )
-    try:
-        array = np.asarray(labels)
-    except ValueError as error:
-        raise ValueError(
-            f"`labels` of {owner} must be one label per example. "
-            f"Received: a sequence whose items differ in length: {error}. For "
-            "several labels per example, use sets: [set(x) for x in labels]."
-        ) from error
-    check_known(labels if array.ndim == 1 else array, "labels", owner)
-    return array
-
-
 def _numbered(
     labels: npt.NDArray[Any], names: Names | None, owner: str
 ) -> tuple[Rows, Mapping[int, str]]:
@@ -151,8 +146,8 @@ def _numbered(
             "different."
         )
     numbers = _numbers_of(set(texts), known)
-    rows = read_only(np.array([numbers[x] for x in texts], np.int64))
     present = {numbers[x]: x for x in sorted(set(texts))}
+    rows = read_only(np.array([numbers[x] for x in texts]))
     return rows, MappingProxyType(known | present)
 
 
@@ -189,7 +184,12 @@ def as_table(
     """
     if isinstance(labels, np.ndarray) and labels.dtype == bool:
         table = labels.copy()
-        _check_names(table.shape[1], names, owner)
+        columns = table.shape[1]
+        if names and not 0 <= min(names) <= max(names) < columns:
+            raise ValueError(
+                f"`names` of {owner} must name columns of `labels`. Received: "
+                f"names of {min(names)} to {max(names)}, {columns} columns."
+            )
     else:
         table, names = _table_of(labels, names, owner)
     table.flags.writeable = False
@@ -199,10 +199,10 @@ def as_table(
 def _table_of(
     sets: Sequence[Any], names: Mapping[int, str], owner: str
 ) -> tuple[Table, Mapping[int, str]]:
-    found = set().union(*sets)
-    odd = [x for x in found if not isinstance(x, int | np.integer) or x < 0]
-    if found and all(isinstance(x, str) for x in found):
-        numbers = _numbers_of(found, names)
+    items = set().union(*sets)
+    odd = [x for x in items if not isinstance(x, int | np.integer) or x < 0]
+    if items and all(isinstance(x, str) for x in items):
+        numbers = _numbers_of(items, names)
         names = {number: name for name, number in numbers.items()}
     elif odd:
         raise ValueError(
@@ -211,7 +211,7 @@ def _table_of(
             f"{odd[0]!r} in it. Number the labels, or use strings."
         )
     else:
-        numbers = {x: int(x) for x in found}
+        numbers = {x: int(x) for x in items}
     columns = 1 + max([*numbers.values(), *names], default=-1)
     if columns > 2**20:
         raise ValueError(
@@ -223,14 +223,6 @@ def _table_of(
     for row, labels in enumerate(sets):
         table[row, [numbers[x] for x in labels]] = True
     return table, names
-
-
-def _check_names(columns: int, names: Mapping[int, str], owner: str) -> None:
-    if names and not 0 <= min(names) <= max(names) < columns:
-        raise ValueError(
-            f"`names` of {owner} must name columns of `labels`. Received: "
-            f"names of {min(names)} to {max(names)}, {columns} columns."
-        )
 
 
 def read_only(array: npt.NDArray[Any]) -> Rows:
@@ -278,12 +270,13 @@ def as_names(
     names: Names | None, labels: Rows, owner: str
 ) -> Mapping[int, str]:
     is_list = names is not None and not isinstance(names, Mapping)
+    count = len(names or ())
     if is_list and len(labels):
-        if not 0 <= labels.min() <= labels.max() < len(names or ()):
+        if not 0 <= labels.min() <= labels.max() < count:
             raise ValueError(
                 f"`names` of {owner}, if it is a sequence, must have one item "
-                f"per label. Received: {len(names or ())} names, labels "
-                f"from {labels.min()} to {labels.max()}. Use a mapping "
+                f"per label. Received: {count} names, labels from "
+                f"{labels.min()} to {labels.max()}. Use a mapping "
                 "{label: name}."
             )
     return MappingProxyType(dict(_pairs(names)))
@@ -352,3 +345,111 @@ def as_boxes(boxes: npt.ArrayLike) -> Rows:
             "height)."
         )
     return array
+
+
+def is_text(dtype: np.dtype[Any]) -> bool:
+    """Whether an array of this type holds strings; object arrays must."""
+    return dtype.kind in "OSU"
+
+
+def column_name(key: str) -> str:
+    """What errors call a column; the only array of a set has no key."""
+    return f"`x[{key!r}]`" if key else "`x`"
+
+
+def as_column(value: Any, name: str) -> LazyRows:
+    """The rows of an array, called `name` of ArraySet in errors.
+
+    Raises:
+        ValueError: If it has no rows, or rows of unequal length; if it
+            contains neither numbers nor strings; or if it is in memory and
+            contains numbers that are not finite.
+    """
+    ways_out = {
+        "SparseTensor": "tf.sparse.to_dense(x)",
+        "spmatrix": "x.toarray()",
+        "sparray": "x.toarray()",
+    }
+    for kind in type(value).__mro__:
+        if kind.__name__ in ways_out:
+            raise ValueError(
+                f"{name} of ArraySet must be a dense array. Received: "
+                f"{type(value).__name__}. Use {ways_out[kind.__name__]}."
+            )
+    # Arrays of h5py and zarr, which are in a file, have `chunks`.
+    is_stored = isinstance(value, np.memmap) or hasattr(value, "chunks")
+    array = value
+    if hasattr(value, "to_tensor"):
+        raise _ragged(name, f"a {type(value).__name__}")
+    if not is_stored:
+        is_list = isinstance(value, list | tuple)
+        is_texts = is_list and all(isinstance(x, str) for x in value)
+        # As an array of one width, texts would all take that of the longest.
+        dtype = object if is_texts and len(value) else None
+        try:
+            array = np.asarray(value, dtype)
+        except ValueError as error:
+            raise _ragged(name, str(error)) from error
+    if not array.shape:
+        raise ValueError(
+            f"{name} of ArraySet must have one row per example. Received: "
+            f"{type(value).__name__} without rows. For a single example, use "
+            "an array of one row: x[None]."
+        )
+    if is_stored:
+        return ArrayRows(array)
+    check_type(array, value, name)
+    for rows in blocks(
+        len(array), max(1, _CHECKED_VALUES // max(1, array[:1].size))
+    ):
+        check_finite(array[rows], name, np.arange(rows.start, rows.stop))
+    view = array.view()
+    view.flags.writeable = False
+    return ArrayRows(view)
+
+
+def check_type(array: Array, value: Any, name: str) -> None:
+    """Raises `ValueError` unless an array contains numbers or strings."""
+    kind = array.dtype.kind
+    is_mixed = kind == "U" and isinstance(value, list | tuple)
+    if is_mixed or (
+        kind == "O" and not all(isinstance(x, str | bytes) for x in array.flat)
+    ):
+        first = type(next(iter(array.flat))).__name__
+        if array.ndim == 1 and hasattr(array.flat[0], "__len__"):
+            raise _ragged(name, f"an array of objects, the first a {first}")
+        raise ValueError(
+            f"{name} of ArraySet must be numbers or strings. Received: an "
+            f"array of objects, the first of type {first}."
+        )
+    if kind in "mM" or array.dtype.names:
+        raise ValueError(
+            f"{name} of ArraySet must be numbers or strings. Received: dtype "
+            f"{array.dtype}."
+        )
+
+
+def _ragged(name: str, received: str) -> ValueError:
+    return ValueError(
+        f"{name} of ArraySet must have rows of one length. Received: "
+        f"{received}. To turn lists of token ids into one array, use "
+        "keras.utils.pad_sequences(x, padding='post'); for several inputs of a "
+        "model, use a dict of arrays."
+    )
+
+
+def check_finite(
+    array: Array, name: str, rows: Rows, owner: str = "ArraySet"
+) -> None:
+    """Raises `ValueError` unless the rows, of these numbers, are finite."""
+    # bfloat16 is no kind that NumPy knows.
+    if array.dtype.kind not in "fcV" or not array.size:
+        return
+    finite = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+    if not finite.all():
+        bad = rows[~finite]
+        raise ValueError(
+            f"{name} of {owner} must be finite. Received: NaN or infinity in "
+            f"{len(bad)} of {len(array)} checked rows, first in row {bad[0]}. "
+            "Remove these rows, or replace the values with numpy.nan_to_num(x)."
+        )

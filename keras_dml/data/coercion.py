@@ -5,7 +5,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_dml.data.arrayset import ArraySet, same_array
+from keras_dml.data.arrayset import ArraySet
 from keras_dml.data.examples import Examples
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.relations import Relations
@@ -54,8 +54,11 @@ def as_examples(given: Any, name: str, owner: str) -> Examples:
             f"`{name}` of {owner} must be only a set, which has labels, or "
             f"arrays (x, y). Received: ({x!r}, …). Use {name}=x."
         )
-    kind = ImageSet if _is_pixels(x) else ArraySet
-    return kind(x, y)
+    if getattr(x, "dtype", None) == np.uint8 and (
+        len(x.shape) == 3 or (len(x.shape) == 4 and x.shape[3] in (1, 3))
+    ):
+        return ImageSet(x, y)
+    return ArraySet(x, y)
 
 
 def same_examples(a: Any, b: Any) -> bool:
@@ -98,7 +101,12 @@ def x_and_y(given: tuple[Any, ...], name: str, owner: str) -> tuple[Any, Any]:
     return x, y
 
 
-def _is_pixels(x: Any) -> bool:
-    if getattr(x, "dtype", None) != np.uint8:
-        return False
-    return len(x.shape) == 3 or (len(x.shape) == 4 and x.shape[3] in (1, 3))
+def same_array(a: Any, b: Any) -> bool:
+    """Whether two values are the same array, or the same view of its memory."""
+    if not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)):
+        return a is b
+    first, second = (
+        (x.__array_interface__["data"][0], x.shape, x.strides, x.dtype)
+        for x in (a, b)
+    )
+    return first == second

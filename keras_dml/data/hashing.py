@@ -3,8 +3,9 @@
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -51,24 +52,20 @@ def equal_contents(*sets: Examples) -> Rows:
         # Only files of one size can be equal.
         alike = [path for path in paths if often[sizes[path]] > 1]
         digests = pool.map(files.digest, map(Path, alike))
-        found = {**sizes, **dict(zip(alike, digests, strict=True))}
+        file_keys = {**sizes, **dict(zip(alike, digests, strict=True))}
+    keys: list[Any] = []
+    for examples in sets:
+        if isinstance(examples, ImageSet) and examples.paths is not None:
+            boxes: Any = repeat(None)
+            if examples.boxes is not None:
+                boxes = map(bytes, examples.boxes)
+            keys += zip(map(file_keys.get, examples.paths), boxes, strict=False)
+            continue
+        for row in range(len(examples)):
+            one = contents_of_arrays(examples.inputs([row]))
+            keys.append(hashlib.sha256(b"".join(one)).digest())
     numbers: dict[Any, int] = {}
-    keys = (key for x in sets for key in _keys(x, found))
     return np.array([numbers.setdefault(x, len(numbers)) for x in keys])
-
-
-def _keys(examples: Examples, contents: Mapping[str, Any]) -> Iterator[Any]:
-    """What is equal for equal examples; that of a file is given."""
-    if isinstance(examples, ImageSet) and examples.paths is not None:
-        boxes = examples.boxes
-        for row, path in enumerate(examples.paths):
-            yield contents[path], None if boxes is None else bytes(boxes[row])
-        return
-    for rows in blocks(len(examples), _ROWS):
-        inputs = examples.inputs(np.arange(rows.start, rows.stop))
-        for i in range(rows.stop - rows.start):
-            one = keras.tree.map_structure(lambda x, i=i: x[i : i + 1], inputs)
-            yield hashlib.sha256(b"".join(contents_of_arrays(one))).digest()
 
 
 def digest(examples: Examples) -> str:
@@ -89,22 +86,16 @@ def digest(examples: Examples) -> str:
         hashed = hashlib.sha256(str(labels.shape).encode() + labels.tobytes())
     else:
         hashed = hashlib.sha256(labels.astype("<i8").tobytes())
-    for part in _told_apart(examples):
-        hashed.update(part)
-    return hashed.hexdigest()
-
-
-def _told_apart(examples: Examples) -> Iterator[bytes]:
-    """What identifies the examples of a set, in order."""
-    if examples.ids is not None:
-        yield from (name.encode() + b"\0" for name in examples.ids)
-    elif not isinstance(examples, ImageSet):
-        yield from contents(examples)
-    elif examples.pixels is not None:
-        yield str(examples.pixels.shape).encode()
-        yield examples.pixels.tobytes()
+    names = examples.ids
+    if names is None and isinstance(examples, ImageSet) and examples.paths:
+        root = os.path.commonpath(map(os.path.dirname, examples.paths))
+        names = tuple(os.path.relpath(x, root) for x in examples.paths)
+    if names is not None:
+        hashed.update(b"".join(name.encode() + b"\0" for name in names))
+    elif isinstance(examples, ImageSet) and examples.pixels is not None:
+        hashed.update(str(examples.pixels.shape).encode())
+        hashed.update(examples.pixels.tobytes())
     else:
-        paths = examples.paths or ()
-        root = os.path.commonpath(map(os.path.dirname, paths))
-        for path in paths:
-            yield os.path.relpath(path, root).encode() + b"\0"
+        for part in contents(examples):
+            hashed.update(part)
+    return hashed.hexdigest()
