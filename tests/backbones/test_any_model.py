@@ -170,6 +170,25 @@ def test_of_a_dict_the_tokens_or_what_is_asked_for() -> None:
         two_inputs("pooled")
 
 
+def volumes() -> keras.Model:
+    inputs = keras.Input((4, 4, 4, 1))
+    return keras.Model(inputs, keras.layers.Conv3D(2, 1)(inputs))
+
+
+def two_outputs(*names: str) -> keras.Model:
+    inputs = keras.Input((4,))
+    outputs = [inputs * 2, inputs * 3]
+    if names:
+        outputs = dict(zip(names, outputs, strict=True))
+    return keras.Model(inputs, outputs)
+
+
+def halves() -> keras.Model:
+    inputs = keras.Input((16, 16, 3))
+    cut = keras.layers.Lambda(lambda x: [x[..., :1], x[..., 1:]], name="cut")
+    return keras.Model(inputs, cut(inputs)[1])
+
+
 @pytest.mark.parametrize(
     ("make", "arguments", "message"),
     [
@@ -181,24 +200,19 @@ def test_of_a_dict_the_tokens_or_what_is_asked_for() -> None:
         (Subclass, {}, "`input_shape` must be given for a model that has not"),
         (Subclass, {"input_shape": {"a": (3,)}}, "for which 'subclass.*fails"),
         (lambda: keras.layers.Dense(2), {}, "Wrap layers in keras.Sequential"),
+        (volumes, {}, "must return features.*4, 4, 4, 2"),
+        (two_outputs, {}, "must have one output, or a dict"),
+        (
+            lambda: two_outputs("a", "b"),
+            {},
+            "outputs of .*'a', 'b'.*Use output=",
+        ),
+        (halves, {"output": "cut"}, "one output. Received: output='cut'"),
     ],
 )
-def test_what_is_no_backbone(make, arguments, message) -> None:
+def test_unfit_models_raise(make, arguments, message) -> None:
     with pytest.raises(ValueError, match=message):
         backbones.get(make(), **arguments)
-
-
-def test_outputs_that_are_no_features() -> None:
-    inputs = keras.Input((4, 4, 4, 1))
-    model = keras.Model(inputs, keras.layers.Conv3D(2, 1)(inputs))
-    with pytest.raises(ValueError, match="must return features.*4, 4, 4, 2"):
-        backbones.get(model)
-    inputs = keras.Input((4,))
-    with pytest.raises(ValueError, match="must have one output, or a dict"):
-        backbones.get(keras.Model(inputs, [inputs * 2, inputs * 3]))
-    several = keras.Model(inputs, {"a": inputs * 2, "b": inputs * 3})
-    with pytest.raises(ValueError, match="outputs of .*'a', 'b'.*Use output="):
-        backbones.get(several)
 
 
 def test_features_may_be_the_output_of_a_layer() -> None:
@@ -213,14 +227,6 @@ def test_features_may_be_the_output_of_a_layer() -> None:
         ValueError, match="no `output` of .*'relu_00'.*mean 'relu_0'"
     ):
         backbones.get(whole, output="relu_00")
-
-
-def test_a_layer_of_several_outputs_is_no_feature() -> None:
-    inputs = keras.Input((16, 16, 3))
-    halves = keras.layers.Lambda(lambda x: [x[..., :1], x[..., 1:]], name="cut")
-    whole = keras.Model(inputs, halves(inputs)[1])
-    with pytest.raises(ValueError, match="one output. Received: output='cut'"):
-        backbones.get(whole, output="cut")
 
 
 def test_a_subclass_that_is_built_says_what_it_takes() -> None:

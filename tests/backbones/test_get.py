@@ -16,30 +16,12 @@ def test_small_convnet_has_its_number_of_weights() -> None:
     assert 95_000 < trainable < 100_000
 
 
-def test_small_convnet_takes_another_input() -> None:
-    model = backbones.get("small_convnet", input_shape=(32, 40, 3))
-    assert model.input_shape == (None, 32, 40, 3)
-
-
-def test_small_convnet_of_half_the_width_has_a_quarter_of_the_weights() -> None:
-    whole = backbones.get("small_convnet")
-    half = backbones.get("small_convnet", width=0.5)
+def test_small_convnet_has_any_input_and_width() -> None:
+    whole = backbones.get("small_convnet", input_shape=(32, 40, 3))
+    assert whole.input_shape == (None, 32, 40, 3)
+    half = backbones.get("small_convnet", input_shape=(32, 40, 3), width=0.5)
     assert half.output_shape[-1] == whole.output_shape[-1] / 2
-    share = half.count_params() / whole.count_params()
-    assert 0.25 < share < 0.26
-
-
-@pytest.mark.parametrize(
-    ("backbone", "width", "message"),
-    [
-        ("mobilenet", 0.5, "`width` of backbones.get must be 1 for backbones"),
-        ("hf://timm/resnet50.tv_in1k", 0.5, "Omit it"),
-        ("small_convnet", 0, "greater than 0"),
-    ],
-)
-def test_width_where_it_means_nothing(backbone, width, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        backbones.get(backbone, width=width)
+    assert 0.25 < half.count_params() / whole.count_params() < 0.26
 
 
 def test_keras_applications_by_name() -> None:
@@ -98,15 +80,7 @@ def test_caffe_preprocessing_is_part_of_resnet50() -> None:
     assert again.family == "resnet"
 
 
-def test_a_keras_file(tmp_path) -> None:
-    saved = backbones.small_convnet((16, 16, 1), filters=(4, 8))
-    path = tmp_path / "backbone.keras"
-    saved.save(path)
-    x = np.random.default_rng(0).uniform(0, 255, (2, 16, 16, 1))
-    np.testing.assert_array_equal(backbones.get(path)(x), saved(x))
-
-
-def test_a_file_of_any_size_needs_a_size(tmp_path) -> None:
+def test_file_of_any_size_needs_a_size(tmp_path) -> None:
     saved = backbones.small_convnet((None, None, 1), filters=(4, 8))
     path = tmp_path / "backbone.keras"
     saved.save(path)
@@ -163,58 +137,54 @@ def test_methods_keep_what_is_frozen() -> None:
         assert not {"conv_0", "norm_0"} & trained
 
 
-def test_freezing_until_an_unknown_layer() -> None:
-    match = "`freeze_until` .* freeze_until='relu0'. .*Did you mean 'relu_0'"
-    with pytest.raises(ValueError, match=match):
-        backbones.get("small_convnet", freeze_until="relu0")
+def convnet() -> keras.Model:
+    return backbones.get("small_convnet")
 
 
-def test_freezing_until_a_layer_that_output_leaves_out() -> None:
-    match = "above its `output`. Received: freeze_until='relu_1', output='relu"
-    with pytest.raises(ValueError, match=match):
-        backbones.get(
-            backbones.get("small_convnet"),
-            output="relu_0",
-            freeze_until="relu_1",
-        )
+def volumes() -> keras.Model:
+    return keras.Sequential([keras.Input((4, 4, 4, 7)), keras.layers.ReLU()])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("backbone", "arguments", "message"),
     [
-        (("small_convent",), "Did you mean 'small_convnet'"),
-        (("resnet500",), "Did you mean 'resnet50'"),
-        (("no such thing",), "must be .*Received: backbone='no such thing'"),
+        ("small_convent", {}, "Did you mean 'small_convnet'"),
+        ("resnet500", {}, "Did you mean 'resnet50'"),
+        ("no thing", {}, "must be .*Received: backbone='no thing'"),
+        (volumes, {}, r"must return features.*\(None, 4, 4, 4, 7\)"),
+        ("small_convnet", {"weights": "imagenet"}, "`weights` must only be"),
+        ("mobilenet", {"width": 0.5}, "`width` of backbones.get must be 1"),
+        ("hf://timm/resnet50.tv_in1k", {"width": 0.5}, "Omit it"),
+        ("small_convnet", {"width": 0}, "greater than 0"),
+        (
+            "small_convnet",
+            {"freeze_until": "relu0"},
+            "`freeze_until` .* freeze_until='relu0'. .*Did you mean 'relu_0'",
+        ),
+        (
+            convnet,
+            {"output": "relu_0", "freeze_until": "relu_1"},
+            "above its `output`. Received: freeze_until='relu_1', output='relu",
+        ),
     ],
 )
-def test_unknown_names(arguments, message) -> None:
+def test_unfit_arguments_raise(backbone, arguments, message) -> None:
+    if callable(backbone):
+        backbone = backbone()
     with pytest.raises(ValueError, match=message):
-        backbones.get(*arguments)
+        backbones.get(backbone, **arguments)
 
 
-def test_a_missing_file() -> None:
+def test_unfit_files_raise(tmp_path) -> None:
     with pytest.raises(FileNotFoundError, match="missing.keras"):
         backbones.get("missing.keras")
-
-
-def test_a_file_that_is_no_keras_file(tmp_path) -> None:
     path = tmp_path / "text.keras"
     path.write_text("not a model")
     with pytest.raises(ValueError, match="text.keras.*cannot load"):
         backbones.get(path)
-
-
-def test_a_model_that_is_no_backbone(tmp_path) -> None:
-    model = keras.Sequential([keras.Input((4, 4, 4, 7)), keras.layers.ReLU()])
-    path = tmp_path / "volumes.keras"
-    model.save(path)
-    with pytest.raises(ValueError, match="volumes.keras.*(None, 4, 4, 4, 7)"):
+    volumes().save(path)
+    with pytest.raises(ValueError, match="text.keras.*(None, 4, 4, 4, 7)"):
         backbones.get(path)
-
-
-def test_weights_where_they_mean_nothing() -> None:
-    with pytest.raises(ValueError, match="`weights` must only be given for"):
-        backbones.get("small_convnet", weights="imagenet")
 
 
 def test_a_network_that_is_declared_has_its_name(monkeypatch) -> None:

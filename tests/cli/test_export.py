@@ -94,7 +94,6 @@ def test_an_index_a_folder_and_a_split_are_galleries(
         (["--gallery", "/nowhere"], "/nowhere"),
         (["--gallery", "test", "--k", "1000"], "k=1000, 36 embeddings"),
         (["--format", "onnx", "--output", "x.pb"], "must end in '.onnx'"),
-        (["--format", "onnx", "--gallery", "test"], "`gallery` of export"),
         (["--overwrite"], "the next version"),
         (["--quantize", "int8"], "for --format onnx, litert and openvino"),
         (["--format", "onnx", "--tolerance", "0.1"], "is for --quantize"),
@@ -162,15 +161,6 @@ def test_what_a_quantized_export_costs_is_measured(
     answer = json.loads(ended.stdout)
     difference = answer["int8"]["map@r"] - answer["float32"]["map@r"]
     assert answer["cost"]["map@r"]["estimate"] == pytest.approx(difference)
-
-
-def test_missing_packages_are_said(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    output = run("export", trained / "run", "--format", "onnx", "--output",
-                 tmp_path / "x.onnx", code=1)  # fmt: skip
-    assert "keras-dml[onnx]" in output
 
 
 def test_the_command_knows_every_format() -> None:
