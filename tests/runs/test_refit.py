@@ -5,7 +5,7 @@ import pytest
 from keras_dml import recipes, runs
 from keras_dml.recipes import RecipeError
 from keras_dml.runs.benchmark.plan import Run
-from keras_dml.runs.benchmark.training import _ended
+from keras_dml.runs.benchmark.training import _entry
 from keras_dml.runs.folder import load_outcome
 from tests.recipes.builds import data_of
 from tests.runs.small_run import METHODS, write_recipe
@@ -64,7 +64,7 @@ def test_refit_is_a_training_on_all_for_as_long_as_was_best(tmp_path) -> None:
         "metric", "before", "after", "refit", "verdict"
     ]  # fmt: skip
     # A column of its own in a benchmark.
-    entry = _ended(Run(recipe, folder), None)
+    entry = _entry(Run(recipe, folder), 0)
     assert entry.metrics["map@r, refit"] == outcome.refit["map@r"]
     assert entry.metrics["map@r"] == outcome.after["map@r"]
     # What was chosen on held-out classes is what the run measured itself.

@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
@@ -18,9 +17,6 @@ from keras_dml.cli.common import (
     setting_option,
 )
 from keras_dml.cli.json_output import answer, json_option
-
-if TYPE_CHECKING:
-    from keras_dml.runs.benchmark import Plan
 
 
 @click.command(
@@ -81,48 +77,37 @@ def benchmark(
     The same command continues an interrupted benchmark.
     """
     from keras_dml.runs import benchmark as benchmarks
-    from keras_dml.runs.benchmark.report import REPORT, overview, shared_metrics
+    from keras_dml.runs.benchmark import tables
 
-    shared = (*settings, *metrics_setting(metrics))
+    names = _metric_names(metrics)
     plan = benchmarks.read_plan(
-        recipes, seeds, output, shared, baseline, save_every
+        recipes, seeds, output, (*settings, *names), baseline, save_every
     )
-    command = _command(recipes, plan, settings, metrics)
+    words = ["keras-dml", "benchmark", *recipes]
+    words += ["--seeds", str(seeds), "--output", output]
+    words += [word for x in settings for word in ("--set", x)]
+    words += ["--baseline", plan.baseline]
+    words += ["--metrics", metrics] if metrics else []
     try:
-        entries, found = benchmarks.benchmark(
-            plan, command, jobs=jobs, retry=retry, echo=say
+        entries, lines = benchmarks.benchmark(
+            plan, shlex.join(words), jobs=jobs, retry=retry, echo=say
         )
     except KeyboardInterrupt:
         say(
             "Interrupted. Run the same command to continue. Results so far: "
-            f"{plan.output / REPORT}"
+            f"{plan.output / tables.REPORT}"
         )
         sys.exit(INTERRUPTED)
-    answer(
-        {
-            "report": plan.output / REPORT,
-            "baseline": plan.baseline,
-            "runs": entries,
-            "recipes": [
-                {
-                    "recipe": line.recipe,
-                    "over_seeds": line.over_seeds,
-                    "over_queries": line.over_queries,
-                    "gains_by_seed": line.gains_by_seed,
-                    "gains_by_query": line.gains_by_query,
-                }
-                for line in found
-            ],
-        }
-    )
-    # One recipe alone may have many more, as of shorter embeddings.
-    table = overview(plan, found, shared_metrics(found))
-    print_table(
-        # Without the costs, and with intervals below their means.
-        [[x.replace(" ±", "\n±") for x in row[:-2]] for row in table],
-        f"Mean ± half of the 95 % confidence interval over {seeds} seeds",
-    )
-    say(f"Differences, intervals, definitions: {plan.output / REPORT}")
+    report = plan.output / tables.REPORT
+    answer({"report": report, "baseline": plan.baseline, "runs": entries,
+            "recipes": lines})  # fmt: skip
+    metric, ranking = tables.rank(plan, lines)
+    if ranking:
+        board = tables.leaderboard(plan, metric, ranking)
+        # Intervals are below their means, and costs are left to the report.
+        cells = [[x.replace(" ±", "\n±") for x in row[:-2]] for row in board]
+        print_table(cells, f"Mean ± half of the 95 % interval, {seeds} seeds")
+    say(f"Tables, definitions: {report}")
     failed = sum(entry.error is not None for entry in entries)
     if failed:
         say(
@@ -132,7 +117,7 @@ def benchmark(
         sys.exit(1)
 
 
-def metrics_setting(metrics: str | None) -> list[str]:
+def _metric_names(metrics: str | None) -> list[str]:
     """The setting of recipes that `--metrics` stands for, if it is given."""
     if metrics is None:
         return []
@@ -141,19 +126,3 @@ def metrics_setting(metrics: str | None) -> list[str]:
     names = [name.strip() for name in metrics.split(",")]
     known = [metric.name for metric in expanded(names, (), "benchmark")]
     return [f"evaluation.metrics=[{', '.join(known)}]"]
-
-
-def _command(
-    recipes: tuple[str, ...],
-    plan: "Plan",
-    settings: tuple[str, ...],
-    metrics: str | None,
-) -> str:
-    """The command line that does the same."""
-    words = ["keras-dml", "benchmark", *recipes]
-    words += ["--seeds", str(plan.seeds), "--output", str(plan.output)]
-    for setting in settings:
-        words += ["--set", setting]
-    words += ["--baseline", plan.baseline]
-    words += ["--metrics", metrics] if metrics else []
-    return shlex.join(words)

@@ -1,11 +1,11 @@
-"""Comparison: what the runs of a benchmark say together."""
+"""Comparison of the recipes of a benchmark, over seeds and queries."""
 
 import dataclasses
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -39,7 +39,7 @@ class PairedDifference(Interval):
 
 @dataclass(frozen=True)
 class Line:
-    """All that the runs of one recipe say.
+    """The results of one recipe.
 
     Attributes:
         recipe: Its name.
@@ -70,8 +70,8 @@ class Line:
     on_other_images: bool = False
 
 
-def lines(plan: Plan, done: Done) -> list[Line]:
-    """A line for each recipe of a plan, in its order."""
+def compare_runs(plan: Plan, done: Done) -> list[Line]:
+    """Results of each recipe of a plan, in its order."""
     entries: dict[str, Entries] = {
         recipe.name: {
             seed: entry
@@ -81,70 +81,60 @@ def lines(plan: Plan, done: Done) -> list[Line]:
         for recipe in plan.recipes
     }
     baseline = entries[plan.baseline]
-    return [_line(plan, name, own, baseline) for name, own in entries.items()]
+    return [_line(plan, name, x, baseline) for name, x in entries.items()]
 
 
 def _line(plan: Plan, recipe: str, entries: Entries, baseline: Entries) -> Line:
-    if not entries:
-        return Line(recipe, entries)
     test_sets = {entry.test_set for entry in entries.values()}
-    same = test_sets == {entry.test_set for entry in baseline.values()}
-    values = _by_metric(entries, entries)
     results = _averaged(plan, recipe, entries) if len(test_sets) == 1 else None
-    shared = [seed for seed in entries if seed in baseline]
-    gains: dict[str, Any] = {}
-    if recipe != plan.baseline and same and shared:
-        gains = _gains(plan, recipe, entries, baseline, shared)
-    return Line(
+    line = Line(
         recipe,
         entries,
         _mean(entry.seconds for entry in entries.values()),
         _mean(entry.images_per_second for entry in entries.values()),
-        {name: mean_interval(each) for name, each in values.items()},
+        {k: mean_interval(v) for k, v in _values(entries, entries).items()},
         bootstrap(results) if results and results.per_query else {},
+    )
+    if not entries or not baseline or recipe == plan.baseline:
+        return line
+    if test_sets != {entry.test_set for entry in baseline.values()}:
+        return dataclasses.replace(line, on_other_images=True)
+    shared = [seed for seed in entries if seed in baseline]
+    first, second = _values(baseline, shared), _values(entries, shared)
+    gains = {
+        name: paired_difference(first[name], second[name])
+        for name in second
+        if name in first
+    }
+    before = _averaged(plan, plan.baseline, shared)
+    after = _averaged(plan, recipe, shared)
+    by_query: Mapping[str, Difference] = {}
+    if before and after and set(before.per_query) & set(after.per_query):
+        by_query = compare(before, after)
+    return dataclasses.replace(
+        line,
+        gains_by_seed=gains,
+        gains_by_query=by_query,
         shared_seeds=len(shared),
-        on_other_images=bool(baseline) and not same,
-        **gains,
     )
 
 
-def _gains(
-    plan: Plan,
-    recipe: str,
-    entries: Entries,
-    baseline: Entries,
-    shared: list[int],
-) -> dict[str, Any]:
-    theirs, mine = _by_metric(baseline, shared), _by_metric(entries, shared)
-    by_seed = {
-        name: paired_difference(theirs[name], mine[name])
-        for name in mine
-        if name in theirs
-    }
-    first = _averaged(plan, plan.baseline, shared)
-    second = _averaged(plan, recipe, shared)
-    if not (first and second and set(first.per_query) & set(second.per_query)):
-        return {"gains_by_seed": by_seed}
-    by_query = compare(first, second)
-    return {"gains_by_seed": by_seed, "gains_by_query": by_query}
-
-
 def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
+    numbers = [value for value in values if value is not None]
+    return float(np.mean(numbers)) if numbers else None
 
 
-def _by_metric(
-    entries: Entries, seeds: Iterable[int]
-) -> dict[str, list[float]]:
+def _values(entries: Entries, seeds: Iterable[int]) -> dict[str, list[float]]:
+    """The values of each metric, by seed."""
     metrics = [entries[seed].metrics or {} for seed in seeds]
-    return {name: [each[name] for each in metrics] for name in metrics[0]}
+    names = metrics[0] if metrics else ()
+    return {name: [each[name] for each in metrics] for name in names}
 
 
 def _averaged(plan: Plan, recipe: str, seeds: Iterable[int]) -> Results | None:
     """Results by query, averaged; None if some were removed since."""
     paths = [plan.folder(recipe, seed) / QUERIES for seed in seeds]
-    if not all(path.exists() for path in paths):
+    if not paths or not all(path.exists() for path in paths):
         return None
     return averaged([read_queries(path) for path in paths])
 

@@ -1,4 +1,4 @@
-"""Plan of a benchmark: recipes, each with some seeds; and how they ended."""
+"""Plan and journal of a benchmark: recipes with seeds, and how they ended."""
 
 import hashlib
 import json
@@ -6,9 +6,8 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from keras_dml.recipes import Recipe, RecipeError, dump, load, validate
+from keras_dml.recipes import Recipe, RecipeError, dump, load
 from keras_dml.resuming import parsed_every
 from keras_dml.utils.arguments import check_count
 
@@ -45,15 +44,6 @@ class Run:
         """The file that receives what the run prints."""
         return self.folder.with_suffix(".log")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # The class of a recipe is made at run time and cannot be pickled.
-        content = self.recipe.model_dump(mode="json")
-        return _run, (content, self.folder, self.save_every)
-
-
-def _run(content: dict[str, Any], folder: Path, save_every: str | None) -> Run:
-    return Run(validate(content, str(folder)), folder, save_every)
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -61,7 +51,6 @@ class Plan:
 
     Attributes:
         recipes: Their recipes, in the order of the tables.
-        sources: Of each recipe its path or name, and its settings.
         seeds: Number of seeds; they are 0, 1, ….
         output: The benchmark's folder.
         baseline: Name of the recipe that others are compared with.
@@ -69,7 +58,6 @@ class Plan:
     """
 
     recipes: tuple[Recipe, ...]
-    sources: tuple[tuple[str, ...], ...]
     seeds: int
     output: Path
     baseline: str
@@ -118,43 +106,18 @@ def read_plan(
         ValueError: If an argument is invalid.
     """
     check_count("benchmark", "seeds", seeds)
-    texts = [text for text in recipes if not _is_base(text)]
-    sources = tuple(_source(text, settings) for text in texts)
-    loaded = tuple(load(x[0], x[1:]) for x in sources)
+    texts = [
+        text
+        for text in recipes
+        if not Path(text.split(SEPARATOR)[0]).name.startswith("_")
+    ]
+    loaded = tuple(_load(text, settings) for text in texts)
     names = [recipe.name for recipe in loaded]
     if not names:
         raise ValueError(
             "`recipes` of benchmark must name a recipe that is not only a "
             f"base. Received: {list(recipes)}."
         )
-    _check_names(names, texts)
-    baseline = names[0] if baseline is None else baseline
-    if baseline not in names:
-        raise ValueError(
-            "`baseline` of benchmark must be the name of one of its recipes. "
-            f"Received: baseline={baseline!r}. The names are {names}."
-        )
-    parsed_every(save_every)
-    return Plan(loaded, sources, seeds, Path(output), baseline, save_every)
-
-
-def _is_base(text: str) -> bool:
-    return Path(text.split(SEPARATOR)[0]).name.startswith("_")
-
-
-def _source(text: str, settings: Sequence[str]) -> tuple[str, ...]:
-    path, *own = text.split(SEPARATOR)
-    for setting in (*settings, *own):
-        if setting.partition("=")[0] == "seed":
-            raise RecipeError(
-                "`seed` must not be set in a benchmark, which trains every "
-                "recipe with the seeds 0, 1, …. Received: the setting "
-                f"{setting!r}. Use --seeds for their number."
-            )
-    return path, *settings, *own
-
-
-def _check_names(names: list[str], texts: list[str]) -> None:
     for position, name in enumerate(names):
         first = names.index(name)
         if first < position:
@@ -164,11 +127,31 @@ def _check_names(names: list[str], texts: list[str]) -> None:
                 f"{texts[position]}. Rename one: "
                 f"{texts[position]}{SEPARATOR}name={name}-2"
             )
+    baseline = names[0] if baseline is None else baseline
+    if baseline not in names:
+        raise ValueError(
+            "`baseline` of benchmark must be the name of one of its recipes. "
+            f"Received: baseline={baseline!r}. The names are {names}."
+        )
+    parsed_every(save_every)
+    return Plan(loaded, seeds, Path(output), baseline, save_every)
+
+
+def _load(text: str, settings: Sequence[str]) -> Recipe:
+    path, *changes = text.split(SEPARATOR)
+    for setting in (*settings, *changes):
+        if setting.partition("=")[0] == "seed":
+            raise RecipeError(
+                "`seed` must not be set in a benchmark, which trains every "
+                "recipe with the seeds 0, 1, …. Received: the setting "
+                f"{setting!r}. Use --seeds for their number."
+            )
+    return load(path, (*settings, *changes))
 
 
 @dataclass(frozen=True)
 class Entry:
-    """How a run ended.
+    """How a run ended: a line of the journal.
 
     Attributes:
         digest: SHA-256 of the complete recipe.
@@ -194,6 +177,12 @@ class Entry:
     def key(self) -> tuple[str, int]:
         """Name of the recipe, and the seed."""
         return self.recipe, self.seed
+
+    def __str__(self) -> str:
+        if self.metrics is None:
+            return f"failed: {self.error}"
+        values = ", ".join(f"{k} {v:.4f}" for k, v in self.metrics.items())
+        return f"{values} ({self.seconds:.0f} s)"
 
 
 def read_journal(folder: Path) -> dict[tuple[str, int], Entry]:

@@ -1,24 +1,17 @@
 """Training of several recipes with several seeds, resumed where it ended."""
 
+import contextlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
-import keras
-import psutil
-
-from keras_dml.data import DataSplits
-from keras_dml.embedding.local import LocalWorkers
-from keras_dml.embedding.workers import Pool, Work
-from keras_dml.recipes import RecipeError
-from keras_dml.resuming import TERMINATED, StateError
+from keras_dml.recipes import RecipeError, dump
+from keras_dml.resuming import TERMINATED
 from keras_dml.runs.benchmark.comparison import Done, Line
 from keras_dml.runs.benchmark.plan import (
     SEPARATOR,
@@ -28,12 +21,12 @@ from keras_dml.runs.benchmark.plan import (
     append_entry,
     read_journal,
 )
-from keras_dml.runs.benchmark.report import write_report
+from keras_dml.runs.benchmark.tables import write_tables
 from keras_dml.runs.folder import changed_settings, load_outcome
-from keras_dml.runs.training import prepare, train
 from keras_dml.utils.arguments import check_count
-from keras_dml.utils.files import one_at_a_time
+from keras_dml.utils.files import one_at_a_time, write_atomically
 from keras_dml.utils.progress import time_left
+from keras_dml.utils.provenance import usable_cores
 
 
 def benchmark(
@@ -43,98 +36,48 @@ def benchmark(
     jobs: int = 1,
     retry: bool = False,
     echo: Callable[[str], None] = lambda line: None,
-    pool: Pool | None = None,
 ) -> tuple[list[Entry], list[Line]]:
     """Trains the remaining runs of a plan, and writes the tables.
 
-    It can be killed at any moment: the next call with the same plan resumes the
+    Each run is a process of its own. The next call with the same plan resumes
     unfinished runs from their last saved states. If a run fails, this is
     recorded, and the other runs continue.
 
     Args:
         plan: See `read_plan`.
         command: The command line, for the head of the report.
-        jobs: Number of runs that are trained at the same time.
+        jobs: Number of runs that are trained at the same time; they share the
+            cores.
         retry: Whether runs that have failed are done again.
         echo: Receives a line when a run starts and when it ends.
-        pool: What trains the runs; by default, `jobs` processes that share the
-            cores and take turns at the GPUs.
 
     Returns:
-        How each run of the plan ended, and what they say together.
+        How each run of the plan ended, and their results by recipe.
 
     Raises:
-        RecipeError: If a recipe was changed after a run of it had ended, or a
-            model cannot be built, which is tried before the first run.
+        RecipeError: If a recipe was changed after a run of it had ended.
         ValueError: If `jobs` is not a positive number.
         BlockingIOError: If another benchmark is at work in the folder.
-        KeyboardInterrupt: On Ctrl-C, after the tables of the runs that
-            are done were written.
-        SystemExit: On SIGTERM, likewise, after the runs wrote their states.
+        KeyboardInterrupt: On Ctrl-C, after runs wrote their states, and the
+            tables of finished runs were written.
+        SystemExit: On SIGTERM, likewise, with status 75.
     """
     check_count("benchmark", "jobs", jobs)
-    pool = LocalWorkers(jobs) if pool is None else pool
     with one_at_a_time(plan.output, "benchmark"):
-        done = _done(plan, retry)
+        done = _finished_runs(plan, retry)
         remaining = [run for run in plan.runs() if run.key not in done]
         try:
-            with sigterm_passed_on():
-                _try_out(remaining, pool, echo)
-                for entry in _executed(remaining, pool, echo):
-                    append_entry(plan.output, entry)
-                    done[entry.key] = entry
-                    is_last = len(done) == len(plan.runs())
-                    if not is_last and len(done) % len(plan.recipes) == 0:
-                        write_report(plan, done, command)
+            for entry in _train_all(remaining, jobs, echo):
+                append_entry(plan.output, entry)
+                done[entry.key] = entry
+                if len(done) % len(plan.recipes) == 0:
+                    write_tables(plan, done, command)
         finally:
-            found = write_report(plan, done, command)
-    return [done[run.key] for run in plan.runs()], found
+            lines = write_tables(plan, done, command)
+    return [done[run.key] for run in plan.runs()], lines
 
 
-def _try_out(
-    remaining: list[Run], pool: Pool, echo: Callable[[str], None]
-) -> None:
-    """Raises `RecipeError` if recipes have runs that would fail at once."""
-    first: dict[str, Run] = {}
-    for run in remaining:
-        first.setdefault(run.recipe.name, run)
-    if not first:
-        return
-    echo(f"Building {', '.join(first)}")
-    results = {
-        run.key: problem
-        for run, problem in pool.run(Building(), first.values())
-    }
-    problems = [x for run in first.values() if (x := results[run.key])]
-    if problems:
-        raise RecipeError(
-            "All recipes of a benchmark must be such that training can begin. "
-            "Received:\n" + "\n".join(problems)
-        )
-
-
-def _executed(
-    remaining: list[Run], pool: Pool, echo: Callable[[str], None]
-) -> Iterator[Entry]:
-    """Runs what is not done yet; yields how each run ended."""
-    start, ended = time.monotonic(), 0
-
-    def begun() -> Iterator[Run]:
-        for number, run in enumerate(remaining, 1):
-            run.log.parent.mkdir(parents=True, exist_ok=True)
-            run.log.unlink(missing_ok=True)
-            left = time_left(time.monotonic() - start, ended, len(remaining))
-            echo(f"[{number}/{len(remaining)}] {run.title} ({run.log}){left}")
-            yield run
-
-    for run, error in pool.run(Training(), begun()):
-        ended += 1
-        entry = _ended(run, error)
-        echo(f"    {run.title}: {_outcome(entry)}")
-        yield entry
-
-
-def _done(plan: Plan, retry: bool) -> Done:
+def _finished_runs(plan: Plan, retry: bool) -> Done:
     """Entries of the runs of the plan that need not be done again."""
     entries = read_journal(plan.output)
     done = {}
@@ -159,17 +102,87 @@ def _done(plan: Plan, retry: bool) -> Done:
     return done
 
 
-def _ended(run: Run, error: str | None) -> Entry:
+def _train_all(
+    runs: list[Run], jobs: int, echo: Callable[[str], None]
+) -> Iterator[Entry]:
+    """Trains runs in processes, which end with it; yields how each ended."""
+    start, num_ended = time.monotonic(), 0
+    processes: list[subprocess.Popen[bytes]] = []
+    is_stopped = threading.Event()
+
+    def train(number: int, run: Run) -> Entry | None:
+        if is_stopped.is_set():
+            return None
+        left = time_left(time.monotonic() - start, num_ended, len(runs))
+        echo(f"[{number}/{len(runs)}] {run.title} ({run.log}){left}")
+        process = start_training(run, jobs)
+        processes.append(process)
+        if is_stopped.is_set():  # It was, while the process started.
+            process.terminate()
+        return _entry(run, process.wait())
+
+    with _sigterm_as_exit(), ThreadPoolExecutor(jobs) as pool:
+        futures = [pool.submit(train, i, run) for i, run in enumerate(runs, 1)]
+        try:
+            for future in as_completed(futures):
+                entry = future.result()
+                if entry is not None:
+                    num_ended += 1
+                    echo(f"    {entry.recipe}, seed {entry.seed}: {entry}")
+                    yield entry
+        except BaseException:
+            is_stopped.set()
+            for process in processes:
+                process.terminate()
+            raise
+
+
+def start_training(run: Run, jobs: int) -> "subprocess.Popen[bytes]":
+    """Starts `keras-dml train` for a run, which prints to its log."""
+    run.folder.parent.mkdir(parents=True, exist_ok=True)
+    recipe = run.folder.with_suffix(".yaml")
+    write_atomically(recipe, dump(run.recipe))
+    # An unfinished run with other settings is replaced.
+    is_same = not changed_settings(run.folder, run.recipe)
+    mode = "--resume" if is_same else "--overwrite"
+    program = "from keras_dml.cli import main; main()"
+    words = [sys.executable, "-c", program, "train", str(recipe), mode]
+    words += ["--output", str(run.folder)]
+    if run.save_every is not None:
+        words += ["--save-every", run.save_every]
+    threads = str(max(1, usable_cores() // jobs))
+    names = "OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"
+    environment = dict.fromkeys(names, threads) if jobs > 1 else {}
+    with run.log.open("wb") as log:
+        return subprocess.Popen(
+            words,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=os.environ | environment,
+            start_new_session=True,  # Ctrl-C reaches only this process.
+        )
+
+
+def _entry(run: Run, status: int) -> Entry | None:
+    """How a run ended with a status; None if it was stopped."""
     head = (*run.key, run.digest)
-    if error is not None:
-        return Entry(*head, error=error)
+    if status == TERMINATED:
+        return None
+    if status < 0:
+        return Entry(
+            *head,
+            error=f"The process died of signal {-status}, perhaps because "
+            f"memory ran out; see {run.log}.",
+        )
+    if status > 0:
+        printed = run.log.read_text(errors="replace").strip()
+        _, is_message, message = printed.rpartition("Error: ")
+        return Entry(*head, error=message if is_message else printed[-1000:])
     outcome = load_outcome(run.folder)
+    refit = {f"{k}, refit": x for k, x in (outcome.refit or {}).items()}
     return Entry(
         *head,
-        metrics={
-            **outcome.after,
-            **{f"{k}, refit": x for k, x in (outcome.refit or {}).items()},
-        },
+        metrics={**outcome.after, **refit},
         best_epoch=outcome.best_epoch,
         seconds=outcome.seconds["training"],
         images_per_second=outcome.images_per_second,
@@ -178,119 +191,18 @@ def _ended(run: Run, error: str | None) -> Entry:
     )
 
 
-def _outcome(entry: Entry) -> str:
-    if entry.metrics is None:
-        return f"failed: {entry.error}"
-    values = ", ".join(f"{k} {v:.4f}" for k, v in entry.metrics.items())
-    return f"{values} ({entry.seconds:.0f} s)"
+@contextlib.contextmanager
+def _sigterm_as_exit() -> Iterator[None]:
+    """Has SIGTERM raise `SystemExit` with status 75."""
 
-
-class Building(Work[Run, str | None]):
-    """Builds the models of runs; a result says why that is not possible."""
-
-    def start(self) -> Callable[[Run], str | None]:
-        splits: dict[str, DataSplits] = {}
-
-        def build(run: Run) -> str | None:
-            recipe = run.recipe
-            about = repr((recipe.data, recipe.train_on, recipe.seed))
-            try:
-                recipe.check_files()
-                if about not in splits:  # Of one data set at a time.
-                    splits.clear()
-                    splits[about] = recipe.data.load(
-                        recipe.seed, recipe.train_on
-                    )
-                prepare(recipe, splits[about])
-            except Exception as error:
-                return f"{recipe.name}: {error}"
-            finally:
-                keras.utils.clear_session()
-            return None
-
-        return build
-
-    def called(self, task: Run) -> str:
-        return f"the model of {task.title}"
-
-
-class Training(Work[Run, str | None]):
-    """Trains runs; a result says why a run failed, None if it did not."""
-
-    def start(self) -> Callable[[Run], str | None]:
-        return _trained
-
-    def called(self, task: Run) -> str:
-        return task.title
-
-
-def _trained(run: Run) -> str | None:
-    if run.log.exists():  # It is removed before a run begins.
-        return (
-            f"The process died, probably because memory ran out; see {run.log}."
-        )
-    keras.utils.clear_session()  # Of the worker's run before.
-    with _printed_to(run.log):
-        try:
-            return _unsaved(run)
-        except SystemExit as error:  # After SIGTERM; the state is written.
-            os._exit(int(error.code or 0))
-        except Exception as problem:  # Whatever it is, the others go on.
-            traceback.print_exc()
-            return f"{type(problem).__name__}: {problem}"
-
-
-def _unsaved(run: Run) -> str | None:
-    """Trains a run; says what could not be saved, if it was not all."""
-    begun = partial(
-        train, run.recipe, run.folder, verbose=2, save_every=run.save_every
-    )
-    # One that had not ended, with other settings, is replaced.
-    is_same = not changed_settings(run.folder, run.recipe)
-    try:
-        outcome = begun(resume=is_same, overwrite=not is_same)
-    except StateError as error:
-        print(f"Trained again from the beginning: {error}")
-        outcome = begun(overwrite=True)
-    return "; ".join(outcome.unsaved_lines()) or None if outcome else None
-
-
-@contextmanager
-def _printed_to(path: Path) -> Iterator[None]:
-    """Has a new file receive what is printed, also by C++."""
-    before = [os.dup(number) for number in (1, 2)]
-    with path.open("wb") as file:
-        for number in (1, 2):
-            os.dup2(file.fileno(), number)
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        for number, old in enumerate(before, 1):
-            os.dup2(old, number)
-            os.close(old)
-
-
-@contextmanager
-def sigterm_passed_on() -> Iterator[None]:
-    """On SIGTERM, has workers write their states, and ends with status 75."""
-
-    def pass_on(*_: object) -> None:
-        workers = [
-            process
-            for process in psutil.Process().children()
-            if "resource_tracker" not in " ".join(process.cmdline())
-        ]
-        for process in workers:
-            process.terminate()
-        psutil.wait_procs(workers)
+    def exit_at_once(*_: object) -> None:
         raise SystemExit(TERMINATED)
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, pass_on)
+    previous = signal.signal(signal.SIGTERM, exit_at_once)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous)

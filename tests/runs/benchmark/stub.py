@@ -1,15 +1,14 @@
-"""Runs that end at once, with results made from the recipe and the seed."""
+"""Trainings that end at once, with results made from recipe and seed."""
 
+import _thread
 import functools
-from collections.abc import Generator, Iterable
-from itertools import islice
+import threading
 
 import numpy as np
 
-from keras_dml.embedding.workers import Pool, Work
 from keras_dml.evaluation import Results, evaluate_embeddings
+from keras_dml.resuming import TERMINATED
 from keras_dml.runs.benchmark.plan import Run
-from keras_dml.runs.benchmark.training import Building
 from keras_dml.runs.folder import create_folder, write_outcome
 from keras_dml.runs.outcome import Outcome
 
@@ -44,7 +43,7 @@ def finish(run: Run, test_set: str = "same", classes: int = 20) -> None:
         monitored=0.5,
         divisions=[],
         seconds={"training": 10.0 + run.recipe.seed, "evaluation": 1.0,
-                 "division": 0.0, "trackers": 0.0},
+                 "division": 0.0},
         images_per_second=100.0,
         interrupted=False,
         test_set=test_set,
@@ -53,52 +52,55 @@ def finish(run: Run, test_set: str = "same", classes: int = 20) -> None:
     write_outcome(folder, outcome)
 
 
-class Stub(Pool):
-    """A pool that notes what it did; of several runs the last ends first.
+class Stub:
+    """Takes the place of `start_training`.
 
     Args:
         fails: Message for each name of a recipe that fails.
         stops: The number of the run, from 1, at which Ctrl-C is pressed.
-        problem: What building the models says.
-        jobs: How many runs have begun at a time.
+
+    Attributes:
+        keys: Runs that have ended.
+        jobs: The numbers of jobs that it was called with.
     """
 
     def __init__(
-        self,
-        fails: dict[str, str] | None = None,
-        stops: int = 0,
-        problem: str | None = None,
-        jobs: int = 1,
+        self, fails: dict[str, str] | None = None, stops: int = 0
     ) -> None:
-        self.done: list[tuple[str, int]] = []
-        self.tried: list[tuple[str, int]] = []
-        self.jobs = jobs
+        self.keys: list[tuple[str, int]] = []
+        self.jobs: set[int] = set()
         self._fails = fails or {}
         self._stops = stops
-        self._problem = problem
 
-    def run(
-        self, work: Work[Run, str | None], tasks: Iterable[Run]
-    ) -> Generator[tuple[Run, str | None]]:
-        if isinstance(work, Building):
-            for run in tasks:
-                self.tried.append(run.key)
-                yield run, self._problem
-            return
-        left = iter(tasks)
-        begun = list(islice(left, self.jobs))
-        while begun:
-            run = begun.pop()
-            yield run, self._result(run)
-            begun += islice(left, 1)
+    def __call__(self, run: Run, jobs: int) -> "Process":
+        self.jobs.add(jobs)
+        run.folder.parent.mkdir(parents=True, exist_ok=True)
+        return Process(functools.partial(self._end, run))
 
-    def _result(self, run: Run) -> str | None:
-        if len(self.done) + 1 == self._stops:
+    def _end(self, run: Run, terminated: threading.Event) -> int:
+        if len(self.keys) + 1 == self._stops:
             create_folder(run.folder, run.recipe, overwrite=True)
             (run.folder / "last.keras").write_text("half a model")
-            raise KeyboardInterrupt
-        self.done.append(run.key)
+            _thread.interrupt_main()
+            assert terminated.wait(10)
+            return TERMINATED
+        self.keys.append(run.key)
         if run.recipe.name in self._fails:
-            return self._fails[run.recipe.name]
+            run.log.write_text(f"Error: {self._fails[run.recipe.name]}\n")
+            return 1
         finish(run)
-        return None
+        return 0
+
+
+class Process:
+    """Does its work when it is waited for."""
+
+    def __init__(self, end) -> None:
+        self._end = end
+        self._terminated = threading.Event()
+
+    def wait(self) -> int:
+        return self._end(self._terminated)
+
+    def terminate(self) -> None:
+        self._terminated.set()

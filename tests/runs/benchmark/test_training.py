@@ -1,9 +1,6 @@
 """What is done, what is not done again, what is refused, and what fails."""
 
 import os
-import pickle
-import re
-import shutil
 import signal
 import threading
 import time
@@ -12,18 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from keras_dml import recipes
-from keras_dml.embedding.local import LocalWorkers
-from keras_dml.embedding.workers import InProcess
+from keras_dml import recipes, runs
 from keras_dml.recipes import RecipeError
 from keras_dml.runs.benchmark import benchmark, read_plan
-from keras_dml.runs.benchmark.plan import JOURNAL, Run, read_journal
-from keras_dml.runs.benchmark.training import (
-    Building,
-    Training,
-    sigterm_passed_on,
-)
-from keras_dml.runs.folder import create_folder
+from keras_dml.runs.benchmark.plan import JOURNAL, Run
+from keras_dml.runs.benchmark.training import _entry
 from keras_dml.utils.files import one_at_a_time
 from tests.runs.benchmark.stub import Stub
 from tests.runs.small_run import METHODS, RECIPE, write_recipe
@@ -33,9 +23,9 @@ ALL = [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
 
 @pytest.fixture(autouse=True)
 def without_charts(monkeypatch) -> None:
-    """They take most of the time, and are drawn in test_report.py."""
-    name = "keras_dml.runs.benchmark.report._chart"
-    monkeypatch.setattr(name, lambda plan, ranked, metric: metric)
+    """They take most of the time, and are drawn in test_tables.py."""
+    name = "keras_dml.runs.benchmark.tables._chart"
+    monkeypatch.setattr(name, lambda plan, ranking, metric: metric)
 
 
 @pytest.fixture
@@ -46,26 +36,34 @@ def recipe(tmp_path) -> str:
 
 
 def plan_of(recipe: str, seeds: int = 2, **settings):
-    own = "".join(f"::{key}={value}" for key, value in settings.items())
+    changes = "".join(f"::{key}={value}" for key, value in settings.items())
     return read_plan(
-        [f"{recipe}::name=a{own}", f"{recipe}::name=b::epochs=4"],
+        [f"{recipe}::name=a{changes}", f"{recipe}::name=b::epochs=4"],
         seeds,
         Path(recipe).parent / "out",
     )
 
 
-def done_by(plan, stub: Stub, **options):
-    entries, _ = benchmark(plan, "command", pool=stub, **options)
-    return stub.done, entries
+@pytest.fixture
+def done_by(monkeypatch):
+    """Has a stub train the runs of a plan; its runs, and the entries."""
+
+    def train(plan, stub: Stub, **options):
+        name = "keras_dml.runs.benchmark.training.start_training"
+        monkeypatch.setattr(name, stub)
+        entries, _ = benchmark(plan, "command", **options)
+        return stub.keys, entries
+
+    return train
 
 
 def report(recipe: str) -> str:
     return (Path(recipe).parent / "out" / "results.md").read_text()
 
 
-def test_each_run_is_done_once(recipe) -> None:
-    done, entries = done_by(plan_of(recipe), Stub())
-    assert done == ALL
+def test_each_run_is_trained_once(recipe, done_by) -> None:
+    keys, entries = done_by(plan_of(recipe), Stub())
+    assert keys == ALL
     assert [entry.key for entry in entries] == ALL
     assert all(entry.error is None for entry in entries)
     before = report(recipe)
@@ -75,96 +73,54 @@ def test_each_run_is_done_once(recipe) -> None:
     assert report(recipe) == before
 
 
-def test_models_are_built_before_the_first_run(recipe) -> None:
-    stub = Stub(problem="b: no such layer")
-    with pytest.raises(RecipeError, match="begin.*\n.*b: no such layer"):
-        done_by(plan_of(recipe), stub)
-    assert stub.tried == [("a", 0), ("b", 0)]
-    assert stub.done == []
+def test_several_jobs_write_the_same_tables(recipe, done_by) -> None:
+    stub = Stub()
+    done_by(plan_of(recipe), stub, jobs=3)
+    assert stub.jobs == {3}
+    assert sorted(stub.keys) == sorted(ALL)
+    several = report(recipe)
+    (Path(recipe).parent / "out" / JOURNAL).unlink()
     done_by(plan_of(recipe), Stub())
-    more = Stub()
-    done_by(plan_of(recipe, seeds=3), more)
-    assert more.tried == [("a", 2), ("b", 2)]
-
-
-def test_several_runs_at_a_time(recipe, tmp_path) -> None:
-    """Whatever ends first, nothing is lost and the tables are the same."""
-    done_by(plan_of(recipe), Stub())
-    one_by_one = report(recipe)
-    shutil.rmtree(tmp_path / "out")
-    done, entries = done_by(plan_of(recipe), Stub(jobs=3))
-    assert done == [ALL[2], ALL[3], ALL[1], ALL[0]]
-    assert [entry.key for entry in entries] == ALL
-    assert report(recipe) == one_by_one
-
-
-def test_ctrl_c_with_several_runs_at_a_time(recipe) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        done_by(plan_of(recipe), Stub(stops=2, jobs=2))
-    assert "1 of 4 runs finished, 3 remaining." in report(recipe)
-    done, _ = done_by(plan_of(recipe), Stub(jobs=2))
-    assert sorted(done) == sorted(set(ALL) - {ALL[1]})
+    assert report(recipe) == several
 
 
 @pytest.mark.parametrize("jobs", [0, 1.5, True])
-def test_a_number_of_jobs_that_is_none(jobs, recipe, tmp_path) -> None:
+def test_jobs_must_be_a_positive_number(jobs, recipe, tmp_path) -> None:
     with pytest.raises(ValueError, match="`jobs` of benchmark"):
-        done_by(plan_of(recipe), Stub(), jobs=jobs)
+        benchmark(plan_of(recipe), "command", jobs=jobs)
     assert not (tmp_path / "out").exists()
 
 
-def test_more_seeds_and_recipes_later(recipe, tmp_path) -> None:
+def test_seeds_and_recipes_can_be_added(recipe, tmp_path, done_by) -> None:
     done_by(plan_of(recipe, seeds=1), Stub())
-    done, _ = done_by(plan_of(recipe, seeds=2), Stub())
-    assert done == ALL[2:]
+    keys, _ = done_by(plan_of(recipe, seeds=2), Stub())
+    assert keys == ALL[2:]
     texts = [f"{recipe}::name=a", f"{recipe}::name=c"]
-    done, entries = done_by(read_plan(texts, 1, tmp_path / "out"), Stub())
-    assert done == [("c", 0)]
+    keys, entries = done_by(read_plan(texts, 1, tmp_path / "out"), Stub())
+    assert keys == [("c", 0)]
     assert [entry.key for entry in entries] == [("a", 0), ("c", 0)]
 
 
-def test_ctrl_c_keeps_what_is_done(recipe) -> None:
+def test_ctrl_c_keeps_finished_runs(recipe, done_by) -> None:
     with pytest.raises(KeyboardInterrupt):
         done_by(plan_of(recipe), Stub(stops=3))
     assert "2 of 4 runs finished, 2 remaining." in report(recipe)
     half = Path(recipe).parent / "out" / "a" / "seed-1" / "last.keras"
     assert half.exists()
-    done, _ = done_by(plan_of(recipe), Stub())
-    assert done == ALL[2:]
+    keys, _ = done_by(plan_of(recipe), Stub())
+    assert keys == ALL[2:]
     assert not half.exists()
     assert "4 of 4 runs finished." in report(recipe)
 
 
-def test_killed_during_the_second_run(recipe, tmp_path) -> None:
-    """What is on the disk at that time is what a kill leaves."""
-    out, left = tmp_path / "out", tmp_path / "left"
-
-    class Killed(Stub):
-        def _result(self, run: Run) -> str | None:
-            if len(self.done) == 1:
-                create_folder(run.folder, run.recipe)
-                shutil.copytree(out, left)
-                raise KeyboardInterrupt
-            return super()._result(run)
-
-    with pytest.raises(KeyboardInterrupt):
-        done_by(plan_of(recipe), Killed())
-    shutil.rmtree(out)
-    left.rename(out)
-    assert (out / "b" / "seed-0" / "recipe.yaml").exists()
-    assert list(read_journal(out)) == ALL[:1]
-    done, _ = done_by(plan_of(recipe), Stub())
-    assert done == ALL[1:]
-
-
-def test_a_failure_does_not_stop_the_others(recipe) -> None:
-    fails = {"a": "ValueError: too | few\nimages"}
-    done, entries = done_by(plan_of(recipe), Stub(fails))
-    assert done == ALL
+def test_failed_run_does_not_stop_the_others(recipe, done_by) -> None:
+    fails = {"a": "too | few\nimages"}
+    keys, entries = done_by(plan_of(recipe), Stub(fails))
+    assert keys == ALL
     assert [entry.error is None for entry in entries] == [False, True] * 2
     text = report(recipe)
     assert "2 of 4 runs finished, 2 failed." in text
-    assert "| a | 1 | ValueError: too \\| few images |" in text
+    assert "| a | 1 | too \\| few images |" in text
     assert done_by(plan_of(recipe), Stub())[0] == []
     retried, entries = done_by(plan_of(recipe), Stub(), retry=True)
     assert retried == [("a", 0), ("a", 1)]
@@ -172,13 +128,19 @@ def test_a_failure_does_not_stop_the_others(recipe) -> None:
     assert "Failed" not in report(recipe)
 
 
-def test_a_failed_recipe_may_be_mended(recipe) -> None:
-    done_by(plan_of(recipe), Stub({"a": "ValueError"}))
-    done, _ = done_by(plan_of(recipe, epochs=1), Stub())
-    assert done == [("a", 0), ("a", 1)]
+def test_failed_recipe_can_be_changed(recipe, done_by) -> None:
+    done_by(plan_of(recipe), Stub({"a": "no"}))
+    keys, _ = done_by(plan_of(recipe, epochs=1), Stub())
+    assert keys == [("a", 0), ("a", 1)]
 
 
-def test_a_changed_recipe_is_refused(recipe) -> None:
+def test_killed_process_is_a_failure(recipe, tmp_path) -> None:
+    run = Run(recipes.load(recipe), tmp_path / "small" / "seed-0")
+    error = _entry(run, -signal.SIGKILL).error
+    assert "signal 9" in error and "memory" in error
+
+
+def test_changed_recipe_is_refused(recipe, done_by) -> None:
     done_by(plan_of(recipe), Stub())
     journal = Path(recipe).parent / "out" / JOURNAL
     before = journal.read_bytes()
@@ -187,11 +149,11 @@ def test_a_changed_recipe_is_refused(recipe) -> None:
         done_by(plan_of(recipe, epochs=3), stub)
     assert "'a' must be the one that was trained" in str(error.value)
     assert "another name" in str(error.value)
-    assert stub.done == []
+    assert stub.keys == []
     assert journal.read_bytes() == before
 
 
-def test_a_setting_that_was_added_since_is_no_change(recipe) -> None:
+def test_setting_that_was_added_since_is_no_change(recipe, done_by) -> None:
     """An older version's recipe says nothing of it, and gets its default."""
     done_by(plan_of(recipe, seeds=1), Stub())
     out = Path(recipe).parent / "out"
@@ -207,7 +169,7 @@ def test_a_setting_that_was_added_since_is_no_change(recipe) -> None:
         done_by(plan_of(recipe, seeds=1, epochs=3), Stub())
 
 
-def test_a_loss_by_name_or_in_a_section_is_no_change(recipe) -> None:
+def test_loss_by_name_or_in_a_section_is_no_change(recipe, done_by) -> None:
     plain, section = "triplet", "{name: triplet}"
     done_by(plan_of(recipe, **{"method.loss": section}), Stub())
     same = plan_of(recipe, **{"method.loss": plain})
@@ -227,7 +189,7 @@ def test_a_loss_by_name_or_in_a_section_is_no_change(recipe) -> None:
     assert "method.loss" not in str(error.value)
 
 
-def test_two_benchmarks_do_not_share_a_folder(recipe) -> None:
+def test_two_benchmarks_do_not_share_a_folder(recipe, done_by) -> None:
     plan = plan_of(recipe)
     plan.output.mkdir()
     with one_at_a_time(plan.output, "benchmark"):
@@ -235,30 +197,12 @@ def test_two_benchmarks_do_not_share_a_folder(recipe) -> None:
             done_by(plan, Stub())
 
 
-def test_a_run_can_be_pickled(recipe, tmp_path) -> None:
-    run = Run(recipes.load(recipe, ("seed=3",)), tmp_path / "a", "5m")
-    again = pickle.loads(pickle.dumps(run))
-    assert recipes.dump(again.recipe) == recipes.dump(run.recipe)
-    assert (again.folder, again.save_every) == (run.folder, "5m")
-    assert again.digest == run.digest
-
-
-def test_a_failure_and_a_death_are_results(recipe, tmp_path) -> None:
-    run = Run(recipes.load(recipe), tmp_path / "small" / "seed-0")
-    run.log.parent.mkdir()
-    [(_, failed)] = InProcess().run(Training(), [run])
-    assert failed.startswith("FileNotFoundError: ")
-    # The pool repeats what the death of a worker ended.
-    [(_, died)] = InProcess().run(Training(), [run])
-    assert re.search("died.*memory.*seed-0.log", died)
-
-
 @pytest.mark.slow
-def test_sigterm_is_passed_on_and_the_run_goes_on(tmp_path) -> None:
+def test_sigterm_saves_the_state_and_the_run_continues(tmp_path) -> None:
     path = write_recipe(tmp_path)
-    recipe = recipes.load(path, ("epochs=4", METHODS["baseline"]))
-    run = Run(recipe, tmp_path / "small" / "seed-0", save_every="1")
-    run.log.parent.mkdir()
+    settings = ("epochs=4", METHODS["baseline"])
+    plan = read_plan([str(path)], 1, tmp_path / "out", settings, None, "1")
+    (run,) = plan.runs()
 
     def terminate() -> None:
         while not list((run.folder / "state").glob("state-*.npz")):
@@ -266,32 +210,23 @@ def test_sigterm_is_passed_on_and_the_run_goes_on(tmp_path) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     # Daemonic: nothing ends it where training fails before its first line.
-    waiting = threading.Thread(target=terminate, daemon=True)
-    waiting.start()
-    with pytest.raises(SystemExit) as raised, sigterm_passed_on():
-        list(LocalWorkers(1).run(Training(), [run]))
-    waiting.join()
+    thread = threading.Thread(target=terminate, daemon=True)
+    thread.start()
+    with pytest.raises(SystemExit) as raised:
+        benchmark(plan, "command")
+    thread.join()
     assert raised.value.code == 75
     assert "SIGTERM: training stops here" in run.log.read_text()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    run.log.unlink()
-    [(_, error)] = InProcess().run(Training(), [run])
-    assert error is None
+    (entry,), _ = benchmark(plan, "command")
+    assert entry.error is None
     assert len((run.folder / "metrics.csv").read_text().split()) == 5
+    assert entry.metrics == dict(runs.remeasure(run.folder).results)
+    assert "val_map@r" in run.log.read_text()
 
 
-def test_models_that_cannot_be_built(tmp_path) -> None:
-    path = write_recipe(tmp_path)
-    changes = {
-        "fine": (),
-        "layer": ("backbone.output=gone",),
-        "files": ("data.path=gone", "backbone.name=gone.keras"),
-    }
-    runs = [
-        Run(recipes.load(path, (f"name={name}", *settings)), Path(name))
-        for name, settings in changes.items()
-    ]
-    fine, layer, files = (x for _, x in InProcess().run(Building(), runs))
-    assert fine is None
-    assert re.match("layer: .*`output`", layer)
-    assert "gone.keras" in files and "'gone' does not exist" in files
+@pytest.mark.slow
+def test_run_that_cannot_begin_is_a_failure(recipe) -> None:
+    plan = read_plan([recipe], 1, Path(recipe).parent / "out")
+    (entry,), _ = benchmark(plan, "command")
+    assert "does not exist" in entry.error

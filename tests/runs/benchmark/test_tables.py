@@ -3,7 +3,6 @@
 import csv
 import json
 import re
-import shlex
 from xml.etree import ElementTree
 
 import numpy as np
@@ -11,15 +10,14 @@ import pytest
 from scipy import stats
 
 from keras_dml.evaluation import Interval
-from keras_dml.recipes import dump, load
 from keras_dml.runs.benchmark import benchmark, read_plan
 from keras_dml.runs.benchmark.comparison import Line
 from keras_dml.runs.benchmark.plan import Entry
-from keras_dml.runs.benchmark.report import (
-    _shared_prefix,
-    overview,
-    shared_metrics,
-    write_report,
+from keras_dml.runs.benchmark.tables import (
+    latex,
+    leaderboard,
+    rank,
+    write_tables,
 )
 from keras_dml.runs.folder import read_queries
 from keras_dml.runs.outcome import p_value
@@ -43,7 +41,10 @@ def plan_in(folder):
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory):
     plan = plan_in(tmp_path_factory.mktemp("report"))
-    benchmark(plan, COMMAND, pool=Stub())
+    with pytest.MonkeyPatch.context() as patched:
+        name = "keras_dml.runs.benchmark.training.start_training"
+        patched.setattr(name, Stub())
+        benchmark(plan, COMMAND)
     return plan
 
 
@@ -86,12 +87,6 @@ def naive_bootstrap(values: np.ndarray) -> tuple[float, float]:
         for _ in range(4000)
     ]
     return tuple(np.quantile(means, [0.025, 0.975]))
-
-
-def table_of(text: str, title: str) -> list[list[str]]:
-    section = text.partition(f"## {title}\n")[2].partition("\n## ")[0]
-    lines = [x for x in section.splitlines() if x.startswith("|")]
-    return [line.strip("| ").split(" | ") for line in lines[2:]]
 
 
 @pytest.mark.parametrize("metric", ["recall@1", "map@r", "nmi"])
@@ -150,75 +145,68 @@ def test_differences_by_query(plan, rows) -> None:
     )
 
 
-def test_tables_have_the_numbers_of_the_csv(text, rows) -> None:
-    for metric in ("recall@1", "map@r", "nmi"):
-        for cells in table_of(text, metric):
-            row = rows[cells[0], metric]
-            assert cells[1] == f"{float(row['mean']):.4f}"
-            assert cells[2] == (
-                f"[{float(row['seeds_low']):.4f}, "
-                f"{float(row['seeds_high']):.4f}]"
-            )
-            if cells[0] == "base":
-                assert cells[4:] == ["–"] * 5
-            else:
-                assert cells[4] == f"{float(row['difference']):+.4f}"
-                assert cells[6] == p_value(float(row["p_seeds"]))
-        assert len(table_of(text, metric)) == 2
+def board(text: str) -> list[list[str]]:
+    lines = [x for x in text.splitlines() if x.startswith("|")]
+    return [line.strip("| ").split(" | ") for line in lines[2:]]
 
 
-def test_a_terminal_shows_what_all_recipes_have(plan) -> None:
+def test_leaderboard_has_the_numbers_of_the_csv(text, rows) -> None:
+    first, second = board(text)
+    row = rows["better", "map@r"]
+    half = float(row["seeds_high"]) - float(row["mean"])
+    assert first[:3] == [
+        "better",
+        "4",
+        f"{float(row['mean']):.4f} ± {half:.4f}",
+    ]
+    low, high = row["difference_seeds_low"], row["difference_seeds_high"]
+    assert first[5:] == [
+        f"{float(row['difference']):+.4f}",
+        f"[{float(low):+.4f}, {float(high):+.4f}]",
+        p_value(float(row["p_seeds"])),
+        "12",
+        "100",
+    ]
+    assert second[0] == "base" and second[5:8] == ["–"] * 3
+
+
+def test_leaderboard_has_the_metrics_of_all_recipes(plan) -> None:
     mean = Interval(0.5, 0.4, 0.6)
     lines = [
         Line("base", {}, over_seeds={"map@r": mean, "8/map@r": mean}),
         Line("better", {}, over_seeds={"map@r": mean}),
         Line("fails", {}),
     ]
-    assert shared_metrics(lines) == ["map@r"]
-    header, *rows = overview(plan, lines, shared_metrics(lines))
-    assert header == ["recipe", "seeds", "map@r", "training, s", "images/s"]
-    assert [row[2] for row in rows] == ["0.5000 ± 0.1000"] * 2 + ["–"]
+    metric, ranking = rank(plan, lines)
+    header, *cells = leaderboard(plan, metric, ranking)
+    assert header[:4] == ["recipe", "seeds", "map@r", "− base"]
+    assert [x[2] for x in cells] == ["0.5000 ± 0.1000"] * 2
 
 
-def test_recipes_are_ordered_by_what_they_reach(text, rows) -> None:
-    row = rows["better", "map@r"]
-    half = float(row["seeds_high"]) - float(row["mean"])
-    first, second = re.findall(r"^\| \d \|.*", text, re.M)
-    assert f"| {float(row['mean']):.4f} ± {half:.4f} |" in first
-    assert first.startswith("| 1 | better |")
-    assert f"| {float(row['difference']):+.4f} |" in first
-    assert first.endswith("| 12 |")
-    assert second.startswith("| 2 | base |")
+def test_latex_table_has_the_leaderboard(plan, text) -> None:
+    table = (plan.output / "results.tex").read_text()
+    lines = table.splitlines()
+    assert lines[0] == r"\begin{tabular}{lrrrrrrrrr}"
+    first, *_ = board(text)
+    cells = lines[4].removesuffix(r" \\").split(" & ")
+    assert cells == [x.replace("±", r"$\pm$") for x in first]
+    assert latex([["a_b", "5 %"], ["–", "−1"]]).count("\\_") == 1
 
 
-def test_each_command_trains_what_was_trained(plan, text) -> None:
-    commands = re.findall(r"\$ keras-dml train (.*)", text)
-    for command, recipe in zip(commands, plan.recipes[::-1], strict=True):
-        path, *words = shlex.split(command)
-        assert words[::2] == ["--set"] * (len(words) // 2)
-        assert dump(load(path, words[1::2])) == dump(recipe)
-
-
-def test_the_chart_has_each_mean(plan, rows) -> None:
+def test_chart_has_each_mean(plan, rows) -> None:
     tree = ElementTree.parse(plan.output / "results.svg")
     texts = [x.text for x in tree.iter("{http://www.w3.org/2000/svg}text")]
     for recipe in ("base", "better"):
         assert f"{float(rows[recipe, 'map@r']['mean']):.3f}" in texts
 
 
-def test_names_in_the_chart_leave_out_what_all_begin_with() -> None:
-    assert _shared_prefix(["emoji-mic", "emoji-margin"]) == "emoji-"
-    assert _shared_prefix(["emoji-mic", "glyphs-mic"]) == ""
-    assert _shared_prefix(["emoji-mic"]) == ""
-
-
 def test_without_any_result_there_is_no_ranking(tmp_path) -> None:
     plan = plan_in(tmp_path)
     done = {x.key: Entry(*x.key, x.digest, error="no") for x in plan.runs()}
     plan.output.mkdir()
-    write_report(plan, done, COMMAND)
+    write_tables(plan, done, COMMAND)
     text = (plan.output / "results.md").read_text()
-    assert "## Failed" in text and "Commands" not in text
+    assert "## Failed" in text
     assert not (plan.output / "results.svg").exists()
 
 
@@ -254,42 +242,47 @@ def written(tmp_path, **other):
     return plan, done
 
 
+def values_of(plan) -> dict[str, dict[str, str]]:
+    """The rows of map@r in the CSV, by recipe."""
+    with (plan.output / "results.csv").open() as file:
+        return {x["recipe"]: x for x in csv.DictReader(file)}
+
+
 def test_other_test_images_are_not_compared(tmp_path) -> None:
     plan, done = written(tmp_path, test_set="other", classes=19)
-    write_report(plan, done, COMMAND)
+    write_tables(plan, done, COMMAND)
     text = (plan.output / "results.md").read_text()
     assert "test images differ from those of base: better." in text
-    (row,) = [c for c in table_of(text, "map@r") if c[0] == "better"]
-    assert row[1] == "0.5500" and row[4:] == ["–"] * 5
+    row = values_of(plan)["better"]
+    assert row["mean"] == "0.55" and row["difference"] == ""
 
 
-def test_environments_that_differ(tmp_path) -> None:
+def test_environments_that_differ_are_listed(tmp_path) -> None:
     plan, done = written(tmp_path)
-    write_report(plan, done, COMMAND)
+    write_tables(plan, done, COMMAND)
     text = (plan.output / "results.md").read_text()
     assert "On base (2 runs).\n\nOn better (2 runs)." in text
     assert "changed between runs: 4 versions" in text
     assert "4 of 8 runs finished, 4 remaining." in text
 
 
-def test_values_of_queries_that_were_removed(tmp_path) -> None:
+def test_removed_values_of_queries_have_no_interval(tmp_path) -> None:
     plan, done = written(tmp_path)
     (plan.output / "better" / "seed-1" / "queries.npz").unlink()
-    write_report(plan, done, COMMAND)
-    text = (plan.output / "results.md").read_text()
-    base, better = table_of(text, "map@r")
-    assert base[3] != "–" and better[3] == "–"
-    assert better[4] == "+0.0000" and better[7:] == ["–", "–"]
+    write_tables(plan, done, COMMAND)
+    rows = values_of(plan)
+    assert rows["base"]["queries_low"] != ""
+    assert rows["better"]["queries_low"] == ""
+    assert rows["better"]["difference"] == "0.0"
+    assert rows["better"]["p_queries"] == ""
 
 
 def test_one_seed_has_no_interval_over_seeds(tmp_path) -> None:
     plan, done = written(tmp_path)
     one = {key: entry for key, entry in done.items() if key[1] == 0}
-    write_report(plan, one, COMMAND)
-    text = (plan.output / "results.md").read_text()
-    base, better = table_of(text, "map@r")
-    assert base[1:3] == ["0.5000", "–"] and base[3] != "–"
-    assert better[5:7] == ["–", "–"] and better[7] != "–"
-    assert "± " not in text.partition("Mean over")[0]
-    assert "Over fewer seeds: base (1), better (1)." in text
+    write_tables(plan, one, COMMAND)
+    row = values_of(plan)["better"]
+    assert row["mean"] == "0.5"
+    assert row["seeds_low"] == row["p_seeds"] == ""
+    assert row["queries_low"] != "" and row["p_queries"] != ""
     assert "nan" not in (plan.output / "results.svg").read_text()
