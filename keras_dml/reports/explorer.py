@@ -10,7 +10,7 @@ from keras_dml.data import Examples, ImageSet
 from keras_dml.data.pictures import each_seen
 from keras_dml.data.thumbnails import thumbnail
 from keras_dml.reports.analysis import Run
-from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.types import Rows
 from keras_dml.visualization import nearest
 from keras_dml.visualization.attention import encoded_maps
 
@@ -23,7 +23,6 @@ def explorer(
     num_queries: int = 60,
     num_examples: int = 4,
     num_neighbors: int = 6,
-    budget: int = 4_000_000,
 ) -> dict[str, Any]:
     """All that the explorer needs, ready for JSON.
 
@@ -31,8 +30,6 @@ def explorer(
         num_queries: Random queries that can be explored.
         num_examples: Best, typical and worst queries, each.
         num_neighbors: Images shown for each query and embedding.
-        budget: Bytes of thumbnails; where those of the random queries would
-            take more, there are fewer of these.
 
     Returns:
         "embeddings", names of the full embedding and of the parts;
@@ -43,83 +40,49 @@ def explorer(
         "attention", for each query the maps' shape and bytes, or nothing;
         "total", the number of test images.
     """
-    examples = run.examples(num_examples)
-    random = run.queries(num_queries)
-    # Examples come first, so that a budget never leaves them out.
-    always = {row for found in examples.values() for row, _ in found}
-    rows = np.array([*always, *(x for x in random.tolist() if x not in always)])
+    examples, images = run.examples(num_examples), run.images
+    queries = run.queries(num_queries).tolist()
+    shown = (row for pairs in examples.values() for row, _ in pairs)
+    rows = np.unique([*queries, *shown])
     spaces = [run.embeddings]
     if run.parts is not None:
         spaces += list(np.moveaxis(run.parts, 1, 0))
-    found = [
-        nearest(
+    neighbors: dict[int, list[Any]] = {row: [] for row in rows.tolist()}
+    for embeddings in spaces:
+        nearest_rows, cosines = nearest(
             embeddings,
             rows,
             num_neighbors,
             gallery=run.splits.gallery_rows,
-            labels=run.images.labels,
+            labels=images.labels,
             groups=run.splits.cameras,
         )
-        for embeddings in spaces
-    ]
-    thumbnails, count = _thumbnails(
-        run, rows, [n for n, _ in found], len(always), budget
-    )
+        for i, row in enumerate(neighbors):
+            is_alike = images.alike(row, nearest_rows[i])
+            triples = zip(nearest_rows[i], cosines[i], is_alike, strict=True)
+            neighbors[row].append(
+                [
+                    [int(x), round(float(cosine), 3), int(is_right)]
+                    for x, cosine, is_right in triples
+                    if x >= 0
+                ]
+            )
+    found = (x for lists in neighbors.values() for x in chain(*lists))
+    pictured = np.unique([*rows, *(x for x, *_ in found)])
+    pictures = each_seen(images, pictured, run.view)
     return {
         "embeddings": ["full embedding", *run.part_names],
-        "queries": np.intersect1d(rows[:count], random).tolist(),
+        "queries": queries,
         "examples": examples,
         "metric": run.metric,
-        "neighbors": {
-            str(row): [
-                _found(run.images, row, n[i], cosines[i])
-                for n, cosines in found
-            ]
-            for i, row in enumerate(rows[:count].tolist())
-        },
+        "neighbors": neighbors,
         "images": {
-            str(row): [*_about(run.images, row), thumbnail]
-            for row, thumbnail in thumbnails.items()
+            row: [*_about(images, row), thumbnail(x, THUMBNAIL, "webp", 75)]
+            for row, x in zip(pictured.tolist(), pictures, strict=True)
         },
-        "attention": _attention(run, rows[:count]),
-        "total": len(run.images),
+        "attention": _attention(run, rows),
+        "total": len(images),
     }
-
-
-def _found(
-    images: Examples, query: int, rows: Rows, cosines: FloatArray
-) -> list[list[float]]:
-    right = images.alike(query, rows)
-    return [
-        [int(row), round(float(cosine), 3), int(is_right)]
-        for row, cosine, is_right in zip(rows, cosines, right, strict=True)
-        if row >= 0
-    ]
-
-
-def _thumbnails(
-    run: Run, rows: Rows, found: list[Rows], always: int, budget: int
-) -> tuple[dict[int, str], int]:
-    """By row, of queries and their neighbors; and of how many queries."""
-    needed = [
-        dict.fromkeys([row, *(int(n) for x in found for n in x[i] if n >= 0)])
-        for i, row in enumerate(rows.tolist())
-    ]
-    order = list(dict.fromkeys(chain.from_iterable(needed)))
-    pictures = each_seen(run.images, np.array(order, np.int64), run.view)
-    made: dict[int, str] = {}
-    used = 0
-    for i, ids in enumerate(needed):
-        added = {
-            n: thumbnail(next(pictures), THUMBNAIL, "webp", 75)
-            for n in ids
-            if n not in made
-        }
-        used += sum(map(len, added.values()))
-        if used > budget and i >= always:
-            return made, i
-        made |= added
-    return made, len(rows)
 
 
 def _about(images: Examples, row: int) -> list[str]:

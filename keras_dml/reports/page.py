@@ -16,7 +16,7 @@ from keras_dml.reports.analysis import Run
 from keras_dml.reports.explorer import explorer
 from keras_dml.reports.figures import RunFigure, figures_of
 from keras_dml.reports.html import asset, document, inline_svg
-from keras_dml.runs.outcome import definition, divisions_table, ends
+from keras_dml.runs.outcome import definition, ends
 from keras_dml.runs.words import VERDICTS
 from keras_dml.utils.files import write_atomically
 from keras_dml.utils.progress import waiting
@@ -41,7 +41,7 @@ def report(
         folder: The folder of the run.
         output: The page; `report.html` in the run's folder by default.
         num_queries: Number of test images to explore, chosen at random with a
-            fixed seed; fewer if their thumbnails would exceed 4 MB.
+            fixed seed.
         progress: Whether to show a progress bar; by default, if standard error
             is a terminal.
 
@@ -81,7 +81,6 @@ def render(run: Run, shown: dict[str, Any]) -> str:
         verdicts=escape(VERDICTS),
         definitions=_pairs(said),
         curves="\n".join(figures[name] for name in CURVES),
-        divisions=_divisions(run),
         figures="\n".join(figures[name] for name in rest),
         explored=escape(_explored(shown)),
         attention=f'<p class="note">{attention}</p>'
@@ -157,22 +156,6 @@ def _metrics(run: Run) -> str:
             f'<td class="{kind}">{sign}{escape(verdict)}</td></tr>'
         )
     return "\n".join(rows)
-
-
-def _divisions(run: Run) -> str:
-    if not run.outcome.divisions:
-        return ""
-    header, *rows = divisions_table(run.outcome.divisions)
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
-    lines = [
-        f'<tr><th scope="row">{escape(first)}</th>'
-        + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-        + "</tr>"
-        for first, *cells in rows
-    ]
-    return Template(asset("divisions.html")).substitute(
-        head=head, rows="\n".join(lines)
-    )
 
 
 def _pairs(texts: dict[str, str]) -> str:

@@ -91,19 +91,6 @@ def test_the_headline_says_what_training_did(
     assert headline(run) == (kind, words + numbers)
 
 
-def test_divisions_stand_in_the_page_of_a_divided_run(
-    text, hostile_run, page_of
-) -> None:
-    divided = page_of(hostile_run).read_text()
-    result = json.loads((hostile_run / "result.json").read_text())
-    (first,) = result["divisions"]
-    table = divided.split('id="divisions-title"')[1].split("</table>")[0]
-    (row,) = re.findall(r'<tr><th scope="row">(.*?)</tr>', table)
-    cells = re.split(r"(?:</?t[hd][^>]*>)+", row)
-    assert cells[:3] == ["1", ", ".join(map(str, first["sizes"])), "–"]
-    assert "divisions-title" not in text
-
-
 def test_recipe_stands_in_the_page(text, run) -> None:
     recipe = (run.folder / "recipe.yaml").read_text()
     assert recipe in Page(text).text
@@ -155,21 +142,20 @@ def test_explorer_has_attention_from_0_to_255(text, run) -> None:
             assert np.abs(levels.reshape(shape) - expected).max() < 0.51
 
 
-def test_examples_are_never_left_out(run_of) -> None:
+def test_explorer_has_every_image_that_it_shows(run_of) -> None:
     run = Run(run_of("baseline"))
-    shown = explorer(run, num_examples=2, budget=1)
+    shown = explorer(run, num_queries=3, num_examples=2)
+    assert len(shown["queries"]) == 3
     assert shown["examples"] == run.examples(2)
-    for found in shown["examples"].values():
-        for row, _ in found:
-            assert str(row) in shown["neighbors"]
-    everything = explorer(run, num_examples=2)
-    assert len(shown["queries"]) < len(everything["queries"])
-    needed = {
-        str(row)
-        for query, lists in shown["neighbors"].items()
-        for row in [query, *(n for found in lists for n, _, _ in found)]
+    examples = {row for x in shown["examples"].values() for row, _ in x}
+    assert set(shown["neighbors"]) == examples | set(shown["queries"])
+    neighbors = {
+        row
+        for lists in shown["neighbors"].values()
+        for triples in lists
+        for row, *_ in triples
     }
-    assert set(shown["images"]) == needed
+    assert set(shown["images"]) == neighbors | set(shown["neighbors"])
 
 
 def test_figures_have_the_colors_of_the_page() -> None:
