@@ -1,11 +1,8 @@
 """`--json`: one document on standard output, all else on standard error."""
 
-import json
-import math
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
-from dataclasses import fields, is_dataclass
 from functools import wraps
 from typing import Any
 
@@ -39,30 +36,21 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def answer(document: Mapping[str, Any]) -> None:
-    """Prints what a command has found, if it was asked for --json."""
+    """Prints a command's result, if it was asked for --json.
+
+    NaN and infinities, which JSON has not, are null. Arrays become lists, and
+    other objects, such as paths, their text.
+    """
     stream = click.get_current_context().meta.get(_STREAM)
     if stream is not None:
-        text = json.dumps(plain(document), indent=1, allow_nan=False)
-        print(text, file=stream, flush=True)
+        from pydantic_core import to_json
+
+        text = to_json(document, indent=1, inf_nan_mode="null", fallback=_plain)
+        print(text.decode(), file=stream, flush=True)
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON has it.
-
-    Numbers that JSON has not, NaN and infinities, are null. Of dataclasses
-    and arrays it takes the contents; of anything else, such as paths and
-    dates, the text.
-    """
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
+def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    if is_dataclass(value) and not isinstance(value, type):
-        return {x.name: plain(getattr(value, x.name)) for x in fields(value)}
-    if hasattr(value, "tolist"):  # Of NumPy, which this need not import.
-        return plain(value.tolist())
-    return str(value)
+        return dict(value)
+    # NumPy's arrays and numbers have it, and NumPy need not be imported here.
+    return value.tolist() if hasattr(value, "tolist") else str(value)

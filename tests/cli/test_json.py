@@ -1,9 +1,11 @@
 """Tests of `--json`: one document on standard output, nothing else."""
 
 import json
+import math
 from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -12,7 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from keras_dml.cli import main
-from keras_dml.cli.json_output import plain
+from keras_dml.cli.json_output import answer, json_option
+from keras_dml.evaluation import Interval
 from keras_dml.runs import remeasure
 from tests.runs.small_run import write_images
 
@@ -139,7 +142,18 @@ Pair = namedtuple("Pair", "a b")
         ({1: (True, None)}, {"1": [True, None]}),
         (Pair(1, "x"), [1, "x"]),
         (Path("a/b"), "a/b"),
+        (MappingProxyType({"a": np.nan}), {"a": None}),
+        (
+            Interval(0.5, 0.25, math.nan),
+            {"estimate": 0.5, "low": 0.25, "high": None},
+        ),
     ],
 )
-def test_plain_values(value, expected) -> None:
-    assert plain(value) == expected
+def test_values_become_plain(value, expected) -> None:
+    @click.command()
+    @json_option
+    def show() -> None:
+        answer({"value": value})
+
+    ended = CliRunner().invoke(show, ["--json"], catch_exceptions=False)
+    assert json.loads(ended.stdout) == {"value": expected}
