@@ -79,7 +79,7 @@ def test_who_stops_reading_is_not_told(arguments: list[str]) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_during_a_training(tmp_path) -> None:
-    """As a shell sends it; SIGTERM is that of tests.runs.test_killed."""
+    """As a shell sends it; a benchmark's tests send SIGTERM."""
     recipe = write_recipe(tmp_path)
     arguments = ["train", str(recipe), "--output", str(tmp_path / "run")]
     arguments += ["--set", METHODS["baseline"]]

@@ -1,8 +1,5 @@
-"""Runs that are killed, and go on."""
+"""Runs that are continued; tests/resuming has what a kill leaves."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,33 +7,10 @@ import pytest
 from keras_dml import recipes, runs
 from keras_dml.recipes import RecipeError
 from keras_dml.runs.folder import create_folder, last_folder
-from tests.runs.small_run import write_images, write_recipe
+from tests.runs.small_run import write_recipe
 
 
-@pytest.mark.slow
-def test_a_run_that_is_killed_ends_with_the_same_bits(tmp_path: Path) -> None:
-    recipe = write_recipe(tmp_path)
-    write_images(tmp_path / "images", classes=24)
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.runs.killed", recipe, tmp_path],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "report.json").read_text())
-    assert found.pop("statuses") == [0, -9, 75, 0]
-    assert found.pop("number of rows") == 2
-    left = found.pop("left")
-    assert "state" not in left
-    assert {x for x in left if x.startswith(".")} <= {".lock"}
-    assert {"best.keras", "last.keras", "result.json"} <= {*left}
-    assert found == dict.fromkeys(found, True)
-    assert done.stderr.count("Could not write the state") == 1
-    assert done.stderr.count("can be written to") == 1
-
-
-def test_a_run_of_another_recipe_does_not_go_on(tmp_path: Path) -> None:
+def test_run_of_another_recipe_is_not_continued(tmp_path: Path) -> None:
     path = write_recipe(tmp_path)
     folder = create_folder(tmp_path / "run", recipes.load(path))
     other = recipes.load(path, ["epochs=7", "method.embedding_dim=16"])
@@ -51,7 +25,7 @@ def test_a_run_of_another_recipe_does_not_go_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_finished_run_is_read(run_of) -> None:
+def test_finished_run_is_read(run_of) -> None:
     folder = run_of("baseline")
     before = {x.name: x.stat().st_mtime_ns for x in folder.iterdir()}
     assert "state" not in before
@@ -61,7 +35,7 @@ def test_a_finished_run_is_read(run_of) -> None:
     assert before == {x.name: x.stat().st_mtime_ns for x in folder.iterdir()}
 
 
-def test_the_last_folder_of_a_name(tmp_path: Path) -> None:
+def test_last_folder_has_the_last_number(tmp_path: Path) -> None:
     inside = str(tmp_path)
     assert last_folder("name", inside) == tmp_path / "name"
     for name in ("name", "name-2", "name-4"):
