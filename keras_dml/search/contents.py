@@ -33,7 +33,7 @@ from keras_dml.search.rows import (
     label_values,
 )
 from keras_dml.utils.arrays import Embeddings
-from keras_dml.utils.types import FloatArray, Precision, Rows
+from keras_dml.utils.types import FloatArray, Rows
 
 Pairs: TypeAlias = list[tuple[Any, Any]]
 """Labels and names of rows, or None for those that are missing."""
@@ -85,11 +85,6 @@ class Contents:
     def factory(self) -> str:
         """The kind of index, as a factory string."""
         return self._gallery.factory
-
-    @property
-    def precision(self) -> Precision:
-        """How vectors are kept in memory: "float32" unless it was chosen."""
-        return self._gallery.precision
 
     @property
     def parameters(self) -> str:
@@ -285,8 +280,8 @@ class Contents:
         Labels of classes with names become those of this index, as for `add`.
 
         Args:
-            other: An index that is exact, or of a `precision`, with the same
-                metric and built with the same model. The latter cannot be
+            other: An index that is exact, with the same metric and built with
+                the same model. The latter cannot be
                 checked if one of the two indexes does not know its model.
 
         Returns:

@@ -24,7 +24,7 @@ def read(path: Path, dim: int, count: int, form: Form) -> Any:
         ValueError: If it is not of `count` vectors of `dim` dimensions and
             of this kind and metric, or cannot be read.
     """
-    faiss, factory = library(), form.codes
+    faiss, factory = library(), form.factory
     size = path.stat().st_size
     limit = getattr(faiss, "set_deserialization_vector_byte_limit", None)
     before = limit and faiss.get_deserialization_vector_byte_limit()

@@ -9,9 +9,8 @@ import numpy as np
 from keras_dml.embedding import EmbeddingShards
 from keras_dml.search.approximate import nearest_of
 from keras_dml.search.encoder import Encoder
-from keras_dml.search.engine import FLOAT32, Engine, Form, inverted, make
+from keras_dml.search.engine import Engine, Form, inverted, make
 from keras_dml.search.filters import Where
-from keras_dml.search.rescored import Rescored
 from keras_dml.search.rows import (
     Columns,
     Key,
@@ -64,8 +63,8 @@ class LocalGallery:
         self.rows = rows
         self.metric = engine.metric
         self.dim, self.factory = engine.dim, engine.factory
-        self.parameters, self.precision = engine.parameters, engine.precision
-        self.keeps_vectors = engine.is_exact or isinstance(engine, Rescored)
+        self.parameters = engine.parameters
+        self.keeps_vectors = engine.is_exact
 
     @property
     def has_keys(self) -> bool:
@@ -206,7 +205,7 @@ def built(
     if gallery.engine.is_exact:
         gallery.insert(x, values, own)
         return gallery, None
-    with progress.waiting(f"Fill {form.codes} with {len(x):,} vectors"):
+    with progress.waiting(f"Fill {form.factory} with {len(x):,} vectors"):
         ids = gallery.insert(x, values, own)
         missed = measure(gallery.engine, lambda: iter([x.array]), ids)
     return gallery, missed
@@ -214,9 +213,8 @@ def built(
 
 def _trained(x: Embeddings, form: Form) -> LocalGallery:
     """A gallery without rows, trained for vectors like `x`, (N, D)."""
-    kind = Engine if form.precision == FLOAT32 else Rescored
     rows = RowTable(np.empty(0, np.int64), {}, 0)
-    return LocalGallery(kind.trained(x, form), rows)
+    return LocalGallery(Engine.trained(x, form), rows)
 
 
 def _of_shards(
@@ -228,7 +226,7 @@ def _of_shards(
     gallery = _trained(sample, form)
     engine = gallery.engine
     engine.reserve(len(shards))
-    adding = f"Add rows to {form.codes}"
+    adding = f"Add rows to {form.factory}"
     with progress.throughput(len(shards), 0, "rows", adding, None) as count:
         for shard in shards:
             x = by.given(shard.embeddings, None, "embeddings", "a shard")

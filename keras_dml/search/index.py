@@ -12,7 +12,7 @@ from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.search import store
 from keras_dml.search.contents import class_columns, columns_of
 from keras_dml.search.encoder import Encoder
-from keras_dml.search.engine import EXACT, FLOAT32, Form, make, set_parameters
+from keras_dml.search.engine import EXACT, Form, make, set_parameters
 from keras_dml.search.gallery import (
     LocalGallery,
     Recall,
@@ -21,12 +21,10 @@ from keras_dml.search.gallery import (
 )
 from keras_dml.search.metrics import COSINE, Metric, MetricName, library
 from keras_dml.search.pictures import as_image_set, thumbnail_column
-from keras_dml.search.rescored import Rescored
 from keras_dml.search.rows import Columns, as_columns
 from keras_dml.search.searches import Searches
 from keras_dml.search.table import arrow_table
 from keras_dml.utils.removed import explain_removed
-from keras_dml.utils.types import Precision
 
 if TYPE_CHECKING:
     import pyarrow
@@ -56,17 +54,12 @@ class Index(Searches):
             nearer.
         factory: The kind of index. "Flat" is exact; other faiss factory
             strings, such as "IVF4096,PQ32" and "HNSW32", are faster or smaller
-            but miss some neighbors, see `recall`.
+            but miss some neighbors, see `recall`. "SQfp16" and "SQ8" keep a
+            half and a quarter of each number; with "RaBitQ,RFlat" a bit of
+            each finds candidates that whole vectors rank.
         parameters: How thoroughly to search, in the notation of faiss:
             "nprobe=32" for IVF, "efSearch=64" for HNSW. By default, nprobe is
             the square root of the number of lists and efSearch is 64.
-        precision: How vectors are kept in memory to be searched: "float32",
-            "float16", "int8" (a quarter) or "binary" (a bit per number). With
-            another than "float32", more candidates than asked for, by default
-            2, 2 and 20 times as many ("k_factor_rf=20" in `parameters`), are
-            found in this precision. Whole vectors, which stay on the disk, then
-            decide which are the nearest, and their scores: in a temporary file,
-            where TMPDIR says, or of an index that was loaded, in its folder.
         labels: Class of every row, (N,) integers or strings, which become the
             columns "label" and, for strings, "name".
         model: The model that computed the embeddings. It is needed to search by
@@ -104,7 +97,6 @@ class Index(Searches):
         metric: MetricName = COSINE,
         factory: str = EXACT,
         parameters: str | None = None,
-        precision: Precision = FLOAT32,
         labels: Any = None,
         model: keras.Model | None = None,
     ) -> None:
@@ -113,7 +105,7 @@ class Index(Searches):
             encoder.use(model)
         if labels is not None:
             columns = {**class_columns(labels), **as_columns(columns)}
-        form = Form(Metric(metric), factory, parameters, precision)
+        form = Form(Metric(metric), factory, parameters)
         given = embeddings, columns, keys
         self._over(*built(given, form, encoder), encoder)
 
@@ -141,7 +133,6 @@ class Index(Searches):
         metric: MetricName = COSINE,
         factory: str = EXACT,
         parameters: str | None = None,
-        precision: Precision = FLOAT32,
         batch_size: int = 256,
         thumbnails: bool = False,
         engine: Engine = KERAS,
@@ -158,8 +149,8 @@ class Index(Searches):
                 without labels; or images in any form that `search` accepts,
                 which have no label.
             columns: Further columns, or replacements for those above.
-            keys, metric, factory, parameters, precision: As for `Index`, for
-                instance `keys="source"`.
+            keys, metric, factory, parameters: As for `Index`, for instance
+                `keys="source"`.
             batch_size: Number of images embedded at a time.
             thumbnails: Whether rows get the column "thumbnail", with a small
                 picture of the image, about 10 kB, that pages show wherever the
@@ -173,7 +164,7 @@ class Index(Searches):
         check_engine("Index.build", engine)
         encoder = Encoder()
         encoder.use(model)
-        form = Form(Metric(metric), factory, parameters, precision)
+        form = Form(Metric(metric), factory, parameters)
         # Before time is spent on embedding.
         if (dim := encoder.dim) is not None:
             set_parameters(make(dim, form), form)
@@ -245,11 +236,8 @@ class Index(Searches):
             model=encoder.identity,
             faiss=library().__version__,
             metric=self.metric,
-            precision=self.precision,
         )
         writers = {store.ROWS: rows.write, store.VECTORS: engine.write}
-        if isinstance(engine, Rescored):
-            writers[store.FLOATS] = engine.floats.write
         if include_model and encoder.exists:
             writers[store.MODEL] = encoder.unchanged("Index.save").save
         origin, known = self._origin
@@ -319,8 +307,6 @@ class Index(Searches):
 
     def __repr__(self) -> str:
         parts = [f"{len(self):,} × {self.dim}", self.factory, self.metric]
-        if self.precision != FLOAT32:
-            parts.append(self.precision)
         if self._gallery.has_keys:
             parts.append("own keys")
         if names := self._gallery.names:

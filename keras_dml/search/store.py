@@ -26,25 +26,18 @@ from annotated_types import Ge, Le
 from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.search import faiss_files
-from keras_dml.search.engine import EXACT, FLOAT32, Engine, Form
+from keras_dml.search.engine import EXACT, Engine, Form
 from keras_dml.search.faiss_files import IndexFileError
 from keras_dml.search.gallery import Recall
 from keras_dml.search.metrics import COSINE, Metric, MetricName
-from keras_dml.search.rescored import Floats, Rescored
 from keras_dml.search.rows import RowTable, ascending
 from keras_dml.utils.documents import Document, OtherDocument
 from keras_dml.utils.files import LOCK, check_regular, digest, locked, sync
-from keras_dml.utils.types import Precision
 
 FORMAT, VERSIONS = "keras_dml.search", (3, 4)
 """Version 3 had neither keys nor another metric than cosine."""
 
-VECTORS, ROWS, MODEL, FLOATS = PARTS = (
-    "vectors.faiss",
-    "rows.json",
-    "model.keras",
-    "vectors.float32",
-)
+VECTORS, ROWS, MODEL = PARTS = "vectors.faiss", "rows.json", "model.keras"
 
 MANIFEST, DATA = "index.json", "data"
 
@@ -74,7 +67,6 @@ class Content:
         model: Which model made the embeddings, if it is known.
         faiss: The version of faiss that wrote it.
         metric: What scores are.
-        precision: How the vectors are kept that are searched.
     """
 
     dim: Annotated[int, Ge(1), Le(2**18)]
@@ -88,13 +80,11 @@ class Content:
     model: ModelIdentity | None
     faiss: str
     metric: MetricName = COSINE
-    precision: Precision = FLOAT32
 
     @property
     def form(self) -> Form:
         """How the index was made."""
-        metric = Metric(self.metric)
-        return Form(metric, self.factory, self.parameters, self.precision)
+        return Form(Metric(self.metric), self.factory, self.parameters)
 
     @property
     def vectors(self) -> int:
@@ -139,22 +129,15 @@ class Manifest:
 
     def check(self) -> None:
         """Raises ValueError where types are right and values are not."""
-        parts, content = sorted(self.files), self.content
+        parts = sorted(self.files)
         if not {VECTORS, ROWS} <= set(parts) <= set(PARTS):
             raise ValueError(f"its files are {parts}")
         for name in self.used:
             if not NAME.fullmatch(name):
                 raise ValueError(f"{name!r} is not a name given by Index.save")
-        floats = self.files.get(FLOATS)
-        if (floats is None) != (content.precision == FLOAT32):
-            raise ValueError(f"its files are {parts}")
-        if floats and floats.bytes != 4 * content.vectors * content.dim:
-            raise ValueError(
-                f"its {FLOATS} is not of {content.vectors} vectors"
-            )
-        if any(x.bytes < 1 for x in self.files.values() if x != floats):
+        if any(x.bytes < 1 for x in self.files.values()):
             raise ValueError("one of its files is empty")
-        content.check(MODEL in self.files)
+        self.content.check(MODEL in self.files)
 
 
 _DOCUMENT = Document(Manifest, FORMAT, VERSIONS)
@@ -348,24 +331,19 @@ def _load(
     with _parsing(path := paths[ROWS]):
         rows = RowTable.read(path, content.rows, content.next_id)
     with _parsing(folder / MANIFEST):
-        engine = _engine(vectors, rows, content, paths.get(FLOATS))
+        engine = _engine(vectors, rows, content)
     return content, engine, rows, paths.get(MODEL)
 
 
-def _engine(
-    vectors: Any, rows: RowTable, content: Content, floats: Path | None
-) -> Engine:
+def _engine(vectors: Any, rows: RowTable, content: Content) -> Engine:
     ids = rows.ids
     if content.hidden:
         hidden = ascending(list(content.hidden), content.next_id)
         ids = np.sort(np.concatenate([ids, hidden]))
-        if content.form.codes == EXACT or not np.diff(ids).all():
+        if content.factory == EXACT or not np.diff(ids).all():
             raise ValueError("its hidden vectors are not hidden")
     faiss_files.check_ids(vectors, ids)
-    if floats is None:
-        return Engine(vectors, content.form, ids)
-    whole = Floats(content.dim, floats, len(ids))
-    return Rescored(vectors, content.form, ids, whole)
+    return Engine(vectors, content.form, ids)
 
 
 @contextlib.contextmanager

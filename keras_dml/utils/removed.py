@@ -10,6 +10,11 @@ _DATABASE = (
     "Fill a database by its own client, as docs/guides/databases.md shows."
 )
 
+_PRECISION = (
+    'Use a factory string of faiss: "SQfp16", "SQ8" or "RaBitQ,RFlat", also in '
+    'lists, such as "IVF1024,SQ8".'
+)
+
 _SEARCH = (
     "Evaluation is one process that uses all cores. For a sample of the "
     "queries, use --queries."
@@ -30,7 +35,9 @@ REMOVED = {
         "Write models.config by hand, as docs/guides/tensorflow_serving.md "
         "shows."
     ),
+    "index --precision": _PRECISION,
     "index --store": _DATABASE,
+    "precision": _PRECISION,
     "push": _DATABASE,
     "store": _DATABASE,
 }

@@ -113,11 +113,10 @@ def test_index_of_folders_by_a_model_file(trained, tmp_path) -> None:
     more = write_images(tmp_path / "more", classes=2, images=2)
     output = run("index", str(trained / "run" / "best.keras"),
                  str(trained / "images"), str(more), "--output",
-                 str(tmp_path / "i"), "--factory", "HNSW8",
-                 "--precision", "int8")  # fmt: skip
+                 str(tmp_path / "i"), "--factory", "HNSW8_SQ8")  # fmt: skip
     assert "recall@10" in output
     index = Index.load(tmp_path / "i")
-    assert (index.precision, index.factory) == ("int8", "HNSW8")
+    assert index.factory == "HNSW8_SQ8"
     assert len(index) == 72 + 4
     # Classes are told apart by name, whatever folder they are in.
     assert index.row(72)["label"] == index.row(0)["label"]

@@ -327,6 +327,9 @@ def test_a_process_forked_after_a_search_can_search(work) -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_removed_argument_names_its_replacement() -> None:
-    with pytest.raises(TypeError, match="argument `store` any more"):
-        Index(np.eye(3), store="lancedb://a/b")
+@pytest.mark.parametrize(
+    ("name", "value"), [("store", "lancedb://a/b"), ("precision", "int8")]
+)
+def test_removed_argument_names_its_replacement(name, value) -> None:
+    with pytest.raises(TypeError, match=f"argument `{name}` any more"):
+        Index(np.eye(3), **{name: value})

@@ -12,7 +12,6 @@ from keras_dml.cli.common import (
     engine_option,
     example,
     model_option,
-    precision_option,
     print_table,
 )
 from keras_dml.cli.json_output import answer, json_option
@@ -62,9 +61,6 @@ logger = logging.getLogger(__name__)
 @click.option(
     "--parameters",
     help="Search parameters: nprobe=32 for IVF, efSearch=64 for HNSW.",
-)
-@precision_option(
-    "--precision", "How vectors are kept in memory; those on the disk decide."
 )
 @click.option(
     "--thumbnails",
@@ -168,8 +164,7 @@ def _calibrating(
 
 
 def _document(built: "Index") -> dict[str, Any]:
-    names = ("dim", "factory", "parameters", "precision", "metric", "recall",
-             "threshold")  # fmt: skip
+    names = ("dim", "factory", "parameters", "metric", "recall", "threshold")
     return {
         "images": len(built),
         **{name: getattr(built, name) for name in names},
@@ -179,7 +174,6 @@ def _document(built: "Index") -> dict[str, Any]:
 def _rows(built: "Index") -> list[list[str]]:
     rows = [["images", f"{len(built):,}"], ["dimensions", str(built.dim)]]
     rows.append(["kind", f"{built.factory} {built.parameters}".strip()])
-    rows.append(["kept in memory as", built.precision])
     rows.append(["scores", built.metric])
     if built.recall is not None:
         rows += [
