@@ -91,16 +91,6 @@ engine_option = click.option(
 )
 
 
-def precision_option(name: str, text: str) -> Callable[[Any], Any]:
-    """The option for a number format of vectors."""
-    return click.option(
-        name,
-        type=click.Choice(["float32", "float16", "int8", "binary"]),
-        default="float32",
-        help=text,
-    )
-
-
 def example(*lines: str) -> str:
     """The end of a command's help: lines to type, which docs also show."""
     return "\n".join(["\b", "Example:", *(f"  {line}" for line in lines)])

@@ -4,7 +4,7 @@ Labels of classes with names are the same in all rows, see `as_in`.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -14,7 +14,8 @@ import numpy as np
 from keras_dml.data.validation import encoded
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.filters import Where
-from keras_dml.search.gallery import LocalGallery
+from keras_dml.search.gallery import Gallery
+from keras_dml.search.keys import Key, as_keys
 from keras_dml.search.metrics import MetricName
 from keras_dml.search.pictures import (
     THUMBNAIL,
@@ -22,21 +23,20 @@ from keras_dml.search.pictures import (
     image_columns,
     thumbnail_column,
 )
+from keras_dml.search.recall import Recall
 from keras_dml.search.rows import (
     Columns,
-    Key,
+    RowTable,
     Values,
     as_columns,
-    as_keys,
-    check_unique,
     checked_columns,
     label_values,
 )
 from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.types import FloatArray, Rows
 
-Pairs: TypeAlias = list[tuple[Any, Any]]
-"""Labels and names of rows, or None for those that are missing."""
+Pairs: TypeAlias = dict[tuple[Any, Any], int]
+"""New labels by label and name of a class."""
 
 LABEL, NAME = "label", "name"
 """Columns with the number and the name of each row's class."""
@@ -49,7 +49,7 @@ class Contents:
     """
 
     # Stores and searches the rows and their embeddings.
-    _gallery: LocalGallery
+    _gallery: Gallery
     # Computes embeddings.
     _encoder: Encoder
 
@@ -58,14 +58,14 @@ class Contents:
 
     def __getitem__(self, key: Key) -> dict[str, Any]:
         """The columns of the row with a key; KeyError if there is none."""
-        (row_id,) = self._gallery.find([key], "Index")
+        (row_id,) = self._gallery.rows.find([key], "Index")
         if row_id is None:
             raise KeyError(f"There is no row {key!r} in the index.")
         return self.row(row_id)
 
     def __contains__(self, key: object) -> bool:
         """Whether there is a row with a key."""
-        return key in self._gallery
+        return key in self._gallery.rows
 
     def __iter__(self) -> Iterator[Key]:
         """The keys, in the order of the rows."""
@@ -84,17 +84,22 @@ class Contents:
     @property
     def factory(self) -> str:
         """The kind of index, as a factory string."""
-        return self._gallery.factory
+        return self._gallery.engine.factory
 
     @property
     def parameters(self) -> str:
         """Search parameters, in the notation of the search engine."""
-        return self._gallery.parameters
+        return self._gallery.engine.parameters
+
+    @property
+    def recall(self) -> Recall | None:
+        """How much the index missed when it was built; None if it is exact."""
+        return self._gallery.recall
 
     @property
     def types(self) -> dict[str, set[type]]:
         """Types of the values by column, not counting None."""
-        return dict(self._gallery.types)
+        return self._gallery.rows.types
 
     @property
     def ids(self) -> Rows:
@@ -158,9 +163,10 @@ class Contents:
         self, items: Any, name: str, owner: str, batch_size: int
     ) -> Embeddings:
         """Embeddings of images, or the given ones, checked, (N, D)."""
-        found = self._encoder.embed(items, name, owner, batch_size)
-        x = items if found is None else found
-        return self._gallery.metric.given(x, self.dim, name, owner)
+        x = self._encoder.embed(items, name, owner, batch_size)
+        return self._gallery.metric.embeddings(
+            items if x is None else x, self.dim, name, owner
+        )
 
     def add(
         self,
@@ -169,6 +175,7 @@ class Contents:
         batch_size: int = 256,
         *,
         keys: Any = None,
+        replace: bool = False,
     ) -> Rows:
         """Adds rows.
 
@@ -182,73 +189,50 @@ class Contents:
                 columns, and new rows get None in columns that are not given.
             batch_size: Number of images embedded at a time.
             keys: Keys of the rows; required if the existing rows have keys.
+            replace: Whether rows that have one of the keys are replaced. A
+                replaced row becomes a new row with a new id, placed after all
+                others. Nothing of the old row is kept, not even its columns.
 
         Returns:
             The ids of the rows, (N,).
 
         Raises:
-            ValueError: As for `Index`, if one of the keys already exists, or
-                if `columns` give a class name another label than the index.
-                Nothing is added in this case.
+            ValueError: As for `Index`, if one of the keys already exists and
+                `replace` is False, or if `columns` give a class name another
+                label than the index. Nothing is added in this case.
         """
-        x, values = self._checked(items, columns, "Index.add", batch_size)
-        own = self._new_keys(keys, len(x), "Index.add")
-        return self._gallery.insert(x, values, own)
-
-    def upsert(
-        self,
-        keys: Any,
-        items: Any,
-        columns: Columns | None = None,
-        batch_size: int = 256,
-    ) -> Rows:
-        """Adds rows, replacing existing rows that have the same keys.
-
-        A replaced row becomes a new row with a new id, placed after all others.
-        Nothing of the old row is kept, not even its columns.
-
-        Args:
-            keys: Keys of the N rows.
-            items: Images or embeddings, as for `add`.
-            columns: Values of the rows by column, as for `add`.
-            batch_size: Number of images embedded at a time.
-
-        Returns:
-            The ids of the rows, (N,).
-
-        Raises:
-            ValueError: As for `Index`, if the rows of the index have no keys,
-                or if this kind of index can neither remove nor hide rows.
-                Nothing is changed in this case.
-        """
-        owner = "Index.upsert"
-        x, values = self._checked(items, columns, owner, batch_size)
-        given = [] if keys is None else keys
-        own = self._gallery.check_keys(given, len(x), owner)
-        return self._gallery.upsert(x, values, own)
-
-    def update(self, keys: Any, columns: Columns) -> None:
-        """Sets values of columns; embeddings and other columns are kept.
-
-        Args:
-            keys: Keys of N rows, or one key.
-            columns: New values by column, N each. If a column is new, all other
-                rows get None.
-
-        Raises:
-            KeyError: If a key does not exist. Nothing is changed in this case.
-            ValueError: If `columns` are invalid. Nothing is changed in this
-                case.
-        """
-        ids = self._ids_of(keys, "Index.update")
-        check_unique(as_keys(keys, "Index.update"), "Index.update")
-        self._gallery.update(ids, checked_columns(columns, len(ids)))
+        owner = "Index.add"
+        x = self._embeddings(items, "items", owner, batch_size)
+        values = columns_of(items, columns)
+        rows = self._gallery.rows
+        if THUMBNAIL in rows.columns:
+            sets = self._encoder.sets(items, "items", owner) or []
+            values = {**thumbnail_column(sets), **values}
+        values = checked_columns(values, len(x))
+        is_own = bool({LABEL, NAME} & set(as_columns(columns)))
+        values = as_in(rows, values, is_own, owner)
+        if replace and keys is None:
+            raise ValueError(
+                f"`replace` of {owner} requires `keys`. Received: "
+                "replace=True, keys=None."
+            )
+        row_keys = rows.new_keys(keys, len(x), owner)
+        taken = set(row_keys or []) & set(rows.keys or {})
+        if taken and not replace:
+            key = next(x for x in row_keys or [] if x in taken)
+            raise ValueError(
+                f"`keys` of {owner} must be new. Received: {key!r}, which "
+                "already exists. Use replace=True to replace rows."
+            )
+        return self._gallery.insert(x, values, row_keys)
 
     def remove(self, keys: Any = None, *, where: Where | None = None) -> int:
         """Removes rows; their ids are never reused.
 
-        Kinds of index that do not support removal, such as HNSW, only hide the
-        vectors, which stay in memory and in the file.
+        Graphs and lists hide the vectors at first, which stay in memory and in
+        the file. HNSW is built anew when more than a tenth is hidden. With more
+        than half, lists of whole vectors are built anew, too, and lists of
+        codes drop theirs.
 
         Args:
             keys: Keys of rows, or one key.
@@ -259,7 +243,6 @@ class Contents:
 
         Raises:
             KeyError: If a key does not exist. Nothing is removed in this case.
-            ValueError: If this kind of index can neither remove nor hide rows.
         """
         if (keys is None) == (where is None):
             raise ValueError(
@@ -269,89 +252,28 @@ class Contents:
         if where is None:
             ids = np.unique(self._ids_of(keys, "Index.remove"))
         else:
-            ids = self._gallery.where(where)
+            ids = self._gallery.rows.where(where)
         if len(ids):
             self._gallery.remove(ids)
         return len(ids)
 
-    def merge(self, other: "Contents") -> Rows:
-        """Adds all rows of another index, which is not changed.
-
-        Labels of classes with names become those of this index, as for `add`.
-
-        Args:
-            other: An index that is exact, with the same metric and built with
-                the same model. The latter cannot be
-                checked if one of the two indexes does not know its model.
-
-        Returns:
-            The ids of the added rows in this index, (N,).
-
-        Raises:
-            ValueError: If `other` is a different kind of index, or one of its
-                keys already exists in this one. Nothing is added in this case.
-        """
-        fits = isinstance(other, Contents) and other._gallery.keeps_vectors
-        fits = fits and (other.dim, other.metric) == (self.dim, self.metric)
-        difference = fits and self._encoder.difference(other._encoder)
-        if not fits or difference:
-            raise ValueError(
-                "`other` of Index.merge must be an exact index with the same "
-                f"metric, dimensions and model as this one, {self!r}. "
-                f"Received: {other!r}"
-                + (f", by a model {difference}" if difference else "")
-                + ". Rebuild it with the settings of this one."
-            )
-        x = Embeddings(other.embeddings, self.dim, "other", "Index.merge")
-        keys = other.keys if other._gallery.has_keys else None
-        own = self._new_keys(keys, len(x), "Index.merge")
-        columns = as_in(self._gallery, other.columns, False, "Index.merge")
-        return self._gallery.insert(x, columns, own)
-
-    def _checked(
-        self, items: Any, columns: Columns | None, owner: str, batch_size: int
-    ) -> tuple[Embeddings, Values]:
-        """Embeddings and columns of rows to write."""
-        x = self._embeddings(items, "items", owner, batch_size)
-        given = columns_of(items, columns)
-        if THUMBNAIL in self._gallery.names:
-            sets = self._encoder.sets(items, "items", owner) or []
-            given = {**thumbnail_column(sets), **given}
-        values = checked_columns(given, len(x))
-        is_own = bool({LABEL, NAME} & set(as_columns(columns)))
-        return x, as_in(self._gallery, values, is_own, owner)
-
-    def _new_keys(self, keys: Any, count: int, owner: str) -> list[Key] | None:
-        """Keys of rows to write; ValueError if one of them already exists."""
-        own = self._gallery.check_keys(keys, count, owner)
-        # An index of rows without keys has none yet.
-        known = own if self._gallery.has_keys else []
-        found = self._gallery.find(known, owner) if known else []
-        for key, row_id in zip(known or [], found, strict=True):
-            if row_id is not None:
-                raise ValueError(
-                    f"`keys` of {owner} must be new. Received: {key!r}, which "
-                    "already exists. Use Index.upsert to replace rows."
-                )
-        return own
-
     def _ids_of(self, keys: Any, owner: str) -> Rows:
         """Ids of the rows with these keys, (n,); KeyError if one is missing."""
-        found = self._gallery.find(keys, owner)
-        if None in found:
-            key = as_keys(keys, owner)[found.index(None)]
+        ids = self._gallery.rows.find(keys, owner)
+        if None in ids:
+            key = as_keys(keys, owner)[ids.index(None)]
             raise KeyError(
                 f"`keys` of {owner} must be keys of existing rows. Received: "
                 f"{key!r}, which does not exist."
             )
-        return np.array(found, np.int64)
+        return np.array(ids, np.int64)
 
 
-def columns_of(items: Any, given: Columns | None) -> Columns:
-    """The given columns, together with those that the images have."""
+def columns_of(items: Any, columns: Columns | None) -> Columns:
+    """The user's columns, together with those that the images have."""
     images = as_image_set(items)
-    brought = {} if images is None else image_columns(items, images)
-    return {**brought, **as_columns(given)}
+    of_images = {} if images is None else image_columns(items, images)
+    return {**of_images, **as_columns(columns)}
 
 
 def class_columns(labels: Any) -> dict[str, list[Any]]:
@@ -363,76 +285,51 @@ def class_columns(labels: Any) -> dict[str, list[Any]]:
     return columns
 
 
-def as_in(
-    gallery: LocalGallery, columns: Values, is_own: bool, owner: str
-) -> Values:
-    """Columns of rows to be written, with labels numbered as in a gallery.
+def as_in(rows: RowTable, columns: Values, is_own: bool, owner: str) -> Values:
+    """Columns of rows to be written, with labels numbered as in an index.
 
-    Sets number their classes from 0, each for itself. A name that the gallery
-    knows gets its label there. Another name keeps its number if that is free,
-    and gets a new one otherwise. Those that are the user's own, as columns, are
+    Sets number their classes from 0, each for itself. A name that the index has
+    gets its label there. Another name keeps its number if that is free, and
+    gets a new one otherwise. Those that are the user's own, as columns, are
     only checked.
 
     Raises:
         ValueError: If one name has several labels.
     """
-    types = gallery.types
+    types = rows.types
     has_classes = types.get(LABEL) == {int} and types.get(NAME) == {str}
     if not has_classes or not {LABEL, NAME} <= set(columns):
         return columns
     pairs = list(zip(columns[LABEL], columns[NAME], strict=True))
-    given = sorted({(i, name) for i, name in pairs if None not in (i, name)})
-    known = _labels_of(gallery, {name for _, name in given})
-    if is_own:
-        _check(given, known, owner)
-        return columns
-    new, taken = {}, set()
-    if not all(known[name] for _, name in given):
-        taken = {x for x, _ in _classes(gallery, {LABEL: {"!=": None}})}
-    fresh = count(1 + max(taken | {label for label, _ in given}, default=-1))
-    for label, name in given:
-        if len(known[name]) > 1:
-            raise ValueError(
-                f"`items` of {owner} must have classes with one label each. "
-                f"Received: {name!r}, which has the labels "
-                f"{sorted(known[name])} in the index. Give its rows one label "
-                "with Index.update."
-            )
-        if known[name]:
-            (new[label, name],) = known[name]
-        else:
-            new[label, name] = next(fresh) if label in taken else label
-    labels = [new.get(pair, pair[0]) for pair in pairs]
-    return {**columns, LABEL: labels}
-
-
-def _check(given: Pairs, known: Mapping[str, set[int]], owner: str) -> None:
-    """ValueError if a class that has one label is given another."""
-    for label, name in given:
-        if len(known[name]) == 1 and label not in known[name]:
-            (other,) = known[name]
+    classes = sorted({(i, name) for i, name in pairs if None not in (i, name)})
+    by_name: dict[str, set[int]] = defaultdict(set)
+    for label, name in zip(
+        rows.columns[LABEL], rows.columns[NAME], strict=True
+    ):
+        if label is not None:
+            by_name[name].add(label)
+    new: Pairs = {}
+    taken = set().union(*by_name.values())
+    fresh = count(1 + max(taken | {label for label, _ in classes}, default=-1))
+    for label, name in classes:
+        labels = by_name.get(name, set())
+        if is_own and len(labels) == 1 and label not in labels:
+            (other,) = labels
             raise ValueError(
                 f"`columns` of {owner} must give a class the label that it has "
                 f"in the index. Received: label {label} for the name {name!r}, "
                 f"which has label {other} there. Use {other}, or another name."
             )
-
-
-def _labels_of(gallery: LocalGallery, names: set[str]) -> dict[str, set[int]]:
-    """The labels of class names in the rows of a gallery."""
-    labels: dict[str, set[int]] = defaultdict(set)
-    for label, name in _classes(gallery, {NAME: sorted(names)}):
-        if label is not None:
-            labels[name].add(label)
-    return labels
-
-
-def _classes(gallery: LocalGallery, where: Where) -> Pairs:
-    """Label and name of the rows that pass a filter."""
-    ids = gallery.where(where)
-    if not len(ids):
-        return []
-    table = gallery.rows
-    labels, names = table.columns[LABEL], table.columns[NAME]
-    rows = np.searchsorted(table.ids, ids).tolist()
-    return [(labels[row], names[row]) for row in rows]
+        if not is_own and len(labels) > 1:
+            raise ValueError(
+                f"`items` of {owner} must have classes with one label each. "
+                f"Received: {name!r}, which has the labels {sorted(labels)} in "
+                "the index. Build the index with one label for them."
+            )
+        if labels:
+            new[label, name] = min(labels)
+        else:
+            new[label, name] = next(fresh) if label in taken else label
+    if is_own:
+        return columns
+    return {**columns, LABEL: [new.get(pair, pair[0]) for pair in pairs]}

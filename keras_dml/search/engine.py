@@ -1,128 +1,116 @@
 """Engine: a faiss index whose vectors go by the ids of rows."""
 
+import logging
 import re
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any
 
 import numpy as np
 
 from keras_dml.evaluation.ranks import exact
-from keras_dml.search import approximate
-from keras_dml.search.approximate import Approximate
+from keras_dml.search import scans
+from keras_dml.search.filters import Mask
 from keras_dml.search.hits import NONE
-from keras_dml.search.metrics import COSINE, Metric, library
-from keras_dml.utils.arguments import check_choice
+from keras_dml.search.metrics import COSINE, Similarity, library
 from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.progress import waiting
-from keras_dml.utils.types import FloatArray, Precision, Rows
+from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks, row_norms
+
+logger = logging.getLogger(__name__)
 
 EXACT = "Flat"
 
-FLOAT32: Precision = "float32"
+MEASURED_NEIGHBORS = 20
+"""Up to this many neighbors, recall is about that which is measured for 10.
+For more, lists or candidates grow with the square root of their number."""
 
-CANDIDATES: dict[Precision, int] = {"float16": 2, "int8": 2, "binary": 20}
-"""How many times as many vectors are found by their codes as are returned: with
-them, scores of whole vectors find .99 of the exact answer in 512 dimensions."""
+EFFORT_BESIDE_REMOVED = 2
+"""Multiple of lists or candidates for queries that met many removed rows, whose
+hits are farther and in more lists."""
 
-_CANDIDATES = re.compile(r"(?:^|,)k_factor_rf=(\d+)(?=,|$)")
+MAX_HIDDEN_SHARE, MAX_HIDDEN_SHARE_OF_LISTS = 0.1, 0.5
+"""A graph, or lists, that hide more of their vectors are built anew."""
 
-_BUFFER = 2**20
+_FOUND_NUMBERS = 2**22
+"""Scores that a search of a graph or of lists returns at a time."""
+
+_BUFFER_BYTES = 2**20
 
 _PARAMETERS = re.compile(r"(\w+=\d{1,7}(\.\d+)?(,|$))*")
 
 
 @dataclass(frozen=True)
-class Form:
-    """What an index compares by, and how it keeps vectors; see `Index`.
+class IndexSpec:
+    """Similarity, factory string and parameters of an index; see `Index`."""
 
-    Raises:
-        ValueError: If there is no such precision, or not of this factory.
-    """
-
-    metric: Metric
+    metric: Similarity
     factory: str = EXACT
     parameters: str | None = None
-    precision: Precision = FLOAT32
-
-    def __post_init__(self) -> None:
-        check_choice("Index", "precision", self.precision, get_args(Precision))
-
-    @property
-    def codes(self) -> str:
-        """The factory string of what is searched."""
-        factory = str(self.factory)
-        code = {
-            FLOAT32: "",
-            "float16": "SQfp16",
-            "int8": "SQ8",
-            # faiss compares the codes of all vectors faster in blocks of 32,
-            # and those of lists one by one.
-            "binary": "RaBitQfs" if factory == EXACT else "RaBitQ",
-        }[self.precision]
-        if not code:
-            return factory
-        if re.fullmatch(r"(.*,)?Flat", factory):
-            return factory.removesuffix(EXACT) + code
-        if re.fullmatch(r"HNSW\d+", factory) and code.startswith("SQ"):
-            return f"{factory}_{code}"
-        raise ValueError(
-            f"`precision` of an Index must be {FLOAT32!r} for this `factory`. "
-            f"Received: precision={self.precision!r}, factory={factory!r}. Use "
-            "'Flat', 'IVF1024,Flat' or, except for 'binary', 'HNSW32'."
-        )
 
 
 class Engine:
     """A faiss index and the ids of its vectors.
 
+    Exact and flat kinds remove vectors. Graphs and lists hide them, and are
+    built anew without them when a graph hides more than a tenth, or lists more
+    than half: queries beside removed rows find more in lists that hide them.
+
     Args:
         index: A trained faiss index.
-        form: How it was made; attributes.
+        spec: How it was made.
         ids: Ids of the vectors in it, ascending, (N,); an attribute.
+        hidden: Those of them that no search returns, (n,).
     """
 
-    # How many vectors a search finds for each that it returns.
-    _candidates = 1
+    def __init__(
+        self, index: Any, spec: IndexSpec, ids: Rows, hidden: Rows | None = None
+    ) -> None:
+        self.parameters = set_parameters(index, spec)
+        self.metric, self.factory = spec.metric, spec.factory
+        self.is_exact = spec.factory == EXACT
+        self._use(index)
+        self.ids = ids
+        self._is_hidden: Mask = np.isin(ids, [] if hidden is None else hidden)
 
-    def __init__(self, index: Any, form: Form, ids: Rows) -> None:
+    def _use(self, index: Any) -> None:
         self.index = index
-        self.metric, self.factory = form.metric, form.factory
-        self.precision = form.precision
-        self.parameters = set_parameters(index, form)
-        self.is_exact = form.codes == EXACT
         self._lists = inverted(index)
-        self._number(ids)
         # Inverted files keep ids themselves; others number their vectors.
         self._has_ids = keeps_ids(index)
         # Norm of the longest vector, or more; None if it is not known.
         self._longest: float | None = None
 
     def __len__(self) -> int:
-        return len(self.ids)
+        """Number of vectors that are not hidden."""
+        return len(self.ids) - int(self._is_hidden.sum())
 
     @classmethod
-    def trained(cls, x: Embeddings, form: Form) -> Self:
+    def trained(cls, x: Embeddings, spec: IndexSpec) -> "Engine":
         """An engine without vectors, trained for vectors like `x`, (N, D)."""
-        index, factory = make(x.shape[1], form), form.codes
+        index = make_index(x.shape[1], spec)
         if not index.is_trained:
             try:
-                with waiting(f"Train {factory} on {len(x):,} vectors"):
+                with waiting(f"Train {spec.factory} on {len(x):,} vectors"):
                     index.train(x.array)
             except RuntimeError as error:
                 raise ValueError(
                     "`factory` of an Index must fit the gallery. Received: "
-                    f"{factory!r} for {len(x)} vectors, which faiss refuses: "
-                    f"{error}. Use {EXACT!r}, or smaller numbers."
+                    f"{spec.factory!r} for {len(x)} vectors, which faiss "
+                    f"refuses: {error}. Use {EXACT!r}, or smaller numbers."
                 ) from None
-        return cls(index, form, np.empty(0, np.int64))
+        return cls(index, spec, np.empty(0, np.int64))
 
     @property
     def dim(self) -> int:
         """Dimensions of the vectors, D."""
         return int(self.index.d)
+
+    @property
+    def hidden(self) -> Rows:
+        """Ids of the hidden vectors, ascending, (n,)."""
+        return self.ids[self._is_hidden]
 
     @property
     def vectors(self) -> FloatArray:
@@ -133,9 +121,9 @@ class Engine:
         """
         if not self.is_exact:
             raise ValueError(
-                f"`factory` of an Index must be {EXACT!r}, or its `precision` "
-                "given, to read its embeddings. Received: "
-                f"factory={self.factory!r}, which does not keep them unchanged."
+                f"`factory` of an Index must be {EXACT!r} to read its "
+                f"embeddings. Received: factory={self.factory!r}, which does "
+                "not keep them unchanged."
             )
         shape = self.index.ntotal, self.dim
         faiss, start = library(), self.index.get_xb()
@@ -172,7 +160,7 @@ class Engine:
         try:
             if self._has_ids:
                 index.add_with_ids(x.array, ids)
-            elif len(self) or not self.is_exact:
+            elif len(self.ids) or not self.is_exact:
                 index.add(x.array)
             else:
                 # Where faiss keeps them: a copy takes as long as the rest.
@@ -180,7 +168,7 @@ class Engine:
                 index.ntotal = len(x)
                 x.write(self.vectors)
         except ValueError:
-            if not len(self):
+            if not len(self.ids):
                 index.reset()
             raise
         except RuntimeError as error:
@@ -189,72 +177,77 @@ class Engine:
                 f"index that faiss refuses to change: {error}. Build it again, "
                 "with all rows or with another factory."
             ) from None
-        self._number(np.concatenate([self.ids, ids]))
-
-    def _number(self, ids: Rows) -> None:
-        """Sets the ids of the vectors, which have changed."""
-        self.ids = ids
-        self.__dict__.pop("_approximate", None)
-
-    @cached_property
-    def _approximate(self) -> Approximate:
-        labels = self._labels(self.ids)
-        # Whether rows were removed from lists.
-        has_holes = self._lists is not None and self.ids[-1] >= len(self)
-        return Approximate(
-            self.index,
-            self._lists,
-            self.metric,
-            labels,
-            bool(has_holes),
-            self._candidates,
-        )
+        self.ids = np.concatenate([self.ids, ids])
+        self._is_hidden = np.append(self._is_hidden, np.zeros(len(ids), bool))
 
     def reserve(self, count: int) -> None:
         """Reserves memory for a total number of vectors, if faiss allows it."""
-        if self.is_exact and not len(self):
+        if self.is_exact and not len(self.ids):
             # It keeps the memory, and need not move vectors as they grow.
             self.index.codes.resize(4 * count * self.dim)
             self.index.codes.resize(0)
 
-    def removes(self) -> bool:
-        """Whether vectors can be removed; ValueError if not even hidden."""
+    def remove(self, ids: Rows) -> None:
+        """Removes vectors, or hides them in graphs and lists."""
+        self._is_hidden |= np.isin(self.ids, ids)
+        is_flat = self._lists is None and self._can_remove()
+        max_share = (
+            MAX_HIDDEN_SHARE
+            if self._lists is None
+            else MAX_HIDDEN_SHARE_OF_LISTS
+        )
+        if is_flat or len(self.hidden) > max_share * len(self.ids):
+            self._drop_hidden(is_flat)
+
+    def _can_remove(self) -> bool:
         try:
             self.index.remove_ids(np.empty(0, np.int64))
             return True
         except RuntimeError as error:
             if "not implemented" not in str(error):
                 raise
-        if approximate.searching(self.index, 1) is None:
-            raise ValueError(
-                "`factory` of an Index must be one of Flat, SQ, IVF or HNSW to "
-                f"remove rows. Received: factory={self.factory!r}. Build the "
-                "index again with one of them, or without those rows."
-            )
         return False
 
-    def remove(self, ids: Rows) -> None:
-        """Removes vectors, or checks that they can be hidden."""
-        if self.removes():
-            faiss = library()
-            self.index.remove_ids(faiss.IDSelectorBatch(self._labels(ids)))
-            self._number(self.ids[~np.isin(self.ids, ids)])
+    def _drop_hidden(self, is_flat: bool) -> None:
+        """Takes hidden vectors out of the index, if its kind allows that.
+
+        Graphs and lists are built anew if they keep whole vectors. Lists of
+        codes drop theirs, and graphs of codes go on hiding them.
+        """
+        kept = self.ids[~self._is_hidden]
+        if not is_flat and scans.keeps_vectors(self.index):
+            spec = IndexSpec(self.metric, self.factory, self.parameters)
+            x = Embeddings(self.stored(kept), self.dim, "embeddings", "Index")
+            try:
+                anew = Engine.trained(x, spec)
+            except ValueError:  # Too few rows are left for as many lists.
+                return
+            anew.add(x, kept)
+            logger.info(
+                "%s was built anew from %s rows, without %s that were removed.",
+                self.factory,
+                f"{len(kept):,}",
+                f"{len(self.ids) - len(kept):,}",
+            )
+            self._use(anew.index)
+        elif self._can_remove():
+            labels = self._labels(self.hidden)
+            self.index.remove_ids(library().IDSelectorBatch(labels))
+        else:
+            return
+        self.ids, self._is_hidden = kept, np.zeros(len(kept), bool)
 
     def write(self, path: Path) -> None:
         """Writes the faiss index into a file."""
         faiss = library()
         # By faiss alone, a full disk can go unnoticed, and lists of an IVF
         # index take three times as long.
-        with path.open("wb", _BUFFER) as file:
-            writer = faiss.PyCallbackIOWriter(file.write, _BUFFER)
+        with path.open("wb", _BUFFER_BYTES) as file:
+            writer = faiss.PyCallbackIOWriter(file.write, _BUFFER_BYTES)
             faiss.write_index(self.index, writer)
 
     def search(
-        self,
-        queries: FloatArray,
-        k: int,
-        among: Rows | None = None,
-        total: int = 0,
+        self, queries: FloatArray, k: int, among: Rows | None = None
     ) -> tuple[FloatArray, Rows]:
         """The k nearest vectors of each query.
 
@@ -264,9 +257,11 @@ class Engine:
 
         Args:
             queries: Vectors, (Q, D) float32.
-            k: How many; where there are fewer, scores are -inf and ids -1.
-            among: Ids to search among, ascending; by default all.
-            total: Of how many ids `among` was taken.
+            k: Number of neighbors; where there are fewer, scores are -inf and
+                ids -1.
+            among: Ids to search among, ascending, none of them hidden. All of
+                them are compared, whatever the kind of index. By default, the
+                index searches as its kind does.
 
         Returns:
             Scores, (Q, k) float32, and ids, (Q, k).
@@ -275,14 +270,17 @@ class Engine:
         if not (limit and len(queries)):
             shape = (len(queries), k)
             return np.full(shape, -np.inf, np.float32), np.full(shape, NONE)
+        scans.share_threads(self._lists, len(queries))
         labels = None if among is None else self._labels(among)
         if self.is_exact:
             scores, ids = self._search_exactly(queries, k, limit, labels)
         else:
-            found = self._approximate.nearest(
-                queries, min(k, limit), labels, total
+            scores, labels = (
+                self._search_kind(queries, min(k, limit))
+                if labels is None
+                else scans.nearest(self.index, queries, min(k, limit), labels)
             )
-            scores, ids = self._ranked(*found)
+            scores, ids = self._ranked(scores, labels)
         if limit < k:
             wider = ((0, 0), (0, k - limit))
             scores = np.pad(scores, wider, constant_values=-np.inf)
@@ -309,27 +307,33 @@ class Engine:
         bound -= 2.0**-22 * abs(bound) + float(np.finfo(np.float32).tiny)
         if self.is_exact:
             bound -= metric.tolerance(queries, self._longest_norm).max()
-        chosen = None if among is None else self._labels(among)
-        approximate.share_threads(self._lists, len(queries))
-        which, found, labels = approximate.above(
-            self.index, queries, metric.inner(bound), chosen
+        if among is None and self._is_hidden.any():
+            among = self.ids[~self._is_hidden]
+        labels = None if among is None else self._labels(among)
+        scans.share_threads(self._lists, len(queries))
+        which, inner, hits = scans.above(
+            self.index, queries, metric.inner(bound), labels
         )
-        scores = metric.inner(found)
+        scores = metric.inner(inner)
         if self.is_exact:
             vectors, scores = self.vectors, np.empty(len(which))
             for block in blocks(len(which), 2**16):
                 scores[block] = metric.exact(
-                    queries[which[block]], vectors, labels[block, None]
+                    queries[which[block]], vectors, hits[block, None]
                 )[:, 0]
-        ids = labels if self._has_ids else self.ids[labels]
+        ids = hits if self._has_ids else self.ids[hits]
         outer = metric.outer(scores)
-        kept = outer.astype(np.float64) >= threshold
-        order = np.lexsort((ids[kept], -scores[kept], which[kept]))
-        return which[kept][order], outer[kept][order], ids[kept][order]
+        reaches = outer.astype(np.float64) >= threshold
+        order = np.lexsort((ids[reaches], -scores[reaches], which[reaches]))
+        return (
+            which[reaches][order],
+            outer[reaches][order],
+            ids[reaches][order],
+        )
 
     def _labels(self, ids: Rows) -> Rows:
-        """What faiss calls the vectors with these ids."""
-        is_same = len(self) and self.ids[-1] == len(self) - 1
+        """faiss's labels of the vectors with these ids."""
+        is_same = len(self.ids) and self.ids[-1] == len(self.ids) - 1
         if self._has_ids or is_same:
             return ids
         return np.searchsorted(self.ids, ids)
@@ -343,10 +347,10 @@ class Engine:
         return self._longest
 
     def _ranked(
-        self, found: FloatArray, labels: Rows
+        self, scores: FloatArray, labels: Rows
     ) -> tuple[FloatArray, Rows]:
-        """Scores and ids of what faiss found, in their order."""
-        scores = self.metric.inner(found)
+        """Inner scores and ids of what faiss returns, in their order."""
+        scores = self.metric.inner(scores)
         ids = labels if self._has_ids else self.ids[labels]
         if labels.min() < 0:
             is_none = labels < 0
@@ -355,36 +359,87 @@ class Engine:
         return exact.ranked(scores, ids)
 
     def _search_exactly(
-        self, queries: FloatArray, k: int, limit: int, chosen: Rows | None
+        self, queries: FloatArray, k: int, limit: int, labels: Rows | None
     ) -> tuple[FloatArray, Rows]:
         vectors, metric = self.vectors, self.metric
 
         def candidates(rows: Rows, count: int) -> tuple[FloatArray, Rows]:
-            some = queries[rows]
-            if chosen is None:
-                found, labels = self.index.search(some, int(count))
-            else:
-                found, labels = approximate.compared(
-                    self.index, some, count, chosen
-                )
-            return metric.inner(found), labels
+            scores, hits = (
+                scans.run_search(self.index, queries[rows], count)
+                if labels is None
+                else scans.nearest(self.index, queries[rows], count, labels)
+            )
+            return metric.inner(scores), hits
 
-        scores, labels = exact.nearest(
+        scores, hits = exact.nearest(
             candidates,
-            lambda rows, labels: metric.exact(queries[rows], vectors, labels),
+            lambda rows, hits: metric.exact(queries[rows], vectors, hits),
             metric.tolerance(queries, self._longest_norm),
             k,
             limit,
         )
-        return scores, self.ids[labels]
+        return scores, self.ids[hits]
+
+    def _search_kind(
+        self, queries: FloatArray, k: int
+    ) -> tuple[FloatArray, Rows]:
+        """The k nearest that graphs, lists or codes find, as faiss returns.
+
+        Beside hidden vectors, a query searches for as many more as it met, and
+        at least twice as many as before, until k remain. So does one whose
+        lists hold fewer than k; in the end, all vectors are compared.
+        """
+        if self._is_hidden.any():
+            shape = len(queries), k
+            scores, labels = np.empty(shape, np.float32), np.full(shape, NONE)
+            rows = np.arange(len(queries))
+        else:
+            scores, labels = self._find(queries, k)
+            rows = np.flatnonzero(labels[:, -1] == NONE)
+            if not len(rows):
+                return scores, labels
+        visible = self._labels(self.ids[~self._is_hidden])
+        # By label; at −1, the last, that there is no hit.
+        is_visible = np.zeros(int(self._labels(self.ids[-1:])[0]) + 2, bool)
+        is_visible[visible] = True
+        width, effort = 2 * k, 1
+        while len(rows) and width <= len(self.ids):
+            short, max_out = [], 0
+            for part in blocks(len(rows), max(1, _FOUND_NUMBERS // width)):
+                its = rows[part]
+                near, hits = self._find(queries[its], width, effort)
+                is_out = ~is_visible[hits]
+                order = np.argsort(is_out, axis=1, kind="stable")[:, :k]
+                scores[its] = np.take_along_axis(near, order, axis=1)
+                labels[its] = np.take_along_axis(hits, order, axis=1)
+                num_out = is_out.sum(axis=1)
+                short.append(its[width - num_out < k])
+                max_out = max(max_out, int(num_out.max()))
+            rows, width = np.concatenate(short), max(2 * width, k + max_out)
+            effort = EFFORT_BESIDE_REMOVED
+        if len(rows):
+            scores[rows], labels[rows] = scans.nearest(
+                self.index, queries[rows], k, visible
+            )
+        return scores, labels
+
+    def _find(
+        self, queries: FloatArray, k: int, effort: float = 1.0
+    ) -> tuple[FloatArray, Rows]:
+        """Scores and labels of k vectors, hidden or not, (Q, k)."""
+        parameters = None
+        if k > MEASURED_NEIGHBORS or effort > 1:
+            effort *= max(1, k / MEASURED_NEIGHBORS) ** 0.5
+            parameters = scans.search_parameters(self.index, k, effort)
+        return scans.run_search(self.index, queries, k, parameters)
 
 
-def make(dim: int, form: Form) -> Any:
+def make_index(dim: int, spec: IndexSpec) -> Any:
     """An index of faiss, by its factory string."""
-    faiss, factory = library(), form.codes
+    faiss, factory = library(), spec.factory
     try:
-        return faiss.index_factory(dim, factory, form.metric.faiss_type)
-    except RuntimeError as error:
+        return faiss.index_factory(dim, factory, spec.metric.faiss_type)
+    except (RuntimeError, TypeError) as error:
         raise ValueError(
             "`factory` of an Index must be a factory string of faiss. "
             f"Received: factory={factory!r} for {dim} dimensions, which faiss "
@@ -405,23 +460,19 @@ def keeps_ids(index: Any) -> bool:
 
 def inverted(index: Any) -> Any:
     """The inverted files in an index; None without them."""
-    inner = _inner(index)
+    inner = _innermost(index)
     return inner if isinstance(inner, library().IndexIVF) else None
 
 
-def set_parameters(index: Any, form: Form) -> str:
-    """Sets how thoroughly an index searches, see `Index`; says what is set."""
-    faiss = library()
-    text = _default(index) if form.parameters is None else form.parameters
-    own = ""
+def set_parameters(index: Any, spec: IndexSpec) -> str:
+    """Sets how thoroughly an index searches, see `Index`; returns the text."""
+    text = _default(index) if spec.parameters is None else spec.parameters
     try:
         if not _PARAMETERS.fullmatch(str(text)):
             raise ValueError("not of the form 'name=number,name=number'")
-        if form.precision != FLOAT32:
-            own = f"k_factor_rf={candidates(form, text)}"
-            text = _CANDIDATES.sub("", text).strip(",")
         if text:
-            faiss.ParameterSpace().set_index_parameters(index, str(text))
+            space = library().ParameterSpace()
+            space.set_index_parameters(index, str(text))
     except (RuntimeError, ValueError) as error:
         raise ValueError(
             "`parameters` of an Index must be those of its kind of index. "
@@ -429,33 +480,27 @@ def set_parameters(index: Any, form: Form) -> str:
             "for instance 'nprobe=32' for IVF, 'efSearch=64' for HNSW, and no "
             "parameters for Flat."
         ) from None
-    return ",".join(filter(None, [text, own]))
-
-
-def candidates(form: Form, parameters: str) -> int:
-    """How many times as many vectors are found by codes as are returned."""
-    given = _CANDIDATES.search(parameters)
-    return int(given[1]) if given else CANDIDATES[form.precision]
+    return text
 
 
 def _default(index: Any) -> str:
     faiss = library()
-    found = []
+    settings = []
     if lists := inverted(index):
-        found.append(f"nprobe={max(1, round(lists.nlist**0.5))}")
-    if isinstance(_inner(index), faiss.IndexHNSW):
-        found.append("efSearch=64")
+        settings.append(f"nprobe={max(1, round(lists.nlist**0.5))}")
+    if isinstance(_innermost(index), faiss.IndexHNSW):
+        settings.append("efSearch=64")
     if isinstance(faiss.downcast_index(index), faiss.IndexRefine):
-        found.append("k_factor_rf=4")
-    return ",".join(found)
+        settings.append("k_factor_rf=4")
+    return ",".join(settings)
 
 
-def _inner(index: Any) -> Any:
-    """What searches, below what transforms vectors or sorts results."""
+def _innermost(index: Any) -> Any:
+    """The innermost faiss index, inside any transform or refining one."""
     faiss = library()
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):
-        return _inner(index.index)
+        return _innermost(index.index)
     if isinstance(index, faiss.IndexRefine):
-        return _inner(index.base_index)
+        return _innermost(index.base_index)
     return index

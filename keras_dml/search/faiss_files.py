@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.search.engine import Form, keeps_ids, make
+from keras_dml.search.engine import IndexSpec, keeps_ids, make_index
 from keras_dml.search.metrics import library
 from keras_dml.utils.types import Rows
 
@@ -17,14 +17,14 @@ class IndexFileError(ValueError):
     """A folder that is not an index, or a damaged index."""
 
 
-def read(path: Path, dim: int, count: int, form: Form) -> Any:
+def read(path: Path, dim: int, count: int, spec: IndexSpec) -> Any:
     """The index in a file, which need not be trustworthy.
 
     Raises:
         ValueError: If it is not of `count` vectors of `dim` dimensions and
             of this kind and metric, or cannot be read.
     """
-    faiss, factory = library(), form.factory
+    faiss, factory = library(), spec.factory
     size = path.stat().st_size
     limit = getattr(faiss, "set_deserialization_vector_byte_limit", None)
     before = limit and faiss.get_deserialization_vector_byte_limit()
@@ -50,7 +50,7 @@ def read(path: Path, dim: int, count: int, form: Form) -> Any:
         raise ValueError(f"it has vectors of shape {shape}, not {count, dim}")
     if not _fits(factory, dim, size):
         raise ValueError(f"{factory!r} does not match the size of the file")
-    like = make(dim, form)  # Its parts live as long as it does.
+    like = make_index(dim, spec)  # Its parts live as long as it does.
     new, found = list(_parts(like, count)), list(_parts(index, count))
     kinds, expected = ([_kind(x) for x, _ in parts] for parts in (found, new))
     if kinds != expected or not index.is_trained:

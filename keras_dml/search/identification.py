@@ -12,7 +12,7 @@ from keras_dml.evaluation.identification import IdentificationThreshold, OpenSet
 from keras_dml.evaluation.label_sets import as_class_ids
 from keras_dml.evaluation.resampling import FEWEST_CLASSES, percentiles
 from keras_dml.evaluation.verification.threshold import percent
-from keras_dml.search.gallery import LocalGallery
+from keras_dml.search.gallery import Gallery
 from keras_dml.search.hits import NONE
 from keras_dml.utils.arguments import check_count, check_type
 from keras_dml.utils.types import FloatArray, Fraction, Rows
@@ -30,7 +30,7 @@ _AT_A_TIME = 2**22
 
 
 def calibrate_search(
-    gallery: LocalGallery,
+    gallery: Gallery,
     queries: FloatArray,
     labels: Any,
     names: Mapping[int, str],
@@ -131,7 +131,7 @@ class ClassRows:
     """
 
     def __init__(
-        self, gallery: LocalGallery, labels: Any, names: Mapping[int, str]
+        self, gallery: Gallery, labels: Any, names: Mapping[int, str]
     ) -> None:
         self._gallery = gallery
         table = gallery.rows
@@ -199,7 +199,7 @@ class ClassRows:
             rng = np.random.default_rng(seed)
             ids = np.sort(rng.choice(ids, _MOST_QUERIES, replace=False))
         try:
-            queries = self._gallery.stored(ids)
+            queries = self._gallery.engine.stored(ids)
         except ValueError:  # Some kinds of index do not give vectors back.
             ids = ids[:0]
         if not len(ids):

@@ -5,21 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras
-import numpy as np
 
+from keras_dml.embedding import EmbeddingShards
 from keras_dml.embedding.engines import KERAS, Engine, check_engine
 from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.search import store
 from keras_dml.search.contents import class_columns, columns_of
 from keras_dml.search.encoder import Encoder
-from keras_dml.search.engine import EXACT, Form, make, set_parameters
-from keras_dml.search.gallery import (
-    LocalGallery,
-    Recall,
-    built,
-    checked_values,
-)
-from keras_dml.search.metrics import COSINE, Metric, MetricName, library
+from keras_dml.search.engine import EXACT, IndexSpec, make_index, set_parameters
+from keras_dml.search.gallery import Gallery, check_values
+from keras_dml.search.metrics import COSINE, MetricName, Similarity, library
 from keras_dml.search.pictures import as_image_set, thumbnail_column
 from keras_dml.search.rows import Columns, as_columns
 from keras_dml.search.searches import Searches
@@ -68,8 +63,6 @@ class Index(Searches):
     Attributes:
         threshold: The score from which a hit counts as a match; None until the
             index is calibrated.
-        recall: How much the index missed when it was built; None for exact
-            indexes.
 
     Raises:
         ValueError: If embeddings are not finite or are zero, if lengths differ,
@@ -105,20 +98,20 @@ class Index(Searches):
             encoder.use(model)
         if labels is not None:
             columns = {**class_columns(labels), **as_columns(columns)}
-        form = Form(Metric(metric), factory, parameters)
-        given = embeddings, columns, keys
-        self._over(*built(given, form, encoder), encoder)
+        if isinstance(embeddings, EmbeddingShards):
+            encoder.expect(embeddings.model)
+        spec = IndexSpec(Similarity(metric), factory, parameters)
+        self._use(Gallery.build(embeddings, columns, keys, spec), encoder)
 
-    def _over(
+    def _use(
         self,
-        gallery: LocalGallery,
-        missed: Recall | None,
+        gallery: Gallery,
         encoder: Encoder,
         threshold: AnyThreshold | None = None,
     ) -> None:
         self._gallery, self._encoder = gallery, encoder
-        self.recall, self.threshold = missed, threshold
-        # The folder that it was read from or saved in, and as what version.
+        self.threshold = threshold
+        # The folder that it was read from or saved in, and its version there.
         self._origin: tuple[Path | None, str | None] = None, None
 
     @classmethod
@@ -164,13 +157,13 @@ class Index(Searches):
         check_engine("Index.build", engine)
         encoder = Encoder()
         encoder.use(model)
-        form = Form(Metric(metric), factory, parameters)
+        spec = IndexSpec(Similarity(metric), factory, parameters)
         # Before time is spent on embedding.
         if (dim := encoder.dim) is not None:
-            set_parameters(make(dim, form), form)
-        given = columns_of(images, columns)
-        if (known := as_image_set(images)) is not None:
-            checked_values(given, keys, len(known))
+            set_parameters(make_index(dim, spec), spec)
+        values = columns_of(images, columns)
+        if (image_set := as_image_set(images)) is not None:
+            check_values(values, keys, len(image_set))
         if thumbnails:
             sets = encoder.sets(images, "images", "Index.build") or []
             pictures = thumbnail_column(sets)
@@ -180,9 +173,8 @@ class Index(Searches):
                     f"thumbnails=True for a {type(images).__name__}. Leave it "
                     "out."
                 )
-            given = {**pictures, **given}
-        how = "images", "Index.build", batch_size, engine
-        x = encoder.embed(images, *how)
+            values = {**pictures, **values}
+        x = encoder.embed(images, "images", "Index.build", batch_size, engine)
         if x is None:
             raise ValueError(
                 "`images` of Index.build must be a set such as ImageSet or "
@@ -192,7 +184,7 @@ class Index(Searches):
                 "tf.data.Dataset or a PyDataset."
             )
         index = cls.__new__(cls)
-        index._over(*built((x, given, keys), form, encoder), encoder)
+        index._use(Gallery.build(x, values, keys, spec), encoder)
         return index
 
     def save(
@@ -228,7 +220,7 @@ class Index(Searches):
             dim=self.dim,
             rows=len(rows),
             next_id=rows.next_id,
-            hidden=tuple(engine.ids[~np.isin(engine.ids, rows.ids)].tolist()),
+            hidden=tuple(engine.hidden.tolist()),
             factory=self.factory,
             parameters=self.parameters,
             recall=self.recall,
@@ -240,8 +232,8 @@ class Index(Searches):
         writers = {store.ROWS: rows.write, store.VECTORS: engine.write}
         if include_model and encoder.exists:
             writers[store.MODEL] = encoder.unchanged("Index.save").save
-        origin, known = self._origin
-        version = known if origin == folder else None
+        origin, origin_version = self._origin
+        version = origin_version if origin == folder else None
         version = store.save(folder, content, writers, version, overwrite)
         self._origin = (folder, version)
 
@@ -271,12 +263,8 @@ class Index(Searches):
         version, content, engine, rows, file = store.load(folder, verify)
         encoder = Encoder(identity=content.model, file=file)
         index = cls.__new__(cls)
-        index._over(
-            LocalGallery(engine, rows),
-            content.recall,
-            encoder,
-            content.threshold,
-        )
+        gallery = Gallery(engine, rows, content.recall)
+        index._use(gallery, encoder, content.threshold)
         index._origin = (folder, version)
         if model is not None:
             encoder.use(model)
@@ -307,9 +295,9 @@ class Index(Searches):
 
     def __repr__(self) -> str:
         parts = [f"{len(self):,} × {self.dim}", self.factory, self.metric]
-        if self._gallery.has_keys:
+        if self._gallery.rows.keys is not None:
             parts.append("own keys")
-        if names := self._gallery.names:
+        if names := list(self._gallery.rows.columns):
             parts.append(f"columns {', '.join(names)}")
         if self.threshold is not None:
             parts.append(f"threshold {self.threshold.value:.4f}")

@@ -24,7 +24,7 @@ _TINY = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True)
-class Metric:
+class Similarity:
     """How two embeddings are compared.
 
     Args:
@@ -44,23 +44,23 @@ class Metric:
 
     @property
     def faiss_type(self) -> int:
-        """What faiss calls it."""
+        """faiss's number of the metric."""
         faiss = library()
-        found = (
-            faiss.METRIC_L2 if self.is_distance else faiss.METRIC_INNER_PRODUCT
+        is_distance = self.is_distance
+        return int(
+            faiss.METRIC_L2 if is_distance else faiss.METRIC_INNER_PRODUCT
         )
-        return int(found)
 
-    def given(
+    def embeddings(
         self, x: Any, dim: int | None, name: str, owner: str
     ) -> Embeddings:
-        """Embeddings that a user gives, as they are stored and compared."""
+        """A user's embeddings, validated, as they are stored and compared."""
         kind = UnitEmbeddings if self.name == COSINE else Embeddings
         return kind(x, dim, name, owner)
 
-    def inner(self, found: Any) -> Any:
+    def inner(self, scores: Any) -> Any:
         """Inner scores from what faiss returns, or the other way round."""
-        return -found if self.is_distance else found
+        return -scores if self.is_distance else scores
 
     def outer(self, scores: FloatArray) -> FloatArray:
         """Scores as a user gets them, float32."""

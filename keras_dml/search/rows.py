@@ -1,4 +1,4 @@
-"""Rows: what is known of the rows of an index, by ids and by keys."""
+"""Rows: columns and keys of the rows of an index, by their ids."""
 
 import functools
 import json
@@ -11,17 +11,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from keras_dml.search.filters import Filters, Where, plain
+from keras_dml.search.keys import Key, as_keys, check_kind, check_new
 from keras_dml.utils.types import Rows
 
 Columns = Mapping[str, Sequence[Any]]
 
 Values: TypeAlias = dict[str, list[Any]]
 """Plain values by column, one for each row."""
-
-Key: TypeAlias = str | int
-"""The key of a row; its id if rows have no keys."""
-
-_INT64 = np.iinfo(np.int64)
 
 _PLAIN = (str, int, float, bool, type(None))
 
@@ -52,8 +48,51 @@ class RowTable:
             self.keys = dict(zip(keys, ids.tolist(), strict=True))
         self._changed()
 
+    @classmethod
+    def empty(cls) -> "RowTable":
+        """A table without rows, which takes keys or goes by ids."""
+        return cls(np.empty(0, np.int64), {}, 0)
+
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __contains__(self, key: object) -> bool:
+        if self.keys is not None:
+            return key in self.keys
+        return isinstance(key, int | np.integer) and key in self.ids
+
+    @property
+    def types(self) -> dict[str, set[type]]:
+        """Types of the values of each column, without that of None."""
+        none = {type(None)}
+        return {n: set(map(type, x)) - none for n, x in self.columns.items()}
+
+    def find(
+        self, keys: Any, owner: str, name: str = "keys"
+    ) -> list[int | None]:
+        """Ids of the rows with some keys; None where there is no such row."""
+        listed = as_keys(keys, owner, name)
+        if self.keys is not None:
+            check_kind(self._key_type, listed, owner, name)
+            return [self.keys.get(key) for key in listed]
+        if any(isinstance(key, str) for key in listed):
+            raise ValueError(
+                f"`{name}` of {owner} must be ids, because the rows of the "
+                f"index have no keys. Received: {listed[0]!r}. Build the index "
+                "with Index(…, keys=…)."
+            )
+        exists = np.isin(np.array(listed, np.int64), self.ids).tolist()
+        pairs = zip(listed, exists, strict=True)
+        return [int(i) if is_row else None for i, is_row in pairs]
+
+    def new_keys(self, keys: Any, count: int, owner: str) -> list[Key] | None:
+        """Keys of rows to be written, validated; see `check_new`."""
+        has_keys = self.keys is not None or (False if len(self) else None)
+        return check_new(keys, count, owner, has_keys, self._key_type)
+
+    @property
+    def _key_type(self) -> type | None:
+        return type(next(iter(self.keys))) if self.keys else None
 
     def _changed(self) -> None:
         """Forgets what was made of the rows."""
@@ -100,15 +139,6 @@ class RowTable:
         if self.keys is not None:
             gone = set(ids.tolist())
             self.keys = {k: i for k, i in self.keys.items() if i not in gone}
-        self._changed()
-
-    def update(self, ids: Rows, columns: Values) -> None:
-        """Replaces values of rows; other columns stay as they are."""
-        rows = np.searchsorted(self.ids, ids).tolist()
-        for name, new in columns.items():
-            values = self.columns.setdefault(name, [None] * len(self))
-            for row, value in zip(rows, new, strict=True):
-                values[row] = value
         self._changed()
 
     def row(self, row_id: int) -> dict[str, Any]:
@@ -164,13 +194,8 @@ class RowTable:
         if "keys" in content:
             if not isinstance(keys, list) or len(keys) != count:
                 raise ValueError(f"it does not have keys for {count} rows")
-            keys = new_keys(keys, count, "a file")
+            keys = check_new(keys, count, "a file")
         return cls(ids, values, next_id, keys)
-
-
-def types_of(columns: Values) -> dict[str, set[type]]:
-    """Types of the values of each column, without that of None."""
-    return {n: set(map(type, x)) - {type(None)} for n, x in columns.items()}
 
 
 def label_values(labels: Any) -> list[Any]:
@@ -299,118 +324,3 @@ def _plain(value: Any) -> Any:
     if type(value) is int and not _fits(value):
         raise ValueError
     return value
-
-
-def check_kind(
-    kind: type | None, keys: list[Key], owner: str, name: str = "keys"
-) -> None:
-    """ValueError if keys are not of the type of those of an index."""
-    if keys and kind and kind is not type(keys[0]):
-        names = {str: "text", int: "integers"}
-        raise ValueError(
-            f"`{name}` of {owner} must be {names[kind]}, like those of the "
-            f"index. Received: {keys[0]!r}. Use {kind.__name__}(key) to "
-            "convert it."
-        )
-
-
-def new_keys(
-    keys: Any,
-    count: int,
-    owner: str,
-    has_own: bool | None = None,
-    kind: type | None = None,
-) -> list[Key] | None:
-    """The own keys of rows to be written: one each, and of the right kind.
-
-    Args:
-        keys: What is given; None if nothing is.
-        count: Number of rows.
-        owner: Whose argument `keys` is.
-        has_own: Whether the rows of the index have own keys; None if it has no
-            rows yet.
-        kind: Type of their keys.
-
-    Raises:
-        ValueError: If they are not; also if there are none and the other rows
-            have own keys, or the other way round.
-    """
-    if keys is None:
-        if has_own:
-            raise ValueError(
-                f"`keys` of {owner} must be given, because the rows of the "
-                "index have keys. Received: no keys."
-            )
-        return None
-    if has_own is False:
-        raise ValueError(
-            f"`keys` of {owner} require an index whose rows have keys. "
-            "Received: keys for an index whose rows have only ids. Build it "
-            "with Index(…, keys=…)."
-        )
-    listed = as_keys(keys, owner)
-    if len(listed) != count:
-        raise ValueError(
-            f"`keys` of {owner} must be one key per row. Received: "
-            f"{len(listed)} keys for {count} rows."
-        )
-    check_unique(listed, owner)
-    check_kind(kind, listed, owner)
-    return listed
-
-
-def check_ids(keys: list[Key], owner: str, name: str) -> None:
-    """ValueError if some of the keys of rows without own keys are text."""
-    if any(isinstance(key, str) for key in keys):
-        raise ValueError(
-            f"`{name}` of {owner} must be ids, because the rows of the index "
-            f"have no keys. Received: {keys[0]!r}. Build the index with "
-            "Index(…, keys=…)."
-        )
-
-
-def as_keys(keys: Any, owner: str, name: str = "keys") -> list[Key]:
-    """Several keys, or one, as a list of text or of Python's integers.
-
-    Raises:
-        ValueError: If they are something else, or of both kinds.
-    """
-    if isinstance(keys, str | int | np.integer):
-        keys = [keys]
-    if isinstance(keys, bytes) or not np.iterable(keys):
-        raise _key_refusal(owner, name, keys, "")
-    listed = keys.tolist() if isinstance(keys, np.ndarray) else list(keys)
-    if set(map(type, listed)) == {str}:
-        return listed  # A million pass in milliseconds.
-    listed = [x.item() if isinstance(x, np.generic) else x for x in listed]
-    kind = type(listed[0]) if listed else int
-    for place, key in enumerate(listed):
-        if type(key) is not kind or kind not in (str, int):
-            raise _key_refusal(owner, name, key, f", at position {place}")
-        if kind is int and not _INT64.min <= key <= _INT64.max:
-            raise ValueError(
-                f"`{name}` of {owner} that are integers must fit into 64 bits. "
-                f"Received: {key}. Use str(key)."
-            )
-    return listed
-
-
-def check_unique(keys: list[Key], owner: str) -> None:
-    """ValueError if a key occurs twice."""
-    if len(set(keys)) == len(keys):
-        return
-    seen: set[Key] = set()
-    for place, key in enumerate(keys):
-        if key in seen:
-            raise ValueError(
-                f"`keys` of {owner} must be unique. Received: {key!r} again at "
-                f"position {place}. Use one row per key."
-            )
-        seen.add(key)
-
-
-def _key_refusal(owner: str, name: str, key: Any, where: str) -> ValueError:
-    return ValueError(
-        f"`{name}` of {owner} must be all text or all integers. Received: "
-        f"{key!r}, a {type(key).__name__}{where}. Use str(key)."
-    )

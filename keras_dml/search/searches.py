@@ -215,7 +215,7 @@ class Searches(Contents):
 
     def _own(self, exclude: Any, count: int, owner: str) -> Rows:
         """The id of each query's own row; of none where it is not there."""
-        found = self._gallery.find(exclude, owner, "exclude")
+        found = self._gallery.rows.find(exclude, owner, "exclude")
         if len(found) != count:
             raise ValueError(
                 f"`exclude` of {owner} must be one key, or one key per query. "

@@ -26,10 +26,10 @@ from annotated_types import Ge, Le
 from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.search import faiss_files
-from keras_dml.search.engine import EXACT, Engine, Form
+from keras_dml.search.engine import EXACT, Engine, IndexSpec
 from keras_dml.search.faiss_files import IndexFileError
-from keras_dml.search.gallery import Recall
-from keras_dml.search.metrics import COSINE, Metric, MetricName
+from keras_dml.search.metrics import COSINE, MetricName, Similarity
+from keras_dml.search.recall import Recall
 from keras_dml.search.rows import RowTable, ascending
 from keras_dml.utils.documents import Document, OtherDocument
 from keras_dml.utils.files import LOCK, check_regular, digest, locked, sync
@@ -82,9 +82,9 @@ class Content:
     metric: MetricName = COSINE
 
     @property
-    def form(self) -> Form:
+    def spec(self) -> IndexSpec:
         """How the index was made."""
-        return Form(Metric(self.metric), self.factory, self.parameters)
+        return IndexSpec(Similarity(self.metric), self.factory, self.parameters)
 
     @property
     def vectors(self) -> int:
@@ -326,7 +326,7 @@ def _load(
         _parsing(path := paths[VECTORS]),
     ):
         vectors = faiss_files.read(
-            path, content.dim, content.vectors, content.form
+            path, content.dim, content.vectors, content.spec
         )
     with _parsing(path := paths[ROWS]):
         rows = RowTable.read(path, content.rows, content.next_id)
@@ -337,13 +337,13 @@ def _load(
 
 def _engine(vectors: Any, rows: RowTable, content: Content) -> Engine:
     ids = rows.ids
-    if content.hidden:
-        hidden = ascending(list(content.hidden), content.next_id)
+    hidden = ascending(list(content.hidden), content.next_id)
+    if len(hidden):
         ids = np.sort(np.concatenate([ids, hidden]))
         if content.factory == EXACT or not np.diff(ids).all():
             raise ValueError("its hidden vectors are not hidden")
     faiss_files.check_ids(vectors, ids)
-    return Engine(vectors, content.form, ids)
+    return Engine(vectors, content.spec, ids, hidden)
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from keras_dml.model.generated import (
 )
 from keras_dml.runs.folder import load_model
 from keras_dml.search import Index
-from keras_dml.search.metrics import Metric
+from keras_dml.search.metrics import Similarity
 from keras_dml.serve.pictures import Viewer
 from keras_dml.serve.settings import check_is_there
 from keras_dml.utils.models import read_model
@@ -105,7 +105,7 @@ def scores_of_negatives(
     if labels.ndim != 1 or labels.dtype == object:
         return None
     first, second = negative_pairs(labels, max_pairs)
-    pairs = Metric(index.metric).pairs
+    pairs = Similarity(index.metric).pairs
     scores = [
         pairs(vectors[first[rows]], vectors[second[rows]])
         for rows in blocks(len(first), 10_000)

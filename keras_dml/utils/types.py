@@ -56,9 +56,6 @@ Fraction: TypeAlias = Annotated[float, Gt(0), Lt(1)]
 HeldOut: TypeAlias = Annotated[float, Ge(0), Lt(1)]
 """A share of something that is neither none of it nor all."""
 
-Precision: TypeAlias = Literal["float32", "float16", "int8", "binary"]
-"""Number formats of vectors that are kept: "binary" has a bit per number."""
-
 Pooling: TypeAlias = Literal["avg", "max", "avg_max", "gem", "cls", "none"]
 """How features become one vector, see `layers.FeaturePooling`."""
 

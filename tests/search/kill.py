@@ -23,14 +23,17 @@ CALLS = ("fsync", "replace", "close")
 
 
 def index_of(value: float) -> Index:
-    """A version; all keys, columns and vectors come by upserts."""
+    """A version; all keys, columns and vectors come by replacing rows."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(3000, 32)) + value
     keys = [f"{value}-{row}" for row in range(2990)]
     shared = [f"both-{row}" for row in range(10)]
     index = Index(x, {"value": [-1.0] * len(x)}, keys=keys + shared)
-    index.upsert(
-        shared + keys, np.roll(x, 10, axis=0), {"value": [value] * 3000}
+    index.add(
+        np.roll(x, 10, axis=0),
+        {"value": [value] * 3000},
+        keys=shared + keys,
+        replace=True,
     )
     return index
 

@@ -39,14 +39,13 @@ def test_added_classes_get_the_labels_of_the_index(model) -> None:
     assert len(index) == 9
 
 
-def test_upserted_and_merged_classes_too(model) -> None:
+def test_replaced_classes_get_the_labels_of_the_index(model) -> None:
     names = "crow", "owl", "rhino"
     index = Index.build(model, animals(*names), keys=list("abc"))
-    index.upsert(["b", "d"], animals("rhino", "yak"))
+    index.add(animals("rhino", "yak"), keys=["b", "d"], replace=True)
     assert [index[key]["label"] for key in "acbd"] == [0, 2, 2, 3]
-    other = Index.build(model, animals("ape", "owl", "yak"), keys=list("xyz"))
-    index.merge(other)
     # The owl was replaced, so 1 is free.
+    index.add(animals("ape", "owl", "yak"), keys=list("xyz"))
     assert [index[key]["label"] for key in "xyz"] == [4, 1, 3]
 
 
@@ -73,8 +72,9 @@ def test_a_conflict_is_refused_in_words(model) -> None:
         index.add(animals("rhino"), {"label": [1]})
     assert len(index) == 3
     index.add(X[:1, :3], {"label": [2], "name": ["rhino"]})
-    # Rows that already have two labels, as earlier versions wrote them.
-    index.update([3], {"label": [0]})
+    index = Index.build(
+        model, ArraySet(X[:2]), {"label": [0, 2], "name": ["rhino", "rhino"]}
+    )
     with pytest.raises(
         ValueError, match=r"'rhino', which has the labels \[0, 2\]"
     ):

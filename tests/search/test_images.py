@@ -255,16 +255,13 @@ def test_no_images_make_an_empty_index(model) -> None:
 
 
 @pytest.mark.slow
-def test_upsert_by_image(model, files, tmp_path) -> None:
+def test_add_replaces_rows_by_image(model, files) -> None:
     index = Index.build(model, files, keys="path")
     path = index.keys[2]
-    index.upsert([path, "new"], [files.paths[4], files.paths[2]])
+    images = [files.paths[4], files.paths[2]]
+    index.add(images, keys=[path, "new"], replace=True)
     assert index.search(files.paths[2], 1).keys == [["new"]]
     assert index[path]["path"] == str(Path(files.paths[4]).resolve())
-    index.save(tmp_path / "i")
-    other = Index.build(small_model(seed=1), files, keys=range(12))
-    with pytest.raises(ValueError, match="by a model with different weights"):
-        Index.load(tmp_path / "i").merge(other)
 
 
 def plain_model() -> keras.Model:

@@ -21,6 +21,10 @@ def small(**options) -> Index:
     return Index(X[:3], columns, keys=["p", "q", "r"], **options)
 
 
+def replace(index: Index, keys, x, **columns) -> np.ndarray:
+    return index.add(x, columns, keys=keys, replace=True)
+
+
 def state(index: Index):
     found = index.search(X[:5], len(index))
     return index.keys, index.ids.tolist(), index.columns, found.scores.tolist()
@@ -59,13 +63,13 @@ def test_keys_of_a_column() -> None:
 
 
 @pytest.mark.parametrize("factory", ["Flat", "IVF4,Flat", "HNSW8"])
-def test_upsert_replaces_and_adds(factory, tmp_path) -> None:
+def test_add_replaces_rows_with_the_same_keys(factory, tmp_path) -> None:
     keys = [f"k{i}" for i in range(150)]
     parameters = "nprobe=4" if "IVF" in factory else None
     index = Index(X[:150], {"n": range(150)}, keys=keys, factory=factory,
                   parameters=parameters)  # fmt: skip
     # What was at the place of one is then at that of another.
-    ids = index.upsert(["k3", "new", "k9"], X[[160, 161, 3]], {"m": [1, 2, 3]})
+    ids = replace(index, ["k3", "new", "k9"], X[[160, 161, 3]], m=[1, 2, 3])
     assert ids.tolist() == [150, 151, 152]
     assert len(index) == 151
     assert index["k3"] == {"n": None, "m": 1}
@@ -80,13 +84,13 @@ def test_upsert_replaces_and_adds(factory, tmp_path) -> None:
         assert (found.scores[:3, 0] > 0.999).all()
         assert found.scores[3, 0] < 0.999  # The old vector of k9.
         assert found.keys[4][0] == "k5"
-    assert index.upsert("k3", X[7]).tolist() == [153]
+    assert replace(index, "k3", X[7]).tolist() == [153]
     assert index["k3"] == {"n": None, "m": None}
 
 
 def test_an_empty_index_takes_keys() -> None:
     index = Index(np.empty((0, 8)))
-    index.upsert([3, 4], X[:2])
+    replace(index, [3, 4], X[:2])
     assert index.keys == [3, 4]
     index.remove([3, 4])
     # It has not forgotten that rows have keys.
@@ -94,17 +98,6 @@ def test_an_empty_index_takes_keys() -> None:
         index.add(X[:1])
     index.add(X[:1], keys=["now text"])
     assert index.keys == ["now text"]
-
-
-def test_update_leaves_the_rest() -> None:
-    index = small()
-    index.update(["r", "p"], {"price": [1, 2], "new": ["x", "y"]})
-    assert index.columns == {
-        "price": [2, 7, 1], "name": ["a", "b", "c"], "new": ["y", None, "x"],
-    }  # fmt: skip
-    index.update("q", {"price": [3]})
-    assert index["q"]["price"] == 3
-    assert index.ids.tolist() == [0, 1, 2]
 
 
 def test_remove_by_keys_and_by_a_filter() -> None:
@@ -126,48 +119,35 @@ def test_remove_by_keys_and_by_a_filter() -> None:
 NAN = np.where(np.arange(16).reshape(2, 8) == 9, np.nan, 1.0)
 
 BAD = {
-    "one key too few": lambda i: i.upsert(["p"], X[:2]),
-    "no keys": lambda i: i.upsert(None, X[:2]),
-    "keys that are floats": lambda i: i.upsert([1.0, 2.0], X[:2]),
-    "keys that are booleans": lambda i: i.upsert([True, False], X[:2]),
-    "keys that are bytes": lambda i: i.upsert(b"pq", X[:2]),
-    "keys of two kinds": lambda i: i.upsert(["p", 2], X[:2]),
-    "keys of another kind": lambda i: i.upsert([1, 2], X[:2]),
-    "a key twice": lambda i: i.upsert(["p", "p"], X[:2]),
-    "None as a key": lambda i: i.upsert(["p", None], X[:2]),
-    "text as embeddings": lambda i: i.upsert("p", np.full((1, 8), "a")),
-    "complex numbers": lambda i: i.upsert("p", X[:1] * 1j),
-    "objects": lambda i: i.upsert("p", X[:1].astype(object)),
-    "NaN": lambda i: i.upsert(["p", "q"], NAN),
-    "a zero vector": lambda i: i.upsert("p", np.zeros(8)),
-    "another dimension": lambda i: i.upsert("p", X[:1, :7]),
-    "bad columns": lambda i: i.upsert("p", X[:1], {"price": [1, 2]}),
-    "a column of objects": lambda i: i.upsert("p", X[:1], {"price": [{}]}),
-    "an infinite number": lambda i: i.upsert("p", X[:1], {"price": [np.inf]}),
-    "a list with NaN": lambda i: i.update("p", {"price": [[1.0, np.nan]]}),
-    "a list of objects": lambda i: i.update("p", {"price": [[{}]]}),
-    "a number as a column": lambda i: i.update("p", {"price": 3}),
-    "text as a column": lambda i: i.update("p", {"name": "x"}),
-    "a column without a name": lambda i: i.update("p", {3: [1]}),
-    "a list as columns": lambda i: i.upsert("p", X[:1], [3]),
-    "embeddings of two sizes": lambda i: i.upsert(["p", "q"], [[1.0], [2, 3]]),
+    "one key too few": lambda i: replace(i, ["p"], X[:2]),
+    "no keys": lambda i: replace(i, None, X[:2]),
+    "keys that are floats": lambda i: replace(i, [1.0, 2.0], X[:2]),
+    "keys that are booleans": lambda i: replace(i, [True, False], X[:2]),
+    "keys that are bytes": lambda i: replace(i, b"pq", X[:2]),
+    "keys of two kinds": lambda i: replace(i, ["p", 2], X[:2]),
+    "keys of another kind": lambda i: replace(i, [1, 2], X[:2]),
+    "a key twice": lambda i: replace(i, ["p", "p"], X[:2]),
+    "None as a key": lambda i: replace(i, ["p", None], X[:2]),
+    "text as embeddings": lambda i: replace(i, "p", np.full((1, 8), "a")),
+    "complex numbers": lambda i: replace(i, "p", X[:1] * 1j),
+    "objects": lambda i: replace(i, "p", X[:1].astype(object)),
+    "NaN": lambda i: replace(i, ["p", "q"], NAN),
+    "a zero vector": lambda i: replace(i, "p", np.zeros(8)),
+    "another dimension": lambda i: replace(i, "p", X[:1, :7]),
+    "bad columns": lambda i: replace(i, "p", X[:1], price=[1, 2]),
+    "a column of objects": lambda i: replace(i, "p", X[:1], price=[{}]),
+    "an infinite number": lambda i: replace(i, "p", X[:1], price=[np.inf]),
+    "a list with NaN": lambda i: replace(i, "p", X[:1], price=[[1.0, np.nan]]),
+    "a list of objects": lambda i: replace(i, "p", X[:1], price=[[{}]]),
+    "a number as a column": lambda i: replace(i, "p", X[:1], price=3),
+    "text as a column": lambda i: replace(i, "p", X[:1], name="x"),
+    "a column without a name": lambda i: i.add(X[:1], {3: [1]}, keys="new"),
+    "a list as columns": lambda i: i.add(X[:1], [3], keys="new"),
+    "embeddings of two sizes": lambda i: replace(i, ["p", "q"], [[1], [2, 3]]),
     "added again": lambda i: i.add(X[:2], keys=["new", "p"]),
     "added without keys": lambda i: i.add(X[:2]),
-    "updated twice": lambda i: i.update(["p", "p"], {"price": [1, 2]}),
-    "updated by too few": lambda i: i.update(["p", "q"], {"price": [1]}),
-    "updated by NaN": lambda i: i.update("p", {"price": [np.nan]}),
     "removed by another kind": lambda i: i.remove(3),
     "removed by an unknown column": lambda i: i.remove(where={"x": 1}),
-    "merged with a taken key": lambda i: i.merge(small()),
-    "merged without keys": lambda i: i.merge(Index(X[:2])),
-    "merged with another size": lambda i: i.merge(Index(X[:1, :5], keys=["z"])),
-    "merged by another metric": lambda i: i.merge(
-        Index(X[:1], keys=["z"], metric="dot")
-    ),
-    "merged with an array": lambda i: i.merge(X[:2]),
-    "merged with compressed vectors": lambda i: i.merge(
-        Index(X, keys=range(200), factory="SQ8")
-    ),
 }
 
 
@@ -180,36 +160,12 @@ def test_what_is_refused_changes_nothing(change) -> None:
     assert state(index) == before
 
 
-def test_own_keys_are_not_for_rows_with_ids() -> None:
+def test_keys_require_rows_with_keys() -> None:
     index = Index(X[:3])
-    for change in (index.upsert, lambda keys, x: index.add(x, keys=keys)):
+    for is_replaced in (True, False):
         with pytest.raises(ValueError, match="keys=…"):
-            change([1, 2], X[:2])
+            index.add(X[:2], keys=[1, 2], replace=is_replaced)
     assert index.keys == [0, 1, 2]
-
-
-def test_a_kind_that_cannot_remove_refuses_before_it_adds() -> None:
-    index = Index(X, keys=range(200), factory="NSG8")
-    with pytest.raises(ValueError, match="to remove rows"):
-        index.upsert([3, 1000], X[:2])
-    assert (len(index), len(index._gallery.engine)) == (200, 200)
-
-
-def test_merged_rows_are_those_of_both() -> None:
-    index, other = (
-        small(),
-        Index(X[5:8], {"name": list("xyz")}, keys=list("stu")),
-    )
-    other.remove("t")
-    assert index.merge(other).tolist() == [3, 4]
-    assert index.keys == ["p", "q", "r", "s", "u"]
-    assert index["u"] == {"price": None, "name": "z"}
-    whole = Index(X[[0, 1, 2, 5, 7]])
-    assert np.array_equal(index.embeddings, whole.embeddings)
-    assert len(other) == 2
-    plain = Index(X[:2], factory="HNSW4")
-    plain.merge(Index(X[4:6]))
-    assert plain.search(X[5], 1).ids[0, 0] == 3
 
 
 @pytest.mark.parametrize("kind", [str, int])
@@ -258,9 +214,9 @@ class Changes(RuleBasedStateMachine):
         self.rows: dict[int, int] = {}
 
     @rule(keys=st.sets(st.integers(0, 9)), first=st.integers(0, 150))
-    def upsert(self, keys, first) -> None:
+    def replace(self, keys, first) -> None:
         chosen = range(first, first + len(keys))
-        self.index.upsert(list(keys), X[chosen], {"n": list(chosen)})
+        replace(self.index, list(keys), X[chosen], n=list(chosen))
         for key, row in zip(keys, chosen, strict=True):
             self.rows.pop(key, None)
             self.rows[key] = row

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_dml.search import Index
-from keras_dml.search.metrics import Metric
+from keras_dml.search.metrics import Similarity
 
 RNG = np.random.default_rng(0)
 
@@ -212,5 +212,5 @@ def test_copies_are_told_by_their_scores(metric, scale) -> None:
     index = Index(np.vstack([x, near]), metric=metric)
     queries = x * (1 + 1e-7 * rng.normal(size=x.shape)).astype(np.float32)
     hits = index.search(queries, 60)
-    found = Metric(metric).are_copies(queries, hits.scores)
+    found = Similarity(metric).are_copies(queries, hits.scores)
     assert np.array_equal(found, hits.ids == np.arange(30)[:, None])

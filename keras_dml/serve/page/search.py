@@ -12,8 +12,8 @@ from starlette.concurrency import run_in_threadpool
 
 from keras_dml.data.thumbnails import thumbnail
 from keras_dml.reports.search_page import caption
-from keras_dml.search.metrics import Metric
-from keras_dml.search.rows import Key
+from keras_dml.search.keys import Key
+from keras_dml.search.metrics import Similarity
 from keras_dml.serve.current import Current
 from keras_dml.serve.errors import RequestError
 from keras_dml.serve.page.about import DEFAULT_K, MAX_K, refusal
@@ -157,7 +157,7 @@ def _hits(
     except ValueError as error:
         raise RequestError(str(error)) from error
     scores = np.array([[hit.score for hit in hits]])
-    copies = Metric(index.metric).are_copies(embedding[None], scores)[0]
+    copies = Similarity(index.metric).are_copies(embedding[None], scores)[0]
     return [
         {
             "key": hit.key,

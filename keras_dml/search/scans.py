@@ -1,0 +1,234 @@
+"""Scans: queries compared with every vector of an index, or with some of them.
+
+A scan misses nothing. It compares vectors as the index keeps them: whole, or as
+codes. What the kind of index leaves out, by its lists or its graph, is set by
+`search_parameters`.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from keras_dml.search.metrics import library
+from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.vectors import blocks
+
+GRAPH_CANDIDATES = 2
+"""Candidates of a graph for each neighbor that it is to find: with as many as
+neighbors, it misses 3 % to 16 % of 100 in clusters."""
+
+GATHERED_QUERIES = 10
+"""From this many queries on, vectors are copied for one product of matrices: a
+selector has faiss compare pair by pair."""
+
+_COPIED_NUMBERS = 2**24
+"""Numbers of vectors that are copied at a time, in 64 MiB."""
+
+
+def nearest(
+    index: Any, queries: FloatArray, k: int, labels: Rows
+) -> tuple[FloatArray, Rows]:
+    """Finds the k nearest of some vectors by comparing all of them.
+
+    Args:
+        index: A faiss index of products or squared distances.
+        queries: (Q, D) float32.
+        k: Number of neighbors, at most that of the labels.
+        labels: faiss's labels of the vectors, ascending, (n,).
+
+    Returns:
+        Products or squared distances, (Q, k) float32, and labels, (Q, k), best
+        first.
+
+    Raises:
+        ValueError: If this kind of index does not give its vectors back.
+    """
+    faiss = library()
+    part, queries = vectors_of(index, queries)
+    selects = faiss.IndexFlat, faiss.IndexScalarQuantizer, faiss.IndexRaBitQ
+    # RaBitQ of several bits gives back only the first of them.
+    is_gathered = len(queries) >= GATHERED_QUERIES and not isinstance(
+        part, faiss.IndexRaBitQ
+    )
+    if isinstance(part, faiss.IndexIVF) or (
+        isinstance(part, selects) and not is_gathered
+    ):
+        return run_search(part, queries, k, _scan_parameters(part, labels))
+    size = max(1, _COPIED_NUMBERS // part.d)
+    parts = (
+        (_reconstruct(part, labels[rows]), labels[rows])
+        for rows in blocks(len(labels), size)
+    )
+    return nearest_of_parts(parts, queries, k, part.metric_type)
+
+
+def nearest_of_parts(
+    parts: Iterable[tuple[FloatArray, Rows]],
+    queries: FloatArray,
+    k: int,
+    metric_type: int,
+) -> tuple[FloatArray, Rows]:
+    """Finds the k nearest of vectors that come in parts; as `nearest`.
+
+    A part is vectors, (n, D) float32, and their labels, (n,).
+    """
+    faiss = library()
+    is_product = metric_type == faiss.METRIC_INNER_PRODUCT
+    heap = faiss.ResultHeap(len(queries), k, is_product)
+    for x, labels in parts:
+        scores, rows = faiss.knn(queries, x, min(k, len(x)), metric_type)
+        heap.add_result(scores, labels[rows])
+    heap.finalize()
+    return heap.D, heap.I
+
+
+def above(
+    index: Any, queries: FloatArray, bound: float, labels: Rows | None
+) -> tuple[Rows, FloatArray, Rows]:
+    """Finds all vectors whose score is better than a bound.
+
+    Args:
+        index: A faiss index of products or squared distances.
+        queries: (Q, D) float32.
+        bound: A product that they exceed, or a squared distance that they
+            stay below.
+        labels: faiss's labels of the vectors to compare, ascending; None for
+            all.
+
+    Returns:
+        The query of each, ascending; products or squared distances; labels;
+        (n,) each.
+
+    Raises:
+        ValueError: If faiss cannot do that with this kind of index.
+    """
+    part, queries = vectors_of(index, queries)
+    parameters = _scan_parameters(part, labels)
+    try:
+        limits, scores, hits = part.range_search(
+            queries, bound, params=parameters
+        )
+    except RuntimeError as error:
+        raise ValueError(
+            "`factory` of an Index must be of a kind that can be searched by "
+            f"range. Received: a faiss {type(part).__name__}, which does not "
+            f"support it: {error}. Use Index.search with a `k`, or build the "
+            "index with another factory."
+        ) from None
+    counts = np.diff(limits.astype(np.int64))
+    return np.repeat(np.arange(len(queries)), counts), scores, hits
+
+
+def vectors_of(index: Any, queries: FloatArray) -> tuple[Any, FloatArray]:
+    """The part of an index that keeps all vectors, and queries as it takes."""
+    faiss = library()
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexPreTransform):
+        for number in range(index.chain.size()):
+            step = faiss.downcast_VectorTransform(index.chain.at(number))
+            queries = step.apply(queries)
+        return vectors_of(index.index, queries)
+    for name in ("refine_index", "storage"):
+        if hasattr(index, name):
+            return vectors_of(getattr(index, name), queries)
+    return index, queries
+
+
+def keeps_vectors(index: Any) -> bool:
+    """Whether an index keeps whole vectors rather than codes."""
+    faiss = library()
+    part, _ = vectors_of(index, np.empty((0, index.d), np.float32))
+    return isinstance(part, faiss.IndexFlat | faiss.IndexIVFFlat)
+
+
+def run_search(
+    index: Any, queries: FloatArray, k: int, parameters: Any = None
+) -> tuple[FloatArray, Rows]:
+    """Runs `index.search`; returns scores and labels, (Q, k)."""
+    # `faiss.contrib.torch_utils` (of faiss 1.15), which pytorch-metric-learning
+    # imports, gives all indexes a `search` without `params`, and this name to
+    # faiss's own.
+    search = getattr(index, "search_numpy", index.search)
+    result: tuple[FloatArray, Rows]
+    result = search(queries, int(k), params=parameters)  # NumPy's k raises.
+    return result
+
+
+def share_threads(lists: Any, queries: int) -> None:
+    """Has inverted files, if there are any, use all threads."""
+    if lists is not None:
+        # faiss gives each query one thread, and leaves others idle. Mode 1
+        # divides the lists of a query, mode 0 the queries.
+        lists.parallel_mode = int(queries < library().omp_get_max_threads())
+
+
+def search_parameters(index: Any, k: int, effort: float = 1.0) -> Any:
+    """faiss's parameters for a search of k vectors.
+
+    Args:
+        index: A faiss index.
+        k: Number of vectors.
+        effort: Multiple of the lists or candidates that the index is set to.
+
+    Returns:
+        The parameters; None for kinds that have no such setting.
+    """
+    faiss = library()
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexPreTransform):
+        inner = search_parameters(index.index, k, effort)
+        return inner and faiss.SearchParametersPreTransform(index_params=inner)
+    if isinstance(index, faiss.IndexRefine):
+        wider = math.ceil(k * index.k_factor / GRAPH_CANDIDATES)
+        inner = search_parameters(index.base_index, max(k, wider), effort)
+        return inner and faiss.IndexRefineSearchParameters(
+            base_index_params=inner, k_factor=index.k_factor
+        )
+    if isinstance(index, faiss.IndexIVF):
+        lists = min(index.nlist, math.ceil(effort * index.nprobe))
+        return _list_parameters(index, lists, max_codes=index.max_codes)
+    if isinstance(index, faiss.IndexHNSW):
+        candidates = max(effort * index.hnsw.efSearch, GRAPH_CANDIDATES * k)
+        return faiss.SearchParametersHNSW(efSearch=math.ceil(candidates))
+    return None
+
+
+def _scan_parameters(part: Any, labels: Rows | None) -> Any:
+    """Parameters that compare all vectors, or all with some labels."""
+    faiss = library()
+    options: dict[str, Any] = {}
+    if labels is not None:
+        bits = np.zeros(int(labels.max(initial=-1)) + 1, bool)
+        bits[labels] = True
+        packed = np.packbits(bits, bitorder="little")
+        options["sel"] = faiss.IDSelectorBitmap(packed)
+    if isinstance(part, faiss.IndexIVF):
+        return _list_parameters(part, part.nlist, **options)
+    # Kinds of codes in blocks take no parameters, not even empty ones.
+    return faiss.SearchParameters(**options) if options else None
+
+
+def _list_parameters(index: Any, lists: int, **options: Any) -> Any:
+    """Search parameters of inverted files for a number of lists."""
+    faiss = library()
+    quantizer = faiss.downcast_index(index.quantizer)
+    if isinstance(quantizer, faiss.IndexHNSW):
+        # A graph finds no more lists than it has candidates.
+        options["quantizer_params"] = search_parameters(quantizer, lists)
+    return faiss.SearchParametersIVF(nprobe=lists, **options)
+
+
+def _reconstruct(part: Any, labels: Rows) -> FloatArray:
+    """Some of the vectors as they are kept, (n, D) float32."""
+    try:
+        x: FloatArray = part.reconstruct_batch(labels)
+    except RuntimeError as error:
+        raise ValueError(
+            "`factory` of an Index must be of a kind that can be filtered. "
+            f"Received: a faiss {type(part).__name__}, which does not support "
+            f"it: {error}. Search without `where`, or build the index with "
+            "another factory."
+        ) from None
+    return x
