@@ -6,7 +6,7 @@ are first used. Listing and copying recipes works without them.
 Open first: `schema`, what a recipe may say. `files` reads a recipe and adds the
 sections that come from the signatures of methods and data sets, `inheritance`
 merges it with those it is based on. `data_sections` and `model_sections` hold
-the sections, each of which builds its part.
+the sections, each of which builds its part of a `training.Training`.
 
 Imports: `callbacks` and below.
 """

@@ -128,11 +128,10 @@ def train(
 
     def check() -> list[bool]:
         """Whether the run is finished, and whether it has begun."""
-        if resume and is_finished(folder):
-            check_same_recipe(folder, recipe)
-            return [True, True]
         if resume:
             check_same_recipe(folder, recipe)
+            if is_finished(folder):
+                return [True, True]
         else:
             check_output(folder, overwrite)
         recipe.check_files()

@@ -1,6 +1,5 @@
 """Tests of the optimizer and the learning rate that recipes describe."""
 
-import csv
 import math
 from pathlib import Path
 
@@ -8,12 +7,11 @@ import keras
 import numpy as np
 import pytest
 
-from keras_dml import data, runs
+from keras_dml import data
 from keras_dml.optimizers import CoupledAdam, CoupledSGD
 from keras_dml.recipes import load
 from tests.conftest import blobs
 from tests.recipes.builds import model_of
-from tests.recipes.stand_ins import stand_in
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "glyphs" / "baseline.yaml"
 DECAY = "optimizer={name: adam, weight_decay: 0.1, decay: coupled}"
@@ -100,42 +98,6 @@ def test_decay_is_decoupled_unless_coupled() -> None:
     assert coupled.decay_multipliers == {"/queries": 0.5}
     sgd = "optimizer={name: SGD, weight_decay: 0.1, decay: coupled}"
     assert type(load(RECIPE, (sgd,)).optimizer.build(1, 1)) is CoupledSGD
-
-
-@pytest.mark.slow
-def test_the_rate_of_every_epoch_is_in_metrics_csv(
-    tmp_path, monkeypatch
-) -> None:
-    parts = (blobs(seed=seed) for seed in range(3))
-    splits = data.DataSplits(
-        *(
-            data.ImageSet(part.images, part.labels + 10 * number)
-            for number, part in enumerate(parts)
-        ),
-        "blobs",
-    )
-    stand_in(monkeypatch, "glyphs", lambda: splits)
-    recipe = load(
-        RECIPE,
-        (
-            "backbone.input_shape=[16, 16, 1]",
-            "batches={classes_per_batch: 4, images_per_class: 2, "
-            "steps_per_epoch: 2}",
-            "optimizer={learning_rate: 0.01, weight_decay: 0.001, "
-            "decay: coupled, schedule: {name: steps, epochs: [1, 2]}}",
-            "rate_multipliers={head: 2.0}",
-            "epochs=3",
-            "evaluation={metrics: [map@r]}",
-        ),
-    )
-    runs.train(recipe, tmp_path / "run", verbose=0)
-    with (tmp_path / "run" / "metrics.csv").open() as file:
-        rows = [float(row["learning_rate"]) for row in csv.DictReader(file)]
-    np.testing.assert_allclose(rows, [1e-2, 1e-3, 1e-4], rtol=1e-5)
-    # The schedule goes on where the file has it.
-    model = keras.models.load_model(tmp_path / "run" / "last.keras")
-    assert int(model.optimizer.iterations) == 6
-    assert float(model.optimizer.learning_rate) == pytest.approx(1e-4)
 
 
 def test_the_backbone_waits_for_whole_epochs() -> None:
