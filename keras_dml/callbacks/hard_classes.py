@@ -5,12 +5,13 @@ import time
 from typing import Annotated, Any
 
 import keras
+import numpy as np
 from annotated_types import Ge, Le
 
 from keras_dml.data import Examples, HardClassBalanced
 from keras_dml.data.coercion import as_examples
 from keras_dml.distribution.strategies import strategy_of
-from keras_dml.distribution.workers import array_of_chief
+from keras_dml.distribution.workers import done_by_chief
 from keras_dml.embedding.in_memory import embed_shares
 from keras_dml.utils.arguments import Checked
 from keras_dml.utils.types import Count
@@ -108,7 +109,8 @@ class HardClasses(Checked, keras.callbacks.Callback):
         )
         found = self.sampler.neighbors
         if found is not None:  # Rounding may differ between machines.
-            self.sampler.set_neighbors(array_of_chief(found, strategy))
+            neighbors = done_by_chief(found.tolist, strategy)
+            self.sampler.set_neighbors(np.array(neighbors))
 
     def get_state(self) -> dict[str, Any]:
         """The state of this callback, for `Resume`."""

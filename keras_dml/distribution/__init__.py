@@ -1,13 +1,13 @@
-"""Distributed training on several devices and machines.
+"""Training on several devices, and in a cluster that the user has set up.
 
-Open first: `clusters`, which connects workers. `batches` divides a batch among
-replicas, `gathering` brings their examples and gradients together, `workers`
-lets the chief alone do what only one may do, `strategies` asks TensorFlow,
-`processes` asks JAX.
+Open first: `devices`. `batches` divides a batch among replicas, `gathering`
+brings their examples and gradients together, `workers` lets the first process
+of a cluster do what only one may do, `strategies` asks TensorFlow, `processes`
+asks JAX.
 
 Imports: `data`, `utils`.
 """
 
-from keras_dml.distribution.clusters import connect
+from keras_dml.distribution.devices import use_devices
 
-__all__ = ["connect"]
+__all__ = ["use_devices"]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +18,6 @@ from keras_dml.distribution.processes import (
     jax,
 )
 from keras_dml.distribution.strategies import current_strategy
-from keras_dml.utils.documents import differences, listed
 from keras_dml.utils.tensorflow import tf
 
 _WORD = 8
@@ -47,14 +45,7 @@ def this_worker(strategy: tf.distribute.Strategy | None = None) -> Worker:
     """
     if keras.backend.backend() == "jax":
         return Worker(jax.process_index(), jax.process_count())
-    strategy = strategy or current_strategy()
-    return worker_of(strategy.cluster_resolver)
-
-
-def worker_of(
-    resolver: tf.distribute.cluster_resolver.ClusterResolver | None,
-) -> Worker:
-    """Which worker of a cluster this process is."""
+    resolver = (strategy or current_strategy()).cluster_resolver
     if resolver is None:
         return Worker(0, 1)
     hosts = resolver.cluster_spec().as_dict()
@@ -97,70 +88,6 @@ def done_by_chief(
         raise
     _text_of_chief(json.dumps({"result": result}), strategy)
     return result
-
-
-def check_same(name: str, value: Any, strategy: tf.distribute.Strategy) -> None:
-    """Checks that a value is the same on all workers; all must call it.
-
-    Args:
-        name: What the value describes, for the message.
-        value: The value to compare, of JSON: a digest, or settings by name.
-        strategy: The strategy of the workers.
-
-    Raises:
-        ValueError: On every worker, if any value differs from the first one's.
-    """
-    worker = this_worker(strategy)
-    if worker.count == 1:
-        return
-    first = done_by_chief(lambda: value, strategy)
-    is_odd = np.zeros(worker.count, np.int64)
-    is_odd[worker.number] = value != first
-    odd = np.flatnonzero(summed(is_odd, strategy))
-    if len(odd):
-        changes = listed(differences(first, value))
-        raise ValueError(
-            f"All workers must have the same {name}. Received: different "
-            f"{name} on worker {', '.join(map(str, odd))} than on worker 0"
-            + (f", here:\n  {changes}\n" if changes else ". ")
-            + "Start all with the same command, and copy their files again, or "
-            "read them from a folder that all workers share."
-        )
-
-
-@contextmanager
-def lost_workers_named(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Explains the errors that TensorFlow raises when a worker is lost.
-
-    Raises:
-        ConnectionError: Instead of TensorFlow's error.
-    """
-    worker = this_worker(strategy)
-    if worker.count == 1:
-        yield
-        return
-    try:
-        yield
-    except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
-        raise ConnectionError(
-            f"Worker {worker.number} of {worker.count} lost another worker, "
-            "which has ended or does not respond: check its output. Everything "
-            "that the first worker has saved so far is kept. Start all workers "
-            f"again. TensorFlow reports: {error.message}"
-        ) from error
-
-
-def array_of_chief(
-    array: npt.NDArray[Any], strategy: tf.distribute.Strategy
-) -> npt.NDArray[Any]:
-    """The array of the chief; its shape must be the same on all workers.
-
-    All workers must call it.
-    """
-    worker = this_worker(strategy)
-    if worker.count == 1:
-        return array
-    return summed(array if worker.is_chief else 0 * array, strategy)
 
 
 def rows_of_all(

@@ -8,7 +8,6 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,11 @@ import keras
 from keras_dml import callbacks, data
 from keras_dml.callbacks.clustering import Clustering
 from keras_dml.data.hashing import digest
-from keras_dml.distribution.processes import alone
 from keras_dml.distribution.strategies import (
     count_replicas,
     current_strategy,
 )
-from keras_dml.distribution.workers import (
-    check_same,
-    done_by_chief,
-    lost_workers_named,
-    this_worker,
-)
+from keras_dml.distribution.workers import this_worker
 from keras_dml.evaluation import Results
 from keras_dml.evaluation.plausibility import saying_once
 from keras_dml.model import MetricModel
@@ -67,7 +60,7 @@ def train(
     strategy: tf.distribute.Strategy | None = None,
     resume: bool = False,
     save_every: str | int | None = None,
-) -> Outcome | None:
+) -> Outcome:
     """Trains a recipe and measures the result.
 
     The best epoch is chosen on classes held out of training. Test classes are
@@ -94,64 +87,58 @@ def train(
         log: Trackers to log the training to: "mlflow", "wandb", "tensorboard";
             TensorBoard's log and projector are `tensorboard` in the folder.
             Trackers do not affect the training.
-        strategy: The strategy to train with, as returned by `connect`. All
-            workers call this function with the same arguments; the first one
-            measures and writes.
+        strategy: The strategy to train with, as returned by `use_devices`, of
+            one machine.
         resume: Whether to continue an existing run in the folder from its last
-            state; workers must share the folder. If the run is finished, its
-            outcome is read; if there is no run, a new one begins.
+            state. If the run is finished, its outcome is read; if there is no
+            run, a new one begins.
         save_every: How often to save the state within epochs, as for `every` of
             `callbacks.Resume`.
 
     Returns:
-        The outcome; None on workers other than the first.
+        The outcome.
 
     Raises:
         FileExistsError: If the folder already contains something.
         BlockingIOError: If another run is using the folder.
-        ConnectionError: If another worker was lost.
         ImportError: If the package of one of `log` is not installed.
         RecipeError: If the run to continue has a different recipe.
-        RuntimeError: If the first worker failed.
         SystemExit: On SIGTERM, with status 75, after the state was written.
-        ValueError: If the data cannot be measured, see `check_splits`; if
-            workers have different data; if a run cannot be resumed from its
-            state, see `callbacks.Resume`; or if `log` contains an unknown name.
+        ValueError: If the data cannot be measured, see `check_splits`; if a run
+            cannot be resumed from its state, see `callbacks.Resume`; if the
+            strategy is of several machines; or if `log` contains an unknown
+            name.
     """
     check_trackers(log)
     strategy = strategy or current_strategy()
+    workers = this_worker(strategy).count
+    if workers > 1:
+        raise ValueError(
+            "`strategy` of train must be of one machine. Received: one of "
+            f"{workers} workers. Train the recipe's model in a cluster by "
+            "`MetricModel.fit`."
+        )
     folder = Path(folder)
     identity = {"recipe": recipe.model_dump(mode="json")}
     states = callbacks.Resume(
         folder / STATE, every=save_every, identity=identity
     )
 
-    def check() -> list[bool]:
-        """Whether the run is finished, and whether it has begun."""
-        if resume:
-            check_same_recipe(folder, recipe)
-            if is_finished(folder):
-                return [True, True]
-        else:
+    if resume:
+        check_same_recipe(folder, recipe)
+    if resume and is_finished(folder):
+        outcome = load_outcome(folder)
+    else:
+        if not resume:
             check_output(folder, overwrite)
         recipe.check_files()
-        return [False, resume and states.has_state]
-
-    with lost_workers_named(strategy):
-        is_done, goes_on = done_by_chief(check, strategy)
-        if is_done:
-            is_chief = this_worker(strategy).is_chief
-            outcome = load_outcome(folder) if is_chief else None
-        else:
-            with saying_once(set()):
-                outcome = _train(
-                    recipe, folder, goes_on, verbose, overwrite or resume,
-                    log, strategy, states,
-                )  # fmt: skip
-        epochs = recipe.refit and done_by_chief(
-            lambda: _epochs_to_refit(outcome), strategy
-        )
-    if not epochs:
+        with saying_once(set()):
+            outcome = _train(
+                recipe, folder, resume and states.has_state, verbose,
+                overwrite or resume, log, strategy, states,
+            )  # fmt: skip
+    epochs = 0 if outcome.interrupted else outcome.best_epoch
+    if not recipe.refit or not epochs:
         return outcome
     on_all = {
         "name": f"{recipe.name}-{REFIT}",
@@ -165,18 +152,9 @@ def train(
         recipe.model_copy(update=on_all), folder / REFIT, verbose, overwrite,
         log, strategy, resume or (folder / REFIT).exists(), save_every,
     )  # fmt: skip
-    if outcome is None or again is None:
-        return outcome
     outcome = replace(outcome, refit=dict(again.after))
     write_outcome(folder, outcome)
     return outcome
-
-
-def _epochs_to_refit(outcome: Outcome | None) -> int:
-    """How many epochs were best; 0 if that is not known."""
-    if outcome is None or outcome.interrupted:
-        return 0
-    return outcome.best_epoch or 0
 
 
 def _train(
@@ -188,31 +166,22 @@ def _train(
     log: Sequence[str],
     strategy: tf.distribute.Strategy,
     states: callbacks.Resume,
-) -> Outcome | None:
-    is_chief = this_worker(strategy).is_chief
+) -> Outcome:
     keras.utils.set_random_seed(recipe.seed)
     keras.config.set_dtype_policy(recipe.precision)
     with strategy.scope():
         network = recipe.backbone.build()  # May fail, and needs no data.
     splits = recipe.data.load(recipe.seed, recipe.train_on)
-    check_same("data", digest(splits.train), strategy)
     sampler = _sampler(recipe, splits)
     with strategy.scope():
         model = recipe.build(sampler, network)
     start = time.perf_counter()
-    if is_chief and verbose:
+    if verbose:
         replicas = count_replicas(strategy)
         for line in before_training(recipe, splits, model, replicas):
             print(printable(line), flush=True)
-    training = recipe.training(model, sampler, splits, with_test=is_chief)
+    training = recipe.training(model, sampler, splits, with_test=True)
     seconds = time.perf_counter() - start
-    fit = partial(
-        _fit, training, folder, recipe.epochs, recipe.stop_after, verbose
-    )
-    if not is_chief:
-        fit(_Progress(None), states)
-        done_by_chief(lambda: None, strategy)  # Workers end together.
-        return None
     seen = training.splits
     progress = _Progress(None if goes_on else measure(recipe, model, seen))
     with one_at_a_time(folder, "run"), ExitStack() as exits:
@@ -225,13 +194,15 @@ def _train(
             # Figures never show test classes.
             Trackers(log, recipe, folder, splits.validation or splits.train)
         )
-        checkpoint, entries = fit(progress, states, [rows, *trackers.callbacks])
+        checkpoint, entries = _fit(
+            training, folder, recipe.epochs, recipe.stop_after, verbose,
+            progress, states, [rows, *trackers.callbacks],
+        )  # fmt: skip
         if rows.error is not None:
             entries["unsaved"][METRICS] = f"the end: {rows.error}"
         if seen is not splits:
             entries["seconds"]["features"] = seconds
-        with alone():
-            name, best = _best(checkpoint, model)
+        name, best = _best(checkpoint, model)
         after = measure(recipe, best, seen)
         outcome = Outcome(
             recipe=recipe,
@@ -251,8 +222,6 @@ def _train(
         trackers.log_outcome(outcome)
         if is_finished(folder):
             shutil.rmtree(states.folder, ignore_errors=True)
-    if not outcome.interrupted:
-        done_by_chief(lambda: None, strategy)
     return outcome
 
 
@@ -343,7 +312,7 @@ def _fit(
     verbose: int | str,
     progress: _Progress,
     states: callbacks.Resume,
-    writers: Sequence[keras.callbacks.Callback] = (),
+    writers: Sequence[keras.callbacks.Callback],
 ) -> tuple[callbacks.Checkpoint, dict[str, Any]]:
     """Trains; what saved the model, and entries of the outcome."""
     validation = training.validation
@@ -364,8 +333,7 @@ def _fit(
             verbose,
         )
     except KeyboardInterrupt:
-        # Of another worker than the first, or before a state was read.
-        if not writers or not progress.before:
+        if not progress.before:  # No state was read yet.
             raise
         interrupted = True
         checkpoint.save_last("the moment of Ctrl-C")

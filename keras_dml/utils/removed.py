@@ -20,6 +20,11 @@ _SEARCH = (
     "queries, use --queries."
 )
 
+_CLUSTER = (
+    "Commands train on one machine. For several, set up a cluster as "
+    "tf.distribute or jax.distributed say, and train by MetricModel.fit."
+)
+
 REMOVED = {
     "embed --max-bad": (
         "Images must be readable: `keras-dml data check` lists those that are "
@@ -40,6 +45,9 @@ REMOVED = {
     "precision": _PRECISION,
     "push": _DATABASE,
     "store": _DATABASE,
+    "train --index": _CLUSTER,
+    "train --wait": _CLUSTER,
+    "train --workers": _CLUSTER,
 }
 """One sentence each, by argument, or by command and option."""
 

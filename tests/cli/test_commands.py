@@ -137,6 +137,7 @@ def test_h_is_help() -> None:
         ("recipes show x --epochs", "--set epochs=VALUE."),
         ("train x --devcies 2", "Did you mean '--devices'?"),
         ("report x --epochs 2", "No such option '--epochs'."),
+        ("train x --workers a:1,b:2 --index 0", "train by MetricModel.fit."),
         ("evaluate x --workers 2", "of the queries, use --queries."),
     ],
 )

@@ -27,9 +27,14 @@ strategy = tf.distribute.get_strategy()
 on_jax = keras.backend.backend() == "jax"
 hosts = [f"127.0.0.1:{port}" for port in ports]
 if ports and on_jax:
-    from keras_dml.distribution import connect
+    import jax
 
-    connect(workers=hosts, index=index)
+    # As docs/guides/devices.md says. On CPUs, an exchange of the processes
+    # could overtake a step.
+    jax.config.update("jax_enable_preemption_service", False)
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    jax.distributed.initialize(hosts[0], len(hosts), index)
+    keras.distribution.set_distribution(keras.distribution.DataParallel())
 elif ports:
     task = {"type": "worker", "index": index}
     os.environ["TF_CONFIG"] = json.dumps(
@@ -38,7 +43,7 @@ elif ports:
     # Before anything else asks TensorFlow for its devices.
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
 
-from keras_dml import callbacks, data, methods
+from keras_dml import callbacks, data, methods, recipes, runs
 from keras_dml.distribution.workers import done_by_chief
 from tests.distribution.equality import LABELS, perceptron, vectors
 
@@ -104,18 +109,6 @@ def losses() -> None:
     found["drawn"] = np.any(table != start, axis=1)
 
 
-def diva() -> None:
-    model = made(
-        lambda: methods.diva(
-            perceptron(), embedding_dim=8, queue_size=40, loss="contrastive"
-        )
-    )
-    x = {"image": vectors(), "image2": vectors()[:, ::-1]}
-    y = {"label": LABELS, "index": np.arange(len(LABELS))}
-    batches = tf.data.Dataset.from_tensor_slices((x, y)).batch(24)
-    kept("diva", model, model.fit(batches, verbose=0).history)
-
-
 def divide_and_conquer() -> None:
     """The chief alone divides and measures, and all embed for it."""
     model = made(
@@ -160,23 +153,6 @@ def planned() -> None:
     found["own/plan"] = vectors()[sampler.plan(0), 0]
 
 
-def all_in_scope() -> None:
-    """What has nothing to do there, as pixels, is of each worker alone."""
-    with strategy.scope():
-        pixels = np.random.default_rng(4).integers(0, 256, (72, 4, 4, 1))
-        images = data.ImageSet(pixels.astype("uint8"), LABELS)
-        sampler = data.ClassBalanced(LABELS, batch_size=8, images_per_class=2)
-        # On JAX, a pipeline has no layers of Keras.
-        flip = None if on_jax else keras.layers.RandomFlip(seed=5)
-        batches = data.pipeline(images, sampler, size=4, augment=flip)
-        inputs = keras.Input((4, 4, 1))
-        x = keras.layers.Dense(6)(keras.layers.Flatten()(inputs))
-        network = keras.Model(inputs, x)
-        model = made(lambda: methods.baseline(network, embedding_dim=6))
-        logs = model.fit(batches, verbose=0).history
-    kept("all in scope", model, logs)
-
-
 def resumed() -> None:
     """SIGTERM of the last worker ends all in one step; all go on from it."""
     training = data.ArraySet(vectors(), LABELS)
@@ -214,18 +190,6 @@ def resumed() -> None:
     found["own/begun"] = np.array(begun)
 
 
-def relations() -> None:
-    """A worker's rows of a relation matrix are no one-hot labels."""
-    table = LABELS.reshape(3, 24)
-    same = (table[:, :, None] == table[:, None, :]).astype("int64")
-    model = baseline("contrastive")
-    batches = tf.data.Dataset.from_tensor_slices(
-        (vectors(), same.reshape(72, 24))
-    )
-    logs = model.fit(batches.batch(24, drop_remainder=True), verbose=0)
-    kept("relations", model, logs.history)
-
-
 def arrays() -> None:
     """Balanced by the chief's seed; without balance refused if shuffled."""
     model = baseline("contrastive")
@@ -240,6 +204,9 @@ def arrays() -> None:
         "shuffled": lambda: model.fit(vectors(), LABELS, balanced=False),
         "predict": lambda: model.predict(vectors()),
         "odd": lambda: model.train_on_batch(vectors()[:5], LABELS[:5]),
+        "run": lambda: runs.train(
+            recipes.load("quickstart"), folder / "run", strategy=strategy
+        ),
     }.items():
         try:
             action()
@@ -264,12 +231,9 @@ def told() -> None:
 def main() -> None:
     for part in (
         losses,
-        diva,
         divide_and_conquer,
         planned,
-        all_in_scope,
         resumed,
-        relations,
         arrays,
         told,
     ):

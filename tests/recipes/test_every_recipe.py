@@ -145,7 +145,6 @@ import sys
 from pathlib import Path
 
 from tensorflow.python.eager import context
-from keras_dml.distribution import connect
 from keras_dml.recipes import load
 
 for path in sys.argv[1:]:
@@ -178,7 +177,7 @@ class Valued(ContrastiveLoss):
 
 
 @pytest.mark.slow
-def test_loading_leaves_devices_and_workers_to_be_set(tmp_path) -> None:
+def test_loading_leaves_devices_to_be_set(tmp_path) -> None:
     (tmp_path / "own_losses.py").write_text(OWN_LOSSES)
     subprocess.run(
         [sys.executable, "-c", LOADS, *map(str, [*QUICK, *MORE])],

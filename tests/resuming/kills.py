@@ -25,7 +25,7 @@ import numpy as np
 
 import keras_dml
 from keras_dml.callbacks import Resume
-from keras_dml.distribution import connect
+from keras_dml.distribution import use_devices
 from tests.forks import exit_status, forked
 from tests.resuming.trainings import METHODS, bits, different, rows, train
 
@@ -67,7 +67,7 @@ def run(setting: Setting, folder: Path, tell: int) -> None:
     both = Resume(folder / "state", every=2), Tell(tell)
     model = train(
         setting.name, folder, *both, epochs=4, steps=6,
-        strategy=connect(setting.replicas),
+        strategy=use_devices(setting.replicas),
     )  # fmt: skip
     found = {k: np.asarray(v) for k, v in bits(model).items()}
     np.savez(folder / "bits.npz", **{

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import keras
 
-from keras_dml.distribution import connect
+from keras_dml.distribution import use_devices
 from tests.resuming.trainings import METHODS, goes_on
 
 
@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("methods", nargs="*", default=list(METHODS))
     parser.add_argument("--precision", default="float32")
     given = parser.parse_args()
-    strategy = connect(2)
+    strategy = use_devices(2)
     keras.config.set_dtype_policy(given.precision)
     for name in given.methods:
         print(name, *goes_on(name, given.folder, strategy), flush=True)

@@ -74,24 +74,7 @@ def _set_backend(
     "--devices",
     type=click.IntRange(1),
     help="Number of devices of this machine to train on: its first GPUs. "
-    "[default: one; with --workers, all]",
-)
-@click.option(
-    "--workers",
-    metavar="HOST:PORT,…",
-    help="All machines that train together, the same list on each. [default: "
-    "those of TF_CONFIG, if set]",
-)
-@click.option(
-    "--index",
-    type=click.IntRange(0),
-    help="Index of this machine in --workers; machine 0 writes the run.",
-)
-@click.option(
-    "--wait",
-    type=click.FloatRange(0, min_open=True),
-    default=300.0,
-    help="Seconds to wait for the other workers.",
+    "[default: one]",
 )
 @click.option(
     "--resume",
@@ -108,9 +91,6 @@ def train(
     overwrite: bool,
     log: tuple[str, ...],
     devices: int | None,
-    workers: str | None,
-    index: int | None,
-    wait: float,
     resume: bool,
     save_every: str | None,
 ) -> None:
@@ -135,13 +115,7 @@ def train(
     find = runs.last_folder if resume else runs.free_folder
     folder = output or find(checked.name)
     verbose = 1 if sys.stdout.isatty() else 2
-    strategy = distribution.connect(
-        devices,
-        workers.split(",") if workers else None,
-        index,
-        {"recipe": checked.model_dump(mode="json"), **runs.versions()},
-        wait,
-    )
+    strategy = distribution.use_devices(devices)
     try:
         outcome = runs.train(
             checked, folder, verbose, overwrite, log, strategy,
@@ -153,10 +127,6 @@ def train(
             err=True,
         )
         raise
-    if outcome is None:
-        say("Trained. The first worker measures and writes the run.")
-        answer({"run": None})
-        return
     answer({"run": folder, "recipe": checked.name, **outcome.to_dict()})
     print_table(outcome.metrics_table(), outcome.metrics_title())
     say("\n".join(definitions(outcome.after)))
