@@ -32,8 +32,11 @@ from keras_dml.evaluation.reranking.expansion import (
 from keras_dml.evaluation.reranking.reciprocal import KReciprocal
 from keras_dml.evaluation.resampling import Difference, Interval
 from keras_dml.evaluation.results import Results
-from keras_dml.evaluation.verification.threshold import Threshold, calibrate
-from keras_dml.evaluation.verification.trials import evaluate_trials
+from keras_dml.evaluation.verification import (
+    Threshold,
+    calibrate,
+    evaluate_trials,
+)
 from keras_dml.utils.registry import Paper, import_modules, renamed
 
 import_modules(__name__)

@@ -11,10 +11,10 @@ import numpy as np
 
 from keras_dml.evaluation import inputs, plausibility
 from keras_dml.evaluation.clustering import kmeans
-from keras_dml.evaluation.false_non_match import count_pairs_searched
 from keras_dml.evaluation.inputs import Inputs, Protocols
 from keras_dml.evaluation.label_sets import LabelSets, ids_of, labels_in
 from keras_dml.evaluation.metrics import MACRO, Metric, Wanted, expanded
+from keras_dml.evaluation.pair_counts import count_pairs_searched
 from keras_dml.evaluation.ranks.dense import (
     DistanceFunction,
     Distances,

@@ -1,17 +1,18 @@
 """Identification (1:N): thresholds for whether a search finds a match."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from keras_dml.evaluation.resampling import times_drawn
-from keras_dml.evaluation.verification.threshold import (
+from keras_dml.evaluation.verification import (
     Criterion,
+    StoredThreshold,
     Threshold,
     percent,
 )
-from keras_dml.utils.types import Config, FloatArray
+from keras_dml.utils.types import FloatArray
 
 DEFAULT = "fpir=0.01"
 """What `Index.calibrate` chooses a threshold by."""
@@ -20,7 +21,7 @@ _FOLDS = 100
 
 
 @dataclass(frozen=True)
-class IdentificationThreshold:
+class IdentificationThreshold(StoredThreshold):
     """The score from which a search says "match", and its rates per query.
 
     Attributes:
@@ -61,16 +62,6 @@ class IdentificationThreshold:
     num_images: int
     num_classes: int
     distance: str = "cosine"
-
-    def to_dict(self) -> Config:
-        """Returns plain values that can be written as JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, config: Config) -> "IdentificationThreshold":
-        """Returns the threshold from the result of `to_dict`, or its JSON
-        form."""
-        return cls(**config)
 
     def __str__(self) -> str:
         about = self.criterion

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from keras_dml.evaluation.identification import IdentificationThreshold, OpenSet
 from keras_dml.evaluation.label_sets import as_class_ids
 from keras_dml.evaluation.resampling import FEWEST_CLASSES, percentiles
-from keras_dml.evaluation.verification.threshold import percent
+from keras_dml.evaluation.verification import percent
 from keras_dml.search.gallery import Gallery
 from keras_dml.search.hits import NONE
 from keras_dml.utils.arguments import check_count, check_type

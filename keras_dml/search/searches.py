@@ -12,7 +12,7 @@ from keras_dml.evaluation.identification import (
     IdentificationThreshold,
     parse_rate,
 )
-from keras_dml.evaluation.verification.threshold import calibrate
+from keras_dml.evaluation.verification import calibrate
 from keras_dml.search.contents import Contents
 from keras_dml.search.filters import Where, by_condition
 from keras_dml.search.hits import NONE, Hits, padded, without

@@ -59,7 +59,7 @@ def test_blocks_groups_and_galleries(monkeypatch):
     cameras = rng.integers(0, 2, 60)
     protocol = Protocol(np.arange(40), np.arange(20, 60))
     options = {"metrics": "fnmr@fmr=0.1", "distance": "dot"}
-    monkeypatch.setattr("keras_dml.evaluation.false_non_match._SIDE", 7)
+    monkeypatch.setattr("keras_dml.evaluation.pair_counts.SIDE", 7)
     found = evaluate_embeddings(
         x, labels, protocol=protocol, exclude=cameras, **options
     )

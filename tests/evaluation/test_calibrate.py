@@ -5,17 +5,16 @@ import json
 import numpy as np
 import pytest
 
-from keras_dml.evaluation import Threshold, calibrate
-from keras_dml.evaluation.resampling import percentiles, times_drawn
-from keras_dml.evaluation.verification import pair_counts
-from keras_dml.evaluation.verification.pair_counts import (
+from keras_dml.evaluation import Threshold, calibrate, pair_counts
+from keras_dml.evaluation.pair_counts import (
     STEP,
     AllPairs,
     Factors,
     PairCounts,
 )
-from keras_dml.evaluation.verification.threshold import Criterion
-from tests.evaluation.verification.all_pairs import embeddings, pairs
+from keras_dml.evaluation.resampling import percentiles, times_drawn
+from keras_dml.evaluation.verification import Criterion
+from tests.evaluation.all_pairs import embeddings, pairs
 
 
 def gaps(same, other, values) -> np.ndarray:
@@ -205,15 +204,15 @@ def test_bootstrap_counts_are_those_of_drawn_classes(
     most_units, monkeypatch
 ) -> None:
     """Samples written out image by image, class copies kept apart."""
-    monkeypatch.setattr(pair_counts, "MOST_UNITS", most_units)
-    monkeypatch.setattr(pair_counts, "_UNIT_ROWS", 3)
-    monkeypatch.setattr(pair_counts, "_UNIT_PAIRS", 40)
+    monkeypatch.setattr(pair_counts, "MAX_UNITS", most_units)
+    monkeypatch.setattr(pair_counts, "UNIT_ROWS", 3)
+    monkeypatch.setattr(pair_counts, "UNIT_PAIRS", 40)
     x, labels = embeddings(classes=9, images=4)
     classes = labels // 7
     factors = Factors.of(x, x, "cosine")
     thresholds = np.array([-1.0, 0.1, 0.5, 0.75])
     positions = np.round((thresholds + 1) / STEP).astype(int)
-    drawn = AllPairs(factors, classes).drawn(6, 1, positions)
+    drawn = AllPairs(factors, classes).bootstrap(6, 1, positions)
     scores = x.astype(float) @ x.astype(float).T
     # What was drawn: the units of the classes, and how often each.
     rng, units = np.random.default_rng(1), min(9, most_units)

@@ -1,27 +1,39 @@
-"""Thresholds: the score above which two images count as the same class."""
+"""Verification (1:1): whether two images are of one class.
+
+`calibrate` chooses the score from which they are, `evaluate_trials` measures a
+list of pairs, and metrics such as "eer" measure all pairs of a search.
+"""
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from keras_dml.data.relations import PairSet, Relations
 from keras_dml.embedding import EmbeddingShards
 from keras_dml.evaluation.label_sets import as_class_ids
-from keras_dml.evaluation.ranks.scores import DistanceName
-from keras_dml.evaluation.resampling import FEWEST_CLASSES, Ends, percentiles
-from keras_dml.evaluation.verification.pair_counts import (
+from keras_dml.evaluation.metrics import METRICS, expanded
+from keras_dml.evaluation.pair_counts import (
     AllPairs,
-    Drawn,
+    BootstrapCounts,
     Factors,
     PairCounts,
+    Trials,
     quantile_positions,
     threshold_at,
 )
-from keras_dml.evaluation.verification.trials import Trials
+from keras_dml.evaluation.ranks.scores import DistanceName
+from keras_dml.evaluation.resampling import (
+    FEWEST_CLASSES,
+    Ends,
+    Interval,
+    percentiles,
+)
 from keras_dml.utils.arguments import checked
 from keras_dml.utils.arrays import as_rows, as_unit_rows
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.types import (
     Config,
     FloatArray,
@@ -30,9 +42,33 @@ from keras_dml.utils.types import (
     Rows,
 )
 
+_TRIAL_QUANTILES = 1024
+"""Thresholds of a list are dense: it has fewer pairs than all pairs are."""
+
+_ISO = Paper(
+    "Information technology – Biometric performance testing and reporting",
+    "ISO/IEC 19795-1",
+    "ISO 2021",
+    "https://www.iso.org/standard/73515.html",
+)
+
+
+class StoredThreshold:
+    """A dataclass that is written as JSON."""
+
+    def to_dict(self) -> Config:
+        """Returns plain values that can be written as JSON."""
+        return asdict(self)  # type: ignore[call-overload]
+
+    @classmethod
+    def from_dict(cls, config: Config) -> Self:
+        """Returns the threshold from the result of `to_dict`, or its JSON
+        form."""
+        return cls(**config)
+
 
 @dataclass(frozen=True)
-class Threshold:
+class Threshold(StoredThreshold):
     """A calibrated threshold, and its rates on the calibration images.
 
     Attributes:
@@ -77,16 +113,6 @@ class Threshold:
     true_positive_low: float | None = None
     true_positive_high: float | None = None
     no_interval: str = ""
-
-    def to_dict(self) -> Config:
-        """Returns plain values that can be written as JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, config: Config) -> "Threshold":
-        """Returns the threshold from the result of `to_dict`, or its JSON
-        form."""
-        return cls(**config)
 
     def __str__(self) -> str:
         interval = ""
@@ -259,14 +285,13 @@ def calibrate(
             "`labels` of calibrate must be integers, one per embedding, "
             "unless shards have their own. Received: labels=None."
         )
-    as_given = as_unit_rows if distance == "cosine" else as_rows
-    x = as_given(embeddings, "embeddings", "calibrate")
-    factors = Factors.of(x, x, distance)
+    factors = _factors(embeddings, distance, "calibrate")
+    count = len(factors.left)
     pairs: AllPairs | Trials
     if isinstance(labels, PairSet):
         pairs = Trials(factors, labels, "calibrate", progress)
     else:
-        pairs = AllPairs(factors, _classes(labels, len(x)), progress)
+        pairs = AllPairs(factors, _classes(labels, count), progress)
     counts = pairs.counts
     _check_pairs(counts, chooses)
     position = chooses.choose(counts)
@@ -280,8 +305,8 @@ def calibrate(
         problem = f"{pairs.num_classes} classes are too few"
     elif num_resamples:
         positions = quantile_positions(counts)
-        drawn = pairs.drawn(num_resamples, seed, positions)
-        chosen, rates = _resampled(chooses, positions, drawn)
+        bootstrap = pairs.bootstrap(num_resamples, seed, positions)
+        chosen, rates = _resampled(chooses, positions, bootstrap)
         values = factors.outer(threshold_at(chosen))
         around = [
             percentiles(values, value, confidence),
@@ -301,7 +326,7 @@ def calibrate(
         precision=hits / (hits + false) if hits + false else 1.0,
         confidence=confidence,
         num_resamples=num_resamples,
-        num_images=len(x),
+        num_images=count,
         num_classes=pairs.num_classes,
         num_positive_pairs=counts.positives,
         num_negative_pairs=counts.negatives,
@@ -310,6 +335,12 @@ def calibrate(
         true_positive_high=rate_high,
         no_interval=problem,
     )
+
+
+def _factors(embeddings: Any, distance: str, owner: str) -> Factors:
+    as_valid = as_unit_rows if distance == "cosine" else as_rows
+    x = as_valid(embeddings, "embeddings", owner)
+    return Factors.of(x, x, distance)
 
 
 def _classes(labels: Any, count: int) -> Rows:
@@ -333,15 +364,15 @@ def _classes(labels: Any, count: int) -> Rows:
 
 
 def _resampled(
-    criterion: Criterion, positions: Rows, drawn: Drawn
+    criterion: Criterion, positions: Rows, counts: BootstrapCounts
 ) -> tuple[FloatArray, FloatArray]:
     """The position that each sample chooses, and its share of hits, (B,) each.
 
     Both are NaN in samples without pairs of both kinds.
     """
-    gaps = np.stack([drawn.highest + 1, drawn.lowest], axis=1)
+    gaps = np.stack([counts.highest + 1, counts.lowest], axis=1)
     chosen, rates = [], []
-    for hits, false, gap in zip(drawn.hits, drawn.false, gaps, strict=True):
+    for hits, false, gap in zip(counts.hits, counts.false, gaps, strict=True):
         position = criterion.choose_between(positions, hits, false, gap)
         share = np.interp(position, positions, hits / max(hits[0], 1))
         chosen.append(position)
@@ -386,3 +417,196 @@ def _middle(positions: Rows, score: FloatArray) -> float:
     """The middle of the first run of positions with the highest score."""
     first, last = _best(score)
     return float(positions[first] + positions[last]) / 2
+
+
+@checked
+def evaluate_trials(
+    embeddings: Any,
+    pairs: PairSet,
+    metrics: str | Sequence[str] = ("eer", "tpr@fpr=0.01", "min_dcf=0.01"),
+    *,
+    distance: DistanceName = "cosine",
+    confidence: Fraction = 0.95,
+    num_resamples: NonNegativeInt = 1000,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> dict[str, Interval]:
+    """Measures verification (1:1) on a list of trials.
+
+    This is the protocol of VoxCeleb, LFW and IJB: only the pairs of the list
+    are compared. `calibrate` chooses a threshold from the same list.
+
+    Args:
+        embeddings: Of the examples of the pairs, in their order, (N, D); see
+            `embed`.
+        pairs: The trials, with 1 for same and 0 for different subjects.
+        metrics: Names of metrics of pairs in `METRICS`: "eer", "tpr@fpr=0.01"
+            (TAR at FAR), "min_dcf=0.01", "fnmr@fmr=0.01".
+        distance: "cosine", "euclidean" or "dot". Thresholds are 2⁻²⁰ apart on
+            scores scaled to −1 to 1.
+        confidence: Probability mass of the intervals.
+        num_resamples: Number of bootstrap samples of the subjects, see
+            `calibrate`; 0 for no intervals.
+        seed: Seed of the draws.
+        progress: Whether to show progress, after two seconds; None shows it in
+            a terminal.
+
+    Returns:
+        Each metric by name. The ends of its interval are NaN without one: with
+        fewer than 5 subjects, samples repeat each other too often.
+
+    Raises:
+        ValueError: If an argument is not as described, or positive or negative
+            pairs are missing.
+
+    Example:
+
+    ```python
+    pairs = PairSet(images, [[0, 1], [0, 2]], positive=[1, 0])
+    results = evaluate_trials(embed(model, images), pairs)
+    ```
+    """
+    owner = "evaluate_trials"
+    if not isinstance(pairs, PairSet):
+        raise ValueError(
+            f"`pairs` of {owner} must be a PairSet. Received: pairs of type "
+            f"{type(pairs).__name__}. Use keras_dml.data.PairSet(examples, "
+            "pairs, positive)."
+        )
+    chosen = expanded(metrics, (), owner)
+    for metric in chosen:
+        if metric.of != "pairs":
+            raise ValueError(
+                f"`metrics` of {owner} must be metrics of pairs, such as "
+                f"'eer' or 'tpr@fpr=0.01'. Received: {metric.name!r}, of "
+                f"{metric.of}. Use evaluate."
+            )
+    factors = _factors(embeddings, distance, owner)
+    trials = Trials(factors, pairs, owner, progress)
+    counts = trials.counts
+    if not (counts.positives and counts.negatives):
+        raise ValueError(
+            f"`pairs` of {owner} must be positive and negative ones. Received: "
+            f"{counts.positives} positive and {counts.negatives} negative "
+            "pairs. Use `positive` of PairSet, 1 and 0."
+        )
+    samples: list[PairCounts] = []
+    if num_resamples and trials.num_classes >= FEWEST_CLASSES:
+        positions = quantile_positions(counts, _TRIAL_QUANTILES)
+        bootstrap = trials.bootstrap(num_resamples, seed, positions)
+        samples = list(map(PairCounts, bootstrap.hits, bootstrap.false))
+    results = {}
+    for metric in chosen:
+        estimate = metric.of_whole(counts)
+        values = np.array([metric.of_whole(x) for x in samples])
+        ends = percentiles(values, estimate, confidence) or (np.nan, np.nan)
+        results[metric.name] = Interval(estimate, *ends)
+    return results
+
+
+@METRICS.register(
+    "fnmr@fmr=x",
+    "share of same-class pairs below the threshold that a share x of "
+    "different-class pairs reaches",
+    _ISO,
+    of="pairs",
+)
+def fnmr_at_fmr(counts: PairCounts, x: float) -> float:
+    """False non-match rate at a false match rate of at most x.
+
+    The threshold is the lowest that at most this share of the different-class
+    pairs reaches. The value is the share of the same-class pairs that do not
+    reach it, which is 1 minus the true positive rate of
+    `calibrate(criterion="fpr=…")`. Thresholds are 2⁻²⁰ apart. `fnmr@fmr` of
+    Open Metric Learning interpolates the threshold between two distances, and
+    counts pairs that equal it as missed.
+
+    It is a rate of pairs, without a value for each query: `calibrate` and
+    `evaluate_trials` give its interval, `bootstrap` does not.
+
+    Args:
+        counts: Pairs by their scores.
+        x: The false match rate.
+
+    Returns:
+        The rate; NaN without same-class or without different-class pairs.
+    """
+    if not (counts.positives and counts.negatives):
+        return float("nan")
+    allowed = counts.accepted_negative <= x * counts.negatives
+    position = int(np.argmax(allowed))
+    accepted = int(counts.accepted_positive[position])
+    return 1 - accepted / counts.positives
+
+
+@METRICS.register(
+    "tpr@fpr=x",
+    "share of same-class pairs at the threshold that a share x of "
+    "different-class pairs reaches (TAR at FAR)",
+    _ISO,
+    of="pairs",
+)
+def tpr_at_fpr(counts: PairCounts, x: float) -> float:
+    """True positive rate at a false positive rate of at most x (TAR at FAR).
+
+    It is 1 minus `fnmr_at_fmr`.
+    """
+    return 1 - fnmr_at_fmr(counts, x)
+
+
+@METRICS.register(
+    "eer",
+    "error rate at the threshold where as large a share of same-class pairs "
+    "is missed as of different-class pairs accepted",
+    _ISO,
+    of="pairs",
+)
+def equal_error_rate(counts: PairCounts) -> float:
+    """Equal error rate: the mean of both rates where they differ least.
+
+    Args:
+        counts: Pairs by their scores.
+
+    Returns:
+        The rate; NaN without same-class or without different-class pairs.
+    """
+    missed, false = _error_rates(counts)
+    nearest = int(np.argmin(np.abs(missed - false)))
+    return float(missed[nearest] + false[nearest]) / 2
+
+
+@METRICS.register(
+    "min_dcf=x",
+    "lowest detection cost of any threshold if a share x of pairs are "
+    "same-class pairs; 1 is the cost of one answer for all pairs",
+    Paper(
+        "The DET curve in assessment of detection task performance",
+        "Martin et al.",
+        "Eurospeech 1997",
+        "https://doi.org/10.21437/Eurospeech.1997-504",
+    ),
+    of="pairs",
+)
+def min_dcf(counts: PairCounts, x: float) -> float:
+    """Lowest normalized detection cost, for a prior x of same-class pairs.
+
+    The cost of accepting or refusing every pair is 1.
+
+    The cost x·FNMR + (1 − x)·FMR, at the threshold where it is lowest, divided
+    by min(x, 1 − x), as in the speaker recognition evaluations of NIST.
+
+    Args:
+        counts: Pairs by their scores.
+        x: The prior.
+
+    Returns:
+        The cost; NaN without same-class or without different-class pairs.
+    """
+    missed, false = _error_rates(counts)
+    return float((x * missed + (1 - x) * false).min()) / min(x, 1 - x)
+
+
+def _error_rates(counts: PairCounts) -> tuple[FloatArray, FloatArray]:
+    """False non-match and false match rates, or NaN, at every threshold."""
+    missed = 1 - counts.accepted_positive / (counts.positives or np.nan)
+    return missed, counts.accepted_negative / (counts.negatives or np.nan)

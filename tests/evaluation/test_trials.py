@@ -6,8 +6,8 @@ from sklearn.metrics import roc_curve
 
 from keras_dml.data import ArraySet, PairSet, TripletSet
 from keras_dml.evaluation import calibrate, evaluate_trials
-from keras_dml.evaluation.verification.trials import subjects_of
-from tests.evaluation.verification.all_pairs import embeddings
+from keras_dml.evaluation.pair_counts import subjects_of
+from tests.evaluation.all_pairs import embeddings
 
 
 def trials(

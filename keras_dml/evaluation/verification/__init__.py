@@ -1,1 +1,0 @@
-"""Verification: thresholds for whether two images have the same class."""
