@@ -23,8 +23,9 @@ from keras_dml.embedding.engines import (
     Predict,
     predict_function,
 )
+from keras_dml.model.argument_checks import check_channels_last
 from keras_dml.model.generated import input_specs
-from keras_dml.model.pixels import check_channels_last, warn_of_range
+from keras_dml.model.warnings import warn_model_of_pixels
 from keras_dml.utils.progress import tracked
 from keras_dml.utils.tensorflow import is_dataset, tf
 from keras_dml.utils.types import FloatArray, Rows
@@ -191,7 +192,7 @@ def _embedded(
     for given_batch in tracked(batches, count, "Embedding", progress):
         batch = _of_rank(model, given_batch)
         if not parts:
-            warn_of_range(model, batch, owner)
+            warn_model_of_pixels(model, batch, owner)
         if keras.backend.backend() != "tensorflow":
             batch = keras.tree.map_structure(np.asarray, batch)
         size = len(keras.tree.flatten(batch)[0])

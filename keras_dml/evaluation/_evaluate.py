@@ -77,14 +77,32 @@ def evaluate(
         >>> results = evaluate(model, images, metrics=("map@r", "nmi"))
         >>> results["map@r"]
     """
-    asked = metrics, ks, distance, protocol, prefixes, parts, rerank
-    how = memory, seeds, progress
-    given = model, examples, labels, gallery, gallery_labels
-    relation = Relation(exclude, relevance, levels)
     check_any_engine("evaluate", engine)
-    return Evaluation("evaluate", *asked, *how).of(
-        inputs.from_model(*given, relation, batch_size, progress, engine)
+    evaluation = Evaluation(
+        "evaluate",
+        metrics=metrics,
+        ks=ks,
+        distance=distance,
+        protocol=protocol,
+        prefixes=prefixes,
+        parts=parts,
+        rerank=rerank,
+        memory=memory,
+        seeds=seeds,
+        progress=progress,
     )
+    embedded = inputs.from_model(
+        model,
+        examples,
+        labels,
+        gallery=gallery,
+        gallery_labels=gallery_labels,
+        relation=Relation(exclude, relevance, levels),
+        batch_size=batch_size,
+        progress=progress,
+        engine=engine,
+    )
+    return evaluation.of(embedded)
 
 
 def evaluate_embeddings(
@@ -198,14 +216,28 @@ def evaluate_embeddings(
         >>> results = evaluate_embeddings(embeddings, labels, metrics="map@r")
         >>> results["map@r"]
     """
-    asked = metrics, ks, distance, protocol, prefixes, parts, rerank
-    how = memory, seeds, progress
-    given = embeddings, labels, gallery, gallery_labels
-    relation = Relation(exclude, relevance, levels)
-    owner = "evaluate_embeddings"
-    return Evaluation(owner, *asked, *how, cluster_sample).of(
-        inputs.from_embeddings(*given, relation)
+    evaluation = Evaluation(
+        "evaluate_embeddings",
+        metrics=metrics,
+        ks=ks,
+        distance=distance,
+        protocol=protocol,
+        prefixes=prefixes,
+        parts=parts,
+        rerank=rerank,
+        memory=memory,
+        seeds=seeds,
+        progress=progress,
+        cluster_sample=cluster_sample,
     )
+    embedded = inputs.from_embeddings(
+        embeddings,
+        labels,
+        gallery=gallery,
+        gallery_labels=gallery_labels,
+        relation=Relation(exclude, relevance, levels),
+    )
+    return evaluation.of(embedded)
 
 
 def check_evaluation(
@@ -234,10 +266,15 @@ def check_evaluation(
             relevant image.
     """
     evaluation = Evaluation(owner, **measured)
-    relation = Relation(exclude, relevance, levels)
-    sources = examples, labels, gallery, gallery_labels
-    given = inputs.of_examples(*sources, relation, owner)
-    if given is None:
+    unembedded = inputs.of_examples(
+        examples,
+        labels,
+        gallery=gallery,
+        gallery_labels=gallery_labels,
+        relation=Relation(exclude, relevance, levels),
+        owner=owner,
+    )
+    if unembedded is None:
         return None
-    evaluation.check(given)
-    return evaluation.names(given)
+    evaluation.check(unembedded)
+    return evaluation.names(unembedded)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.evaluation import inputs, plausibility
+from keras_dml.evaluation import inputs
 from keras_dml.evaluation.clustering import kmeans
 from keras_dml.evaluation.inputs import Inputs, Protocols
 from keras_dml.evaluation.label_sets import LabelSets, ids_of, labels_in
@@ -33,6 +33,11 @@ from keras_dml.evaluation.results import (
     part_names,
     subspaces,
     with_subspaces,
+)
+from keras_dml.model.warnings import (
+    warn,
+    warn_of_collapse,
+    warn_of_copies,
 )
 from keras_dml.utils.arguments import (
     check_choice,
@@ -267,7 +272,7 @@ class Evaluation:
         for level in given[0].targets:
             labels = _joined(given, level)
             if labels is not None and len(np.unique(labels)) == 1:
-                plausibility.warn(
+                warn(
                     "All %d examples measured by %s are of one class%s, so "
                     "every result is correct and metrics are meaningless. Use "
                     "examples of several classes.",
@@ -280,13 +285,23 @@ class Evaluation:
         """Warns if ranks of these embeddings are meaningless."""
         parts = [images.embeddings for images in given]
         is_cosine = self.distance == "cosine"
-        collapsed = plausibility.warn_of_collapse(parts, is_cosine, self.owner)
+        collapsed = warn_of_collapse(parts, is_cosine, self.owner)
         if collapsed or not self._wanted_of("ranks"):
             return
         queries, gallery = inputs.searches(given, self.protocol, self.owner)[0]
         # Own rows are left out of a search.
         if not np.isin(queries.rows, gallery.rows).any():
-            plausibility.warn_of_copies(queries, gallery, self.owner)
+
+            def ignored(rows: Rows) -> list[Rows]:
+                sample = queries.select(rows)
+                level = next(iter(sample.targets))
+                relevance = relevance_of(sample, gallery, level)
+                lists = relevance.of(slice(0, len(rows)))[1]
+                return np.split(lists.items, lists.starts[1:-1])
+
+            warn_of_copies(
+                queries.embeddings, gallery.embeddings, ignored, self.owner
+            )
 
     def _check_sample(self, given: Inputs) -> None:
         """Rejects samples with fewer rows than clusters.

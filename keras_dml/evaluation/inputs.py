@@ -16,7 +16,6 @@ from keras_dml.data.examples import Examples, any_labels_of, check_names
 from keras_dml.embedding import EmbeddingShards
 from keras_dml.embedding.engines import AnyEngine, predict_function
 from keras_dml.embedding.in_memory import Embedded, embedded, source_of
-from keras_dml.evaluation import plausibility
 from keras_dml.evaluation.label_sets import (
     ClassNames,
     LabelSets,
@@ -25,7 +24,8 @@ from keras_dml.evaluation.label_sets import (
     as_targets,
 )
 from keras_dml.evaluation.ranks.relevance import Images
-from keras_dml.model.pixels import check_channels_last
+from keras_dml.model.argument_checks import check_channels_last
+from keras_dml.model.warnings import warn
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.arrays import as_embeddings, as_ids, as_rows
 from keras_dml.utils.lazy_rows import EmbeddingRows
@@ -66,6 +66,7 @@ def from_model(
     model: Any,
     examples: Any,
     labels: Any,
+    *,
     gallery: Any,
     gallery_labels: Any,
     relation: Relation,
@@ -85,8 +86,14 @@ def from_model(
     given = _sources(examples, gallery, gallery_labels, "evaluate")
     own = [labels, gallery_labels]
     # Nothing is embedded in vain.
-    sources = given["examples"], labels, given.get("gallery"), gallery_labels
-    of_examples(*sources, relation, "evaluate")
+    of_examples(
+        given["examples"],
+        labels,
+        gallery=given.get("gallery"),
+        gallery_labels=gallery_labels,
+        relation=relation,
+        owner="evaluate",
+    )
     is_same = _are_same(given, same_examples)
     predict = predict_function(model, engine, "evaluate")
     how = "evaluate", batch_size, progress
@@ -109,6 +116,7 @@ def from_model(
 def of_examples(
     examples: Any,
     labels: Any,
+    *,
     gallery: Any,
     gallery_labels: Any,
     relation: Relation,
@@ -200,6 +208,7 @@ def _targets(
 def from_embeddings(
     embeddings: Any,
     labels: Any,
+    *,
     gallery: Any,
     gallery_labels: Any,
     relation: Relation,
@@ -315,7 +324,7 @@ def _check_minus_one(
         ids = np.concatenate([x[level] for x in targets])
         is_lowest = label != -1 or (ids.min() == -1 and ids.max() >= 0)
         if is_lowest and label in own and (ids == label).sum() > 1:
-            plausibility.warn(
+            warn(
                 "%d examples measured by %s have the label -1, which counts "
                 "as a class like any other, so they are each other's right "
                 "answers. If it marks junk, leave them out; if they are "

@@ -24,7 +24,7 @@ from keras_dml.export.signatures import (
     spread,
 )
 from keras_dml.model.generated import generated_inputs, input_specs
-from keras_dml.model.pixels import expects_bytes, print_wrong_range
+from keras_dml.model.warnings import expects_bytes, print_pixels
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Tensor, Tensors
 
@@ -206,7 +206,7 @@ class ServedImages(Served):
             )
         ]
         if self._dtype == "float32" and expects_bytes(self.model):
-            checks.append(print_wrong_range(images, PIXELS))
+            checks.append(print_pixels(images, PIXELS))
         with tf.control_dependencies(checks):
             views = self._view.apply(_with_a_row(images))
         return self._embed_views(views[: tf.shape(images)[0]])

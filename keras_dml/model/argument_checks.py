@@ -85,3 +85,28 @@ def check_view(view: View | None, backbone: keras.Model) -> None:
             f"Received: view={view}, input {expected}. Use View((height, "
             "width), channels, …), or omit it if the input is not an image."
         )
+
+
+def check_channels_last(model: Any, x: Any, name: str, owner: str) -> None:
+    """Raises `ValueError` for images, (3, H, W), of a model of RGB images.
+
+    They would be taken for three gray images.
+
+    Args:
+        model: A model.
+        x: The argument `name` of `owner`, of any kind, or with labels, (x, y).
+        name: The argument.
+        owner: The function that has it.
+    """
+    if isinstance(x, tuple) and x:
+        x, name = x[0], f"{name}[0]"
+    expected: Any = getattr(model, "input_shape", None)
+    shape: tuple[int, ...] = getattr(x, "shape", ())
+    is_rgb = isinstance(expected, tuple) and expected[3:] == (3,)
+    is_first = len(shape) in (3, 4) and shape[-3] == 3 and shape[-1] != 3
+    if is_rgb and is_first and shape[-1] != 1:
+        raise ValueError(
+            f"`{name}` of {owner} must be images with channels last, (H, W, "
+            f"C). Received: shape {tuple(shape)}. Use numpy.moveaxis({name}, "
+            "-3, -1); for three gray images, add an axis: (3, H, W, 1)."
+        )

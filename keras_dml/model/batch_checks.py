@@ -1,6 +1,5 @@
 """Checks of batches before a step sees them, for data that cannot train."""
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,10 +11,16 @@ from keras_dml.data.feature_set import are_features
 from keras_dml.data.samplers.base import UNKNOWN
 from keras_dml.layers.memory import has_narrow_ids
 from keras_dml.losses.labels import ONE_HOT, check_label_kind, is_one_hot
-from keras_dml.model.pixels import WRONG_PIXELS, expects_bytes, wrong_range
+from keras_dml.model.warnings import (
+    expects_bytes,
+    warn,
+    warn_of_classes,
+    warn_of_pixels,
+    warn_of_random_batches,
+    warn_of_relations,
+    warn_of_sets,
+)
 from keras_dml.utils.types import Tensors
-
-logger = logging.getLogger(__name__)
 
 WAY_OF_IDS = (
     "Use names, y = np.unique(y, return_inverse=True), once for all data"
@@ -59,7 +64,7 @@ class BatchChecks:
         self.sample: Any = None  # A few inputs that were looked at last.
         self.label_rank: int | None = None  # Once it is known.
         self.error: ValueError | None = None
-        self._said: set[str] = set()
+        self._messages: set[str] = set()
 
     def check_kinds(self, x: Any, y: Any) -> None:
         """Checks the types and shapes of arrays or of their specs.
@@ -156,7 +161,8 @@ class BatchChecks:
             self._check_finite(array)
         if labels.ndim == 2:
             if labels.dtype == bool:
-                self._check_sets(labels)
+                if self.needs_positives:
+                    warn_of_sets(labels, self._messages)
             elif self.is_share:
                 pass  # Rows of a relation matrix.
             elif is_one_hot(labels):
@@ -165,17 +171,21 @@ class BatchChecks:
                     "relation matrix, which is symmetric. Received: one-hot "
                     f"labels of shape {labels.shape}. {ONE_HOT}"
                 )
-            else:
-                self._check_relations(labels)
+            elif self.needs_triplets:
+                warn_of_relations(labels, self._messages)
             return
         self._check_range(labels)
         self._check_width(labels)
-        self._check_unknown(labels)
-        if is_batch:
-            self._check_pairs(labels)
+        unknown = np.count_nonzero(labels == -1)
+        if unknown and not self.is_planned:
+            owner = f"`y` of MetricModel.{self.use}"
+            warn(UNKNOWN, owner, unknown, messages=self._messages)
+        if is_batch and self.needs_positives:
+            warn_of_classes(labels, self.needs_negatives, self._messages)
         if self.expects_bytes and not are_features(x):
             for array in inputs:
-                self._check_pixels(array)
+                owner = f"MetricModel.{self.use}"
+                warn_of_pixels(array, owner, self._messages)
 
     def _check_finite(self, array: npt.NDArray[Any]) -> None:
         if array.dtype.kind != "f":
@@ -232,62 +242,6 @@ class BatchChecks:
                 "np.unique(y, return_inverse=True)."
             )
 
-    def _check_unknown(self, labels: npt.NDArray[Any]) -> None:
-        count = np.count_nonzero(labels == -1)
-        if count and not self.is_planned:
-            self._say(UNKNOWN, f"`y` of MetricModel.{self.use}", count)
-
-    def _check_pairs(self, labels: npt.NDArray[Any]) -> None:
-        if not self.needs_positives or len(labels) < 2:
-            return
-        classes = len(np.unique(labels))
-        if classes == len(labels):
-            self._say(
-                "No two of the %d examples in a batch have the same class, "
-                "so the batch has no positive pair and teaches almost "
-                "nothing. Use batches of keras_dml.data.ClassBalanced, or "
-                "call model.fit(x, y) with arrays, which builds such batches.",
-                len(labels),
-            )
-        elif classes == 1 and self.needs_negatives:
-            self._say(
-                "All %d examples in a batch have the same class, so the "
-                "batch has no negative pair and teaches nothing, or only to "
-                "collapse. Shuffle the data, use larger batches, or batches "
-                "of keras_dml.data.ClassBalanced with several classes.",
-                len(labels),
-            )
-
-    def _check_sets(self, labels: npt.NDArray[np.bool_]) -> None:
-        if not self.needs_positives or len(labels) < 2:
-            return
-        if not np.triu(labels @ labels.T, 1).any():
-            self._say(
-                "No two of the %d examples in a batch share a label, so the "
-                "batch has no positive pair and teaches almost nothing. Use "
-                "batches of keras_dml.data.MultiLabelBalanced.",
-                len(labels),
-            )
-
-    def _check_relations(self, labels: npt.NDArray[Any]) -> None:
-        positive = labels == 1
-        np.fill_diagonal(positive, False)  # An example and itself.
-        both = positive.any(axis=1) & (labels == 0).any(axis=1)
-        if self.needs_triplets and not both.any():
-            self._say(
-                "None of the %d examples in a batch has both a positive and a "
-                "negative, which the loss compares, so the batch teaches "
-                "nothing. Use "
-                "a loss on single pairs, such as ContrastiveLoss(), or "
-                'RelationSampler(…, others="negative").',
-                len(labels),
-            )
-
-    def _check_pixels(self, images: npt.NDArray[Any]) -> None:
-        found = wrong_range(images)
-        if found is not None:
-            self._say(WRONG_PIXELS, f"MetricModel.{self.use}", *found)
-
     def expect_pairs(
         self, labels: npt.NDArray[Any], batch_size: int, is_ordered: bool
     ) -> None:
@@ -300,32 +254,13 @@ class BatchChecks:
         """
         if not self.needs_positives or labels.ndim != 1 or len(labels) < 2:
             return
-        if is_ordered:
-            for start in range(0, len(labels), batch_size):
-                self._check_pairs(labels[start : start + batch_size])
+        is_mixed = len(np.unique(labels)) not in (1, len(labels))
+        if is_mixed and not is_ordered:
+            warn_of_random_batches(labels, batch_size, self._messages)
             return
-        if len(np.unique(labels)) in (1, len(labels)):
-            self._check_pairs(labels[:batch_size])
-            return
-        counts = np.unique(labels, return_counts=True)[1].astype(float)
-        total = len(labels)
-        share = (counts * (counts - 1)).sum() / (total * (total - 1))
-        pairs = min(batch_size, total)
-        expected = share * pairs * (pairs - 1) / 2
-        if expected < 1:
-            self._say(
-                "Random batches of %d examples have %.2g positive pairs on "
-                "average, so most of them teach almost nothing. Remove "
-                "balanced=False and shuffle=False, or use larger batches.",
-                batch_size,
-                expected,
-            )
-
-    def _say(self, message: str, *values: Any) -> None:
-        """Warns, once per kind of message."""
-        if message not in self._said:
-            self._said.add(message)
-            logger.warning(message, *values)
+        for start in range(0, len(labels), batch_size):
+            batch = labels[start : start + batch_size]
+            warn_of_classes(batch, self.needs_negatives, self._messages)
 
 
 def beyond(labels: Any) -> Any:

@@ -1,8 +1,7 @@
-"""Callbacks of `fit`: where it begins, what it logs, whether it collapses."""
+"""Callbacks of `fit`: where it begins, and what it logs."""
 
 import json
 import logging
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
@@ -11,15 +10,9 @@ from string import Formatter
 from typing import Any
 
 import keras
-import numpy as np
 
 from keras_dml.data import Sampler
 from keras_dml.data.planned import from_step
-from keras_dml.distribution.processes import (
-    is_one_of_several,
-    on_this_process,
-)
-from keras_dml.model.batch_checks import BatchChecks
 from keras_dml.model.fit_data import FitData
 from keras_dml.model.replicas import replicated
 from keras_dml.resuming import Resume
@@ -31,12 +24,6 @@ _LOGGING_RATES = (
     keras.callbacks.LearningRateScheduler,
     keras.callbacks.ReduceLROnPlateau,
 )
-
-_STUCK = 1e-4
-"""Relative change of a loss from one epoch to the next that is suspicious."""
-
-_EQUAL = 1e-5
-"""Difference of unit vectors up to which they are equal."""
 
 
 class FollowEpochs(keras.callbacks.Callback):
@@ -312,45 +299,3 @@ def _logged_by(
 def _author(thing: Any) -> str:
     """The package that defines an object's class."""
     return type(thing).__module__.partition(".")[0]
-
-
-class NoticeCollapse(keras.callbacks.Callback):
-    """Tells, once, that training has collapsed.
-
-    If the loss is the same in two epochs, as a triplet loss that stays at its
-    margin, some training examples are embedded.
-
-    Args:
-        model: The model that is trained.
-        checks: What has seen the batches.
-    """
-
-    def __init__(self, model: keras.Model, checks: BatchChecks) -> None:
-        super().__init__()
-        self.set_model(model)
-        self.checks = checks
-        self._loss = math.nan
-        self._has_told = False
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        loss, before = (logs or {}).get("loss", math.nan), self._loss
-        self._loss = loss
-        is_stuck = abs(loss - before) <= _STUCK * abs(before)
-        if self._has_told or not is_stuck or self.checks.sample is None:
-            return
-        embed: Callable[[Any], Any] = partial(self.model, training=False)
-        if is_one_of_several():  # Each has a sample of its own.
-            embed = on_this_process(embed, self.model.variables)
-        found = embed(self.checks.sample)
-        embeddings = keras.ops.convert_to_numpy(found)
-        if len(embeddings) < 2 or np.ptp(embeddings, axis=0).max() > _EQUAL:
-            return
-        self._has_told = True
-        logger.warning(
-            "The model has collapsed: all of %d training examples have %s "
-            "embedding, and the loss stays at %.4g. Check whether its weights "
-            "are finite, and use a lower learning rate or an easier mining.",
-            len(embeddings),
-            "the same" if embeddings.any() else "a zero",
-            loss,
-        )

@@ -131,28 +131,21 @@ def _of_arrays(
     balanced: bool | None,
     shuffle: bool,
 ) -> FitData:
-    x, y, weight, checks, batch_size, steps, *_ = data
-    owner = f"MetricModel.{checks.use}"
-    # A class with a weight of its own has the number it was trained with.
-    is_numbered = checks.use == "fit" or model.objective.label_limit
-    names = model.label_names if is_numbered else {}
-    labels = as_ids(np.asarray(label_of(y)))
-    if not are_label_sets(labels):
-        check_known(labels, "y", owner)
-    else:
-        labels, names = as_table(labels, names, owner)
-        y = {**y, "label": labels} if isinstance(y, Mapping) else labels
-    _check_lengths(checks.use, x, weight)
-    weight = weights_of(labels, class_weight, weight)
+    """Arrays with checked labels and weights, in balanced batches or as is."""
+    checks = data.checks
+    y, labels, names = _normalized_labels(model, data.y, checks.use)
+    _check_lengths(checks.use, data.x, data.sample_weight)
+    weight = weights_of(labels, class_weight, data.sample_weight)
     is_alone = not isinstance(y, Mapping) or len(y) == 1
     can_balance = is_alone and (labels.ndim == 1 or are_label_sets(labels))
     if balanced is None:
         balanced = can_balance and _have_positives(labels)
     if not balanced:
-        checks.check_kinds(x, labels)
-        checks.check_values(x, labels, is_batch=False)
+        checks.check_kinds(data.x, labels)
+        checks.check_values(data.x, labels, is_batch=False)
         is_ordered = checks.use == "evaluate" or not shuffle
-        checks.expect_pairs(labels, batch_size or BATCH_SIZE, is_ordered)
+        batch_size = data.batch_size or BATCH_SIZE
+        checks.expect_pairs(labels, batch_size, is_ordered)
         return data._replace(y=y, sample_weight=weight)
     if not can_balance:
         raise ValueError(
@@ -163,19 +156,43 @@ def _of_arrays(
             "Use balanced=False."
         )
     if labels.dtype.kind not in "OSU":
-        checks.check_kinds(x, labels)
-    examples = ArraySet(x, labels, names=names)
-    known = any_labels_of(examples, "y", "MetricModel.fit")
+        checks.check_kinds(data.x, labels)
+    examples = ArraySet(data.x, labels, names=names)
+    return _balanced(model, data._replace(sample_weight=weight), examples)
+
+
+def _normalized_labels(
+    model: keras.Model, y: Any, use: str
+) -> tuple[Any, npt.NDArray[Any], Mapping[int, str]]:
+    """Targets, labels as class ids or a table, and names of the classes."""
+    # A class with a weight of its own has the number it was trained with.
+    is_numbered = use == "fit" or model.objective.label_limit
+    names = model.label_names if is_numbered else {}
+    labels = as_ids(np.asarray(label_of(y)))
+    if not are_label_sets(labels):
+        check_known(labels, "y", f"MetricModel.{use}")
+        return y, labels, names
+    labels, names = as_table(labels, names, f"MetricModel.{use}")
+    y = {**y, "label": labels} if isinstance(y, Mapping) else labels
+    return y, labels, names
+
+
+def _balanced(model: keras.Model, data: FitData, examples: ArraySet) -> FitData:
+    """Class-balanced batches of arrays, weighted by their row."""
+    checks = data.checks
+    labels = any_labels_of(examples, "y", "MetricModel.fit")
     checks.is_planned = True
-    checks.check_values(x, known, is_batch=False)
-    sampler = _sampler_for(model, checks.use, known, batch_size, steps)
+    checks.check_values(data.x, labels, is_batch=False)
+    sampler = _sampler_for(
+        model, checks.use, labels, data.batch_size, data.steps
+    )
     is_host = keras.backend.backend() != "tensorflow"
     if is_host:
         dataset = host_pipeline(examples, sampler, "MetricModel.fit")
     else:
         dataset = pipeline(examples, sampler)
-    if weight is not None:
-        weights = np.asarray(weight)
+    if data.sample_weight is not None:
+        weights = np.asarray(data.sample_weight)
         take = np.take if is_host else tf.gather
         dataset = map_batches(
             dataset,

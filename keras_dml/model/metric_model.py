@@ -24,7 +24,6 @@ from keras_dml.model.argument_checks import (
 )
 from keras_dml.model.embedding_model import EmbeddingModel
 from keras_dml.model.fit_callbacks import (
-    NoticeCollapse,
     any_measures_embeddings,
     check_readers,
     measured_epochs_only,
@@ -41,7 +40,6 @@ from keras_dml.model.head import Head
 from keras_dml.model.loss_weighting import LossWeighting, weights_with
 from keras_dml.model.momentum import MomentumEncoder
 from keras_dml.model.objective import Objective, check_objective
-from keras_dml.model.pixels import watched
 from keras_dml.model.replicas import (
     check_jit,
     check_one_worker,
@@ -55,6 +53,7 @@ from keras_dml.model.update import (
     exempt_loss_variables,
     restricted_update,
 )
+from keras_dml.model.warnings import NoticeCollapse, warn_model_of_pixels
 from keras_dml.utils.arguments import Checked
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
@@ -512,7 +511,7 @@ class MetricModel(Checked, EmbeddingModel):
                 on each worker separately.
         """
         check_one_worker(self, "predict")
-        x = watched(self, x, "MetricModel.predict")
+        warn_model_of_pixels(self, x, "MetricModel.predict")
         data = FitData(x, batch_size=batch_size, steps=steps)
         data = replicated(self, data)
         return super().predict(

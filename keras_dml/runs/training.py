@@ -22,8 +22,8 @@ from keras_dml.distribution.strategies import (
 )
 from keras_dml.distribution.workers import this_worker
 from keras_dml.evaluation import Results
-from keras_dml.evaluation.plausibility import saying_once
 from keras_dml.model import MetricModel
+from keras_dml.model.warnings import saying_once
 from keras_dml.recipes import Recipe
 from keras_dml.recipes.training import Training
 from keras_dml.runs.folder import (

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dml.model.generated import input_specs
-from keras_dml.model.pixels import warn_of_range
+from keras_dml.model.warnings import warn_model_of_pixels
 from keras_dml.search import Hit, Index
 from keras_dml.serve.current import Current
 from keras_dml.serve.pictures import (
@@ -166,7 +166,7 @@ def predict(
         status, embeddings = _embed_files(current, inputs["images"])
     else:
         images = inputs["images"]
-        warn_of_range(current.model, images, PIXELS)
+        warn_model_of_pixels(current.model, images, PIXELS)
         embeddings = current.embed(current.viewer.see_batch(images))
     if signature == PIXELS:
         return list(embeddings)

@@ -71,19 +71,3 @@ def test_blocks_groups_and_galleries(monkeypatch):
                 (positive if same else negative).append(scores[i, j])
     expected = naive(positive, negative, 0.1)
     assert found["fnmr@fmr=0.1"] == pytest.approx(expected, abs=1e-12)
-
-
-@pytest.mark.parametrize("name", ["fnmr@fmr=x", "fnmr@fmr=2", "fnmr@fmr=0.0"])
-def test_rates_are_shares(name):
-    with pytest.raises(ValueError, match="x a share such as 0.01"):
-        evaluate_embeddings(np.eye(3), np.zeros(3, int), metrics=name)
-
-
-def test_an_own_distance_has_no_scale():
-    with pytest.raises(ValueError, match="must be one of"):
-        evaluate_embeddings(
-            np.eye(3),
-            np.zeros(3, int),
-            metrics="fnmr@fmr=0.1",
-            distance=lambda x, y: x @ y.T,
-        )

@@ -72,23 +72,6 @@ def test_rows_are_checked(rows, message):
         evaluate_embeddings(x, LABELS, protocol=Protocol(gallery=rows))
 
 
-@pytest.mark.parametrize("protocol", ["vehicleid", []])
-def test_unknown_protocols(protocol):
-    with pytest.raises(ValueError, match="`protocol` of evaluate_embeddings"):
-        evaluate_embeddings(np.ones((14, 2)), LABELS, protocol=protocol)
-
-
-def test_protocol_beside_a_gallery():
-    with pytest.raises(ValueError, match="Omit one of them"):
-        evaluate_embeddings(
-            np.ones((14, 2)),
-            LABELS,
-            gallery=np.ones((14, 2)),
-            gallery_labels=LABELS,
-            protocol="all_vs_all",
-        )
-
-
 def test_draws_are_counted():
     with pytest.raises(ValueError, match="draws=0"):
         one_per_class(LABELS, draws=0)

@@ -199,9 +199,3 @@ def test_intervals_of_macro_resample_means_of_classes() -> None:
     assert found["macro/map@r"].estimate == pytest.approx(means.mean())
     assert found["macro/map@r"].low == pytest.approx(low)
     assert found["macro/map@r"].high == pytest.approx(high)
-
-
-@pytest.mark.parametrize("name", ["macro/nmi", "macro/macro/map@r", "x/map@r"])
-def test_what_has_no_mean_over_classes(name) -> None:
-    with pytest.raises(ValueError, match="must be known metrics"):
-        evaluate_embeddings(*data(), metrics=name)

@@ -10,7 +10,7 @@ import pytest
 from keras_dml.callbacks import RetrievalEvaluation
 from keras_dml.data import ArraySet, ImageSet, PairSet, from_dataset
 from keras_dml.evaluation import Protocol, embed, evaluate, evaluate_embeddings
-from keras_dml.evaluation.plausibility import saying_once
+from keras_dml.model.warnings import saying_once
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(100, 8)).astype(np.float32)

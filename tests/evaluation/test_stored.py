@@ -56,23 +56,6 @@ def test_same_digits_as_in_memory(data, in_file, dtype, distance):
     assert_same(evaluate_embeddings(in_file(x), labels, **options), expected)
 
 
-@pytest.mark.parametrize("rerank", ["query_expansion", "k_reciprocal"])
-def test_same_digits_reranked(data, in_file, rerank):
-    x, labels = data[0].astype("f4"), data[1]
-    expected = evaluate_embeddings(x, labels, rerank=rerank)
-    assert_same(
-        evaluate_embeddings(in_file(x), labels, rerank=rerank), expected
-    )
-
-
-@pytest.mark.parametrize("distance", ["cosine", "euclidean", "dot"])
-def test_same_threshold(data, in_file, distance):
-    x, labels = data[0].astype("f4"), data[1]
-    options = {"distance": distance, "num_resamples": 20}
-    expected = calibrate(x, labels, **options)
-    assert calibrate(in_file(x), labels, **options) == expected
-
-
 def test_a_row_of_no_direction_is_named(data, in_file):
     x, labels = data[0].copy(), data[1]
     x[299] = 0

@@ -59,10 +59,3 @@ def test_parts_are_logged() -> None:
         "val_recall@1", "val_part1/recall@1", "val_part2/recall@1",
         "val_parts/recall@1",
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("parts", [1, 0, 2.0, 5, 3])
-def test_parts_must_fit(parts) -> None:
-    """Four dimensions in three parts would leave none for the last."""
-    with pytest.raises(ValueError, match="`parts` of"):
-        evaluate_embeddings(np.eye(4), np.zeros(4, int), parts=parts)

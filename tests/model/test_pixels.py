@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_dml import backbones, data, evaluation, methods, search
-from keras_dml.model.pixels import expects_bytes, wrong_range
+from keras_dml.model.warnings import expects_bytes, warn_of_pixels
 from tests.conftest import quick
 from tests.model.test_keras_contract import told
 
@@ -26,62 +26,40 @@ def model() -> keras.Model:
     return methods.baseline(backbone, embedding_dim=2, loss="contrastive")
 
 
-@pytest.mark.parametrize("name", RANGES)
-def test_ranges_that_are_not_bytes(name) -> None:
-    assert wrong_range(RANGES[name]) is not None
-
-
 @pytest.mark.parametrize(
-    "images",
+    ("images", "is_wrong"),
     [
-        BYTES,
-        BYTES.astype("float32"),
-        BYTES * np.float32(0.1),
-        BYTES * np.float32(1.2) - 20,  # As of an interpolation.
-        np.zeros((2, 8, 8, 3), "float32"),
-        RNG.uniform(-1, 1, (4, 8, 8, 2)),  # No images: two channels.
-        RNG.uniform(0, 1, (4, 8)),
+        *((images, True) for images in RANGES.values()),
+        (BYTES, False),
+        (BYTES.astype("float32"), False),
+        (BYTES * np.float32(0.1), False),
+        (BYTES * np.float32(1.2) - 20, False),  # As of an interpolation.
+        (np.zeros((2, 8, 8, 3), "float32"), False),
+        (RNG.uniform(-1, 1, (4, 8, 8, 2)), False),  # Two channels.
+        (RNG.uniform(0, 1, (4, 8)), False),
     ],
 )
-def test_ranges_that_may_be_bytes(images) -> None:
-    assert wrong_range(images) is None
+def test_pixels_warn_unless_they_may_be_bytes(images, is_wrong) -> None:
+    assert warn_of_pixels(images, "test") == is_wrong
 
 
 def dataset(x) -> tf.data.Dataset:
-    return tf.data.Dataset.from_tensor_slices((x, LABELS)).batch(4)
-
-
-class Batches(keras.utils.PyDataset):
-    """Batches of four images."""
-
-    def __init__(self, x) -> None:
-        super().__init__()
-        self.x = x
-
-    def __len__(self) -> int:
-        return 3
-
-    def __getitem__(self, index: int):
-        return self.x[4 * index : 4 * index + 4], LABELS[:4]
+    return tf.data.Dataset.from_tensor_slices((x, LABELS)).batch(12)
 
 
 USES = {
     "fit": lambda m, x: m.fit(x, LABELS, verbose=0),
     "evaluate": lambda m, x: m.evaluate(x, LABELS, verbose=0),
     "predict": lambda m, x: m.predict(x, verbose=0),
-    "predict a dataset": lambda m, x: m.predict(dataset(x), verbose=0),
-    "predict inputs alone": lambda m, x: m.predict(
-        dataset(x).map(lambda x, _: x), verbose=0
-    ),
-    "predict a PyDataset": lambda m, x: m.predict(Batches(x), verbose=0),
     "embed": lambda m, x: evaluation.embed(m, x),
     "embed a dataset": lambda m, x: evaluation.embed(m, dataset(x)),
+    "fit a dataset": lambda m, x: m.fit(dataset(x), epochs=2, verbose=0),
     "measure": lambda m, x: evaluation.evaluate(m, (x, LABELS)),
     "index": lambda m, x: search.Index.build(m, data.ArraySet(x)),
 }
 
 
-FAST = ("fit", "predict", "predict a dataset", "embed", "measure", "index")
+FAST = ("fit", "predict", "embed", "measure", "index")
 
 
 @pytest.mark.parametrize("use", quick(FAST, USES))
@@ -90,7 +68,7 @@ def test_all_uses_tell_once_and_not_of_bytes(use, caplog) -> None:
     network.compile("sgd", run_eagerly=True)
     USES[use](network, BYTES.astype("float32"))
     assert not told(caplog)
-    for _ in range(1 if use in ("fit", "evaluate") else 2):
+    for _ in range(1 if use.startswith(("fit", "evaluate")) else 2):
         USES[use](network, RANGES["-1 to 1"])
     (said,) = [x for x in told(caplog) if "Pixels" in x]
     assert "from -1 to 1" in said and "from 0 to 255" in said
@@ -98,8 +76,11 @@ def test_all_uses_tell_once_and_not_of_bytes(use, caplog) -> None:
 
 def test_models_that_do_not_scale_take_any_range(caplog) -> None:
     inputs = keras.Input((8, 8, 3))
-    network = keras.Model(inputs, keras.layers.Flatten()(inputs))
-    evaluation.embed(network, RANGES["-1 to 1"])
+    flat = keras.Model(inputs, keras.layers.Flatten()(inputs))
+    evaluation.embed(flat, RANGES["-1 to 1"])
+    network = methods.baseline(flat, embedding_dim=2, loss="contrastive")
+    network.compile("sgd", run_eagerly=True)
+    network.fit(RANGES["0 to 1"], LABELS, verbose=0)
     assert not told(caplog)
 
 
@@ -114,14 +95,6 @@ def test_models_that_do_not_scale_take_any_range(caplog) -> None:
 )
 def test_which_layers_expect_bytes(layer, expected) -> None:
     assert expects_bytes(keras.Sequential([layer])) == expected
-
-
-def test_predict_of_batches_that_are_looked_at_is_that_of_arrays() -> None:
-    network, x = model(), RANGES["0 to 1"]
-    found = [network.predict(given, verbose=0) for given in (dataset(x), x)]
-    np.testing.assert_allclose(*found, atol=1e-6)
-    found = network.predict(dataset(x).repeat(2), verbose=0)
-    assert found.shape == (24, 2)
 
 
 def test_channels_first_are_refused() -> None:

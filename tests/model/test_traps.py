@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 
-from keras_dml import MetricModel, backbones, callbacks, losses, methods
+from keras_dml import MetricModel, callbacks, losses, methods
 from keras_dml.data import ArraySet, ClassBalanced, PairSet, pipeline
 from keras_dml.model.batch_checks import BatchChecks
 from keras_dml.resuming.states import variables_of
@@ -148,38 +148,78 @@ def test_labels_of_another_length() -> None:
         small().train_on_batch(*given)
 
 
-@pytest.mark.parametrize("spec", [False, True])
-def test_data_that_are_not_batched(spec) -> None:
-    data = tf.data.Dataset.from_tensor_slices((vectors(), LABELS))
-    given = data if spec else (pair for pair in data.as_numpy_iterator())
-    with pytest.raises(ValueError, match=r"must be batched.*\.batch\(64\)"):
-        fresh().fit(given, shuffle=False, verbose=0)
+def slices(x=None, y=None) -> tf.data.Dataset:
+    given = vectors() if x is None else x
+    return tf.data.Dataset.from_tensor_slices(
+        given if y is None else (given, y)
+    )
 
 
-def test_data_without_labels() -> None:
-    data = tf.data.Dataset.from_tensor_slices(vectors()).batch(12)
-    with pytest.raises(ValueError, match="must have labels.*none"):
-        small().fit(data, verbose=0)
-    data = data.map(lambda x: (x, {"class": tf.zeros(12, tf.int64)}))
-    with pytest.raises(ValueError, match=r"must have labels.*\['class'\]"):
-        small().fit(data, verbose=0)
+REFUSED = {
+    "not batched": (
+        lambda: {"x": slices(y=LABELS)}, r"must be batched.*\.batch\(64\)",
+    ),
+    "not batched, a generator": (
+        lambda: {"x": (pair for pair in slices(y=LABELS).as_numpy_iterator())},
+        r"must be batched.*\.batch\(64\)",
+    ),
+    "no labels": (
+        lambda: {"x": slices().batch(12)}, "must have labels.*none",
+    ),
+    "other labels": (
+        lambda: {
+            "x": slices().batch(12).map(
+                lambda x: (x, {"class": tf.zeros(12, tf.int64)})
+            )
+        },
+        r"must have labels.*\['class'\]",
+    ),
+    "no labels of arrays": (
+        lambda: {"x": vectors()}, "must have labels. Received: none",
+    ),
+    "empty arrays": (
+        lambda: {"x": vectors()[:0], "y": LABELS[:0]},
+        "`x` of MetricModel.fit must not be",
+    ),
+    "few weights": (
+        lambda: {"x": vectors(), "y": LABELS, "sample_weight": np.ones(5)},
+        "5 weights, 48 examples",
+    ),
+    "strings": (
+        lambda: {"x": dataset(vectors(), LABELS.astype(str))},
+        "strings.*return_inverse",
+    ),
+    "strings of a PyDataset": (
+        lambda: {"x": Batches(dataset(vectors(), LABELS.astype(str)))},
+        "strings.*return_inverse",
+    ),
+    "empty": (
+        lambda: {"x": dataset(vectors()[:0], LABELS[:0])}, "must not be empty",
+    ),
+    "ragged": (
+        lambda: {
+            "x": tf.data.Dataset.from_tensors(
+                (tf.ragged.constant([[1.0, 2.0], [3.0]]), LABELS[:2])
+            )
+        },
+        "must be dense. Received: RaggedTensorSpec",
+    ),
+    "pairs": (
+        lambda: {"x": PairSet(ArraySet(vectors()), [[0, 1]])},
+        "RelationSampler",
+    ),
+    "examples": (
+        lambda: {"x": ArraySet(vectors(), LABELS)},
+        r"pipeline\(examples, ClassBalanced",
+    ),
+}  # fmt: skip
 
 
-def test_arrays_that_do_not_fit_each_other() -> None:
-    x = vectors()
-    with pytest.raises(ValueError, match="must have labels. Received: none"):
-        small().fit(x)
-    with pytest.raises(ValueError, match="`x` of MetricModel.fit must not be"):
-        small().fit(x[:0], LABELS[:0])
-    with pytest.raises(ValueError, match="5 weights, 48 examples"):
-        small().fit(x, LABELS, sample_weight=np.ones(5))
-
-
-def test_strings_in_batches() -> None:
-    data = dataset(vectors(), LABELS.astype(str))
-    for given in (data, Batches(data)):
-        with pytest.raises(ValueError, match="strings.*return_inverse"):
-            small().fit(given, shuffle=False, verbose=0)
+@pytest.mark.parametrize("name", REFUSED)
+def test_fit_refuses_data(name) -> None:
+    make, message = REFUSED[name]
+    with pytest.raises(ValueError, match=message):
+        small().fit(**make(), shuffle=False, verbose=0)
 
 
 def test_batches_without_positives_are_told_once(caplog) -> None:
@@ -200,29 +240,44 @@ def test_batches_of_one_class_are_told(caplog) -> None:
 TRIPLET_AND_VICREG = {"triplet": 1.0, "vicreg": 1.0}
 
 
+def pull(labels, embeddings):
+    return keras.ops.mean(embeddings)
+
+
 @pytest.mark.parametrize(
-    ("loss", "needed"),
+    ("loss", "positives", "negatives"),
     [
-        ("contrastive", True),
-        ("vicreg", False),
-        ("barlow_twins", False),
-        (TRIPLET_AND_VICREG, False),
-        (losses.MatryoshkaLoss("vicreg", (2, 4)), False),
-        (losses.CrossBatchMemory("vicreg", 9, warm_up=3), False),
+        ("contrastive", True, True),
+        ("vicreg", None, False),
+        ("barlow_twins", None, False),
+        ("instance", False, None),
+        (TRIPLET_AND_VICREG, None, False),
+        (pull, True, None),
+        (losses.FunctionLoss(pull, needs_positives=False), False, None),
+        (losses.MatryoshkaLoss("vicreg", (2, 4)), None, False),
+        (losses.MatryoshkaLoss("instance", (2, 4)), False, None),
+        (losses.CrossBatchMemory("vicreg", 9, warm_up=3), None, False),
+        (losses.CrossBatchMemory("triplet", 9), False, None),
+        (losses.CrossBatchMemory("triplet", 9, warm_up=3), True, None),
+        (losses.CrossBatchMemory("instance", 9, warm_up=3), False, None),
     ],
 )
-def test_which_losses_need_negatives(loss, needed) -> None:
-    assert losses.get(loss).needs_negatives is needed
+def test_losses_say_which_pairs_they_need(loss, positives, negatives) -> None:
+    made = losses.get(loss)
+    assert positives in (None, made.needs_positives)
+    assert negatives in (None, made.needs_negatives)
 
 
 @pytest.mark.parametrize(
     ("loss", "needed"), [("triplet", True), ("vicreg", False)]
 )
-def test_which_methods_need_negatives(loss, needed) -> None:
+def test_methods_need_the_pairs_of_their_losses(loss, needed) -> None:
     tasks = methods.diva_tasks(("discriminative", "dance"), loss)
     assert methods.DivaObjective(tasks).needs_negatives is needed
     model = methods.dcml(dense(), embedding_dim=4, num_learners=2, loss=loss)
     assert model.objective.needs_negatives is needed
+    tasks = methods.diva_tasks(("dance", "intra" if needed else "shared"))
+    assert methods.DivaObjective(tasks).needs_positives is needed
 
 
 def test_pairs_apart_are_told_where_triplets_are_needed(caplog) -> None:
@@ -261,35 +316,6 @@ def test_proxies_need_no_positives(caplog) -> None:
     assert not messages(caplog)
 
 
-def pull(labels, embeddings):
-    return keras.ops.mean(embeddings)
-
-
-@pytest.mark.parametrize(
-    ("loss", "needed"),
-    [
-        (pull, True),
-        (losses.FunctionLoss(pull, needs_positives=False), False),
-        ("instance", False),
-        (losses.MatryoshkaLoss("instance", (2, 4)), False),
-        (losses.CrossBatchMemory("triplet", 9), False),
-        (losses.CrossBatchMemory("triplet", 9, warm_up=3), True),
-        (losses.CrossBatchMemory("instance", 9, warm_up=3), False),
-    ],
-)
-def test_which_losses_need_positives(loss, needed) -> None:
-    assert losses.get(loss).needs_positives is needed
-
-
-@pytest.mark.parametrize(
-    ("tasks", "needed"),
-    [(("dance", "intra"), True), (("dance", "shared"), False)],
-)
-def test_which_tasks_of_diva_need_positives(tasks, needed) -> None:
-    objective = methods.DivaObjective(methods.diva_tasks(tasks))
-    assert objective.needs_positives is needed
-
-
 @pytest.mark.parametrize("shared", [0, 1])
 def test_label_sets_without_positives_are_told(shared, caplog) -> None:
     labels = np.eye(4, 6, dtype=bool)
@@ -307,27 +333,6 @@ def test_random_batches_of_many_classes_are_told(caplog) -> None:
     small().fit(vectors(), labels, batch_size=4, balanced=False, verbose=0)
     (message,) = messages(caplog)
     assert "0.13 positive pairs" in message and "balanced=False" in message
-
-
-def test_pixels_in_0_to_1_in_a_dataset_are_told_once(caplog) -> None:
-    """Other uses and ranges are in test_pixels.py."""
-    backbone = backbones.small_convnet((8, 8, 1), filters=(2,))
-    model = methods.baseline(backbone, embedding_dim=4, loss="contrastive")
-    model.compile("sgd", run_eagerly=True)
-    x = np.random.default_rng(0).uniform(0, 1, (48, 8, 8, 1)).astype("f4")
-    model.fit(dataset(x, LABELS, 24), epochs=2, verbose=0)
-    (said,) = messages(caplog)
-    assert "Pass pixels from 0 to 255" in said
-
-
-def test_models_that_do_not_rescale_take_any_pixels(caplog) -> None:
-    inputs = keras.Input((8, 8, 1))
-    backbone = keras.Model(inputs, keras.layers.Flatten()(inputs))
-    model = methods.baseline(backbone, embedding_dim=4, loss="contrastive")
-    model.compile("sgd", run_eagerly=True)
-    x = np.random.default_rng(0).uniform(0, 1, (48, 8, 8, 1))
-    model.fit(x.astype("float32"), LABELS, verbose=0)
-    assert not messages(caplog)
 
 
 def test_a_pattern_that_matches_nothing(tiny_backbone) -> None:
@@ -350,11 +355,6 @@ def test_a_pattern_behind_one_that_matches_more(tiny_backbone) -> None:
         tiny_backbone, embedding_dim=4, rate_multipliers=before
     )
     model.compile("adam")
-
-
-def test_sets_of_examples_need_a_sampler(images) -> None:
-    with pytest.raises(ValueError, match=r"pipeline\(examples, ClassBalanced"):
-        small().fit(images)
 
 
 @pytest.mark.parametrize(
@@ -431,25 +431,6 @@ def test_inputs_that_are_not_finite(feed: str, message: str) -> None:
         small().fit(**FEEDS[feed](x, y), verbose=0)
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (lambda x, y: {"x": dataset(x[:0], y[:0])}, "must not be empty"),
-        (
-            lambda x, y: {
-                "x": tf.data.Dataset.from_tensors(
-                    (tf.ragged.constant([[1.0, 2.0], [3.0]]), y[:2])
-                )
-            },
-            "must be dense. Received: RaggedTensorSpec",
-        ),
-    ],
-)
-def test_data_that_cannot_be(given, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        small().fit(**given(vectors(), LABELS), verbose=0)
-
-
 ONE_CLASS = "have the same class.*no negative pair.*larger batches"
 
 
@@ -516,12 +497,6 @@ MISSING = "`y` of MetricModel.fit must have a label for every example"
 def test_missing_labels_are_counted(labels, message) -> None:
     with pytest.raises(ValueError, match=message):
         small().fit(vectors(), labels, verbose=0)
-
-
-def test_pairs_need_a_sampler() -> None:
-    pairs = PairSet(ArraySet(vectors()), [[0, 1]])
-    with pytest.raises(ValueError, match="RelationSampler"):
-        small().fit(pairs, verbose=0)
 
 
 def test_fit_tells_of_examples_unless_silent(caplog) -> None:

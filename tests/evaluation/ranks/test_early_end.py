@@ -101,11 +101,3 @@ def test_floats_as_without(ways: set[str], distance: str, noise: float) -> None:
         np.testing.assert_array_equal(
             early.per_query[name], whole.per_query[name]
         )
-
-
-def test_all_the_same(ways: set[str]) -> None:
-    labels = np.arange(200) // 2
-    x = np.ones((200, 3), np.float32)
-    results = evaluate_embeddings(x, labels, metrics=METRICS)
-    order = naive.rankings(x, x, "dot", lambda i, j: i == j)
-    naive.check(results, order, labels, labels)

@@ -181,13 +181,18 @@ def noisy(count: int, classes: int, dims: int, seed: int):
 
 
 @pytest.mark.parametrize("distance", ["cosine", "dot"])
-def test_independent_of_blocks(monkeypatch, distance):
+def test_independent_of_blocks_and_threads(monkeypatch, distance):
     x, labels = noisy(300, 30, 12, seed=4)
     options = {"metrics": METRICS, "distance": distance}
     expected = evaluate_embeddings(x, labels, **options)
-    for side, band in [(64, 64), (128, 1000), (150, 2**18)]:
+    for side, band, threads in [
+        (64, 64, 1),
+        (128, 1000, 7),
+        (150, 2**18, 2),
+    ]:
         monkeypatch.setattr(search, "LARGEST_SIDE", side)
         monkeypatch.setattr(tiles, "BAND", band)
+        monkeypatch.setattr(search, "_threads", lambda n=threads: n)
         results = evaluate_embeddings(x, labels, **options)
         naive.assert_same(results, expected)
 
@@ -240,17 +245,6 @@ def test_results_are_equal_in_several_panels(monkeypatch, labels, options):
     )
     results = evaluate_embeddings(_POINTS, labels, **options)
     naive.assert_same(results, expected)
-
-
-def test_independent_of_threads(monkeypatch):
-    x, labels = lattice(400, 5, 30, width=3)
-    options = {"metrics": METRICS, "distance": "dot"}
-    expected = evaluate_embeddings(x, labels, **options)
-    monkeypatch.setattr(search, "LARGEST_SIDE", 100)
-    for threads in (1, 7):
-        monkeypatch.setattr(search, "_threads", lambda n=threads: n)
-        results = evaluate_embeddings(x, labels, **options)
-        naive.assert_same(results, expected)
 
 
 @pytest.mark.parametrize(

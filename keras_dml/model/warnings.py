@@ -1,0 +1,405 @@
+"""Warnings of data and embeddings that mean nothing, each logged once.
+
+They concern batches without positives, pixels in another range than a model
+expects, embeddings that have collapsed, and queries that find copies of
+themselves. What cannot be trained at all, such as one-hot labels, is an error
+of `batch_checks`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from functools import partial
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+
+from keras_dml.distribution.processes import (
+    is_one_of_several,
+    on_this_process,
+)
+from keras_dml.utils.lazy_rows import EmbeddingRows
+from keras_dml.utils.tensorflow import tf
+from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.vectors import CHUNK, blocks, unit_rows
+
+logger = logging.getLogger(__name__)
+
+_LARGEST_SCORE = 32.0
+"""Standardized pixels are smaller; a photograph has some that are larger."""
+
+_CENTERED = (-64.0, 160.0)
+"""Pixels from 0 to 255 minus a mean are smaller, and none are larger."""
+
+_MAX_IMAGES = 4096
+"""Number of images that are looked at."""
+
+_STUCK = 1e-4
+"""Relative change of a loss from one epoch to the next that is suspicious."""
+
+_ROUNDING = 1e-5
+"""Relative difference up to which embeddings count as equal: batches of other
+sizes are computed in another order."""
+
+_COPY_QUERIES = 64
+"""Number of queries that are looked for in the gallery."""
+
+_COPY_SHARE = 0.9
+
+_PIXELS = (
+    "Pixels of %s range from %.3g to %.3g, and the model scales pixels itself, "
+    "so it %s. Pass pixels from 0 to 255."
+)
+
+_messages: ContextVar[set[str] | None] = ContextVar("messages", default=None)
+_warned: weakref.WeakSet[keras.Model] = weakref.WeakSet()
+"""Models that were given pixels in a wrong range."""
+
+
+@contextlib.contextmanager
+def saying_once(messages: set[str]) -> Iterator[None]:
+    """Within it, `warn` does not repeat messages that are in `messages`.
+
+    Within another, the other one's messages count.
+    """
+    outer = _messages.get()
+    token = _messages.set(messages if outer is None else outer)
+    try:
+        yield
+    finally:
+        _messages.reset(token)
+
+
+def warn(message: str, *values: Any, messages: set[str] | None = None) -> None:
+    """Logs a warning, once per kind of message within `saying_once`.
+
+    Args:
+        message: The kind of message.
+        *values: What its format needs.
+        messages: Messages that are not repeated; by default those of
+            `saying_once`.
+    """
+    known = _messages.get() if messages is None else messages
+    if known is None or message not in known:
+        logger.warning(message, *values)
+    if known is not None:
+        known.add(message)
+
+
+# Pixels.
+
+
+def expects_bytes(model: keras.Model) -> bool:
+    """Whether a model scales pixels itself and so expects 0 to 255."""
+    return any(
+        layer.name == "preprocessing"
+        or (
+            isinstance(layer, keras.layers.Rescaling)
+            and 0 < np.max(np.abs(layer.scale)) <= 1 / 32
+        )
+        or (
+            isinstance(layer, keras.layers.Normalization)
+            and layer.input_mean is not None
+            and np.max(np.abs(layer.input_mean)) > _LARGEST_SCORE
+        )
+        for layer in model._flatten_layers()
+    )
+
+
+def warn_of_pixels(
+    images: npt.NDArray[Any], owner: str, messages: set[str] | None = None
+) -> bool:
+    """Warns if pixels, (B, H, W, C), clearly do not range from 0 to 255.
+
+    Returns:
+        Whether it did.
+    """
+    is_pixels = images.ndim == 4 and images.shape[-1] in (1, 3)
+    if not is_pixels or images.dtype.kind not in "fiu" or not images.size:
+        return False
+    # Most images tell by their first one.
+    if images[0].min() >= 0 and images[0].max() > 1:
+        return False
+    lowest, highest = float(images.min()), float(images.max())
+    is_unit = _are_unit(lowest, highest)
+    if not is_unit and not _are_moved(lowest, highest):
+        return False
+    effect = "almost nothing" if is_unit else "other images than it should"
+    warn(_PIXELS, owner, lowest, highest, f"sees {effect}", messages=messages)
+    return True
+
+
+def _are_unit(lowest: Any, highest: Any) -> Any:
+    """Whether pixels, numbers or tensors, range from 0 to 1."""
+    return (lowest >= 0) & (highest > 0) & (highest <= 1)
+
+
+def _are_moved(lowest: Any, highest: Any) -> Any:
+    """Whether pixels, numbers or tensors, are standardized or centered."""
+    is_standardized = (lowest < 0) & (highest <= _LARGEST_SCORE)
+    return is_standardized | (lowest < _CENTERED[0]) & (highest < _CENTERED[1])
+
+
+def warn_model_of_pixels(model: Any, x: Any, owner: str) -> None:
+    """Warns, once per model, of pixels in a range that it does not expect.
+
+    Args:
+        model: A model.
+        x: A batch of its inputs, of any kind.
+        owner: The function that was given them.
+    """
+    is_model = isinstance(model, keras.Model) and model not in _warned
+    if not is_model or len(getattr(x, "shape", ())) != 4:
+        return
+    if expects_bytes(model) and warn_of_pixels(
+        np.asarray(x[:_MAX_IMAGES]), owner, set()
+    ):
+        _warned.add(model)
+
+
+def print_pixels(images: tf.Tensor, owner: str) -> tf.Operation:
+    """Like `warn_of_pixels`, each time that a graph runs, to standard error.
+
+    Args:
+        images: (B, H, W, C), of any floating dtype.
+        owner: What was given them.
+
+    Returns:
+        The operation that prints, if there is a reason.
+    """
+    lowest, highest = tf.reduce_min(images), tf.reduce_max(images)
+    is_wrong = _are_unit(lowest, highest) | _are_moved(lowest, highest)
+    return tf.cond(
+        # Without images there are neither.
+        is_wrong & (tf.size(images) > 0),
+        lambda: tf.print(
+            f"Pixels of {owner} range from", lowest, "to", highest,
+            "and should range from 0 to 255: the embeddings are wrong.",
+        ),
+        tf.no_op,
+    )  # fmt: skip
+
+
+# Batches.
+
+
+def warn_of_classes(
+    labels: Rows, needs_negatives: bool, messages: set[str]
+) -> None:
+    """Warns if a batch, (B,) class ids, has no positive or no negative pair."""
+    classes = len(np.unique(labels))
+    if len(labels) > 1 and classes == len(labels):
+        warn(
+            "No two of the %d examples in a batch have the same class, "
+            "so the batch has no positive pair and teaches almost "
+            "nothing. Use batches of keras_dml.data.ClassBalanced, or "
+            "call model.fit(x, y) with arrays, which builds such batches.",
+            len(labels),
+            messages=messages,
+        )
+    elif len(labels) > 1 and classes == 1 and needs_negatives:
+        warn(
+            "All %d examples in a batch have the same class, so the "
+            "batch has no negative pair and teaches nothing, or only to "
+            "collapse. Shuffle the data, use larger batches, or batches "
+            "of keras_dml.data.ClassBalanced with several classes.",
+            len(labels),
+            messages=messages,
+        )
+
+
+def warn_of_sets(labels: npt.NDArray[np.bool_], messages: set[str]) -> None:
+    """Warns if no two examples of a batch, (B, C), share a label."""
+    if len(labels) > 1 and not np.triu(labels @ labels.T, 1).any():
+        warn(
+            "No two of the %d examples in a batch share a label, so the "
+            "batch has no positive pair and teaches almost nothing. Use "
+            "batches of keras_dml.data.MultiLabelBalanced.",
+            len(labels),
+            messages=messages,
+        )
+
+
+def warn_of_relations(labels: npt.NDArray[Any], messages: set[str]) -> None:
+    """Warns if no example of a relation matrix, (B, B), is in a triplet."""
+    positive = labels == 1
+    np.fill_diagonal(positive, False)  # An example and itself.
+    both = positive.any(axis=1) & (labels == 0).any(axis=1)
+    if not both.any():
+        warn(
+            "None of the %d examples in a batch has both a positive and a "
+            "negative, which the loss compares, so the batch teaches "
+            "nothing. Use a loss on single pairs, such as ContrastiveLoss(), "
+            'or RelationSampler(…, others="negative").',
+            len(labels),
+            messages=messages,
+        )
+
+
+def warn_of_random_batches(
+    labels: Rows, batch_size: int, messages: set[str]
+) -> None:
+    """Warns if random batches have few positive pairs, on average."""
+    counts = np.unique(labels, return_counts=True)[1].astype(float)
+    total = len(labels)
+    share = (counts * (counts - 1)).sum() / (total * (total - 1))
+    size = min(batch_size, total)
+    expected = share * size * (size - 1) / 2
+    if expected < 1:
+        warn(
+            "Random batches of %d examples have %.2g positive pairs on "
+            "average, so most of them teach almost nothing. Remove "
+            "balanced=False and shuffle=False, or use larger batches.",
+            batch_size,
+            expected,
+            messages=messages,
+        )
+
+
+# Collapse, and copies.
+
+
+def are_equal(parts: Sequence[EmbeddingRows], is_cosine: bool) -> bool:
+    """Whether all embeddings are equal; if `is_cosine`, their directions are.
+
+    It is cheap, as it stops at the first rows that differ.
+    """
+
+    def read(part: EmbeddingRows, rows: slice) -> FloatArray:
+        return unit_rows(part[rows]) if is_cosine else part[rows]
+
+    first = read(parts[0], slice(0, 1))
+    largest = np.abs(first).max()
+    return sum(map(len, parts)) > 1 and not any(
+        np.abs(read(part, rows) - first).max() > _ROUNDING * largest
+        for part in parts
+        for rows in blocks(len(part), CHUNK)
+    )
+
+
+def warn_of_collapse(
+    parts: Sequence[EmbeddingRows], is_cosine: bool, owner: str
+) -> bool:
+    """Warns if all embeddings of a model are zero, or all equal.
+
+    Returns:
+        Whether it did.
+    """
+    if not are_equal(parts, is_cosine):
+        return False
+    warn(
+        "All %d embeddings measured by %s are %s, so ranks are only the "
+        "order of the rows, and metrics are meaningless. The model has "
+        "collapsed: check whether its weights are finite, whether the loss "
+        "stays at its margin, and use a lower learning rate or an easier "
+        "mining.",
+        sum(map(len, parts)),
+        owner,
+        "equal" if np.any(parts[0][:1]) else "zero",
+    )
+    return True
+
+
+class NoticeCollapse(keras.callbacks.Callback):
+    """Warns, once, that training has collapsed.
+
+    If the loss is the same in two epochs, as a triplet loss that stays at its
+    margin, some training examples are embedded.
+
+    Args:
+        model: The model that is trained.
+        checks: The `BatchChecks` that have seen the batches.
+    """
+
+    def __init__(self, model: keras.Model, checks: Any) -> None:
+        super().__init__()
+        self.set_model(model)
+        self.checks = checks
+        self._loss = math.nan
+        self._has_warned = False
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        loss, before = (logs or {}).get("loss", math.nan), self._loss
+        self._loss = loss
+        is_stuck = abs(loss - before) <= _STUCK * abs(before)
+        if self._has_warned or not is_stuck or self.checks.sample is None:
+            return
+        embed: Callable[[Any], Any] = partial(self.model, training=False)
+        if is_one_of_several():  # Each has a sample of its own.
+            embed = on_this_process(embed, self.model.variables)
+        outputs = embed(self.checks.sample)
+        embeddings = keras.ops.convert_to_numpy(outputs)
+        if len(embeddings) < 2 or np.ptp(embeddings, axis=0).max() > _ROUNDING:
+            return
+        self._has_warned = True
+        logger.warning(
+            "The model has collapsed: all of %d training examples have %s "
+            "embedding, and the loss stays at %.4g. Check whether its weights "
+            "are finite, and use a lower learning rate or an easier mining.",
+            len(embeddings),
+            "the same" if embeddings.any() else "a zero",
+            loss,
+        )
+
+
+def warn_of_copies(
+    queries: EmbeddingRows,
+    gallery: EmbeddingRows,
+    ignored: Callable[[Rows], list[Rows]],
+    owner: str,
+) -> None:
+    """Warns if nearly every query finds an exact copy of itself.
+
+    Queries and gallery have rows of their own.
+
+    Args:
+        queries: (Q, D).
+        gallery: (G, D).
+        ignored: Function that returns the rows of the gallery that each of
+            some queries must not find.
+        owner: The function that searches.
+    """
+    count = min(_COPY_QUERIES, len(queries))
+    rows = np.linspace(0, len(queries) - 1, count).astype(np.int64)
+    # A few first, as hardly any evaluation needs more.
+    for sample in map(np.unique, (rows[:: max(1, count // 8)], rows)):
+        x = np.asarray(queries[sample])
+        copies = _count_copies(x, gallery, ignored(sample))
+        if copies < _COPY_SHARE * len(sample):
+            return
+    warn(
+        "Nearly every query of %s (%d of %d sampled) has an exact copy of "
+        "itself in the gallery and finds it first, so recall@1 says nothing. "
+        "Leave the queries out of the gallery. To search a set among itself, "
+        "omit `gallery`; to search it for some of its rows, use "
+        "protocol=Protocol(queries=rows).",
+        owner,
+        copies,
+        count,
+    )
+
+
+def _count_copies(
+    x: FloatArray, gallery: EmbeddingRows, ignored: list[Rows]
+) -> int:
+    """Number of queries, (Q, D), that may find an exact copy of themselves."""
+    limits = _ROUNDING * np.linalg.norm(x, axis=1)
+    # Few rows are near in the largest coordinate, so few are compared.
+    axes = np.abs(x).argmax(axis=1)
+    has_copy = np.zeros(len(x), bool)
+    for rows in blocks(len(gallery), max(1, 2**24 // x.shape[1])):
+        y = gallery[rows]
+        for i in np.flatnonzero(~has_copy).tolist():
+            is_near = np.abs(y[:, axes[i]] - x[i, axes[i]]) <= limits[i]
+            near = np.flatnonzero(is_near)
+            near = near[~np.isin(near + rows.start, ignored[i])]
+            gaps = np.linalg.norm(y[near] - x[i], axis=1)
+            has_copy[i] = (gaps <= limits[i]).any()
+    return int(has_copy.sum())
