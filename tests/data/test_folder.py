@@ -94,15 +94,6 @@ def test_nested_folders_name_a_way_out(tmp_path: Path) -> None:
     assert image_folder(tmp_path / "animals").num_classes == 2
 
 
-@pytest.mark.parametrize("extension", [".jfif", ".JPE"])
-def test_other_extensions_of_jpeg(tmp_path: Path, extension: str) -> None:
-    save(tmp_path / "class" / "1.jpg", 9)
-    (tmp_path / "class" / "1.jpg").rename(tmp_path / "class" / f"1{extension}")
-    images = image_folder(tmp_path)
-    assert repr(images) == "ImageSet(1 image of 1 class, files)"
-    assert images.read(0).mean() == pytest.approx(9, abs=1)
-
-
 def test_every_kind_of_file(tmp_path: Path) -> None:
     for i, extension in enumerate((*EXTENSIONS, ".TIF", ".WebP")):
         save(tmp_path / "class" / f"{i:02}{extension}", 9 * i)

@@ -11,11 +11,10 @@ import pytest
 import tensorflow as tf
 from PIL import Image, ImageOps
 
-from keras_dml.data import ImageSet, View, eval_batches, pipeline
 from keras_dml.data.decode import exif_orientation, read_image
 from keras_dml.data.encoded import of_file
 from keras_dml.export.files import decode_whole
-from tests.data.small_images import LABELS, noise, sampler_of, stored
+from tests.data.small_images import stored
 
 ORIENTATIONS = range(1, 9)
 RNG = np.random.default_rng(0)
@@ -129,24 +128,3 @@ def test_damaged_exif_is_upright(block: bytes) -> None:
     assert decode_whole(jpeg_with(block)).shape == PIXELS.shape
     for file in (png_with(block), png_with(block, after_pixels=True)):
         assert read_image(io.BytesIO(file)).shape == PIXELS.shape
-
-
-@pytest.mark.slow
-def test_pipelines_see_upright_images(tmp_path, monkeypatch) -> None:
-    """With boxes, which are those of upright images, and from a cache."""
-    monkeypatch.setenv("KERAS_DML_HOME", str(tmp_path / "home"))
-    pixels = noise(20, 16, 3)
-    paths = [tmp_path / f"{i}.png" for i in range(len(pixels))]
-    for i, path in enumerate(paths):
-        stored(path, pixels[i], 1 + i % 8)
-    boxes = np.tile([3, 4, 15, 19], (len(pixels), 1))
-    boxed = ImageSet(paths, LABELS, boxes=boxes)
-    parts = ImageSet(pixels[:, 4:19, 3:15], LABELS)
-    np.testing.assert_array_equal(boxed.read(5), parts.read(5))
-    (seen,) = eval_batches(boxed, View((9, 10), 3))
-    np.testing.assert_array_equal(seen, View((9, 10), 3).apply(parts.pixels))
-    batches, same = (
-        next(iter(pipeline(x, sampler_of(x), 9, cache="disk")))[0]
-        for x in (ImageSet(paths, LABELS), ImageSet(pixels, LABELS))
-    )
-    np.testing.assert_array_equal(batches, same)

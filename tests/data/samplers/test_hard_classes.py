@@ -123,8 +123,3 @@ def test_mistakes() -> None:
         made.set_embeddings(np.full((len(LABELS), 2), np.nan))
     with pytest.raises(ValueError, match="`num_neighbors`.*=-1"):
         HardClassBalanced(LABELS, classes_per_batch=8, num_neighbors=-1)
-
-
-def test_what_is_left_out_is_told_by_its_own_name(caplog) -> None:
-    HardClassBalanced([0, 0, 1, 1, 2], classes_per_batch=2)
-    assert caplog.messages[0].startswith("HardClassBalanced excludes")
