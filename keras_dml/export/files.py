@@ -70,13 +70,17 @@ def load_files(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:
         lambda row, file: (row, *_load_or_fail(file, view)),
         num_parallel_calls=_PARALLEL_FILES,
     ).ignore_errors()
+    # To start a dataset takes longer than to decode a small file.
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    options.experimental_optimization.apply_default_optimizations = False
     # A row behind the last, so that there is one even if all are damaged.
     nothing = tf.zeros((*view.size, view.channels))
     behind = tf.data.Dataset.from_tensors((count, DAMAGED, nothing))
     rows, status, seen = (
         loaded.concatenate(behind)
         .batch(count + 1)
-        .with_options(_options())
+        .with_options(options)
         .get_single_element()
     )
     statuses = tf.fill([count + 1], DAMAGED)
@@ -84,14 +88,6 @@ def load_files(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:
     shape = tf.stack([count + 1, *nothing.shape])
     views = tf.scatter_nd(rows[:, None], seen, shape)
     return statuses[:-1], tf.ensure_shape(views[:-1], (None, *nothing.shape))
-
-
-def _options() -> tf.data.Options:
-    """To start a dataset takes longer than to decode a small file."""
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    options.experimental_optimization.apply_default_optimizations = False
-    return options
 
 
 def _load_or_fail(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:
