@@ -1,13 +1,11 @@
 """Embedding examples, into an array or a folder of Parquet shards.
 
 `embed` returns an array; start there, in in_memory.py; engines.py is what
-computes: Keras, OpenVINO or an exported file (exported.py). `embed_shards` in
-sharding.py is for millions of examples: it skips shards that are finished, has
-a pool (pools.py) write the others, and lists all in a manifest. source.py
-divides the examples, shard_work.py embeds a part of them in a worker and writes
-it as a shard, and shards.py reads such a folder, on a disk or at a URL
-(storage.py). The room uses data and models; it knows nothing of evaluation and
-search.
+computes: Keras, OpenVINO, a function or an exported file (exported.py).
+`embed_shards` in sharding.py is for millions of examples: it skips shards that
+are finished, and embeds and writes the others, also on a Ray cluster
+(on_ray.py). shards.py reads such a folder, on a disk or at a URL (storage.py).
+The room uses data and models; it knows nothing of evaluation and search.
 """
 
 from keras_dml.embedding.in_memory import embed

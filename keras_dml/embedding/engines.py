@@ -1,14 +1,12 @@
 """Engines: what computes a model's embeddings: Keras, OpenVINO or a file."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 import keras
 import numpy as np
@@ -24,66 +22,48 @@ from keras_dml.utils.vectors import unit_rows
 
 logger = logging.getLogger(__name__)
 
-Engine: TypeAlias = Literal["keras", "openvino"]
-"""Names of engines."""
-
-AnyEngine: TypeAlias = Engine | str | os.PathLike[str]
-"""A name, or an exported file."""
-
 Predict: TypeAlias = Callable[[Any], Any]
 """From a batch of a model's inputs to its embeddings, (B, D)."""
 
-KERAS: Engine = "keras"
+Engine: TypeAlias = Predict | str | os.PathLike[str]
+"""A function of a batch, as NumPy arrays; a name of `ENGINES`; or a file."""
 
-_OPENVINO = "openvino"
-"""The name of the engine, of its module and of its extra."""
+KERAS, _OPENVINO = ENGINES = "keras", "openvino"
 
 _TOLERANCE = 1e-5
 """By how much a component of a unit embedding may differ from Keras'."""
 
-_PLACES = re.compile(r"(Exception from|Check '.*' failed at) \S+")
-"""Where in its code OpenVINO fails."""
+_LOCATION = re.compile(r"(Exception from|Check '.*' failed at) \S+")
+"""A line of OpenVINO's own code, in its errors."""
 
 _COMPARED = 8
-"""Examples of the first batch that both engines embed."""
+"""Number of examples of the first batch that both engines embed."""
 
 
-def check_engine(owner: str, engine: str) -> None:
+def check_engine(owner: str, engine: Engine) -> None:
     """Checks the argument `engine` of a function.
 
     Raises:
         ValueError: If there is no such engine.
         ImportError: If it is not installed.
-    """
-    check_choice(owner, "engine", engine, get_args(Engine))
-    if engine == _OPENVINO:
-        import_extra(f'engine="openvino" of {owner}', _OPENVINO, _OPENVINO)
-
-
-def check_any_engine(owner: str, engine: AnyEngine) -> None:
-    """Checks the argument `engine` of a function that takes files, too.
-
-    Raises:
-        ValueError, ImportError: As of `check_engine`.
         FileNotFoundError: If there is no such file.
     """
-    if _format_of(engine) is None:
-        check_engine(owner, os.fspath(engine))
+    if callable(engine):
+        return
+    if Path(engine).suffix not in SUFFIXES.values():
+        check_choice(owner, "engine", engine, ENGINES)
+        if engine == _OPENVINO:
+            import_extra(f'engine="openvino" of {owner}', _OPENVINO, _OPENVINO)
     elif not Path(engine).is_file():
         raise FileNotFoundError(
-            f"`engine` of {owner} must be a name or an exported file. "
-            f"Received: engine={os.fspath(engine)!r}, which does not exist."
+            f"`engine` of {owner} must be a function, a name or an exported "
+            f"file. Received: engine={os.fspath(engine)!r}, which does not "
+            "exist."
         )
 
 
-def _format_of(engine: AnyEngine) -> str | None:
-    """The format of an exported file; None for the name of an engine."""
-    formats = {suffix: name for name, suffix in SUFFIXES.items()}
-    return formats.get(Path(engine).suffix)
-
-
 def predict_function(
-    model: keras.Model, engine: AnyEngine = KERAS, owner: str = "embed"
+    model: keras.Model, engine: Engine = KERAS, owner: str = "embed"
 ) -> Predict:
     """The function that embeds a batch on a single replica.
 
@@ -94,16 +74,18 @@ def predict_function(
         owner: Whose argument `engine` is.
 
     Raises:
-        ImportError, ValueError, FileNotFoundError: As of `check_any_engine`.
+        ImportError, ValueError, FileNotFoundError: As for `check_engine`.
     """
-    check_any_engine(owner, engine)
-    file_format = _format_of(engine)
-    if file_format is not None:
-        load = loader(file_format, f"engine={os.fspath(engine)!r} of {owner}")
-        return load(Path(engine))
-    if engine == _OPENVINO:
-        return _FirstCompared(model, _by_keras(model))
-    return _by_keras(model)
+    check_engine(owner, engine)
+    if callable(engine):
+        return lambda batch: engine(keras.tree.map_structure(np.asarray, batch))
+    by_keras = _by_keras(model)
+    if engine in ENGINES:
+        is_keras = engine == KERAS
+        return by_keras if is_keras else _FirstCompared(model, by_keras)
+    path = Path(engine)
+    [file_format] = [x for x in SUFFIXES if SUFFIXES[x] == path.suffix]
+    return loader(file_format, f"engine={str(path)!r} of {owner}")(path)
 
 
 def by_openvino(
@@ -129,15 +111,15 @@ def by_openvino(
         # Not a number is not within the tolerance.
         if largest <= _TOLERANCE:
             return predict
-        why = f"its embeddings differ by {largest:.2g} from those of Keras"
+        reason = f"its embeddings differ by {largest:.2g} from those of Keras"
     # Whatever OpenVINO stumbles over, Keras can embed.
     except Exception as error:
-        said = " ".join(_PLACES.sub("", str(error)).split())
-        why = f"it cannot be converted: {said[:300]}"
+        text = _LOCATION.sub("", str(error))
+        reason = f"it cannot be converted: {' '.join(text.split())[:300]}"
     logger.warning(
         "Keras embeds with the model %r, and OpenVINO does not: %s.",
         model.name,
-        why,
+        reason,
     )
     return None
 
@@ -147,15 +129,15 @@ class _FirstCompared:
 
     def __init__(self, model: keras.Model, by_keras: Predict) -> None:
         self._model, self._by_keras = model, by_keras
-        self._chosen: Predict | None = None
+        self._predict: Predict | None = None
 
     def __call__(self, batch: Any) -> Any:
-        if self._chosen is None:
+        if self._predict is None:
             first = keras.tree.map_structure(lambda x: x[:_COMPARED], batch)
             expected = np.asarray(self._by_keras(first))
-            found = by_openvino(self._model, first, expected)
-            self._chosen = found or self._by_keras
-        return self._chosen(batch)
+            predict = by_openvino(self._model, first, expected)
+            self._predict = predict or self._by_keras
+        return self._predict(batch)
 
 
 def _compiled(model: keras.Model) -> Predict:

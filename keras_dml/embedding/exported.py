@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import os
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Lock
@@ -25,7 +24,7 @@ Load: TypeAlias = Callable[[Path], Run]
 
 
 def loader(file_format: str, owner: str) -> Load:
-    """What makes a function of a file of a format, a key of `SUFFIXES`.
+    """Returns a function that loads files of a format, a key of `SUFFIXES`.
 
     Raises:
         ImportError: If the runtime, which `owner` needs, is not installed.
@@ -39,13 +38,13 @@ def _on_onnxruntime(onnxruntime: Any, path: str) -> Run:
     session = onnxruntime.InferenceSession(
         path, providers=["CPUExecutionProvider"]
     )
-    [given] = session.get_inputs()
+    [x] = session.get_inputs()
     [output] = session.get_outputs()
     # As in "tensor(float)".
-    name = given.type.removeprefix("tensor(").removesuffix(")")
+    name = x.type.removeprefix("tensor(").removesuffix(")")
     dtype = {"float": "float32"}.get(name, name)
     return lambda batch: session.run(
-        [output.name], {given.name: np.asarray(batch, dtype)}
+        [output.name], {x.name: np.asarray(batch, dtype)}
     )[0]
 
 
@@ -53,19 +52,18 @@ def _on_litert(litert: Any, path: str) -> Run:
     run = litert.Interpreter(
         path, num_threads=os.cpu_count()
     ).get_signature_runner()
-    [(name, given)] = run.get_input_details().items()
+    [(name, details)] = run.get_input_details().items()
     [output] = run.get_output_details()
     lock = Lock()
 
     @stderr_held_back()  # Its C++ code notes how it computes.
-    def embedded(batch: Any) -> FloatArray:
+    def embed(batch: Any) -> FloatArray:
         with lock:
-            found: FloatArray = run(
-                **{name: np.asarray(batch, given["dtype"])}
-            )[output]
-        return found
+            outputs = run(**{name: np.asarray(batch, details["dtype"])})
+        embeddings: FloatArray = outputs[output]
+        return embeddings
 
-    return embedded
+    return embed
 
 
 def _on_openvino(_: Any, path: str) -> Run:
@@ -85,16 +83,12 @@ def converted(function: Any) -> Any:
     """A concrete function of TensorFlow as a model of OpenVINO.
 
     Raises:
-        ValueError: If OpenVINO does not know what it computes.
+        Exception: If OpenVINO cannot convert it.
     """
     import openvino
 
     with _logging_kept():
-        try:
-            return openvino.convert_model(function)
-        except Exception as error:
-            said = _unknown(function.graph, str(error))
-            raise ValueError(said) from error
+        return openvino.convert_model(function)
 
 
 def compiled(
@@ -117,15 +111,15 @@ def compiled(
     def run(inputs: list[Any]) -> FloatArray:
         arrays = [*map(np.asarray, inputs, dtypes)]
         with lock:
-            found: FloatArray = request.infer(arrays, share_inputs=True)[0]
-        return found
+            output: FloatArray = request.infer(arrays, share_inputs=True)[0]
+        return output
 
     return run
 
 
 @contextlib.contextmanager
 def _logging_kept() -> Iterator[None]:
-    """OpenVINO leaves the root logger without warnings if it fails."""
+    """Restores the root logger, which OpenVINO silences if it fails."""
     root = logging.getLogger()
     level, filters, handlers = root.level, [*root.filters], [*root.handlers]
     try:
@@ -133,13 +127,3 @@ def _logging_kept() -> Iterator[None]:
     finally:
         root.setLevel(level)
         root.filters[:], root.handlers[:] = filters, handlers
-
-
-def _unknown(graph: Any, said: str) -> str:
-    """What OpenVINO says of a graph, with the names of its operations."""
-    found = re.search("operations?: (.+)", said)
-    if found is None:
-        return said
-    types = re.findall(r"\w+", found[1])
-    named = [op.name for op in graph.get_operations() if op.type in types]
-    return f"OpenVINO does not know {', '.join(types)}, as in {named[:3]}"

@@ -19,7 +19,7 @@ from keras_dml.data.validation import is_text
 from keras_dml.distribution.workers import rows_of_all, this_worker
 from keras_dml.embedding.engines import (
     KERAS,
-    AnyEngine,
+    Engine,
     Predict,
     predict_function,
 )
@@ -36,7 +36,7 @@ def embed(
     examples: Any,
     batch_size: int = 256,
     progress: bool | None = None,
-    engine: AnyEngine = KERAS,
+    engine: Engine = KERAS,
 ) -> FloatArray:
     """Embeds examples; images are seen in the test view.
 
@@ -56,7 +56,8 @@ def embed(
         engine: "openvino" embeds faster on CPUs, the same to 1e-5. Where it
             cannot, as the first examples show, Keras does, and the log says
             why. Or the path of an export of the model that ends in .onnx,
-            .tflite or .xml, whose embeddings are not compared.
+            .tflite or .xml, or any function from a batch of inputs, as NumPy
+            arrays, to its embeddings, (B, D); these are not compared.
 
     Returns:
         (N, D) float32, in the order of the examples.
@@ -88,18 +89,18 @@ class Embedded:
     names: Mapping[int, str]
 
 
-def source_of(given: Any, name: str, owner: str) -> Any:
+def source_of(value: Any, name: str, owner: str) -> Any:
     """The value of an argument as a set of examples or a `tf.data` dataset."""
-    if is_dataset(given):
-        return given
-    if isinstance(given, keras.utils.PyDataset):
-        return of_batches(given, name, owner)
-    return as_examples(given, name, owner)
+    if is_dataset(value):
+        return value
+    if isinstance(value, keras.utils.PyDataset):
+        return of_batches(value, name, owner)
+    return as_examples(value, name, owner)
 
 
 def embedded(
     model: keras.Model,
-    given: Any,
+    source: Any,
     name: str,
     owner: str,
     batch_size: int,
@@ -115,17 +116,17 @@ def embedded(
     for another size takes as long as many batches. This does not apply to
     datasets.
     """
-    check_channels_last(model, given, name, owner)
-    given = source_of(given, name, owner)
+    check_channels_last(model, source, name, owner)
+    source = source_of(source, name, owner)
     predict = predict or predict_function(model)
-    if is_dataset(given):
-        reader = DatasetReader(given, name, owner, batch_size, model=model)
+    if is_dataset(source):
+        reader = DatasetReader(source, name, owner, batch_size, model=model)
         embeddings = _embedded(
             model, predict, reader, reader.count, owner, progress
         )
         about = reader.about()
         return Embedded(embeddings, about.labels, about.names)
-    examples: Examples = given
+    examples: Examples = source
     if not len(examples):
         raise ValueError(
             f"`{name}` of {owner} must not be empty. Received: 0 examples."
@@ -137,10 +138,10 @@ def embedded(
     if batches is None:
         batches = eval_batches(examples, view, batch_size)
     count = -(-len(examples) // batch_size)
-    least = batch_size if padded else 0
+    min_rows = batch_size if padded else 0
     try:
         embeddings = _embedded(
-            model, predict, batches, count, owner, progress, least
+            model, predict, batches, count, owner, progress, min_rows
         )
     except Exception:
         # TensorFlow's errors are long, and this one names the file at fault.
@@ -171,11 +172,11 @@ def embed_shares(
     if len(examples) < worker.count:
         raise ValueError(
             "There must be at least as many examples as workers. Received: "
-            f"{worker.count} workers and {examples!r}. Use fewer --workers."
+            f"{worker.count} workers and {examples!r}. Use fewer workers."
         )
     shares = np.array_split(np.arange(len(examples)), worker.count)
-    own = embed(model, examples.select(shares[worker.number]), batch_size)
-    return rows_of_all(own, strategy)
+    share = embed(model, examples.select(shares[worker.number]), batch_size)
+    return rows_of_all(share, strategy)
 
 
 def _embedded(
@@ -185,25 +186,25 @@ def _embedded(
     count: int | None,
     owner: str,
     progress: bool | None,
-    least: int = 0,
+    min_rows: int = 0,
 ) -> FloatArray:
-    """Embeddings of all batches, each padded to at least `least` examples."""
+    """Embeddings of all batches, each padded to at least `min_rows`."""
     parts: list[FloatArray] = []
-    for given_batch in tracked(batches, count, "Embedding", progress):
-        batch = _of_rank(model, given_batch)
+    for batch in tracked(batches, count, "Embedding", progress):
+        batch = _of_rank(model, batch)
         if not parts:
             warn_model_of_pixels(model, batch, owner)
         if keras.backend.backend() != "tensorflow":
             batch = keras.tree.map_structure(np.asarray, batch)
         size = len(keras.tree.flatten(batch)[0])
-        given = max(size, least)
-        output = predict(_filled(batch, given - size))
+        rows = max(size, min_rows)
+        output = predict(_filled(batch, rows - size))
         shape = getattr(output, "shape", None)
-        if shape is None or len(shape) != 2 or shape[0] != given:
+        if shape is None or len(shape) != 2 or shape[0] != rows:
             received = type(output).__name__ if shape is None else shape
             raise ValueError(
                 f"`model` of {owner} must return one embedding per example, "
-                f"(B, D). Received: {received} for a batch of {given}. Use a "
+                f"(B, D). Received: {received} for a batch of {rows}. Use a "
                 "model whose only output is the embedding, such as "
                 "`keras.Model(model.input, embedding)`."
             )
@@ -221,9 +222,9 @@ def _of_rank(model: keras.Model, batch: Any) -> Any:
         specs = input_specs(model)
     except ValueError:
         return batch
-    wanted, given = (keras.tree.flatten(x) for x in (specs, batch))
+    shapes, arrays = (keras.tree.flatten(x) for x in (specs, batch))
     alike = isinstance(specs, dict) == isinstance(batch, dict)
-    if not alike or len(wanted) != len(given):
+    if not alike or len(shapes) != len(arrays):
         return batch
 
     def shaped(spec: Any, x: Any) -> Any:
@@ -232,7 +233,7 @@ def _of_rank(model: keras.Model, batch: Any) -> Any:
             return x[..., None]
         return x[..., 0] if more == -1 and x.shape[-1] == 1 else x
 
-    arrays = [shaped(*pair) for pair in zip(wanted, given, strict=True)]
+    arrays = [shaped(*pair) for pair in zip(shapes, arrays, strict=True)]
     return keras.tree.pack_sequence_as(batch, arrays)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from keras_dml.embedding.engines import KERAS, AnyEngine, check_any_engine
+from keras_dml.embedding.engines import KERAS, Engine, check_engine
 from keras_dml.evaluation import inputs
 from keras_dml.evaluation.evaluation import Evaluation
 from keras_dml.evaluation.inputs import Protocols, Relation
@@ -36,7 +36,7 @@ def evaluate(
     seeds: Sequence[int] = (0,),
     batch_size: int = 256,
     progress: bool | None = None,
-    engine: AnyEngine = KERAS,
+    engine: Engine = KERAS,
 ) -> Results:
     """Measures how well a model's embeddings retrieve and cluster classes.
 
@@ -61,8 +61,8 @@ def evaluate(
         exclude: Group of every example, (N,), or a pair of groups for examples
             and gallery; see `evaluate_embeddings`.
         batch_size: Number of examples to embed at a time.
-        engine: What embeds them, "keras", "openvino" or an exported file; see
-            `embed`.
+        engine: What embeds them: "keras", "openvino", an exported file or a
+            function; see `embed`.
 
     Returns:
         The metrics by name, the number of queries and more; see
@@ -77,7 +77,7 @@ def evaluate(
         >>> results = evaluate(model, images, metrics=("map@r", "nmi"))
         >>> results["map@r"]
     """
-    check_any_engine("evaluate", engine)
+    check_engine("evaluate", engine)
     evaluation = Evaluation(
         "evaluate",
         metrics=metrics,

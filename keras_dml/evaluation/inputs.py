@@ -14,7 +14,7 @@ import numpy as np
 from keras_dml.data.coercion import same_array, same_examples
 from keras_dml.data.examples import Examples, any_labels_of, check_names
 from keras_dml.embedding import EmbeddingShards
-from keras_dml.embedding.engines import AnyEngine, predict_function
+from keras_dml.embedding.engines import Engine, predict_function
 from keras_dml.embedding.in_memory import Embedded, embedded, source_of
 from keras_dml.evaluation.label_sets import (
     ClassNames,
@@ -72,7 +72,7 @@ def from_model(
     relation: Relation,
     batch_size: int,
     progress: bool | None,
-    engine: AnyEngine,
+    engine: Engine,
 ) -> Inputs:
     """The inputs of `evaluate`, checked and embedded."""
     if not isinstance(model, keras.Model):

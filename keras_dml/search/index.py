@@ -148,7 +148,8 @@ class Index(Searches):
             thumbnails: Whether rows get the column "thumbnail", with a small
                 picture of the image, about 10 kB, that pages show wherever the
                 index is.
-            engine: What embeds the images, "keras" or "openvino"; see `embed`.
+            engine: What embeds the images: "keras", "openvino", an exported
+                file or a function; see `embed`.
 
         Raises:
             ImportError: If the extra "openvino" is required but not installed.
