@@ -1,168 +1,120 @@
-"""A pool of actors on a Ray cluster."""
+"""Shards written by actors on a Ray cluster, by Ray Data and its retries.
 
-import contextlib
-import os
+A task is a shard, which an actor writes aside and renames. Ray restarts an
+actor that dies and repeats its task, so no row is lost or written twice.
+"""
+
+import logging
 import signal
-import socket
 import threading
-from concurrent.futures import Future
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import keras
 
-from keras_dml.embedding.workers import (
-    Begin,
-    InWorker,
-    Lost,
-    Worker,
-    WorkerPool,
-    sharing,
-)
+from keras_dml.embedding.sharding import ShardWriter
 from keras_dml.utils.arguments import import_extra
-from keras_dml.utils.provenance import usable_cores
 
-_CONNECT_SECONDS = 5.0
+_RETRIES = 3
+"""How many times Ray restarts an actor, and repeats a task, that died."""
+
+_NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
+"""Hides GPUs from TensorFlow and JAX. Ray does so for some versions only."""
 
 
-class RayActors(WorkerPool):
-    """Runs tasks in actors on a Ray cluster; requires the extra `ray`.
+class ShardActor:
+    """Writes shards in a process of Ray, which has a copy of the model."""
 
-    If an actor or a machine of the cluster dies, its tasks are given to others,
-    up to three times. If this process dies, so do its actors. All machines need
-    the same versions of this package and its dependencies; they import the
-    modules needed to unpickle the work.
+    def __init__(self, reference: Any) -> None:
+        self._reference = reference
+        self._writer: ShardWriter | None = None
+
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Writes the shard that a batch names; returns its number of rows."""
+        import ray
+
+        try:
+            if self._writer is None:
+                [writer] = ray.get([self._reference])
+                writer.check_model()
+                self._writer = writer
+            rows = self._writer(str(batch["item"][0]))
+            return {"rows": [rows], "error": [""]}
+        # The user can fix these, and another attempt would fail again.
+        except (ValueError, OSError, ImportError) as error:
+            return {"rows": [0], "error": [f"{type(error).__name__}: {error}"]}
+
+
+def write_on_ray(
+    writer: ShardWriter, names: list[str], address: str | None
+) -> Iterator[int]:
+    """Writes shards by actors, one for each GPU of a cluster or else each CPU.
 
     Args:
-        count: Number of actors. By default, one for each GPU of the cluster,
-            or, if there are none, one for each CPU.
-        address: Address of the cluster, as for `ray.init`. "local" starts Ray
-            on this machine for the duration of a run. "auto" uses the cluster
-            that this process is connected to, the one named by RAY_ADDRESS, or
-            the one that `ray start` started on this machine; if there is none,
-            it is the same as "local".
-        gpus: GPUs of each actor; by default, 1 if the cluster has any.
+        writer, names: Writes the shards of these names.
+        address: Address of the cluster, as for `ray.init`.
+
+    Yields:
+        The number of rows of each shard, when it is written.
 
     Raises:
         ImportError: If Ray is not installed.
-        OSError: From `run`, if the cluster does not respond or has a different
-            version of Ray or Python.
+        OSError: If the cluster cannot be joined, or an actor fails.
     """
+    data = import_extra("ray of embed_shards", "ray.data", "ray")
+    import ray
 
-    def __init__(
-        self,
-        count: int | None = None,
-        address: str = "auto",
-        gpus: float | None = None,
-    ) -> None:
-        self._ray = import_extra("RayActors", "ray", "ray")
-        self.count = count
-        self.address = address
-        self.gpus = gpus
-
-    def _open(
-        self, work: bytes, undo: contextlib.ExitStack
-    ) -> tuple[Begin, int]:
-        cpus = self._connect(undo)
-        there = self._ray.cluster_resources()
-        gpus = self.gpus
-        if gpus is None:
-            gpus = 1.0 if there.get("GPU") else 0.0
-        kind, each = ("GPU", gpus) if gpus else ("CPU", cpus)
-        places = int(there.get(kind, 0) / each)
-        # On whatever machine.
-        environment = {**sharing(cpus), "KERAS_BACKEND": keras.config.backend()}
-        actor = self._ray.remote(InWorker).options(
-            num_cpus=cpus,
-            num_gpus=gpus,
-            scheduling_strategy="SPREAD",
+    data.DataContext.get_current().enable_progress_bars = False
+    with _connect(address):
+        resources = ray.cluster_resources()
+        kind = "GPU" if resources.get("GPU") else "CPU"
+        count = max(1, min(len(names), int(resources.get(kind, 1))))
+        # Actors may run on any machine, so the environment is sent along.
+        environment = {
+            "KERAS_BACKEND": keras.config.backend(),
+            "TF_NUM_INTRAOP_THREADS": "1" if kind == "CPU" else "0",
+            **(_NO_GPU if kind == "CPU" else {}),
+        }
+        reference = ray.put(writer)  # It must live as long as actors restart.
+        shards = data.from_items(names, override_num_blocks=len(names))
+        results = shards.map_batches(
+            ShardActor,
+            batch_size=1,
+            fn_constructor_args=(reference,),
+            compute=data.ActorPoolStrategy(size=count),
+            num_cpus=1,
+            num_gpus=1 if kind == "GPU" else 0,
             runtime_env={"env_vars": environment},
+            max_restarts=_RETRIES,
+            max_task_retries=_RETRIES,
         )
-        content = self._ray.put(work)
-
-        def begin(number: int) -> Worker:
-            return _Actor(self._ray, actor.remote(content), number)
-
-        return begin, self.count or max(1, places)
-
-    def _connect(self, undo: contextlib.ExitStack) -> int:
-        """Connects to a cluster; returns the CPUs of each actor."""
-        if self._ray.is_initialized():
-            return 1
-        undo.callback(self._ray.shutdown)
-        address = _cluster_at(self.address)
-        if address is None:
-            cores = usable_cores()
-            count = self.count or cores
-            cpus = max(1, cores // count)
-            places = max(cores, cpus * count)
-            self._init("local", num_cpus=places, include_dashboard=False)
-            return cpus
         try:
-            self._init(address)
-        except Exception as error:  # Of several kinds, RuntimeError one.
-            raise OSError(
-                f"The Ray cluster at {address} cannot be joined: {error}"
+            for result in results.iter_rows():
+                if result["error"]:
+                    raise ChildProcessError(
+                        f"An actor of Ray failed. {result['error']}"
+                    )
+                yield int(result["rows"])
+        except ray.exceptions.RayError as error:  # As when actors die again.
+            raise ChildProcessError(
+                f"Ray could not write all shards: {error}. Those that are "
+                "finished are kept; the same call continues."
             ) from error
-        return 1
-
-    def _init(self, address: str, **options: Any) -> None:
-        quiet = {"log_to_driver": False, "logging_level": "error"}
-        in_main = threading.current_thread() is threading.main_thread()
-        before = signal.getsignal(signal.SIGTERM)
-        try:
-            self._ray.init(address, **quiet, **options)
-        finally:
-            if in_main:  # Ray sets a handler of its own.
-                signal.signal(signal.SIGTERM, before)
 
 
-class _Actor(Worker):
-    def __init__(self, ray: Any, actor: Any, number: int) -> None:
-        self._ray, self._actor, self.number = ray, actor, number
+def _connect(address: str | None) -> AbstractContextManager[Any]:
+    """Connects to a cluster until a block ends, unless this process has one."""
+    import ray
 
-    def do(self, task: bytes | None, name: str) -> Future[Any]:
-        future: Future[Any] = self._actor.do.remote(task, name).future()
-        return future
-
-    def answer(self, future: Future[Any]) -> bytes:
-        try:
-            answer: bytes = future.result()
-        except self._ray.exceptions.RayError as error:
-            raise Lost(f"was lost by Ray: {error}") from error
-        return answer
-
-    def end(self) -> None:
-        with contextlib.suppress(self._ray.exceptions.RayError):
-            self._ray.kill(self._actor)
-
-
-def _cluster_at(address: str) -> str | None:
-    """The address of the cluster to join; None if Ray is to start here.
-
-    Ray itself waits for a quarter of an hour if no cluster responds.
-    """
-    if address == "local":
-        return None
-    if address == "auto":
-        address = os.environ.get("RAY_ADDRESS", "auto")
-    if address == "auto":
-        from ray._private.services import find_bootstrap_address
-
-        # A cluster that was killed is still named there.
-        latest = find_bootstrap_address(None)
-        return latest if latest and _is_open(latest) else None
-    if not _is_open(address):
-        raise OSError(
-            f"No Ray cluster answers at {address}. An address is HOST:PORT, as "
-            '`ray start --head` shows it; "local" starts Ray on this machine.'
-        )
-    return address
-
-
-def _is_open(address: str) -> bool:
-    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if ray.is_initialized():
+        return nullcontext()
+    handler = signal.getsignal(signal.SIGTERM)
     try:
-        with socket.create_connection((host, int(port)), _CONNECT_SECONDS):
-            return True
-    except (OSError, ValueError):
-        return False
+        context = ray.init(address, log_to_driver=False, logging_level="error")
+    except Exception as error:  # Ray raises errors of several kinds.
+        raise OSError(f"The Ray cluster cannot be joined: {error}") from error
+    logging.getLogger("ray.data").setLevel("WARNING")
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)  # Ray sets its own.
+    return context

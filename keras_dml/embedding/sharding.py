@@ -5,7 +5,7 @@ import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -82,6 +82,7 @@ def embed_shards(
     overwrite: bool = False,
     progress: bool | None = None,
     engine: Engine = KERAS,
+    ray: str | bool | None = None,
 ) -> EmbeddingShards:
     """Embeds examples into a folder of Parquet files, called shards.
 
@@ -105,6 +106,13 @@ def embed_shards(
         overwrite: Whether to replace the embeddings of a different run.
         progress: Whether to show progress; None shows it in a terminal.
         engine: As for `embed`; another one may continue a run.
+        ray: Whether actors of a Ray cluster embed, or the address of the
+            cluster, HOST:PORT. There is one actor per GPU or, if there are
+            none, per CPU. True uses the cluster that this process is connected
+            to, that of RAY_ADDRESS or the one started on this machine, and else
+            starts Ray here. All machines need the same versions of packages,
+            and must see the folder and the examples. Ray repeats the work of an
+            actor that dies.
 
     Returns:
         The embeddings of all examples.
@@ -115,9 +123,10 @@ def embed_shards(
         FileExistsError: If the folder holds other files, or embeddings of other
             examples or of another model.
         BlockingIOError: If another process writes to the folder.
-        OSError: If an image cannot be read, or a shard cannot be written.
-        ImportError: If the extra "openvino", or a package for such URLs, is
-            required but not installed.
+        OSError: If an image cannot be read, a shard cannot be written, the
+            cluster cannot be joined, or an actor fails.
+        ImportError: If the extra "openvino" or "ray", or a package for such
+            URLs, is required but not installed.
     """
     check_engine(_OWNER, engine)
     if isinstance(model, str | os.PathLike):
@@ -130,11 +139,9 @@ def embed_shards(
     dim = len(identity.test_embeddings[0])
     table = _source_table(examples, columns)
     run = _new_run(examples, table, identity, dim, rows_per_shard, dtype)
-    predict = predict_function(model, engine, _OWNER)
-    batch_size = min(batch_size, rows_per_shard)
-    embed = partial(_embed_rows, model, examples, batch_size, predict)
+    embed = Embedder(model, examples, min(batch_size, rows_per_shard), engine)
     writer = ShardWriter(run, table, absolute(folder), embed)
-    return _write_missing(writer, overwrite, progress)
+    return _write_missing(writer, overwrite, progress, ray)
 
 
 @checked
@@ -298,24 +305,36 @@ def _fingerprint(examples: Examples, table: "pa.Table", whole: bool) -> str:
     return checksum.hexdigest()
 
 
-def _embed_rows(
-    model: keras.Model,
-    examples: Examples,
-    batch_size: int,
-    predict: Predict,
-    rows: Rows,
-) -> FloatArray:
-    with downloaded(examples.select(rows)) as local:
-        return embedded(
-            model,
-            local,
-            "examples",
-            _OWNER,
-            batch_size,
-            progress=False,
-            padded=True,
-            predict=predict,
-        ).embeddings
+@dataclass
+class Embedder:
+    """Embeds rows of examples; it can be pickled before it is called.
+
+    Attributes:
+        model, examples, batch_size, engine: As for `embed_shards`.
+    """
+
+    model: keras.Model
+    examples: Examples
+    batch_size: int
+    engine: Engine
+
+    @cached_property
+    def _predict(self) -> Predict:
+        return predict_function(self.model, self.engine, _OWNER)
+
+    def __call__(self, rows: Rows) -> FloatArray:
+        """Embeddings, (n, D) float32, of n rows."""
+        with downloaded(self.examples.select(rows)) as local:
+            return embedded(
+                self.model,
+                local,
+                "examples",
+                _OWNER,
+                self.batch_size,
+                progress=False,
+                padded=True,
+                predict=self._predict,
+            ).embeddings
 
 
 @dataclass(frozen=True)
@@ -333,6 +352,11 @@ class ShardWriter:
     table: "pa.Table"
     folder: str
     embed: Callable[[Rows], FloatArray]
+
+    def check_model(self) -> None:
+        """Raises ValueError if the model changed when it was unpickled."""
+        if self.run.model and isinstance(self.embed, Embedder):
+            self.run.model.check(self.embed.model, "an actor of embed_shards")
 
     def __call__(self, name: str) -> int:
         """Writes the shard of a name; returns its number of rows."""
@@ -391,7 +415,10 @@ class ShardWriter:
 
 
 def _write_missing(
-    writer: ShardWriter, overwrite: bool, progress: bool | None
+    writer: ShardWriter,
+    overwrite: bool,
+    progress: bool | None,
+    ray: str | bool | None = None,
 ) -> EmbeddingShards:
     """Writes the missing shards; errors are those of `embed_shards`."""
     storage = Storage(writer.folder)
@@ -413,8 +440,16 @@ def _write_missing(
         with throughput(
             run.examples, before, "examples", "Embedding", progress
         ) as count:
-            for written in map(replace(writer, run=run), missing):
-                count(written)
+            writer = replace(writer, run=run)
+            if ray and missing:
+                from keras_dml.embedding.on_ray import write_on_ray
+
+                address = None if ray is True else ray
+                results = write_on_ray(writer, missing, address)
+            else:
+                results = (writer(name) for name in missing)
+            for num_rows in results:
+                count(num_rows)
     return EmbeddingShards(storage.name)
 
 

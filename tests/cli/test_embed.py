@@ -171,12 +171,13 @@ def test_a_column_that_shards_have_is_left_out(made, tmp_path):
 
 
 def test_ctrl_c_says_how_to_go_on(made, tmp_path, monkeypatch):
-    def interrupted(*_, **__) -> None:
+    def interrupted(*_, ray, **__) -> None:
+        assert ray is True
         raise KeyboardInterrupt(signal.SIGINT)
 
     monkeypatch.setattr("keras_dml.embedding.embed_shards", interrupted)
     printed = run("embed", str(made / "model.keras"), str(made / "flat"),
-                  str(tmp_path / "out"), code=130)  # fmt: skip
+                  str(tmp_path / "out"), "--ray", code=130)  # fmt: skip
     assert "Run the same command to continue" in printed
 
 

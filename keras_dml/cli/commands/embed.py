@@ -54,6 +54,14 @@ from keras_dml.cli.json_output import answer, json_option
     is_flag=True,
     help="Replace embeddings of other images or another model.",
 )
+@click.option(
+    "--ray",
+    is_flag=False,
+    flag_value="auto",
+    metavar="[ADDRESS]",
+    help="Embed with actors of a Ray cluster: the one at ADDRESS or on this "
+    "machine; if there is none, Ray is started.",
+)
 @engine_option
 @model_option
 @json_option
@@ -63,6 +71,7 @@ def embed(
     source: str,
     out: str,
     which: str,
+    ray: str | None,
     **options: Any,
 ) -> None:
     """Embed the images of SOURCE into Parquet files in the folder OUT.
@@ -85,6 +94,7 @@ def embed(
             listed.examples,
             out,
             columns=listed.columns,
+            ray=True if ray == "auto" else ray,
             **options,
         )
     names = ("dim", "dtype", "num_shards")
