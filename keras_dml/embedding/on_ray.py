@@ -13,7 +13,6 @@ from typing import Any
 
 import keras
 
-from keras_dml.embedding.sharding import ShardWriter
 from keras_dml.utils.arguments import import_extra
 
 _RETRIES = 3
@@ -28,7 +27,7 @@ class ShardActor:
 
     def __init__(self, reference: Any) -> None:
         self._reference = reference
-        self._writer: ShardWriter | None = None
+        self._writer: Any = None
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Writes the shard that a batch names; returns its number of rows."""
@@ -47,12 +46,12 @@ class ShardActor:
 
 
 def write_on_ray(
-    writer: ShardWriter, names: list[str], address: str | None
+    writer: Any, names: list[str], address: str | None
 ) -> Iterator[int]:
     """Writes shards by actors, one for each GPU of a cluster or else each CPU.
 
     Args:
-        writer, names: Writes the shards of these names.
+        writer, names: A `ShardWriter`, and the names of the shards.
         address: Address of the cluster, as for `ray.init`.
 
     Yields:

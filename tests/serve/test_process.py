@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -21,7 +21,6 @@ from click.testing import CliRunner
 from keras_dml.cli import main
 from keras_dml.serve.server import serve
 from keras_dml.serve.settings import Settings
-from tests.embedding.processes import wait_for
 from tests.serve.conftest import encode, picture
 from tests.serve.test_rest import b64
 
@@ -34,6 +33,14 @@ CODE = (
 """As the command starts, which then keeps TensorFlow quiet."""
 
 COMMAND = (sys.executable, "-c", CODE)
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
+    """Waits until a condition holds; fails if it takes too long."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
 
 
 class Server:
