@@ -72,14 +72,6 @@ def test_evaluate_other_splits_and_models(trained) -> None:
     assert "24 train images" in output
 
 
-def test_train_names_the_nearest_backbone(tmp_path) -> None:
-    output = run("train", str(write_recipe(tmp_path)), "--output",
-                 str(tmp_path / "run"), "--set",
-                 "backbone.name=smal_convnet", code=1)  # fmt: skip
-    assert "mean 'small_convnet'" in " ".join(output.split())
-    assert "Traceback" not in output
-
-
 @pytest.mark.parametrize(
     ("spec", "message"),
     [(None, "Use pip install jax"), ("", "Keras uses tensorflow")],
@@ -154,15 +146,3 @@ def test_train_lists_missing_files_before_data_are_read(tmp_path) -> None:
     assert "`data.path`: 'gone' does not exist" in output
     assert "`backbone.name`: 'gone.keras' does not exist" in output
     assert not folder.exists()
-
-
-def test_train_checks_labels_before_it_writes(tmp_path) -> None:
-    recipe, folder = write_recipe(tmp_path), tmp_path / "run"
-    for setting, message in (
-        ("batches.classes_per_batch=7", "Use batches.classes_per_batch=4, or "),
-        ("evaluation.levels=[genus]", "`evaluation.levels` of a recipe must"),
-    ):
-        output = run("train", str(recipe), "--output", str(folder), "--set",
-                     setting, code=1)  # fmt: skip
-        assert message in output
-        assert not folder.exists()

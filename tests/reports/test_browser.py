@@ -135,46 +135,6 @@ def test_attention_is_bright_where_it_is_strong(browser, page) -> None:
 
 
 @pytest.mark.slow
-def test_results_stand_in_columns_where_there_is_room(browser, page) -> None:
-    places = (
-        "return ['#worst > div', '.explorer > *'].map((list) => "
-        "[...document.querySelectorAll(list)]"
-        ".map((x) => Math.round(x.getBoundingClientRect().left)))"
-    )
-    one_line = (
-        "return [...document.querySelectorAll('.columns ol')].every((x) => "
-        "new Set([...x.children].map((li) => li.offsetTop)).size === 1)"
-    )
-    for width, columns in ((1280, 2), (390, 1)):
-        browser.look(width, 900, "light")
-        browser.open(page)
-        for lefts in browser.run(places):
-            assert len(lefts) >= 2
-            assert len(set(lefts)) == columns
-        assert browser.run(one_line) == (columns == 2)
-
-
-@pytest.mark.slow
-def test_what_matters_is_seen_on_a_phone(browser, page) -> None:
-    """Examples first; whole rows of the table; names that are not broken."""
-    browser.look(390, 900, "light")
-    browser.open(page)
-    assert browser.run("return document.querySelector('section').id") == (
-        "examples"
-    )
-    hidden = browser.run(
-        "return ['.scroll', '.name'].flatMap((x) => "
-        "[...document.querySelectorAll(x)]).filter((x) => "
-        "x.scrollWidth > x.clientWidth + 1).map((x) => x.textContent)"
-    )
-    assert hidden == []
-    folded = (
-        "return [...document.querySelectorAll('details')].map((x) => x.open)"
-    )
-    assert not any(browser.run(folded))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_page_fits_and_has_contrast(width, scheme, browser, page) -> None:
     browser.look(width, 900, scheme)
