@@ -73,6 +73,7 @@ class Trackers:
         self.folder = folder
         self.images = images
         self.callbacks: list[keras.callbacks.Callback] = []
+        self._open: list[str] = []
         self._is_interrupted = False
 
     def __enter__(self) -> "Trackers":
@@ -81,6 +82,7 @@ class Trackers:
         for name in dict.fromkeys(self.names):
             with _tolerate_errors(name):
                 getattr(self, f"_begin_{name}")(ids)
+                self._open.append(name)
         if ids:
             write_atomically(path, json.dumps(ids))
         return self
@@ -90,12 +92,12 @@ class Trackers:
         if kind is not None or self._is_interrupted:
             is_error = kind is not None and issubclass(kind, Exception)
             status = "FAILED" if is_error else "KILLED"
-        if "mlflow" in self.names:
+        if "mlflow" in self._open:
             import mlflow
 
             with _tolerate_errors("mlflow"):
                 mlflow.end_run(status)
-        if "wandb" in self.names:
+        if "wandb" in self._open:
             import wandb
 
             with _tolerate_errors("wandb"):
@@ -110,14 +112,14 @@ class Trackers:
                 metrics[f"test/{name}/low"] = interval.low
                 metrics[f"test/{name}/high"] = interval.high
         files = [self.folder / x for x in FILES if (self.folder / x).exists()]
-        if "mlflow" in self.names:
+        if "mlflow" in self._open:
             import mlflow
 
             with _tolerate_errors("mlflow"):
                 mlflow.log_metrics(_with_allowed_names(metrics))
                 for path in files:
                     mlflow.log_artifact(str(path))
-        if "wandb" in self.names:
+        if "wandb" in self._open:
             import wandb
 
             with _tolerate_errors("wandb"):
