@@ -38,6 +38,15 @@ _FOUND_NUMBERS = 2**22
 
 _BUFFER_BYTES = 2**20
 
+_CODES = r"(Flat|SQ[468]|SQfp16|SQbf16|PQ\d+(x\d+)?(np)?|RaBitQ)"
+
+KINDS = re.compile(
+    r"(PCA\d+,)?"
+    rf"((IVF\d+(_HNSW\d+)?,)?{_CODES}|HNSW\d+([,_](Flat|SQ[468]))?)"
+    r"(,RFlat)?"
+)
+"""Factory strings of faiss that an index is built, saved and loaded with."""
+
 _PARAMETERS = re.compile(r"(\w+=\d{1,7}(\.\d+)?(,|$))*")
 
 
@@ -438,14 +447,17 @@ def make_index(dim: int, spec: IndexSpec) -> Any:
     """An index of faiss, by its factory string."""
     faiss, factory = library(), spec.factory
     try:
+        if not KINDS.fullmatch(factory):
+            raise TypeError("it is not of a kind that an Index supports")
         return faiss.index_factory(dim, factory, spec.metric.faiss_type)
     except (RuntimeError, TypeError) as error:
         raise ValueError(
-            "`factory` of an Index must be a factory string of faiss. "
-            f"Received: factory={factory!r} for {dim} dimensions, which faiss "
-            f"refuses: {error}. Use for instance 'Flat', 'HNSW32' or "
-            "'IVF256,PQ16'; the number after PQ must divide the number of "
-            "dimensions."
+            "`factory` of an Index must be a factory string of faiss: Flat, "
+            "HNSW, or SQ, PQ and RaBitQ codes, with or without IVF before and "
+            f"RFlat behind. Received: factory={factory!r} for {dim} "
+            f"dimensions, which is refused: {error}. Use for instance 'Flat', "
+            "'HNSW32' or 'IVF256,PQ16'; the number after PQ must divide the "
+            "number of dimensions."
         ) from None
 
 

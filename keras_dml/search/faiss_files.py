@@ -1,4 +1,4 @@
-"""Index files of faiss, which may be a stranger's: read and checked."""
+"""Index files of faiss: read, and compared with what the manifest says."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.search.engine import IndexSpec, keeps_ids, make_index
+from keras_dml.search.engine import IndexSpec, inverted, make_index
 from keras_dml.search.metrics import library
 from keras_dml.utils.types import Rows
 
@@ -18,7 +18,10 @@ class IndexFileError(ValueError):
 
 
 def read(path: Path, dim: int, count: int, spec: IndexSpec) -> Any:
-    """The index in a file, which need not be trustworthy.
+    """Reads an index whose kind, size and metric are known.
+
+    What faiss stores within, such as the links of a graph, is not checked:
+    checksums find accidents, and an index is read from people you trust.
 
     Raises:
         ValueError: If it is not of `count` vectors of `dim` dimensions and
@@ -55,79 +58,28 @@ def read(path: Path, dim: int, count: int, spec: IndexSpec) -> Any:
     kinds, expected = ([_kind(x) for x, _ in parts] for parts in (found, new))
     if kinds != expected or not index.is_trained:
         raise ValueError(f"it is not a trained index {factory!r}")
-    for (part, its_count), (fresh, _) in zip(found, new, strict=True):
+    for part, its_count in found:
         if part.ntotal != its_count:
             raise ValueError("its parts have different numbers of vectors")
-        if hasattr(part, "bbs"):
-            _check_blocks(part)
-        if hasattr(part, "hnsw"):
-            _check_links(part.hnsw, fresh.hnsw, its_count)
         if isinstance(part, faiss.IndexIVFPQ):
             part.precompute_table()
     return index
 
 
 def check_ids(index: Any, ids: Rows) -> None:
-    """ValueError if an index itself keeps other ids than `ids`, ascending."""
-    faiss = library()
-    expected = ids if keeps_ids(index) else np.arange(len(ids))
-    for part, _ in _parts(index, len(ids)):
-        if not isinstance(part, faiss.IndexIVF):
-            continue
-        lists = part.invlists
-        kept = [
-            faiss.rev_swig_ptr(lists.get_ids(i), lists.list_size(i))
-            for i in range(lists.nlist)
-            if lists.list_size(i)
-        ]
-        found = np.concatenate([np.empty(0, np.int64), *kept])
-        if not np.array_equal(np.sort(found), expected):
-            raise ValueError("its vectors have the ids of other rows")
-        # Further lists are of centroids.
-        expected = np.arange(part.nlist)
-
-
-def _check_blocks(part: Any) -> None:
-    """ValueError if to search codes in blocks would leave their array."""
-    whole = -(-part.ntotal // part.bbs) * part.bbs
-    codes = part.codes.size(), part.center.size()
-    if part.ntotal2 != whole or codes != (whole * part.code_size, part.d):
-        raise ValueError("its codes are not of as many vectors")
-
-
-def _check_links(graph: Any, new: Any, count: int) -> None:
-    """ValueError if to search an HNSW graph would leave its arrays.
-
-    `new` is one without vectors, made by the same factory string.
-    """
-    faiss = library()
-    array, entry = faiss.vector_to_array, graph.entry_point
-    # The levels that each vector is at, and how many links are below each.
-    levels, below = array(graph.levels), array(graph.cum_nneighbor_per_level)
-    links = faiss.rev_swig_ptr(graph.neighbors.data(), graph.neighbors.size())
-    top = int(levels.max(initial=0))
-    fits = (
-        np.array_equal(below, array(new.cum_nneighbor_per_level))
-        and graph.assign_probas.size() == new.assign_probas.size()
-        and len(levels) == count
-        and levels.min(initial=1) > 0
-        and top < len(below)
-        and graph.max_level == top - 1
-        and entry in (np.flatnonzero(levels == top) if count else [-1])
-        and links.min(initial=-1) >= -1
-        and links.max(initial=-1) < count
-    )
-    if fits:
-        starts = np.append(0, np.cumsum(below[levels], dtype=np.int64))
-        fits = len(links) == starts[-1]
-        fits = fits and np.array_equal(array(graph.offsets), starts)
-    # What is linked at a level has links of its own there.
-    for level in range(1, top if fits else 0):
-        own = np.arange(below[level], below[level + 1])
-        linked = links[starts[:-1][levels > level, None] + own]
-        fits = fits and (levels[linked[linked >= 0]] > level).all()
-    if not fits:
-        raise ValueError("its graph links to vectors that do not exist")
+    """Raises ValueError if lists keep other ids than `ids`, ascending."""
+    lists = inverted(index)
+    if lists is None:
+        return
+    faiss, kept = library(), lists.invlists
+    parts = [
+        faiss.rev_swig_ptr(kept.get_ids(i), kept.list_size(i))
+        for i in range(kept.nlist)
+        if kept.list_size(i)
+    ]
+    stored = np.concatenate([np.empty(0, np.int64), *parts])
+    if not np.array_equal(np.sort(stored), ids):
+        raise ValueError("its vectors have the ids of other rows")
 
 
 def _fits(factory: str, dim: int, size: int) -> bool:
@@ -154,9 +106,7 @@ def _parts(index: Any, count: int) -> Iterator[tuple[Any, int]]:
 
 
 def _kind(index: Any) -> tuple[Any, ...]:
-    names = ["d", "metric_type", "nlist", "code_size", "qb"]
-    if hasattr(index, "bbs"):
-        names += ["bbs", "M", "M2", "ksub", "nbits", "implem", "qbs", "skip"]
+    names = ("d", "metric_type", "nlist", "code_size", "qb")
     return (
         # Of flat ones the name also says the metric, or it does not.
         re.sub("(IP|L2)$", "", type(index).__name__),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from xxhash import xxh3_128_hexdigest
 
-from keras_dml.search import Index, IndexFileError, faiss_files
+from keras_dml.search import Index, IndexFileError
 from keras_dml.utils.documents import checksum
 
 COUNT, DIM = 50, 8
@@ -23,16 +23,15 @@ TOKEN = "0123456789abcdef"
 
 
 @functools.cache
-def made(factory: str, is_large: bool) -> Index:
-    x = MANY if is_large else X
-    index = Index(x, {"n": list(range(len(x)))}, factory=factory)
-    index.calibrate(x, np.arange(len(x)) // 5, num_resamples=5)
+def made(factory: str) -> Index:
+    index = Index(X, {"n": list(range(COUNT))}, factory=factory)
+    index.calibrate(X, np.arange(COUNT) // 5, num_resamples=5)
     return index
 
 
-def saved(folder: Path, factory: str = "Flat", is_large: bool = False) -> Path:
+def saved(folder: Path, factory: str = "Flat") -> Path:
     # A copy is not of a folder yet.
-    copy.deepcopy(made(factory, is_large)).save(folder)
+    copy.deepcopy(made(factory)).save(folder)
     return folder
 
 
@@ -180,95 +179,6 @@ def test_vectors_with_the_ids_of_other_rows(tmp_path) -> None:
         forge_file(tmp_path, "vectors.faiss", written(X, "IVF4,SQ8", ids))
         with pytest.raises(IndexFileError, match="ids of other rows"):
             Index.load(tmp_path)
-
-
-def hnsw(x: np.ndarray | None = None) -> Any:
-    index = faiss.index_factory(DIM, "HNSW8", faiss.METRIC_INNER_PRODUCT)
-    if x is not None:
-        index.add(x.astype(np.float32))
-    return index
-
-
-def put(graph: Any, name: str, place: int, value: int) -> None:
-    array = faiss.vector_to_array(getattr(graph, name))
-    array[place] = value
-    faiss.copy_array_to_vector(array, getattr(graph, name))
-
-
-def link_above(graph: Any) -> None:
-    """Links, at the second level, to what is at the first level only."""
-    levels = faiss.vector_to_array(graph.levels)
-    low, high = int(levels.argmin()), int(levels.argmax())
-    assert (levels[low], levels[high] > 1) == (1, True)
-    start = int(faiss.vector_to_array(graph.offsets)[high])
-    put(graph, "neighbors", start + 16, low)
-
-
-GRAPHS: dict[str, Callable[[Any], object]] = {
-    "a link far beyond": lambda graph: put(graph, "neighbors", 0, 10**9),
-    "a link one beyond": lambda graph: put(graph, "neighbors", 0, 400),
-    "a link below": lambda graph: put(graph, "neighbors", 0, -2),
-    "a link above a vector's levels": link_above,
-    "an entry beyond": lambda graph: setattr(graph, "entry_point", 400),
-    "no entry": lambda graph: setattr(graph, "entry_point", -1),
-    "an entry at one level": lambda graph: setattr(
-        graph, "entry_point", int(faiss.vector_to_array(graph.levels).argmin())
-    ),
-    "too high a top": lambda graph: setattr(graph, "max_level", 9),
-    "no top": lambda graph: setattr(graph, "max_level", -1),
-    "a level beyond all": lambda graph: put(graph, "levels", 3, 11),
-    "a level more": lambda graph: put(graph, "levels", 3, 2),
-    "no level": lambda graph: put(graph, "levels", 3, 0),
-    "fewer levels": lambda graph: graph.levels.resize(399),
-    "links that begin beyond": lambda graph: put(graph, "offsets", 3, 10**9),
-    "links that begin elsewhere": lambda graph: put(graph, "offsets", 3, 49),
-    "fewer links": lambda graph: graph.neighbors.resize(10),
-    "more links a level": lambda graph: put(
-        graph, "cum_nneighbor_per_level", 1, 20
-    ),
-    "levels without links": lambda graph: graph.assign_probas.resize(20),
-}
-
-MANY = np.random.default_rng(1).normal(size=(400, DIM))
-
-
-@pytest.mark.parametrize("change", GRAPHS.values(), ids=GRAPHS)
-def test_links_that_leave_the_graph(change, tmp_path) -> None:
-    """Recent versions of faiss find many of them, and none finds all."""
-    index, new = hnsw(MANY), hnsw()
-    faiss_files._check_links(index.hnsw, new.hnsw, 400)
-    change(index.hnsw)
-    with pytest.raises(ValueError, match="links to vectors that do not exist"):
-        faiss_files._check_links(index.hnsw, new.hnsw, 400)
-    forged = faiss.serialize_index(index).tobytes()
-    forge_file(saved(tmp_path, "HNSW8", is_large=True), "vectors.faiss", forged)
-    with pytest.raises(IndexFileError, match="vectors.faiss' is damaged"):
-        Index.load(tmp_path)
-
-
-@pytest.mark.parametrize("entry", [0, 5])
-def test_an_entry_into_an_empty_graph(entry, tmp_path) -> None:
-    index = hnsw()
-    index.hnsw.entry_point = entry
-    forged = faiss.serialize_index(index).tobytes()
-    Index(np.empty((0, DIM)), factory="HNSW8").save(tmp_path)
-    forge_file(tmp_path, "vectors.faiss", forged)
-    with pytest.raises(IndexFileError, match="vectors.faiss' is damaged"):
-        Index.load(tmp_path)
-
-
-def test_lists_of_centroids_with_other_ids(tmp_path) -> None:
-    factory = "IVF8(IVF2,Flat),Flat"
-    saved(tmp_path, factory)
-    content = np.frombuffer(written(X, factory), np.uint8)
-    index = faiss.deserialize_index(content)
-    quantizer = faiss.downcast_index(index.quantizer)
-    faiss.rev_swig_ptr(quantizer.invlists.get_ids(0), 1)[0] = 10**6
-    forge_file(
-        tmp_path, "vectors.faiss", faiss.serialize_index(index).tobytes()
-    )
-    with pytest.raises(IndexFileError, match="ids of other rows"):
-        Index.load(tmp_path)
 
 
 def test_a_map_of_where_vectors_are(tmp_path) -> None:
