@@ -29,42 +29,43 @@ def read_conditions(
                 f"or >=. Received: {text!r}. For instance name=crow."
             )
         name, sign, value = match.groups()
-        known = where.setdefault(name, {})
+        condition = where.setdefault(name, {})
         column = columns.get(name, ())
         lists = [x for x in column if isinstance(x, list)]
         if lists and sign == "=":
             values = _values(text, value, [x for row in lists for x in row])
-            known.setdefault("contains", []).extend(values)
+            condition.setdefault("contains", []).extend(values)
             continue
         values = _values(text, value, column)
         if sign in ("=", "!="):
-            known.setdefault("==" if sign == "=" else sign, []).extend(values)
-        elif sign in known:
+            operator = "==" if sign == "=" else sign
+            condition.setdefault(operator, []).extend(values)
+        elif sign in condition:
             raise ValueError(
                 f"--where must not use {sign} more than once for a column. "
                 f"Received: {text!r} after another one."
             )
         else:
-            known[sign] = values[-1]
+            condition[sign] = values[-1]
     return where
 
 
 def _values(text: str, value: str, column: Sequence[Any]) -> list[Any]:
-    """What a value may stand for in a column."""
+    """The values that a text may stand for in a column."""
     kinds = set(map(type, column)) - {type(None)}
-    found: list[Any] = [value] if not kinds or str in kinds else []
+    values: list[Any] = [value] if not kinds or str in kinds else []
     if bool in kinds and value.lower() in ("true", "false"):
-        found.append(value.lower() == "true")
+        values.append(value.lower() == "true")
     if kinds & {int, float}:
         with contextlib.suppress(ValueError):
-            found.append(_number(value))
-    if not found:
+            values.append(_number(value))
+    if not values:
         raise ValueError(
             "--where must compare a column with values of its own kind. "
             f"Received: {text!r}, where the column holds values such as "
             f"{next(x for x in column if x is not None)!r}."
         )
-    return found
+    return values
 
 
 def _number(value: str) -> int | float:

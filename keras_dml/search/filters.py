@@ -1,9 +1,9 @@
-"""Filters: the rows whose columns fulfill conditions."""
+"""Filters: conditions on columns, evaluated to a mask over the rows."""
 
 import operator
 import pickle
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any, TypeAlias
 
@@ -25,19 +25,15 @@ ORDERS: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
 }
 
-_SAME = {"==": "==", "in": "==", "!=": "!=", "not in": "!="}
-
-CONTAINS = "contains"
-
-OPERATORS = (*_SAME, CONTAINS, *ORDERS)
+OPERATORS = ("==", "in", "!=", "not in", "contains", *ORDERS)
 
 _SEVERAL = (list, tuple, set, frozenset, range, np.ndarray)
 """Types that give several values, of which a column must have one."""
 
 _MISSING = ("NAType", "NaTType")
-"""Types of what is missing in pandas, which need not be installed."""
+"""Types of missing values in pandas, which need not be installed."""
 
-_MOST = sys.float_info.max
+_MAX_FLOAT = sys.float_info.max
 
 
 class Filters(Mapping[str, NDArray[Any]]):
@@ -46,9 +42,9 @@ class Filters(Mapping[str, NDArray[Any]]):
     def __init__(
         self, columns: Mapping[str, Sequence[Any]], count: int
     ) -> None:
-        self._columns = columns
+        self._values = columns
         self._count = count
-        self._made: dict[str, Column] = {}
+        self._columns: dict[str, Column] = {}
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         array = self.column(name).array.view()
@@ -56,31 +52,34 @@ class Filters(Mapping[str, NDArray[Any]]):
         return array
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
+        return iter(self._values)
 
     def __len__(self) -> int:
-        return len(self._columns)
+        return len(self._values)
 
     def mask(self, where: Where) -> Mask:
-        """Which rows pass, (N,).
+        """Evaluates conditions to the mask of the rows that pass, (N,).
 
         Raises:
             ValueError: If `where` is not as described in `Index.search`.
         """
         if isinstance(where, Mapping):
             mask = np.ones(self._count, bool)
-            for name, sign, wanted in conditions(
-                where, lambda name: self.column(name).kinds
-            ):
-                mask &= self.column(name).passing(sign, wanted)
+            for name, condition in where.items():
+                column = self.column(name)
+                if not isinstance(condition, Mapping):
+                    condition = {"==": condition}
+                for sign, value in condition.items():
+                    values = _operands(name, column.kinds, sign, value)
+                    mask &= column.passing(sign, values)
             return mask
-        found = where(self) if callable(where) else where
-        array = np.asarray(found)
+        result = where(self) if callable(where) else where
+        array = np.asarray(result)
         if array.dtype != bool or array.shape != (self._count,):
             raise ValueError(
                 "`where` of an Index must be conditions by column, one boolean "
                 f"for each of its {self._count:,} rows, or a function that "
-                f"returns these booleans. Received: {type(found).__name__} of "
+                f"returns these booleans. Received: {type(result).__name__} of "
                 f"shape {array.shape} and dtype "
                 f'{array.dtype}. Use for instance {{"name": "crow"}}.'
             )
@@ -88,67 +87,62 @@ class Filters(Mapping[str, NDArray[Any]]):
 
     def column(self, name: Any) -> "Column":
         """A column, to compare."""
-        check_column(name, self._columns)
-        if name not in self._made:
-            self._made[name] = Column(self._columns[name])
-        return self._made[name]
+        if name not in self._values:
+            raise ValueError(
+                "`where` of an Index must use the names of its columns. "
+                f"Received: {name!r}.{did_you_mean(name, self._values)} "
+                f"Available: {', '.join(self._values) or 'none'}."
+            )
+        if name not in self._columns:
+            self._columns[name] = Column(self._values[name])
+        return self._columns[name]
 
 
-def conditions(
-    where: Mapping[str, Any], kinds: Callable[[Any], frozenset[str]]
-) -> Iterator[tuple[str, str, Any]]:
-    """The conditions of a filter, checked, one by one.
-
-    Args:
-        where: Conditions by column.
-        kinds: From the name of a column to the kinds of its values, "number",
-            "text" and "list"; an error if there is no such column.
-
-    Yields:
-        Column; "==", "!=" or "contains", and the values that are meant; or
-        another operator, and a value.
-
-    Raises:
-        ValueError: If `where` is not as described in `Index.search`.
-    """
-    for name, condition in where.items():
-        held = kinds(name)
-        if not isinstance(condition, Mapping):
-            condition = {"==": condition}
-        for sign, value in condition.items():
-            if sign not in OPERATORS:
-                raise ValueError(
-                    f"`where` of an Index must compare by one of {OPERATORS}. "
-                    f"Received: {sign!r} for the column {name!r}."
-                )
-            if sign == CONTAINS and held - {"list"}:
-                raise ValueError(
-                    "`where` of an Index must use contains with a column "
-                    f"of lists. Received: the column {name!r}, which holds "
-                    f'{" and ".join(sorted(held))}. Use "in" for one of '
-                    "several values."
-                )
-            several = isinstance(value, _SEVERAL)
-            if sign in ORDERS and (several or plain(value) is None):
-                raise ValueError(
-                    "`where` of an Index must use <, <=, > and >= with text or "
-                    f"a number. Received: {value!r} for the column {name!r}."
-                )
-            values = [plain(x) for x in (value if several else [value])]
-            for x in values:
-                if x is not None:
-                    own = frozenset[str]() if sign == CONTAINS else held
-                    _check_kind(name, x, own)
-            if sign in ORDERS:
-                yield name, sign, values[0]
-            else:
-                yield name, _SAME.get(sign, sign), values
+def _operands(
+    name: str, kinds: frozenset[str], sign: str, value: Any
+) -> list[Any]:
+    """The values that a condition compares a column with, validated."""
+    if sign not in OPERATORS:
+        raise ValueError(
+            f"`where` of an Index must compare by one of {OPERATORS}. "
+            f"Received: {sign!r} for the column {name!r}."
+        )
+    if sign == "contains" and kinds - {"list"}:
+        raise ValueError(
+            "`where` of an Index must use contains with a column "
+            f"of lists. Received: the column {name!r}, which holds "
+            f'{" and ".join(sorted(kinds))}. Use "in" for one of '
+            "several values."
+        )
+    is_several = isinstance(value, _SEVERAL)
+    if sign in ORDERS and (is_several or plain(value) is None):
+        raise ValueError(
+            "`where` of an Index must use <, <=, > and >= with text or "
+            f"a number. Received: {value!r} for the column {name!r}."
+        )
+    values = [plain(x) for x in (value if is_several else [value])]
+    for x in values:
+        kind = kind_of(x)
+        # NaN is unequal to itself.
+        if kind == "other" or x != x:
+            raise ValueError(
+                "`where` of an Index must compare with text, numbers, "
+                f"booleans, dates or None. Received: {x!r} for the column "
+                f"{name!r}."
+            )
+        if kinds and kind not in {*kinds, "none"} and sign != "contains":
+            raise ValueError(
+                "`where` of an Index must compare a column with values of its "
+                f"own kind. Received: {x!r}, a {kind}, for the column "
+                f"{name!r}, which holds {' and '.join(sorted(kinds))}."
+            )
+    return values
 
 
 def by_condition(
     where: Any, count: int, owner: str
 ) -> Iterator[tuple[Rows | slice, Where | None]]:
-    """Queries, and the filter that is theirs: one for all, or one for each."""
+    """Yields queries with their filter: one for all, or one for each."""
     is_list = isinstance(where, list | tuple) and len(where) > 0
     if not is_list or not all(isinstance(x, Mapping | None) for x in where):
         yield slice(None), where
@@ -166,7 +160,7 @@ def by_condition(
 
 
 def plain(value: Any) -> Any:
-    """A value as columns keep it.
+    """Converts a value to the one that columns keep.
 
     Numbers of fewer than 64 bits become those of 64 that are written alike, as
     0.1 is: else they equal nothing that anyone writes. Dates become text of
@@ -186,26 +180,11 @@ def plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, date) else value
 
 
-def as_float(value: float) -> float:
-    """A number, also an integer of any size, as the nearest finite float."""
-    return float(min(max(value, -_MOST), _MOST))
-
-
-def check_column(name: Any, names: Iterable[str]) -> None:
-    """ValueError if there is no column of a name."""
-    if name not in names:
-        raise ValueError(
-            "`where` of an Index must use the names of its columns. Received: "
-            f"{name!r}.{did_you_mean(name, names)} Available: "
-            f"{', '.join(names) or 'none'}."
-        )
-
-
 class Column:
     """A column as an array, which is compared at once.
 
     That is an array of its numbers, if all are numbers or None; for others of
-    the places that its values have among the distinct ones.
+    the positions of its values among the distinct ones.
 
     Args:
         values: Plain values, N.
@@ -215,68 +194,71 @@ class Column:
     """
 
     def __init__(self, values: Sequence[Any]) -> None:
-        self._known = np.array([x is not None for x in values], bool)
-        self._places: dict[Any, int] | None = None
+        self._has_value = np.array([x is not None for x in values], bool)
+        self._positions: dict[Any, int] | None = None
         if (numbers := _as_numbers(values)) is not None:
             self._array, self.kinds = numbers, frozenset({"number"})
             return
-        places: dict[Any, int] = {}
-        self._places = places
+        positions: dict[Any, int] = {}
+        self._positions = positions
+        keys = map(_hashable, values)
         self._array = np.array(
-            [places.setdefault(_hashable(x), len(places)) for x in values],
-            np.int64,
+            [positions.setdefault(x, len(positions)) for x in keys], np.int64
         )
-        self.kinds = frozenset(map(kind_of, places)) - {"none"}
+        self.kinds = frozenset(map(kind_of, positions)) - {"none"}
 
     @property
     def array(self) -> NDArray[Any]:
         """All values as an array, (N,)."""
-        if self._places is None:
+        if self._positions is None:
             values = self._array
-            if not self._known.all():
+            if not self._has_value.all():
                 values = values.astype(object)
-                values[~self._known] = None
+                values[~self._has_value] = None
             return values
-        distinct = np.empty(len(self._places), object)
-        distinct[:] = list(self._places)
-        if self.kinds == {"text"} and self._known.all():
+        distinct = np.empty(len(self._positions), object)
+        distinct[:] = list(self._positions)
+        if self.kinds == {"text"} and self._has_value.all():
             distinct = distinct.astype(str)
         return distinct[self._array]
 
-    def passing(self, sign: str, wanted: Any) -> Mask:
-        """The rows that pass one of `conditions`, (N,)."""
-        if sign == "!=":
-            return ~self.passing("==", wanted)
-        if self._places is None:
-            return self._passing_numbers(sign, wanted)
-        if sign == "==":
-            passes = np.zeros(len(self._places), bool)
-            keys = map(_hashable, wanted)
-            passes[[self._places[x] for x in keys if x in self._places]] = True
-            return passes[self._array]
-        if sign == CONTAINS:
-            some = set(map(_hashable, wanted))
-            listed = [
-                isinstance(x, tuple) and not some.isdisjoint(x)
-                for x in self._places
+    def passing(self, sign: str, operands: list[Any]) -> Mask:
+        """The rows that pass a condition, (N,); `operands` has one for <."""
+        if sign in ("!=", "not in"):
+            return ~self.passing("==", operands)
+        if self._positions is None:
+            return self._passing_numbers(sign, operands)
+        passes = np.zeros(len(self._positions), bool)
+        items = set(map(_hashable, operands))
+        if sign in ORDERS:
+            (operand,), order = operands, ORDERS[sign]
+            kind = kind_of(operand)
+            passes[:] = [
+                kind_of(x) == kind and order(x, operand)
+                for x in self._positions
+            ]
+        elif sign == "contains":
+            passes[:] = [
+                isinstance(x, tuple) and not items.isdisjoint(x)
+                for x in self._positions
             ]
         else:
-            kind, order = kind_of(wanted), ORDERS[sign]
-            listed = [
-                kind_of(x) == kind and order(x, wanted) for x in self._places
-            ]
-        return np.array(listed, bool)[self._array]
+            equal = [self._positions[x] for x in items if x in self._positions]
+            passes[equal] = True
+        return passes[self._array]
 
-    def _passing_numbers(self, sign: str, wanted: Any) -> Mask:
-        array, known = self._array, self._known
-        if sign == "==":
-            some = [x for x in map(self._cast, wanted) if x is not None]
-            found = np.isin(array, np.array(some, array.dtype)) & known
-            return found | ~known if None in wanted else found
-        if array.dtype == np.float64:
-            wanted = as_float(wanted)
-        mask: Mask = ORDERS[sign](array, wanted) & known
-        return mask
+    def _passing_numbers(self, sign: str, operands: list[Any]) -> Mask:
+        array, has_value = self._array, self._has_value
+        if sign in ORDERS:
+            (operand,) = operands
+            if array.dtype == np.float64:
+                # An integer of any size becomes the nearest finite float.
+                operand = float(min(max(operand, -_MAX_FLOAT), _MAX_FLOAT))
+            mask: Mask = ORDERS[sign](array, operand) & has_value
+            return mask
+        numbers = [x for x in map(self._cast, operands) if x is not None]
+        mask = np.isin(array, np.array(numbers, array.dtype)) & has_value
+        return mask | ~has_value if None in operands else mask
 
     def _cast(self, value: Any) -> Any:
         """A number in the array's type; None if it cannot be there."""
@@ -301,26 +283,8 @@ def _as_numbers(values: Sequence[Any]) -> NDArray[Any] | None:
         return None
 
 
-def _check_kind(name: str, value: Any, held: frozenset[str]) -> None:
-    """ValueError if a value cannot be in a column: a text among numbers."""
-    kind = kind_of(value)
-    # NaN is unequal to itself.
-    if kind == "other" or value != value:
-        raise ValueError(
-            "`where` of an Index must compare with text, numbers, booleans, "
-            f"dates or None. Received: {value!r} for the column {name!r}."
-        )
-    if held and kind not in held:
-        holds = " and ".join(sorted(held))
-        raise ValueError(
-            "`where` of an Index must compare a column with values of its own "
-            f"kind. Received: {value!r}, a {kind}, for the column {name!r}, "
-            f"which holds {holds}."
-        )
-
-
 def kind_of(value: Any) -> str:
-    """What a filter may compare a value with: others of its kind."""
+    """The kind of a value: it compares with others of its kind."""
     if value is None:
         return "none"
     if isinstance(value, str):

@@ -75,17 +75,17 @@ class Hits(Sequence[list[Hit]]):
             return [self[i] for i in range(*query.indices(len(self)))]
         is_hit = self.ids[query] != NONE
         ids, scores = self.ids[query][is_hit], self.scores[query][is_hit]
-        keys, least = self._table.keys_of(ids), self.threshold
-        found = zip(ids.tolist(), scores.tolist(), keys, strict=True)
+        keys, threshold = self._table.keys_of(ids), self.threshold
+        hits = zip(ids.tolist(), scores.tolist(), keys, strict=True)
         return [
             Hit(
                 id=i,
                 score=score,
-                is_match=None if least is None else score >= least,
+                is_match=None if threshold is None else score >= threshold,
                 row=self._table.row(i),
                 key=key,
             )
-            for i, score, key in found
+            for i, score, key in hits
         ]
 
     def __repr__(self) -> str:
@@ -122,15 +122,15 @@ class Hits(Sequence[list[Hit]]):
             "score" and "is_match", followed by the columns of the index. If one
             of those has the same name, it is called "row.query", and so on.
         """
-        own = ("query", "rank", "key", "score", "is_match")
-        found = [
+        titles = ["query", "rank", "key", "score", "is_match"]
+        hits = [
             (query, rank, x.key, x.score, x.is_match, *x.row.values())
-            for query, hits in enumerate(self)
-            for rank, x in enumerate(hits, 1)
+            for query, its_hits in enumerate(self)
+            for rank, x in enumerate(its_hits, 1)
         ]
-        names = [f"row.{x}" if x in own else x for x in self._table.columns]
-        titles = [*own, *names]
-        columns = zip(*found, strict=True) if found else ((),) * len(titles)
+        names = self._table.columns
+        titles += [f"row.{x}" if x in titles else x for x in names]
+        columns = zip(*hits, strict=True) if hits else ((),) * len(titles)
         return dict(zip(titles, map(list, columns), strict=True))
 
     def to_dataframe(self) -> "pandas.DataFrame":
@@ -143,11 +143,11 @@ class Hits(Sequence[list[Hit]]):
         return frames.DataFrame(self.to_dict())
 
 
-def without(
-    own: Rows, scores: FloatArray, ids: Rows
+def without_self(
+    self_ids: Rows, scores: FloatArray, ids: Rows
 ) -> tuple[FloatArray, Rows]:
-    """What was found for each query, less one, without its own row."""
-    is_own = ids == own[:, None]
+    """Removes each query's own row from its hits, or else the last hit."""
+    is_own = ids == self_ids[:, None]
     scores[is_own], ids[is_own] = -np.inf, NONE
     # Last, and the others keep their order.
     order = np.argsort(is_own, axis=1, kind="stable")[:, :-1]
@@ -160,11 +160,11 @@ def without(
 def padded(
     count: int, which: Rows, scores: FloatArray, ids: Rows
 ) -> tuple[FloatArray, Rows]:
-    """What was found, by query, as of `search`, (count, most)."""
+    """Hits of a range search as arrays by query, (Q, largest number)."""
     counts = np.bincount(which, minlength=count)
     shape = count, int(counts.max(initial=0))
     starts = np.cumsum(counts) - counts
-    place = which, np.arange(len(which)) - starts[which]
+    position = which, np.arange(len(which)) - starts[which]
     padded = np.full(shape, -np.inf, np.float32), np.full(shape, NONE)
-    padded[0][place], padded[1][place] = scores, ids
+    padded[0][position], padded[1][position] = scores, ids
     return padded

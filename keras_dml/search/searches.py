@@ -15,7 +15,7 @@ from keras_dml.evaluation.identification import (
 from keras_dml.evaluation.verification import calibrate
 from keras_dml.search.contents import Contents
 from keras_dml.search.filters import Where, by_condition
-from keras_dml.search.hits import NONE, Hits, padded, without
+from keras_dml.search.hits import NONE, Hits, padded, without_self
 from keras_dml.search.identification import calibrate_search
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.types import FloatArray, Rows
@@ -86,16 +86,15 @@ class Searches(Contents):
             )
         threshold = self._threshold(threshold, owner)
         x = self._embeddings(queries, "queries", owner, batch_size)
-        has_own = exclude is not None
-        k += has_own
+        k += exclude is not None
         scores = np.empty((len(x), k), np.float32)
         ids = np.empty((len(x), k), np.int64)
-        for rows, some in by_condition(where, len(x), owner):
-            found = self._gallery.nearest(x.array[rows], k, some)
-            scores[rows], ids[rows] = found
-        if has_own:
-            own = self._own(exclude, len(ids), owner)
-            scores, ids = without(own, scores, ids)
+        for rows, condition in by_condition(where, len(x), owner):
+            hits = self._gallery.nearest(x.array[rows], k, condition)
+            scores[rows], ids[rows] = hits
+        if exclude is not None:
+            self_ids = self._self_ids(exclude, len(ids), owner)
+            scores, ids = without_self(self_ids, scores, ids)
         return self._hits(scores, ids, threshold)
 
     def range_search(
@@ -133,15 +132,21 @@ class Searches(Contents):
             )
         x = self._embeddings(queries, "queries", owner, batch_size).array
         parts = []
-        for rows, some in by_condition(where, len(x), owner):
-            which, scores, ids = self._gallery.above(x[rows], threshold, some)
+        for rows, condition in by_condition(where, len(x), owner):
+            which, scores, ids = self._gallery.above(
+                x[rows], threshold, condition
+            )
             parts.append((np.arange(len(x))[rows][which], scores, ids))
         which, scores, ids = map(np.concatenate, zip(*parts, strict=True))
         order = np.argsort(which, kind="stable")
         which, scores, ids = which[order], scores[order], ids[order]
         if exclude is not None:
-            other = ids != self._own(exclude, len(x), owner)[which]
-            which, scores, ids = which[other], scores[other], ids[other]
+            is_other = ids != self._self_ids(exclude, len(x), owner)[which]
+            which, scores, ids = (
+                which[is_other],
+                scores[is_other],
+                ids[is_other],
+            )
         return self._hits(*padded(len(x), which, scores, ids), threshold)
 
     def calibrate(
@@ -213,15 +218,15 @@ class Searches(Contents):
         self._has_warned = False
         return self.threshold
 
-    def _own(self, exclude: Any, count: int, owner: str) -> Rows:
-        """The id of each query's own row; of none where it is not there."""
-        found = self._gallery.rows.find(exclude, owner, "exclude")
-        if len(found) != count:
+    def _self_ids(self, exclude: Any, count: int, owner: str) -> Rows:
+        """The id of each query's own row; one of no row where it is missing."""
+        ids = self._gallery.rows.find(exclude, owner, "exclude")
+        if len(ids) != count:
             raise ValueError(
                 f"`exclude` of {owner} must be one key, or one key per query. "
-                f"Received: {len(found)} keys for {count} queries."
+                f"Received: {len(ids)} keys for {count} queries."
             )
-        return np.array([NONE - 1 if x is None else x for x in found], np.int64)
+        return np.array([NONE - 1 if x is None else x for x in ids], np.int64)
 
     def _threshold(self, given: Any, owner: str) -> float | None:
         """The score that is given, or that of `calibrate`."""
