@@ -149,7 +149,11 @@ X, LABELS = data()
         (
             X,
             LABELS,
-            {"gallery": X, "gallery_labels": LABELS, "protocol": "all_vs_all"},
+            {
+                "gallery": X[1:],
+                "gallery_labels": LABELS[1:],
+                "protocol": "all_vs_all",
+            },
             "Omit one of them",
         ),
         (X, LABELS, {"metrics": "fnmr@fmr=x"}, "x a share such as 0.01"),
