@@ -50,7 +50,7 @@ _BANDS = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2}
 
 _DECODERS = {
     "JPEG": 0, "MPO": 0, "PNG": 0, "BMP": 0, "DIB": 0, "PPM": 0, "TGA": 0,
-    "GIF": 1, "TIFF": 4, "WEBP": 16, "AVIF": 16, "HEIF": 16, "JPEG2000": 20,
+    "GIF": 1, "TIFF": 4, "WEBP": 13, "AVIF": 10, "HEIF": 16, "JPEG2000": 16,
 }  # fmt: skip
 """Bytes of a pixel that a decoder takes beside Pillow's own, by format.
 

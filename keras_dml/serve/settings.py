@@ -3,6 +3,7 @@
 Nothing here needs Keras: the command listens before it imports it.
 """
 
+import contextlib
 import ipaddress
 import re
 import socket
@@ -93,12 +94,15 @@ def bind(settings: Settings) -> socket.socket:
     """
     host, port = settings.host, settings.port
     try:
-        family = socket.getaddrinfo(host, port)[0][0]
-        opened = socket.socket(family)
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # asyncio leaves it out, and each answer would wait 40 ms for an ACK.
-        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        opened.bind((host, port))
+        with contextlib.ExitStack() as on_error:
+            family = socket.getaddrinfo(host, port)[0][0]
+            opened = on_error.enter_context(socket.socket(family))
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # asyncio leaves it out, and each answer would wait 40 ms for an
+            # ACK.
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            opened.bind((host, port))
+            on_error.pop_all()
         return opened
     except OSError as error:
         reason = str(error.strerror).partition(" (")[0]

@@ -129,8 +129,8 @@ def test_fast_view_decodes_jpeg_smaller() -> None:
         ("JPEG CMYK", 2.2),
         ("GIF", 1.8),
         ("TIFF", 2.2),
-        ("WEBP", 4.6),
-        ("JPEG2000", 5.4),
+        ("WEBP", 4),
+        ("JPEG2000", 4.6),
     ],
 )
 def test_picture_weighs_what_its_kind_takes(kind, share) -> None:
