@@ -56,7 +56,6 @@ ROOMS = {
     ),
     "server": (
         "keras_dml/cli/commands/serve.py",
-        "keras_dml/export",
         "keras_dml/search",
         "keras_dml/serve",
         "tests/serve",

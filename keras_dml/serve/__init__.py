@@ -1,10 +1,10 @@
-"""The built-in server: the REST API of TensorFlow Serving, and a web page.
+"""The built-in server: a search page, `POST /search`, and `:predict`.
 
 Open first: `server`, whose `serve` is the command, then `app`, all addresses.
 Every request passes `guard` (token, limits, errors), is read by `rest` or
-`page`, and runs in `service`, joined with others. `sources` and `loading` make
-what is served of files, `reloading` replaces it; until there is something,
-`reception` answers. `limits` and `memory` bound what pictures take.
+`page`, and runs in `service`, joined with others, on what is `current`: a model
+and a gallery, which `watcher` replaces. `pictures` decodes files, and says what
+each takes of the memory that `service` shares out.
 
 Imports: `reports`, `runs` and below.
 """

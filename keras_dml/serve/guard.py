@@ -95,7 +95,7 @@ class Guard:
         response = error_response(told)
         # The rest of a refused body is thrown away, and the connection is used
         # again; who took too long to send it is not listened to.
-        if told.status_code >= 500 and not exchange.has_body:
+        if told.status_code == 504 and not exchange.has_body:
             response.headers["connection"] = "close"
         await response(scope, exchange.receive, exchange.send)
 

@@ -97,16 +97,3 @@ def test_forty_large_pictures_at_once_stay_in_the_limit(server, kind) -> None:
     assert codes.keys() <= {200, 503, 504}
     assert codes[200]
     assert peak(server) < LIMIT
-
-
-def test_pixels_in_json_stay_in_the_limit(server) -> None:
-    """Each number of text becomes an object of Python."""
-    row = b"[" + b",".join([b"[0]"] * 1000) + b"]"
-    bodies = [
-        b'{"instances": [[' + b",".join([row] * height) + b"]]}"
-        for height in (1000, 8000)
-    ]
-    codes = at_once(server, [(PREDICT, body) for body in bodies])
-    assert codes.keys() <= {200, 413, 503, 504}
-    assert codes[200]
-    assert peak(server) < LIMIT
