@@ -247,8 +247,6 @@ class Index(Searches):
     ) -> "Index":
         """Reads an index from its folder.
 
-        One of format 3, without keys and metrics, is saved again as format 4.
-
         Args:
             path: The folder.
             model: The model that computed the embeddings; by default, the one

@@ -28,14 +28,13 @@ from keras_dml.model.identity import ModelIdentity
 from keras_dml.search import faiss_files
 from keras_dml.search.engine import EXACT, Engine, IndexSpec
 from keras_dml.search.faiss_files import IndexFileError
-from keras_dml.search.metrics import COSINE, MetricName, Similarity
+from keras_dml.search.metrics import MetricName, Similarity
 from keras_dml.search.recall import Recall
 from keras_dml.search.rows import RowTable, ascending
 from keras_dml.utils.documents import Document, OtherDocument
 from keras_dml.utils.files import LOCK, check_regular, digest, locked, sync
 
-FORMAT, VERSIONS = "keras_dml.search", (3, 4)
-"""Version 3 had neither keys nor another metric than cosine."""
+FORMAT = "keras_dml.search"
 
 VECTORS, ROWS, MODEL = PARTS = "vectors.faiss", "rows.json", "model.keras"
 
@@ -79,7 +78,7 @@ class Content:
     threshold: AnyThreshold | None
     model: ModelIdentity | None
     faiss: str
-    metric: MetricName = COSINE
+    metric: MetricName
 
     @property
     def spec(self) -> IndexSpec:
@@ -140,7 +139,7 @@ class Manifest:
         self.content.check(MODEL in self.files)
 
 
-_DOCUMENT = Document(Manifest, FORMAT, VERSIONS)
+_DOCUMENT = Document(Manifest, FORMAT)
 
 Write = Callable[[Path], object]
 
@@ -230,9 +229,9 @@ def read(folder: Path) -> Manifest:
         raise IndexFileError(
             f"{str(path)!r} does not belong to a keras_dml index."
             if error.version is None
-            else f"{str(path)!r} must be of format version {VERSIONS[0]} or "
-            f"{VERSIONS[1]}. Received: {error}. Use the version of keras_dml "
-            "that wrote it, or build the index again."
+            else f"{str(path)!r} must be of format version 1. Received: "
+            f"{error}. Use the version of keras_dml that wrote it, or build "
+            "the index again."
         ) from None
     except (ValueError, RecursionError) as error:
         raise _damaged(path, error) from None

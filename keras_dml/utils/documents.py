@@ -31,16 +31,16 @@ class OtherDocument(ValueError):
 class Document(Generic[D]):
     """How a dataclass, whose values JSON has, is written and read.
 
-    Versions of the format, which has a name, ascend; the last one is written.
+    The format has a name and a version, and no other version is read.
     """
 
     kind: type[D]
     name: str
-    versions: tuple[int, ...] = (1,)
+    version: int = 1
 
     def write(self, value: D, **more: Any) -> str:
         """As the text of a file; with `more` for those who look into it."""
-        head = {"format": self.name, "format_version": self.versions[-1]}
+        head = {"format": self.name, "format_version": self.version}
         # Keys as they are read: all of JSON's are text.
         plain = json.loads(json.dumps({**head, **more, **asdict(value)}))
         plain["checksum"] = checksum(plain)
@@ -60,7 +60,7 @@ class Document(Generic[D]):
         if not isinstance(plain, dict) or plain.get("format") != self.name:
             raise OtherDocument("it is something else")
         version = plain.get("format_version")
-        if version not in self.versions:
+        if version != self.version:
             raise OtherDocument(f"format_version={version!r}", version)
         if plain.pop("checksum", None) != checksum(plain):
             raise ValueError("its checksum is wrong")

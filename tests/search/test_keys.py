@@ -1,8 +1,6 @@
 """Own keys of rows: written, found, replaced and removed by them."""
 
 import json
-import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -190,19 +188,6 @@ def test_keys_in_a_file_that_do_not_fit(keys, tmp_path) -> None:
     forge_file(tmp_path, "rows.json", json.dumps(content).encode())
     with pytest.raises(IndexFileError, match="rows.json' is damaged"):
         Index.load(tmp_path)
-
-
-def test_an_index_of_the_version_before_is_read(tmp_path) -> None:
-    shutil.copytree(Path(__file__).with_name("version_3"), tmp_path / "i")
-    index = Index.load(tmp_path / "i")
-    assert (len(index), index.metric, index.factory) == (11, "cosine", "HNSW4")
-    x = np.random.default_rng(0).normal(size=(12, 4)).round(3)
-    found = index.search(x[:2], 3)
-    assert found.ids.tolist() == [[0, 11, 1], [1, 9, 10]]
-    np.testing.assert_allclose(found.scores[0], [1, 0.72721773, 0.6997375])
-    index.add(x[3])
-    index.save(tmp_path / "i")
-    assert Index.load(tmp_path / "i").search(x[3], 1).keys == [[12]]
 
 
 class Changes(RuleBasedStateMachine):
