@@ -15,6 +15,8 @@ from keras_dml.export.int8 import calibration_views, check_unit, head_nodes
 from tests.export.serving import contents
 from tests.export.test_portable import FILES, FORMATS, PACKAGES
 
+QUANTIZERS = {"openvino": ("nncf",)}
+
 # In the converters and of the interpreter's own parts; nothing of ours.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -51,10 +53,8 @@ def make(pooling: Any = "avg") -> keras.Model:
 def test_network_is_in_integers_and_head_is_not(
     file_format: str, tmp_path: Path, capfd: Any
 ) -> None:
-    for package in PACKAGES[file_format]:
+    for package in (*PACKAGES[file_format], *QUANTIZERS.get(file_format, ())):
         pytest.importorskip(package)
-    if file_format == "openvino":
-        pytest.importorskip("nncf")
     model, images = make("gem"), striped()
     path = export_model(
         model, tmp_path / FILES[file_format], format=file_format,
