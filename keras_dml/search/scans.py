@@ -100,23 +100,10 @@ def above(
     Returns:
         The query of each, ascending; products or squared distances; labels;
         (n,) each.
-
-    Raises:
-        ValueError: If faiss cannot do that with this kind of index.
     """
     part, queries = vectors_of(index, queries)
     parameters = _scan_parameters(part, labels)
-    try:
-        limits, scores, hits = part.range_search(
-            queries, bound, params=parameters
-        )
-    except RuntimeError as error:
-        raise ValueError(
-            "`factory` of an Index must be of a kind that can be searched by "
-            f"range. Received: a faiss {type(part).__name__}, which does not "
-            f"support it: {error}. Use Index.search with a `k`, or build the "
-            "index with another factory."
-        ) from None
+    limits, scores, hits = part.range_search(queries, bound, params=parameters)
     counts = np.diff(limits.astype(np.int64))
     return np.repeat(np.arange(len(queries)), counts), scores, hits
 

@@ -136,8 +136,6 @@ def test_index_of_folders_by_a_model_file(trained, tmp_path) -> None:
         (["{run}", "nowhere", "--output", "{new}"], "nowhere"),
         (["{images}", "test", "--output", "{new}"], "no recipe.yaml"),
         (["{run}", "test", "--output", "{new}", "--factory", "X"], "'X'"),
-        (["{run}", "test", "--output", "{new}", "--factory", "IVF8,PQ4",
-          "--precision", "int8"], "for this `factory`"),
         (["{run}", "test", "--output", "{new}", "--calibrate", "test",
           "--threshold", "fpr=x"], "fpr=x"),
         (["{run}", "test", "--output", "{new}", "--threshold", "fpir=2"],

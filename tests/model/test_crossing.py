@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from keras_dml.embedding.exported import loader
 from tests.conftest import blobs
 from tests.export.serving import file_of, serve
-from tests.export.test_portable import run
 from tests.model import crossing
 
 pytestmark = [
@@ -83,6 +83,7 @@ def test_served_models_are_those_of_jax(folder) -> None:
 )
 def test_files_are_those_of_jax(file_format, name, case, folder) -> None:
     pixels = blobs().images[..., None].astype("float32")
-    found = run(file_format, folder / "exports" / name, pixels)
+    load = loader(file_format, "this test")
+    found = load(folder / "exports" / name)(pixels)
     expected = embeddings(folder, case)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)

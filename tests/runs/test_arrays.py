@@ -61,7 +61,10 @@ def test_a_run_is_trained_measured_again_and_reported(
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("view: {resize: 64}", "`view` of the recipe 'vectors' requires"),
+        (
+            "view: {resize: 64}",
+            "`view` of a recipe requires a backbone",
+        ),
         ("augmentation: {flip: true}", "`flip` of pipeline is for images"),
     ],
 )

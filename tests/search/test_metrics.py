@@ -168,8 +168,6 @@ def test_range_search_needs_a_threshold() -> None:
     assert [hits[0].id for hits in found] == [0, 1, 2]
     empty = Index(np.empty((0, 3))).range_search([1, 2, 3], 0.5)
     assert (len(empty), empty[0]) == (1, [])
-    with pytest.raises(ValueError, match="Index.search with a `k`"):
-        Index(X, factory="PQ4x4fs").range_search(QUERIES, 0.5)
 
 
 @pytest.mark.parametrize("metric", ["dot", "euclidean"])

@@ -1,7 +1,7 @@
 """Trainings that end at once, with results made from recipe and seed."""
 
-import _thread
 import functools
+import signal
 import threading
 
 import numpy as np
@@ -81,7 +81,8 @@ class Stub:
         if len(self.keys) + 1 == self._stops:
             create_folder(run.folder, run.recipe, overwrite=True)
             (run.folder / "last.keras").write_text("half a model")
-            _thread.interrupt_main()
+            # To the main thread, which else does not wake from its wait.
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
             assert terminated.wait(10)
             return TERMINATED
         self.keys.append(run.key)
