@@ -23,6 +23,13 @@ GATHERED_QUERIES = 10
 """From this many queries on, vectors are copied for one product of matrices: a
 selector has faiss compare pair by pair."""
 
+MIN_PRODUCT_SHARE = 0.4
+"""From this share of flat vectors on, few queries are multiplied by all of them
+and scores are left out: a selector has faiss compare one by one."""
+
+_PRODUCT_ROWS = 2**15
+"""Vectors that are multiplied at a time."""
+
 _COPIED_NUMBERS = 2**24
 """Numbers of vectors that are copied at a time, in 64 MiB."""
 
@@ -52,6 +59,13 @@ def nearest(
     is_gathered = len(queries) >= GATHERED_QUERIES and not isinstance(
         part, faiss.IndexRaBitQ
     )
+    if (
+        isinstance(faiss.downcast_index(index), faiss.IndexFlat)
+        and part.metric_type == faiss.METRIC_INNER_PRODUCT
+        and len(labels) >= MIN_PRODUCT_SHARE * part.ntotal
+        and not is_gathered
+    ):
+        return _nearest_by_product(part, queries, k, labels)
     if isinstance(part, faiss.IndexIVF) or (
         isinstance(part, selects) and not is_gathered
     ):
@@ -62,6 +76,27 @@ def nearest(
         for rows in blocks(len(labels), size)
     )
     return nearest_of_parts(parts, queries, k, part.metric_type)
+
+
+def _nearest_by_product(
+    part: Any, queries: FloatArray, k: int, labels: Rows
+) -> tuple[FloatArray, Rows]:
+    """The k nearest of some flat vectors, by products with all of them."""
+    faiss = library()
+    flat: FloatArray = faiss.rev_swig_ptr(part.get_xb(), part.ntotal * part.d)
+    vectors = flat.reshape(part.ntotal, part.d)
+    heap = faiss.ResultHeap(len(queries), k, True)
+    for block in blocks(part.ntotal, _PRODUCT_ROWS):
+        first, last = np.searchsorted(labels, (block.start, block.stop))
+        its = labels[first:last]
+        scores = (vectors[block] @ queries.T)[its - block.start].T
+        columns = np.broadcast_to(np.arange(len(its)), scores.shape)
+        if len(its) > k:
+            columns = np.argpartition(scores, -k, axis=1)[:, -k:]
+        top = np.take_along_axis(scores, columns, axis=1)
+        heap.add_result(np.ascontiguousarray(top), its[columns])
+    heap.finalize()
+    return heap.D, heap.I
 
 
 def nearest_of_parts(

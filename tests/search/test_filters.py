@@ -20,8 +20,7 @@ SHARE = RNG.permutation(COUNT) / COUNT
 COLUMNS = {"share": SHARE.tolist(), "name": [f"n{i % 5}" for i in range(COUNT)]}
 
 KINDS = ["Flat", "IVF16,Flat", "HNSW8", "SQ8", "IVF16,PQ4x4np", "PQ4x4np",
-         "HNSW8_SQ8", "PCA8,IVF16,Flat", "IVF16,PQ4x4np,RFlat",
-         "PQ4x4fs"]  # fmt: skip
+         "HNSW8_SQ8", "PCA8,IVF16,Flat", "IVF16,PQ4x4np,RFlat"]  # fmt: skip
 
 
 @functools.cache
@@ -44,9 +43,6 @@ def all_scores(factory: str) -> np.ndarray:
         "IVF16,PQ4x4np,RFlat",
     ):
         return units(QUERIES) @ units(X).T
-    if factory == "PQ4x4fs":  # faiss rounds scores to 8 bits.
-        kept = index_of(factory)._gallery.engine.index.reconstruct_n(0, COUNT)
-        return units(QUERIES) @ kept.T
     parameters = {"IVF": "nprobe=16", "HNSW": f"efSearch={COUNT}"}
     found = Index(
         X,
