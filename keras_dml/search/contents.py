@@ -230,9 +230,8 @@ class Contents:
         """Removes rows; their ids are never reused.
 
         Graphs and lists hide the vectors at first, which stay in memory and in
-        the file. HNSW is built anew when more than a tenth is hidden. With more
-        than half, lists of whole vectors are built anew, too, and lists of
-        codes drop theirs.
+        the file. With more than half hidden, kinds that keep whole vectors are
+        built anew, and lists of codes drop theirs.
 
         Args:
             keys: Keys of rows, or one key.

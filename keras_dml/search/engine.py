@@ -30,8 +30,9 @@ EFFORT_BESIDE_REMOVED = 2
 """Multiple of lists or candidates for queries that met many removed rows, whose
 hits are farther and in more lists."""
 
-MAX_HIDDEN_SHARE, MAX_HIDDEN_SHARE_OF_LISTS = 0.1, 0.5
-"""A graph, or lists, that hide more of their vectors are built anew."""
+MAX_HIDDEN_SHARE = 0.5
+"""An index that hides more of its vectors is built anew. Until then, a search
+meets them on its way to what is left beside them, which keeps recall up."""
 
 _FOUND_NUMBERS = 2**22
 """Scores that a search of a graph or of lists returns at a time."""
@@ -63,8 +64,8 @@ class Engine:
     """A faiss index and the ids of its vectors.
 
     Exact and flat kinds remove vectors. Graphs and lists hide them, and are
-    built anew without them when a graph hides more than a tenth, or lists more
-    than half: queries beside removed rows find more in lists that hide them.
+    built anew without them when they hide more than half: queries beside
+    removed rows find more in an index that hides them.
 
     Args:
         index: A trained faiss index.
@@ -200,12 +201,7 @@ class Engine:
         """Removes vectors, or hides them in graphs and lists."""
         self._is_hidden |= np.isin(self.ids, ids)
         is_flat = self._lists is None and self._can_remove()
-        max_share = (
-            MAX_HIDDEN_SHARE
-            if self._lists is None
-            else MAX_HIDDEN_SHARE_OF_LISTS
-        )
-        if is_flat or len(self.hidden) > max_share * len(self.ids):
+        if is_flat or len(self.hidden) > MAX_HIDDEN_SHARE * len(self.ids):
             self._drop_hidden(is_flat)
 
     def _can_remove(self) -> bool:

@@ -106,22 +106,18 @@ def test_search_beside_removed_rows_keeps_its_recall(factory, spread) -> None:
     for k in (10, 60):
         hits = index.search(queries, k, where={"class": {">=": 2}})
         assert recall_of(hits, scores) == 1
-    index.remove(np.flatnonzero(CLASS == 0))  # A tenth is hidden,
+    index.remove(np.flatnonzero(CLASS == 0))
     hits = index.search(queries, 10, where={"class": {"!=": 1}})
     assert recall_of(hits, scores) == 1
     scores[:, CLASS == 1] = (units(queries) @ units(x).T)[:, CLASS == 1]
     assert recall_of(index.search(queries, 10), scores) >= min_recall
     assert len(index._gallery.engine.hidden) == 200
-    index.remove(where={"class": 1})  # and of more a graph is built anew.
+    index.remove(where={"class": 1})
     scores[:, CLASS == 1] = -np.inf
-    assert (len(index._gallery.engine.hidden) == 0) == ("HNSW16" in factory)
-    if "HNSW16" in factory:
-        anew = Index(x[CLASS > 1], factory=factory).search(queries, 10)
-        anew.ids[:] = np.flatnonzero(CLASS > 1)[anew.ids]
-        min_recall = recall_of(anew, scores) - 0.02
+    assert len(index._gallery.engine.hidden) == 400
     assert recall_of(index.search(queries, 10), scores) >= min_recall
     assert recall_of(index.search(queries, 1600), scores) == 1
-    index.remove(where={"class": [2, 3, 4, 5]})  # Of more than half are lists.
+    index.remove(where={"class": [2, 3, 4, 5]})  # Now more than half is gone.
     assert (len(index), len(index._gallery.engine.hidden)) == (800, 0)
     scores = index.search(x[CLASS > 5], 1).scores
     assert np.mean(scores > 0.999) > 0.99
