@@ -52,7 +52,7 @@ def test_train_with_tensorboard_says_how_to_open_it(tmp_path) -> None:
                  "--set", "method={name: baseline, loss: contrastive, "
                  "embedding_dim: 8}")  # fmt: skip
     assert f"tensorboard --logdir {folder}" in output
-    assert list((folder / "tensorboard").glob("events.*"))
+    assert list((folder / "tensorboard").rglob("events.*"))
     # The settings are in its recipe.
     printed = run("recipes", "show", str(folder / "recipe.yaml"))
     assert "epochs: 1" in printed and "embedding_dim: 8" in printed
