@@ -99,7 +99,7 @@ def test_embed_and_evaluate(folder, tmp_path) -> None:
     pytest.importorskip("pyarrow")
     images, out = write_images(tmp_path / "images", 3, 2), tmp_path / "out"
     made = document("embed", folder, str(images), str(out))
-    assert (made["images"], made["bad"], made["num_shards"]) == (6, [], 1)
+    assert (made["images"], made["num_shards"]) == (6, 1)
     found = document("evaluate", str(out), "--metric", "recall@1")
     assert set(found["metrics"]) == {"recall@1"}
 
