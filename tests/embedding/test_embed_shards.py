@@ -59,7 +59,8 @@ def files(folder: Path, bad: tuple[int, ...] = ()) -> ImageSet:
 
 def shards(folder: Path) -> dict[str, int]:
     """When each shard was written."""
-    return {x.name: x.stat().st_mtime_ns for x in folder.glob("*.parquet")}
+    paths = folder.glob("shard-*.parquet")
+    return {path.name: path.stat().st_mtime_ns for path in paths}
 
 
 def embedded(folder, network=None, source=None, **kwargs) -> EmbeddingShards:
