@@ -11,10 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from keras_dml.serve import page, rest
+from keras_dml.serve import rest
 from keras_dml.serve.current import Current
 from keras_dml.serve.guard import Guard
 from keras_dml.serve.metrics import Metrics
+from keras_dml.serve.page import endpoints
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings, is_local
 from keras_dml.serve.watcher import GalleryWatcher
@@ -43,7 +44,7 @@ def application(
             *rest.routes(service),
             Route("/healthz", healthz),
             Route("/metrics", measured),
-            *page.routes(service, settings),
+            *endpoints.routes(service, settings),
         ],
         middleware=[
             Middleware(Guard, settings, metrics),
