@@ -84,7 +84,7 @@ EXPECTED = {
     "fidelity": ["there is no losses.Planted"],
     "generated": [
         "abe.md:", "glyphs.md:3: run", "results_glyphs.svg:",
-        "papers.py", "commands.py",
+        "differences.csv:", "serve.md:",
     ],
     "images": ["it has over 200 kB"],
     "journals": ["failed", "has the seeds [9, 1, 2, 3, 4]"],
