@@ -84,7 +84,7 @@ EXPECTED = {
     "fidelity": ["there is no losses.Planted"],
     "generated": [
         "abe.md:", "glyphs.md:3: run", "results_glyphs.svg:",
-        "differences.csv:", "serve.md:",
+        "papers/README.md:", "commands/serve.md:",
     ],
     "images": ["it has over 200 kB"],
     "journals": ["failed", "has the seeds [9, 1, 2, 3, 4]"],
@@ -129,7 +129,10 @@ def test_each_rule_finds_its_fault(planted, monkeypatch) -> None:
     tree = importlib.import_module("rules.tree").Tree(planted)
     for name in names:
         check = importlib.import_module(f"rules.{name}").check
-        found = [f"{x.path.name}:{x.line}: {x.text}" for x in check(tree)]
+        found = [
+            f"{x.path.relative_to(planted)}:{x.line}: {x.text}"
+            for x in check(tree)
+        ]
         for text in EXPECTED[name]:
             said = [x for x in found if text in x]
             assert said, f"{name} does not find {text!r}, but {found}"
