@@ -17,9 +17,9 @@ from keras_dml.evaluation._evaluate import check_evaluation
 from keras_dml.evaluation.inputs import ProtocolName
 from keras_dml.evaluation.label_sets import RelevanceName
 from keras_dml.evaluation.metrics import Wanted
-from keras_dml.evaluation.ranks.dense import DistanceFunction
 from keras_dml.evaluation.ranks.scores import DistanceName
-from keras_dml.evaluation.reranking.base import Kind
+from keras_dml.evaluation.ranks.search import DistanceFunction
+from keras_dml.evaluation.reranking import Kind
 from keras_dml.model.warnings import saying_once
 from keras_dml.utils.arguments import Checked
 from keras_dml.utils.types import Count

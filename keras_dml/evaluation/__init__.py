@@ -19,18 +19,25 @@ from typing import TYPE_CHECKING
 from keras_dml.embedding.in_memory import embed
 from keras_dml.evaluation._evaluate import evaluate, evaluate_embeddings
 from keras_dml.evaluation.clustering import kmeans
-from keras_dml.evaluation.confidence import Comparison, bootstrap, compare
+from keras_dml.evaluation.confidence import (
+    Comparison,
+    Difference,
+    Interval,
+    bootstrap,
+    compare,
+)
 from keras_dml.evaluation.identification import IdentificationThreshold
 from keras_dml.evaluation.inputs import Protocol, one_per_class
 from keras_dml.evaluation.metrics import METRICS
 from keras_dml.evaluation.ranks.positives import Limits, Ranks
-from keras_dml.evaluation.reranking.base import RERANKING, Reranking, rerank
-from keras_dml.evaluation.reranking.expansion import (
+from keras_dml.evaluation.reciprocal import KReciprocal
+from keras_dml.evaluation.reranking import (
+    RERANKING,
     AlphaQueryExpansion,
     DatabaseAugmentation,
+    Reranking,
+    rerank,
 )
-from keras_dml.evaluation.reranking.reciprocal import KReciprocal
-from keras_dml.evaluation.resampling import Difference, Interval
 from keras_dml.evaluation.results import Results
 from keras_dml.evaluation.verification import (
     Threshold,

@@ -8,8 +8,8 @@ from keras_dml.evaluation import inputs
 from keras_dml.evaluation.evaluation import Evaluation
 from keras_dml.evaluation.inputs import Protocols, Relation
 from keras_dml.evaluation.metrics import Wanted
-from keras_dml.evaluation.ranks.dense import DistanceFunction
-from keras_dml.evaluation.reranking.base import Kind
+from keras_dml.evaluation.ranks.search import DistanceFunction
+from keras_dml.evaluation.reranking import Kind
 from keras_dml.evaluation.results import Results
 
 DEFAULT_METRICS = ("recall@k", "r_precision", "map@r")
@@ -252,18 +252,10 @@ def check_evaluation(
     levels: Sequence[str] | None = None,
     **measured: Any,
 ) -> tuple[str, ...] | None:
-    """Checks arguments of `evaluate` before there is a model.
+    """Checks arguments of `owner`, those of `evaluate`, without embeddings.
 
-    In messages they are those of `owner`. Further ones, `measured`, are those
-    of `evaluate_embeddings`.
-
-    Returns:
-        Names of the results; None for a `tf.data.Dataset`, which has to be
-        read first.
-
-    Raises:
-        ValueError: If an argument is not as described, or no query has a
-            relevant image.
+    Returns the names of the results, or None for a `tf.data.Dataset`, which has
+    to be read first.
     """
     evaluation = Evaluation(owner, **measured)
     unembedded = inputs.of_examples(

@@ -15,17 +15,17 @@ from keras_dml.evaluation.inputs import Inputs, Protocols
 from keras_dml.evaluation.label_sets import LabelSets, ids_of, labels_in
 from keras_dml.evaluation.metrics import MACRO, Metric, Wanted, expanded
 from keras_dml.evaluation.pair_counts import count_pairs_searched
-from keras_dml.evaluation.ranks.dense import (
+from keras_dml.evaluation.ranks.positives import Ranks
+from keras_dml.evaluation.ranks.relevance import Images, relevance_of
+from keras_dml.evaluation.ranks.scores import DISTANCES
+from keras_dml.evaluation.ranks.search import (
     DistanceFunction,
     Distances,
     by_function,
     dense_search,
+    search,
 )
-from keras_dml.evaluation.ranks.positives import Ranks
-from keras_dml.evaluation.ranks.relevance import Images, relevance_of
-from keras_dml.evaluation.ranks.scores import DISTANCES
-from keras_dml.evaluation.ranks.search import search
-from keras_dml.evaluation.reranking.base import Kind, rerankings
+from keras_dml.evaluation.reranking import Kind, rerankings
 from keras_dml.evaluation.results import (
     PARTS,
     Results,
@@ -92,12 +92,7 @@ class Evaluation:
         check_type(self.owner, "parts", self.parts, Several | None)
 
     def check(self, given: Inputs) -> None:
-        """Checks that the protocol fits examples before they are embedded.
-
-        Raises:
-            ValueError: If it does not, if no query has a relevant image, or if
-                a metric requires one class per example.
-        """
+        """Raises `ValueError` unless protocol and metrics fit examples."""
         self._check_classes(given)
         draws = inputs.searches(given, self.protocol, self.owner)
         for queries, gallery in draws:
@@ -304,10 +299,7 @@ class Evaluation:
             )
 
     def _check_sample(self, given: Inputs) -> None:
-        """Rejects samples with fewer rows than clusters.
-
-        It also rejects files that would be read into too little memory.
-        """
+        """Rejects samples smaller than the clusters, and too large files."""
         if not self._wanted_of("clusters"):
             return
         if self.cluster_sample is not None:

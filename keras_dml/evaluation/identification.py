@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from keras_dml.evaluation.resampling import times_drawn
+from keras_dml.evaluation.confidence import times_drawn
 from keras_dml.evaluation.verification import (
     Criterion,
     StoredThreshold,
@@ -97,11 +97,7 @@ def _ends(low: float | None, high: float | None, text: Any) -> str:
 
 
 def parse_rate(criterion: str) -> float | None:
-    """The rate of "fpir=0.01"; None for a criterion of pairs.
-
-    Raises:
-        ValueError: If it is neither.
-    """
+    """The rate of "fpir=0.01"; None for a criterion of pairs."""
     name, _, text = str(criterion).partition("=")
     if name != "fpir":
         Criterion.parse(str(criterion))
@@ -145,10 +141,8 @@ class OpenSet:
 
         It lies just above the score at that quantile, interpolated between two
         scores. With the new query, there are n + 1: so only n·rate − 1 of the n
-        known ones reach it, and none where that is negative.
-
-        Args:
-            times: How often each class is drawn, (C,).
+        known ones reach it, and none where that is negative. `times` is how
+        often each class is drawn, (C,).
         """
         weights = (times * self._share)[self._class]
         reached = np.cumsum(weights)

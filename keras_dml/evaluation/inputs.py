@@ -49,13 +49,7 @@ Inputs = list[Images]
 
 @dataclass(frozen=True)
 class Relation:
-    """What makes one example relevant to another.
-
-    Attributes:
-        exclude: Groups, see `evaluate_embeddings`.
-        relevance: See `evaluate_embeddings`; for several labels per example.
-        levels: Names of the columns of a hierarchy.
-    """
+    """What makes one example relevant to another; see `evaluate_embeddings`."""
 
     exclude: Any = None
     relevance: str = "any"
@@ -84,9 +78,8 @@ def from_model(
     check_channels_last(model, examples, "examples", "evaluate")
     check_channels_last(model, gallery, "gallery", "evaluate")
     given = _sources(examples, gallery, gallery_labels, "evaluate")
-    own = [labels, gallery_labels]
     # Nothing is embedded in vain.
-    of_examples(
+    checked = of_examples(
         given["examples"],
         labels,
         gallery=given.get("gallery"),
@@ -94,22 +87,24 @@ def from_model(
         relation=relation,
         owner="evaluate",
     )
-    is_same = _are_same(given, same_examples)
     predict = predict_function(model, engine, "evaluate")
     how = "evaluate", batch_size, progress
 
     def embed(name: str, source: Any) -> Embedded:
-        found = embedded(model, source, name, *how, predict=predict)
-        called = f"model({name})"
-        x = as_embeddings(found.embeddings, called, "evaluate")
-        return replace(found, embeddings=x)
+        result = embedded(model, source, name, *how, predict=predict)
+        x = as_embeddings(result.embeddings, f"model({name})", "evaluate")
+        return replace(result, embeddings=x)
 
-    found = _each(given, embed, is_same)
-    if is_same and isinstance(gallery := given["gallery"], Examples):
-        found[1] = Embedded(found[0].embeddings, gallery.labels, gallery.names)
-    class_names = _names([x.names for x in found], own, "evaluate")
-    targets = _targets(given, [x.labels for x in found], own)
-    embeddings = [x.embeddings for x in found]
+    results = _each(given, embed, _are_same(given, same_examples))
+    embeddings = [x.embeddings for x in results]
+    if checked is not None:
+        return [
+            replace(images, embeddings=x)
+            for images, x in zip(checked, embeddings, strict=False)
+        ]
+    own = [labels, gallery_labels]
+    class_names = _names([x.names for x in results], own, "evaluate")
+    targets = _targets(given, [x.labels for x in results], own)
     return _related(embeddings, targets, relation, "evaluate", class_names)
 
 
@@ -122,16 +117,13 @@ def of_examples(
     relation: Relation,
     owner: str,
 ) -> Inputs | None:
-    """Examples that have not been embedded yet, checked.
-
-    None for a `tf.data.Dataset`, whose contents are unknown until it is read.
-    """
+    """Checked examples without embeddings; None before a dataset is read."""
     given = _sources(examples, gallery, gallery_labels, owner)
     sets = [x for x in given.values() if isinstance(x, Examples)]
-    check_names([x.names for x in sets], "gallery", owner)
+    own = [labels, gallery_labels]
+    class_names = _names([x.names for x in sets], own, owner)
     if len(sets) < len(given):
         return None
-    own = [labels, gallery_labels]
     known = [
         any_labels_of(x, name, owner) if mine is None else None
         for name, x, mine in zip(_LABELS, sets, own, strict=False)
@@ -139,7 +131,7 @@ def of_examples(
     targets = _targets(given, known, own)
     is_same = _are_same(given, same_examples)
     nothing = _each(given, lambda _, x: np.empty((len(x), 0)), is_same)
-    return _related(nothing, targets, relation, owner)
+    return _related(nothing, targets, relation, owner, class_names)
 
 
 def _sources(
@@ -481,12 +473,7 @@ Protocols = str | Protocol | Sequence[Protocol] | None
 def searches(
     given: Inputs, protocol: Protocols, owner: str
 ) -> list[tuple[Images, Images]]:
-    """Queries and gallery, for each draw of the protocol.
-
-    Raises:
-        ValueError: If the name is unknown, there are no protocols, or there is
-            one in addition to a gallery.
-    """
+    """Queries and gallery, for each draw of the protocol."""
     images, *galleries = given
     if galleries:
         if protocol is not None:

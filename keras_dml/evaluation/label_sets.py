@@ -21,23 +21,15 @@ RELEVANCES = get_args(RelevanceName)
 
 @dataclass(frozen=True)
 class LabelSets:
-    """The labels of every example, any number of them.
+    """The labels of every example, any number of them."""
 
-    Attributes:
-        matrix: Sparse, (N, C) int64 of 0 and 1.
-        gain: The gain of a relevant image in graded metrics: "any", 1;
-            "shared", the number of labels that both have; "jaccard", that
-            number divided by the number of labels that either has.
-    """
-
-    matrix: Any
-    gain: str
+    matrix: Any  # Sparse, (N, C) int64 of 0 and 1.
+    gain: str  # How graded metrics reward a relevant image, see `gains`.
 
     def __len__(self) -> int:
         return int(self.matrix.shape[0])
 
     def __getitem__(self, rows: Rows) -> "LabelSets":
-        """The labels of some examples."""
         return LabelSets(self.matrix[rows], self.gain)
 
     @cached_property
@@ -46,7 +38,11 @@ class LabelSets:
         return np.diff(self.matrix.indptr).astype(np.int64)
 
     def gains(self, shared: Rows, first: Rows, second: Rows) -> FloatArray:
-        """Gains of pairs, from the numbers of labels in both and in each."""
+        """Gains of pairs, from the numbers of labels in both and in each.
+
+        "any" is 1, "shared" the number of labels that both have, and "jaccard"
+        that number divided by the number of labels that either has.
+        """
         if self.gain == "any":
             return np.ones(len(shared))
         if self.gain == "shared":
@@ -70,22 +66,12 @@ def as_targets(
     levels: Sequence[str] | None,
     class_names: ClassNames | None,
 ) -> tuple[list[dict[str, Targets]], dict[str, ClassNames]]:
-    """The targets of the search by level; a single level is named "".
+    """The targets by level, and the names of classes by level.
 
-    Args:
-        labels: Labels of the queries, and of the gallery if there is one.
-        counts: Number of examples of each.
-        names: Their names in messages.
-        relevance: One of `RELEVANCES`, for several labels per example.
-        levels: Names of the columns, if labels are a hierarchy, (N, L).
-        class_names: Names of classes that are given as numbers.
-
-    Returns:
-        The targets of the queries and of the gallery, and the names of classes
-        by level.
-
-    Raises:
-        ValueError: If labels are not as described.
+    Both are of the queries, and of the gallery if there is one, as are `labels`
+    and `counts`; a single level is named "". `names` are those in messages,
+    `levels` those of the columns if labels are a hierarchy, (N, L), and
+    `class_names` of classes that are given as numbers.
     """
     check_choice(owner, "relevance", relevance, RELEVANCES)
     given = list(zip(labels, counts, names, strict=True))
@@ -94,7 +80,9 @@ def as_targets(
             levels = tuple(labels[0])
         columns = [_columns(x, name, owner, levels) for x, _, name in given]
         return _by_level(columns, counts, names, owner)
-    if all(_is_vector(x) for x in labels):
+    if not any(
+        hasattr(x, "tocsr") or _are_sets(x) or np.ndim(x) == 2 for x in labels
+    ):
         if relevance != "any":
             raise ValueError(
                 f"`relevance` of {owner} requires several labels per example. "
@@ -123,11 +111,6 @@ def labels_in(targets: Targets) -> Rows:
         indices: Rows = targets.matrix.indices
         return indices
     return targets
-
-
-def _is_vector(labels: Any) -> bool:
-    is_sparse = hasattr(labels, "tocsr")
-    return not (is_sparse or _are_sets(labels) or np.ndim(labels) == 2)
 
 
 def _are_sets(labels: Any) -> bool:

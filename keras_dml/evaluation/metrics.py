@@ -77,21 +77,13 @@ share such as 0.01."""
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric with a known k.
+    """A metric with a known k."""
 
-    Attributes:
-        name: Its name in the results: "map@r", "recall@4".
-        entry: Its entry in the registry.
-        arguments: k, if the registered name ends in "@k"; or the share that x
-            stands for.
-        is_macro: Whether every class has the same weight, instead of every
-            query.
-    """
-
-    name: str
+    name: str  # In the results: "map@r", "recall@4".
     entry: Entry[MetricFunction]
+    # k, if the registered name ends in "@k"; or the share that x stands for.
     arguments: tuple[int | float, ...] = ()
-    is_macro: bool = False
+    is_macro: bool = False  # Every class has the same weight, not every query.
 
     @property
     def of(self) -> str:
@@ -117,11 +109,7 @@ class Metric:
         return mean + definition
 
     def per_query(self, ranks: Ranks) -> FloatArray:
-        """Its value for each query, (Q,) float64.
-
-        Raises:
-            ValueError: If the function returns something else.
-        """
+        """Its value for each query, (Q,) float64, checked."""
         values = np.asarray(self.entry.value(ranks, *self.arguments))
         if values.shape != ranks.counts.shape:
             raise ValueError(
@@ -174,10 +162,6 @@ def expanded(
     """The distinct metrics for some names, in order; `@k` stands for all `ks`.
 
     "package.module:name" first imports the module, which registers it.
-
-    Raises:
-        ValueError: If a name is unknown, k is required and not positive, or a
-            function has no distinct name.
     """
     found: dict[str, Metric] = {}
     if isinstance(metrics, str) or callable(metrics):

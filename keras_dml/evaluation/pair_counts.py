@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keras_dml.data.relations import PairSet
+from keras_dml.evaluation.confidence import times_drawn
 from keras_dml.evaluation.ranks.relevance import Images, Positives, Relevance
-from keras_dml.evaluation.resampling import times_drawn
 from keras_dml.utils.lazy_rows import EmbeddingRows, changed, selected
 from keras_dml.utils.progress import tracked
 from keras_dml.utils.types import FloatArray, Rows
@@ -43,19 +43,13 @@ _LISTED_PAIRS = 2**14
 
 @dataclass(frozen=True)
 class Factors:
-    """Matrices whose product has the scores of pairs, from −1 to 1.
+    """Matrices whose product has the scores of pairs, from −1 to 1."""
 
-    Attributes:
-        left: Factor of the first images, (N, d).
-        right: Factor of the second images, (M, d).
-        distance: "cosine", "euclidean" or "dot".
-        unit: The dot product that a score of 1 stands for; for Euclidean
-            distances, its square root.
-    """
-
-    left: EmbeddingRows
-    right: EmbeddingRows
+    left: EmbeddingRows  # Of the first images, (N, d).
+    right: EmbeddingRows  # Of the second images, (M, d).
     distance: str = "cosine"
+    # The dot product that a score of 1 stands for; for Euclidean distances,
+    # its square root.
     unit: float = 1.0
 
     @classmethod
@@ -162,34 +156,21 @@ class PairCounts:
 
 @dataclass(frozen=True)
 class BootstrapCounts:
-    """The pairs of bootstrap samples.
+    """The pairs of bootstrap samples."""
 
-    Attributes:
-        hits: Same-class pairs that reach each of some thresholds, (B, T).
-        false: Different-class pairs that reach them, (B, T).
-        lowest: Lowest cell of the same-class pairs, (B,).
-        highest: Highest cell of the different-class pairs, (B,).
-    """
-
-    hits: FloatArray
-    false: FloatArray
-    lowest: Rows
-    highest: Rows
+    hits: FloatArray  # Same-class pairs that reach some thresholds, (B, T).
+    false: FloatArray  # Different-class pairs that reach them, (B, T).
+    lowest: Rows  # Lowest cell of the same-class pairs, (B,).
+    highest: Rows  # Highest cell of the different-class pairs, (B,).
 
 
 @dataclass(frozen=True)
 class AllPairs:
-    """All N(N − 1)/2 pairs of images with classes.
+    """All N(N − 1)/2 pairs of images with classes."""
 
-    Attributes:
-        factors: Factors of all images, (N, d) both.
-        classes: Classes, numbered from 0, (N,).
-        progress: Whether to show it; None shows it in a terminal.
-    """
-
-    factors: Factors
-    classes: Rows
-    progress: bool | None = False
+    factors: Factors  # Of all images, (N, d) both.
+    classes: Rows  # Numbered from 0, (N,).
+    progress: bool | None = False  # None shows it in a terminal.
 
     @property
     def num_classes(self) -> int:
@@ -253,10 +234,8 @@ def _pair_blocks(
 ) -> Iterator[tuple[slice, slice, Rows, NDArray[np.bool_]]]:
     """Pairs of a part's rows with all rows that follow them, block by block.
 
-    Yields:
-        Rows, at most `height`; columns; the cells of their scores, (rows,
-        columns), at most `size`; and which of these are pairs: those whose
-        column is later than the row.
+    Yields rows, at most `height`; columns; the cells of their scores, (rows,
+    columns), at most `size`; and which of these are pairs, (rows, columns).
     """
     for part_rows in blocks(part.stop - part.start, height):
         rows = within(part, part_rows)
@@ -281,12 +260,9 @@ def _unit_pairs(
     """Pairs of a unit's images with each other and with later ones.
 
     Factors, classes and units, (N, …), are ordered by unit; `bins`, (CELLS,),
-    has the bin of every cell.
-
-    Returns:
-        Same-class pairs by bin, (W,); different-class pairs by the unit of the
-        other image and by bin, (U, W); and their lowest cell, and highest
-        ones, (U,).
+    has the bin of every cell. Returns same-class pairs by bin, (W,);
+    different-class pairs by the unit of the other image and by bin, (U, W); and
+    their lowest cell, and highest ones, (U,).
     """
     count = int(units[-1]) + 1
     positive, negative = np.zeros(width), np.zeros((count, width))
@@ -308,16 +284,9 @@ def _unit_pairs(
 
 
 class Trials:
-    """The pairs of a `PairSet` with their scores.
+    """The pairs of a `PairSet` with their scores, from factors of its examples.
 
-    Args:
-        factors: Factors of the examples, (N, d) both.
-        pairs: The trials.
-        owner: The function with these arguments.
-        progress: Whether to show it; None shows it in a terminal.
-
-    Raises:
-        ValueError: If there is not one embedding per example.
+    Raises `ValueError` for `owner` if there is not one embedding per example.
     """
 
     def __init__(

@@ -17,17 +17,10 @@ def positive_pairs(
 ) -> tuple[Rows, Rows]:
     """Pairs of different images that have the same class, or share a label.
 
-    Args:
-        labels: Class of every image, (N,); or which labels it has, (N, C)
-            booleans.
-        most: Maximum number of pairs to return.
-        seed: Seed of the draw, if there are more.
-
-    Returns:
-        First and second rows, (n,) each. If there are no more than `most`
-        pairs, all of them, with the first row below the second; otherwise a
-        random selection without repetition, or, for more than `ENUMERABLE`
-        pairs, with repetition.
+    `labels` are classes, (N,), or which labels an image has, (N, C) booleans.
+    Returns first and second rows, (n,) each: all pairs, the first row below the
+    second, if there are no more than `most`; otherwise a random selection
+    without repetition or, for more than `ENUMERABLE` pairs, with repetition.
     """
     rng = np.random.default_rng(seed)
     if labels.ndim == 2:

@@ -1,6 +1,5 @@
 """Results: metrics by name, of whole embeddings and of some dimensions."""
 
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
@@ -189,10 +188,7 @@ class Results(Mapping[str, float]):
 def subspaces(
     dim: int, prefixes: Sequence[int] | None, parts: int | None
 ) -> dict[str, slice]:
-    """The groups of dimensions that are measured separately, by name.
-
-    They are prefixes, and K consecutive parts of ⌈D / K⌉ dimensions.
-    """
+    """Dimensions that are measured separately, by name."""
     found = {str(size): slice(0, size) for size in prefixes or ()}
     size = -(-dim // parts) if parts else 0
     for k, name in enumerate(part_names(parts)):
@@ -207,15 +203,16 @@ def part_names(parts: int | None) -> list[str]:
 
 def cut(given: Sequence[Images], dimensions: slice) -> list[Images]:
     """Some dimensions of all embeddings."""
-    taken = functools.partial(_taken, dimensions=dimensions)
     return [
-        replace(images, embeddings=changed(images.embeddings, taken))
+        replace(
+            images,
+            embeddings=changed(
+                images.embeddings,
+                lambda x: np.ascontiguousarray(x[:, dimensions]),
+            ),
+        )
         for images in given
     ]
-
-
-def _taken(x: FloatArray, dimensions: slice) -> FloatArray:
-    return np.ascontiguousarray(x[:, dimensions])
 
 
 def with_subspaces(whole: Results, others: dict[str, Results]) -> Results:

@@ -13,6 +13,12 @@ import numpy as np
 
 from keras_dml.data.relations import PairSet, Relations
 from keras_dml.embedding import EmbeddingShards
+from keras_dml.evaluation.confidence import (
+    FEWEST_CLASSES,
+    Ends,
+    Interval,
+    percentiles,
+)
 from keras_dml.evaluation.label_sets import as_class_ids
 from keras_dml.evaluation.metrics import METRICS, expanded
 from keras_dml.evaluation.pair_counts import (
@@ -25,12 +31,6 @@ from keras_dml.evaluation.pair_counts import (
     threshold_at,
 )
 from keras_dml.evaluation.ranks.scores import DistanceName
-from keras_dml.evaluation.resampling import (
-    FEWEST_CLASSES,
-    Ends,
-    Interval,
-    percentiles,
-)
 from keras_dml.utils.arguments import checked
 from keras_dml.utils.arrays import as_rows, as_unit_rows
 from keras_dml.utils.registry import Paper
@@ -141,15 +141,10 @@ def percent(rate: float) -> str:
 
 @dataclass(frozen=True)
 class Criterion:
-    """The criterion that a threshold optimizes.
-
-    Attributes:
-        name: "eer", "f1" or "fpr".
-        rate: The false positive rate that "fpr" allows.
-    """
+    """The criterion that a threshold optimizes: "eer", "f1" or "fpr"."""
 
     name: str
-    rate: float = 0.0
+    rate: float = 0.0  # The false positive rate that "fpr" allows.
 
     @classmethod
     def parse(cls, text: str) -> "Criterion":
@@ -180,19 +175,13 @@ class Criterion:
     def choose_between(
         self, positions: Rows, hits: FloatArray, false: FloatArray, gap: Rows
     ) -> float:
-        """The best position, from the pairs that some of them accept.
+        """The best position, from the pairs that some positions, (T,), accept.
 
-        Args:
-            positions: Of thresholds, see `PairCounts`, ascending, (T,).
-            hits: Same-class pairs that reach each, (T,); the first accepts
-                all, the last none.
-            false: Different-class pairs that reach each, (T,).
-            gap: The lowest position that no different-class pair reaches, and
-                the highest that all same-class pairs reach, (2,).
-
-        Returns:
-            A position, interpolated where pairs lie between; NaN without pairs
-            of both kinds.
+        `hits` and `false` are the same-class and different-class pairs that
+        reach each; the first position accepts all, the last none. `gap` is the
+        lowest position that no different-class pair reaches, and the highest
+        that all same-class pairs reach. The result is interpolated where pairs
+        lie between positions, and NaN without pairs of both kinds.
         """
         if not (hits[0] and false[0]):
             return np.nan

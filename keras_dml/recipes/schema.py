@@ -22,7 +22,7 @@ from keras_dml import callbacks
 from keras_dml.data import DataSplits, Examples, Sampler
 from keras_dml.data.batches import Views
 from keras_dml.evaluation.metrics import expanded
-from keras_dml.evaluation.reranking.base import rerankings
+from keras_dml.evaluation.reranking import rerankings
 from keras_dml.losses.labels import Rule
 from keras_dml.methods.declaration import find
 from keras_dml.model.metric_model import Gather, MetricModel

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from keras_dml.evaluation.confidence import FEWEST_CLASSES, percentiles
 from keras_dml.evaluation.identification import IdentificationThreshold, OpenSet
 from keras_dml.evaluation.label_sets import as_class_ids
-from keras_dml.evaluation.resampling import FEWEST_CLASSES, percentiles
 from keras_dml.evaluation.verification import percent
 from keras_dml.search.gallery import Gallery
 from keras_dml.search.hits import NONE

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from keras_dml.evaluation import Threshold, calibrate, pair_counts
+from keras_dml.evaluation.confidence import percentiles, times_drawn
 from keras_dml.evaluation.pair_counts import (
     STEP,
     AllPairs,
     Factors,
     PairCounts,
 )
-from keras_dml.evaluation.resampling import percentiles, times_drawn
 from keras_dml.evaluation.verification import Criterion
 from tests.evaluation.all_pairs import embeddings, pairs
 

@@ -11,11 +11,12 @@ from keras_dml.evaluation import (
     DatabaseAugmentation,
     KReciprocal,
     evaluate_embeddings,
+    reciprocal,
     rerank,
+    reranking,
 )
 from keras_dml.evaluation.ranks.scores import Scores
-from keras_dml.evaluation.reranking import base, reciprocal
-from keras_dml.evaluation.reranking.base import nearest_others
+from keras_dml.evaluation.reranking import nearest_others
 from tests.evaluation import naive
 
 
@@ -92,7 +93,7 @@ def test_k_reciprocal_is_the_papers_on_any_lattice(seed, count, k1, k2):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(base, "MEMORY", 64 * 60 * 7)
+    monkeypatch.setattr(reranking, "MEMORY", 64 * 60 * 7)
     monkeypatch.setattr(reciprocal, "_ROWS", 7)
     monkeypatch.setattr(reciprocal, "_OVERLAPS", 100)
 

@@ -140,7 +140,7 @@ def _calibrating(
     An index without a threshold is then better than none.
     """
     from keras_dml.cli import sources
-    from keras_dml.evaluation.resampling import FEWEST_CLASSES
+    from keras_dml.evaluation.confidence import FEWEST_CLASSES
 
     if source is None:
         return None

@@ -44,17 +44,10 @@ def paired(
     gallery: FloatArray,
     images: Rows,
 ) -> FloatArray:
-    """Scores of each query with its own images, in float64.
+    """Scores, (Q, m) float64, of each query with its own images, (Q, m) rows.
 
-    Args:
-        compare: Function from vectors, (n, m, D) and (n, 1, D), to scores, (n,
-            m), such as `products`.
-        queries: (Q, D).
-        gallery: (N, D).
-        images: Rows of the gallery, (Q, m).
-
-    Returns:
-        (Q, m).
+    `compare` is a function from vectors, (n, m, D) and (n, 1, D), to scores,
+    (n, m), such as `products`.
     """
     result = np.empty(images.shape)
     # Products of a block, in float64, take 32 MiB.

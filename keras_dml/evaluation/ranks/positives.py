@@ -29,7 +29,7 @@ places 1 and 0 are beyond, only place 2 matters, and the remaining images with
 scores below the cutoff .9 need not be examined.
 """
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,46 +123,29 @@ class Ranks:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of a query and a gallery image.
+    """Pairs of a query and a gallery image."""
 
-    Attributes:
-        query: (n,), numbered within the panel.
-        item: (n,), numbered within the gallery.
-        score: Score minus `Scores.offset`, (n,).
-        tolerance: Bound on the error of the score, (n,).
-    """
-
-    query: Rows
-    item: Rows
-    score: FloatArray
-    tolerance: FloatArray
+    query: Rows  # (n,), numbered within the panel.
+    item: Rows  # (n,), numbered within the gallery.
+    score: FloatArray  # Score minus `Scores.offset`, (n,).
+    tolerance: FloatArray  # Bound on the error of the score, (n,).
 
     def select(self, which: Rows | NDArray[np.bool_]) -> "Pairs":
-        """Some of the pairs."""
-        return Pairs(
-            self.query[which],
-            self.item[which],
-            self.score[which],
-            self.tolerance[which],
-        )
+        return Pairs(*(getattr(self, x.name)[which] for x in fields(self)))
 
 
 class RankedPositives:
     """The relevant images of each query, from the worst to the best.
 
-    All lists are concatenated; a place is a position in the result.
+    All lists are concatenated; a place is a position in the result. Of each
+    place, there are its query (`owners`), its exact score, which ascends within
+    a query, and its gallery image (`items`), (P,) each; the list of a query
+    begins at its place in `starts`, (Q + 1,), which has the end as well.
 
     Args:
         positives: The relevant images.
         exact: Their exact scores, (P,).
         limits: Ranks up to which they must be exact.
-
-    Attributes:
-        starts: Place where the list of each query starts, with one more entry
-            for the end, (Q + 1,).
-        owners: Query of each place, (P,).
-        scores: Exact score at each place, (P,), ascending for each query.
-        items: Gallery image at each place, (P,).
     """
 
     def __init__(
@@ -195,16 +178,11 @@ class RankedPositives:
         )
 
     def advance(self, places: Rows, pairs: Pairs, exact: FloatArray) -> Rows:
-        """Moves images, by their exact scores, to the first place not
-        preceded.
+        """Moves images, by their exact scores, to the first place not preceded.
 
-        Args:
-            places: For each image, a place of its query that it precedes, or
-                the first one that it does not, (n,).
-
-        Returns:
-            The first place that each does not precede, (n,): the next query's
-            first place if it precedes all.
+        Each starts at a place of its query that it precedes, or at the first
+        one that it does not, (n,). Where an image precedes all, the result is
+        the next query's first place.
         """
         places = places.copy()
         ends = self.starts[pairs.query + 1]
@@ -222,11 +200,10 @@ class RankedPositives:
         return places
 
     def cutoffs(self, queries: slice) -> FloatArray:
-        """Scores below which an image does not change any rank that matters.
+        """Scores, (n,), below which an image changes no rank that matters.
 
-        Returns:
-            The score of each query's worst positive that matters, (n,),
-            infinity if none does: the query then requires no more counting.
+        They are those of each query's worst positive that matters, infinite if
+        none does: the query then requires no more counting.
         """
         own = self.of(queries)
         # Where each query's list starts and ends, counted from `own`.
@@ -244,8 +221,7 @@ class RankedPositives:
     def ranks(self) -> Rows:
         """Ranks, ascending for each query, one query after another.
 
-        Ranks beyond their limit are `BEYOND`: not all images that precede them
-        have been counted.
+        Beyond its limit a rank is `BEYOND`: not all that precedes was counted.
         """
         ranks = self._ranks(slice(0, len(self.starts) - 1))
         ranks[ranks > self._limits] = BEYOND
@@ -306,8 +282,7 @@ class Keys:
         self._rounding = 4 * np.spacing(largest)
 
     def locate(self, pairs: Pairs) -> tuple[Rows, Rows]:
-        """The first place above each score, (n,), and which are uncertain,
-        (m,).
+        """The first place above each score, (n,), and the uncertain ones, (m,).
 
         A score is uncertain if it is closer to a positive than its error.
         """

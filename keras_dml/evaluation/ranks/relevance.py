@@ -19,22 +19,14 @@ from keras_dml.utils.types import FloatArray, Rows
 
 @dataclass(frozen=True)
 class Images:
-    """Embedded images.
+    """Embedded images, the queries or the gallery of a search."""
 
-    Attributes:
-        embeddings: (N, D).
-        targets: Class of every image, (N,), or its label sets, by level; a
-            single level is named "".
-        rows: Identity of every image, (N,); a query never retrieves its own.
-        groups: Group of every image, (N,), or None if nothing is excluded.
-        class_names: Names of classes or labels, by level, for those that have
-            names.
-    """
-
-    embeddings: EmbeddingRows
+    embeddings: EmbeddingRows  # (N, D).
+    # Classes, (N,), or label sets, by level; a single level is named "".
     targets: Mapping[str, Targets]
-    rows: Rows
-    groups: Rows | None = None
+    rows: Rows  # Identity, (N,); a query never retrieves its own.
+    groups: Rows | None = None  # (N,), or None if nothing is excluded.
+    # Names of classes or labels, by level, for those that have names.
     class_names: Mapping[str, ClassNames] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -55,18 +47,11 @@ class Images:
 
 @dataclass(frozen=True)
 class Positives:
-    """A list of gallery images for each of some queries, one after another.
+    """A list of gallery images for each of some queries, one after another."""
 
-    Attributes:
-        starts: Where the list of each query starts, with one more entry for
-            the end, (Q + 1,).
-        items: Gallery images, numbered by their position in the gallery, (P,).
-        gains: Gain of each in graded metrics, (P,); None for 1.
-    """
-
-    starts: Rows
-    items: Rows
-    gains: FloatArray | None = None
+    starts: Rows  # Where each query's list starts, and the end, (Q + 1,).
+    items: Rows  # Positions in the gallery, (P,).
+    gains: FloatArray | None = None  # In graded metrics, (P,); None for 1.
 
     @property
     def counts(self) -> Rows:
@@ -85,16 +70,10 @@ gallery have nothing in common, (n,)."""
 
 
 class Relevance:
-    """Same class, but not the same row and not the same group.
+    """Same class, but not the same row and not the same group."""
 
-    Attributes:
-        upper_counts: Upper bound of each query's number of relevant images,
-            (Q,).
-        ids: Class of each query, or a number for its set of labels, (Q,).
-    """
-
-    upper_counts: Rows
-    ids: Rows
+    upper_counts: Rows  # Bound on each query's relevant images, (Q,).
+    ids: Rows  # Class, or a number for a set of labels, (Q,).
 
     def __init__(self, queries: Images, gallery: Images) -> None:
         self._own = [(queries.rows, gallery.rows)]
@@ -157,10 +136,7 @@ class ClassRelevance(Relevance):
 
 
 class SharedRelevance(Relevance):
-    """An image has labels; those that share one with the query are relevant.
-
-    An image without labels is not relevant to any query.
-    """
+    """An image has labels; those that share one with the query are relevant."""
 
     def __init__(
         self, queries: Images, gallery: Images, own: LabelSets, other: LabelSets

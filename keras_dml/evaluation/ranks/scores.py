@@ -90,8 +90,8 @@ class Scores:
     def tolerance(self, left: FloatArray) -> FloatArray:
         """Bound on the error of `left @ right.T` for each query, (n,).
 
-        It is that of `product_error`, with room for the rounding of the
-        factors themselves, for that of the exact scores, and for underflow.
+        It is that of `product_error`, with room for the rounding of the factors
+        and of the exact scores, and for underflow.
         """
         wide = left.astype(np.float64)
         norms = np.sqrt(squares(wide[:, :-2]))
@@ -109,10 +109,10 @@ class Scores:
         return tolerance
 
     def exact(self, query_rows: Rows, gallery_rows: Rows) -> FloatArray:
-        """Scores of pairs, computed in float64 one pair at a time.
+        """Scores of pairs, (n,) rows each, computed in float64 one at a time.
 
-        A score depends only on the two vectors: pairs of equal vectors have
-        equal scores, whatever their positions. (n,) rows each.
+        A score depends on the two vectors alone: pairs of equal vectors have
+        equal scores, whatever their positions.
         """
         if self._is_stored:
             # Files are read several times faster in their order.
@@ -172,17 +172,10 @@ def nearest_allowed(
 ) -> tuple[FloatArray, Rows]:
     """The k nearest images of some queries: float32 finds, float64 decides.
 
-    Args:
-        scores: Scores of queries against a gallery.
-        rows: The queries, n.
-        right: Right factor of the whole gallery, (G, D + 2).
-        ignored: Index of the pairs, of (n, G), that must not be found.
-        k: Number of neighbors.
-
-    Returns:
-        Exact scores, (n, min(k, G)) float64, descending, which are -inf where
-        nothing is left to find; and images. Ties are in the order of the
-        gallery.
+    `right` is the right factor of the whole gallery, (G, D + 2), and `ignored`
+    indexes the pairs, of (n, G), that must not be found. Returns exact scores,
+    (n, min(k, G)) float64, descending, which are -inf where nothing is left to
+    find; and images. Ties are in the order of the gallery.
     """
     left = scores.left(rows)
     rough = left @ right.T

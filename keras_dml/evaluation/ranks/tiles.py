@@ -26,20 +26,12 @@ UNDECIDED_SHARE = 1 / 16
 
 @dataclass(frozen=True)
 class Tile:
-    """A block of scores, minus `Scores.offset`.
+    """A block of scores, minus `Scores.offset`."""
 
-    Attributes:
-        values: (queries, items), or (items, queries) if `mirrored`.
-        tolerance: Bound on the error of each query's scores, (queries,).
-        rows: The queries, numbered within their panel, ascending, (queries,).
-        items: Images of the gallery.
-        mirrored: Whether queries are the second axis.
-    """
-
-    values: FloatArray
-    tolerance: FloatArray
-    rows: Rows
-    items: slice
+    values: FloatArray  # (queries, items); (items, queries) if mirrored.
+    tolerance: FloatArray  # Bound on the error of a query's scores, (queries,).
+    rows: Rows  # The queries, numbered within their panel, ascending.
+    items: slice  # Images of the gallery.
     mirrored: bool = False
 
     @property
@@ -62,8 +54,7 @@ class Tile:
         return replace(self, values=values, tolerance=tolerance, rows=rows)
 
     def lowest(self, cutoffs: FloatArray) -> FloatArray:
-        """Scores from which one may be as high as its query's cutoff,
-        (queries,)."""
+        """Scores, (queries,), that may be as high as their query's cutoff."""
         # Scores are compared in their own precision.
         dtype = self.values.dtype
         bounds = (cutoffs - self.tolerance).astype(dtype)
@@ -92,21 +83,14 @@ class Tile:
 
 @dataclass(frozen=True)
 class Panel:
-    """Queries whose ranks are found together.
+    """Queries whose ranks are found together."""
 
-    Attributes:
-        rows: Their positions among all queries.
-        left: Their left factor, (n, D + 2).
-        tolerance: Bound on the error of each query's scores, (n,).
-    """
-
-    rows: slice
-    left: FloatArray
-    tolerance: FloatArray
+    rows: slice  # Their positions among all queries.
+    left: FloatArray  # Their left factor, (n, D + 2).
+    tolerance: FloatArray  # Bound on the error of each query's scores, (n,).
 
     @classmethod
     def of(cls, scores: Scores, rows: slice) -> "Panel":
-        """The panel of some queries."""
         size = rows.stop - rows.start
         left = np.empty((size, scores.factor_size), np.float32)
         tolerance = np.empty(size)
@@ -126,14 +110,12 @@ class Panel:
 
 
 class Counter:
-    """Ranks of the relevant images of a panel of queries.
+    """Ranks of the relevant images of a panel of queries, exact up to limits.
 
     Only images of other classes are counted. The order of the relevant images
     of a query is known from their exact scores, and images of its class that
-    are not relevant (itself, excluded images) do not take a rank.
-
-    Within the counter, the queries of its panel are numbered from 0. Ranks are
-    exact up to the limits.
+    are not relevant (itself, excluded images) do not take a rank. Queries are
+    numbered from 0 within the panel.
     """
 
     def __init__(
@@ -165,10 +147,7 @@ class Counter:
         return np.flatnonzero(needed) + queries.start
 
     def count(self, *tiles: Tile) -> None:
-        """Counts a block, for the queries of one of its sides or of both.
-
-        Several threads may do so.
-        """
+        """Counts a block for the queries of one side or both, in any thread."""
         keys, lowest = [], []
         for tile in tiles:
             keys.append(Keys(self._positives, tile.span, self._scores.offset))
@@ -196,10 +175,7 @@ class Counter:
         self._cutoffs[queries] = cutoffs - self._scores.offset
 
     def _note(self, tile: Tile, band: slice, found: Rows, keys: Keys) -> None:
-        """Records images at the best positives that they precede.
-
-        They are `found` at positions of a band, numbered within the tile.
-        """
+        """Records images of a band at the best positives they precede."""
         pairs = tile.pairs(found)
         pairs = pairs.select(self._apart(pairs.query, pairs.item))
         places, unsure = keys.locate(pairs)
@@ -208,18 +184,16 @@ class Counter:
             undecided = self._in_float64(tile.part(band), undecided)
             places[unsure], still = keys.locate(undecided)
             unsure, undecided = unsure[still], undecided.select(still)
-        places[unsure] = self._decide(undecided, keys)
+        exact = self._scores.exact(
+            undecided.query + self._first, undecided.item
+        )
+        # A large tolerance may reach back to the places of other queries.
+        starts = self._positives.starts[undecided.query]
+        bounds = np.maximum(keys.lower_bounds(undecided), starts)
+        places[unsure] = self._positives.advance(bounds, undecided, exact)
         precedes_any = places > self._positives.starts[pairs.query]
         with self._lock:
             self._positives.note(tile.span, places[precedes_any] - 1)
-
-    def _decide(self, pairs: Pairs, keys: Keys) -> Rows:
-        queries = pairs.query + self._first
-        exact = self._scores.exact(queries, pairs.item)
-        # A large tolerance may reach back to the places of other queries.
-        starts = self._positives.starts[pairs.query]
-        bounds = np.maximum(keys.lower_bounds(pairs), starts)
-        return self._positives.advance(bounds, pairs, exact)
 
     def _in_float64(self, band: Tile, pairs: Pairs) -> Pairs:
         rows = band.rows

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keras_dml.evaluation.ranks.dense import Distances
 from keras_dml.evaluation.ranks.scores import Scores
-from keras_dml.evaluation.reranking.base import (
+from keras_dml.evaluation.ranks.search import Distances
+from keras_dml.evaluation.reranking import (
     RERANKING,
     Reranking,
     nearest_others,

@@ -1,1 +1,0 @@
-"""Re-ranking: better rankings from the neighbors of neighbors."""
