@@ -64,8 +64,7 @@ class Engine:
     """A faiss index and the ids of its vectors.
 
     Exact and flat kinds remove vectors. Graphs and lists hide them, and are
-    built anew without them when they hide more than half: queries beside
-    removed rows find more in an index that hides them.
+    built anew without them when they hide more than half.
 
     Args:
         index: A trained faiss index.
@@ -88,7 +87,9 @@ class Engine:
         self.index = index
         self._lists = inverted(index)
         # Inverted files keep ids themselves; others number their vectors.
-        self._has_ids = keeps_ids(index)
+        self._has_ids = self._lists is not None and not isinstance(
+            library().downcast_index(index), library().IndexRefine
+        )
         # Norm of the longest vector, or more; None if it is not known.
         self._longest: float | None = None
 
@@ -139,6 +140,18 @@ class Engine:
         faiss, start = library(), self.index.get_xb()
         flat: FloatArray = faiss.rev_swig_ptr(start, shape[0] * shape[1])
         return flat.reshape(shape)
+
+    def stored_ids(self) -> Rows | None:
+        """The ids that lists keep, in their order; None without lists."""
+        if self._lists is None:
+            return None
+        faiss, lists = library(), self._lists.invlists
+        parts = [
+            faiss.rev_swig_ptr(lists.get_ids(i), lists.list_size(i))
+            for i in range(lists.nlist)
+            if lists.list_size(i)
+        ]
+        return np.concatenate([np.empty(0, np.int64), *parts])
 
     def stored(self, ids: Rows) -> FloatArray:
         """Vectors with some ids as they are kept, (n, D) float32.
@@ -191,7 +204,7 @@ class Engine:
         self._is_hidden = np.append(self._is_hidden, np.zeros(len(ids), bool))
 
     def reserve(self, count: int) -> None:
-        """Reserves memory for a total number of vectors, if faiss allows it."""
+        """Reserves memory for a number of vectors in an exact index."""
         if self.is_exact and not len(self.ids):
             # It keeps the memory, and need not move vectors as they grow.
             self.index.codes.resize(4 * count * self.dim)
@@ -214,13 +227,12 @@ class Engine:
         return False
 
     def _drop_hidden(self, is_flat: bool) -> None:
-        """Takes hidden vectors out of the index, if its kind allows that.
-
-        Graphs and lists are built anew if they keep whole vectors. Lists of
-        codes drop theirs, and graphs of codes go on hiding them.
-        """
-        kept = self.ids[~self._is_hidden]
-        if not is_flat and scans.keeps_vectors(self.index):
+        """Takes hidden vectors out of the index; graphs of codes keep them."""
+        faiss, kept = library(), self.ids[~self._is_hidden]
+        none = np.empty((0, self.dim), np.float32)
+        part, _ = scans.vectors_of(self.index, none)
+        is_whole = isinstance(part, faiss.IndexFlat | faiss.IndexIVFFlat)
+        if not is_flat and is_whole:
             spec = IndexSpec(self.metric, self.factory, self.parameters)
             x = Embeddings(self.stored(kept), self.dim, "embeddings", "Index")
             try:
@@ -237,7 +249,7 @@ class Engine:
             self._use(anew.index)
         elif self._can_remove():
             labels = self._labels(self.hidden)
-            self.index.remove_ids(library().IDSelectorBatch(labels))
+            self.index.remove_ids(faiss.IDSelectorBatch(labels))
         else:
             return
         self.ids, self._is_hidden = kept, np.zeros(len(kept), bool)
@@ -256,17 +268,15 @@ class Engine:
     ) -> tuple[FloatArray, Rows]:
         """The k nearest vectors of each query.
 
-        Equal scores come in the order of the ids. Scores of exact indexes
-        are compared in float64, so results do not depend on how many queries
-        there are; and of equal ones the first are among the k nearest.
+        Equal scores come in the order of the ids. Scores of exact indexes are
+        compared in float64, so they do not depend on the number of queries.
 
         Args:
             queries: Vectors, (Q, D) float32.
             k: Number of neighbors; where there are fewer, scores are -inf and
                 ids -1.
-            among: Ids to search among, ascending, none of them hidden. All of
-                them are compared, whatever the kind of index. By default, the
-                index searches as its kind does.
+            among: Ids of which all are compared, whatever the kind of index,
+                ascending, none of them hidden; None to search as the kind does.
 
         Returns:
             Scores, (Q, k) float32, and ids, (Q, k).
@@ -280,12 +290,17 @@ class Engine:
         if self.is_exact:
             scores, ids = self._search_exactly(queries, k, limit, labels)
         else:
-            scores, labels = (
+            scores, hits = (
                 self._search_kind(queries, min(k, limit))
                 if labels is None
                 else scans.nearest(self.index, queries, min(k, limit), labels)
             )
-            scores, ids = self._ranked(scores, labels)
+            scores = self.metric.inner(scores)
+            ids = hits if self._has_ids else self.ids[hits]
+            if hits.min() < 0:
+                scores = np.where(hits < 0, np.float32(-np.inf), scores)
+                ids = np.where(hits < 0, NONE, ids)
+            scores, ids = exact.ranked(scores, ids)
         if limit < k:
             wider = ((0, 0), (0, k - limit))
             scores = np.pad(scores, wider, constant_values=-np.inf)
@@ -297,11 +312,9 @@ class Engine:
     ) -> tuple[Rows, FloatArray, Rows]:
         """All vectors whose scores reach a threshold, whatever the kind.
 
-        Queries and `among` are as of `search`.
-
         Returns:
-            Queries, scores and ids, (n,) each, by query and then as of
-            `search`.
+            Queries, scores and ids, (n,) each, ordered by query and then as by
+            `search`, whose arguments these are.
         """
         if not len(queries):
             none = np.empty(0, np.int64)
@@ -328,13 +341,9 @@ class Engine:
                 )[:, 0]
         ids = hits if self._has_ids else self.ids[hits]
         outer = metric.outer(scores)
-        reaches = outer.astype(np.float64) >= threshold
-        order = np.lexsort((ids[reaches], -scores[reaches], which[reaches]))
-        return (
-            which[reaches][order],
-            outer[reaches][order],
-            ids[reaches][order],
-        )
+        order = np.lexsort((ids, -scores, which))
+        order = order[outer[order].astype(np.float64) >= threshold]
+        return which[order], outer[order], ids[order]
 
     def _labels(self, ids: Rows) -> Rows:
         """faiss's labels of the vectors with these ids."""
@@ -350,18 +359,6 @@ class Engine:
         if self._longest is None:
             self._longest = float(row_norms(self.vectors).max(initial=0))
         return self._longest
-
-    def _ranked(
-        self, scores: FloatArray, labels: Rows
-    ) -> tuple[FloatArray, Rows]:
-        """Inner scores and ids of what faiss returns, in their order."""
-        scores = self.metric.inner(scores)
-        ids = labels if self._has_ids else self.ids[labels]
-        if labels.min() < 0:
-            is_none = labels < 0
-            scores = np.where(is_none, np.float32(-np.inf), scores)
-            ids = np.where(is_none, NONE, ids)
-        return exact.ranked(scores, ids)
 
     def _search_exactly(
         self, queries: FloatArray, k: int, limit: int, labels: Rows | None
@@ -390,9 +387,9 @@ class Engine:
     ) -> tuple[FloatArray, Rows]:
         """The k nearest that graphs, lists or codes find, as faiss returns.
 
-        Beside hidden vectors, a query searches for as many more as it met, and
-        at least twice as many as before, until k remain. So does one whose
-        lists hold fewer than k; in the end, all vectors are compared.
+        A query that meets hidden vectors, or whose lists hold fewer than k,
+        searches for at least twice as many until k remain; in the end, all
+        vectors are compared.
         """
         if self._is_hidden.any():
             shape = len(queries), k
@@ -457,15 +454,6 @@ def make_index(dim: int, spec: IndexSpec) -> Any:
         ) from None
 
 
-def keeps_ids(index: Any) -> bool:
-    """Whether an index finds vectors by ids that it is given."""
-    faiss = library()
-    index = faiss.downcast_index(index)
-    if isinstance(index, faiss.IndexPreTransform):
-        return keeps_ids(index.index)
-    return isinstance(index, faiss.IndexIVF)
-
-
 def inverted(index: Any) -> Any:
     """The inverted files in an index; None without them."""
     inner = _innermost(index)
@@ -492,23 +480,20 @@ def set_parameters(index: Any, spec: IndexSpec) -> str:
 
 
 def _default(index: Any) -> str:
-    faiss = library()
     settings = []
     if lists := inverted(index):
         settings.append(f"nprobe={max(1, round(lists.nlist**0.5))}")
-    if isinstance(_innermost(index), faiss.IndexHNSW):
+    if isinstance(_innermost(index), library().IndexHNSW):
         settings.append("efSearch=64")
-    if isinstance(faiss.downcast_index(index), faiss.IndexRefine):
+    if isinstance(library().downcast_index(index), library().IndexRefine):
         settings.append("k_factor_rf=4")
     return ",".join(settings)
 
 
 def _innermost(index: Any) -> Any:
     """The innermost faiss index, inside any transform or refining one."""
-    faiss = library()
-    index = faiss.downcast_index(index)
-    if isinstance(index, faiss.IndexPreTransform):
-        return _innermost(index.index)
-    if isinstance(index, faiss.IndexRefine):
-        return _innermost(index.base_index)
+    index = library().downcast_index(index)
+    for name in ("index", "base_index"):
+        if hasattr(index, name):
+            return _innermost(getattr(index, name))
     return index

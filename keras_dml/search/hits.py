@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_dml.search.keys import Key
 from keras_dml.search.metrics import COSINE, MetricName
-from keras_dml.search.rows import RowTable
+from keras_dml.search.rows import Key, RowTable
 from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.types import FloatArray, Rows
 

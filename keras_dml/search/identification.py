@@ -12,8 +12,9 @@ from keras_dml.evaluation.confidence import FEWEST_CLASSES, percentiles
 from keras_dml.evaluation.identification import IdentificationThreshold, OpenSet
 from keras_dml.evaluation.label_sets import as_class_ids
 from keras_dml.evaluation.verification import percent
-from keras_dml.search.gallery import Gallery
+from keras_dml.search.engine import Engine
 from keras_dml.search.hits import NONE
+from keras_dml.search.rows import LABEL, NAME, RowTable
 from keras_dml.utils.arguments import check_count, check_type
 from keras_dml.utils.types import FloatArray, Fraction, Rows
 from keras_dml.utils.vectors import blocks
@@ -30,7 +31,8 @@ _AT_A_TIME = 2**22
 
 
 def calibrate_search(
-    gallery: Gallery,
+    engine: Engine,
+    table: RowTable,
     queries: FloatArray,
     labels: Any,
     names: Mapping[int, str],
@@ -44,22 +46,15 @@ def calibrate_search(
 ) -> IdentificationThreshold:
     """Chooses and measures the threshold of searches; see `Index.calibrate`.
 
-    Args:
-        gallery: The rows that are searched.
-        queries: As vectors are compared, (Q, D) float32.
-        labels: Their classes, (Q,).
-        names: Names of these classes.
-        criterion: "fpir=RATE", with this `rate`.
-        confidence: Probability mass of the intervals.
-        num_resamples: Number of bootstrap samples of the classes.
-        seed: Seed of the draws.
-        progress: Not used: searches take as long as others.
+    Queries are as vectors are compared, (Q, D), with labels, (Q,), of which
+    `names` are the names. The criterion is "fpir=RATE", with this `rate`.
+    `progress` is not used: searches take as long as others.
     """
     owner = "Index.calibrate"
     check_type(owner, "confidence", confidence, Fraction)
     check_count(owner, "num_resamples", num_resamples, least=0)
     classes = as_class_ids([labels], [len(queries)], ["labels"], owner)
-    rows = ClassRows(gallery, labels, names)
+    rows = ClassRows(engine, table, labels, names)
     best, _ = rows.nearest(queries, classes[0][0])
     is_usable = best > -np.inf
     best = best[is_usable]
@@ -69,7 +64,7 @@ def calibrate_search(
         raise ValueError(
             f"`images` of {owner} must have at least 2 classes with an image "
             "that a row of another class can match. Received: "
-            f"{count} of them, for {len(gallery):,} rows. Use images of more "
+            f"{count} of them, for {len(table):,} rows. Use images of more "
             "classes, which the model was not trained on."
         )
     value = sample.threshold(np.ones(count))
@@ -112,12 +107,12 @@ def calibrate_search(
             float(hits.mean()) if len(hits) else None
         ),
         num_true_positive_queries=len(hits),
-        gallery_rows=len(gallery),
+        gallery_rows=len(table),
         confidence=confidence,
         num_resamples=num_resamples,
         num_images=len(best),
         num_classes=count,
-        distance=gallery.metric.name,
+        distance=engine.metric.name,
     )
 
 
@@ -125,29 +120,28 @@ class ClassRows:
     """The rows of a gallery by class, and what is nearest apart from some.
 
     Args:
-        gallery: The rows.
+        engine, table: The vectors and the rows.
         labels: Classes of the queries, (Q,), integers or text.
         names: Names of these classes, if they have names.
     """
 
     def __init__(
-        self, gallery: Gallery, labels: Any, names: Mapping[int, str]
+        self,
+        engine: Engine,
+        table: RowTable,
+        labels: Any,
+        names: Mapping[int, str],
     ) -> None:
-        self._gallery = gallery
-        table = gallery.rows
-        self._ids = table.ids
+        self._engine, self._ids = engine, table.ids
         labels = np.asarray(labels)
         by_name = bool(names) or labels.dtype.kind in "UO"
-        column = "name" if by_name and "name" in table.columns else "label"
-        values = labels.tolist()
-        if column == "name":
-            values = [names.get(x, x) for x in values]
-        self._values = values
-        self._column = table.columns.get(column, [])
+        column = NAME if by_name and NAME in table.columns else LABEL
+        self._values = labels.tolist()
+        if column == NAME:
+            self._values = [names.get(x, x) for x in self._values]
+        values = table.columns.get(column, [])
         self._of_class: dict[Any, list[int]] = defaultdict(list)
-        for row_id, value in zip(
-            self._ids.tolist(), self._column, strict=False
-        ):
+        for row_id, value in zip(self._ids.tolist(), values, strict=False):
             # With several labels per row, they are a list.
             for each in value if isinstance(value, list) else [value]:
                 self._of_class[each].append(row_id)
@@ -157,60 +151,55 @@ class ClassRows:
     ) -> tuple[FloatArray, Rows]:
         """The nearest row of another class, apart from copies of the query.
 
-        Args:
-            queries: (Q, D).
-            classes: Numbers of their classes, (Q,).
-
-        Returns:
-            Scores and ids, (Q,) each; -inf and -1 where there is none.
+        Queries are (Q, D), with the numbers of their classes, (Q,). Returns
+        scores and ids, (Q,) each; -inf and -1 where there is none.
         """
-        own = {
+        ids_of_class = {
             classes[i]: self._of_class.get(value, [])
             for i, value in enumerate(self._values)
         }
-        metric = self._gallery.metric
 
         def left_out(rows: Rows, scores: FloatArray, ids: Rows) -> Any:
-            mask = metric.are_copies(queries[rows], scores)
+            mask = self._engine.metric.are_copies(queries[rows], scores)
             for number in np.unique(classes[rows]):
-                if own[number]:
-                    some = classes[rows] == number
-                    mask[some] |= np.isin(ids[some], own[number])
+                if same_class := ids_of_class[number]:
+                    queries_of_class = classes[rows] == number
+                    mask[queries_of_class] |= np.isin(
+                        ids[queries_of_class], same_class
+                    )
             return mask
 
         return self._first(queries, left_out)
 
     def within(self, seed: int) -> tuple[FloatArray, NDArray[np.bool_]]:
-        """Of rows of the gallery, the score of the nearest other row.
+        """The score of the nearest other row, of rows of the gallery.
 
-        At most 1,000 rows are drawn of those whose class has several.
-
-        Returns:
-            Scores, and whether that row is of the same class, (n,) each.
+        At most 1,000 rows are drawn of those whose class has several. Returns
+        scores, and whether that row is of the same class, (n,) each.
         """
-        own = {
+        class_of = {
             row_id: value
             for value, ids in self._of_class.items()
             if len(ids) > 1 and value is not None
             for row_id in ids
         }
-        ids = np.sort(np.array(list(own), np.int64))
+        ids = np.sort(np.array(list(class_of), np.int64))
         if len(ids) > _MOST_QUERIES:
             rng = np.random.default_rng(seed)
             ids = np.sort(rng.choice(ids, _MOST_QUERIES, replace=False))
         try:
-            queries = self._gallery.engine.stored(ids)
+            queries = self._engine.stored(ids)
         except ValueError:  # Some kinds of index do not give vectors back.
             ids = ids[:0]
         if not len(ids):
             return np.empty(0), np.empty(0, bool)
-        scores, found = self._first(
-            queries, lambda rows, _, found: found == ids[rows, None]
+        scores, hits = self._first(
+            queries, lambda rows, _, hits: hits == ids[rows, None]
         )
         members = {value: set(rows) for value, rows in self._of_class.items()}
         is_right = [
-            other in members[own[row_id]]
-            for row_id, other in zip(ids.tolist(), found.tolist(), strict=True)
+            hit in members[class_of[row_id]]
+            for row_id, hit in zip(ids.tolist(), hits.tolist(), strict=True)
         ]
         return scores, np.array(is_right)
 
@@ -224,15 +213,14 @@ class ClassRows:
         while len(rows) and k:
             again = []
             for part in blocks(len(rows), max(1, _AT_A_TIME // k)):
-                some = rows[part]
-                found = self._gallery.nearest(queries[some], k)
-                kept = ~left_out(some, *found) & (found[1] != NONE)
-                place = np.arange(len(some)), kept.argmax(axis=1)
-                has_one = kept[place]
-                done = some[has_one]
-                scores[done] = found[0][place][has_one]
-                ids[done] = found[1][place][has_one]
-                again.append(some[~has_one])
+                its = rows[part]
+                near, hits = self._engine.search(queries[its], k)
+                kept = ~left_out(its, near, hits) & (hits != NONE)
+                position = np.arange(len(its)), kept.argmax(axis=1)
+                has_hit = kept[position]
+                scores[its[has_hit]] = near[position][has_hit]
+                ids[its[has_hit]] = hits[position][has_hit]
+                again.append(its[~has_hit])
             if k == len(self._ids):
                 break
             rows, k = np.concatenate(again), min(4 * k, len(self._ids))

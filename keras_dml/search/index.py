@@ -1,31 +1,74 @@
-"""Index: a gallery, built, saved and loaded."""
+"""Index: a gallery of embeddings, built, saved, changed and searched.
 
+The file is long because the class is documented where it is written.
+"""
+
+import logging
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras
+import numpy as np
 
+from keras_dml.data.validation import encoded
 from keras_dml.embedding import EmbeddingShards
 from keras_dml.embedding.engines import KERAS, Engine, check_engine
-from keras_dml.evaluation.identification import AnyThreshold
+from keras_dml.evaluation.identification import (
+    DEFAULT,
+    AnyThreshold,
+    IdentificationThreshold,
+    parse_rate,
+)
+from keras_dml.evaluation.verification import calibrate
 from keras_dml.search import store
-from keras_dml.search.contents import class_columns, columns_of
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.engine import EXACT, IndexSpec, make_index, set_parameters
-from keras_dml.search.gallery import Gallery, check_values
+from keras_dml.search.engine import Engine as SearchEngine
+from keras_dml.search.filters import Where, by_condition
+from keras_dml.search.from_shards import fill_from_shards
+from keras_dml.search.hits import NONE, Hits, padded, without_self
+from keras_dml.search.identification import calibrate_search
 from keras_dml.search.metrics import COSINE, MetricName, Similarity, library
-from keras_dml.search.pictures import as_image_set, thumbnail_column
-from keras_dml.search.rows import Columns, as_columns
-from keras_dml.search.searches import Searches
-from keras_dml.search.table import arrow_table
+from keras_dml.search.pictures import (
+    THUMBNAIL,
+    as_image_set,
+    image_columns,
+    thumbnail_column,
+)
+from keras_dml.search.recall import Recall, measure
+from keras_dml.search.rows import (
+    KEY,
+    LABEL,
+    NAME,
+    VECTOR,
+    Columns,
+    Key,
+    RowTable,
+    Values,
+    as_columns,
+    as_keys,
+    checked_columns,
+    column_of_keys,
+    label_values,
+)
+from keras_dml.utils.arguments import check_count
+from keras_dml.utils.arrays import Embeddings
+from keras_dml.utils.progress import waiting
 from keras_dml.utils.removed import explain_removed
+from keras_dml.utils.types import FloatArray, Rows
 
 if TYPE_CHECKING:
     import pyarrow
 
+logger = logging.getLogger(__name__)
 
-class Index(Searches):
+MAX_HITS = 2**20
+"""Hits of a query that may be asked for whatever the size of the gallery."""
+
+
+class Index:
     """A searchable gallery of embeddings.
 
     Every image is a row with columns, such as its path and label, and an id
@@ -97,22 +140,50 @@ class Index(Searches):
         if model is not None:
             encoder.use(model)
         if labels is not None:
-            columns = {**class_columns(labels), **as_columns(columns)}
+            columns = {**_class_columns(labels), **as_columns(columns)}
+        spec = IndexSpec(Similarity(metric), factory, parameters)
         if isinstance(embeddings, EmbeddingShards):
             encoder.expect(embeddings.model)
-        spec = IndexSpec(Similarity(metric), factory, parameters)
-        self._use(Gallery.build(embeddings, columns, keys, spec), encoder)
+            gallery = fill_from_shards(embeddings, columns, keys, spec)
+            self._use(encoder, *gallery)
+        else:
+            self._fill(encoder, embeddings, columns, keys, spec)
+
+    def _fill(
+        self,
+        encoder: Encoder,
+        embeddings: Any,
+        columns: Columns | None,
+        keys: Any,
+        spec: IndexSpec,
+    ) -> None:
+        """Builds the index of embeddings, (N, D), and measures its recall."""
+        x = spec.metric.embeddings(embeddings, None, "embeddings", "Index")
+        # Before time is spent on training.
+        values, row_keys = _check_values(columns, keys, len(x))
+        engine, rows = SearchEngine.trained(x, spec), RowTable.empty()
+        ids, recall = rows.add(values, len(x), row_keys), None
+        if engine.is_exact:
+            engine.add(x, ids)
+        else:
+            with waiting(f"Fill {spec.factory} with {len(x):,} vectors"):
+                engine.add(x, ids)
+                recall = measure(engine, lambda: iter([x.array]), ids)
+        self._use(encoder, engine, rows, recall)
 
     def _use(
         self,
-        gallery: Gallery,
         encoder: Encoder,
+        engine: SearchEngine,
+        rows: RowTable,
+        recall: Recall | None,
         threshold: AnyThreshold | None = None,
     ) -> None:
-        self._gallery, self._encoder = gallery, encoder
-        self.threshold = threshold
+        self._encoder, self._engine, self._rows = encoder, engine, rows
+        self._recall, self.threshold = recall, threshold
         # The folder that it was read from or saved in, and its version there.
         self._origin: tuple[Path | None, str | None] = None, None
+        self._has_warned = False
 
     @classmethod
     @explain_removed("Index.build")
@@ -162,9 +233,9 @@ class Index(Searches):
         # Before time is spent on embedding.
         if (dim := encoder.dim) is not None:
             set_parameters(make_index(dim, spec), spec)
-        values = columns_of(images, columns)
+        values = _columns_of(images, columns)
         if (image_set := as_image_set(images)) is not None:
-            check_values(values, keys, len(image_set))
+            _check_values(values, keys, len(image_set))
         if thumbnails:
             sets = encoder.sets(images, "images", "Index.build") or []
             pictures = thumbnail_column(sets)
@@ -185,7 +256,37 @@ class Index(Searches):
                 "tf.data.Dataset or a PyDataset."
             )
         index = cls.__new__(cls)
-        index._use(Gallery.build(x, values, keys, spec), encoder)
+        index._fill(encoder, x, values, keys, spec)
+        return index
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        model: keras.Model | None = None,
+        verify: bool = True,
+    ) -> "Index":
+        """Reads an index from its folder.
+
+        Args:
+            path: The folder.
+            model: The model that computed the embeddings; by default, the one
+                in the folder, which is loaded when it is needed.
+            verify: Whether to verify the checksums of the files.
+
+        Raises:
+            FileNotFoundError: If there is no index in the folder.
+            ValueError: If it is damaged or of an unknown version, or if `model`
+                is not the one that computed the embeddings.
+        """
+        folder = store.folder_at(path)
+        version, content, engine, rows, file = store.load(folder, verify)
+        encoder = Encoder(identity=content.model, file=file)
+        index = cls.__new__(cls)
+        index._use(encoder, engine, rows, content.recall, content.threshold)
+        index._origin = (folder, version)
+        if model is not None:
+            encoder.use(model)
         return index
 
     def save(
@@ -216,7 +317,7 @@ class Index(Searches):
         """
         encoder = self._encoder
         folder = store.folder_at(path)
-        engine, rows = self._gallery.engine, self._gallery.rows
+        engine, rows = self._engine, self._rows
         content = store.Content(
             dim=self.dim,
             rows=len(rows),
@@ -238,48 +339,111 @@ class Index(Searches):
         version = store.save(folder, content, writers, version, overwrite)
         self._origin = (folder, version)
 
-    @classmethod
-    def load(
-        cls,
-        path: str | os.PathLike[str],
-        model: keras.Model | None = None,
-        verify: bool = True,
-    ) -> "Index":
-        """Reads an index from its folder.
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, key: Key) -> dict[str, Any]:
+        """The columns of the row with a key; KeyError if there is none."""
+        (row_id,) = self._rows.find([key], "Index")
+        if row_id is None:
+            raise KeyError(f"There is no row {key!r} in the index.")
+        return self.row(row_id)
+
+    def __contains__(self, key: object) -> bool:
+        """Whether there is a row with a key."""
+        return key in self._rows
+
+    def __iter__(self) -> Iterator[Key]:
+        """The keys, in the order of the rows."""
+        return iter(self.keys)
+
+    @property
+    def metric(self) -> MetricName:
+        """The metric of the scores: "cosine", "dot" or "euclidean"."""
+        return self._engine.metric.name
+
+    @property
+    def dim(self) -> int:
+        """Dimensions of the embeddings, D."""
+        return self._engine.dim
+
+    @property
+    def factory(self) -> str:
+        """The kind of index, as a factory string."""
+        return self._engine.factory
+
+    @property
+    def parameters(self) -> str:
+        """Search parameters, in the notation of the search engine."""
+        return self._engine.parameters
+
+    @property
+    def recall(self) -> Recall | None:
+        """How much the index missed when it was built; None if it is exact."""
+        return self._recall
+
+    @property
+    def types(self) -> dict[str, set[type]]:
+        """Types of the values by column, not counting None."""
+        return self._rows.types
+
+    @property
+    def ids(self) -> Rows:
+        """Ids of the rows, ascending, (N,)."""
+        return self._rows.ids.copy()
+
+    @property
+    def keys(self) -> list[Key]:
+        """Keys of the rows, or ids if rows have no keys, in the same order."""
+        rows = self._rows
+        return list(rows.keys_of(rows.ids))
+
+    @property
+    def columns(self) -> dict[str, list[Any]]:
+        """Values of the rows by column, in the order of the ids."""
+        columns = self._rows.columns
+        return {name: list(values) for name, values in columns.items()}
+
+    @property
+    def embeddings(self) -> FloatArray:
+        """The embeddings used for comparison, (N, D), in the order of the ids.
+
+        With the metric "cosine" they have unit length.
+        """
+        return self._engine.vectors.copy()
+
+    @property
+    def labels(self) -> list[Any]:
+        """The class of each image: its "name", or else its "label".
+
+        Raises:
+            ValueError: If neither column has a value for every row.
+        """
+        columns = self._rows.columns
+        for column in (NAME, LABEL):
+            values = columns.get(column, [None])
+            if None not in values:
+                return list(values)
+        raise ValueError(
+            '`labels` of an Index require a column "name" or "label" in which '
+            f"every row has a value. Received: columns {list(columns)}."
+        )
+
+    def row(self, row_id: int) -> dict[str, Any]:
+        """The columns of one row; KeyError if the row does not exist."""
+        return self._rows.row(row_id)
+
+    def check_model(self, model: keras.Model, owner: str) -> None:
+        """Checks that a model computed the embeddings, as far as is known.
 
         Args:
-            path: The folder.
-            model: The model that computed the embeddings; by default, the one
-                in the folder, which is loaded when it is needed.
-            verify: Whether to verify the checksums of the files.
+            model: The model.
+            owner: The function that needs it, in messages.
 
         Raises:
-            FileNotFoundError: If there is no index in the folder.
-            ValueError: If it is damaged or of an unknown version, or if `model`
-                is not the one that computed the embeddings.
+            ValueError: If it is another model, or its weights have changed.
         """
-        folder = store.folder_at(path)
-        version, content, engine, rows, file = store.load(folder, verify)
-        encoder = Encoder(identity=content.model, file=file)
-        index = cls.__new__(cls)
-        gallery = Gallery(engine, rows, content.recall)
-        index._use(gallery, encoder, content.threshold)
-        index._origin = (folder, version)
-        if model is not None:
-            encoder.use(model)
-        return index
-
-    def table(self) -> "pyarrow.Table":
-        """Returns the rows as an Arrow table, for databases and data frames.
-
-        Its columns are "key", which holds ids where rows have no keys,
-        "vector", lists of D numbers, and those of the index.
-
-        Raises:
-            ValueError: If the values of a column have several types, or the
-                kind of index does not keep vectors that can be read.
-        """
-        return arrow_table(self.keys, self.embeddings, self.columns)
+        self._encoder.check(model, owner)
 
     @property
     def model(self) -> keras.Model | None:
@@ -292,12 +456,421 @@ class Index(Searches):
         """
         return self._encoder.model if self._encoder.exists else None
 
+    def table(self) -> "pyarrow.Table":
+        """Returns the rows as an Arrow table, for databases and data frames.
+
+        Its columns are "key", which holds ids where rows have no keys,
+        "vector", lists of D numbers, and those of the index. One of those that
+        is called "key" or "vector" becomes "row.key" or "row.vector".
+
+        Raises:
+            ValueError: If the values of a column have several types, or the
+                kind of index does not keep vectors that can be read.
+        """
+        import pyarrow as arrow
+
+        numbers = arrow.array(self.embeddings.reshape(-1), arrow.float32())
+        vectors = arrow.FixedSizeListArray.from_arrays(numbers, self.dim)
+        arrays: dict[str, Any] = {KEY: arrow.array(self.keys), VECTOR: vectors}
+        for name, values in self._rows.columns.items():
+            title = f"row.{name}" if name in (KEY, VECTOR) else name
+            try:
+                arrays[title] = arrow.array(values)
+            except (arrow.ArrowInvalid, arrow.ArrowTypeError) as error:
+                raise ValueError(
+                    "Index.table requires columns whose values have one type. "
+                    f"Received: the column {name!r} of {len(self)} rows. Arrow "
+                    f"says: {error}"
+                ) from None
+        return arrow.table(arrays)
+
     def __repr__(self) -> str:
         parts = [f"{len(self):,} × {self.dim}", self.factory, self.metric]
-        if self._gallery.rows.keys is not None:
+        if self._rows.keys is not None:
             parts.append("own keys")
-        if names := list(self._gallery.rows.columns):
+        if names := list(self._rows.columns):
             parts.append(f"columns {', '.join(names)}")
         if self.threshold is not None:
             parts.append(f"threshold {self.threshold.value:.4f}")
         return f"Index({'; '.join(parts)})"
+
+    def add(
+        self,
+        items: Any,
+        columns: Columns | None = None,
+        batch_size: int = 256,
+        *,
+        keys: Any = None,
+        replace: bool = False,
+    ) -> Rows:
+        """Adds rows.
+
+        Images get thumbnails if the index has a column of them.
+
+        Args:
+            items: Images, as for `build`, or embeddings, (N, D) or (D,).
+                Classes of a set that have names get the labels that these names
+                have in the index; other names get new labels.
+            columns: Values of the rows by column. Existing rows get None in new
+                columns, and new rows get None in columns that are not given.
+            batch_size: Number of images embedded at a time.
+            keys: Keys of the rows; required if the existing rows have keys.
+            replace: Whether rows that have one of the keys are replaced. A
+                replaced row becomes a new row with a new id, placed after all
+                others. Nothing of the old row is kept, not even its columns.
+
+        Returns:
+            The ids of the rows, (N,).
+
+        Raises:
+            ValueError: As for `Index`, if one of the keys already exists and
+                `replace` is False, or if `columns` give a class name another
+                label than the index. Nothing is added in this case.
+        """
+        owner = "Index.add"
+        x = self._embeddings(items, "items", owner, batch_size)
+        values = _columns_of(items, columns)
+        rows = self._rows
+        if THUMBNAIL in rows.columns:
+            sets = self._encoder.sets(items, "items", owner) or []
+            values = {**thumbnail_column(sets), **values}
+        values = checked_columns(values, len(x))
+        is_own = bool({LABEL, NAME} & set(as_columns(columns)))
+        values = rows.with_labels(values, is_own, owner)
+        if replace and keys is None:
+            raise ValueError(
+                f"`replace` of {owner} requires `keys`. Received: "
+                "replace=True, keys=None."
+            )
+        row_keys = rows.new_keys(keys, len(x), owner)
+        taken = set(row_keys or []) & set(rows.keys or {})
+        if taken and not replace:
+            key = next(x for x in row_keys or [] if x in taken)
+            raise ValueError(
+                f"`keys` of {owner} must be new. Received: {key!r}, which "
+                "already exists. Use replace=True to replace rows."
+            )
+        old = [rows.keys[x] for x in taken] if rows.keys else []
+        # Vectors first, as embeddings that are invalid raise here.
+        self._engine.add(x, rows.next_id + np.arange(len(x)))
+        self._remove(np.sort(np.array(old, np.int64)))
+        return rows.add(values, len(x), row_keys)
+
+    def remove(self, keys: Any = None, *, where: Where | None = None) -> int:
+        """Removes rows; their ids are never reused.
+
+        Graphs and lists hide the vectors at first, which stay in memory and in
+        the file. With more than half hidden, kinds that keep whole vectors are
+        built anew, and lists of codes drop theirs.
+
+        Args:
+            keys: Keys of rows, or one key.
+            where: The rows to remove, as for `search`; give this or `keys`.
+
+        Returns:
+            The number of rows removed.
+
+        Raises:
+            KeyError: If a key does not exist. Nothing is removed in this case.
+        """
+        if (keys is None) == (where is None):
+            raise ValueError(
+                "Either `keys` or `where` of Index.remove must be given, but "
+                f"not both. Received: keys={keys!r}, where={where!r}."
+            )
+        if where is None:
+            found_ids = self._rows.find(keys, "Index.remove")
+            if None in found_ids:
+                key = as_keys(keys, "Index.remove")[found_ids.index(None)]
+                raise KeyError(
+                    "`keys` of Index.remove must be keys of existing rows. "
+                    f"Received: {key!r}, which does not exist."
+                )
+            ids = np.unique(np.array(found_ids, np.int64))
+        else:
+            ids = self._rows.where(where)
+        self._remove(ids)
+        return len(ids)
+
+    def _remove(self, ids: Rows) -> None:
+        if len(ids):
+            self._engine.remove(ids)
+            self._rows.remove(ids)
+
+    def search(
+        self,
+        queries: Any,
+        k: int = 10,
+        *,
+        where: Where | Sequence[Mapping[str, Any] | None] | None = None,
+        exclude: Any = None,
+        threshold: float | None = None,
+        batch_size: int = 256,
+    ) -> Hits:
+        """Finds the k most similar images for each query.
+
+        Args:
+            queries: Embeddings, (Q, D) or (D,); examples, such as an `ImageSet`
+                or `ArraySet`; or one image or a list of images: paths, encoded
+                files as bytes, PIL images, or pixels, (H, W), (H, W, C) or (Q,
+                H, W, C), as uint8 or as numbers from 0 to 255, which are
+                rounded.
+            k: Number of images to find, at most 2²⁰ or the size of the gallery.
+                Fewer are returned if the gallery is smaller.
+            where: The rows to search among, as conditions by column. A value
+                that a column must have: `{"name": "crow"}`; one of several
+                values: `{"label": [3, 4]}`; or comparisons by ==, !=, "in",
+                "not in", <, <=, > and >=: `{"price": {">=": 10, "<": 20}}`; or,
+                in lists, "contains": `{"tags": {"contains": "red"}}`, which
+                also takes several values, of which one must be there. Dates
+                compare with dates. Rows must fulfill the conditions on all
+                columns. None equals None and nothing else, and never fulfills
+                <, <=, > or >=. Instead of conditions, a mask, (N,) booleans in
+                the order of `ids`, or a function that maps columns, as arrays,
+                to a mask. A list of Q conditions has one for each query, None
+                for no condition.
+            exclude: For each query, the key of a row that it must not find,
+                usually its own, (Q,). Keys that do not exist exclude nothing.
+            threshold: The score from which a hit counts as a match; by default,
+                the calibrated one, if any.
+            batch_size: Number of images embedded at a time.
+
+        Raises:
+            ValueError: If queries are zero, not finite or of the wrong
+                dimension, if they are images but there is no model, or if
+                another argument is invalid.
+        """
+        owner = "Index.search"
+        k = check_count(owner, "k", k)
+        if k > MAX_HITS and k > len(self):
+            raise ValueError(
+                f"`k` of {owner} must be at most {MAX_HITS:,}, or the size of "
+                f"the gallery, {len(self):,}, where that is larger. Received: "
+                f"k={k}. Use k=len(index) for all rows."
+            )
+        threshold = self._threshold(threshold, owner)
+        x = self._embeddings(queries, "queries", owner, batch_size)
+        k += exclude is not None
+        scores = np.empty((len(x), k), np.float32)
+        ids = np.empty((len(x), k), np.int64)
+        for rows, condition in by_condition(where, len(x), owner):
+            scores[rows], ids[rows] = self._engine.search(
+                x.array[rows], k, self._passing(condition)
+            )
+        if exclude is not None:
+            self_ids = self._self_ids(exclude, len(ids), owner)
+            scores, ids = without_self(self_ids, scores, ids)
+        return self._hits(scores, ids, threshold)
+
+    def range_search(
+        self,
+        queries: Any,
+        threshold: float | None = None,
+        *,
+        where: Where | Sequence[Mapping[str, Any] | None] | None = None,
+        exclude: Any = None,
+        batch_size: int = 256,
+    ) -> Hits:
+        """Finds all images that reach a threshold, for each query.
+
+        Every vector is compared, whatever the kind of index, so none is missed.
+        Scores are computed from the vectors as they are stored. Each query
+        takes up as much memory as the one with the most hits.
+
+        Args:
+            queries: As for `search`.
+            threshold: The lowest score to return; by default, the calibrated
+                one.
+            where, exclude, batch_size: As for `search`.
+
+        Raises:
+            ValueError: As for `search`, or if there is no threshold, or if this
+                kind of index does not support range search.
+        """
+        owner = "Index.range_search"
+        threshold = self._threshold(threshold, owner)
+        if threshold is None:
+            raise ValueError(
+                f"`threshold` of {owner} must be a score. Received: None, for "
+                "an index that is not calibrated. Use a score, or "
+                "Index.calibrate."
+            )
+        x = self._embeddings(queries, "queries", owner, batch_size).array
+        parts = []
+        for rows, condition in by_condition(where, len(x), owner):
+            which, scores, ids = self._engine.above(
+                x[rows], threshold, self._passing(condition)
+            )
+            parts.append((np.arange(len(x))[rows][which], scores, ids))
+        which, scores, ids = map(np.concatenate, zip(*parts, strict=True))
+        order = np.argsort(which, kind="stable")
+        if exclude is not None:
+            self_ids = self._self_ids(exclude, len(x), owner)
+            order = order[(ids != self_ids[which])[order]]
+        hits = padded(len(x), which[order], scores[order], ids[order])
+        return self._hits(*hits, threshold)
+
+    def calibrate(
+        self,
+        images: Any,
+        labels: Any = None,
+        criterion: str = DEFAULT,
+        *,
+        batch_size: int = 256,
+        **options: Any,
+    ) -> AnyThreshold:
+        """Calibrates the score from which a hit counts as a match.
+
+        By default the rate that is asked for is one of searches (1:N): the
+        share of queries whose class is not in the gallery that get a match, the
+        false positive identification rate. Each image is searched in this
+        gallery, so that the rate is one at its size, without rows of its own
+        class ("name" or else "label") and without exact copies. A gallery
+        without these columns must not hold classes of `images`. All classes
+        count alike. The rate is then measured on classes that the threshold
+        was not chosen on, with an interval by a bootstrap over classes; so is
+        the share of the gallery's own images, at most 1,000, whose nearest
+        other row is a match of the same class.
+
+        The score is in the metric of the index; for "euclidean" it is a
+        negative distance.
+
+        Args:
+            images: Images of classes that the model was not trained on, best
+                of 20 classes and more: an `ImageSet`, or embeddings, (N, D).
+            labels: Their classes, (N,); by default, the labels of the set.
+            criterion: "fpir=0.01" for that share of queries; or, for comparing
+                pairs of images (1:1), "eer", "f1" or "fpr=0.01": see
+                `keras_dml.search.calibrate`.
+            batch_size: Number of images embedded at a time.
+            **options: `confidence`, `num_resamples`, `seed` and `progress`, as
+                for `keras_dml.search.calibrate`.
+
+        Returns:
+            The threshold. The index keeps it and saves it, too.
+
+        Raises:
+            ValueError: If there are fewer than two classes, the gallery is
+                empty, or an argument is not as described.
+
+        Reference:
+            ISO/IEC 19795-1:2021, "Biometric performance testing and
+            reporting", false-positive identification-error rate.
+        """
+        owner = "Index.calibrate"
+        rate = parse_rate(criterion)
+        names = {} if labels is not None else getattr(images, "names", {})
+        if labels is None:
+            labels = getattr(images, "labels", None)
+        if labels is None:
+            raise ValueError(
+                f"`labels` of {owner} must be given unless `images` is a set "
+                f"with labels. Received: images of {type(images).__name__}, "
+                "labels=None."
+            )
+        x = self._embeddings(images, "images", owner, batch_size).array
+        self.threshold = (
+            calibrate(x, labels, criterion, distance=self.metric, **options)
+            if rate is None
+            else calibrate_search(
+                self._engine,
+                self._rows,
+                x,
+                labels,
+                names,
+                criterion,
+                rate,
+                **options,
+            )
+        )
+        self._has_warned = False
+        return self.threshold
+
+    def _embeddings(
+        self, items: Any, name: str, owner: str, batch_size: int
+    ) -> Embeddings:
+        """Embeddings of images, or the user's own, validated, (N, D)."""
+        x = self._encoder.embed(items, name, owner, batch_size)
+        return self._engine.metric.embeddings(
+            items if x is None else x, self.dim, name, owner
+        )
+
+    def _passing(self, where: Where | None) -> Rows | None:
+        """Ids of the rows that pass a filter; None without one."""
+        return None if where is None else self._rows.where(where)
+
+    def _self_ids(self, exclude: Any, count: int, owner: str) -> Rows:
+        """The id of each query's own row; one of no row where it is missing."""
+        ids = self._rows.find(exclude, owner, "exclude")
+        if len(ids) != count:
+            raise ValueError(
+                f"`exclude` of {owner} must be one key, or one key per query. "
+                f"Received: {len(ids)} keys for {count} queries."
+            )
+        return np.array([NONE - 1 if x is None else x for x in ids], np.int64)
+
+    def _threshold(self, score: Any, owner: str) -> float | None:
+        """The user's score, validated, or else that of `calibrate`."""
+        if score is None:
+            self._check_size()
+            return None if self.threshold is None else self.threshold.value
+        is_number = isinstance(score, int | float | np.integer | np.floating)
+        if not is_number or isinstance(score, bool) or score != score:
+            raise ValueError(
+                f"`threshold` of {owner} must be a score, a number. Received: "
+                f"threshold={score!r}."
+            )
+        return float(score)
+
+    def _check_size(self) -> None:
+        """Warns once if the threshold is one of a gallery of another size."""
+        threshold = self.threshold
+        if self._has_warned or not isinstance(
+            threshold, IdentificationThreshold
+        ):
+            return
+        rows, rows_before = len(self), threshold.gallery_rows
+        if 2 * abs(rows - rows_before) > rows_before:
+            self._has_warned = True
+            logger.warning(
+                "The threshold of this Index was calibrated with %s rows, and "
+                "it has %s now: %s of the queries without a class in it get a "
+                "match. Use Index.calibrate again.",
+                f"{rows_before:,}",
+                f"{rows:,}",
+                "more" if rows > rows_before else "fewer",
+            )
+
+    def _hits(
+        self, scores: FloatArray, ids: Rows, threshold: float | None
+    ) -> Hits:
+        calibrated, meaning = self.threshold, ""
+        if calibrated is not None and calibrated.value == threshold:
+            meaning = calibrated.meaning
+        return Hits(scores, ids, self._rows, threshold, self.metric, meaning)
+
+
+def _check_values(
+    columns: Columns | None, keys: Any, count: int
+) -> tuple[Values, list[Key] | None]:
+    """Columns and keys that the user passes for `count` rows, validated."""
+    values = checked_columns(columns, count)
+    if isinstance(keys, str):
+        keys = column_of_keys(keys, values)
+    return values, RowTable.empty().new_keys(keys, count, "Index")
+
+
+def _columns_of(items: Any, columns: Columns | None) -> Columns:
+    """The user's columns, together with those that the images have."""
+    images = as_image_set(items)
+    of_images = {} if images is None else image_columns(items, images)
+    return {**of_images, **as_columns(columns)}
+
+
+def _class_columns(labels: Any) -> dict[str, list[Any]]:
+    """Columns of classes, (N,), which are integers or strings."""
+    numbers, names = encoded(labels, None, "Index")
+    columns = {LABEL: label_values(numbers)}
+    if names and numbers.ndim == 1:
+        columns[NAME] = [names[i] for i in columns[LABEL]]
+    return columns

@@ -12,7 +12,7 @@ from keras_dml.model.identity import ModelIdentity
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.hits import NONE, Hit
 from keras_dml.search.metrics import COSINE, MetricName
-from keras_dml.search.table import KEY, VECTOR
+from keras_dml.search.rows import KEY, VECTOR
 from keras_dml.utils.arguments import check_choice, check_count, import_extra
 from keras_dml.utils.documents import Document
 from keras_dml.utils.types import FloatArray
@@ -198,8 +198,8 @@ class LanceIndex:
             if where is not None:
                 query = query.where(where, prefilter=True)
             names = [x for x in self.table.schema.names if x != VECTOR]
-            found = query.select([*names, "_distance"]).to_list()
-            hits.append([self._hit(row) for row in found])
+            rows = query.select([*names, "_distance"]).to_list()
+            hits.append([self._hit(row) for row in rows])
         return hits
 
     def add(self, rows: "pyarrow.Table") -> None:
@@ -233,13 +233,11 @@ class LanceIndex:
         return x
 
     def _hit(self, row: dict[str, Any]) -> Hit:
-        """The hit of a row that LanceDB returned."""
         score = _SCORES[self.metric](row.pop("_distance"))
         key = row.pop(KEY)
         return Hit(id=NONE, score=score, is_match=None, row=row, key=key)
 
 
 def _connect(uri: str | os.PathLike[str]) -> Any:
-    """Connects to a folder of tables."""
     lancedb = import_extra("LanceIndex", "lancedb", "lancedb")
     return lancedb.connect(os.fspath(uri))

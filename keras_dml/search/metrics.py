@@ -45,11 +45,8 @@ class Similarity:
     @property
     def faiss_type(self) -> int:
         """faiss's number of the metric."""
-        faiss = library()
-        is_distance = self.is_distance
-        return int(
-            faiss.METRIC_L2 if is_distance else faiss.METRIC_INNER_PRODUCT
-        )
+        name = "METRIC_L2" if self.is_distance else "METRIC_INNER_PRODUCT"
+        return int(getattr(library(), name))
 
     def embeddings(
         self, x: Any, dim: int | None, name: str, owner: str
@@ -78,15 +75,10 @@ class Similarity:
     def exact(
         self, queries: FloatArray, vectors: FloatArray, labels: Rows
     ) -> FloatArray:
-        """Inner scores of each query with vectors of its own, in float64.
+        """Inner scores, (Q, m) float64, of queries, (Q, D), with vectors.
 
-        Args:
-            queries: (Q, D).
-            vectors: (N, D).
-            labels: Rows of the vectors, (Q, m).
-
-        Returns:
-            (Q, m); a score depends on nothing but its two vectors.
+        `labels`, (Q, m), are the rows of the vectors, (N, D), of each query. A
+        score depends on nothing but its two vectors.
         """
         compare = _negative_squares if self.is_distance else exact.products
         return exact.paired(compare, queries, vectors, labels)
@@ -101,15 +93,10 @@ class Similarity:
     def are_copies(
         self, queries: FloatArray, scores: FloatArray
     ) -> NDArray[np.bool_]:
-        """Whether hits are copies of their query, by their scores.
+        """Whether hits are copies of their query, (Q, k), by outer scores.
 
-        Args:
-            queries: (Q, D). Copies may have been embedded in other batches, and
-                be rounded otherwise.
-            scores: Outer scores, (Q, k).
-
-        Returns:
-            (Q, k).
+        Copies may have been embedded in other batches, and be rounded
+        otherwise.
         """
         if self.is_distance:
             gap, allowed = -scores, 1e-5 * row_norms(queries)
@@ -122,11 +109,8 @@ class Similarity:
     def tolerance(self, queries: FloatArray, longest: float) -> FloatArray:
         """By how much inner scores of faiss may be off, (Q,).
 
-        Twice the bound, as the vectors are rounded, too.
-
-        Args:
-            queries: (Q, D) float32.
-            longest: The largest norm of the vectors.
+        Twice the bound, as the vectors, of norms up to `longest`, are rounded,
+        too.
         """
         dim = queries.shape[1]
         if self.name == COSINE:  # Factors have norm 1.

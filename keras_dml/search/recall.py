@@ -38,17 +38,14 @@ def measure(
 ) -> Recall | None:
     """Recall of an index; None if there are fewer than two vectors.
 
-    Args:
-        engine: Of the index.
-        read: Reads its vectors, (N, D) float32, a part at a time.
-        ids: Their ids, (N,).
+    `read` reads its vectors, (N, D) float32, with these ids, a part at a time.
     """
     count = len(ids)
     if count < 2:
         return None
     k = min(NEIGHBORS, count - 1)
-    generator = np.random.default_rng(0)
-    drawn = generator.choice(count, min(QUERIES, count), replace=False)
+    rng = np.random.default_rng(0)
+    drawn = rng.choice(count, min(QUERIES, count), replace=False)
     queries = take_rows(read(), drawn, engine.dim)
     parts = _with_ids(read(), ids)
     metric = engine.metric

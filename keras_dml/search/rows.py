@@ -4,22 +4,34 @@ import functools
 import json
 import math
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count as counted
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from keras_dml.search.filters import Filters, Where, plain
-from keras_dml.search.keys import Key, as_keys, check_kind, check_new
 from keras_dml.utils.types import Rows
+
+Key: TypeAlias = str | int
+"""The key of a row; its id if rows have no keys."""
 
 Columns = Mapping[str, Sequence[Any]]
 
 Values: TypeAlias = dict[str, list[Any]]
 """Plain values by column, one for each row."""
 
+LABEL, NAME = "label", "name"
+"""Columns with the number and the name of each row's class."""
+
+KEY, VECTOR = "key", "vector"
+"""Names of the two columns that every gallery in Arrow has."""
+
 _PLAIN = (str, int, float, bool, type(None))
+
+_INT64 = np.iinfo(np.int64)
 
 
 class RowTable:
@@ -73,7 +85,7 @@ class RowTable:
         """Ids of the rows with some keys; None where there is no such row."""
         listed = as_keys(keys, owner, name)
         if self.keys is not None:
-            check_kind(self._key_type, listed, owner, name)
+            self._check_kind(listed, owner, name)
             return [self.keys.get(key) for key in listed]
         if any(isinstance(key, str) for key in listed):
             raise ValueError(
@@ -86,36 +98,126 @@ class RowTable:
         return [int(i) if is_row else None for i, is_row in pairs]
 
     def new_keys(self, keys: Any, count: int, owner: str) -> list[Key] | None:
-        """Keys of rows to be written, validated; see `check_new`."""
-        has_keys = self.keys is not None or (False if len(self) else None)
-        return check_new(keys, count, owner, has_keys, self._key_type)
+        """Keys of `count` rows to be written, validated; None without any.
 
-    @property
-    def _key_type(self) -> type | None:
-        return type(next(iter(self.keys))) if self.keys else None
+        Raises:
+            ValueError: If they are not one each and unique, or not of the type
+                of those that rows have; also if the other rows have keys and
+                these have none, or the other way round.
+        """
+        if keys is None:
+            if self.keys is not None:
+                raise ValueError(
+                    f"`keys` of {owner} must be given, because the rows of the "
+                    "index have keys. Received: no keys."
+                )
+            return None
+        if self.keys is None and len(self):
+            raise ValueError(
+                f"`keys` of {owner} require an index whose rows have keys. "
+                "Received: keys for an index whose rows have only ids. Build "
+                "it with Index(…, keys=…)."
+            )
+        listed = as_keys(keys, owner)
+        if len(listed) != count:
+            raise ValueError(
+                f"`keys` of {owner} must be one key per row. Received: "
+                f"{len(listed)} keys for {count} rows."
+            )
+        if len(set(listed)) < count:
+            first = {key: i for i, key in reversed([*enumerate(listed)])}
+            place = next(i for i, key in enumerate(listed) if first[key] < i)
+            raise ValueError(
+                f"`keys` of {owner} must be unique. Received: "
+                f"{listed[place]!r} again at position {place}. Use one row per "
+                "key."
+            )
+        self._check_kind(listed, owner, "keys")
+        return listed
+
+    def _check_kind(self, keys: list[Key], owner: str, name: str) -> None:
+        kind = type(next(iter(self.keys))) if self.keys else None
+        if keys and kind and kind is not type(keys[0]):
+            names = {str: "text", int: "integers"}
+            raise ValueError(
+                f"`{name}` of {owner} must be {names[kind]}, like those of the "
+                f"index. Received: {keys[0]!r}. Use {kind.__name__}(key) to "
+                "convert it."
+            )
 
     def _changed(self) -> None:
         """Forgets what was made of the rows."""
         self._filters: Filters | None = None
         self._listed: list[Key] | None = None
 
-    @property
-    def own_keys(self) -> list[Key] | None:
-        """Own keys in the order of the rows; None if rows have none."""
-        if self._listed is None and self.keys is not None:
-            self._listed = list(self.keys)
-        return self._listed
-
     def keys_of(self, ids: Rows) -> list[Key]:
-        """Keys of rows with some ids."""
-        if (listed := self.own_keys) is None:
+        """Keys of rows with some ids; the ids where rows have no keys."""
+        if self.keys is None:
             return ids.tolist()
-        return [listed[i] for i in np.searchsorted(self.ids, ids).tolist()]
+        if self._listed is None:
+            self._listed = list(self.keys)
+        rows = np.searchsorted(self.ids, ids).tolist()
+        return [self._listed[row] for row in rows]
+
+    def with_labels(self, columns: Values, is_own: bool, owner: str) -> Values:
+        """Columns of rows to be written, with labels numbered as in this table.
+
+        Sets number their classes from 0, each for itself. A name that the table
+        has gets its label there. Another name keeps its number if that is free,
+        and gets a new one otherwise. Those that are the user's own, as columns,
+        are only checked.
+
+        Raises:
+            ValueError: If one name has several labels.
+        """
+        types = self.types
+        has_classes = types.get(LABEL) == {int} and types.get(NAME) == {str}
+        if not has_classes or not {LABEL, NAME} <= set(columns):
+            return columns
+        pairs = list(zip(columns[LABEL], columns[NAME], strict=True))
+        classes = sorted({pair for pair in pairs if None not in pair})
+        by_name: dict[str, set[int]] = defaultdict(set)
+        for label, name in zip(
+            self.columns[LABEL], self.columns[NAME], strict=True
+        ):
+            if label is not None:
+                by_name[name].add(label)
+        new_labels: dict[tuple[Any, Any], int] = {}
+        taken = set().union(*by_name.values())
+        last = max(taken | {label for label, _ in classes}, default=-1)
+        unused = counted(last + 1)
+        for label, name in classes:
+            labels = by_name.get(name, set())
+            if is_own and len(labels) == 1 and label not in labels:
+                (other,) = labels
+                raise ValueError(
+                    f"`columns` of {owner} must give a class the label that it "
+                    f"has in the index. Received: label {label} for the name "
+                    f"{name!r}, which has label {other} there. Use {other}, or "
+                    "another name."
+                )
+            if not is_own and len(labels) > 1:
+                raise ValueError(
+                    f"`items` of {owner} must have classes with one label "
+                    f"each. Received: {name!r}, which has the labels "
+                    f"{sorted(labels)} in the index. Build the index with one "
+                    "label for them."
+                )
+            if labels:
+                new_labels[label, name] = min(labels)
+            else:
+                new_labels[label, name] = (
+                    next(unused) if label in taken else label
+                )
+        if is_own:
+            return columns
+        renumbered = [new_labels.get(pair, pair[0]) for pair in pairs]
+        return {**columns, LABEL: renumbered}
 
     def add(
         self, columns: Values, count: int, keys: list[Key] | None = None
     ) -> Rows:
-        """Adds rows; says their ids. Columns that rows lack are None there."""
+        """Adds rows; returns their ids. Missing columns are None there."""
         for name in columns:
             self.columns.setdefault(name, [None] * len(self))
         for name, values in self.columns.items():
@@ -161,7 +263,7 @@ class RowTable:
         if len(self) != self.next_id:
             content["ids"] = self.ids.tolist()
         if self.keys is not None:
-            content["keys"] = self.own_keys
+            content["keys"] = list(self.keys)
         if "path" in self.columns:
             content["folder"] = str(path.absolute().parent)
         # One call of `dumps` is several times as fast as `dump`.
@@ -194,8 +296,51 @@ class RowTable:
         if "keys" in content:
             if not isinstance(keys, list) or len(keys) != count:
                 raise ValueError(f"it does not have keys for {count} rows")
-            keys = check_new(keys, count, "a file")
+            keys = cls.empty().new_keys(keys, count, "a file")
         return cls(ids, values, next_id, keys)
+
+
+def as_keys(keys: Any, owner: str, name: str = "keys") -> list[Key]:
+    """Several keys, or one, as a list of text or of Python's integers.
+
+    Raises:
+        ValueError: If they are something else, or of both kinds.
+    """
+    if isinstance(keys, str | int | np.integer):
+        keys = [keys]
+    if isinstance(keys, bytes) or not np.iterable(keys):
+        raise _key_refusal(owner, name, keys, "")
+    listed = keys.tolist() if isinstance(keys, np.ndarray) else list(keys)
+    if set(map(type, listed)) == {str}:
+        return listed  # A million pass in milliseconds.
+    listed = [x.item() if isinstance(x, np.generic) else x for x in listed]
+    kind = type(listed[0]) if listed else int
+    for place, key in enumerate(listed):
+        if type(key) is not kind or kind not in (str, int):
+            raise _key_refusal(owner, name, key, f", at position {place}")
+        if kind is int and not _INT64.min <= key <= _INT64.max:
+            raise ValueError(
+                f"`{name}` of {owner} that are integers must fit into 64 bits. "
+                f"Received: {key}. Use str(key)."
+            )
+    return listed
+
+
+def _key_refusal(owner: str, name: str, key: Any, where: str) -> ValueError:
+    return ValueError(
+        f"`{name}` of {owner} must be all text or all integers. Received: "
+        f"{key!r}, a {type(key).__name__}{where}. Use str(key)."
+    )
+
+
+def column_of_keys(name: str, columns: Values) -> list[Any]:
+    """The column that holds the keys of an index."""
+    if name not in columns:
+        raise ValueError(
+            "`keys` of Index must be one key per row, or the name of a column. "
+            f"Received: {name!r}. Available: {', '.join(columns) or 'none'}."
+        )
+    return columns[name]
 
 
 def label_values(labels: Any) -> list[Any]:
@@ -241,8 +386,8 @@ def _followed(paths: list[Any], before: str, now: str) -> list[Any]:
     """Paths, with files that moved along with a folder where they are now."""
 
     @functools.cache
-    def places(folder: str) -> list[str]:
-        # Most often none or one, so that few files are asked for.
+    def folders(folder: str) -> list[str]:
+        # Most often none or one exists, so that few files are asked for.
         try:
             relative = os.path.relpath(folder, before)
         except ValueError:  # On another drive, or of another system.
@@ -250,14 +395,14 @@ def _followed(paths: list[Any], before: str, now: str) -> list[Any]:
         moved = os.path.normpath(os.path.join(now, relative))
         return [x for x in (folder, moved) if os.path.isdir(x)]
 
-    def found(path: Any) -> Any:
+    def follow(path: Any) -> Any:
         if not isinstance(path, str) or not os.path.isabs(path):
             return path
         folder, name = os.path.split(path)
-        files = (os.path.join(place, name) for place in places(folder))
+        files = (os.path.join(x, name) for x in folders(folder))
         return next(filter(os.path.exists, files), path)
 
-    return [found(path) for path in paths]
+    return [follow(path) for path in paths]
 
 
 def _as_plain(name: str, values: Iterable[Any], count: int) -> list[Any]:

@@ -46,11 +46,7 @@ def nearest(
         labels: faiss's labels of the vectors, ascending, (n,).
 
     Returns:
-        Products or squared distances, (Q, k) float32, and labels, (Q, k), best
-        first.
-
-    Raises:
-        ValueError: If this kind of index does not give its vectors back.
+        Products or squared distances, (Q, k) float32, best first, and labels.
     """
     faiss = library()
     part, queries = vectors_of(index, queries)
@@ -72,7 +68,7 @@ def nearest(
         return run_search(part, queries, k, _scan_parameters(part, labels))
     size = max(1, _COPIED_NUMBERS // part.d)
     parts = (
-        (_reconstruct(part, labels[rows]), labels[rows])
+        (part.reconstruct_batch(labels[rows]), labels[rows])
         for rows in blocks(len(labels), size)
     )
     return nearest_of_parts(parts, queries, k, part.metric_type)
@@ -105,10 +101,7 @@ def nearest_of_parts(
     k: int,
     metric_type: int,
 ) -> tuple[FloatArray, Rows]:
-    """Finds the k nearest of vectors that come in parts; as `nearest`.
-
-    A part is vectors, (n, D) float32, and their labels, (n,).
-    """
+    """Finds the k nearest of vectors that come in parts with their labels."""
     faiss = library()
     is_product = metric_type == faiss.METRIC_INNER_PRODUCT
     heap = faiss.ResultHeap(len(queries), k, is_product)
@@ -127,14 +120,11 @@ def above(
     Args:
         index: A faiss index of products or squared distances.
         queries: (Q, D) float32.
-        bound: A product that they exceed, or a squared distance that they
-            stay below.
-        labels: faiss's labels of the vectors to compare, ascending; None for
-            all.
+        bound: A product that they exceed, or a squared distance above theirs.
+        labels: faiss's labels of the vectors to compare, ascending; or None.
 
     Returns:
-        The query of each, ascending; products or squared distances; labels;
-        (n,) each.
+        Queries, ascending; products or squared distances; labels; (n,) each.
     """
     part, queries = vectors_of(index, queries)
     parameters = _scan_parameters(part, labels)
@@ -156,13 +146,6 @@ def vectors_of(index: Any, queries: FloatArray) -> tuple[Any, FloatArray]:
         if hasattr(index, name):
             return vectors_of(getattr(index, name), queries)
     return index, queries
-
-
-def keeps_vectors(index: Any) -> bool:
-    """Whether an index keeps whole vectors rather than codes."""
-    faiss = library()
-    part, _ = vectors_of(index, np.empty((0, index.d), np.float32))
-    return isinstance(part, faiss.IndexFlat | faiss.IndexIVFFlat)
 
 
 def run_search(
@@ -187,15 +170,9 @@ def share_threads(lists: Any, queries: int) -> None:
 
 
 def search_parameters(index: Any, k: int, effort: float = 1.0) -> Any:
-    """faiss's parameters for a search of k vectors.
+    """faiss's parameters for a search of k vectors; None for kinds without any.
 
-    Args:
-        index: A faiss index.
-        k: Number of vectors.
-        effort: Multiple of the lists or candidates that the index is set to.
-
-    Returns:
-        The parameters; None for kinds that have no such setting.
+    `effort` multiplies the lists or candidates that the index is set to.
     """
     faiss = library()
     index = faiss.downcast_index(index)
@@ -240,17 +217,3 @@ def _list_parameters(index: Any, lists: int, **options: Any) -> Any:
         # A graph finds no more lists than it has candidates.
         options["quantizer_params"] = search_parameters(quantizer, lists)
     return faiss.SearchParametersIVF(nprobe=lists, **options)
-
-
-def _reconstruct(part: Any, labels: Rows) -> FloatArray:
-    """Some of the vectors as they are kept, (n, D) float32."""
-    try:
-        x: FloatArray = part.reconstruct_batch(labels)
-    except RuntimeError as error:
-        raise ValueError(
-            "`factory` of an Index must be of a kind that can be filtered. "
-            f"Received: a faiss {type(part).__name__}, which does not support "
-            f"it: {error}. Search without `where`, or build the index with "
-            "another factory."
-        ) from None
-    return x

@@ -25,10 +25,8 @@ from annotated_types import Ge, Le
 
 from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.model.identity import ModelIdentity
-from keras_dml.search import faiss_files
-from keras_dml.search.engine import EXACT, Engine, IndexSpec
-from keras_dml.search.faiss_files import IndexFileError
-from keras_dml.search.metrics import MetricName, Similarity
+from keras_dml.search.engine import EXACT, Engine, IndexSpec, make_index
+from keras_dml.search.metrics import MetricName, Similarity, library
 from keras_dml.search.recall import Recall
 from keras_dml.search.rows import RowTable, ascending
 from keras_dml.utils.documents import Document, OtherDocument
@@ -44,6 +42,10 @@ NAME = re.compile(
     "[0-9a-f]{16}-(" + "|".join(map(re.escape, (*PARTS, MANIFEST))) + ")"
 )
 """Names of the files that saves write: a token, drawn anew, and the part."""
+
+
+class IndexFileError(ValueError):
+    """A folder that is not an index, or a damaged index."""
 
 
 @dataclass(frozen=True)
@@ -85,14 +87,9 @@ class Content:
         """How the index was made."""
         return IndexSpec(Similarity(self.metric), self.factory, self.parameters)
 
-    @property
-    def vectors(self) -> int:
-        """Number of vectors, of which some may be hidden."""
-        return self.rows + len(self.hidden)
-
     def check(self, has_model: bool) -> None:
         """Raises ValueError where types are right and values are not."""
-        if self.vectors > self.next_id:
+        if self.rows + len(self.hidden) > self.next_id:
             raise ValueError(
                 f"rows={self.rows} with {len(self.hidden)} hidden and "
                 f"next_id={self.next_id}"
@@ -106,12 +103,7 @@ class Content:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a folder holds.
-
-    Attributes:
-        content: What the index is.
-        files: Its files, by what they hold.
-    """
+    """What an index is, and its files, by what they hold."""
 
     content: Content
     files: Mapping[str, FileEntry]
@@ -162,13 +154,9 @@ def save(
     version: str | None,
     overwrite: bool,
 ) -> str:
-    """Writes an index and makes it the one that counts; says its version.
+    """Writes an index and makes it the one that counts; returns its version.
 
-    Args:
-        folder, overwrite: As of `Index.save`.
-        content: What the index is.
-        writers: What writes its files, by what they hold.
-        version: The version that may be replaced; any if `overwrite`.
+    It replaces only this `version`, or any if `overwrite`.
     """
     # Beside other files not even a lock is made. Where there is one, another
     # process may be writing, whose files look like others before it is done.
@@ -283,7 +271,7 @@ def _has_lock(folder: Path) -> bool:
 def _inspect(folder: Path) -> Manifest | None:
     """The manifest of an index beside which there is nothing else, or None."""
     try:
-        return _inspected(folder, folder / DATA, folder / MANIFEST)
+        return _inspect_files(folder)
     except (OSError, ValueError) as error:
         problem = str(error).removesuffix(".")
         raise FileExistsError(
@@ -294,78 +282,74 @@ def _inspect(folder: Path) -> Manifest | None:
         ) from None
 
 
-def _inspected(folder: Path, data: Path, path: Path) -> Manifest | None:
-    for own in (folder, data, path, folder / LOCK):
-        if own.is_symlink():
-            raise ValueError(f"{str(own)!r} is a link, which is not followed")
+def _inspect_files(folder: Path) -> Manifest | None:
+    data, path = folder / DATA, folder / MANIFEST
+    for link in (folder, data, path, folder / LOCK):
+        if link.is_symlink():
+            raise ValueError(f"{str(link)!r} is a link, which is not followed")
     if not folder.exists():
         return None
     manifest = read(folder) if path.exists() else None
     foreign = {x.name for x in folder.iterdir()} - {MANIFEST, DATA, LOCK}
-    known = manifest.used if manifest else set()
+    used = manifest.used if manifest else set()
     has_lock = _has_lock(folder)  # Without one, no save has been here.
     for file in data.iterdir() if data.exists() else ():
-        is_own = file.name in known or (has_lock and NAME.fullmatch(file.name))
-        if not is_own or file.is_symlink() or not file.is_file():
+        is_ours = file.name in used or (has_lock and NAME.fullmatch(file.name))
+        if not is_ours or file.is_symlink() or not file.is_file():
             foreign.add(f"{DATA}/{file.name}")
     if foreign:
-        some = ", ".join(sorted(foreign)[:3])
-        raise ValueError(f"it holds other files: {some}")
+        names = ", ".join(sorted(foreign)[:3])
+        raise ValueError(f"it holds other files: {names}")
     return manifest
 
 
 def _load(
     folder: Path, manifest: Manifest, verify: bool
 ) -> tuple[Content, Engine, RowTable, Path | None]:
-    content = manifest.content
-    paths = {x: _found(folder, entry) for x, entry in manifest.files.items()}
+    content, paths = manifest.content, _paths(folder, manifest)
     # Vectors first: there are no more of them than their file can hold.
     with (
         _verifying(paths, manifest.files if verify else {}),
         _parsing(path := paths[VECTORS]),
     ):
-        vectors = faiss_files.read(
-            path, content.dim, content.vectors, content.spec
-        )
+        vectors = read_vectors(path, content)
     with _parsing(path := paths[ROWS]):
         rows = RowTable.read(path, content.rows, content.next_id)
     with _parsing(folder / MANIFEST):
-        engine = _engine(vectors, rows, content)
+        ids, hidden = rows.ids, ascending([*content.hidden], content.next_id)
+        if len(hidden):
+            ids = np.sort(np.concatenate([ids, hidden]))
+            if content.factory == EXACT or not np.diff(ids).all():
+                raise ValueError("its hidden vectors are not hidden")
+        engine = Engine(vectors, content.spec, ids, hidden)
+        if (stored := engine.stored_ids()) is not None:
+            if not np.array_equal(np.sort(stored), ids):
+                raise ValueError("its vectors have the ids of other rows")
     return content, engine, rows, paths.get(MODEL)
-
-
-def _engine(vectors: Any, rows: RowTable, content: Content) -> Engine:
-    ids = rows.ids
-    hidden = ascending(list(content.hidden), content.next_id)
-    if len(hidden):
-        ids = np.sort(np.concatenate([ids, hidden]))
-        if content.factory == EXACT or not np.diff(ids).all():
-            raise ValueError("its hidden vectors are not hidden")
-    faiss_files.check_ids(vectors, ids)
-    return Engine(vectors, content.spec, ids, hidden)
 
 
 @contextlib.contextmanager
 def _parsing(path: Path) -> Iterator[None]:
-    """A file is plain data, maybe of a stranger: what is wrong is named."""
+    """Names the file in the error of one that may be a stranger's."""
     try:
         yield
     except (ValueError, RecursionError) as error:
         raise _damaged(path, error) from None
 
 
-def _found(folder: Path, entry: FileEntry) -> Path:
-    """The path of a file that is as long as the one that was written."""
-    path = folder / DATA / entry.name
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"The index {str(folder)!r} lacks the file {DATA}/{path.name}. "
-            "Restore it, or build the index again."
-        )
-    size = path.stat().st_size
-    if size != entry.bytes:
-        raise _damaged(path, f"it has {size} bytes instead of {entry.bytes}")
-    return path
+def _paths(folder: Path, manifest: Manifest) -> dict[str, Path]:
+    """The files of an index, as long as those that were written."""
+    paths = {x: folder / DATA / y.name for x, y in manifest.files.items()}
+    for part, path in paths.items():
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"The index {str(folder)!r} lacks the file {DATA}/{path.name}. "
+                "Restore it, or build the index again."
+            )
+        size, expected = path.stat().st_size, manifest.files[part].bytes
+        if size != expected:
+            raise _damaged(path, f"it has {size} bytes instead of {expected}")
+    return paths
 
 
 @contextlib.contextmanager
@@ -374,18 +358,105 @@ def _verifying(
 ) -> Iterator[None]:
     """Compares checksums while a block reads; what they say goes first."""
     with ThreadPoolExecutor(1) as pool:
-        checked = [paths[part] for part in files]
-        digests = pool.map(digest, checked)
+        digests = pool.map(digest, [paths[part] for part in files])
         try:
             yield
         finally:
-            for path, entry in zip(checked, files.values(), strict=True):
-                if next(digests) != entry.xxh3_128:
-                    raise _damaged(path, "its checksum is wrong") from None
+            for part, checksum in zip(files, digests, strict=True):
+                if checksum != files[part].xxh3_128:
+                    raise _damaged(
+                        paths[part], "its checksum is wrong"
+                    ) from None
 
 
-def _damaged(path: Path, how: object) -> IndexFileError:
+def _damaged(path: Path, reason: object) -> IndexFileError:
     return IndexFileError(
-        f"The index file {str(path)!r} is damaged: {how}. Restore it from a "
+        f"The index file {str(path)!r} is damaged: {reason}. Restore it from a "
         "copy, or build the index again."
+    )
+
+
+def read_vectors(path: Path, content: Content) -> Any:
+    """Reads a faiss index whose kind, size and metric are known.
+
+    What faiss stores within, such as the links of a graph, is not checked:
+    checksums find accidents, and an index is read from people you trust.
+
+    Raises:
+        ValueError: If it is of another size, kind or metric, or cannot be read.
+    """
+    faiss, factory, dim = library(), content.factory, content.dim
+    size, count = path.stat().st_size, content.rows + len(content.hidden)
+    limit = getattr(faiss, "set_deserialization_vector_byte_limit", None)
+    before = limit and faiss.get_deserialization_vector_byte_limit()
+    # Tables that a product quantizer computes may be larger than the file.
+    flags = faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE
+    try:
+        if limit:
+            limit(size)  # What is in a file is not larger than the file.
+        index = faiss.read_index(os.fspath(path), flags)
+    except TypeError:  # faiss opens only what has a name in UTF-8.
+        with path.open("rb") as file:
+            reader = faiss.PyCallbackIOReader(file.read)
+            index = faiss.read_index(reader, flags)
+    except RuntimeError as error:
+        # The manifest says which version wrote it.
+        version = faiss.__version__
+        raise ValueError(f"faiss {version} cannot read it ({error})") from None
+    finally:
+        if limit:
+            limit(before)
+    shape = (index.ntotal, index.d)
+    if shape != (count, dim):
+        raise ValueError(f"it has vectors of shape {shape}, not {count, dim}")
+    if not _fits(factory, dim, size):
+        raise ValueError(f"{factory!r} does not match the size of the file")
+    # An index lives as long as it has a name here, and so do its parts.
+    expected_index = make_index(dim, content.spec)
+    parts, expected = _parts(index, count), _parts(expected_index, count)
+    kinds, expected_kinds = (
+        [_kind(x) for x, _ in y] for y in (parts, expected)
+    )
+    if kinds != expected_kinds or not index.is_trained:
+        raise ValueError(f"it is not a trained index {factory!r}")
+    for part, part_count in parts:
+        if part.ntotal != part_count:
+            raise ValueError("its parts have different numbers of vectors")
+        if isinstance(part, faiss.IndexIVFPQ):
+            part.precompute_table()
+    return index
+
+
+def _fits(factory: str, dim: int, size: int) -> bool:
+    """Whether an index can be made without more memory than a file of it."""
+    numbers = [int(x) for x in re.findall(r"\d+", factory[:200])]
+    bits = [int(x) for x in re.findall(r"x(\d+)", factory[:200])]
+    return (
+        len(factory) < 200
+        and max(numbers, default=0) <= max(size, 2**16)
+        and max(bits, default=0) <= 24
+        and 4 * dim * 2 ** max(bits, default=8) <= max(size, 2**28)
+    )
+
+
+def _parts(index: Any, count: int) -> list[tuple[Any, int]]:
+    """An index and those that it is made of, and how many vectors each has."""
+    index = library().downcast_index(index)
+    parts = [(index, count)]
+    for name in ("index", "base_index", "refine_index", "storage"):
+        if hasattr(index, name):
+            parts += _parts(getattr(index, name), count)
+    if hasattr(index, "quantizer"):
+        parts += _parts(index.quantizer, index.nlist)
+    return parts
+
+
+def _kind(index: Any) -> tuple[Any, ...]:
+    names = ("d", "metric_type", "nlist", "code_size", "qb")
+    return (
+        # The name of a flat index may or may not have its metric.
+        re.sub("(IP|L2)$", "", type(index).__name__),
+        *(getattr(index, name, None) for name in names),
+        # faiss would believe a map of where vectors are.
+        hasattr(index, "direct_map") and index.direct_map.type,
     )

@@ -52,7 +52,7 @@ import faiss
 import numpy as np
 
 from keras_dml.search import Index
-from keras_dml.search import gallery as galleries
+from keras_dml.search import index as indexes
 from keras_dml.utils.vectors import unit_rows
 
 DIM, DIRECTIONS, K, BATCH, REPEATS = 128, 24, 10, 256, 5
@@ -138,18 +138,18 @@ def raw_build(units: np.ndarray, factory: str) -> Any:
 @contextmanager
 def measured(found: list[float]) -> Iterator[None]:
     """Seconds that indexes take to measure their recall."""
-    measure = galleries.measure
+    measure = indexes.measure
 
     def timed_measure(*arguments):
         result, seconds = clocked(lambda: measure(*arguments))
         found.append(seconds)
         return result
 
-    galleries.measure = timed_measure
+    indexes.measure = timed_measure
     try:
         yield
     finally:
-        galleries.measure = measure
+        indexes.measure = measure
 
 
 def build(
@@ -375,7 +375,7 @@ def filtered(factories: list[str], count: int) -> None:
 
 def vectors_kept(index: Index) -> np.ndarray:
     """The vectors as an index keeps them, decoded where it compresses them."""
-    copy = faiss.clone_index(index._gallery.engine.index)
+    copy = faiss.clone_index(index._engine.index)
     lists = faiss.try_extract_index_ivf(copy)
     if lists is not None:
         lists.make_direct_map()

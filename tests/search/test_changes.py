@@ -73,7 +73,7 @@ def test_a_copy_outlives_its_original(copied, tmp_path) -> None:
     original = Index(X)
     found = original.search(X[:100], 5).ids
     other = copied(original)
-    original._gallery.engine.vectors[:] = 0
+    original._engine.vectors[:] = 0
     del original
     gc.collect()
     assert np.array_equal(other.search(X[:100], 5).ids, found)

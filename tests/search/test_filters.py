@@ -111,14 +111,14 @@ def test_search_beside_removed_rows_keeps_its_recall(factory, spread) -> None:
     assert recall_of(hits, scores) == 1
     scores[:, CLASS == 1] = (units(queries) @ units(x).T)[:, CLASS == 1]
     assert recall_of(index.search(queries, 10), scores) >= min_recall
-    assert len(index._gallery.engine.hidden) == 200
+    assert len(index._engine.hidden) == 200
     index.remove(where={"class": 1})
     scores[:, CLASS == 1] = -np.inf
-    assert len(index._gallery.engine.hidden) == 400
+    assert len(index._engine.hidden) == 400
     assert recall_of(index.search(queries, 10), scores) >= min_recall
     assert recall_of(index.search(queries, 1600), scores) == 1
     index.remove(where={"class": [2, 3, 4, 5]})  # Now more than half is gone.
-    assert (len(index), len(index._gallery.engine.hidden)) == (800, 0)
+    assert (len(index), len(index._engine.hidden)) == (800, 0)
     scores = index.search(x[CLASS > 5], 1).scores
     assert np.mean(scores > 0.999) > 0.99
 

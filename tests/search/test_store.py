@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_dml.search import Index, IndexFileError, faiss_files, store
+from keras_dml.search import Index, IndexFileError, store
 
 X = np.random.default_rng(0).normal(size=(50, 8))
 
@@ -179,14 +179,14 @@ def test_a_version_that_is_replaced_while_faiss_opens_it(
     """faiss says of a missing file what it says of one that is damaged."""
     folder, x = tmp_path / "i", np.eye(4, dtype=np.float32)
     Index(x).save(folder)
-    read = faiss_files.read
+    read = store.read_vectors
 
     def replaced(path, *arguments):
         monkeypatch.undo()
         Index(x[:3]).save(folder, overwrite=True)
         return read(path, *arguments)
 
-    monkeypatch.setattr(faiss_files, "read", replaced)
+    monkeypatch.setattr(store, "read_vectors", replaced)
     assert len(Index.load(folder, verify=False)) == 3
 
 

@@ -12,8 +12,8 @@ from starlette.concurrency import run_in_threadpool
 
 from keras_dml.data.thumbnails import thumbnail
 from keras_dml.reports.search_page import caption
-from keras_dml.search.keys import Key
 from keras_dml.search.metrics import Similarity
+from keras_dml.search.rows import Key
 from keras_dml.serve.current import Current
 from keras_dml.serve.errors import RequestError
 from keras_dml.serve.page.about import DEFAULT_K, MAX_K, refusal

@@ -12,7 +12,7 @@ import PIL.Image
 from keras_dml.data.decode import open_image
 from keras_dml.data.thumbnails import SIDE, row_thumbnail, thumbnail
 from keras_dml.search import Index
-from keras_dml.search.keys import Key
+from keras_dml.search.rows import Key
 from keras_dml.serve.errors import RequestError
 from keras_dml.serve.pictures import read_picture, weigh_image
 
