@@ -1,7 +1,7 @@
 """Current: the model and the gallery that are served now."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -71,7 +71,6 @@ class Current:
 
     @cached_property
     def negatives(self) -> FloatArray | None:
-        """See `scores_of_negatives`."""
         return scores_of_negatives(self.index)
 
     @cached_property
@@ -148,7 +147,10 @@ def load(path: str, name: str | None = None, engine: Engine = KERAS) -> Current:
 def embedder(
     model: keras.Model, engine: Engine = KERAS
 ) -> Callable[[Any], FloatArray]:
-    """From a batch of a model's inputs to embeddings, (B, D) float32."""
+    """From a batch of a model's inputs to embeddings, (B, D) float32.
+
+    Batches of any size share one graph, which is traced here.
+    """
     specs = keras.tree.map_structure(
         lambda x: tf.TensorSpec(x.shape, x.dtype), input_specs(model)
     )
@@ -165,16 +167,11 @@ def embedder(
 
     batch = generated_inputs(model)
     if takes_images(model):
-        batch = _generated_views(model.input_shape[1:])
+        # Noise, and a light edge at the left.
+        batch = np.zeros((2, *model.input_shape[1:]), np.float32)
+        batch[0] = np.random.default_rng(0).uniform(0, 255, batch.shape[1:])
+        batch[1, :, : batch.shape[2] // 3] = 255
     expected = embed(batch)
     if engine == KERAS:
         return embed
     return by_openvino(model, batch, expected) or embed
-
-
-def _generated_views(shape: Sequence[int]) -> FloatArray:
-    """Noise, and a light edge at the left, (2, H, W, C)."""
-    views = np.zeros((2, *shape), np.float32)
-    views[0] = np.random.default_rng(0).uniform(0, 255, shape)
-    views[1, :, : shape[1] // 3] = 255
-    return views

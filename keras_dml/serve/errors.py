@@ -1,6 +1,8 @@
-"""Errors: what a request is answered with where it fails."""
+"""HTTP error responses."""
 
 import json
+import reprlib
+from typing import Any
 
 import tensorflow as tf
 from starlette.exceptions import HTTPException
@@ -8,7 +10,7 @@ from starlette.responses import Response
 
 
 class RequestError(HTTPException):
-    """A request that is answered with an error, which the client is told."""
+    """A request that is answered with an error, which the client reads."""
 
     def __init__(
         self,
@@ -27,6 +29,12 @@ class Busy(RequestError):
     ) -> None:
         message = f"The server is busy: {why}. Try again."
         super().__init__(message, 503, {"retry-after": str(retry_after)})
+
+
+def wrong(key: str, rule: str, received: Any) -> RequestError:
+    """The error of a request whose value of a key breaks a rule."""
+    shown = reprlib.repr(received)
+    return RequestError(f"`{key}` must {rule}. Received: {shown}.")
 
 
 def as_request_error(error: Exception) -> HTTPException:
@@ -50,6 +58,7 @@ def as_request_error(error: Exception) -> HTTPException:
 
 def error_response(error: HTTPException) -> Response:
     """An answer in JSON, as TensorFlow Serving has it."""
-    # What was received may be half a character, which only ASCII carries.
+    # The value in the message may be half a character, which only ASCII
+    # carries.
     body = json.dumps({"error": error.detail})
     return Response(body, error.status_code, error.headers, "application/json")

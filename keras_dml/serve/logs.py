@@ -11,9 +11,14 @@ REQUESTS = "keras_dml.serve.requests"
 
 def log_as_json() -> None:
     """Writes all lines as JSON, among them those of requests."""
+
+    def log_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+        # Without the line of code that it comes from, as the command does.
+        logging.getLogger("py.warnings").warning("%s", message)
+
     for handler in logging.getLogger().handlers:
         handler.setFormatter(JsonFormatter())
-    warnings.showwarning = _log_warning
+    warnings.showwarning = log_warning
     logging.getLogger(REQUESTS).setLevel(logging.INFO)
 
 
@@ -33,12 +38,4 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return _encode(line)
-
-
-_encode = json.JSONEncoder(separators=(",", ":")).encode
-
-
-def _log_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """Without the line of code that a warning comes from, as the command."""
-    logging.getLogger("py.warnings").warning("%s", message)
+        return json.dumps(line, separators=(",", ":"))

@@ -7,8 +7,10 @@ in a budget of pixels that all requests share.
 
 import io
 import math
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import PIL.Image
 from PIL.Image import Image
 
@@ -42,6 +44,8 @@ _REDUCED_PIXELS = 2**21
 _UNIT = 5
 """Bytes that count as one pixel: RGB in Pillow takes 4, and its copy 1."""
 
+_BOMBS = PIL.Image.DecompressionBombError, PIL.Image.DecompressionBombWarning
+
 _STRIP = 2**20
 """Pixels that are converted together."""
 
@@ -61,14 +65,7 @@ what these take, their header does not say.
 
 
 class NoPicture(RequestError):
-    """What has no header of an image file that can be read."""
-
-
-class TooManyPixels(RequestError):
-    """A picture that is too large to be decoded."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, 413)
+    """A file without a header of an image file that can be read."""
 
 
 def weigh(data: bytes, max_pixels: int) -> int:
@@ -78,8 +75,8 @@ def weigh(data: bytes, max_pixels: int) -> int:
 
     Raises:
         NoPicture: If there is no header of an image file that can be read.
-        RequestError: If the picture is too long and thin.
-        TooManyPixels: If it has more than `max_pixels`, or takes as much.
+        RequestError: If the picture is too long and thin, or has more than
+            `max_pixels`, or takes as much.
     """
     try:
         with open_image(io.BytesIO(data)) as image:
@@ -88,10 +85,7 @@ def weigh(data: bytes, max_pixels: int) -> int:
         raise RequestError(str(error)) from error
     except RequestError:
         raise
-    except (
-        PIL.Image.DecompressionBombError,
-        PIL.Image.DecompressionBombWarning,
-    ):
+    except _BOMBS:
         return _check_pixels(math.inf, max_pixels)
     # Headers of strangers may make Pillow raise anything.
     except Exception as error:
@@ -101,13 +95,9 @@ def weigh(data: bytes, max_pixels: int) -> int:
 def weigh_image(
     image: Image, max_pixels: int, data: bytes = b"", is_whole: bool = False
 ) -> int:
-    """`weigh` of an opened file.
+    """`weigh` of an opened file, of which `data` may be the content.
 
-    Args:
-        image: The file.
-        max_pixels: As of `weigh`.
-        data: Its content, if that is at hand.
-        is_whole: Whether it is not reduced, whatever its size.
+    With `is_whole`, it is not reduced, whatever its size.
     """
     if 0 in image.size or image.format not in _DECODERS:
         raise _no_picture(data)
@@ -117,11 +107,12 @@ def weigh_image(
     if pixels <= MAX_WHOLE_PIXELS and not _DECODERS[image.format]:
         return min(weight, max_pixels)  # A small limit is one of pixels alone.
     if weight > max_pixels:
-        raise TooManyPixels(
+        raise RequestError(
             f"A picture must not take more memory than {max_pixels:,} pixels "
             f"of PNG. Received: {pixels:,} pixels of {image.format}, which "
             f"take as much as {weight:,}. Reduce its size, or start the server "
-            "with a larger --max-pixels."
+            "with a larger --max-pixels.",
+            413,
         )
     return weight
 
@@ -134,7 +125,12 @@ def _bytes_of(image: Image, data: bytes, is_whole: bool) -> float:
     factor = 1 if is_whole else _factor(image)
     if image.format in ("JPEG", "MPO"):
         scale = max(x for x in (1, 2, 4, 8) if x <= factor)
-        return _coefficients(image, data) + pixels / scale**2 * whole
+        coefficients = 0.0
+        # Of a file that is not read in one scan, all of them are kept.
+        if "progressive" in image.info or data.count(b"\xff\xda") > 1:
+            sampling = [h * v for _, h, v, _ in image.layer]  # type: ignore[attr-defined]
+            coefficients = 2 * pixels * sum(sampling) / max(sampling)
+        return coefficients + pixels / scale**2 * whole
     decoder = _DECODERS[str(image.format)]
     if image.format == "TIFF":
         # Pillow turns a picture that lies on its side into a copy.
@@ -143,14 +139,6 @@ def _bytes_of(image: Image, data: bytes, is_whole: bool) -> float:
     if factor > 1:
         return pixels * (decoder + kept + whole / factor**2)
     return pixels * (decoder + whole)
-
-
-def _coefficients(image: Image, data: bytes) -> float:
-    """Bytes of the coefficients of a JPEG file that is not read in one scan."""
-    if "progressive" not in image.info and data.count(b"\xff\xda") <= 1:
-        return 0
-    sampling = [h * v for _, h, v, _ in image.layer]  # type: ignore[attr-defined]
-    return 2 * math.prod(image.size) * sum(sampling) / max(sampling)
 
 
 def _factor(image: Image) -> int:
@@ -166,12 +154,8 @@ def read_picture(
 ) -> Pixels:
     """Decodes an image file with Pillow as `read_image` does, or smaller.
 
-    What has more than `MAX_WHOLE_PIXELS` is reduced before anything else
-    is done with it.
-
-    Args:
-        file: The file.
-        sides: Height and width that are enough, to which libjpeg reduces JPEG.
+    One of more than `MAX_WHOLE_PIXELS` is reduced before anything else is done
+    with it; a JPEG file also to `sides`, height and width that are enough.
 
     Returns:
         Upright pixels, (H, W, 1) for a gray image and (H, W, 3) otherwise.
@@ -206,10 +190,7 @@ def _reduced(image: Image, factor: int) -> Pixels:
 
 
 class Viewer:
-    """What a model sees of pictures, computed without a copy as floats.
-
-    Args:
-        view: The model's view.
+    """The view that a model has of pictures, computed without a copy as floats.
 
     Attributes:
         shape: That of a view, (H, W, C).
@@ -232,53 +213,36 @@ class Viewer:
                 size = np.array([image.size[::-1]])
             prepared = 2 * self._view.prepared_sizes(size)[0]
             sides = int(prepared[0]), int(prepared[1])
-        return self.see_pixels(read_picture(file, sides))
-
-    def see_pixels(self, pixels: Pixels) -> FloatArray:
-        """The view of pixels, (H, W, 1) or (H, W, 3) uint8."""
+        pixels = read_picture(file, sides)
         if pixels.shape[-1] > self._view.channels:
-            pixels = _gray(pixels)
-        shape = (None, None, pixels.shape[-1])
-        function = self._apply.get_concrete_function(
-            tf.TensorSpec(shape, tf.uint8)
-        )
-        view: FloatArray = function(tf.constant(pixels)).numpy()
-        return view
+            # They become gray as floats, so in strips of rows.
+            rows = max(_STRIP // 4 // pixels.shape[1], 1)
+            strips = [
+                to_channels(tf.constant(pixels[top : top + rows]), 1).numpy()
+                for top in range(0, len(pixels), rows)
+            ]
+            pixels = np.concatenate(strips)
+        return self.see_pixels(pixels)
 
-    def see_batch(self, images: FloatArray) -> FloatArray:
-        """The views of images of one size, (B, H, W, C) float32."""
-        shape = (None, None, None, images.shape[-1])
+    def see_pixels(self, pixels: npt.NDArray[Any]) -> FloatArray:
+        """The view of pixels, (H, W, C); or views of images of one size."""
+        shape = (*[None] * (pixels.ndim - 1), pixels.shape[-1])
         function = self._apply.get_concrete_function(
-            tf.TensorSpec(shape, tf.float32)
+            tf.TensorSpec(shape, pixels.dtype)
         )
-        views: FloatArray = function(tf.constant(images)).numpy()
+        views: FloatArray = function(tf.constant(pixels)).numpy()
         return views
 
 
-def _gray(pixels: Pixels) -> Pixels:
-    """RGB pixels in gray, converted in strips of rows as floats."""
-    rows = max(_STRIP // 4 // pixels.shape[1], 1)
-    strips = [
-        to_channels(tf.constant(pixels[top : top + rows]), 1).numpy()
-        for top in range(0, len(pixels), rows)
-    ]
-    return np.concatenate(strips)
-
-
 def weigh_arrays(shape: tuple[int, ...], max_pixels: int) -> int:
-    """What each of several images in JSON, (B, H, W, C), takes, in pixels.
-
-    Raises:
-        RequestError: If they are too long and thin.
-        TooManyPixels: If an image takes more than `max_pixels`.
-    """
+    """`weigh` of each of several images in JSON, (B, H, W, C)."""
     _check_sides(*shape[2:0:-1])
     # As float32, once as they are and twice while they are resized.
     return check_memory(12 * math.prod(shape[1:]), max_pixels)
 
 
 def check_memory(size: int, max_pixels: int) -> int:
-    """Bytes as pixels; `TooManyPixels` if they are more than `max_pixels`."""
+    """Bytes as pixels, which must not be more than `max_pixels`."""
     return _check_pixels(-(-size // _UNIT), max_pixels)
 
 
@@ -295,10 +259,11 @@ def _check_sides(width: int, height: int) -> None:
 def _check_pixels(pixels: float, max_pixels: int) -> int:
     if pixels > max_pixels:
         count = "many more" if pixels == math.inf else f"{pixels:,}"
-        raise TooManyPixels(
+        raise RequestError(
             f"A picture must not have more than {max_pixels:,} pixels. "
             f"Received: {count}. Reduce its size, or start the server with a "
-            "larger --max-pixels."
+            "larger --max-pixels.",
+            413,
         )
     return int(pixels)
 

@@ -18,10 +18,13 @@ from starlette.types import ASGIApp
 from keras_dml.embedding.engines import KERAS, Engine, check_engine
 from keras_dml.serve.app import application
 from keras_dml.serve.current import load
-from keras_dml.serve.memory import limit_memory, release_memory
-from keras_dml.serve.service import Service
+from keras_dml.serve.service import (
+    GalleryWatcher,
+    Service,
+    limit_memory,
+    release_memory,
+)
 from keras_dml.serve.settings import Settings, address_of, bind, is_local
-from keras_dml.serve.watcher import GalleryWatcher
 
 logger = logging.getLogger(__name__)
 

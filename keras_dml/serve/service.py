@@ -1,17 +1,22 @@
-"""Service: what is served now, and batches of concurrent requests."""
+"""Service: the model that is served, its gallery, and batches of requests."""
 
 import asyncio
+import contextlib
+import ctypes
 import functools
+import gc
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
+from keras_dml.search.store import MANIFEST
 from keras_dml.serve.current import Current
 from keras_dml.serve.errors import Busy
-from keras_dml.serve.memory import release_memory
 from keras_dml.serve.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -28,6 +33,15 @@ MAX_WAITING = 8
 _LARGE = 2**22
 """Pixels of a batch around which memory is given back to the system."""
 
+# Parameters of glibc's mallopt(3), and their values: a thread has no heap of
+# its own beyond the first two, and a large block is mapped alone.
+_ARENA_MAX, _ARENAS = -8, 2
+_MMAP_THRESHOLD, _MAPPED = -3, 2**22
+
+_ignoring_other_allocators = contextlib.suppress(
+    OSError, AttributeError, TypeError
+)
+
 
 @dataclass(eq=False)
 class _Item:
@@ -43,7 +57,7 @@ class _Item:
 
 
 class Service:
-    """Runs work on what is served now, joined into batches.
+    """Batches concurrent requests for the model and gallery served now.
 
     Concurrent items of one key wait while the workers are busy and then run
     together. Work that decodes pictures has a budget: all that is decoded at a
@@ -52,15 +66,15 @@ class Service:
     which any thread may replace.
 
     Attributes:
-        current: What is served.
+        current: The model and its gallery.
         settings: The limits.
-        on_batch: Is called with the key and the examples of every batch.
+        on_batch: Is called with the examples of every batch.
     """
 
     def __init__(self, current: Current, settings: Settings) -> None:
         self.current = current
         self.settings = settings
-        self.on_batch: Callable[[str, int], object] = lambda key, size: None
+        self.on_batch: Callable[[int], object] = lambda size: None
         self._queue: deque[_Item] = deque()
         self._running = self._pixels = 0
         self._pool = ThreadPoolExecutor(WORKERS, "keras-dml-serve")
@@ -130,7 +144,7 @@ class Service:
             self._running += 1
             self._pixels += pixels
             task = asyncio.ensure_future(self._run(batch))
-            task.add_done_callback(functools.partial(self._ended, pixels))
+            task.add_done_callback(functools.partial(self._end, pixels))
 
     def _next_batch(self) -> list[_Item]:
         """The oldest item and those that may run with it, in their order.
@@ -161,7 +175,7 @@ class Service:
         return batch
 
     async def _run(self, batch: list[_Item]) -> None:
-        self.on_batch(batch[0].group[0], sum(item.size for item in batch))
+        self.on_batch(sum(item.size for item in batch))
         future = self._pool.submit(_run, batch)
         self._futures.add(future)
         future.add_done_callback(self._futures.discard)
@@ -174,14 +188,14 @@ class Service:
             else:
                 item.future.set_result(outcome)
 
-    def _ended(self, pixels: int, task: "asyncio.Task[None]") -> None:
+    def _end(self, pixels: int, task: "asyncio.Task[None]") -> None:
         self._running -= 1
         self._pixels -= pixels
         self._start()
 
 
 def _run(batch: list[_Item]) -> Sequence[Any]:
-    """The result or the error of each item; what is free is given back."""
+    """The result or the error of each item; free memory is given back."""
     if sum(item.pixels for item in batch) < _LARGE:
         return _outcomes(batch)
     release_memory()
@@ -192,7 +206,6 @@ def _run(batch: list[_Item]) -> Sequence[Any]:
 
 
 def _outcomes(batch: list[_Item]) -> Sequence[Any]:
-    """The result or the error of each item."""
     first = batch[0]
     try:
         return first.work(first.current, [item.value for item in batch])
@@ -200,3 +213,86 @@ def _outcomes(batch: list[_Item]) -> Sequence[Any]:
         if len(batch) == 1:
             return [error]
     return [_outcomes([item])[0] for item in batch]
+
+
+class GalleryWatcher:
+    """Replaces the gallery of a service whenever its folder is saved anew.
+
+    One that cannot be loaded is logged, and not tried again before it changes;
+    the gallery before it is still served. So is one that has gone.
+
+    Attributes:
+        on_reload: Is called with "ok" or "failed" after each attempt.
+        problem: What is wrong with the folder; None if it is what is served.
+    """
+
+    def __init__(self, service: Service, folder: str) -> None:
+        self._service, self._folder = service, folder
+        self._stamp = self._read_stamp()
+        self.on_reload: Callable[[str], object] = lambda outcome: None
+        self.problem: str | None = None
+
+    def start(self, seconds: float) -> None:
+        """Looks at the folder every so many seconds, in a thread."""
+        never = threading.Event()
+
+        def watch() -> None:
+            while not never.wait(seconds):
+                self.look()
+
+        threading.Thread(target=watch, daemon=True).start()
+
+    def look(self) -> None:
+        """Loads the gallery if it has changed since the last look."""
+        stamp = self._read_stamp()
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        if stamp is None:
+            self.problem = (
+                f"The gallery in {self._folder!r} no longer exists; the "
+                "previous one is still served."
+            )
+            logger.warning(self.problem)
+            return
+        try:
+            current = self._service.current.with_gallery(self._folder)
+        # A server outlives whatever is wrong with a file.
+        except Exception as error:
+            self.problem = (
+                "The new gallery cannot be loaded; the previous one is still "
+                f"served. {type(error).__name__}: {error}"
+            )
+            logger.exception(self.problem)
+            self.on_reload("failed")
+            return
+        self.problem = None
+        self._service.current = current
+        logger.info("Serving gallery %d.", current.version)
+        release_memory(collect=True)
+        self.on_reload("ok")
+
+    def _read_stamp(self) -> tuple[int, ...] | None:
+        """Identifies a saved index; None if there is none."""
+        with contextlib.suppress(OSError):
+            status = Path(self._folder, MANIFEST).stat()
+            return status.st_mtime_ns, status.st_size, status.st_ino
+        return None
+
+
+def limit_memory() -> None:
+    """Has the allocator keep less, for a process of many threads."""
+    with _ignoring_other_allocators:
+        ctypes.CDLL(None).mallopt(_ARENA_MAX, _ARENAS)
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _MAPPED)
+
+
+def release_memory(collect: bool = False) -> None:
+    """Gives free memory back to the system, which the allocator keeps.
+
+    With `collect`, looks for garbage first, which takes longer.
+    """
+    if collect:
+        gc.collect()
+    with _ignoring_other_allocators:
+        ctypes.CDLL(None).malloc_trim(0)

@@ -9,9 +9,8 @@ import pytest
 from keras_dml.search import Index
 from keras_dml.serve.app import application
 from keras_dml.serve.current import load, scores_of_negatives
-from keras_dml.serve.service import Service
+from keras_dml.serve.service import GalleryWatcher, Service
 from keras_dml.serve.settings import Settings
-from keras_dml.serve.watcher import GalleryWatcher
 from tests.conftest import blobs
 from tests.serve.conftest import client_of, encode, make_model
 from tests.serve.test_rest import rows

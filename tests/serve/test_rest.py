@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from keras_dml.search import Index
 from keras_dml.serve.current import Current, embedder
 from keras_dml.serve.errors import RequestError
-from keras_dml.serve.requests import as_array, memory_of
+from keras_dml.serve.predict import as_array, memory_of
 from tests.serve.conftest import client_of, encode
 from tests.serve.test_pictures import png_of
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from keras_dml.serve.current import Current
+from keras_dml.serve.predict import parts_of
 from keras_dml.serve.service import Busy, Service
 from keras_dml.serve.settings import Settings
-from keras_dml.serve.signatures import parts_of
 from tests.serve.conftest import EMPTY
 
 FIRST, SECOND = (replace(EMPTY, version=x) for x in (1, 2))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from keras_dml.serve.errors import Busy
-from keras_dml.serve.page.endpoints import read_assets
+from keras_dml.serve.page import read_assets
 from tests.reports.browser import is_there
 from tests.serve.conftest import HOSTILE, picture
 from tests.serve.page.live import SENT, Visitor, serving

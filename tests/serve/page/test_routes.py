@@ -13,7 +13,7 @@ from PIL import Image
 
 from keras_dml.data.thumbnails import data_uri, row_thumbnail
 from keras_dml.search import Index
-from keras_dml.serve.page.endpoints import read_assets
+from keras_dml.serve.page import read_assets
 from tests.serve.conftest import HOSTILE, client_of, picture
 
 

@@ -1,7 +1,6 @@
-"""Routes of the page: its files, and the endpoints that they ask."""
+"""The page for people: its files, and the endpoints that they ask."""
 
 import json
-from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
@@ -12,18 +11,22 @@ from starlette.routing import BaseRoute, Route
 
 from keras_dml.reports.html import asset as report_asset
 from keras_dml.reports.html import style
+from keras_dml.reports.search_page import SCORES
+from keras_dml.search import Index
 from keras_dml.serve.current import Current
 from keras_dml.serve.errors import RequestError
-from keras_dml.serve.page.about import about
-from keras_dml.serve.page.search import find, key_of, query_of
-from keras_dml.serve.page.thumbnails import (
-    content_of,
+from keras_dml.serve.search import (
+    DEFAULT_K,
+    MAX_K,
+    find,
     find_row,
-    make_thumbnail,
+    key_of,
+    make_thumbnails,
+    query_of,
+    refusal,
     weigh_row,
 )
 from keras_dml.serve.service import Service
-from keras_dml.serve.settings import Settings
 
 HEADERS = {
     # Nothing from elsewhere, nothing that stands in the page itself.
@@ -35,21 +38,29 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 
-_KINDS = {
+MAX_VALUES = 500
+"""Distinct texts of a column that the page suggests, at most."""
+
+_TYPES = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
 
+_KINDS = {str: "text", int: "number", float: "number", bool: "boolean"}
 
-def routes(service: Service, settings: Settings) -> list[BaseRoute]:
+_HIDDEN = ("thumbnail", "box")
+"""Columns that nobody filters by."""
+
+
+def routes(service: Service) -> list[BaseRoute]:
     """The routes of the page.
 
     "/" and "/page/assets/…" are the same for everyone and tell nothing of
     what is served. "/page/about", "/search" and "/page/thumbnail" do.
     """
-    assets = read_assets()
+    assets, settings = read_assets(), service.settings
 
     async def home(request: Request) -> Response:
         return _response(*assets["index.html"], "no-cache")
@@ -61,8 +72,8 @@ def routes(service: Service, settings: Settings) -> list[BaseRoute]:
         return _response(*assets[name], "no-cache")
 
     async def describe(request: Request) -> Response:
-        current = service.current
-        return _json(await run_in_threadpool(about, current, settings))
+        about = await run_in_threadpool(_about, service.current)
+        return _json({**about, "max_body": settings.max_body})
 
     async def search(request: Request) -> Response:
         query = query_of(await request.body(), request.query_params)
@@ -73,11 +84,11 @@ def routes(service: Service, settings: Settings) -> list[BaseRoute]:
         current = service.current
         row = await run_in_threadpool(find_row, current.index, key)
         pixels = await run_in_threadpool(weigh_row, row, settings.max_pixels)
-        uri = await service.submit(
-            "thumbnail", _thumbnails, row, pixels=pixels, current=current
+        content, kind = await service.submit(
+            "thumbnail", make_thumbnails, row, pixels=pixels, current=current
         )
         # Another gallery may have another picture by this key.
-        return _response(*content_of(uri), "private, no-cache")
+        return _response(content, kind, "private, no-cache")
 
     return [
         Route("/", home),
@@ -94,18 +105,47 @@ def read_assets() -> dict[str, tuple[bytes, str]]:
     "base.css" is the style of reports, which the page adds to, and
     "elements.js" what their scripts have in common.
     """
-    folder = resources.files("keras_dml.serve.page") / "static"
+    folder = resources.files("keras_dml.serve") / "static"
     assets = {
-        file.name: (file.read_bytes(), _KINDS[file.name.rpartition(".")[2]])
+        file.name: (file.read_bytes(), _TYPES[file.name.rpartition(".")[2]])
         for file in folder.iterdir()
     }
-    assets["base.css"] = style().encode(), _KINDS["css"]
-    assets["elements.js"] = report_asset("elements.js").encode(), _KINDS["js"]
+    assets["base.css"] = style().encode(), _TYPES["css"]
+    assets["elements.js"] = report_asset("elements.js").encode(), _TYPES["js"]
     return assets
 
 
-def _thumbnails(current: Current, rows: Sequence[dict[str, Any]]) -> list[str]:
-    return [make_thumbnail(row) for row in rows]
+def _about(current: Current) -> dict[str, Any]:
+    """What the page says of the model and the gallery."""
+    index = current.index
+    return {
+        "model": current.name,
+        "version": current.version,
+        "refusal": refusal(current),
+        "gallery": None if index is None else _gallery(current, index),
+        "k": {"default": DEFAULT_K, "max": MAX_K},
+    }
+
+
+def _gallery(current: Current, index: Index) -> dict[str, Any]:
+    negatives, threshold = current.negatives, index.threshold
+    columns, values_of = [], index.columns
+    for name, types in index.types.items():
+        kinds = {_KINDS.get(x, "") for x in types}
+        # Others cannot be compared.
+        if name not in _HIDDEN and len(kinds) == 1 and "" not in kinds:
+            [kind] = kinds
+            texts = set(values_of[name]) - {None} if kind == "text" else set()
+            values = sorted(texts) if len(texts) <= MAX_VALUES else []
+            columns.append({"name": name, "kind": kind, "values": values})
+    return {
+        "rows": len(index),
+        "scores": SCORES[index.metric],
+        "negative_pairs": 0 if negatives is None else len(negatives),
+        "threshold": None if threshold is None else float(threshold.value),
+        "threshold_meaning": None if threshold is None else threshold.meaning,
+        "columns": columns,
+    }
 
 
 def _json(content: Any) -> Response:

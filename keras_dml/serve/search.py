@@ -1,28 +1,41 @@
-"""Search: from the bytes of a picture to its nearest rows."""
+"""`POST /search` and thumbnails: from a picture to its nearest rows."""
 
+import base64
+import binascii
+import contextlib
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import PIL.Image
 from starlette.concurrency import run_in_threadpool
 
-from keras_dml.data.thumbnails import thumbnail
+from keras_dml.data.decode import open_image
+from keras_dml.data.thumbnails import SIDE, row_thumbnail, thumbnail
 from keras_dml.reports.search_page import caption
+from keras_dml.search import Index
 from keras_dml.search.metrics import Similarity
 from keras_dml.search.rows import Key
 from keras_dml.serve.current import Current
-from keras_dml.serve.errors import RequestError
-from keras_dml.serve.page.about import DEFAULT_K, MAX_K, refusal
-from keras_dml.serve.pictures import Viewer, weigh
+from keras_dml.serve.errors import RequestError, wrong
+from keras_dml.serve.pictures import Viewer, read_picture, weigh, weigh_image
 from keras_dml.serve.service import Service
 from keras_dml.utils.types import FloatArray
 
 VIEW_SIDE = 384
 """The longer side of the picture as the model sees it, in pixels, at most."""
+
+DEFAULT_K = 12
+MAX_K = 1000
+"""A request must not be able to ask for an answer of gigabytes."""
+
+_URI = re.compile(r"data:(image/(?:jpeg|png|webp|gif));base64,(.*)", re.DOTALL)
+"""Kinds of picture in which nothing can be run, as SVG could."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,24 +56,15 @@ class Query:
 
 
 def query_of(data: bytes, params: Mapping[str, str]) -> Query:
-    """What a request asks for.
-
-    Args:
-        data: The image file.
-        params: "k"; "where", conditions by column; and "exclude", a key; all
-            as JSON.
-
-    Raises:
-        RequestError: If one is not as described.
-    """
+    """Reads a request: an image file, "k", "where" and "exclude" as JSON."""
     k = _value(params, "k") if params.get("k") else DEFAULT_K
     if type(k) is not int or not 1 <= k <= MAX_K:
-        raise _wrong("k", f"be a whole number from 1 to {MAX_K}", params)
+        raise wrong("k", f"be a whole number from 1 to {MAX_K}", params["k"])
     where = _value(params, "where") if params.get("where") else None
     if not isinstance(where, dict | None):
         example = '{"name": "crow"} or {"price": {">=": 10, "<": 20}}'
         rule = f"be conditions by column, as JSON, for instance {example}"
-        raise _wrong("where", rule, params)
+        raise wrong("where", rule, params["where"])
     exclude = key_of(params, "exclude") if params.get("exclude") else None
     return Query(data, k, where, exclude)
 
@@ -70,22 +74,27 @@ def key_of(params: Mapping[str, str], name: str) -> Key:
     key = _value(params, name)
     if type(key) not in (int, str):
         rule = "be a key as JSON: a whole number, or a text in double quotes"
-        raise _wrong(name, rule, params)
+        raise wrong(name, rule, params.get(name, ""))
     return key
 
 
 def _value(params: Mapping[str, str], name: str) -> Any:
     """The JSON value of a parameter; not a number if it has none."""
     try:
-        # What NaN and Infinity are, int refuses.
+        # NaN and Infinity are constants, which int refuses.
         return json.loads(params.get(name, ""), parse_constant=int)
     except (ValueError, RecursionError):
         return math.nan
 
 
-def _wrong(name: str, rule: str, params: Mapping[str, str]) -> RequestError:
-    received = params.get(name, "")[:200]
-    return RequestError(f"`{name}` must {rule}. Received: {name}={received!r}.")
+def refusal(current: Current) -> str | None:
+    """Why the server cannot search for a picture; None if it can."""
+    if current.viewer is not None:
+        return None
+    return (
+        f"The model {current.name!r} does not take pictures. Send its inputs "
+        f"to /v1/models/{current.name}:predict."
+    )
 
 
 async def find(service: Service, query: Query) -> dict[str, Any]:
@@ -125,28 +134,24 @@ def _find(current: Current, queries: Sequence[Query]) -> list[dict[str, Any]]:
     except ValueError as error:
         raise RequestError(str(error)) from error
     embeddings = current.embed(np.stack(views))
+    pixels = [np.rint(x).clip(0, 255).astype(np.uint8) for x in views]
     return [
         {
             "model": current.name,
             "version": current.version,
-            "seen": _picture(view),
+            "seen": thumbnail(seen, VIEW_SIDE, "webp", 90),
             "hits": _hits(current, query, embedding),
         }
-        for query, view, embedding in zip(
-            queries, views, embeddings, strict=True
+        for query, seen, embedding in zip(
+            queries, pixels, embeddings, strict=True
         )
     ]
-
-
-def _picture(view: FloatArray) -> str:
-    pixels = np.rint(view).clip(0, 255).astype(np.uint8)
-    return thumbnail(pixels, VIEW_SIDE, "webp", 90)
 
 
 def _hits(
     current: Current, query: Query, embedding: FloatArray
 ) -> list[dict[str, Any]] | None:
-    index = current.index
+    index, negatives = current.index, current.negatives
     if index is None:
         return None
     exclude = None if query.exclude is None else [query.exclude]
@@ -156,8 +161,14 @@ def _hits(
         )
     except ValueError as error:
         raise RequestError(str(error)) from error
-    scores = np.array([[hit.score for hit in hits]])
-    copies = Similarity(index.metric).are_copies(embedding[None], scores)[0]
+    scores = np.array([hit.score for hit in hits])
+    similarity = Similarity(index.metric)
+    copies = similarity.are_copies(embedding[None], scores[None])[0]
+    rates: list[float | None] = [None] * len(hits)
+    if negatives is not None:
+        # The share of pairs of different classes that score at least so high.
+        above = len(negatives) - np.searchsorted(negatives, scores)
+        rates = (above / len(negatives)).tolist()
     return [
         {
             "key": hit.key,
@@ -166,17 +177,70 @@ def _hits(
             "score": hit.score,
             "is_match": hit.is_match,
             "is_copy": bool(is_copy),
-            "false_matches": rate_of_false_matches(current, hit.score),
+            "false_matches": rate,
             "row": {x: y for x, y in hit.row.items() if x != "thumbnail"},
         }
-        for hit, is_copy in zip(hits, copies, strict=True)
+        for hit, is_copy, rate in zip(hits, copies, rates, strict=True)
     ]
 
 
-def rate_of_false_matches(current: Current, score: float) -> float | None:
-    """The share of pairs of different classes that score at least so high."""
-    negatives = current.negatives
-    if negatives is None:
-        return None
-    above = len(negatives) - np.searchsorted(negatives, score)
-    return float(above / len(negatives))
+def find_row(index: Index | None, key: Key) -> dict[str, Any]:
+    """The row of a key; no key leads to a file that is of no row."""
+    if index is None:
+        raise RequestError("There is no gallery.", 404)
+    try:
+        return index[key]
+    except KeyError:
+        raise RequestError(f"The gallery has no row {key!r}.", 404) from None
+    except ValueError as error:
+        raise RequestError(str(error)) from error
+
+
+def weigh_row(row: Mapping[str, Any], max_pixels: int) -> int:
+    """The pixels that a row's thumbnail takes; 0 if the row brings it."""
+    if row.get("thumbnail") or not row.get("path"):
+        return 0
+    with _reading_file(), open_image(str(row["path"])) as image:
+        # A box is cut out of the whole picture.
+        return weigh_image(image, max_pixels, is_whole=bool(row.get("box")))
+
+
+def make_thumbnails(
+    current: Current, rows: Sequence[Mapping[str, Any]]
+) -> list[tuple[bytes, str]]:
+    """The thumbnail that each row brings, or one of its file: bytes, type."""
+    return [_thumbnail(row) for row in rows]
+
+
+def _thumbnail(row: Mapping[str, Any]) -> tuple[bytes, str]:
+    if row.get("thumbnail") or not row.get("path"):
+        uri = str(row.get("thumbnail"))
+    else:
+        with _reading_file():
+            if row.get("box"):
+                uri = row_thumbnail(row) or ""
+            else:
+                sides = 2 * SIDE, 2 * SIDE
+                uri = thumbnail(read_picture(str(row["path"]), sides))
+    match = _URI.fullmatch(uri)
+    if match is None:
+        raise RequestError("The row has no picture.", 404)
+    try:
+        return base64.b64decode(match[2], validate=True), match[1]
+    except binascii.Error:
+        raise RequestError("The row has a damaged picture.", 404) from None
+
+
+@contextlib.contextmanager
+def _reading_file() -> Iterator[None]:
+    """Turns errors of reading a row's file into that of a request."""
+    try:
+        yield
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        OverflowError,
+        PIL.Image.DecompressionBombError,
+    ):
+        raise RequestError("The file of the row cannot be read.", 404) from None

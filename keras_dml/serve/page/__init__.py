@@ -1,1 +1,0 @@
-"""The page for people, and the endpoints that it asks."""
