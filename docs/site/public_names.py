@@ -72,9 +72,7 @@ def function_of(
     on_proxies = any(x.name == "ProxyLoss" for x in classes)
     method = "ProxyLoss.values" if on_proxies else "MetricLoss.per_example"
     _, *tensors = root[f"losses.{method}"].parameters
-    unused = ast.literal_eval(
-        str(root["losses._functional._NO_ARGUMENTS"].value)
-    )
+    unused = ast.literal_eval(str(root["losses.combined._NO_ARGUMENTS"].value))
     unused |= {"self", "seed"} if on_proxies else {"self"}
     arguments: dict[str, griffe.Parameter] = {}
     for base in classes:

@@ -2,7 +2,7 @@
 
 Open first: `_get`, which resolves a name, then `presets` for what names exist;
 `splitting` cuts a network below its trainable part, whose features `features`
-computes once. Each network of our own is a file.
+computes once.
 
 Imports: `model` and below.
 
@@ -16,11 +16,10 @@ from keras_dml.backbones import convert, splitting
 from keras_dml.backbones._bn_inception import bn_inception
 from keras_dml.backbones._features import features
 from keras_dml.backbones._get import get
-from keras_dml.backbones._googlenet import googlenet
-from keras_dml.backbones._small_convnet import small_convnet
-from keras_dml.backbones._torchvision_googlenet import torchvision_googlenet
+from keras_dml.backbones._googlenet import googlenet, torchvision_googlenet
+from keras_dml.backbones._small import small_convnet
 from keras_dml.backbones.networks import BACKBONES, network
-from keras_dml.backbones.preprocessing import with_preprocessing
+from keras_dml.backbones.presets import with_preprocessing
 from keras_dml.utils.registry import attributes, import_modules
 
 import_modules(__name__)

@@ -3,7 +3,7 @@
 import keras
 from keras import layers
 
-from keras_dml.backbones.caffe import halving_max_pool, image_input
+from keras_dml.backbones._googlenet import halving_max_pool, image_input
 from keras_dml.backbones.networks import network
 from keras_dml.utils.types import Tensor
 

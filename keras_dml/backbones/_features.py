@@ -24,13 +24,12 @@ from keras_dml.data.examples import WHOLE, About, Examples
 from keras_dml.data.feature_set import FEATURES, MASK, FeatureSet
 from keras_dml.data.hashing import contents
 from keras_dml.data.imageset import ImageSet
-from keras_dml.distribution.processes import on_this_process
+from keras_dml.distribution.workers import on_this_process
 from keras_dml.model.head import Head
 from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.models import lower_part, upper_part
 from keras_dml.utils.progress import tracked
 from keras_dml.utils.tensorflow import tf
-from keras_dml.utils.types import Shape
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +116,7 @@ def features(
     about = About(examples.labels, examples.names, examples.ids)
     view = examples.view_for(model)
     key = hashlib.sha256(_VERSION.encode())
-    for part in (*_of_model(compute), repr(view).encode(), *_of(examples)):
+    for part in (*compute.identity(), repr(view).encode(), *_of(examples)):
         key.update(part)
     steps = -(-len(examples) // batch_size)
     test = _kept(
@@ -147,15 +146,7 @@ def features(
 
 
 class _Compute:
-    """What is frozen at the beginning of a model, as a graph.
-
-    Args:
-        model: A model with a backbone and a head, or a backbone.
-        until: The last layer of the backbone that is frozen; None if all are.
-
-    Raises:
-        ValueError: If some of it is not frozen, or ends between connections.
-    """
+    """The frozen beginning of a model, as a graph."""
 
     def __init__(self, model: keras.Model, until: str | None) -> None:
         self.network = getattr(model, "backbone", model)
@@ -167,7 +158,16 @@ class _Compute:
         if self.layer is not None:
             upper_part(self.network, self.layer)  # Can it be cut there?
             self.network = lower_part(self.network, self.layer)
-            _check_unmasked(self.network, self.layer)
+            if (
+                getattr(self.network.outputs[0], "_keras_mask", None)
+                is not None
+            ):
+                raise ValueError(
+                    "`until` of backbones.features must be a layer whose "
+                    "output has no mask, because layers above it would not "
+                    f"receive the mask. Received: until={until!r}. Freeze the "
+                    "whole backbone, or train through it."
+                )
         elif isinstance(head, Head):
             pools = type(head).call is Head.call and head.pooling in _POOLED
             self.pooling = head.feature_pooling if pools else None
@@ -195,15 +195,14 @@ class _Compute:
             for name, x in self._graph(inputs).items()
         }
 
-
-def _check_unmasked(network: keras.Model, until: str) -> None:
-    if getattr(network.outputs[0], "_keras_mask", None) is not None:
-        raise ValueError(
-            "`until` of backbones.features must be a layer whose output has no "
-            "mask, because layers above it would not receive the mask. "
-            f"Received: until={until!r}. Freeze the whole backbone, or train "
-            "through it."
-        )
+    def identity(self) -> Iterator[bytes]:
+        """Bytes that identify the features."""
+        config = keras.saving.serialize_keras_object(self.network)
+        yield json.dumps(config, sort_keys=True, default=str).encode()
+        yield b"" if self.pooling is None else self.pooling.pooling.encode()
+        for weight in self.network.weights:
+            array = np.ascontiguousarray(keras.ops.convert_to_numpy(weight))
+            yield f"{array.shape}{array.dtype}".encode() + array.tobytes()
 
 
 def _check_frozen(network: keras.Model, until: str | None) -> None:
@@ -292,16 +291,16 @@ class _Store:
             name = f".{folder.name}.{secrets.token_hex(8)}"
             self.partial = folder.with_name(name)
             self.partial.mkdir(parents=True)
-        self.arrays = {
-            name: self._empty(name, (count, *x.shape[1:]), x.dtype)
-            for name, x in first.items()
-        }
-
-    def _empty(self, name: str, shape: Shape, dtype: Any) -> Any:
-        if self.partial is None:
-            return np.empty(shape, dtype)
-        file = self.partial / f"{name}.npy"
-        return np.lib.format.open_memmap(file, "w+", dtype, shape)
+        self.arrays: dict[str, Any] = {}
+        for name, x in first.items():
+            shape = (count, *x.shape[1:])
+            if self.partial is None:
+                self.arrays[name] = np.empty(shape, x.dtype)
+            else:
+                file = self.partial / f"{name}.npy"
+                self.arrays[name] = np.lib.format.open_memmap(
+                    file, "w+", x.dtype, shape
+                )
 
     def add(self, found: dict[str, npt.NDArray[Any]]) -> None:
         size = len(found[FEATURES])
@@ -333,17 +332,6 @@ def _of_disk(folder: Path) -> dict[str, Any]:
 
 def _folder(key: Any) -> Path:
     return cache_folder() / "features" / key.hexdigest()[:32]
-
-
-def _of_model(compute: _Compute) -> Iterator[bytes]:
-    """Bytes that identify the features of a network."""
-    network, pooling = compute.network, compute.pooling
-    config = keras.saving.serialize_keras_object(network)
-    yield json.dumps(config, sort_keys=True, default=str).encode()
-    yield b"" if pooling is None else pooling.pooling.encode()
-    for weight in network.weights:
-        array = np.ascontiguousarray(keras.ops.convert_to_numpy(weight))
-        yield f"{array.shape}{array.dtype}".encode() + array.tobytes()
 
 
 def _of(examples: Examples) -> Iterator[bytes]:

@@ -98,7 +98,7 @@ def get(
             "backbones.get", "num_prefix_tokens", num_prefix_tokens, least=0
         )
     options = _width_option(backbone, width)
-    if isinstance(backbone, str) and presets.is_preset(backbone):
+    if isinstance(backbone, str) and backbone.startswith(presets.PREFIXES):
         _check_weights(weights, backbone, ())
         model = presets.build(backbone, input_shape, output, num_prefix_tokens)
     else:
@@ -123,8 +123,7 @@ def get(
     if freeze_until is not None or freeze:
         model = _copy(model)
     if freeze_until is not None:
-        for layer in _frozen_part(model, freeze_until, output).layers:
-            layer.trainable = False
+        _freeze_until(model, freeze_until, output)
     if freeze:
         model.trainable = False
     freeze_positions(model)
@@ -226,7 +225,10 @@ def _functional(
     shape = input_shape
     if shape is None and model.built:
         shape = (model.get_build_config() or {}).get("input_shape")
-        shape = _without_batch(shape)
+        if isinstance(shape, dict):
+            shape = {name: tuple(x)[1:] for name, x in shape.items()}
+        elif shape is not None:
+            shape = tuple(shape)[1:]
     if shape is None:
         raise ValueError(
             "`input_shape` must be given for a model that has not been built, "
@@ -250,17 +252,12 @@ def _functional(
     return keras.Model(inputs, outputs, name=model.name)
 
 
-def _without_batch(shape: Any) -> Any:
-    if isinstance(shape, dict):
-        return {name: tuple(x)[1:] for name, x in shape.items()}
-    return None if shape is None else tuple(shape)[1:]
-
-
-def _frozen_part(
+def _freeze_until(
     model: keras.Model, freeze_until: str, output: str | None
-) -> keras.Model:
+) -> None:
     try:
-        return lower_part(model, freeze_until)
+        for layer in lower_part(model, freeze_until).layers:
+            layer.trainable = False
     except ValueError as error:
         cut = "" if output is None else ", without those above its `output`"
         received = "" if output is None else f", output={output!r}"

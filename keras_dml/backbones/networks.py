@@ -79,12 +79,6 @@ class ApplicationsPreprocessing(SerializableLayer):
     Args:
         family: Module of `keras.applications`, for instance "resnet".
         **kwargs: Passed to `keras.layers.Layer`.
-
-    Call arguments:
-        images: (B, H, W, 3), RGB, 0 to 255.
-
-    Returns:
-        Images as the family's weights expect them, same shape.
     """
 
     def __init__(self, family: str, **kwargs: Any) -> None:
@@ -105,10 +99,7 @@ def application(
     input_shape: tuple[int, int, int] | None,
     weights: str | None,
 ) -> keras.Model:
-    """A network of `keras.applications` without its classifier; see `get`.
-
-    Preprocessing is its first layer.
-    """
+    """A network of `keras.applications` without its classifier; see `get`."""
     constructor = applications()[name]
     family = family_of(constructor)
     inputs = keras.Input(input_shape or (224, 224, 3), name="image")

@@ -1,4 +1,4 @@
-"""Backbones of KerasHub and KerasCV, by preset."""
+"""Backbones of KerasHub and KerasCV, by preset, and their preprocessing."""
 
 import importlib
 import json
@@ -8,7 +8,6 @@ from typing import Any
 
 import keras
 
-from keras_dml.backbones.preprocessing import with_preprocessing
 from keras_dml.backbones.tokens import (
     POOLED,
     SEQUENCE,
@@ -16,15 +15,13 @@ from keras_dml.backbones.tokens import (
     single_output,
 )
 from keras_dml.utils.arguments import import_extra
+from keras_dml.utils.models import copy_model
+from keras_dml.utils.types import Tensor
 
 HUB = "keras_hub:"
 CV = "keras_cv:"
-HANDLES = ("hf://", "kaggle://", "modelscope://")
-
-
-def is_preset(name: str) -> bool:
-    """Whether a backbone's name is that of a preset."""
-    return name.startswith((HUB, CV, *HANDLES))
+PREFIXES = (HUB, CV, "hf://", "kaggle://", "modelscope://")
+"""How names of presets begin."""
 
 
 def build(
@@ -33,22 +30,13 @@ def build(
     output: str | None = None,
     num_prefix_tokens: int | None = None,
 ) -> keras.Model:
-    """A backbone of KerasHub or KerasCV with the weights of a preset.
+    """A backbone of KerasHub or KerasCV, with the weights of a preset.
 
-    Args:
-        name: "keras_hub:" or "keras_cv:", followed by the name or handle of a
-            preset of that library, or by a folder that contains one. A handle
-            alone ("hf://timm/resnet50.tv_in1k") is KerasHub's. For models with
-            two towers, such as CLIP, the image tower is used.
-        input_shape: (H, W, 3); by default, that of the preset.
-        output: As for `get`. The image towers of CLIP and SigLIP have
-            "sequence_output", the tokens, and "pooled_output", which is
-            compared with texts.
-        num_prefix_tokens: As for `get`.
-
-    Returns:
-        A functional model, as for `get`. Its first layer preprocesses images;
-        text encoders take the dict of their preprocessor.
+    The name is "keras_hub:" or "keras_cv:", followed by the name or handle of a
+    preset of that library, or by a folder that contains one. A handle alone
+    ("hf://timm/resnet50.tv_in1k") is KerasHub's. The image towers of CLIP and
+    SigLIP have the outputs "sequence_output", the tokens, and "pooled_output",
+    which is compared with texts.
     """
     preset = name.removeprefix(HUB).removeprefix(CV)
     if name.startswith(CV):
@@ -155,7 +143,21 @@ def _preprocessing(preset: str, name: str) -> keras.layers.Layer:
         if converter is not None:
             numbers = converter.scale, converter.offset
         elif preset.startswith("hf://"):
-            numbers = _of_hugging_face(preset.removeprefix("hf://"))
+            # KerasHub converts the weights of a checkpoint of transformers,
+            # but not its preprocessing.
+            hugging_face = importlib.import_module("huggingface_hub")
+            path = hugging_face.hf_hub_download(
+                preset.removeprefix("hf://"), "preprocessor_config.json"
+            )
+            with open(path, encoding="utf-8") as file:
+                config = json.load(file)
+            factor = config.get("rescale_factor", 1 / 255)
+            deviations = config["image_std"]
+            pairs = zip(config["image_mean"], deviations, strict=True)
+            numbers = (
+                [factor / s for s in deviations],
+                [-m / s for m, s in pairs],
+            )
     except Exception as error:
         cause = error
     if numbers is None:
@@ -174,22 +176,6 @@ def _preprocessing(preset: str, name: str) -> keras.layers.Layer:
         dtype="float32",
         name="preprocessing",
     )
-
-
-def _of_hugging_face(repository: str) -> tuple[list[float], list[float]]:
-    """Scale and offset of the images of a transformers checkpoint.
-
-    KerasHub converts the weights of such a checkpoint, but not its
-    preprocessing.
-    """
-    download = importlib.import_module("huggingface_hub").hf_hub_download
-    path = download(repository, "preprocessor_config.json")
-    with open(path, encoding="utf-8") as file:
-        config = json.load(file)
-    factor = config.get("rescale_factor", 1 / 255)
-    deviations = config["image_std"]
-    pairs = zip(config["image_mean"], deviations, strict=True)
-    return [factor / s for s in deviations], [-m / s for m, s in pairs]
 
 
 def _of_keras_cv(preset: str, name: str) -> keras.Model:
@@ -219,3 +205,39 @@ def _load(kind: Any, preset: str, name: str) -> keras.Model:
             "`backbone` must be a preset that its library can load. "
             f"Received: backbone={name!r}, which fails: {error}"
         ) from error
+
+
+def with_preprocessing(
+    backbone: keras.Model,
+    preprocessing: keras.layers.Layer,
+    input_shape: tuple[int, int, int] | None = None,
+) -> keras.Model:
+    """A copy of a backbone that includes the preprocessing of its images.
+
+    The layers of the backbone are layers of the copy, with the same names, so
+    that it can still be cut, frozen and saved.
+
+    Args:
+        backbone: A functional model with one input. It does not change.
+        preprocessing: A layer without weights that converts pixels from 0 to
+            255 to inputs of the backbone. For torchvision's ImageNet weights,
+            it is `keras.layers.Rescaling(scale=[1 / 255 / s for s in std],
+            offset=[-m / s for m, s in zip(mean, std)])`.
+        input_shape: (H, W, C) of the images; by default, the backbone's.
+
+    Returns:
+        A functional model that returns the backbone's features of raw images.
+    """
+    backbone = single_output(backbone)
+    shape = input_shape or backbone.inputs[0].shape[1:]
+    images = keras.Input(shape, name="image")
+    preprocessed = preprocessing(images)
+
+    def call(layer: Any, *args: Any, **kwargs: Any) -> Tensor:
+        args = keras.tree.map_structure(
+            lambda x: preprocessed if x is images else x, args
+        )
+        return layer(*args, **kwargs)
+
+    copy = copy_model(backbone, inputs=images, call_function=call)
+    return keras.Model(images, copy.outputs[0], name=backbone.name)

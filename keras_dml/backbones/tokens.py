@@ -31,15 +31,18 @@ def single_output(
         shares its layers. A model of a custom class whose layers cannot be told
         from its blocks becomes a single layer, because its class can be saved,
         whereas its layers might not.
-
-    Raises:
-        ValueError: If there is no such output or layer, or
-            `num_prefix_tokens` is given for an output without tokens or
-            differs from a `TokenMask` of the model.
     """
     patch_size = getattr(model, "patch_size", None)
-    if _is_whole(model):
-        model = _as_layer(model)
+    is_custom = not type(model).__module__.startswith("keras.")
+    ranks = [len(x.shape) for x in model.outputs]
+    if is_custom and ranks == [3] and len(cut_points(model)) < 2:
+        inputs = keras.tree.map_structure(
+            lambda x: keras.Input(
+                batch_shape=x.shape, dtype=x.dtype, name=x.name
+            ),
+            model.input,
+        )
+        model = keras.Model(inputs, model(inputs), name=model.name)
     features = _chosen(model, output)
     is_sequence = len(features.shape) == 3
     if num_prefix_tokens is not None and not is_sequence:
@@ -73,11 +76,9 @@ def image_shape(model: keras.Model) -> Shape | None:
 def patch_grid(
     num_patches: int | None, height: int | None, width: int | None
 ) -> tuple[int, int] | None:
-    """The grid that divides an image into a number of square patches.
+    """The grid, (h, w), that divides an image into square patches, if any.
 
-    Returns:
-        (h, w), or None if there is no such grid. `patch_grid(196, 224, 224)` is
-        (14, 14).
+    `patch_grid(196, 224, 224)` is (14, 14).
     """
     if num_patches is None or height is None or width is None:
         return None
@@ -88,21 +89,6 @@ def patch_grid(
     return None
 
 
-def _is_whole(model: keras.Model) -> bool:
-    """Whether a model is of a custom class and has too few blocks to cut."""
-    own = not type(model).__module__.startswith("keras.")
-    ranks = [len(x.shape) for x in model.outputs]
-    return own and ranks == [3] and len(cut_points(model)) < 2
-
-
-def _as_layer(model: keras.Model) -> keras.Model:
-    inputs = keras.tree.map_structure(
-        lambda x: keras.Input(batch_shape=x.shape, dtype=x.dtype, name=x.name),
-        model.input,
-    )
-    return keras.Model(inputs, model(inputs), name=model.name)
-
-
 def _chosen(model: keras.Model, output: str | None) -> keras.KerasTensor:
     is_sequential = isinstance(model, keras.Sequential)
     outputs = model.outputs if is_sequential else model.output
@@ -111,7 +97,8 @@ def _chosen(model: keras.Model, output: str | None) -> keras.KerasTensor:
             check_known(f"`output` of {model.name!r}", output, outputs)
             return outputs[output]
         for name in (SEQUENCE, POOLED, *outputs):
-            if name in outputs and (len(outputs) == 1 or name in _DEFAULTS):
+            is_default = len(outputs) == 1 or name in (SEQUENCE, POOLED)
+            if name in outputs and is_default:
                 return outputs[name]
         raise ValueError(
             f"`output` must name one of the outputs of {model.name!r}, "
@@ -121,7 +108,14 @@ def _chosen(model: keras.Model, output: str | None) -> keras.KerasTensor:
     if output is not None:
         layers = [layer.name for layer in model.layers]
         check_known(f"`output` of {model.name!r}", output, layers)
-        return _output_of(model.get_layer(output))
+        chosen = model.get_layer(output).output
+        if isinstance(chosen, keras.KerasTensor):
+            return chosen
+        raise ValueError(
+            "`output` must name a layer with one output. Received: output="
+            f"{output!r}, whose outputs are {chosen}. Name a layer "
+            "after it, or use keras.Model to select one of them."
+        )
     if len(model.outputs) != 1:
         shapes = [tuple(x.shape) for x in model.outputs]
         raise ValueError(
@@ -132,19 +126,6 @@ def _chosen(model: keras.Model, output: str | None) -> keras.KerasTensor:
     return model.outputs[0]
 
 
-_DEFAULTS = (SEQUENCE, POOLED)
-
-
-def _output_of(layer: keras.Layer) -> keras.KerasTensor:
-    if isinstance(layer.output, keras.KerasTensor):
-        return layer.output
-    raise ValueError(
-        "`output` must name a layer with one output. Received: output="
-        f"{layer.name!r}, whose outputs are {layer.output}. Name a layer "
-        "after it, or use keras.Model to select one of them."
-    )
-
-
 def _with_mask(
     model: keras.Model,
     tokens: keras.KerasTensor,
@@ -153,8 +134,16 @@ def _with_mask(
 ) -> keras.KerasTensor:
     marks = [x for x in model.layers if isinstance(x, TokenMask)]
     if marks:
-        _check_same_prefix(model, marks[-1], num_prefix_tokens)
-        return tokens
+        mark = marks[-1]
+        if num_prefix_tokens in (None, mark.num_prefix_tokens):
+            return tokens
+        raise ValueError(
+            "`num_prefix_tokens` must be that of the backbone's own TokenMask "
+            f"layer, {mark.num_prefix_tokens}. Received: "
+            f"num_prefix_tokens={num_prefix_tokens}, but {model.name!r} has "
+            f"the layer {mark.name!r}. Leave it out, or use the network up to "
+            "that layer."
+        )
     image = image_shape(model)
     count = tokens.shape[1]
     grid = None
@@ -173,16 +162,3 @@ def _with_mask(
         return tokens
     layer = TokenMask(prefix, grid, dtype=tokens.dtype, name="token_mask")
     return layer([tokens, padding[0]] if padding else tokens)
-
-
-def _check_same_prefix(
-    model: keras.Model, mark: TokenMask, given: int | None
-) -> None:
-    if given not in (None, mark.num_prefix_tokens):
-        raise ValueError(
-            "`num_prefix_tokens` must be that of the backbone's own TokenMask "
-            f"layer, {mark.num_prefix_tokens}. Received: "
-            f"num_prefix_tokens={given}, but {model.name!r} has the layer "
-            f"{mark.name!r}. Leave it out, or use the network up to that "
-            "layer."
-        )

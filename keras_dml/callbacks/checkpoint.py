@@ -12,9 +12,8 @@ from typing import Any
 
 import keras
 
-from keras_dml.distribution.processes import alone
 from keras_dml.distribution.strategies import strategy_of
-from keras_dml.distribution.workers import this_worker
+from keras_dml.distribution.workers import alone, this_worker
 from keras_dml.utils.arguments import did_you_mean
 from keras_dml.utils.files import atomic_file
 

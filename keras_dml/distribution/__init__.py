@@ -2,8 +2,7 @@
 
 Open first: `devices`. `batches` divides a batch among replicas, `gathering`
 brings their examples and gradients together, `workers` lets the first process
-of a cluster do what only one may do, `strategies` asks TensorFlow, `processes`
-asks JAX.
+of a cluster do what only one may do, `strategies` asks TensorFlow.
 
 Imports: `data`, `utils`.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from typing import Any
 
 import keras
@@ -13,11 +14,11 @@ from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from keras_dml.data.host import FitBatches
 from keras_dml.data.planned import sampler_of, share_of
-from keras_dml.distribution.processes import (
+from keras_dml.distribution.workers import (
     is_one_of_several,
     rows_of_process,
+    this_worker,
 )
-from keras_dml.distribution.workers import this_worker
 from keras_dml.utils.tensorflow import tf
 
 
@@ -32,13 +33,8 @@ class ReplicaBatches(FitBatches):
     is read before the first batch of an epoch is requested, so changes that
     callbacks make at the beginning of an epoch take effect in it.
 
-    Args:
-        batches: Batches for all replicas, or only for those of this worker.
-        strategy: The strategy of the replicas.
-        is_share: Whether the batches are for this worker alone.
-        least: The minimum number of rows for each replica.
-        at_once: Number of batches that Keras takes at a time
-            (`steps_per_execution`).
+    If `is_share`, the batches are for this worker alone. Every replica gets at
+    least `least` rows; Keras takes `at_once` batches, `steps_per_execution`.
     """
 
     def __init__(
@@ -58,44 +54,36 @@ class ReplicaBatches(FitBatches):
     def get_tf_dataset(self) -> tf.distribute.DistributedDataset:
         dataset = self._batches.get_tf_dataset()
 
-        def distributed() -> tf.distribute.DistributedDataset:
-            return self._strategy.distribute_datasets_from_function(
-                lambda context: self._of_worker(dataset, context)
-            )
+        def of_worker(
+            context: tf.distribute.InputContext,
+        ) -> tf.data.Dataset:
+            replicas = context.num_replicas_in_sync
+            here = replicas // context.num_input_pipelines
+            first, among = context.input_pipeline_id * here, replicas
+            if self._is_share:
+                first, among = 0, here
+            return split(dataset, first, here, among, self._least)
 
-        end = self.num_batches
-        return _Lazy(distributed, dataset.element_spec, end, self._at_once)
+        return _Lazy(
+            lambda: self._strategy.distribute_datasets_from_function(of_worker),
+            dataset.element_spec,
+            self.num_batches,
+            self._at_once,
+        )
 
     def get_jax_iterator(self) -> Iterator[Any]:
         """Batches of this process, of which Keras makes arrays of all."""
         for batch in self._batches.get_jax_iterator():
             yield rows_of_process(batch, self._is_share)
 
-    @property
-    def num_batches(self) -> int | None:
-        count: int | None = self._batches.num_batches
-        return count
-
-    @property
-    def batch_size(self) -> int | None:
-        size: int | None = self._batches.batch_size
-        return size
+    num_batches: Any = property(attrgetter("_batches.num_batches"))
+    batch_size: Any = property(attrgetter("_batches.batch_size"))
 
     def on_epoch_begin(self) -> None:
         self._batches.on_epoch_begin()
 
     def on_epoch_end(self) -> None:
         self._batches.on_epoch_end()
-
-    def _of_worker(
-        self, dataset: tf.data.Dataset, context: tf.distribute.InputContext
-    ) -> tf.data.Dataset:
-        replicas = context.num_replicas_in_sync
-        here = replicas // context.num_input_pipelines
-        first, among = context.input_pipeline_id * here, replicas
-        if self._is_share:
-            first, among = 0, here
-        return split(dataset, first, here, among, self._least)
 
 
 def rows_of_replicas(
@@ -129,13 +117,7 @@ def share_of_worker(
 ) -> tf.data.Dataset | None:
     """This worker's rows of planned batches; no other rows are read.
 
-    Returns:
-        None if there is only one worker, or if batches can only be read as a
-        whole.
-
-    Raises:
-        ValueError: If the batches of a sampler cannot be divided evenly among
-            the workers.
+    None if it is the only one, or if batches can only be read as a whole.
     """
     worker = this_worker(strategy)
     sampler = sampler_of(x)
@@ -162,7 +144,9 @@ def split(
     def parts(*batch: Any) -> tf.data.Dataset:
         batch = batch[0] if len(batch) == 1 else batch
         size = tf.nest.flatten(batch)[0].shape[0]
-        sizes = None if size is None else _sizes(size, among)
+        # The size of each part, unless the parts differ.
+        is_even = size is not None and size % among == 0
+        sizes = size // among if is_even else None
         if least:
             _check_least(tf.nest.flatten(batch)[0], among, least)
 
@@ -174,11 +158,6 @@ def split(
         return tf.data.Dataset.range(count).map(part)
 
     return dataset.flat_map(tf.autograph.experimental.do_not_convert(parts))
-
-
-def _sizes(size: int, among: int) -> int | None:
-    """Number of rows of each part; None if the parts differ in size."""
-    return None if size % among else size // among
 
 
 def _rows(
@@ -212,12 +191,6 @@ class _Lazy(_Distributed):
 
     Keras creates an iterator at the end of every epoch, and discards it at the
     beginning of the next.
-
-    Args:
-        make: Returns the dataset.
-        element_spec: The specification of a batch.
-        count: Number of batches; None if it is not known.
-        at_once: Number of batches that Keras takes at a time.
     """
 
     def __init__(

@@ -53,8 +53,19 @@ def use_devices(count: int | None = None) -> tf.distribute.Strategy:
         tf.config.set_visible_devices(gpus[:count], "GPU")
     if count is None or count == 1:
         return tf.distribute.get_strategy()
-    devices = None if gpus else _logical_cpus(count)
-    return tf.distribute.MirroredStrategy(devices)
+    if gpus:
+        return tf.distribute.MirroredStrategy()
+    _check_not_started()
+    (cpu, *_) = tf.config.list_physical_devices("CPU")
+    device = tf.config.LogicalDeviceConfiguration()
+    tf.config.set_logical_device_configuration(cpu, [device] * count)
+    logger.warning(
+        "There is no GPU: %d replicas share the cores of the CPU. They compute "
+        "the same as GPUs would, but not faster than a single replica.",
+        count,
+    )
+    cpus = [f"CPU:{number}" for number in range(count)]
+    return tf.distribute.MirroredStrategy(cpus)
 
 
 def _spread_over(count: int) -> None:
@@ -85,16 +96,3 @@ def _check_not_started() -> None:
             "are created; a loss of your own must not create any in its "
             "constructor, but in `build`."
         )
-
-
-def _logical_cpus(count: int) -> list[str]:
-    _check_not_started()
-    (cpu, *_) = tf.config.list_physical_devices("CPU")
-    device = tf.config.LogicalDeviceConfiguration()
-    tf.config.set_logical_device_configuration(cpu, [device] * count)
-    logger.warning(
-        "There is no GPU: %d replicas share the cores of the CPU. They compute "
-        "the same as GPUs would, but not faster than a single replica.",
-        count,
-    )
-    return [f"CPU:{number}" for number in range(count)]

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from keras_dml.distribution.strategies import replica_context
 from keras_dml.distribution.workers import this_worker
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Tensor, Tensors
@@ -16,35 +17,30 @@ def gathered(structure: Any) -> Any:
 
     With a single replica, they are returned unchanged. Gradients with respect
     to gathered rows are summed over the replicas. So if all replicas compute
-    the same loss from them, divide it by the number of replicas.
-
-    Args:
-        structure: A structure of tensors, (b, …), on each replica. Only the
-            number of rows, b, may differ between replicas.
-
-    Returns:
-        The same structure of tensors, (B, …), where B is the sum of all b.
+    the same loss from them, divide it by the number of replicas. Replicas may
+    differ in their number of rows alone.
     """
-    context = tf.distribute.get_replica_context()
-    if context is None or context.num_replicas_in_sync == 1:
+    context = replica_context()
+    if context is None:
         return structure
-    return keras.tree.map_structure(
-        lambda x: None if x is None else _gathered(context, x), structure
-    )
 
+    def gather(x: Tensor | None) -> Tensor | None:
+        if x is None:
+            return None
+        x = tf.convert_to_tensor(x)
+        # With one replica per worker, a strategy gathers nothing unless it
+        # knows the device of the rows.
+        devices = context.strategy.extended.worker_devices
+        with tf.device(devices[0] if len(devices) == 1 else None):
+            # NCCL does not support booleans.
+            is_boolean = x.dtype == tf.bool
+            sent = tf.cast(x, tf.int32) if is_boolean else tf.identity(x)
+        rows = tf.cast(context.all_gather(sent, axis=0), x.dtype)
+        # Replicas may differ in their number of rows: the sum is not known.
+        rows.set_shape((None, *x.shape[1:]))
+        return rows
 
-def _gathered(context: tf.distribute.ReplicaContext, x: Tensor) -> Tensor:
-    x = tf.convert_to_tensor(x)
-    # With one replica per worker, a strategy gathers nothing unless it knows
-    # the device of the rows.
-    devices = context.strategy.extended.worker_devices
-    with tf.device(devices[0] if len(devices) == 1 else None):
-        # NCCL does not support booleans.
-        sent = tf.cast(x, tf.int32) if x.dtype == tf.bool else tf.identity(x)
-    rows = tf.cast(context.all_gather(sent, axis=0), x.dtype)
-    # Replicas may differ in their number of rows, so the sum is not known.
-    rows.set_shape((None, *x.shape[1:]))
-    return rows
+    return keras.tree.map_structure(gather, structure)
 
 
 def reducible(logs: Tensors) -> Tensors:
@@ -62,16 +58,10 @@ def overflowing_together(gradients: list[Any]) -> list[Any]:
     """Makes gradients overflow on all replicas if they do so on one.
 
     Keras's `LossScaleOptimizer` only checks the gradients of the first replica,
-    as if they had already been summed.
-
-    Args:
-        gradients: Dense tensors or None, of this replica.
-
-    Returns:
-        The gradients; all NaN if a gradient of any replica is not finite.
+    as if they had already been summed. Here all are NaN if one is not finite.
     """
-    context = tf.distribute.get_replica_context()
-    if context is None or context.num_replicas_in_sync == 1:
+    context = replica_context()
+    if context is None:
         return gradients
     are_finite = [
         tf.reduce_all(tf.math.is_finite(x)) for x in gradients if x is not None
@@ -95,13 +85,9 @@ def clipped_together(
     Keras clips the gradients of each replica before it sums them. This function
     returns each replica's share of the clipped sum, which is small enough that
     Keras does not clip it again.
-
-    Args:
-        gradients: Dense tensors or None, of this replica.
-        optimizer: The optimizer that will apply them.
     """
-    context = tf.distribute.get_replica_context()
-    if context is None or context.num_replicas_in_sync == 1:
+    context = replica_context()
+    if context is None:
         return gradients
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     if not (inner.clipnorm or inner.global_clipnorm or inner.clipvalue):

@@ -34,12 +34,15 @@ def current_strategy() -> tf.distribute.Strategy:
 
 
 def strategy_of(model: keras.Model) -> tf.distribute.Strategy:
-    """The strategy of a model; the default one on backends without strategies.
-
-    Args:
-        model: Any Keras model.
-    """
+    """The strategy of a model, or the default one."""
     return getattr(model, "distribute_strategy", None) or current_strategy()
+
+
+def replica_context() -> tf.distribute.ReplicaContext | None:
+    """The context of a replica; None unless there are several."""
+    context = tf.distribute.get_replica_context()
+    is_alone = context is None or context.num_replicas_in_sync == 1
+    return None if is_alone else context
 
 
 def count_replicas(strategy: tf.distribute.Strategy) -> int:
@@ -51,19 +54,13 @@ def count_replicas(strategy: tf.distribute.Strategy) -> int:
 
 
 def check_optimizer(optimizer: keras.Optimizer) -> None:
-    """Rejects optimizer options that TensorFlow does not support on replicas.
-
-    Raises:
-        ValueError: If the optimizer accumulates gradients or averages weights.
-    """
+    """Refuses options that TensorFlow does not support on replicas."""
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    for name, way_out in (
-        (
-            "gradient_accumulation_steps",
-            "Use more replicas, or larger batches.",
-        ),
-        ("use_ema", "Use keras.callbacks.SwapEMAWeights on one replica."),
-    ):
+    ways_out = {
+        "gradient_accumulation_steps": "Use more replicas, or larger batches.",
+        "use_ema": "Use keras.callbacks.SwapEMAWeights on one replica.",
+    }
+    for name, way_out in ways_out.items():
         value = getattr(optimizer, name, None)
         if value:
             raise ValueError(
@@ -76,11 +73,7 @@ def check_optimizer(optimizer: keras.Optimizer) -> None:
 def check_scope(
     variables: list[keras.Variable], strategy: tf.distribute.Strategy
 ) -> None:
-    """Checks that all variables were created in the strategy's scope.
-
-    Raises:
-        ValueError: If a variable was created outside of it.
-    """
+    """Checks that all variables were created in the strategy's scope."""
     for variable in variables:
         if not strategy.extended.variable_created_in_scope(variable.value):
             raise ValueError(
@@ -99,11 +92,7 @@ def synchronize(model: keras.Model) -> None:
 
 
 def check_parts(model: keras.Model) -> None:
-    """Checks that a model can embed a batch in parts.
-
-    Raises:
-        ValueError: If batch normalization synchronizes its statistics.
-    """
+    """Checks that a model can embed a batch in parts."""
     for layer in _normalizations(model):
         if layer.synchronized and layer.trainable:
             raise ValueError(
@@ -120,20 +109,20 @@ def average_statistics(model: keras.Model) -> None:
 
     Keras lets them drift apart, and saves those of the first replica.
     """
-    context = tf.distribute.get_replica_context()
-    if context is None or context.num_replicas_in_sync == 1:
+    context = replica_context()
+    if context is None:
         return
-    own = [
+    statistics = [
         variable
         for layer in _normalizations(model)
         if layer.trainable and not layer.synchronized
         for variable in layer.non_trainable_variables
     ]
-    if not own:
+    if not statistics:
         return
-    values = [tf.convert_to_tensor(variable) for variable in own]
+    values = [tf.convert_to_tensor(variable) for variable in statistics]
     means = context.all_reduce(tf.distribute.ReduceOp.MEAN, values)
-    for variable, mean in zip(own, means, strict=True):
+    for variable, mean in zip(statistics, means, strict=True):
         variable.assign(mean)
 
 

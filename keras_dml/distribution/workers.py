@@ -1,9 +1,14 @@
-"""Workers: the processes of a strategy, and how they communicate."""
+"""Workers: processes of a strategy or of JAX, and how they communicate.
+
+Under `keras.distribution`, variables and batches are arrays of all devices, and
+every process has to compute with them the same.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,17 +16,12 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-from keras_dml.distribution.processes import (
-    alone,
-    arrays_of_all,
-    is_one_of_several,
-    jax,
-)
+# Which is imported when it is used.
+from keras.src.utils.module_utils import jax
+
 from keras_dml.distribution.strategies import current_strategy
 from keras_dml.utils.tensorflow import tf
-
-_WORD = 8
-"""Size, in bytes, of the integers that text is sent as."""
+from keras_dml.utils.types import Tensor
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,7 @@ class Worker:
 
 
 def this_worker(strategy: tf.distribute.Strategy | None = None) -> Worker:
-    """Which worker of a strategy, or process of JAX, this process is.
-
-    Args:
-        strategy: The strategy; None for the current one.
-    """
+    """Which worker of a strategy, or process of JAX, this process is."""
     if keras.backend.backend() == "jax":
         return Worker(jax.process_index(), jax.process_count())
     resolver = (strategy or current_strategy()).cluster_resolver
@@ -62,24 +58,17 @@ def done_by_chief(
 ) -> Any:
     """Runs an action on the chief, and returns its result on every worker.
 
-    All workers must call it; the others wait.
-
-    Args:
-        action: Returns numbers, strings, or lists and dicts of these.
-        strategy: The strategy of the workers.
-
-    Raises:
-        RuntimeError: On the other workers, if the action raised an error on the
-            chief.
+    All workers must call it; the others wait, and raise a `RuntimeError` if the
+    action fails. It returns numbers, strings, or lists and dicts of these.
     """
     worker = this_worker(strategy)
     if worker.count == 1:
         return action()
     if not worker.is_chief:
-        told = json.loads(_text_of_chief("", strategy))
-        if "error" in told:
-            raise RuntimeError(f"Worker 0 failed: {told['error']}")
-        return told["result"]
+        outcome = json.loads(_text_of_chief("", strategy))
+        if "error" in outcome:
+            raise RuntimeError(f"Worker 0 failed: {outcome['error']}")
+        return outcome["result"]
     try:
         with alone():
             result = action()
@@ -111,7 +100,12 @@ def summed(
 ) -> npt.NDArray[Any]:
     """The sum of the arrays of all workers; all must call it."""
     if is_one_of_several():
-        of_all = arrays_of_all(array)
+        from jax.experimental.multihost_utils import process_allgather
+
+        # JAX would narrow integers to 32 bits.
+        sent = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
+        arrays = np.ascontiguousarray(process_allgather(sent))
+        of_all = arrays.view(array.dtype).reshape(-1, *array.shape)
         return np.asarray(of_all.sum(axis=0, dtype=array.dtype))
     zeros, here = np.zeros_like(array), len(strategy.extended.worker_devices)
 
@@ -128,7 +122,92 @@ def summed(
 def _text_of_chief(text: str, strategy: tf.distribute.Strategy) -> str:
     """The text of the chief, on every worker; the others pass an empty one."""
     content = text.encode()
-    content += b" " * (-len(content) % _WORD)
+    content += b" " * (-len(content) % 8)  # It is sent as integers.
     (size,) = summed(np.array([len(content)]), strategy)
     words = np.frombuffer(content.ljust(size, b"\0"), np.int64)
     return summed(words, strategy).tobytes().decode()
+
+
+# Processes of JAX.
+
+
+def is_one_of_several() -> bool:
+    """Whether `jax.distributed` has connected this process with others."""
+    is_jax = keras.backend.backend() == "jax"
+    return is_jax and bool(jax.process_count() > 1)
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Within it, what is created is of this process, not of all."""
+    if not is_one_of_several():
+        yield
+        return
+    distribution = keras.distribution.distribution()
+    keras.distribution.set_distribution(None)
+    try:
+        yield
+    finally:
+        keras.distribution.set_distribution(distribution)
+
+
+def on_this_process(
+    function: Callable[[Any], Any], variables: list[keras.Variable]
+) -> Callable[[Any], Any]:
+    """A function, compiled, that no other process has to call.
+
+    It reads the variables, of which other processes must not have parts.
+    """
+
+    def compute(values: list[Tensor], x: Any) -> Any:
+        pairs = list(zip(variables, values, strict=True))
+        with keras.StatelessScope(state_mapping=pairs):
+            return function(x)
+
+    compiled = jax.jit(compute)
+    return lambda x: compiled(list(map(_own_value, variables)), x)
+
+
+def _own_value(variable: keras.Variable) -> Tensor:
+    value = variable.value
+    if value.is_fully_addressable:
+        return value
+    if not value.is_fully_replicated:
+        raise ValueError(
+            "Each of several processes must have the whole of every variable "
+            "that it embeds with. Received: a part of "
+            f"{variable.path!r}, {tuple(variable.shape)}. Use "
+            "keras.distribution.DataParallel, or embed the saved model in one "
+            "process."
+        )
+    return value.addressable_data(0)
+
+
+def rows_of_process(batch: Any, is_share: bool = False) -> Any:
+    """This process's rows of a batch of arrays.
+
+    The batch has the rows of all processes, in their order, or, if `is_share`,
+    those of this process.
+    """
+    distribution = keras.distribution.distribution()
+    if not isinstance(distribution, keras.distribution.DataParallel):
+        raise ValueError(
+            f"{jax.process_count()} processes of JAX must train by "
+            "keras.distribution.DataParallel. Received: "
+            f"{distribution}. Call keras.distribution.set_distribution("
+            "keras.distribution.DataParallel()) before the model is created."
+        )
+    among = 1 if is_share else jax.process_count()
+    devices = distribution.num_model_replicas * among // jax.process_count()
+    rows = len(keras.tree.flatten(batch)[0])
+    if rows % devices:
+        raise ValueError(
+            "Batches must have the same number of rows for each of "
+            f"{devices} devices. Received: {rows} rows. Use a batch size that "
+            "is a multiple, and dataset.batch(…, drop_remainder=True)."
+        )
+    first = 0 if is_share else jax.process_index() * rows // among
+    own = slice(first, first + rows // among)
+    return keras.tree.map_structure(
+        lambda x: None if x is None else x[own], batch
+    )

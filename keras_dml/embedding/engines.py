@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import keras
 import numpy as np
 
-from keras_dml.distribution.processes import is_one_of_several, on_this_process
 from keras_dml.distribution.strategies import strategy_of
+from keras_dml.distribution.workers import is_one_of_several, on_this_process
 from keras_dml.embedding.exported import SUFFIXES, compiled, converted, loader
 from keras_dml.model.generated import input_specs
 from keras_dml.utils.arguments import check_choice, import_extra

@@ -29,8 +29,6 @@ from keras_dml.losses._angular_margins import (
 )
 from keras_dml.losses._contrastive import BinomialDevianceLoss, ContrastiveLoss
 from keras_dml.losses._cross_batch_memory import CrossBatchMemory
-from keras_dml.losses._dynamic_soft_margin import DynamicSoftMarginLoss
-from keras_dml.losses._functional import functional
 from keras_dml.losses._hist import HISTLoss
 from keras_dml.losses._histogram import FastAPLoss, HistogramLoss
 from keras_dml.losses._hyperbolic import (
@@ -64,12 +62,18 @@ from keras_dml.losses._softmax import (
     SupConLoss,
 )
 from keras_dml.losses._triplet import (
+    DynamicSoftMarginLoss,
     SelectivelyContrastiveLoss,
     TripletLoss,
 )
 from keras_dml.losses._tuplet import IntraPairVarianceLoss, TupletMarginLoss
 from keras_dml.losses.base import COMPOSITES, LOSSES, LossLike, MetricLoss
-from keras_dml.losses.combined import FunctionLoss, WeightedSum, get
+from keras_dml.losses.combined import (
+    FunctionLoss,
+    WeightedSum,
+    functional,
+    get,
+)
 from keras_dml.losses.composite import CompositeLoss
 from keras_dml.losses.labels import relations
 from keras_dml.losses.pair_loss import PairLoss

@@ -260,14 +260,13 @@ class LiftedStructureLoss(PairLoss):
         self.generalized = generalized
 
     def values(self, pairs: Pairs) -> Tensor:
+        lack = self.margin - pairs.distances
         if self.generalized:
-            return self._of_anchors(pairs)
-        return self._of_positive_pairs(pairs)
-
-    def _of_positive_pairs(self, pairs: Pairs) -> Tensor:
+            masks = self.mined_masks(pairs)
+            pull, push = _log_sums(pairs, masks, pairs.distances, lack)
+            return self.reduce(ops.relu(pull + push)[:, 0], in_both(*masks))
         positive, negative = self.mined(pairs)
         of_positives, of_negatives = pairs.weights
-        lack = self.margin - pairs.distances
         negative = ops.cast(negative, "bool")
         of_anchor, of_positive = (  # (B, 1), (1, R)
             masked_logsumexp(lack, negative, axis, weights=of_negatives)
@@ -278,12 +277,6 @@ class LiftedStructureLoss(PairLoss):
         total = ops.exp(of_anchor - top) + ops.exp(of_positive - top)
         violation = ops.relu(top + ops.log(total) + pairs.distances)
         return self.reduce(0.5 * ops.square(violation), positive, of_positives)
-
-    def _of_anchors(self, pairs: Pairs) -> Tensor:
-        masks = self.mined_masks(pairs)
-        lack = self.margin - pairs.distances
-        pull, push = _log_sums(pairs, masks, pairs.distances, lack)
-        return self.reduce(ops.relu(pull + push)[:, 0], in_both(*masks))
 
 
 def _log_sums(

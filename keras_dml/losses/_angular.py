@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_dml.losses.base import LOSSES, MetricLoss
 from keras_dml.losses.distances import inner_product
-from keras_dml.losses.mining.visits import (
+from keras_dml.losses.mining.miner import (
     State,
     column_of,
     for_each_marked,
@@ -130,12 +130,7 @@ class _Terms:
         self.push, self.pull = 4.0 * tan2, 2.0 * (1.0 + tan2)
 
     def total(self, similarity: Tensor, refs: Tensor) -> Tensor:
-        """(B,): the terms of each anchor, summed.
-
-        Args:
-            similarity: (B, R) inner products of anchors and references.
-            refs: (R, D).
-        """
+        """(B,): the terms of each anchor, summed; similarities are (B, R)."""
 
         @custom_gradient
         def total(similarity: Tensor, refs: Tensor) -> Any:

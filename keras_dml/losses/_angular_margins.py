@@ -288,21 +288,17 @@ class SphereFaceLoss(ProxyLoss):
         squared = ops.sum(ops.square(embeddings), axis=1, keepdims=True)
         cosines = inner_product(l2_normalize(embeddings), l2_normalize(proxies))
         own = class_mask(labels, proxies.shape[0])
-        multiplied = _multiply_angle(cosines, self.margin)
+        # cos(mθ) is the Chebyshev polynomial T_m of cos θ.
+        before, multiplied = ops.ones_like(cosines), cosines
+        for _ in range(self.margin - 1):
+            before, multiplied = multiplied, 2.0 * cosines * multiplied - before
+        # ψ(θ): mirrored where it rises, so that it falls.
+        angles = ops.arccos(ops.clip(ops.stop_gradient(cosines), -1.0, 1.0))
+        k = ops.floor(angles * (self.margin / math.pi))
+        multiplied = (1.0 - 2.0 * (k % 2.0)) * multiplied - 2.0 * k
         logits = ops.where(own, multiplied, cosines)
         logits = self.scale * safe_sqrt(squared) * logits
         return self.reduce(cross_entropy(logits, own))
-
-
-def _multiply_angle(cosines: Tensor, times: int) -> Tensor:
-    """ψ(θ) of cos θ: cos(mθ), mirrored where it rises so that it falls."""
-    # cos(mθ) is the Chebyshev polynomial T_m of cos θ.
-    before, value = ops.ones_like(cosines), cosines
-    for _ in range(times - 1):
-        before, value = value, 2.0 * cosines * value - before
-    angles = ops.arccos(ops.clip(ops.stop_gradient(cosines), -1.0, 1.0))
-    k = ops.floor(angles * (times / math.pi))
-    return (1.0 - 2.0 * (k % 2.0)) * value - 2.0 * k
 
 
 @LOSSES.register("p2s_grad")

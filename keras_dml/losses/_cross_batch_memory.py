@@ -1,5 +1,6 @@
 """CrossBatchMemory: losses on pairs with embeddings of past batches."""
 
+from operator import attrgetter
 from typing import Any
 
 import keras
@@ -118,6 +119,15 @@ class CrossBatchMemory(CompositeLoss):
         ```
     """
 
+    owns_variables: Any = True
+    has_memory: Any = True
+    num_classes: Any = property(attrgetter("loss.num_classes"))
+    needs_negatives: Any = property(attrgetter("loss.needs_negatives"))
+    # The memory has some, once it is used.
+    needs_positives: Any = property(
+        lambda self: self.warm_up > 0 and self.loss.needs_positives
+    )
+
     def __init__(
         self,
         loss: LossLike,
@@ -147,27 +157,6 @@ class CrossBatchMemory(CompositeLoss):
                 'use `{"proxy_anchor": ..., "memory": '
                 '{"name": "cross_batch_memory", ...}}`.'
             )
-
-    @property
-    def num_classes(self) -> int | None:  # type: ignore[override]
-        return self.loss.num_classes
-
-    @property
-    def needs_positives(self) -> bool:  # type: ignore[override]
-        # The memory has some, once it is used.
-        return self.warm_up > 0 and self.loss.needs_positives
-
-    @property
-    def needs_negatives(self) -> bool:  # type: ignore[override]
-        return self.loss.needs_negatives
-
-    @property
-    def owns_variables(self) -> bool:
-        return True
-
-    @property
-    def has_memory(self) -> bool:
-        return True
 
     @property
     def term_weights(self) -> dict[str, Any]:

@@ -121,27 +121,26 @@ class HISTLoss(ProxyLoss):
         self, labels: Tensor, embeddings: Tensor, proxies: Tensor
     ) -> Tensor:
         own = class_mask(labels, proxies.shape[0])
-        distances = self._distances(l2_normalize(embeddings), proxies)
-        likelihood = cross_entropy(-self.tau * distances, own)
-        # Column j is the distance to the class of example j: (B, B).
-        to_classes = ops.transpose(take_rows(ops.transpose(distances), labels))
-        graph = self._propagation(labels, to_classes)
-        hidden = ops.matmul(graph, self._first_layer(embeddings))
-        hidden = ops.leaky_relu(self._normalized(hidden), 0.1)
-        outputs = ops.matmul(hidden, self.second) + self.second_bias
-        semantic = cross_entropy(ops.matmul(graph, outputs), own)
-        return self.reduce(likelihood) + self.weight * self.reduce(semantic)
-
-    def _distances(self, x: Tensor, proxies: Tensor) -> Tensor:
-        """(B, C) squared Mahalanobis distances."""
-        means = l2_normalize(proxies)
+        x, means = l2_normalize(embeddings), l2_normalize(proxies)
         precision = ops.exp(-ops.relu6(self.log_variances))
-        squared = (
+        # (B, C) squared Mahalanobis distances; rounding makes some negative.
+        distances = ops.relu(
             ops.matmul(ops.square(x), ops.transpose(precision))
             - 2.0 * ops.matmul(x, ops.transpose(means * precision))
             + ops.sum(ops.square(means) * precision, axis=1)
         )
-        return ops.relu(squared)  # of rounding
+        likelihood = cross_entropy(-self.tau * distances, own)
+        # Column j is the distance to the class of example j: (B, B).
+        to_classes = ops.transpose(take_rows(ops.transpose(distances), labels))
+        graph = self._propagation(labels, to_classes)
+        hidden = ops.matmul(embeddings, self.first) + self.first_bias
+        hidden = ops.matmul(graph, hidden)
+        mean, variance = ops.moments(hidden, axes=0)
+        scale = self.gamma * ops.rsqrt(variance + 1e-5)
+        hidden = ops.leaky_relu((hidden - mean) * scale + self.beta, 0.1)
+        outputs = ops.matmul(hidden, self.second) + self.second_bias
+        semantic = cross_entropy(ops.matmul(graph, outputs), own)
+        return self.reduce(likelihood) + self.weight * self.reduce(semantic)
 
     def _propagation(self, labels: Tensor, distances: Tensor) -> Tensor:
         """(B, B): D_v^(−½) H D_e^(−1) Hᵀ D_v^(−½) of the hypergraph.
@@ -158,14 +157,6 @@ class HISTLoss(ProxyLoss):
         return ops.matmul(
             incidence * (share / of_edges), ops.transpose(incidence)
         )
-
-    def _first_layer(self, x: Tensor) -> Tensor:
-        return ops.matmul(x, self.first) + self.first_bias
-
-    def _normalized(self, x: Tensor) -> Tensor:
-        mean, variance = ops.moments(x, axes=0)
-        scale = self.gamma * ops.rsqrt(variance + 1e-5)
-        return (x - mean) * scale + self.beta
 
 
 def _uniform() -> keras.Initializer:

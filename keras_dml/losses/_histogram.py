@@ -185,16 +185,11 @@ def soft_histograms(
     """Two histograms of each row: of its positive and negative entries.
 
     A value between two of the equally spaced nodes counts for each in
-    proportion to its nearness, so that the counts have a gradient. Memory
-    is O(B·R) whatever the number of nodes.
-
-    Args:
-        values: (B, R). What lies outside [low, high] counts for the node
-            at that end, without gradient.
-        positive: (B, R) boolean, or float: how much each entry counts.
-        negative: Of the same kind, 0 wherever `positive` is not.
-        low: Value of the first of the (B, `nodes`) nodes.
-        high: Value of the last node.
+    proportion to its nearness, so that the counts have a gradient. What lies
+    outside [low, high], the values of the first and the last of the nodes,
+    counts for the node at that end, without gradient. Entries, (B, R), are
+    boolean, or float: how much each counts. Memory is O(B·R) whatever the
+    number of nodes.
     """
     per_unit = (nodes - 1) / (high - low)
     used = [ops.cast(count, "bool") for count in (positive, negative)]

@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_dml.losses.base import LOSSES, MetricLoss
 from keras_dml.losses.distances import DistanceLike
-from keras_dml.losses.mining.visits import State, value_at
+from keras_dml.losses.mining.miner import State, value_at
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Batch, Pairs
 from keras_dml.losses.reductions import Terms, reduce_terms, sum_terms

@@ -104,22 +104,18 @@ class MatryoshkaLoss(LossOfParts):
         self.loss = get(loss)
         self.weights = None if weights is None else list(weights)
         self.normalize = normalize
-        self._check_weights()
-        self.losses: dict[int, MetricLoss] = {
-            dim: self.loss.copy() for dim in self.dims
-        }
-
-    def _check_weights(self) -> None:
-        given = self.weights
-        if given is not None and (
-            len(given) != len(self.dims) or not all(map(is_weight, given))
+        if weights is not None and (
+            len(weights) != len(dims) or not all(map(is_weight, weights))
         ):
             raise ValueError(
                 f"`weights` of {_OWNER} must hold a number, a schedule or "
                 f'"learned" for each of the dims {self.dims}. Received: '
-                f"weights={given!r}."
+                f"weights={self.weights!r}."
             )
         self.term_weights  # noqa: B018  Checks them.
+        self.losses: dict[int, MetricLoss] = {
+            dim: self.loss.copy() for dim in self.dims
+        }
 
     @property
     def parts(self) -> Iterable[MetricLoss]:

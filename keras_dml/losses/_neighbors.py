@@ -258,13 +258,10 @@ class DecoupledContrastiveLoss(PairLoss):
             logits, ops.cast(negative, "bool"), weights=of_negatives
         )
         if self.sigma is not None:
-            logits = logits * self._weights(similarity, positive)
+            powers = ops.exp(similarity / self.sigma)
+            count = ops.sum(positive)
+            mean = ops.sum(positive * powers) / ops.where(count > 0, count, 1.0)
+            logits *= 2.0 - powers / ops.where(count > 0, mean, 1.0)
         # Negatives that all have weight 0 leave nothing to compare with.
         terms = ops.where(negatives > _EMPTY, negatives - logits, 0.0)
         return self.reduce(terms, positive, of_positives)
-
-    def _weights(self, similarity: Tensor, positive: Tensor) -> Tensor:
-        powers = ops.exp(similarity / self.sigma)
-        count = ops.sum(positive)
-        mean = ops.sum(positive * powers) / ops.where(count > 0, count, 1.0)
-        return 2.0 - powers / ops.where(count > 0, mean, 1.0)

@@ -217,9 +217,7 @@ class ArcFaceLoss(CosineClassifier):
 def add_angle(cosines: Tensor, margin: Any) -> Tensor:
     """cos(θ + m) of cos θ, or beyond θ + m = π cos θ − m·sin m.
 
-    Args:
-        cosines: (B, C).
-        margin: m in radians, a number or (C,).
+    The margin m is in radians, a number or (C,).
     """
     trigonometry: Any = ops if ops.is_tensor(margin) else np
     cos, sin = trigonometry.cos(margin), trigonometry.sin(margin)

@@ -276,14 +276,11 @@ class SoftTripleLoss(ProxyLoss):
         values = self.reduce(cross_entropy(logits, own))
         if self.tau == 0 or self.num_centers == 1:
             return values
-        return values + self.tau * _spread(centers)
-
-
-def _spread(centers: Tensor) -> Tensor:
-    """Mean over classes of Σ_{t<s} ‖w_t − w_s‖ / (K(K − 1)) (Eq. 10)."""
-    similarity = ops.einsum("ckd,cld->ckl", centers, centers)
-    distance = safe_sqrt(2.0 - 2.0 * similarity)
-    count = centers.shape[1]
-    upper = ops.triu(ops.ones((count, count), dtype="float32"), k=1)
-    pairs = count * (count - 1) * centers.shape[0]
-    return ops.sum(distance * upper[None]) / pairs
+        # The mean over classes of Σ_{t<s} ‖w_t − w_s‖ / (K(K − 1)) (Eq. 10).
+        count = self.num_centers
+        among = ops.einsum("ckd,cld->ckl", centers, centers)
+        distance = safe_sqrt(2.0 - 2.0 * among)
+        upper = ops.triu(ops.ones((count, count), dtype="float32"), k=1)
+        pairs = count * (count - 1) * classes
+        spread = ops.sum(distance * upper[None]) / pairs
+        return values + self.tau * spread

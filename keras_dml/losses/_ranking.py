@@ -10,7 +10,7 @@ from typing import Any, Literal
 from keras import ops
 
 from keras_dml.losses.base import LOSSES, MetricLoss
-from keras_dml.losses.mining.visits import State, for_each_marked, value_at
+from keras_dml.losses.mining.miner import State, for_each_marked, value_at
 from keras_dml.losses.pairs import Batch, Pairs
 from keras_dml.utils.arguments import (
     check_not_empty,
@@ -365,7 +365,13 @@ class RecallAtKLoss(_RankingLoss):
         super().__init__(temperature, include_self, reduction, **kwargs)
         check_not_empty("RecallAtKLoss", "k", k)
         self.k = tuple(k)
-        _check_for_each(self.k, rank_temperature)
+        temperatures = rank_temperature
+        if isinstance(temperatures, Sequence) and len(temperatures) != len(k):
+            raise ValueError(
+                "`rank_temperature` of RecallAtKLoss must be a number, or one "
+                f"for each k of {self.k}. Received: rank_temperature="
+                f"{rank_temperature!r}. Use rank_temperature={self.k}."
+            )
         self.rank_temperature = rank_temperature
         self.attainable = attainable
 
@@ -395,18 +401,6 @@ class RecallAtKLoss(_RankingLoss):
         return lost / len(self.k)
 
 
-def _check_for_each(
-    ks: tuple[int, ...], temperature: float | Sequence[float]
-) -> None:
-    """Checks that a temperature is a number, or one for each k."""
-    if isinstance(temperature, Sequence) and len(temperature) != len(ks):
-        raise ValueError(
-            "`rank_temperature` of RecallAtKLoss must be a number, or one for "
-            f"each k of {ks}. Received: rank_temperature={temperature!r}. Use "
-            f"rank_temperature={ks}."
-        )
-
-
 def count_above(
     similarity: Tensor, positive: Tensor, count: Tensor, temperature: float
 ) -> Tensor:
@@ -415,16 +409,8 @@ def count_above(
     Above the positive i, Σ_j count_j σ((s_j − s_i)/τ) without j = i. Goes
     through the k-th positive of all rows at once, so that memory is O(B·R);
     the gradient is a loop of its own, which makes it work where loops of
-    unknown length have no gradient (XLA, JAX).
-
-    Args:
-        similarity: (B, R), larger is closer.
-        positive: (B, R) boolean.
-        count: (B, R) how much each reference counts.
-        temperature: τ.
-
-    Returns:
-        (B, R), 0 where nothing is positive.
+    unknown length have no gradient (XLA, JAX). All are (B, R), and the result
+    is 0 where nothing is positive.
     """
     count = ops.cast(count, "float32")
     scale = 1.0 / temperature

@@ -310,7 +310,13 @@ class MultiSupConLoss(SupConLoss):
         sets = ops.convert_to_tensor(labels)
         if is_multi_hot(sets):
             others = sets if ref_labels is None else ref_labels
-            overlap = _jaccard(sets, ops.convert_to_tensor(others))
+            first = ops.cast(sets, "float32")
+            second = ops.cast(ops.convert_to_tensor(others), "float32")
+            both = ops.matmul(first, ops.transpose(second))
+            sizes = ops.sum(first, axis=1), ops.sum(second, axis=1)
+            either = sizes[0][:, None] + sizes[1][None, :] - both
+            # The Jaccard index, (B, R); 0 if both sets are empty.
+            overlap = both / ops.where(either > 0, either, 1.0)
             labels = ops.cast(overlap >= self.threshold, "int32")
             ref_labels = None
             if self.weighted:
@@ -343,13 +349,3 @@ class MultiSupConLoss(SupConLoss):
         lost = ops.where(is_positive, share * (log_total - logits), 0.0)
         divisor = ops.where(count > 0, count, 1.0)
         return self.reduce(ops.sum(lost, axis=1) / divisor, count > 0)
-
-
-def _jaccard(sets: Tensor, others: Tensor) -> Tensor:
-    """(B, R): the overlap of (B, C) and (R, C) sets; 0 if both are empty."""
-    sets, others = (ops.cast(x, "float32") for x in (sets, others))
-    both = ops.matmul(sets, ops.transpose(others))
-    sizes = (ops.sum(x, axis=1) for x in (sets, others))
-    first, second = sizes
-    either = first[:, None] + second[None, :] - both
-    return both / ops.where(either > 0, either, 1.0)

@@ -1,8 +1,9 @@
-"""Losses of several losses and of functions, and `get`, which makes them."""
+"""Losses of several losses and of functions, `get`, and losses as functions."""
 
 import importlib
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from inspect import Parameter, Signature, signature
 from typing import Any
 
 import keras
@@ -16,10 +17,13 @@ from keras_dml.losses.composite import (
     joined,
     scaled,
 )
+from keras_dml.losses.mining import get as get_miner
+from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Batch
+from keras_dml.losses.proxy_loss import ProxyLoss
 from keras_dml.losses.variables import scope_of
 from keras_dml.utils.arguments import did_you_mean
-from keras_dml.utils.serialization import deserialized
+from keras_dml.utils.serialization import deserialized, parameters_of
 from keras_dml.utils.types import Config, Tensor, Tensors
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.@-]*")
@@ -85,9 +89,18 @@ class WeightedSum(LossOfParts):
         super().__init__(name=name)
         self.losses: dict[str, MetricLoss] = {}
         self.weights: dict[str, Any] = {}
-        given = losses if isinstance(losses, Mapping) else _named(losses)
-        for key, value in given.items():
-            self._add(key, *_loss_and_weight(key, value))
+        by_name = (
+            losses if isinstance(losses, Mapping) else _by_own_name(losses)
+        )
+        for key, value in by_name.items():
+            if not _NAME.fullmatch(str(key)) or key in _NOT_NAMES:
+                raise ValueError(
+                    "`losses` of WeightedSum must have names of letters, "
+                    f"digits and underscores, other than {_NOT_NAMES}. "
+                    f"Received: {key!r}."
+                )
+            self.losses[key], weight = _loss_and_weight(key, value)
+            self.weights[key] = _checked_weight(key, weight)
         if not self.losses:
             raise ValueError(
                 "`losses` of WeightedSum must not be empty. Received: "
@@ -95,15 +108,6 @@ class WeightedSum(LossOfParts):
             )
         self._set_weights(weights)
         self.term_weights  # noqa: B018  Checks them.
-
-    def _add(self, name: str, loss: MetricLoss, weight: Any) -> None:
-        if not _NAME.fullmatch(str(name)) or name in _NOT_NAMES:
-            raise ValueError(
-                "`losses` of WeightedSum must have names of letters, digits "
-                f"and underscores, other than {_NOT_NAMES}. Received: {name!r}."
-            )
-        self.losses[name] = loss
-        self.weights[name] = _checked_weight(name, weight)
 
     def _set_weights(self, weights: Any) -> None:
         if weights is None:
@@ -212,14 +216,14 @@ class WeightedSum(LossOfParts):
         }
 
 
-def _named(losses: Sequence[Any]) -> dict[str, Any]:
+def _by_own_name(losses: Sequence[Any]) -> dict[str, Any]:
     """The losses of a list by their own names, numbered where they repeat."""
-    named: dict[str, Any] = {}
-    for given in losses:
-        loss, weight = _loss_and_weight(None, given)
-        name = _free_name(_name_of(loss), named)
-        named[name] = {"loss": loss, "weight": weight}
-    return named
+    by_name: dict[str, Any] = {}
+    for value in losses:
+        loss, weight = _loss_and_weight(None, value)
+        name = _free_name(_name_of(loss), by_name)
+        by_name[name] = {"loss": loss, "weight": weight}
+    return by_name
 
 
 def _free_name(first: str, taken: Container[str]) -> str:
@@ -401,10 +405,18 @@ def get(identifier: Any) -> MetricLoss:
         callable(given) and not isinstance(given, type)
     ):
         return FunctionLoss(given)
+    hint = ""
+    if isinstance(given, Mapping) and given:
+        key = next(iter(given))
+        nearest = did_you_mean(key, (*LOSSES, *COMPOSITES, "name"))
+        hint = (
+            f" There is no loss {key!r}.{nearest} An argument needs its loss: "
+            f"{{name: NAME, {key}: {given[key]!r}}}."
+        )
     raise ValueError(
         "`loss` must be a MetricLoss, its name, a dict with its name and "
         "arguments, several losses in a dict by name or a list, or a "
-        f"function. Received: loss={identifier!r}.{_hint(given)} Use one of "
+        f"function. Received: loss={identifier!r}.{hint} Use one of "
         f"{(*LOSSES, *COMPOSITES)}."
     )
 
@@ -415,20 +427,14 @@ def _by_name(config: dict[str, Any]) -> MetricLoss:
         return COMPOSITES.resolve(config)
     module, colon, own = str(name).rpartition(":")
     if colon and len(config) == 1:
-        function = _function_in(module, own)
-        if function is not None:
-            return FunctionLoss(function)
+        try:
+            value = getattr(importlib.import_module(module), own, None)
+        except ImportError:  # The registry says so.
+            value = None
+        is_known = own in LOSSES or isinstance(value, type)
+        if callable(value) and not is_known:
+            return FunctionLoss(value)
     return LOSSES.resolve(config)
-
-
-def _function_in(module: str, name: str) -> Any:
-    """A function that no registry knows; None if there is none."""
-    try:
-        found = getattr(importlib.import_module(module), name, None)
-    except ImportError:  # The registry says so.
-        return None
-    is_known = name in LOSSES or isinstance(found, type)
-    return None if is_known or not callable(found) else found
 
 
 def is_several(given: Any) -> bool:
@@ -444,12 +450,55 @@ def is_several(given: Any) -> bool:
     )
 
 
-def _hint(given: Any) -> str:
-    if not isinstance(given, Mapping) or not given:
-        return ""
-    key = next(iter(given))
-    hint = did_you_mean(key, (*LOSSES, *COMPOSITES, "name"))
-    return (
-        f" There is no loss {key!r}.{hint} An argument needs its loss: "
-        f"{{name: NAME, {key}: {given[key]!r}}}."
-    )
+# Of the object, its variables and what is done before `call`.
+_NO_ARGUMENTS = {
+    "name", "normalize", "num_classes", "initializer", "learn_beta",
+    "class_share",
+}  # fmt: skip
+_NO_ARGUMENTS_ON_PROXIES = _NO_ARGUMENTS | {"seed"}
+
+
+def functional(name: str, cls: type[MetricLoss]) -> Callable[..., Tensor]:
+    """The pure function of a loss.
+
+    It takes the tensors of `MetricLoss.per_example`, or of `values` of a
+    `ProxyLoss`: float32, and normalized if necessary. Its keyword arguments are
+    those of the class, except that numbers may be tensors, and `seed` may be
+    anything that `keras.random` takes.
+    """
+    is_on_proxies = issubclass(cls, ProxyLoss)
+    method = ProxyLoss.values if is_on_proxies else MetricLoss.per_example
+    no_arguments = _NO_ARGUMENTS_ON_PROXIES if is_on_proxies else _NO_ARGUMENTS
+    tensors = list(signature(method).parameters.values())[1:]
+    arguments = [
+        parameter.replace(kind=Parameter.KEYWORD_ONLY)
+        for parameter in parameters_of(cls).values()
+        if parameter.name not in no_arguments
+    ]
+    own = Signature([*tensors, *arguments], return_annotation=Tensor)
+
+    def function(*args: Any, **kwargs: Any) -> Tensor:
+        given = own.bind(*args, **kwargs)
+        given.apply_defaults()
+        # A constructor could not look at the values of tensors in a graph.
+        later = {k: v for k, v in given.kwargs.items() if ops.is_tensor(v)}
+        config = {k: v for k, v in given.kwargs.items() if k not in later}
+        if issubclass(cls, PairLoss):
+            # A generator is a variable, which no call may create.
+            later["miner"] = get_miner(config["mining"])
+            later["seed_generator"] = config.pop("seed")
+            config["mining"] = "all"
+        if is_on_proxies:
+            config["num_classes"] = 2  # `values` counts the proxies.
+        loss: Any = cls(name=name, **config)
+        for key, value in later.items():
+            setattr(loss, key, value)
+        if is_on_proxies:
+            return loss.values(*given.args)
+        return loss.call(Batch(*given.args))
+
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = cls.__module__.partition("._")[0]
+    function.__doc__ = f"The (B,) values of `{cls.__name__}`; see this class."
+    vars(function)["__signature__"] = own
+    return function

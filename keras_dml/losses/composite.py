@@ -48,7 +48,14 @@ class CompositeLoss(MetricLoss):
         """Computes the weighted sum of all terms, (B,); see `MetricLoss`."""
         weights = self.term_weights
         for term, weight in weights.items():
-            check_number(type(self).__name__, term, weight)
+            if not is_number(weight):
+                raise ValueError(
+                    f"The weight of {term!r} in {type(self).__name__} must be "
+                    "a number, unless a MetricModel changes it during "
+                    "training, with an objective that returns "
+                    f"`loss.term_values(...)`. Received: {weight!r}. Use a "
+                    "number, or train with `keras_dml.methods`."
+                )
         values = self.term_values(
             labels,
             embeddings,
@@ -123,17 +130,6 @@ def is_weight(value: Any) -> bool:
     """Whether something can weight a term; see `LossWeighting`."""
     is_schedule = isinstance(value, schedules.LearningRateSchedule)
     return is_number(value) or is_schedule or value == "learned"
-
-
-def check_number(owner: str, term: str, weight: Any) -> None:
-    """Raises `ValueError` for a weight that only a model can apply."""
-    if not is_number(weight):
-        raise ValueError(
-            f"The weight of {term!r} in {owner} must be a number, unless a "
-            "MetricModel changes it during training, with an objective that "
-            f"returns `loss.term_values(...)`. Received: {weight!r}. Use a "
-            "number, or train with `keras_dml.methods`."
-        )
 
 
 def scaled(owner: str, weight: Any, terms: dict[str, Any]) -> dict[str, Any]:

@@ -296,11 +296,8 @@ def kept(identifier: DistanceLike) -> Any:
     """What a loss keeps of its distance: if possible a name in `DISTANCES`."""
     distance = get(identifier)
     is_object = callable(identifier) and _entry_of(identifier) is None
-    return (
-        identifier
-        if is_object or isinstance(identifier, dict)
-        else (distance.name)
-    )
+    is_kept = is_object or isinstance(identifier, dict)
+    return identifier if is_kept else distance.name
 
 
 def _entry_of(function: Any) -> Entry[Callable[..., Tensor]] | None:

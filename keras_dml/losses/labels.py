@@ -21,17 +21,7 @@ def label_tensors(
     """Labels and labels of references, as tensors.
 
     Strings are numbered: examples with the same string have the same class.
-
-    Args:
-        owner: Whose labels they are.
-        labels: As for `MetricLoss.per_example`.
-        ref_labels: Likewise, or None.
-        by_class: Whether the loss has a weight for each class, so that it
-            matters which number a class has.
-
-    Raises:
-        ValueError: If labels are strings where the number of a class
-            matters.
+    They are refused `by_class`, where the number of a class matters.
     """
     given = [x for x in (labels, ref_labels) if x is not None]
     if any(map(_are_strings, given)):
@@ -39,8 +29,9 @@ def label_tensors(
             raise ValueError(
                 f"`labels` of {owner} must be class ids, because the loss has "
                 "a weight for each class. Received: strings, "
-                f"{_start(labels)}. Use names, labels = np.unique(labels, "
-                "return_inverse=True), once for the whole training set."
+                f"{', '.join(repr(str(x)) for x in labels[:3])}, …. "
+                "Use names, labels = np.unique(labels, return_inverse=True), "
+                "once for the whole training set."
             )
         numbers = np.unique(np.concatenate(given), return_inverse=True)[1]
         given = np.split(numbers.astype(np.int64), [len(labels)])
@@ -85,9 +76,8 @@ def values_of(tensor: Tensor) -> npt.NDArray[Any] | None:
     try:
         # Not `np.asarray`, which warns before it fails on a graph's tensor.
         values: npt.NDArray[Any] = tensor.__array__()
-    except (NotImplementedError, TypeError):
-        return None
-    except RuntimeError:  # Other processes of JAX have a part of it.
+    # A RuntimeError: other processes of JAX have a part of it.
+    except (NotImplementedError, TypeError, RuntimeError):
         return None
     return values
 
@@ -113,7 +103,12 @@ def are_relations(owner: str, matrix: Tensor) -> Tensor:
     A graph of TensorFlow also stops where it is False. XLA drops assertions,
     and JAX has none.
     """
-    holds = _may_be_relations(matrix)
+    matrix = ops.cast(matrix, "int32")
+    is_symmetric = ops.all(ops.equal(matrix, ops.transpose(matrix)))
+    ones = ops.sum(ops.cast(ops.equal(matrix, 1), "int32"), axis=1)
+    others = ops.sum(ops.cast(ops.not_equal(matrix, 0), "int32"), axis=1)
+    is_binary = ops.logical_and(ops.all(ones == 1), ops.all(others == 1))
+    holds = ops.logical_or(is_symmetric, ops.logical_not(is_binary))
     if backend.backend() != "tensorflow":
         return holds
     import tensorflow as tf
@@ -121,15 +116,6 @@ def are_relations(owner: str, matrix: Tensor) -> Tensor:
     message = f"{owner} takes class ids. Received: one-hot labels. {ONE_HOT}"
     with tf.control_dependencies([tf.debugging.Assert(holds, [message])]):
         return tf.identity(holds)
-
-
-def _may_be_relations(matrix: Tensor) -> Tensor:
-    matrix = ops.cast(matrix, "int32")
-    is_symmetric = ops.all(ops.equal(matrix, ops.transpose(matrix)))
-    ones = ops.sum(ops.cast(ops.equal(matrix, 1), "int32"), axis=1)
-    others = ops.sum(ops.cast(ops.not_equal(matrix, 0), "int32"), axis=1)
-    is_one_hot = ops.logical_and(ops.all(ones == 1), ops.all(others == 1))
-    return ops.logical_or(is_symmetric, ops.logical_not(is_one_hot))
 
 
 def dtype_name(tensor: Tensor) -> str:
@@ -144,10 +130,6 @@ def _are_strings(labels: Any) -> bool:
     return kind in "US" or (
         kind == "O" and all(isinstance(x, str) for x in labels)
     )
-
-
-def _start(labels: Any) -> str:
-    return ", ".join(repr(str(label)) for label in labels[:3]) + ", …"
 
 
 Rule: TypeAlias = Literal["any", "all"]

@@ -9,8 +9,7 @@ from keras_dml.losses import distances
 from keras_dml.losses.base import MetricLoss
 from keras_dml.losses.mining import Seed
 from keras_dml.losses.mining import get as get_miner
-from keras_dml.losses.mining.miner import Body
-from keras_dml.losses.mining.visits import State
+from keras_dml.losses.mining.miner import Body, State
 from keras_dml.losses.pairs import Batch, Pairs
 from keras_dml.utils.types import Tensor
 

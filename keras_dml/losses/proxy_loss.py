@@ -75,24 +75,19 @@ class ProxyLoss(MetricLoss):
         self.proxies: keras.Variable | None = None
         self.sampled: SampledClasses | None = None
         if class_share != 1:
-            self._check_can_sample()
+            if not self.can_sample:
+                raise ValueError(
+                    f"`class_share` of {owner} must be 1, because this loss "
+                    "cannot be computed on some of the classes. Received: "
+                    f"class_share={class_share!r}. Use ArcFaceLoss or another "
+                    "loss on proxies."
+                )
             self.sampled = SampledClasses(owner, num_classes, class_share, seed)
-
-    def _check_can_sample(self) -> None:
-        if not self.can_sample:
-            raise ValueError(
-                f"`class_share` of {type(self).__name__} must be 1, because "
-                "this loss cannot be computed on some of the classes. "
-                f"Received: class_share={self.class_share!r}. Use ArcFaceLoss "
-                "or another loss on proxies."
-            )
 
     needs_positives = False  # Each is compared with its class's proxies.
     num_classes: int
 
-    @property
-    def owns_variables(self) -> bool:
-        return True
+    owns_variables: Any = True
 
     @property
     def num_proxies(self) -> int:
@@ -150,20 +145,15 @@ class ProxyLoss(MetricLoss):
             )
         check_class_ids(name, batch.labels, self.num_classes)
         if self.sampled is not None:
-            return self._sampled_values(batch, self.sampled, self.proxies)
+            # As if there were no other classes than those that are drawn.
+            ids = self.sampled.draw(batch.labels)
+            labels = places_of(batch.labels, ids)
+            rows = rows_of_classes(self.proxies, ids, self._rows_each)
+            values = self.among(ids).values(labels, batch.embeddings, rows)
+            return nan_outside(values, labels, self.sampled.count)
         proxies = ops.convert_to_tensor(self.proxies)
         values = self.values(batch.labels, batch.embeddings, proxies)
         return nan_outside(values, batch.labels, self.num_classes)
-
-    def _sampled_values(
-        self, batch: Batch, sampled: SampledClasses, table: keras.Variable
-    ) -> Tensor:
-        """As if there were no other classes than those that are drawn."""
-        ids = sampled.draw(batch.labels)
-        labels = places_of(batch.labels, ids)
-        proxies = rows_of_classes(table, ids, self._rows_each)
-        values = self.among(ids).values(labels, batch.embeddings, proxies)
-        return nan_outside(values, labels, sampled.count)
 
     def among(self, classes: Tensor) -> "ProxyLoss":
         """Returns the loss restricted to some of the classes.

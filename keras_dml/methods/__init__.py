@@ -1,4 +1,4 @@
-"""Methods: one file or folder per paper, with head, objective and declaration.
+"""Methods: one file per paper, with head, objective and declaration.
 
 Open first: `_baseline`, the shortest, then the paper that you know. A file has
 a head (a layer), an objective (named losses), and a factory whose signature
@@ -30,27 +30,27 @@ from keras_dml.methods._baseline import (
     EmbeddingObjective,
     baseline,
 )
-from keras_dml.methods._dcml.method import (
-    CompositionObjective,
-    LearnersHead,
-    dcml,
+from keras_dml.methods._dcml import CompositionObjective, LearnersHead, dcml
+from keras_dml.methods._diva import (
+    Decorrelation,
+    DivaObjective,
+    TaskHead,
+    diva,
 )
-from keras_dml.methods._dcml.tasks import MetaClasses, SeparateTasks, SharedTask
-from keras_dml.methods._diva.method import TaskHead, diva
-from keras_dml.methods._diva.objective import Decorrelation, DivaObjective
-from keras_dml.methods._diva.tasks import DaNCETask, LossTask, Task, diva_tasks
+from keras_dml.methods._diva_tasks import DaNCETask, LossTask, Task, diva_tasks
 from keras_dml.methods._divide_and_conquer import (
     AlternatingObjective,
     SlicedHead,
     divide_and_conquer,
 )
-from keras_dml.methods._dreml import dreml
+from keras_dml.methods._dreml import MetaClasses, dreml
 from keras_dml.methods._ensemble import (
     Bootstrap,
     IndependentHead,
     IndependentObjective,
     ensemble,
 )
+from keras_dml.methods._parts import SeparateTasks, SharedTask
 from keras_dml.methods.declaration import METHODS, Traits, Uses, declare
 from keras_dml.utils.registry import Paper, import_modules, no_attribute
 

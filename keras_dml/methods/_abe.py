@@ -1,8 +1,4 @@
-"""ABE: one embedding network, M learners that attend to different parts.
-
-The method is one file, so that its head, objective and factory can be read
-beside the paper; over a third of it is documentation.
-"""
+"""ABE: one embedding network, M learners that attend to different parts."""
 
 from typing import Any, Literal, TypeAlias
 
@@ -80,15 +76,12 @@ class EnsembleHead(Head):
                 f"of shape {features.shape} with a mask. For texts, use "
                 "another method, such as attentive_grouping."
             )
-        attention = {}
-        if self.ensemble.has_attention:
-            parts, attention["attention"] = self.ensemble(
-                features, return_attention_scores=True
-            )
-        else:
+        if not self.ensemble.has_attention:
             parts = self.ensemble(features)
+            return {"embedding": self.ensemble.merge(parts), "parts": parts}
+        parts, attention = self.ensemble(features, return_attention_scores=True)
         embedding = self.ensemble.merge(parts)
-        return {"embedding": embedding, "parts": parts, **attention}
+        return {"embedding": embedding, "parts": parts, "attention": attention}
 
 
 @register
@@ -155,17 +148,10 @@ class DivergentObjective(LossObjective):
 
 
 def constructed_pairs(labels: Tensor) -> Tensor:
-    """The relation matrix of a batch `[anchors, partners]`.
+    """The relation matrix of a batch `[anchors, partners]`, (B, B).
 
-    Args:
-        labels: (B,) class ids. Anchor i has partner i + B / 2.
-
-    Returns:
-        (B, B): where two images are partners, 1 if they have the same class
-        and 0 if not; −1 elsewhere.
-
-    Raises:
-        ValueError: If B is odd.
+    Where two images are partners, i and i + B / 2, it is 1 if they have the
+    same class and 0 if not; −1 elsewhere.
     """
     if len(labels.shape) != 1:
         raise ValueError(
@@ -190,12 +176,9 @@ def constructed_pairs(labels: Tensor) -> Tensor:
 
 
 def _pairs(method: Arguments, batches: Arguments) -> Arguments:
-    """The number of images that a batch of pairs must have."""
     size = batches["classes_per_batch"] * batches["images_per_class"]
-    return {
-        "num_pairs": size // 2,
-        "steps_per_epoch": batches["steps_per_epoch"],
-    }
+    steps = batches["steps_per_epoch"]
+    return {"num_pairs": size // 2, "steps_per_epoch": steps}
 
 
 def _are_constructed(pairs: str, method: Arguments) -> None:
@@ -364,8 +347,7 @@ def abe(
 
 
 def _layer(backbone: keras.Model, argument: str, given: str | None) -> str:
-    """The layer named by an argument of abe, or the default for the
-    backbone."""
+    """The layer named by an argument of abe, or the backbone's default."""
     if given is not None:
         return given
     known = known_branches()
@@ -404,13 +386,9 @@ def stacked_copies(lower: keras.Model, count: int, noise: float) -> keras.Model:
     """
     copies = [copy_model(lower, name=f"tail_{m}") for m in range(count)]
     for copy in copies[1:]:
-        _add_noise(copy, noise)
+        for variable in copy.trainable_variables:
+            if len(variable.shape) > 1:
+                scale = noise * ops.std(variable)
+                draw = keras.random.normal(variable.shape)
+                variable.assign_add(scale * ops.cast(draw, variable.dtype))
     return side_by_side(copies, name=lower.name)
-
-
-def _add_noise(model: keras.Model, noise: float) -> None:
-    for variable in model.trainable_variables:
-        if len(variable.shape) > 1:
-            scale = noise * ops.std(variable)
-            draw = keras.random.normal(variable.shape)
-            variable.assign_add(scale * ops.cast(draw, variable.dtype))

@@ -1,8 +1,4 @@
-"""BIER: groups of growing size, each trained on the errors of earlier ones.
-
-The method is one file, so that its head, objective and factory can be read
-beside the paper; two fifths of it are documentation.
-"""
+"""BIER: groups of growing size, each trained on the errors of earlier ones."""
 
 from collections.abc import Sequence
 from itertools import accumulate, combinations, pairwise

@@ -108,32 +108,31 @@ class DistillationObjective(LossObjective):
 
     def call(self, outputs: Tensors, targets: Tensors) -> Tensors:
         embedding = outputs["embedding"]
-        teacher = self._of_teacher(targets)
+        if TEACHER not in targets:
+            raise ValueError(
+                "`teacher` of distillation must be given for training, unless "
+                'the targets have the embeddings of a teacher, "teacher". '
+                f"Received: teacher=None and the targets {sorted(targets)}. "
+                "Use, for example, distillation(backbone, "
+                "teacher='runs/large'); for a model that was loaded, "
+                "model.objective.learn_from(teacher)."
+            )
+        teacher = targets[TEACHER]
         terms = self.loss.term_values(targets["label"], embedding)
         for name in self.relations:
             given = (self.temperature,) if name == "similarity" else ()
             terms[name] = RELATIONS[name](embedding, teacher, *given)
         return terms
 
-    def _of_teacher(self, targets: Tensors) -> Tensor:
-        if TEACHER in targets:
-            return targets[TEACHER]
-        raise ValueError(
-            "`teacher` of distillation must be given for training, unless the "
-            'targets have the embeddings of a teacher, "teacher". Received: '
-            f"teacher=None and the targets {sorted(targets)}. Use, for "
-            "example, distillation(backbone, teacher='runs/large'); for a "
-            "model that was loaded, model.objective.learn_from(teacher)."
-        )
-
 
 def check_takes(objective: DistillationObjective, model: keras.Model) -> None:
-    """Checks a teacher by one example of zeros, as a model takes it.
+    """Checks a teacher by one example of zeros, as a model takes it."""
 
-    Raises:
-        ValueError: If the teacher does not take it, or does not embed it.
-    """
-    example = keras.tree.map_structure(_zeros, model.input)
+    def zeros(spec: keras.KerasTensor) -> Tensor:
+        shape = [1 if size is None else size for size in spec.shape]
+        return keras.ops.zeros(shape, spec.dtype)
+
+    example = keras.tree.map_structure(zeros, model.input)
     try:
         objective.completed(example, {})
     # A model of a stranger may fail in any way.
@@ -145,11 +144,6 @@ def check_takes(objective: DistillationObjective, model: keras.Model) -> None:
             f"Use another teacher or `input_shape`. {type(error).__name__}: "
             f"{error}"
         ) from error
-
-
-def _zeros(spec: keras.KerasTensor) -> Any:
-    shape = [1 if size is None else size for size in spec.shape]
-    return keras.ops.zeros(shape, spec.dtype)
 
 
 @declare(

@@ -131,8 +131,7 @@ class AlternatingObjective(LossObjective):
         )
 
     def evaluate(self, outputs: Tensors, targets: Tensors) -> Tensors:
-        """The loss of the merged embedding, unless the targets name a
-        learner."""
+        """The merged embedding's loss, unless the targets name a learner."""
         everyone = ops.full_like(targets["label"], -1)
         return super().evaluate(outputs, {"learner": everyone, **targets})
 
@@ -219,14 +218,7 @@ def divided_data(
     only_with: tuple[str, Any] | None = None,
     **traits: Any,
 ) -> Traits:
-    """The traits of a method that trains on alternating clusters of the data.
-
-    Args:
-        num_clusters: Function from the method's arguments to the number of
-            clusters.
-        only_with: See `Uses`.
-        **traits: Its other traits.
-    """
+    """Traits of a method that trains on alternating clusters of the data."""
     sampler = Uses(
         "ClusterSampler",
         ("schedule", "fill"),
@@ -336,9 +328,20 @@ def divide_and_conquer(
         Learning", CVPR 2019, https://arxiv.org/abs/1906.05990.
     """
     if not split_embedding:
-        _check_no_learners(
-            num_learners=num_learners, update=update, merged_start=merged_start
-        )
+        arguments = {
+            "num_learners": num_learners,
+            "update": update,
+            "merged_start": merged_start,
+        }
+        unused = {k: x for k, x in arguments.items() if x is not None}
+        if unused:
+            received = ", ".join(f"{k}={x!r}" for k, x in unused.items())
+            raise ValueError(
+                "divide_and_conquer(split_embedding=False) has one embedding "
+                f"and no learners. Received: {received}. Omit "
+                f"{' and '.join(f'`{name}`' for name in unused)}; the number "
+                "of clusters is the `num_learners` of the ClusterSampler."
+            )
         return baseline(
             backbone,
             embedding_dim=embedding_dim,
@@ -362,15 +365,3 @@ def divide_and_conquer(
         ),
         **kwargs,
     )
-
-
-def _check_no_learners(**arguments: Any) -> None:
-    given = [name for name, x in arguments.items() if x is not None]
-    if given:
-        received = ", ".join(f"{name}={arguments[name]!r}" for name in given)
-        raise ValueError(
-            "divide_and_conquer(split_embedding=False) has one embedding and "
-            f"no learners. Received: {received}. Omit "
-            f"{' and '.join(f'`{name}`' for name in given)}; the number of "
-            "clusters is the `num_learners` of the ClusterSampler."
-        )

@@ -3,16 +3,29 @@
 from typing import Any, Literal
 
 import keras
+import numpy as np
+from keras import ops
 
 from keras_dml import losses
 from keras_dml.losses.base import LossLike
+from keras_dml.losses.variables import check_class_ids, nan_outside, take_rows
 from keras_dml.methods._baseline import EmbeddingObjective, LossInput
-from keras_dml.methods._dcml.tasks import MetaClasses
 from keras_dml.methods._ensemble import Start, independent_learners
+from keras_dml.methods._parts import ObjectiveWrapper
 from keras_dml.methods.declaration import declare
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective
-from keras_dml.utils.types import Config, Count, Pooling, Units
+from keras_dml.utils.arguments import check_count
+from keras_dml.utils.serialization import register
+from keras_dml.utils.types import (
+    Config,
+    Count,
+    Pooling,
+    Several,
+    Shapes,
+    Tensors,
+    Units,
+)
 
 ONE_HOT_PROXIES: Config = {
     "name": "normalized_softmax",
@@ -25,6 +38,90 @@ ONE_HOT_PROXIES: Config = {
 The squared distances of unit vectors are 2 − 2 cos: with a temperature of 2
 for distances, the logits are cosines.
 """
+
+
+@register
+class MetaClasses(ObjectiveWrapper):
+    """A task whose classes are random groups of the training classes.
+
+    This is the relabeling of DREML: L̃ = {l_r(i)}, where r is a random map
+    from classes to meta-classes of about equal size, which is saved with the
+    model.
+
+    Args:
+        objective: The objective that is given meta-classes as labels.
+        num_classes: Number of classes in the training set.
+        num_meta_classes: Number of meta-classes that they are grouped into.
+        seed: Seed of the groups; use a different one for every learner.
+        **kwargs: See `Objective`.
+
+    Call arguments:
+        outputs: The outputs that the objective needs.
+        targets: Dict with `"label"`, (B,), in [0, num_classes). Any other
+            label raises an error, or results in NaN inside a compiled graph.
+
+    Returns:
+        The terms of the objective.
+
+    Raises:
+        ValueError: If there are fewer than two meta-classes, or more than
+            there are classes.
+
+    Reference:
+        Xuan et al., "Deep Randomized Ensembles for Metric Learning", ECCV
+        2018.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        num_classes: int,
+        num_meta_classes: Several,
+        seed: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(objective, **kwargs)
+        owner = type(self).__name__
+        check_count(owner, "num_classes", num_classes, least=num_meta_classes)
+        self.num_classes = num_classes
+        self.num_meta_classes = num_meta_classes
+        self.seed = seed
+
+    @property
+    def label_limit(self) -> int | None:
+        return self.num_classes
+
+    # Classes that a batch lacks say little of meta-classes.
+    needs_positives = needs_negatives = needs_triplets = False
+
+    def build(self, outputs_shape: Shapes) -> None:
+        order = np.random.default_rng(self.seed).permutation(self.num_classes)
+        self.meta_class = self.add_weight(
+            shape=(self.num_classes,),
+            initializer=lambda _, dtype=None: ops.cast(
+                order % self.num_meta_classes, dtype
+            ),
+            dtype="int32",
+            trainable=False,
+            name="meta_class",
+        )
+        super().build(outputs_shape)
+
+    def call(self, outputs: Tensors, targets: Tensors) -> Tensors:
+        labels = ops.convert_to_tensor(targets["label"])
+        check_class_ids("MetaClasses", labels, self.num_classes)
+        values = self.objective(outputs, self._relabeled(targets))
+        return {
+            name: nan_outside(value, labels, self.num_classes)
+            for name, value in values.items()
+        }
+
+    def after_step(self, outputs: Tensors, targets: Tensors) -> None:
+        super().after_step(outputs, self._relabeled(targets))
+
+    def _relabeled(self, targets: Tensors) -> Tensors:
+        labels = ops.convert_to_tensor(targets["label"])
+        return {**targets, "label": take_rows(self.meta_class, labels)}
 
 
 @declare(
@@ -131,15 +228,29 @@ def dreml(
     dim = embedding_dim // num_learners
     most = dim if loss is None else num_classes
     count = num_meta_classes or max(2, min(most, num_classes // 2))
-    _check_one_hot(loss, count, dim)
+    if loss is None and count > dim:
+        raise ValueError(
+            "`num_meta_classes` of dreml must be at most the number of "
+            "dimensions of a learner, each of which is the proxy of a "
+            f"meta-class. Received: num_meta_classes={count} for {dim} "
+            "dimensions. Use a larger embedding_dim or another loss, such as "
+            '"proxy_nca".'
+        )
+
+    def meta_loss() -> losses.MetricLoss:
+        if loss is None:
+            is_unit = loss_input == "embedding"
+            options = {"num_classes": count, "normalize": is_unit}
+            return losses.get({**ONE_HOT_PROXIES, **options})
+        template = losses.get(loss)
+        if template.num_classes is None:
+            return template.copy()
+        config = keras.saving.serialize_keras_object(template)
+        return losses.get(_with_num_classes(config, count))
 
     def objective(k: int) -> Objective:
         return MetaClasses(
-            EmbeddingObjective(
-                _meta_loss(loss, count, loss_input),
-                loss_input,
-                name="objective",
-            ),
+            EmbeddingObjective(meta_loss(), loss_input, name="objective"),
             num_classes,
             count,
             seed=k,
@@ -150,31 +261,6 @@ def dreml(
         backbone, objective, embedding_dim, num_learners, shared_trunk, start,
         pooling, loss_input == "activation", **kwargs,
     )  # fmt: skip
-
-
-def _check_one_hot(loss: LossLike | None, count: int, dim: int) -> None:
-    if loss is None and count > dim:
-        raise ValueError(
-            "`num_meta_classes` of dreml must be at most the number of "
-            "dimensions of a learner, each of which is the proxy of a "
-            f"meta-class. Received: num_meta_classes={count} for {dim} "
-            "dimensions. Use a larger embedding_dim or another loss, such as "
-            '"proxy_nca".'
-        )
-
-
-def _meta_loss(
-    loss: LossLike | None, count: int, loss_input: str
-) -> losses.MetricLoss:
-    """A new loss for `count` meta-classes."""
-    if loss is None:
-        own = {"num_classes": count, "normalize": loss_input == "embedding"}
-        return losses.get({**ONE_HOT_PROXIES, **own})
-    found = losses.get(loss)
-    if found.num_classes is None:
-        return found.copy()
-    config = keras.saving.serialize_keras_object(found)
-    return losses.get(_with_num_classes(config, count))
 
 
 def _with_num_classes(config: Any, count: int) -> Any:

@@ -12,7 +12,7 @@ from keras_dml import backbones, losses
 from keras_dml.backbones.splitting import side_by_side
 from keras_dml.losses.base import LossLike
 from keras_dml.methods._baseline import EmbeddingObjective
-from keras_dml.methods._dcml.tasks import ObjectiveWrapper, SeparateTasks
+from keras_dml.methods._parts import ObjectiveWrapper, SeparateTasks
 from keras_dml.methods.declaration import declare
 from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
@@ -190,17 +190,10 @@ class IndependentObjective(SeparateTasks):
     def term_weights(self) -> dict[str, Any]:
         return self.objectives[0].term_weights
 
-    @property
-    def needs_positives(self) -> bool:
-        return self.objectives[0].needs_positives
-
-    @property
-    def needs_negatives(self) -> bool:
-        return self.objectives[0].needs_negatives
-
-    @property
-    def needs_triplets(self) -> bool:
-        return self.objectives[0].needs_triplets
+    # All have the same kind of loss.
+    needs_positives: Any = property(lambda x: x.objectives[0].needs_positives)
+    needs_negatives: Any = property(lambda x: x.objectives[0].needs_negatives)
+    needs_triplets: Any = property(lambda x: x.objectives[0].needs_triplets)
 
     def call(self, outputs: Tensors, targets: Tensors) -> Tensors:
         values = super().call(outputs, targets)
@@ -353,7 +346,12 @@ def _start(
 ) -> Start | None:
     """How K networks start; None if there is one network."""
     if not is_one:
-        return start or ("random" if _is_untrained(network) else "same")
+        # Biases, scales, offsets and moving statistics start as zeros or ones.
+        vectors = [v for v in network.weights if len(v.shape) == 1]
+        is_untrained = vectors and all(
+            np.ptp(ops.convert_to_numpy(v)) == 0 for v in vectors
+        )
+        return start or ("random" if is_untrained else "same")
     if start is not None:
         raise ValueError(
             "`start` of an ensemble is only for several backbones. Received: "
@@ -363,25 +361,20 @@ def _start(
     return None
 
 
-def _is_untrained(network: keras.Model) -> bool:
-    """Whether all vectors among the weights still have one value each.
-
-    Biases, scales, offsets and moving statistics start as zeros or ones.
-    """
-    vectors = [v for v in network.weights if len(v.shape) == 1]
-    return bool(vectors) and all(
-        np.ptp(ops.convert_to_numpy(v)) == 0 for v in vectors
-    )
-
-
 def _copies(
     network: keras.Model, count: int, same_weights: bool, pooling: Pooling
 ) -> keras.Model:
     """The network and copies of it, side by side."""
+
+    def renamed(layer: layers.Layer, prefix: str) -> layers.Layer:
+        # Variables of learners can be told apart by it.
+        config = layer.get_config()
+        return type(layer).from_config({**config, "name": prefix + layer.name})
+
     copies = [
         copy_model(
             network,
-            partial(_renamed, prefix=f"learner_{k}_"),
+            partial(renamed, prefix=f"learner_{k}_"),
             name=f"learner_{k}",
             same_weights=same_weights or k == 0,
         )
@@ -391,9 +384,3 @@ def _copies(
     if not network.trainable:
         joined.trainable = False
     return joined
-
-
-def _renamed(layer: layers.Layer, prefix: str) -> layers.Layer:
-    """A new layer, by whose name its variables can be told apart."""
-    config = layer.get_config()
-    return type(layer).from_config({**config, "name": prefix + layer.name})

@@ -195,7 +195,15 @@ class CascadeObjective(LossObjective):
                 f"which models choose the hardest. Received: {self.loss!r}. "
                 'Use, for example, "contrastive" or "binomial_deviance".'
             )
-        self.hard_shares = check_shares(hard_shares)
+        self.hard_shares = list(hard_shares)
+        falls = all(a >= b > 0 for a, b in pairwise(self.hard_shares))
+        if not hard_shares or hard_shares[0] != 1 or not falls:
+            raise ValueError(
+                "`hard_shares` of hdc must be shares of the pairs for each "
+                "model, 1 for the first and none larger than the one before. "
+                f"Received: hard_shares={self.hard_shares!r}. Use "
+                "(1.0, 0.5, 0.2)."
+            )
         self.split_terms()
 
     def build(self, outputs_shape: Shapes) -> None:
@@ -214,32 +222,13 @@ class CascadeObjective(LossObjective):
         return total
 
 
-def check_shares(shares: Sequence[float]) -> list[float]:
-    """Returns `hard_shares` of hdc as a list, if they are as described."""
-    given = list(shares)
-    falls = all(a >= b > 0 for a, b in pairwise(given))
-    if not given or given[0] != 1 or not falls:
-        raise ValueError(
-            "`hard_shares` of hdc must be shares of the pairs for each model, "
-            "1 for the first and none larger than the one before. "
-            f"Received: hard_shares={given!r}. Use (1.0, 0.5, 0.2)."
-        )
-    return given
-
-
 def hard_pairs(
     labels: Tensor, parts: Tensor, shares: Sequence[float]
 ) -> list[Tensor]:
-    """The pairs that each model of a cascade is trained on.
+    """The pairs that each model of a cascade is trained on: K (B, B) masks.
 
-    Args:
-        labels: (B,) class ids, or what else `losses.pairs.pair_masks` takes.
-        parts: (B, K, d) unit embeddings of the models, from which no gradient
-            is taken.
-        shares: h, (K,).
-
-    Returns:
-        K boolean matrices, (B, B), each a subset of the one before.
+    Each is a subset of the one before, by the models' unit embeddings, (B, K,
+    d), through which no gradient passes.
     """
     of_kind = pair_masks(labels)
     counts = [ops.sum(ops.cast(mask, "float32")) for mask in of_kind]
@@ -257,16 +246,7 @@ def hard_pairs(
 
 
 def hardest(difficulty: Tensor, mask: Tensor, count: Tensor) -> Tensor:
-    """The `count` most difficult entries of a mask, rounded up, with ties.
-
-    Args:
-        difficulty: (B, B), finite.
-        mask: (B, B) boolean.
-        count: Scalar float, at most the number of entries.
-
-    Returns:
-        (B, B) boolean.
-    """
+    """The `count` most difficult entries of a mask, rounded up, with ties."""
     lowest = -1e9
     candidates = ops.where(mask, difficulty, lowest)
     ascending = ops.sort(ops.reshape(candidates, (-1,)))
@@ -361,7 +341,15 @@ def hdc(
         https://arxiv.org/abs/1611.05720.
     """
     whole = backbones.get(backbone)
-    names = _branches(whole, branches)
+    names = branches or BRANCHES.get(whole.name)
+    if not names:
+        points = splitting.cut_points(whole)
+        raise ValueError(
+            "`branches` of hdc must name layers of a backbone other than "
+            f"{tuple(BRANCHES)}. Received: branches={branches!r} with backbone "
+            f"{whole.name!r}. Its branch points are {', '.join(points)}. Use, "
+            "for example, the outputs of the second and third to last stages."
+        )
     if len(hard_shares) != len(names) + 1:
         raise ValueError(
             "`hard_shares` of hdc must be one more than the branches, "
@@ -384,21 +372,4 @@ def hdc(
             losses.get(loss), hard_shares, name="objective"
         ),
         **kwargs,
-    )
-
-
-def _branches(
-    backbone: keras.Model, given: Sequence[str] | None
-) -> tuple[str, ...]:
-    """The layers named by `branches`, or the default for the backbone."""
-    if given:
-        return tuple(given)
-    if backbone.name in BRANCHES:
-        return BRANCHES[backbone.name]
-    points = splitting.cut_points(backbone)
-    raise ValueError(
-        "`branches` of hdc must name layers of a backbone other than "
-        f"{tuple(BRANCHES)}. Received: branches={given!r} with backbone "
-        f"{backbone.name!r}. Its branch points are {', '.join(points)}. Use, "
-        "for example, the outputs of the second and third to last stages."
     )

@@ -9,9 +9,8 @@ from keras import ops
 from keras_dml import backbones, losses
 from keras_dml.losses import MetricLoss
 from keras_dml.losses.base import LossLike
-from keras_dml.methods._diva.method import term_weights
-from keras_dml.methods._diva.objective import DivaObjective
-from keras_dml.methods._diva.tasks import LossTask
+from keras_dml.methods._diva import DivaObjective, term_weights
+from keras_dml.methods._diva_tasks import LossTask
 from keras_dml.methods.declaration import Traits, Uses, declare
 from keras_dml.model.head import Head
 from keras_dml.model.loss_weighting import weights_with
@@ -118,8 +117,7 @@ class MicObjective(DivaObjective):
         return terms
 
     def evaluate(self, outputs: Tensors, targets: Tensors) -> Tensors:
-        """The terms of a held-out batch, of which there are no surrogate
-        labels."""
+        """The terms of a held-out batch, which has no surrogate labels."""
         return super().evaluate(outputs, _without_surrogates(outputs, targets))
 
     def after_step(self, outputs: Tensors, targets: Tensors) -> None:
@@ -134,12 +132,7 @@ def _without_surrogates(outputs: Tensors, targets: Tensors) -> Tensors:
 
 
 def auxiliary_loss_of(loss: MetricLoss, num_surrogates: int) -> MetricLoss:
-    """A copy of a loss, or of several, with a weight per surrogate class.
-
-    Args:
-        loss: The loss of the class encoder.
-        num_surrogates: Number of surrogate classes.
-    """
+    """A copy of a loss, or of several, with a weight per surrogate class."""
     if isinstance(loss, losses.WeightedSum):
         copies = {
             name: auxiliary_loss_of(part, num_surrogates)

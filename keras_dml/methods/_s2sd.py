@@ -184,16 +184,13 @@ def term_weights(
     weights = scaled("s2sd", 0.5, objective.loss.term_weights)
     weights |= {"targets": 0.5, "distillation": gamma}
     if objective.distill_features:
-        weights["features"] = after(warmup, gamma)
+        weights["features"] = gamma
+        if warmup:
+            # Keras changes the value in the step after a boundary.
+            weights["features"] = schedules.PiecewiseConstantDecay(
+                [warmup - 1], [0.0, gamma]
+            )
     return weights
-
-
-def after(steps: int, weight: float) -> Any:
-    """A weight that is 0 for a number of steps."""
-    if not steps:
-        return weight
-    # Keras changes the value in the step after a boundary.
-    return schedules.PiecewiseConstantDecay([steps - 1], [0.0, weight])
 
 
 @declare(

@@ -169,7 +169,13 @@ def find(name: str) -> tuple[Callable[..., MetricModel], Traits]:
             f"The module {module!r} must define {attribute!r}. Received: the "
             f"method {name!r}, which it does not define."
         ) from None
-    if not _is_factory(factory):
+    parameters = (
+        list(inspect.signature(factory).parameters.values())
+        if callable(factory)
+        else []
+    )
+    passes_on = inspect.Parameter.VAR_KEYWORD in [x.kind for x in parameters]
+    if not passes_on or parameters[0].name != "backbone":
         raise ValueError(
             f"The method {name!r} must be a function of a backbone that "
             "passes **kwargs on to MetricModel. Received: "
@@ -180,13 +186,3 @@ def find(name: str) -> tuple[Callable[..., MetricModel], Traits]:
         if entry.value is factory:
             return factory, entry.details["traits"]
     return factory, Traits()
-
-
-def _is_factory(value: Any) -> bool:
-    if not callable(value):
-        return False
-    parameters = list(inspect.signature(value).parameters.values())
-    kinds = [parameter.kind for parameter in parameters]
-    return inspect.Parameter.VAR_KEYWORD in kinds and (
-        parameters[0].name == "backbone"
-    )

@@ -12,7 +12,6 @@ from keras.src.trainers.data_adapters import get_data_adapter
 
 from keras_dml.distribution.batches import ReplicaBatches, rows_of_replicas
 from keras_dml.distribution.gathering import gathered
-from keras_dml.distribution.processes import alone
 from keras_dml.distribution.strategies import (
     check_optimizer,
     check_parts,
@@ -20,7 +19,7 @@ from keras_dml.distribution.strategies import (
     strategy_of,
     synchronize,
 )
-from keras_dml.distribution.workers import this_worker
+from keras_dml.distribution.workers import alone, this_worker
 from keras_dml.model.batch_checks import BatchChecks
 from keras_dml.model.fit_data import FitData, checked_batch
 from keras_dml.utils.tensorflow import tf

@@ -21,7 +21,7 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-from keras_dml.distribution.processes import (
+from keras_dml.distribution.workers import (
     is_one_of_several,
     on_this_process,
 )

@@ -6,6 +6,7 @@ import pytest
 
 from keras_dml import backbones, methods
 from keras_dml.backbones.networks import known_branches
+from keras_dml.data import byte_tokens
 from keras_dml.layers import FrozenBatchNormalization
 
 
@@ -22,6 +23,26 @@ def test_small_convnet_has_any_input_and_width() -> None:
     half = backbones.get("small_convnet", input_shape=(32, 40, 3), width=0.5)
     assert half.output_shape[-1] == whole.output_shape[-1] / 2
     assert 0.25 < half.count_params() / whole.count_params() < 0.26
+
+
+def test_padding_of_texts_changes_nothing() -> None:
+    short = backbones.get("small_text_encoder", input_shape=(8,))
+    long = backbones.get("small_text_encoder", input_shape=(20,))
+    long.set_weights(short.get_weights())
+    texts = ["abc", "12345678"]
+    features = short(byte_tokens(texts, 8))
+    padded = long(byte_tokens(texts, 20))
+    np.testing.assert_allclose(padded[:, :8], features, atol=1e-6)
+    assert not np.any(padded[:, 8:])
+    np.testing.assert_array_equal(
+        keras.ops.convert_to_numpy(padded._keras_mask).sum(axis=1), [3, 8]
+    )
+
+
+def test_order_of_letters_counts() -> None:
+    encoder = backbones.get("small_text_encoder")
+    one, two = encoder(byte_tokens(["abcd", "badc"], 48)).numpy().sum(axis=1)
+    assert np.abs(one - two).max() > 0.01
 
 
 def test_keras_applications_by_name() -> None:

@@ -6,6 +6,7 @@ from keras import layers
 from keras_dml import backbones
 from keras_dml.backbones import splitting
 from keras_dml.utils.models import copy_model
+from tests.backbones.test_any_model import IDS, words
 
 
 def pixels(shape, batch: int = 2) -> np.ndarray:
@@ -196,3 +197,47 @@ def test_a_copy_computes_the_same_and_shares_nothing(backbone) -> None:
     assert not {id(v) for v in copy.variables} & {
         id(v) for v in backbone.variables
     }
+
+
+# Several backbones as one.
+
+
+def networks() -> list[keras.Model]:
+    whole = backbones.small_convnet((16, 16, 1), filters=(4, 8))
+    return [
+        copy_model(whole, name=f"network_{k}", same_weights=False)
+        for k in range(2)
+    ]
+
+
+@pytest.mark.parametrize("pooling", [None, "avg", "max"])
+def test_side_by_side_features_are_those_of_each(pooling) -> None:
+    models, x = networks(), pixels((16, 16, 1), batch=3)
+    joined = splitting.side_by_side(models, "both", pooling)
+    assert joined.name == "both"
+    maps = [model(x).numpy() for model in models]
+    if pooling is not None:
+        pool = getattr(np, {"avg": "mean", "max": "max"}[pooling])
+        maps = [pool(y, axis=(1, 2)) for y in maps]
+    np.testing.assert_allclose(
+        joined(x), np.concatenate(maps, axis=-1), rtol=1e-5
+    )
+
+
+def test_weights_are_shared_with_the_models_or_new() -> None:
+    first, second = networks()
+    joined = splitting.side_by_side([first, second], "both", "gem")
+    assert {id(v) for v in first.weights} <= {id(v) for v in joined.weights}
+    names = [v.path for v in joined.weights if v.name == "p"]
+    assert len(names) == 2 and names[0] != names[1]
+    kernels = [x.get_layer("conv_0").get_weights()[0] for x in (first, second)]
+    assert not np.allclose(*kernels)
+
+
+def test_tokens_keep_their_masks() -> None:
+    """Sequential models, whose padding no pooling sees."""
+    whole = words()
+    models = [copy_model(whole, name=f"words_{k}") for k in range(2)]
+    joined = splitting.side_by_side(models, "both", "avg")
+    longer = np.concatenate([IDS, np.zeros_like(IDS)], axis=1)
+    np.testing.assert_allclose(joined(longer), joined(IDS), atol=1e-6)

@@ -34,9 +34,6 @@ from keras_dml import losses
 
 SIZES = ((112, 512, 28), (512, 128, 128))  # batch, dimension, classes
 MEMORY_SIZE = (2048, 128, 512)
-MEAN_SPEEDUP = 4
-MUCH_SPEEDUP = 10
-MUCH_FASTER = ("triplet semihard", "triplet all", "margin + dws", "nt-xent")
 
 OURS: dict[str, Callable[[int, int], losses.MetricLoss]] = {
     "contrastive": lambda c, d: losses.ContrastiveLoss(
@@ -278,7 +275,6 @@ def speed(
     clock: Callable[[], float],
 ) -> None:
     """Prints all timings; losses that the peer lacks are measured alone."""
-    ratios: dict[tuple[int, str, str], float] = {}
     for size in sizes:
         print(f"\nB={size[0]} D={size[1]} ({size[2]} classes), ms, ± IQR")
         print(
@@ -293,48 +289,12 @@ def speed(
                 continue
             steps.append(their_step(name, size))
             graph, xla, peer = timings(steps, repeats, clock)
-            ratios[size[0], name, "graph"] = graph.median / peer.median
-            ratios[size[0], name, "XLA"] = xla.median / peer.median
             print(
                 f"{name:25}{graph}{xla}{peer}"
                 f"{graph.median / peer.median:10.3f}"
                 f"{xla.median / peer.median:8.3f}",
                 flush=True,
             )
-    print()
-    for line in verdicts(ratios):
-        print(line)
-
-
-def verdicts(ratios: dict[tuple[int, str, str], float]) -> list[str]:
-    """What the project asks of its losses, and whether they keep it."""
-    slower = [
-        f"{name} ({mode}, B={batch}: {ratio:.2f})"
-        for (batch, name, mode), ratio in ratios.items()
-        if ratio > 1
-    ]
-    lines = ["slower than the peer: " + (", ".join(slower) or "none")]
-    for mode in ("graph", "XLA"):
-        large = {
-            name: 1 / ratio
-            for (batch, name, mode_), ratio in ratios.items()
-            if mode_ == mode and batch == SIZES[-1][0]
-        }
-        if not large:
-            continue
-        mean = statistics.geometric_mean(large.values())
-        lines.append(
-            f"{mode}, B={SIZES[-1][0]}: geometric mean of the speed-up "
-            f"{mean:.1f} (wanted: {MEAN_SPEEDUP}) over {len(large)} losses"
-        )
-        for name in MUCH_FASTER:
-            if name in large:
-                verdict = "yes" if large[name] >= MUCH_SPEEDUP else "NO"
-                lines.append(
-                    f"  {name}: {large[name]:.1f} times, at least "
-                    f"{MUCH_SPEEDUP}: {verdict}"
-                )
-    return lines
 
 
 def memory(names: list[str]) -> None:

@@ -4,7 +4,6 @@ Run from the root of the project; it writes into a temporary folder:
 
     python tests/benchmarks/search.py            # 1,000,000 × 128
     python tests/benchmarks/search.py --quick    # 50,000 × 128; ten minutes
-    python tests/benchmarks/search.py --filters  # 100,000 × 128; five minutes
 
 Two indexes of ours, two peers. "vectors" is an index of nothing but vectors,
 beside raw faiss, which has them alone. "rows" also has a path and a label for
@@ -21,13 +20,6 @@ is shown apart; "save" waits until the files are on the disk, for everyone;
 processes, as of a server that starts. Queries go to the indexes that were
 loaded. Of single queries it gives the median and the 99th percentile in
 milliseconds, of batches the milliseconds of one query.
-
-With --filters, each kind of index searches among all rows and among those that
-pass a filter, in turns with faiss Flat among all. Times are those of our
-`search`, filter included, as multiples of that: the median of the rounds and,
-in brackets, their range. Recall is of the exact answer among these rows, and of
-that of comparing all vectors as the index keeps them, decoded by faiss: what
-the second lacks is lost by the search, and the rest by the compression.
 """
 
 import argparse
@@ -69,13 +61,6 @@ PROCESSES = 3
 CONTESTANTS = ("raw", "vectors", "by hand", "rows")
 
 PEERS = {"vectors": "raw", "rows": "by hand"}
-
-FILTERED = ("Flat", "IVF512,Flat", "HNSW32", "SQ8", "IVF512,PQ32np",
-            "IVF512,PQ32np,RFlat")  # fmt: skip
-
-SHARES = (0.5, 0.1, 0.01, 0.001)
-
-ROUNDS = 5
 
 Times = dict[str, dict[str, list[float]]]
 
@@ -334,88 +319,12 @@ def line(name: str, times: Times) -> str:
     return f"  {name:<16}" + "".join(f"{x:>12}" for x in cells)
 
 
-def filtered(factories: list[str], count: int) -> None:
-    """Prints recall and times of searches with filters."""
-    start = time.perf_counter()
-    x, queries = embeddings(count, BATCH)
-    place = np.random.default_rng(1).permutation(count) / count
-    rows = {"place": place.tolist(), **columns(count)}
-    flat = faiss.IndexFlatIP(DIM)
-    flat.add(x)
-    _, one = clocked(lambda: [flat.search(q, K) for q in queries[:, None]])
-    _, batch = clocked(lambda: flat.search(queries, K))
-    print(f"{count:,} × {DIM}, {faiss.omp_get_max_threads()} threads; times "
-          "are multiples of faiss Flat without a filter, which takes\n"
-          f"{1000 * one / BATCH:.1f} ms for one query, {1000 * batch:.0f} ms "
-          f"for {BATCH}; recall@10 of exact vectors, and of those kept\n"
-          f"{'':20}{'passes':>8}{'exact':>8}{'kept':>8}{'one':>20}"
-          f"{f'{BATCH}':>20}")  # fmt: skip
-    for factory in factories:
-        index = Index(x, rows, factory=factory)
-        kept = vectors_kept(index)
-        for share in (1.0, *SHARES):
-            where = {"place": {"<": share}} if share < 1 else None
-            found = index.search(queries, K, where=where).ids
-            passing = np.flatnonzero(place < share)
-            cells = [f"{share:.1%}" if where else "all"]
-            cells += [
-                f"{recall(found, nearest(queries, vectors, passing)):.3f}"
-                for vectors in (x, kept)
-            ]
-            for size in (1, BATCH):
-                ratios = in_turns(flat, index, queries, size, where)
-                cells.append(f"{np.median(ratios):.2f} [{min(ratios):.2f}, "
-                             f"{max(ratios):.2f}]")  # fmt: skip
-            widths = (8, 8, 8, 20, 20)
-            pairs = zip(cells, widths, strict=True)
-            print(f"{factory:20}" + "".join(f"{x:>{n}}" for x, n in pairs),
-                  flush=True)  # fmt: skip
-    print(f"{time.perf_counter() - start:.0f} s")
-
-
-def vectors_kept(index: Index) -> np.ndarray:
-    """The vectors as an index keeps them, decoded where it compresses them."""
-    copy = faiss.clone_index(index._engine.index)
-    lists = faiss.try_extract_index_ivf(copy)
-    if lists is not None:
-        lists.make_direct_map()
-    return copy.reconstruct_n(0, len(index))
-
-
-def nearest(queries: np.ndarray, x: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """The nearest of some rows, by comparing all of them."""
-    return rows[faiss.knn(queries, x[rows], K, faiss.METRIC_INNER_PRODUCT)[1]]
-
-
-def in_turns(
-    flat: Any, index: Index, queries: np.ndarray, size: int, where: dict | None
-) -> list[float]:
-    """Time of our searches over that of faiss Flat, round by round."""
-    batches = np.split(queries, len(queries) // size)[: BATCH // 16]
-    ratios = []
-    for _ in range(ROUNDS):
-        spent = [0.0, 0.0]
-        for x in batches:
-            for who, call in enumerate((
-                lambda x=x: flat.search(x, K),
-                lambda x=x: index.search(x, K, where=where),
-            )):  # fmt: skip
-                spent[who] += clocked(call)[1]
-        ratios.append(spent[1] / spent[0])
-    return ratios
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--filters", action="store_true")
-    parser.add_argument("--factory", action="append", help="of --filters")
     parser.add_argument("--only", choices=["exact", "ivf", "hnsw"])
     parser.add_argument("--queries", type=int, default=1000)
     options = parser.parse_args()
-    if options.filters:
-        filtered(options.factory or list(FILTERED), 100_000)
-        return
     count, lists = (50_000, 256) if options.quick else (1_000_000, 4096)
     kinds = {"exact": "Flat", "ivf": f"IVF{lists},PQ32", "hnsw": "HNSW32"}
     x, queries = embeddings(count, options.queries)

@@ -245,20 +245,6 @@ def test_embeddings_are_float32_over_a_half_precision_trunk() -> None:
     np.testing.assert_allclose(parts, by_hand(layer, features()), atol=0.02)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"num_learners": 5}, "must divide.*num_learners=5, embedding_dim=12"),
-        ({"num_learners": 0}, "must divide.*num_learners=0"),
-        ({"stacked": True}, "`attention`.*stacked=True"),
-        ({"pooling": "sum"}, "`pooling`.*'avg', 'max'.*pooling='sum'"),
-    ],
-)
-def test_arguments_that_do_not_fit(arguments, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        ensemble(**arguments)
-
-
 def test_an_attention_that_halves_the_map() -> None:
     inputs = keras.Input((*SIZE, CHANNELS))
     halving = keras.Model(inputs, layers.MaxPooling2D((1, 2))(inputs))

@@ -132,23 +132,3 @@ def test_keys_have_an_eighth_of_the_channels() -> None:
         "key_kernel": (40, 5),
         "value_kernel": (40, 2),
     }
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((8, 0), "`num_groups`.*at least 1. Received: num_groups=0"),
-        ((0, 2), "`embedding_dim`.*Received: embedding_dim=0"),
-        ((8, 2, 0), "`key_dim`.*Received: key_dim=0"),
-        ((2, 3), "num_groups=3, embedding_dim=2. Use an embedding_dim of 3"),
-    ],
-)
-def test_unfit_sizes_are_refused(arguments, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        AttentiveGrouping(*arguments)
-
-
-@pytest.mark.parametrize("shape", [(None, 10), (None, 3, 4, None)])
-def test_what_is_no_feature_map_is_refused(shape) -> None:
-    with pytest.raises(ValueError, match="does not pool its features"):
-        AttentiveGrouping(8, 2).build(shape)

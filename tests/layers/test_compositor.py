@@ -145,23 +145,3 @@ def test_input_norm_keeps_long_inputs_from_saturating() -> None:
     assert np.abs(built(input_norm=True)(y)[1]).max(-1).mean() < 0.9
     same = built(input_norm=True, initializer=keras.initializers.Ones())
     np.testing.assert_allclose(same(y)[1], same(y / 9)[1], rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            {"num_compositors": 0},
-            "`num_compositors` of Compositor.*num_compositors=0",
-        ),
-        ({"softmax": False, "signs": False}, "softmax=False, signs=False"),
-    ],
-)
-def test_refuses_what_cannot_compose(arguments, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        Compositor(**{"num_compositors": 2, **arguments})
-
-
-def test_refuses_unknown_dimensions() -> None:
-    with pytest.raises(ValueError, match=r"known K and d.*\(None, None, 4\)"):
-        Compositor(2).build((None, None, 4))

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_dml import layers
 from tests.conftest import graph_and_xla, quick
-from tests.layers.test_attention_ensemble import attention, trunk
+from tests.layers.test_attention_ensemble import attention, ensemble, trunk
 
 LAYERS: dict[str, tuple[Callable[[], keras.Layer], tuple[int | None, ...]]] = {
     "heads_attention": (
@@ -124,3 +124,55 @@ def test_heads_stay_float32_under_mixed_precision(layer, shape) -> None:
     for y in keras.tree.flatten(layer()(x)):
         assert y.dtype == "float32"
         assert np.isfinite(y).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: layers.AttentiveGrouping(8, 0),
+         "`num_groups`.*at least 1. Received: num_groups=0"),
+        (lambda: layers.AttentiveGrouping(0, 2),
+         "`embedding_dim`.*Received: embedding_dim=0"),
+        (lambda: layers.AttentiveGrouping(8, 2, 0),
+         "`key_dim`.*Received: key_dim=0"),
+        (lambda: layers.AttentiveGrouping(2, 3),
+         "num_groups=3, embedding_dim=2. Use an embedding_dim of 3"),
+        (lambda: layers.AttentiveGrouping(8, 2).build((None, 10)),
+         "does not pool its features"),
+        (lambda: layers.AttentiveGrouping(8, 2).build((None, 3, 4, None)),
+         "does not pool its features"),
+        *(
+            (lambda kind=kind: kind(8, 2, pooling="sum"),
+             "`pooling`.*pooling='sum'")
+            for kind in (layers.LinearGrouping, layers.GateGrouping,
+                         layers.ChannelGrouping)
+        ),
+        (lambda: layers.Compositor(0),
+         "`num_compositors` of Compositor.*num_compositors=0"),
+        (lambda: layers.Compositor(2, softmax=False, signs=False),
+         "softmax=False, signs=False"),
+        (lambda: layers.Compositor(2).build((None, None, 4)),
+         r"known K and d.*\(None, None, 4\)"),
+        (lambda: layers.EmbeddingSlicer(5, 4),
+         "num_slices=4, embedding_dim=5.*such as 8"),
+        (lambda: layers.EmbeddingSlicer(0, 1),
+         "`embedding_dim` of EmbeddingSlicer.*embedding_dim=0"),
+        (lambda: layers.EmbeddingSlicer(8, 2.0),
+         "`num_slices` of EmbeddingSlicer.*num_slices=2.0"),
+        (lambda: layers.GradientReversal(-1.0),
+         "Received: scale=-1.0. Use scale=1.0"),
+        (lambda: layers.LocalResponseNormalization(4),
+         "`size` .* odd.*size=4"),
+        (lambda: layers.EmbeddingQueue(0, 2), "`size`.*size=0"),
+        (lambda: layers.EmbeddingQueue(2.0, 2), "`size`.*size=2.0"),
+        (lambda: ensemble(num_learners=5),
+         "must divide.*num_learners=5, embedding_dim=12"),
+        (lambda: ensemble(num_learners=0), "must divide.*num_learners=0"),
+        (lambda: ensemble(stacked=True), "`attention`.*stacked=True"),
+        (lambda: ensemble(pooling="sum"),
+         "`pooling`.*'avg', 'max'.*pooling='sum'"),
+    ],
+)  # fmt: skip
+def test_unfit_arguments_are_refused(make, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()

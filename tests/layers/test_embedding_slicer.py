@@ -74,16 +74,3 @@ def test_zero_features_give_zero_slices_and_finite_gradients() -> None:
     assert np.all(embedding.numpy() == 0)
     for gradient in tape.gradient(loss, layer.trainable_variables):
         assert np.all(np.isfinite(gradient))
-
-
-@pytest.mark.parametrize(
-    ("dim", "slices", "message"),
-    [
-        (5, 4, "num_slices=4, embedding_dim=5.*such as 8"),
-        (0, 1, "`embedding_dim` of EmbeddingSlicer.*embedding_dim=0"),
-        (8, 2.0, "`num_slices` of EmbeddingSlicer.*num_slices=2.0"),
-    ],
-)
-def test_refuses_what_cannot_be_cut(dim, slices, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        EmbeddingSlicer(dim, slices)

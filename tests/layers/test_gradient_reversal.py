@@ -110,8 +110,3 @@ def test_file_and_config_round_trip(tmp_path) -> None:
     assert restored.get_config() == layer.get_config()
     assert restored.scale == 0.5
     assert float(restored.scale_weight) == 0.75
-
-
-def test_a_negative_scale_is_refused() -> None:
-    with pytest.raises(ValueError, match="Received: scale=-1.0. Use scale=1.0"):
-        GradientReversal(-1.0)

@@ -144,9 +144,3 @@ def test_attention_that_there_is_not_is_refused(module) -> None:
     for inputs in (feature_map(), keras.Input((3, 4, 10))):
         with pytest.raises(ValueError, match="does not weight positions"):
             module(8, 2)(inputs, return_attention_scores=True)
-
-
-@pytest.mark.parametrize("module", PEERS)
-def test_unknown_pooling_is_refused(module) -> None:
-    with pytest.raises(ValueError, match="`pooling`.*pooling='sum'"):
-        module(8, 2, pooling="sum")

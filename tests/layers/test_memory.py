@@ -108,12 +108,6 @@ def test_state_and_config_come_back_from_a_file(tmp_path) -> None:
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("size", [0, 2.0])
-def test_refuses_sizes_that_are_none(size) -> None:
-    with pytest.raises(ValueError, match=f"`size`.*size={size}"):
-        EmbeddingQueue(size, 2)
-
-
 @keras.saving.register_keras_serializable(package="test_memory")
 class CrossBatch(LossObjective):
     """The example in the docstring of EmbeddingQueue."""

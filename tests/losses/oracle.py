@@ -1,5 +1,6 @@
 """Independent references: float64 loops and central differences."""
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -138,6 +139,15 @@ def check_against_loop(
     expected = loop(labels, x)
     np.testing.assert_allclose(values.mean(), expected, rtol=rtol, atol=1e-7)
     check_slopes(gradient, lambda z: loop(labels, z), x, rtol)
+
+
+def contrastive(x: Array, labels: Any) -> float:
+    """Of unit rows, the sum over ordered pairs, divided by B (ABE, Eq. 10)."""
+    total = 0.0
+    for i, j in itertools.permutations(range(len(x)), 2):
+        squared = np.sum((x[i] - x[j]) ** 2)
+        total += squared if labels[i] == labels[j] else max(0.0, 1 - squared)
+    return total / len(x)
 
 
 def log_sum(values, weight, one=0.0):

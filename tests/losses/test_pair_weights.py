@@ -108,6 +108,27 @@ def on_pairs(pull, push, distance, nonzero=False):
     return loop
 
 
+def summed(labels, x, w, mining):
+    """The contrastive loss of ABE, Eq. 10."""
+    d = squared(x)
+    positive, negative = counts(mining, labels, d)
+    terms = w[0] * positive * d + w[1] * negative * np.maximum(1 - d, 0)
+    return terms.sum() / len(labels)
+
+
+def on_pairs_jointly(pull, push, nonzero):
+    """One mean over both kinds of pairs, as in HDC's released code."""
+
+    def loop(labels, x, w, mining):
+        d = squared(x)
+        masks = counts(mining, labels, d)
+        terms = np.concatenate([pull(d), push(d)], axis=1)
+        both = [np.concatenate(pair, axis=1) for pair in (w, masks)]
+        return average(terms, *both, nonzero)
+
+    return loop
+
+
 def margin(labels, x, w, mining):
     d = np.sqrt(squared(x))
     positive, negative = counts(mining, labels, d)
@@ -116,24 +137,31 @@ def margin(labels, x, w, mining):
     return total / ((pull > 0) * positive + (push > 0) * negative).sum()
 
 
-def margin_triplets(labels, x, w, mining):
+def margin_triplets(labels, x, w, mining, alpha=0.2, every=False):
     d = np.sqrt(squared(x))
-    total, active = 0.0, 0
+    total, count = 0.0, 0
     for a, p, n in mined(mining, labels, d):
-        pull, push = max(d[a, p] - 1.0, 0), max(1.4 - d[a, n], 0)
+        pull, push = (
+            max(d[a, p] + alpha - 1.2, 0),
+            max(alpha + 1.2 - d[a, n], 0),
+        )
         total += w[0][a, p] * pull + w[1][a, n] * push
-        active += pull > 0 or push > 0
-    return total / active
+        count += every or pull > 0 or push > 0
+    return total / count
 
 
-def triplet(labels, x, w, mining, link=lambda gap: max(gap, 0.0)):
-    d = squared(x)
+def triplet(
+    labels, x, w, mining, link=lambda gap: max(gap, 0.0), distance=squared,
+    violated=False,
+):  # fmt: skip
+    d = distance(x)
     triplets = list(mined(mining, labels, d))
+    terms = [link(d[a, p] - d[a, n] + 0.2) for a, p, n in triplets]
     total = sum(
-        w[0][a, p] * w[1][a, n] * link(d[a, p] - d[a, n] + 0.2)
-        for a, p, n in triplets
+        w[0][a, p] * w[1][a, n] * term
+        for term, (a, p, n) in zip(terms, triplets, strict=True)
     )
-    return total / len(triplets)
+    return total / (np.count_nonzero(terms) if violated else len(terms))
 
 
 def angular(labels, x, w, mining):
@@ -473,6 +501,49 @@ CASES = {
         {"reduction": "mean_nonzero"},
         on_pairs(lambda d: d, lambda d: np.maximum(1 - d, 0), squared, True),
     ),
+    "contrastive summed": ({"reduction": "sum_over_pairs"}, summed),
+    # Eq. 1 of attentive grouping.
+    "contrastive plain": (
+        {"negative_margin": 1.3, "distance": "euclidean", "reduction": "mean"},
+        on_pairs(lambda d: d, lambda d: np.maximum(1.3 - d, 0), euclidean),
+    ),
+    "contrastive two margins": (
+        {
+            "positive_margin": 0.9,
+            "negative_margin": 1.4,
+            "power": 2,
+            "distance": "euclidean",
+        },
+        on_pairs(
+            lambda d: np.maximum(d - 0.9, 0) ** 2,
+            lambda d: np.maximum(1.4 - d, 0) ** 2,
+            euclidean,
+            True,
+        ),
+    ),
+    "contrastive similarity": (
+        {
+            "positive_margin": 0.8,
+            "negative_margin": 0.1,
+            "distance": "cosine",
+            "reduction": "mean",
+        },
+        on_pairs(
+            lambda d: np.maximum(d + 0.8, 0),
+            lambda d: np.maximum(-d - 0.1, 0),
+            cosine,
+        ),
+    ),
+    "contrastive joint": (
+        {"negative_margin": 1.5, "joint": True, "reduction": "mean"},
+        on_pairs_jointly(lambda d: d, lambda d: np.maximum(1.5 - d, 0), False),
+    ),
+    "contrastive joint nonzero": (
+        {"negative_margin": 1.5, "joint": True, "negative_weight": 10.0},
+        on_pairs_jointly(
+            lambda d: d, lambda d: 10 * np.maximum(1.5 - d, 0), True
+        ),
+    ),
     "decoupled_contrastive": ({}, decoupled),
     "decoupled_contrastive weighted": (
         {"sigma": 0.5},
@@ -490,6 +561,10 @@ CASES = {
     ),
     "margin": ({}, margin),
     "margin triplets": ({"normalize_by": "triplets"}, margin_triplets),
+    "margin every triplet": (
+        {"normalize_by": "triplets", "alpha": 0.05, "reduction": "mean"},
+        functools.partial(margin_triplets, alpha=0.05, every=True),
+    ),
     "multi_sup_con": ({}, multi_sup_con),
     "multi_similarity": ({}, rows(multi_similarity, cosine)),
     "n_pair": (
@@ -521,8 +596,16 @@ CASES = {
     "sup_con": ({}, sup_con),
     "triplet": ({}, triplet),
     "triplet soft": (
-        {"soft_margin": True},
-        functools.partial(triplet, link=softplus),
+        {"soft_margin": True, "distance": "euclidean"},
+        functools.partial(triplet, link=softplus, distance=euclidean),
+    ),
+    "triplet violated": (
+        {"reduction": "mean_nonzero"},
+        functools.partial(triplet, violated=True),
+    ),
+    "triplet similarity": (
+        {"distance": "cosine"},
+        functools.partial(triplet, distance=cosine),
     ),
     "tuplet_margin": ({}, tuplet),
 }
@@ -548,7 +631,14 @@ def test_every_loss_on_pairs_has_a_case():
     assert not missing, "add LOOPS, with a loop of the loss, to its own tests"
 
 
-MINED = [case for case in CASES if mines(case)]
+# Variants that differ by a formula alone are mined as the loss itself is.
+ALIKE = (
+    "contrastive ",
+    "margin every",
+    "triplet violated",
+    "triplet similarity",
+)
+MINED = [x for x in CASES if mines(x) and not x.startswith(ALIKE)]
 # The miners take turns: what they count is known from their own tests.
 EVERY = [(case, "all", "unbalanced") for case in CASES] + [
     pytest.param(

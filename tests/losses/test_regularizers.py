@@ -37,8 +37,6 @@ def test_divergence_as_printed_has_ordered_pairs_and_no_mean():
     parts = PARTS.astype("float32")
     values = regularizers.divergence(parts, margin=1.7, reduction="sum")
     assert np.mean(values) == pytest.approx(printed, rel=1e-5)
-    with pytest.raises(ValueError, match="`reduction` of divergence"):
-        regularizers.divergence(parts, reduction="max")
 
 
 @pytest.mark.parametrize(("reduction", "divisor"), [("mean", 6), ("sum", 3)])
@@ -88,7 +86,9 @@ def test_correlation_is_diva_eq_7():
 
 
 def test_reductions_are_checked():
-    with pytest.raises(ValueError, match="`reduction` of diversity"):
-        regularizers.diversity(PARTS, reduction="none")
+    for function in (regularizers.divergence, regularizers.diversity):
+        name = function.__name__
+        with pytest.raises(ValueError, match=f"`reduction` of {name}"):
+            function(PARTS, reduction="none")
     with pytest.raises(ValueError, match="`reduction` of correlation"):
         regularizers.correlation(PARTS[0], PARTS[1], "none")

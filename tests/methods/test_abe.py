@@ -112,21 +112,6 @@ def test_who_trains_with_divergence(
     assert tuple(terms) == model.objective.terms
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"variant": "ensemble"}, "`variant` of abe.*variant='ensemble'"),
-        ({"pairs": "some"}, "`pairs` of abe.*pairs='some'"),
-        ({"num_learners": 5}, "`num_learners`.*divide.*num_learners=5"),
-        ({"branch": "relu0"}, "There is no layer 'relu0'.*mean 'relu_0'"),
-        ({"pooling": "sum"}, "`pooling`.*pooling='sum'"),
-    ],
-)
-def test_arguments_that_do_not_fit(arguments, message, tiny_backbone) -> None:
-    with pytest.raises(ValueError, match=message):
-        model_of(tiny_backbone, **arguments)
-
-
 def test_an_unknown_backbone_needs_its_layers_named(tiny_backbone) -> None:
     mine = keras.Model(tiny_backbone.input, tiny_backbone.output, name="mine")
     with pytest.raises(ValueError, match="`branch` of abe.*'mine'"):

@@ -114,22 +114,6 @@ def test_what_groups_do_not_divide_is_left_out(tiny_backbone) -> None:
     assert model(batch()[0]).shape == (12, 510)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"grouping": "B"}, "`grouping`.*one of.*grouping='B'"),
-        ({"grouping": "N", "num_groups": 2}, 'num_groups=2. Use "M"'),
-        ({"grouping": "G", "key_dim": 3}, "key_dim=3, grouping='G'"),
-        ({"scales": "printed"}, "`scales`.*scales='printed'"),
-        ({"diversity_reduction": "max"}, "`diversity_reduction`.*'max'"),
-        ({"num_groups": 0}, "`num_groups` of attentive_grouping.*num_groups=0"),
-    ],
-)
-def test_unfit_arguments_are_refused(arguments, message, tiny_backbone) -> None:
-    with pytest.raises(ValueError, match=message):
-        model_of(tiny_backbone, **arguments)
-
-
 def test_pooled_features_are_refused(tiny_backbone) -> None:
     pooled = keras.layers.GlobalAveragePooling2D()(tiny_backbone.output)
     with pytest.raises(ValueError, match="does not pool its features"):

@@ -2,7 +2,6 @@
 
 import keras
 import numpy as np
-import pytest
 
 from keras_dml import backbones, losses, methods
 from keras_dml.data import ClassBalanced, pipeline
@@ -51,11 +50,6 @@ def test_memories_store_what_the_loss_is_given() -> None:
     model.train_on_batch(x, labels)
     stored = model.objective.loss.queue.embeddings
     np.testing.assert_allclose(stored, expected, rtol=1e-4, atol=1e-5)
-
-
-def test_an_unknown_input_is_refused() -> None:
-    with pytest.raises(ValueError, match="`loss_input` of baseline must be"):
-        model_with("contrastive", loss_input="raw")
 
 
 def test_one_seed_gives_the_same_weights() -> None:

@@ -128,12 +128,6 @@ def test_groups_are_in_proportion(dim, given, expected) -> None:
     assert bier.split_dimensions(dim, given) == expected
 
 
-@pytest.mark.parametrize("sizes", [(1, 100), ()])
-def test_no_group_is_empty(sizes) -> None:
-    with pytest.raises(ValueError, match="`group_sizes` of bier"):
-        bier.split_dimensions(8, sizes)
-
-
 def test_activation_loss_is_the_squared_outer_product() -> None:
     rng = np.random.default_rng(2)
     groups = [rng.normal(size=(4, size)) for size in (2, 3, 5)]
@@ -241,26 +235,3 @@ def test_another_loss_is_weighted_alike() -> None:
         similarity = (1 - eta) * similarity + eta * learner
     actual = objective(outputs, targets)["metric"]
     np.testing.assert_allclose(actual, expected / 3, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("slope", "steep"), ("independence", "none")]
-)
-def test_unknown_choices_are_refused(name, value) -> None:
-    with pytest.raises(ValueError, match=f"`{name}` of bier"):
-        model_of(**{name: value})
-
-
-@pytest.mark.parametrize(
-    "loss",
-    [
-        {"name": "proxy_nca", "num_classes": 4},
-        {"name": "cross_batch_memory", "loss": "contrastive", "size": 8},
-        ["contrastive", {"name": "proxy_nca", "num_classes": 4}],
-    ],
-)
-def test_losses_whose_pairs_cannot_be_weighted(loss) -> None:
-    with pytest.raises(
-        ValueError, match="`loss` of bier must be computed from p"
-    ):
-        model_of(loss=loss)

@@ -3,10 +3,11 @@ import pytest
 import tensorflow as tf
 
 from keras_dml import methods
-from keras_dml.methods._dcml.tasks import SharedTask
+from keras_dml.methods import SharedTask
 from keras_dml.recipes.files import validate
 from tests.layers.test_compositor import branches
-from tests.losses.oracle import check_slopes, unit
+from tests.losses.oracle import check_slopes, contrastive, unit
+from tests.methods.test_contract import batch
 
 LABELS = np.repeat(np.arange(4), 3)
 
@@ -19,15 +20,6 @@ def model_of(backbone, **kwargs):
         "loss": {"name": "contrastive", "reduction": "sum_over_pairs"},
     }
     return methods.dcml(backbone, **{**arguments, **kwargs})
-
-
-def contrastive(x) -> float:
-    """Sum over ordered pairs, divided by B, of d² and [1 − d²]₊."""
-    total = 0.0
-    for i, j in np.argwhere(~np.eye(len(x), dtype=bool)):
-        d = np.square(x[i] - x[j]).sum()
-        total += d if LABELS[i] == LABELS[j] else max(1 - d, 0)
-    return total / len(x)
 
 
 def weights_by_hand(compositor, y, bias) -> np.ndarray:
@@ -43,9 +35,11 @@ def terms_by_hand(y, c) -> dict[str, float]:
     """J_dis, Σ J_reinf and Σ J_T of Eq. 8, averaged over the batch."""
     z = np.einsum("bmk,bkd->bmd", c, y)
     return {
-        "metric": contrastive(unit(y.reshape(len(y), -1))),
+        "metric": contrastive(unit(y.reshape(len(y), -1)), LABELS),
         "reinforcement": -np.log(np.abs(c).max(-1)).sum(-1).mean(),
-        "task_metric": sum(contrastive(unit(z[:, m])) for m in range(4)),
+        "task_metric": sum(
+            contrastive(unit(z[:, m]), LABELS) for m in range(4)
+        ),
     }
 
 
@@ -149,7 +143,7 @@ def test_without_compositors_tasks_are_on_the_sub_embeddings(
     )
     assert objective.terms == ("metric", "task_metric")
     assert objective.trainable_variables == []
-    expected = sum(contrastive(unit(y[:, k])) for k in range(3))
+    expected = sum(contrastive(unit(y[:, k]), LABELS) for k in range(3))
     np.testing.assert_allclose(
         np.mean(call(objective, y)["task_metric"]), expected, rtol=1e-4
     )
@@ -167,7 +161,50 @@ def test_options_reach_the_compositor(tiny_backbone) -> None:
     assert not softmax.softmax
 
 
-# Weights that losses own, saving, export.
+# Whom compositors teach, and what they cost.
+
+
+def reached(model, term: str) -> set[str]:
+    """Paths of the variables to which a term's gradient comes."""
+    x, targets = batch()
+    with tf.GradientTape() as tape:
+        terms = model.objective(model.outputs_of(x, training=True), targets)
+        loss = tf.reduce_sum(terms[term])
+    variables = model.trainable_variables
+    gradients = tape.gradient(loss, variables)
+    return {
+        v.path
+        for v, g in zip(variables, gradients, strict=True)
+        if g is not None and np.any(g)
+    }
+
+
+def test_sub_tasks_teach_everything_and_j_dis_all_but_compositors(
+    tiny_backbone,
+) -> None:
+    """min over θ and ψ, over θ, and over ψ alone, in Eq. 8."""
+    model = model_of(tiny_backbone)
+    psi = {v.path for v in model.objective.compositor.trainable_variables}
+    everything = {v.path for v in model.trainable_variables}
+    assert reached(model, "task_metric") == everything
+    assert reached(model, "metric") == everything - psi
+    assert reached(model, "reinforcement") == psi
+
+
+def test_more_compositors_are_no_more_operations(tiny_backbone) -> None:
+    """One kernel and one product, whatever their number."""
+    sizes = set()
+    for num_compositors in (2, 16):
+        layer = model_of(
+            tiny_backbone, num_compositors=num_compositors
+        ).objective.compositor
+        graph = tf.function(layer.__call__, autograph=False)
+        traced = graph.get_concrete_function(tf.TensorSpec((None, 3, 4)))
+        sizes.add(len(traced.graph.get_operations()))
+    assert len(sizes) == 1
+
+
+# Weights that losses own, and refusals.
 
 
 def test_every_composite_has_a_loss_of_its_own(tiny_backbone) -> None:
@@ -178,20 +215,6 @@ def test_every_composite_has_a_loss_of_its_own(tiny_backbone) -> None:
         "objective/metric/loss/beta",
         *(f"objective/tasks/part_{m}/loss/beta" for m in range(4)),
     ]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"num_learners": 5}, "num_learners=5, embedding_dim=12"),
-        ({"num_learners": 0}, "`num_learners` of dcml.*num_learners=0"),
-        ({"num_compositors": -1}, "num_compositors=-1"),
-        ({"tasks": "cluster"}, '"metric", "clusters".*tasks=\'cluster\''),
-    ],
-)
-def test_refuses(arguments, message, tiny_backbone) -> None:
-    with pytest.raises(ValueError, match=message):
-        model_of(tiny_backbone, **arguments)
 
 
 def test_given_tasks_are_used_as_they_are(tiny_backbone) -> None:

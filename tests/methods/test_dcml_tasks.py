@@ -7,15 +7,20 @@ import tensorflow as tf
 
 from keras_dml import losses
 from keras_dml.methods import (
+    DivaObjective,
     EmbeddingObjective,
     MetaClasses,
     SeparateTasks,
     SharedTask,
+    diva_tasks,
 )
+from keras_dml.methods._diva_tasks import TASKS
 from keras_dml.model.objective import Objective
 from keras_dml.utils.serialization import register
 from tests.methods.test_contract import batch
 from tests.methods.test_dcml import model_of
+
+TRIPLET = {"name": "triplet", "mining": "all"}
 
 
 def on(loss: str) -> EmbeddingObjective:
@@ -287,3 +292,59 @@ def test_tasks_of_single_composites_act_after_the_step() -> None:
         np.testing.assert_array_equal(embedding, parts[:, m])
         np.testing.assert_array_equal(tasks[m].key, -parts[:, m])
         np.testing.assert_array_equal(given, expected)
+
+
+# DiVA's four, a composite for each.
+
+
+@pytest.fixture
+def model(tiny_backbone):
+    tasks = diva_tasks(loss=TRIPLET, queue_size=24, shared="negative_only")
+    return model_of(
+        tiny_backbone,
+        loss=TRIPLET,
+        tasks=DivaObjective(tasks, psi_units=8),
+        ema_momentum=0.9,
+        loss_weights={f"task_{name}": 0.3 for name in TASKS[1:]}
+        | {"task_decorrelation_intra": 100.0},
+    )
+
+
+def test_each_task_sees_its_composite(model) -> None:
+    views, targets = two_views()
+    parts = composites_of(model, views["image"])
+    keys = composites_of(model, views["image2"])
+    model.objective.tasks.tasks[1].queue.enqueue(keys[:, 1])
+    alone = model.objective.tasks(
+        {"parts": parts, "momentum_parts": keys}, targets
+    )
+    values = values_of(model, views, targets)
+    assert set(values) == {
+        "metric", "reinforcement", *(f"task_{name}" for name in alone),
+    }  # fmt: skip
+    # Those of the others are drawn at random.
+    for name in ("discriminative", "dance", "decorrelation_intra"):
+        np.testing.assert_allclose(
+            values[f"task_{name}"], alone[name], rtol=1e-3, atol=1e-4
+        )
+
+
+@pytest.mark.slow
+def test_trains_and_queues_composites(model, tmp_path) -> None:
+    model.compile(keras.optimizers.Adam(1e-3), run_eagerly=True)
+    views, targets = two_views()
+    for _ in range(3):
+        keys = model.momentum_encoder(views["image2"])
+        logs = model.train_on_batch(views, targets, return_dict=True)
+    assert all(np.isfinite(value) for value in logs.values())
+    queue = model.objective.tasks.tasks[1].queue
+    assert np.all(queue.filled)
+    # The third batch took the place of the first.
+    z, _ = model.objective.compositor(keys["momentum_sub_embeddings"])
+    newest = tf.math.l2_normalize(z[:, 1], -1)
+    np.testing.assert_allclose(queue.embeddings[:12], newest, atol=1e-4)
+    again = saved_and_loaded(model, tmp_path)
+    x = views["image"]
+    np.testing.assert_array_equal(again(x), model(x))
+    for a, b in zip(again.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -203,9 +203,3 @@ def test_features_of_a_frozen_backbone_cannot_be_taught() -> None:
     sampler = ClassBalanced(IMAGES.labels, 2, 4, steps_per_epoch=1)
     with pytest.raises(ValueError, match="must see the images"):
         model.fit(pipeline(features, sampler), verbose=0)
-
-
-@pytest.mark.parametrize("relation", ["angles", []])
-def test_relations_have_names(relation) -> None:
-    with pytest.raises(ValueError, match="`relation` of distillation"):
-        student_of(relation=relation)

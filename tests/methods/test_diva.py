@@ -6,7 +6,15 @@ import pytest
 import tensorflow as tf
 
 from keras_dml import losses, methods
-from keras_dml.methods._diva.tasks import TASKS
+from keras_dml.methods import DivaObjective
+from keras_dml.methods._diva import term_weights
+from keras_dml.methods._diva_tasks import (
+    TASKS,
+    IntraClass,
+    PermutedLabels,
+    SharedClasses,
+    diva_tasks,
+)
 from tests.losses.oracle import unit
 from tests.methods.test_contract import batch
 
@@ -108,3 +116,103 @@ def test_keys_of_second_views_enter_the_queue_after_the_step(
         assert int(queue.count) == len(expected)
     held = np.roll(queue.embeddings, -int(queue.pointer), axis=0)
     np.testing.assert_allclose(held, expected, atol=1e-5)
+
+
+# Ablations, variants and refusals.
+
+
+@pytest.mark.parametrize(
+    ("tasks", "dim"),
+    [
+        (["discriminative", "dance"], 256),
+        (TASKS, 128),
+        (["intra"], 512),
+    ],
+)
+def test_any_tasks_share_the_dimensions(tasks, dim, tiny_backbone) -> None:
+    """As in Table 1: two tasks have 256 each, four 128."""
+    model = model_of(tiny_backbone, tasks=tasks, embedding_dim=512)
+    shape = model.compute_output_shape((None, 16, 16, 1))
+    assert shape == (None, dim * len(tasks))
+    assert (model.momentum_encoder is None) == ("dance" not in tasks)
+    x, targets = views()
+    if "dance" not in tasks:
+        x = x["image"]
+    terms = model.objective(model.outputs_of(x, training=True), targets)
+    assert set(terms) == {*tasks} | {
+        f"decorrelation_{name}"
+        for name in tasks
+        if len(tasks) > 1 and name != "discriminative"
+    }
+
+
+def test_purely_discriminative_ensemble(tiny_backbone) -> None:
+    """Figure 4: the same architecture, all tasks discriminative."""
+    loss = {"name": "margin", "learn_beta": True}
+    tasks = ["discriminative"] * 3
+    model = model_of(tiny_backbone, tasks=tasks, loss=loss)
+    names = ["discriminative", "discriminative_2", "discriminative_3"]
+    assert list(model.objective.terms) == [
+        *names, *(f"decorrelation_{name}" for name in names[1:]),
+    ]  # fmt: skip
+    betas = [v for v in model.trainable_variables if "beta" in v.path]
+    assert len(betas) == 3 + 2  # The shift of two batch norms.
+    terms = model.objective(model.outputs_of(batch()[0]), batch()[1])
+    assert tuple(terms) == model.objective.terms
+
+
+def test_without_decorrelation_there_is_no_psi(tiny_backbone) -> None:
+    model = model_of(tiny_backbone, rho=0)
+    assert model.objective.terms == TASKS
+    assert not [v for v in model.variables if "psi" in v.path]
+
+
+@pytest.mark.parametrize(
+    ("shared", "miner"),
+    [
+        ("strict", SharedClasses("distance", 0.4, 1.9)),
+        ("negative_only", SharedClasses("uniform", 0.4, 1.9)),
+    ],
+)
+def test_shared_triplets_follow_the_base_losss_distances(
+    shared, miner, tiny_backbone
+) -> None:
+    mining = {"name": "distance_weighted", "cutoff": 0.4, "max_distance": 1.9}
+    loss = {"name": "margin", "mining": mining}
+    model = model_of(tiny_backbone, shared=shared, auxiliary_loss=loss)
+    _, _, shared_task, intra = model.objective.tasks
+    assert shared_task.loss.miner == miner
+    assert intra.loss.miner == IntraClass()
+
+
+def test_permuted_shared_task_keeps_the_base_losss_mining(
+    tiny_backbone,
+) -> None:
+    model = model_of(tiny_backbone, shared="permuted")
+    miner = model.objective.tasks[2].loss.miner
+    assert miner == PermutedLabels("semihard")
+
+
+def test_one_view_is_refused_with_the_way_out(tiny_backbone) -> None:
+    model = model_of(tiny_backbone)
+    model.compile("adam", run_eagerly=True)
+    with pytest.raises(ValueError, match=r"pipeline\(..., num_views=2\)"):
+        model.train_on_batch(*batch())
+
+
+def test_weighting_of_the_paper_needs_a_limit(tiny_backbone) -> None:
+    model, (x, targets) = model_of(tiny_backbone, weighting="paper"), views()
+    with pytest.raises(ValueError, match="`limit` of nce"):
+        model.objective(model.outputs_of(x), targets)
+
+
+def test_weights_of_the_terms_by_an_example() -> None:
+    """That of `term_weights`: −2.5."""
+    objective = DivaObjective(diva_tasks())
+    weights = term_weights(objective, alpha=0.3, rho=1500.0)
+    terms = {"discriminative": 0.8, "dance": 2, "shared": 1, "intra": 1}
+    for name in ("dance", "shared", "intra"):
+        terms[f"decorrelation_{name}"] = -0.001
+    assert set(weights) == set(terms) == set(objective.terms)
+    total = sum(weights[name] * terms[name] for name in terms)
+    assert total == pytest.approx(-2.5)

@@ -9,12 +9,12 @@ import tensorflow as tf
 
 from keras_dml import losses, methods
 from keras_dml.losses.pairs import compare
-from keras_dml.methods._diva.mining import (
+from keras_dml.methods._diva_tasks import (
     IntraClass,
     PermutedLabels,
     SharedClasses,
+    distinct_images,
 )
-from keras_dml.methods._diva.tasks import distinct_images
 from tests.losses.oracle import (
     batch,
     check_slopes,

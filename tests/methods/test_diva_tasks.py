@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_dml import losses
-from keras_dml.methods._diva.tasks import (
+from keras_dml.methods._diva_tasks import (
     TASKS,
     DaNCETask,
     LossTask,

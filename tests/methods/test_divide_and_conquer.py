@@ -36,28 +36,6 @@ def test_without_splitting_it_is_one_embedding(tiny_backbone) -> None:
     model.train_on_batch(*batch(1))  # The learner is of no consequence.
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"num_learners": 4}, "Received: num_learners=4. Omit `num_le"),
-        ({"update": "active"}, "Received: update='active'. Omit `update`"),
-        ({"num_learners": 2, "update": "all"}, "`num_learners` and `update`;"),
-    ],
-)
-def test_without_splitting_learners_are_refused(
-    arguments, message, tiny_backbone
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        methods.divide_and_conquer(
-            tiny_backbone, split_embedding=False, **arguments
-        )
-
-
-def test_unknown_update_is_refused(tiny_backbone) -> None:
-    with pytest.raises(ValueError, match="`update`.*update='some'"):
-        model_of(tiny_backbone, update="some")
-
-
 # The base losses of Table 3, and shapes of the weights that each owns for
 # a learner (slices of 4, 4 and 2) and for the merged embedding.
 
@@ -171,12 +149,3 @@ def test_the_merged_loss_may_stay_as_it_was_initialized(tiny_backbone) -> None:
     model.objective.start_merged(no_means)
     for name, value in merged_variables(model).items():
         np.testing.assert_array_equal(value, before[name])
-
-
-def test_how_the_merged_loss_starts_is_checked(tiny_backbone) -> None:
-    with pytest.raises(ValueError, match="`merged_start` of divide_and_conq"):
-        model_of(tiny_backbone, merged_start="mean")
-    with pytest.raises(ValueError, match="Omit `merged_start`"):
-        methods.divide_and_conquer(
-            tiny_backbone, split_embedding=False, merged_start="learned"
-        )

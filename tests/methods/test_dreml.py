@@ -128,16 +128,3 @@ def test_trunks_are_separate_unless_shared(shared_trunk) -> None:
     assert all(
         isinstance(task, MetaClasses) for task in model.objective.objectives
     )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"num_classes": "auto"}, "only recipes can resolve"),
-        ({"num_meta_classes": 5}, "num_meta_classes=5 for 4"),
-        ({"num_classes": 3, "num_meta_classes": 4}, "num_classes"),
-    ],
-)
-def test_bad_arguments(arguments, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        dreml(**arguments)

@@ -221,20 +221,6 @@ def test_learners_have_samples_of_their_own() -> None:
     assert not np.array_equal(first, second)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"num_learners": 4}, "must divide `embedding_dim`.*=8"),
-        ({"start": "zero"}, "start"),
-        ({"start": "same", "shared_trunk": True}, "only for several backbones"),
-        ({"start": "same", "num_learners": 1}, "only for several backbones"),
-    ],
-)
-def test_bad_arguments(arguments, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        ensemble(**arguments)
-
-
 def test_objectives_that_cannot_be_summed() -> None:
     several = losses.get({"triplet": 1.0, "contrastive": 1.0})
     with pytest.raises(ValueError, match="same terms"):

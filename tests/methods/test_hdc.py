@@ -126,22 +126,6 @@ def test_default_branches_cut_the_backbone(name) -> None:
     assert points.index(first) < points.index(second)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"embedding_dim": 2}, "`embedding_dim` of hdc .* at least 3"),
-        ({"hard_shares": (1.0, 0.5)}, "one more than the branches"),
-        ({"hard_shares": (1.0, 0.2, 0.5)}, "none larger"),
-        ({"hard_shares": (0.5, 0.5, 0.2)}, "1 for the first"),
-        ({"branches": ["relu_0", "relu_9"]}, "no layer 'relu_9'"),
-        ({"loss": {"name": "proxy_nca", "num_classes": 4}}, "computed from p"),
-    ],
-)
-def test_bad_arguments(arguments, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        model_of(**{"hard_shares": (1.0, 0.5, 0.2), **arguments})
-
-
 def test_other_backbones_need_branches(tiny_backbone) -> None:
     tiny_backbone.name = "mine"
     with pytest.raises(ValueError, match="`branches` of hdc.*relu_0"):

@@ -19,7 +19,7 @@ from keras_dml.methods import (
     GroupedObjective,
     diva_tasks,
 )
-from tests.losses.oracle import Array, check_slopes, unit
+from tests.losses.oracle import Array, check_slopes, contrastive, unit
 
 LABELS = np.array([0, 0, 0, 1, 1, 2])
 PARTS = unit(np.random.default_rng(3).normal(size=(6, 3, 4)))
@@ -51,16 +51,6 @@ def check(
 EQ_10 = {"name": "contrastive", "reduction": "sum_over_pairs"}
 
 
-def contrastive(x: Array) -> float:
-    """Over ordered pairs i ≠ j, divided by B (ABE, Eq. 10)."""
-    total = 0.0
-    for i, j in itertools.permutations(range(len(x)), 2):
-        squared = np.sum((x[i] - x[j]) ** 2)
-        same = LABELS[i] == LABELS[j]
-        total += squared if same else max(0.0, 1 - squared)
-    return total / len(x)
-
-
 def triplets(x: Array) -> float:
     """Over all triplets (divide and conquer, Eq. 2 and 3), their mean."""
     terms = [
@@ -75,7 +65,7 @@ def test_divergence_of_abe() -> None:
     """Eq. 8 to 10: every learner's loss, and Σ_{p<q} [m − d²]₊."""
 
     def metric(parts: Array) -> float:
-        return sum(contrastive(parts[:, m]) for m in range(3))
+        return sum(contrastive(parts[:, m], LABELS) for m in range(3))
 
     def divergence(parts: Array) -> float:
         total = sum(
@@ -115,7 +105,7 @@ def test_diversity_of_groups(scales, beta, reduction) -> None:
         return total / len(parts) / {"mean": 3, "sum": 2}[reduction]
 
     def metric(parts: Array) -> float:
-        return sum(contrastive(parts[:, p]) for p in range(3)) / 3
+        return sum(contrastive(parts[:, p], LABELS) for p in range(3)) / 3
 
     objective = GroupedObjective(
         losses.get(EQ_10), scales=scales, diversity_reduction=reduction
@@ -207,7 +197,7 @@ def test_diva() -> None:
         )
         means = {name: tf.reduce_mean(v) for name, v in terms.items()}
     for name, function, sign in (
-        ("discriminative", lambda y: contrastive(unit(y)[:, 0]), 1),
+        ("discriminative", lambda y: contrastive(unit(y)[:, 0], LABELS), 1),
         ("dance", dance, 1),
         # The loss is −c, and R turns its gradient: it lowers c.
         ("decorrelation_dance", decorrelation, -1),

@@ -256,9 +256,3 @@ def test_what_embeds_has_no_target_space() -> None:
     images = blobs()
     x = images.images[..., None].astype("float32")
     np.testing.assert_array_equal(model.encoder(x), model(x))
-
-
-@pytest.mark.parametrize("dims", [(), (8, 0), (2.5,)])
-def test_target_dims_are_sizes(dims) -> None:
-    with pytest.raises(ValueError, match="`target_dims` of s2sd"):
-        model_of(target_dims=dims)

@@ -18,13 +18,11 @@ import scipy.stats
 pytest.importorskip("pytorch_metric_learning")
 
 import torch
-from pytorch_metric_learning import losses as their_losses
 from pytorch_metric_learning import miners as their_miners
 
-from keras_dml import losses
 from keras_dml.losses import mining
 from keras_dml.losses import pairs as pairs_lib
-from tests.parity.peer import SHAPES, compare, embeddings, ours, theirs
+from tests.parity.peer import SHAPES, embeddings
 
 pytestmark = pytest.mark.peers
 
@@ -89,25 +87,6 @@ def test_easy_and_hard(shape, positive, negative):
         others = d[a, labels != labels[a]]
         assert (others <= d[a, p]).all()
         assert d[a, actual[1, a].argmax()] == others.max()
-
-
-@pytest.mark.parametrize("shape", NOT_ALONE[1:3])
-@pytest.mark.parametrize("name", ["hard", "multi_similarity"])
-def test_losses_on_mined_pairs(shape, name):
-    labels, dim = SHAPES[shape]
-    x = embeddings(labels, dim)
-    if name == "hard":
-        mine = losses.TripletLoss(
-            0.3, distance="euclidean", mining="hard", reduction="mean_nonzero"
-        )
-        miner = their_miners.BatchHardMiner()
-        other = their_losses.TripletMarginLoss(0.3)
-    else:
-        mine = losses.MultiSimilarityLoss()
-        miner = their_miners.MultiSimilarityMiner(0.1)
-        other = their_losses.MultiSimilarityLoss()
-    indices = miner(torch.tensor(x), torch.tensor(labels))
-    compare(ours(mine, labels, x), theirs(other, labels, x, None, indices))
 
 
 def test_distance_weighted_draws_have_our_probabilities():

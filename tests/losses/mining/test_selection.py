@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_dml.losses import TripletLoss
-from keras_dml.losses.mining import Selection, get
+from keras_dml.losses.mining import MultiSimilarity, Selection, get
 from keras_dml.losses.pairs import compare
 from tests.losses.oracle import LABELS, batch, sets, unit
 
@@ -95,3 +95,22 @@ def test_ties_are_broken_once():
 def test_strategies_are_checked(name):
     with pytest.raises(ValueError, match=f"`{name}` of Selection"):
         Selection(**{name: "harder"})
+
+
+@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
+@pytest.mark.parametrize("epsilon", [0.1, -0.4])
+def test_multi_similarity_keeps_hard_pairs(labels, epsilon):
+    x = unit(batch(labels, seed=2))
+    expected = np.zeros((2, len(labels), len(labels)))
+    for a, same, other in sets(labels):
+        if same and other:
+            lowest = min(x[a] @ x[p] for p in same)
+            highest = max(x[a] @ x[n] for n in other)
+            for p in same:
+                expected[0, a, p] = x[a] @ x[p] < highest + epsilon
+            for n in other:
+                expected[1, a, n] = x[a] @ x[n] > lowest - epsilon
+    pairs = compare(np.array(labels), x.astype("float32"), distance="cosine")
+    actual = MultiSimilarity(epsilon).pair_weights(pairs)
+    np.testing.assert_array_equal(actual, expected)
+    assert 0 < expected.sum() < np.sum(pairs.positive) + np.sum(pairs.negative)

@@ -1,22 +1,18 @@
-"""Sub-tasks of DCML: objectives on the parts of an embedding."""
+"""Objectives on the parts of an embedding: sub-tasks, and learners alone."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
-
-import numpy as np
-from keras import ops
 
 from keras_dml.losses import MetricLoss
 from keras_dml.losses.composite import least
-from keras_dml.losses.variables import check_class_ids, nan_outside, take_rows
 from keras_dml.model.objective import (
     LossObjective,
     Objective,
     check_objective,
 )
-from keras_dml.utils.arguments import check_count
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Several, Shapes, Tensors
+from keras_dml.utils.types import Shapes, Tensors
 
 
 @register
@@ -116,30 +112,27 @@ class SeparateTasks(Objective):
             task.build({**outputs_shape, "embedding": (batch, dim)})
 
     def call(self, outputs: Tensors, targets: Tensors) -> Tensors:
-        values = {}
-        for m, task in enumerate(self.objectives):
-            for name, value in task(_part(outputs, m), targets).items():
-                values[f"{m}_{name}"] = value
-        return values
+        return {
+            f"{m}_{name}": value
+            for m, task in enumerate(self.objectives)
+            for name, value in task(_part(outputs, m), targets).items()
+        }
 
     def after_step(self, outputs: Tensors, targets: Tensors) -> None:
         for m, task in enumerate(self.objectives):
             task.after_step(_part(outputs, m), targets)
 
 
-_OF_A_PART = {
-    "parts": "embedding",
-    "momentum_parts": "momentum_embedding",
-    "activations": "activation",
-}
-"""What the m-th rows of an output are to the m-th task."""
-
-
 def _part(outputs: Tensors, m: int) -> Tensors:
     """Outputs whose embeddings are the m-th parts."""
+    names = {
+        "parts": "embedding",
+        "momentum_parts": "momentum_embedding",
+        "activations": "activation",
+    }
     of_part = {
         name: outputs[parts][:, m]
-        for parts, name in _OF_A_PART.items()
+        for parts, name in names.items()
         if parts in outputs
     }
     return {**outputs, **of_part}
@@ -159,112 +152,15 @@ class ObjectiveWrapper(Objective):
         self.objective = check_objective(owner, "objective", objective)
         self.terms = objective.terms
 
-    @property
-    def term_weights(self) -> dict[str, Any]:
-        return self.objective.term_weights
-
-    @property
-    def label_limit(self) -> int | None:
-        return self.objective.label_limit
-
-    @property
-    def needs_positives(self) -> bool:
-        return self.objective.needs_positives
-
-    @property
-    def needs_negatives(self) -> bool:
-        return self.objective.needs_negatives
-
-    @property
-    def needs_triplets(self) -> bool:
-        return self.objective.needs_triplets
+    # What training asks an objective is asked of the other one.
+    term_weights: Any = property(attrgetter("objective.term_weights"))
+    label_limit: Any = property(attrgetter("objective.label_limit"))
+    needs_positives: Any = property(attrgetter("objective.needs_positives"))
+    needs_negatives: Any = property(attrgetter("objective.needs_negatives"))
+    needs_triplets: Any = property(attrgetter("objective.needs_triplets"))
 
     def build(self, outputs_shape: Shapes) -> None:
         self.objective.build(outputs_shape)
 
     def after_step(self, outputs: Tensors, targets: Tensors) -> None:
         self.objective.after_step(outputs, targets)
-
-
-@register
-class MetaClasses(ObjectiveWrapper):
-    """A task whose classes are random groups of the training classes.
-
-    This is the relabeling of DREML: L̃ = {l_r(i)}, where r is a random map
-    from classes to meta-classes of about equal size, which is saved with the
-    model.
-
-    Args:
-        objective: The objective that is given meta-classes as labels.
-        num_classes: Number of classes in the training set.
-        num_meta_classes: Number of meta-classes that they are grouped into.
-        seed: Seed of the groups; use a different one for every learner.
-        **kwargs: See `Objective`.
-
-    Call arguments:
-        outputs: The outputs that the objective needs.
-        targets: Dict with `"label"`, (B,), in [0, num_classes). Any other
-            label raises an error, or results in NaN inside a compiled graph.
-
-    Returns:
-        The terms of the objective.
-
-    Raises:
-        ValueError: If there are fewer than two meta-classes, or more than
-            there are classes.
-
-    Reference:
-        Xuan et al., "Deep Randomized Ensembles for Metric Learning", ECCV
-        2018.
-    """
-
-    def __init__(
-        self,
-        objective: Objective,
-        num_classes: int,
-        num_meta_classes: Several,
-        seed: int = 0,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(objective, **kwargs)
-        owner = type(self).__name__
-        check_count(owner, "num_classes", num_classes, least=num_meta_classes)
-        self.num_classes = num_classes
-        self.num_meta_classes = num_meta_classes
-        self.seed = seed
-
-    @property
-    def label_limit(self) -> int | None:
-        return self.num_classes
-
-    # Classes that a batch lacks say little of meta-classes.
-    needs_positives = needs_negatives = needs_triplets = False
-
-    def build(self, outputs_shape: Shapes) -> None:
-        order = np.random.default_rng(self.seed).permutation(self.num_classes)
-        self.meta_class = self.add_weight(
-            shape=(self.num_classes,),
-            initializer=lambda _, dtype=None: ops.cast(
-                order % self.num_meta_classes, dtype
-            ),
-            dtype="int32",
-            trainable=False,
-            name="meta_class",
-        )
-        super().build(outputs_shape)
-
-    def call(self, outputs: Tensors, targets: Tensors) -> Tensors:
-        labels = ops.convert_to_tensor(targets["label"])
-        check_class_ids("MetaClasses", labels, self.num_classes)
-        values = self.objective(outputs, self._relabeled(targets))
-        return {
-            name: nan_outside(value, labels, self.num_classes)
-            for name, value in values.items()
-        }
-
-    def after_step(self, outputs: Tensors, targets: Tensors) -> None:
-        super().after_step(outputs, self._relabeled(targets))
-
-    def _relabeled(self, targets: Tensors) -> Tensors:
-        labels = ops.convert_to_tensor(targets["label"])
-        return {**targets, "label": take_rows(self.meta_class, labels)}

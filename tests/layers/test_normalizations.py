@@ -1,7 +1,33 @@
+"""FrozenBatchNormalization and LocalResponseNormalization."""
+
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from keras_dml.layers import LocalResponseNormalization
+from keras_dml.layers import (
+    FrozenBatchNormalization,
+    LocalResponseNormalization,
+)
+
+
+def test_statistics_stay_and_scale_trains() -> None:
+    layer = FrozenBatchNormalization()
+    x = np.random.default_rng(0).normal(5, 3, (64, 4)).astype("f4")
+    model = keras.Sequential([keras.Input((4,)), layer])
+    model.compile("sgd", "mse")
+    gamma = layer.gamma.numpy()
+    model.fit(x, np.zeros_like(x), epochs=1, verbose=0)
+    np.testing.assert_array_equal(layer.moving_mean, np.zeros(4))
+    np.testing.assert_array_equal(layer.moving_variance, np.ones(4))
+    assert np.all(layer.gamma.numpy() != gamma)
+
+
+def test_training_and_inference_agree() -> None:
+    layer = FrozenBatchNormalization(momentum=0.5)
+    x = np.random.default_rng(0).normal(5, 3, (8, 4)).astype("f4")
+    trained = layer(x, training=True)
+    np.testing.assert_array_equal(trained, layer(x, training=False))
 
 
 def by_hand(x, size, alpha, beta, bias) -> np.ndarray:
@@ -37,15 +63,8 @@ def test_large_half_precision_activations_do_not_overflow() -> None:
 
 
 def test_gradient_at_zero_is_the_identity() -> None:
-    import tensorflow as tf
-
     x = tf.zeros((1, 1, 1, 4))
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = LocalResponseNormalization()(x)
     np.testing.assert_array_equal(tape.gradient(y, x), np.ones((1, 1, 1, 4)))
-
-
-def test_even_neighborhoods_are_refused() -> None:
-    with pytest.raises(ValueError, match="`size` .* odd.*size=4"):
-        LocalResponseNormalization(4)

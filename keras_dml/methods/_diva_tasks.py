@@ -1,21 +1,22 @@
-"""Tasks of DiVA: small layers that each train one embedding."""
+"""Tasks of DiVA: layers that each train one embedding, and their triplets."""
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias, get_args
 
+import keras
 import numpy as np
 from keras import ops
 
 from keras_dml import losses
 from keras_dml.layers import EmbeddingQueue
 from keras_dml.losses.composite import joined
-from keras_dml.losses.mining import DistanceWeighted, Miner
-from keras_dml.methods._diva.mining import (
-    IntraClass,
-    PermutedLabels,
-    SharedClasses,
-)
+from keras_dml.losses.mining import DistanceWeighted, Miner, Seed
+from keras_dml.losses.mining import get as get_miner
+from keras_dml.losses.mining.miner import Body, State, one_of_each_row
+from keras_dml.losses.pairs import Pairs
 from keras_dml.methods.declaration import Arguments
 from keras_dml.utils.serialization import SerializableLayer, register
 from keras_dml.utils.types import IntArray, Shape, Tensor
@@ -112,17 +113,9 @@ class LossTask(Task):
     def term_weights(self) -> dict[str, Any]:
         return joined(self.name, self.loss.term_weights)
 
-    @property
-    def label_limit(self) -> int | None:  # type: ignore[override]
-        return self.loss.num_classes
-
-    @property
-    def needs_positives(self) -> bool:  # type: ignore[override]
-        return self.loss.needs_positives
-
-    @property
-    def needs_negatives(self) -> bool:  # type: ignore[override]
-        return self.loss.needs_negatives
+    label_limit: Any = property(attrgetter("loss.num_classes"))
+    needs_positives: Any = property(attrgetter("loss.needs_positives"))
+    needs_negatives: Any = property(attrgetter("loss.needs_negatives"))
 
     def build(self, embeddings_shape: Shape) -> None:
         self.loss.build(self, embeddings_shape[-1])
@@ -146,15 +139,10 @@ class LossTask(Task):
 
 
 def distinct_images(images: Tensor) -> Tensor:
-    """The pairs of different images in a batch, without repetitions.
+    """The pairs of different images in a batch, without repetitions: (B, B).
 
-    Args:
-        images: (B,) integers: the image of each row.
-
-    Returns:
-        (B, B) boolean: true if row j is the first with its image, which is not
-        that of row i. The two pairs of any triplet in a row then cover three
-        images.
+    True if row j is the first with its image, which is not that of row i. The
+    two pairs of any triplet in a row then cover three images.
     """
     same = ops.equal(images[:, None], images[None, :])
     is_first = ops.equal(
@@ -267,11 +255,6 @@ def diva_tasks(
     return tasks
 
 
-def main_task(names: Sequence[str]) -> int:
-    """The task that the others support: "discriminative", or the first."""
-    return names.index("discriminative") if "discriminative" in names else 0
-
-
 def _with_triplets(
     kind: str, shared: str, loss: losses.MetricLoss
 ) -> losses.MetricLoss:
@@ -307,13 +290,7 @@ def _mining(kind: str, shared: str, loss: losses.MetricLoss) -> Miner:
 def warn_without_triplets(
     method: Arguments, labels: IntArray, images: int
 ) -> None:
-    """Warns if the task "intra" would learn nothing.
-
-    Args:
-        method: The arguments of `diva`.
-        labels: The class of every training image.
-        images: Number of images per class in a batch.
-    """
+    """Warns if "intra" learns nothing of `images` of each class in a batch."""
     if "intra" not in method["tasks"]:
         return
     _, counts = np.unique(labels, return_counts=True)
@@ -326,3 +303,151 @@ def warn_without_triplets(
             "from `tasks`.",
             most,
         )
+
+
+@dataclass(frozen=True)
+class TripletDraw(Miner):
+    """Base class of miners that draw one triplet for every anchor.
+
+    The task determines the classes of the positive and the negative. These
+    miners only work for batches that are compared with themselves.
+    """
+
+    is_random = True
+
+    def draw(self, pairs: Pairs, seed: Seed) -> tuple[Tensor, Tensor]:
+        """Two boolean (B, B) masks: the positive, and the negative.
+
+        Each row of a mask has at most one true entry.
+        """
+        raise NotImplementedError
+
+    def for_each_positive(
+        self, pairs: Pairs, body: Body, initial: State, seed: Seed = None
+    ) -> State:
+        pairs = pairs._replace(distances=ops.stop_gradient(pairs.distances))
+        positive, negative = self.draw(pairs, seed)
+        complete = ops.logical_and(
+            ops.any(positive, axis=1, keepdims=True),
+            ops.any(negative, axis=1, keepdims=True),
+        )
+        positive = ops.logical_and(positive, complete)
+        negative = ops.logical_and(negative, complete)
+        return body(initial, positive, ops.cast(negative, "float32"))
+
+
+@register
+@dataclass(frozen=True)
+class SharedClasses(TripletDraw):
+    """Anchor, positive and negative of three different classes.
+
+    DiVA's class-shared task learns from these triplets (Sec. 3.1). The
+    negative is drawn by distance, with the probabilities of
+    `DistanceWeighted`.
+
+    Args:
+        positive: How the positive is drawn: by "distance", like the negative,
+            or "uniform".
+        cutoff: See `DistanceWeighted`.
+        max_distance: See `DistanceWeighted`.
+
+    Requirements:
+        At least three classes in a batch.
+
+    Reference:
+        Milbich et al., "DiVA: Diverse Visual Feature Aggregation for Deep
+        Metric Learning", ECCV 2020, Eq. 3.
+    """
+
+    needs_positives = False  # Its positives are of other classes.
+
+    positive: Literal["distance", "uniform"] = "distance"
+    cutoff: float = 0.5
+    max_distance: float = 1.4
+
+    def draw(self, pairs: Pairs, seed: Seed) -> tuple[Tensor, Tensor]:
+        by_distance = DistanceWeighted(self.cutoff, self.max_distance)
+        if self.positive == "distance":
+            weights = by_distance.probabilities(pairs)
+        else:
+            weights = ops.cast(pairs.negative, "float32")
+        positive = _draw(weights, seed)
+        # The third class differs from the positive's too.
+        others = ops.take(pairs.negative, ops.argmax(positive, axis=1), axis=0)
+        third = pairs._replace(negative=ops.logical_and(pairs.negative, others))
+        return positive, _draw(by_distance.probabilities(third), seed)
+
+
+@register
+@dataclass(frozen=True)
+class IntraClass(TripletDraw):
+    """Anchor, positive and negative: three distinct images of one class.
+
+    DiVA's intra-class task learns from these triplets (Eq. 4). Positive and
+    negative are drawn uniformly.
+
+    Rows are distinct; if a batch contains an image twice, `DivaObjective`
+    excludes the second one, using `targets["index"]`.
+
+    Requirements:
+        At least three images of a class in a batch; a class with fewer
+        contributes nothing.
+
+    Deviations:
+        - The released code draws with replacement, which in a batch with two
+          images per class gives no triplet of distinct images.
+    """
+
+    def draw(self, pairs: Pairs, seed: Seed) -> tuple[Tensor, Tensor]:
+        positive = _draw(ops.cast(pairs.positive, "float32"), seed)
+        rest = ops.logical_and(pairs.positive, ops.logical_not(positive))
+        return positive, _draw(ops.cast(rest, "float32"), seed)
+
+
+@register
+@dataclass(frozen=True)
+class PermutedLabels(Miner):
+    """Another strategy, with labels that are shuffled in every batch.
+
+    This is the released form of DiVA's class-shared task.
+
+    Args:
+        mining: The strategy, see `losses.mining.get`.
+    """
+
+    mining: Any = "distance_weighted"
+    is_random = True
+
+    def pair_weights(
+        self, pairs: Pairs, seed: Seed = None
+    ) -> tuple[Tensor, Tensor]:
+        return get_miner(self.mining).pair_weights(_permute(pairs, seed), seed)
+
+    def for_each_positive(
+        self, pairs: Pairs, body: Body, initial: State, seed: Seed = None
+    ) -> State:
+        miner = get_miner(self.mining)
+        pairs = _permute(pairs, seed)
+        return miner.for_each_positive(pairs, body, initial, seed)
+
+
+def _draw(weights: Tensor, seed: Seed) -> Tensor:
+    """(B, R) boolean: one entry per row, drawn in proportion to its weight."""
+    uniform = keras.random.uniform(ops.shape(weights), seed=seed)
+    gumbel = -ops.log(-ops.log(ops.maximum(uniform, 1e-30)))
+    # Entries without weight are masked; their logarithm is of no account.
+    scores = ops.log(ops.where(weights > 0, weights, 1.0)) + gumbel
+    return one_of_each_row(scores, weights > 0)
+
+
+def _permute(pairs: Pairs, seed: Seed) -> Pairs:
+    """The same pairs, related as if the labels had been shuffled."""
+    batch = ops.shape(pairs.distances)[0]
+    order = ops.argsort(keras.random.uniform((batch,), seed=seed))
+
+    def shuffled(mask: Tensor) -> Tensor:
+        return ops.take(ops.take(mask, order, axis=0), order, axis=1)
+
+    return pairs._replace(
+        positive=shuffled(pairs.positive), negative=shuffled(pairs.negative)
+    )

@@ -1,6 +1,7 @@
 """DCML: learners that are composed, and sub-tasks on the composites."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 import keras
@@ -14,11 +15,11 @@ from keras_dml.losses.base import LossLike
 from keras_dml.losses.composite import least
 from keras_dml.losses.regularizers import self_reinforcement
 from keras_dml.methods._baseline import EmbeddingHead, EmbeddingObjective
-from keras_dml.methods._dcml.tasks import SeparateTasks, SharedTask
 from keras_dml.methods._divide_and_conquer import (
     AlternatingObjective,
     divided_data,
 )
+from keras_dml.methods._parts import SeparateTasks, SharedTask
 from keras_dml.methods.declaration import declare
 from keras_dml.model.loss_weighting import weights_with
 from keras_dml.model.metric_model import MetricModel
@@ -98,17 +99,10 @@ class CompositionObjective(Objective):
     def label_limit(self) -> int | None:
         return least((self.metric.label_limit, self.tasks.label_limit))
 
-    @property
-    def needs_positives(self) -> bool:
-        return self.metric.needs_positives
-
-    @property
-    def needs_negatives(self) -> bool:
-        return self.metric.needs_negatives
-
-    @property
-    def needs_triplets(self) -> bool:
-        return self.metric.needs_triplets
+    # The discriminative task needs the most.
+    needs_positives: Any = property(attrgetter("metric.needs_positives"))
+    needs_negatives: Any = property(attrgetter("metric.needs_negatives"))
+    needs_triplets: Any = property(attrgetter("metric.needs_triplets"))
 
     def build(self, outputs_shape: Shapes) -> None:
         self.metric.build(outputs_shape)

@@ -1,1 +1,0 @@
-"""Deep compositional metric learning (DCML, Zheng et al., 2021)."""

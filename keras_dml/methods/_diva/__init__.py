@@ -1,1 +1,0 @@
-"""Diverse visual feature aggregation (DiVA, Milbich et al., 2020)."""
