@@ -67,14 +67,9 @@ def predict_function(
 ) -> Predict:
     """The function that embeds a batch on a single replica.
 
-    Args:
-        model: The model, with the weights that it has on the first call.
-        engine: What computes; Keras where OpenVINO cannot, see `by_openvino`;
-            of an exported file, its own weights count.
-        owner: Whose argument `engine` is.
-
-    Raises:
-        ImportError, ValueError, FileNotFoundError: As for `check_engine`.
+    The model has the weights of the first call; an exported file has its own.
+    Keras embeds where OpenVINO cannot, see `by_openvino`. Errors are those of
+    `check_engine` for the argument `engine` of `owner`.
     """
     check_engine(owner, engine)
     if callable(engine):
@@ -91,18 +86,11 @@ def predict_function(
 def by_openvino(
     model: keras.Model, batch: Any, expected: FloatArray
 ) -> Predict | None:
-    """A model's embeddings by OpenVINO on the CPU, in float32.
+    """A function for a model's embeddings by OpenVINO on the CPU, in float32.
 
-    Threads may share the function; their batches run one after another.
-
-    Args:
-        model: The model, which is copied.
-        batch: A batch of its inputs.
-        expected: Its embeddings by Keras, (B, D).
-
-    Returns:
-        The function; None where the model cannot be converted or its unit
-        embeddings differ from the expected ones, which is logged.
+    Threads may share it; their batches run one after another. It is None, which
+    is logged, where the model cannot be converted or its unit embeddings of a
+    batch differ from the expected ones by Keras, (B, D).
     """
     try:
         predict = _compiled(model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import keras
@@ -110,11 +111,9 @@ def embedded(
 ) -> Embedded:
     """Embeds the value of the argument `name` of `owner`; see `embed`.
 
-    What embeds a batch is `predict`, by default Keras.
-
-    With `padded`, all batches have the same size, because compiling the model
-    for another size takes as long as many batches. This does not apply to
-    datasets.
+    `predict` embeds a batch, by default by Keras. With `padded`, all batches of
+    examples have the same size, because compiling the model for another size
+    takes as long as many batches.
     """
     check_channels_last(model, source, name, owner)
     source = source_of(source, name, owner)
@@ -137,11 +136,10 @@ def embedded(
         batches = host_batches_in_order(examples, view, batch_size)
     if batches is None:
         batches = eval_batches(examples, view, batch_size)
-    count = -(-len(examples) // batch_size)
-    min_rows = batch_size if padded else 0
+    count, size = -(-len(examples) // batch_size), batch_size if padded else 0
     try:
         embeddings = _embedded(
-            model, predict, batches, count, owner, progress, min_rows
+            model, predict, batches, count, owner, progress, size
         )
     except Exception:
         # TensorFlow's errors are long, and this one names the file at fault.
@@ -198,7 +196,9 @@ def _embedded(
             batch = keras.tree.map_structure(np.asarray, batch)
         size = len(keras.tree.flatten(batch)[0])
         rows = max(size, min_rows)
-        output = predict(_filled(batch, rows - size))
+        output = predict(
+            keras.tree.map_structure(partial(_fill, count=rows - size), batch)
+        )
         shape = getattr(output, "shape", None)
         if shape is None or len(shape) != 2 or shape[0] != rows:
             received = type(output).__name__ if shape is None else shape
@@ -237,16 +237,12 @@ def _of_rank(model: keras.Model, batch: Any) -> Any:
     return keras.tree.pack_sequence_as(batch, arrays)
 
 
-def _filled(batch: Any, count: int) -> Any:
-    """A batch with `count` more copies of its first example."""
+def _fill(x: Any, count: int) -> Any:
+    """An array with `count` more copies of its first example."""
     if not count:
-        return batch
-
-    def fill(x: Any) -> Any:
-        join = np.concatenate if isinstance(x, np.ndarray) else tf.concat
-        return join([x, *[x[:1]] * count], 0)
-
-    return keras.tree.map_structure(fill, batch)
+        return x
+    join = np.concatenate if isinstance(x, np.ndarray) else tf.concat
+    return join([x, *[x[:1]] * count], 0)
 
 
 def _check_text(

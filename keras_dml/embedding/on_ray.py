@@ -50,12 +50,8 @@ def write_on_ray(
 ) -> Iterator[int]:
     """Writes shards by actors, one for each GPU of a cluster or else each CPU.
 
-    Args:
-        writer, names: A `ShardWriter`, and the names of the shards.
-        address: Address of the cluster, as for `ray.init`.
-
-    Yields:
-        The number of rows of each shard, when it is written.
+    `writer` is a `ShardWriter`, and `address` is as for `ray.init`. Yields the
+    number of rows of each shard when it is written.
 
     Raises:
         ImportError: If Ray is not installed.

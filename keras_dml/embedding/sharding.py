@@ -3,7 +3,7 @@
 import logging
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -36,8 +36,6 @@ from keras_dml.embedding.shards import (
     EmbeddingShards,
     Run,
     ShardDtype,
-    read_run,
-    write_run,
 )
 from keras_dml.embedding.storage import (
     Folder,
@@ -139,8 +137,15 @@ def embed_shards(
     dim = len(identity.test_embeddings[0])
     table = _source_table(examples, columns)
     run = _new_run(examples, table, identity, dim, rows_per_shard, dtype)
-    embed = Embedder(model, examples, min(batch_size, rows_per_shard), engine)
-    writer = ShardWriter(run, table, absolute(folder), embed)
+    writer = ShardWriter(
+        run,
+        table,
+        absolute(folder),
+        examples,
+        model,
+        min(batch_size, rows_per_shard),
+        engine,
+    )
     return _write_missing(writer, overwrite, progress, ray)
 
 
@@ -184,7 +189,7 @@ def write_shards(
     table = _source_table(rows, columns)
     dim = embeddings.shape[1]
     run = _new_run(rows, table, None, dim, rows_per_shard, dtype)
-    writer = ShardWriter(run, table, absolute(folder), rows.inputs)
+    writer = ShardWriter(run, table, absolute(folder), rows)
     return _write_missing(writer, overwrite, progress)
 
 
@@ -210,8 +215,7 @@ def source_ids(examples: Examples) -> list[str]:
 
 def unique_ids(ids: list[str]) -> list[str]:
     """The ids, or row numbers if an id repeats."""
-    is_unique = len(set(ids)) == len(ids)
-    return ids if is_unique else list(map(str, range(len(ids))))
+    return ids if len(set(ids)) == len(ids) else [*map(str, range(len(ids)))]
 
 
 def _source_table(
@@ -285,14 +289,10 @@ def _new_run(
 
 
 def _fingerprint(examples: Examples, table: "pa.Table", whole: bool) -> str:
-    """Checksum that identifies examples.
-
-    It covers all columns except for paths, which change when a folder is moved,
-    and the contents of arrays, the `whole` or a sample, but not of files.
-    """
+    """Checksum of all columns, and of arrays: the `whole` or a sample."""
     checksum = xxh3_128(repr(sorted(examples.names.items())).encode())
     for name in table.column_names:
-        if name != "path":
+        if name != "path":  # Paths change when a folder is moved.
             values = repr(table[name].to_pylist())
             checksum.update(f"{name}{values}".encode(errors="surrogateescape"))
     if "path" not in table.column_names:
@@ -305,25 +305,40 @@ def _fingerprint(examples: Examples, table: "pa.Table", whole: bool) -> str:
     return checksum.hexdigest()
 
 
-@dataclass
-class Embedder:
-    """Embeds rows of examples; it can be pickled before it is called.
+@dataclass(frozen=True)
+class ShardWriter:
+    """Embeds the rows of a shard and writes its file; it can be pickled.
 
     Attributes:
-        model, examples, batch_size, engine: As for `embed_shards`.
+        run: The run of the shards.
+        table: All columns but the embeddings, N rows.
+        folder: An absolute path, or a URL.
+        examples: What the model embeds; without a model, the embeddings.
+        model, batch_size, engine: As for `embed_shards`.
     """
 
-    model: keras.Model
+    run: Run
+    table: "pa.Table"
+    folder: str
     examples: Examples
-    batch_size: int
-    engine: Engine
+    model: keras.Model | None = None
+    batch_size: int = 0
+    engine: Engine = KERAS
+
+    def check_model(self) -> None:
+        """Raises ValueError if the model changed when it was unpickled."""
+        if self.run.model and self.model:
+            self.run.model.check(self.model, "an actor of embed_shards")
 
     @cached_property
     def _predict(self) -> Predict:
         return predict_function(self.model, self.engine, _OWNER)
 
-    def __call__(self, rows: Rows) -> FloatArray:
+    def _embeddings(self, rows: Rows) -> FloatArray:
         """Embeddings, (n, D) float32, of n rows."""
+        if self.model is None:
+            stored: FloatArray = self.examples.inputs(rows)
+            return stored
         with downloaded(self.examples.select(rows)) as local:
             return embedded(
                 self.model,
@@ -336,28 +351,6 @@ class Embedder:
                 predict=self._predict,
             ).embeddings
 
-
-@dataclass(frozen=True)
-class ShardWriter:
-    """Embeds the rows of a shard and writes its file; it can be pickled.
-
-    Attributes:
-        run: The run of the shards.
-        table: All columns but the embeddings, N rows.
-        folder: An absolute path, or a URL.
-        embed: Returns the embeddings, (n, D), of n rows.
-    """
-
-    run: Run
-    table: "pa.Table"
-    folder: str
-    embed: Callable[[Rows], FloatArray]
-
-    def check_model(self) -> None:
-        """Raises ValueError if the model changed when it was unpickled."""
-        if self.run.model and isinstance(self.embed, Embedder):
-            self.run.model.check(self.embed.model, "an actor of embed_shards")
-
     def __call__(self, name: str) -> int:
         """Writes the shard of a name; returns its number of rows."""
         import pyarrow as pa
@@ -365,8 +358,8 @@ class ShardWriter:
 
         part = self.run.shards[name]
         table = self.table.slice(part.start, part.stop - part.start)
-        embeddings = self.embed(np.arange(part.start, part.stop))
-        numbers = pa.array(self._stored(embeddings, table).reshape(-1))
+        embeddings = self._embeddings(np.arange(part.start, part.stop))
+        numbers = pa.array(self._as_stored(embeddings, table).reshape(-1))
         element = pa.field("element", numbers.type, nullable=False)
         width = pa.list_(element, self.run.dim)
         table = table.append_column(
@@ -397,7 +390,9 @@ class ShardWriter:
             ) from error
         return len(table)
 
-    def _stored(self, embeddings: FloatArray, table: "pa.Table") -> FloatArray:
+    def _as_stored(
+        self, embeddings: FloatArray, table: "pa.Table"
+    ) -> FloatArray:
         """The embeddings in the number format; ValueError if infinite there."""
         with np.errstate(over="ignore"):
             numbers = embeddings.astype(self.run.dtype)
@@ -420,7 +415,7 @@ def _write_missing(
     progress: bool | None,
     ray: str | bool | None = None,
 ) -> EmbeddingShards:
-    """Writes the missing shards; errors are those of `embed_shards`."""
+    """Writes the missing shards; see `embed_shards`."""
     storage = Storage(writer.folder)
     foreign = {x for x in storage.names() if not FILES.fullmatch(x)}
     if foreign:
@@ -434,20 +429,19 @@ def _write_missing(
             for name in sorted(storage.names()):  # The manifest comes first.
                 storage.remove(name)
         run = _begin(storage, writer.run)
+        writer = replace(writer, run=run)
         missing = sorted({*run.shards} - storage.names())
         rows = sum(run.shards[x].stop - run.shards[x].start for x in missing)
-        before = run.examples - rows
-        with throughput(
-            run.examples, before, "examples", "Embedding", progress
-        ) as count:
-            writer = replace(writer, run=run)
+        progress_bar = throughput(
+            run.examples, run.examples - rows, "examples", "Embedding", progress
+        )
+        with progress_bar as count:
+            results: Iterator[int] = map(writer, missing)
             if ray and missing:
                 from keras_dml.embedding.on_ray import write_on_ray
 
                 address = None if ray is True else ray
                 results = write_on_ray(writer, missing, address)
-            else:
-                results = (writer(name) for name in missing)
             for num_rows in results:
                 count(num_rows)
     return EmbeddingShards(storage.name)
@@ -457,11 +451,11 @@ def _begin(storage: Storage, run: Run) -> Run:
     """The run to continue, which is `run` in a new folder."""
     names = storage.names()
     if not names:
-        write_run(storage, run)
+        run.write(storage)
         return run
     received = f"shards without {MANIFEST}"
     if MANIFEST in names:
-        before = read_run(storage)
+        before = Run.read(storage)
         difference = before.difference(run)
         if not difference:
             return before

@@ -93,38 +93,37 @@ class Run:
         )
         return listed(differences(before, after))
 
+    def write(self, storage: Storage) -> None:
+        """Writes the manifest of the run."""
+        storage.write(MANIFEST, _DOCUMENT.write(self).encode())
+
+    @staticmethod
+    def read(storage: Storage) -> "Run":
+        """Reads the run of a folder.
+
+        Raises:
+            FileNotFoundError: If there is no manifest.
+            ValueError: If it is damaged, or was written by another version.
+        """
+        try:
+            with storage.open(MANIFEST) as file:
+                return _DOCUMENT.read(file.read())
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                f"{storage.name!r} must be a folder of embeddings written by "
+                f"`keras-dml embed`. Received: a folder without {MANIFEST}."
+            ) from None
+        except ValueError as error:
+            hint = ""
+            if getattr(error, "version", None) is not None:
+                hint = " Use the version of keras_dml that wrote it."
+            raise ValueError(
+                f"{MANIFEST} in {storage.name!r} must be a manifest of "
+                f"embeddings written by keras_dml. Received: {error}.{hint}"
+            ) from None
+
 
 _DOCUMENT = Document(Run, "keras_dml.embedding")
-
-
-def write_run(storage: Storage, run: Run) -> None:
-    """Writes the manifest that describes a run."""
-    storage.write(MANIFEST, _DOCUMENT.write(run).encode())
-
-
-def read_run(storage: Storage) -> Run:
-    """The run that a manifest describes.
-
-    Raises:
-        FileNotFoundError: If there is none.
-        ValueError: If it is damaged, or was written by another version.
-    """
-    try:
-        with storage.open(MANIFEST) as file:
-            return _DOCUMENT.read(file.read())
-    except FileNotFoundError:
-        raise FileNotFoundError(
-            f"{storage.name!r} must be a folder of embeddings written by "
-            f"`keras-dml embed`. Received: a folder without {MANIFEST}."
-        ) from None
-    except ValueError as error:
-        hint = ""
-        if getattr(error, "version", None) is not None:
-            hint = " Use the version of keras_dml that wrote it."
-        raise ValueError(
-            f"{MANIFEST} in {storage.name!r} must be a manifest of embeddings "
-            f"written by keras_dml. Received: {error}.{hint}"
-        ) from None
 
 
 @dataclass(frozen=True)
@@ -149,8 +148,8 @@ class Shard:
 
 
 @functools.cache
-def _temporary() -> "tempfile.TemporaryDirectory[str]":
-    """A folder of this process, which is removed when it ends."""
+def _temporary_folder() -> "tempfile.TemporaryDirectory[str]":
+    """A folder that is removed when this process ends."""
     return tempfile.TemporaryDirectory(prefix="keras_dml-")
 
 
@@ -192,7 +191,7 @@ class EmbeddingShards:
 
     def __init__(self, folder: Folder) -> None:
         self._storage = Storage(folder)
-        self._run = run = read_run(self._storage)
+        self._run = run = Run.read(self._storage)
         self.folder, self.run_id = self._storage.name, run.id
         self.model, self.names = run.model, run.names
         self.shape = run.examples, run.dim
@@ -213,7 +212,8 @@ class EmbeddingShards:
     @cached_property
     def ids(self) -> list[str]:
         """The ids of all rows in the source, in memory."""
-        return [x for _, table in self._tables([ID]) for x in _ids(table)]
+        parts = [table[ID].to_pylist() for _, table in self._tables([ID])]
+        return [x for ids in parts for x in ids]
 
     @cached_property
     def labels(self) -> Labels | None:
@@ -234,17 +234,18 @@ class EmbeddingShards:
 
         names = [x for x in self._run.columns if x not in (ID, LABEL)]
         parts = [table for _, table in self._tables(names)]
-        return _further(pa.concat_tables(parts))
+        return pa.concat_tables(parts).to_pydict()
 
     def __iter__(self) -> Iterator[Shard]:
         for rows, table in self._tables(None):
             has_labels = LABEL in table.column_names
+            own = [x for x in (ID, LABEL, EMBEDDING) if x in table.column_names]
             yield Shard(
                 rows,
                 _embeddings(table),
-                _ids(table),
+                table[ID].to_pylist(),
                 self._labels(table) if has_labels else None,
-                _further(table),
+                table.drop_columns(own).to_pydict(),
             )
 
     def embeddings(self) -> Iterator[FloatArray]:
@@ -267,7 +268,7 @@ class EmbeddingShards:
             ValueError: If a shard is damaged.
             OSError: If there is not enough space for the file.
         """
-        folder = Path(_temporary().name if cache is None else cache)
+        folder = Path(_temporary_folder().name if cache is None else cache)
         path = folder.expanduser() / f"embeddings-{self.run_id}.float32"
         try:
             if not path.is_file():
@@ -302,7 +303,7 @@ class EmbeddingShards:
     def _tables(
         self, columns: Sequence[str] | None
     ) -> Iterator[tuple[slice, Any]]:
-        """The rows and the Arrow table of each shard, with some columns."""
+        """The rows and the Arrow table of each shard."""
         from pyarrow import ArrowException, parquet
 
         for name, rows in self._run.shards.items():
@@ -340,17 +341,3 @@ def _embeddings(table: Any) -> FloatArray:
     column = table.column(EMBEDDING).combine_chunks()
     numbers = column.flatten().to_numpy(zero_copy_only=False)
     return np.array(numbers.reshape(len(column), -1), np.float32)
-
-
-def _ids(table: Any) -> list[str]:
-    ids: list[str] = table.column(ID).to_pylist()
-    return ids
-
-
-def _further(table: Any) -> dict[str, list[Any]]:
-    """All columns but ids, labels and embeddings."""
-    return {
-        name: table.column(name).to_pylist()
-        for name in table.column_names
-        if name not in (ID, LABEL, EMBEDDING)
-    }

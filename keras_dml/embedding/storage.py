@@ -21,7 +21,7 @@ def is_url(name: str) -> bool:
 
 
 def absolute(name: Folder) -> str:
-    """A path that is valid in any working directory; URLs are unchanged."""
+    """A path for any working directory; URLs are unchanged."""
     text = os.fspath(name)
     return text if is_url(text) else os.path.abspath(os.path.expanduser(text))
 
@@ -104,10 +104,7 @@ def with_paths(images: ImageSet, paths: Iterable[str]) -> ImageSet:
 
 @contextlib.contextmanager
 def downloaded(examples: Examples) -> Iterator[Examples]:
-    """Downloads the images of a set that are at URLs while the block runs.
-
-    Yields:
-        The same examples as local files; a set without URLs as it is.
+    """Has the images of a set that are at URLs in files while the block runs.
 
     Raises:
         OSError: If an image cannot be downloaded, or there is no space.
@@ -124,17 +121,16 @@ def downloaded(examples: Examples) -> Iterator[Examples]:
             url: f"{folder}/{number}{PurePosixPath(url).suffix[:8]}"
             for number, url in enumerate(urls)
         }
-        for protocol in {url.partition("://")[0] for url in urls}:
-            batch = [x for x in files if x.startswith(f"{protocol}://")]
-            try:
-                fsspec.url_to_fs(batch[0])[0].get(
-                    batch, [files[url] for url in batch]
-                )
-            except Exception as error:  # Every file system has its own errors.
-                raise OSError(
-                    "Images could not be downloaded: "
-                    f"{type(error).__name__}: {error}"
-                ) from error
+        try:
+            for protocol in {url.partition("://")[0] for url in urls}:
+                batch = [x for x in files if x.startswith(f"{protocol}://")]
+                file_system, _ = fsspec.url_to_fs(batch[0])
+                file_system.get(batch, [files[url] for url in batch])
+        except Exception as error:  # Every file system has its own errors.
+            raise OSError(
+                "Images could not be downloaded: "
+                f"{type(error).__name__}: {error}"
+            ) from error
         try:
             yield with_paths(examples, (files.get(x, x) for x in paths))
         except ValueError as error:  # It names a local file.
