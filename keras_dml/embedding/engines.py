@@ -77,7 +77,7 @@ def predict_function(
     by_keras = _by_keras(model)
     if engine in ENGINES:
         is_keras = engine == KERAS
-        return by_keras if is_keras else _FirstCompared(model, by_keras)
+        return by_keras if is_keras else _first_compared(model, by_keras)
     path = Path(engine)
     [file_format] = [x for x in SUFFIXES if SUFFIXES[x] == path.suffix]
     return loader(file_format, f"engine={str(path)!r} of {owner}")(path)
@@ -112,20 +112,19 @@ def by_openvino(
     return None
 
 
-class _FirstCompared:
+def _first_compared(model: keras.Model, by_keras: Predict) -> Predict:
     """Embeds by OpenVINO if that agrees with Keras on the first examples."""
+    predict: Predict | None = None
 
-    def __init__(self, model: keras.Model, by_keras: Predict) -> None:
-        self._model, self._by_keras = model, by_keras
-        self._predict: Predict | None = None
-
-    def __call__(self, batch: Any) -> Any:
-        if self._predict is None:
+    def embed(batch: Any) -> Any:
+        nonlocal predict
+        if predict is None:
             first = keras.tree.map_structure(lambda x: x[:_COMPARED], batch)
-            expected = np.asarray(self._by_keras(first))
-            predict = by_openvino(self._model, first, expected)
-            self._predict = predict or self._by_keras
-        return self._predict(batch)
+            expected = np.asarray(by_keras(first))
+            predict = by_openvino(model, first, expected) or by_keras
+        return predict(batch)
+
+    return embed
 
 
 def _compiled(model: keras.Model) -> Predict:

@@ -80,11 +80,7 @@ _RUNTIMES: dict[str, tuple[str, Callable[[Any, str], Run]]] = {
 
 
 def converted(function: Any) -> Any:
-    """A concrete function of TensorFlow as a model of OpenVINO.
-
-    Raises:
-        Exception: If OpenVINO cannot convert it.
-    """
+    """A concrete function of TensorFlow as a model of OpenVINO, or raises."""
     import openvino
 
     with _logging_kept():
@@ -96,8 +92,7 @@ def compiled(
 ) -> Callable[[list[Any]], FloatArray]:
     """The first output of a model, or of a file, for arrays of its inputs.
 
-    It is computed on the CPU, in float32. Threads may share the function;
-    their batches run one after another.
+    It is computed on the CPU, in float32; threads may share the function.
     """
     import openvino
 

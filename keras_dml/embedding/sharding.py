@@ -327,7 +327,7 @@ class ShardWriter:
 
     def check_model(self) -> None:
         """Raises ValueError if the model changed when it was unpickled."""
-        if self.run.model and self.model:
+        if self.run.model and self.model is not None:
             self.run.model.check(self.model, "an actor of embed_shards")
 
     @cached_property

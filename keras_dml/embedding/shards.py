@@ -47,12 +47,8 @@ class Run:
 
     Attributes:
         id: A random name, which is also in each shard.
-        model: The model that makes them; None if it is not known.
         fingerprint: Checksum of the examples, their ids, labels and columns.
         examples: Number of examples in the source, N.
-        rows_per_shard: Number of rows of a shard; the last one may have fewer.
-        dim: Dimension of the embeddings, D.
-        dtype: Number format of the stored embeddings.
         num_labels: Number of labels in total, C, if examples can have several;
             otherwise 0.
         columns: Names of all columns but the embedding.
@@ -87,9 +83,12 @@ class Run:
             if difference := self.model.difference(other.model):
                 return f"a model {difference}"
         before, after = (
-            vars(run)
-            | {"id": "", "model": "recorded" if run.model else "not recorded"}
-            for run in (self, other)
+            {
+                **vars(x),
+                "id": "",
+                "model": "recorded" if x.model else "not recorded",
+            }
+            for x in (self, other)
         )
         return listed(differences(before, after))
 

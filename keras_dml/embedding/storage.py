@@ -86,10 +86,11 @@ class Storage:
 
         Incomplete files of writers that were killed are removed.
         """
-        with contextlib.ExitStack() as stack:
-            if self._is_local:
-                stack.enter_context(one_at_a_time(self._root, "embedding"))
-                sweep(self._root)
+        if not self._is_local:
+            yield
+            return
+        with one_at_a_time(self._root, "embedding"):
+            sweep(self._root)
             yield
 
     def _path(self, name: str) -> str:

@@ -23,12 +23,9 @@ from keras_dml.utils.types import FloatArray, Rows
 
 @dataclass(eq=False)
 class Encoder:
-    """The model behind an index, loaded when it is needed.
+    """The model behind an index, loaded from its file when it is needed.
 
-    Attributes:
-        identity: The identity that the model must have; None if any model will
-            do.
-        file: A `.keras` file of the model.
+    It must have the identity, if that is known.
     """
 
     identity: ModelIdentity | None = None
@@ -71,12 +68,6 @@ class Encoder:
         except (NotImplementedError, RuntimeError, TypeError, ValueError):
             return None
 
-    def difference(self, other: "Encoder") -> str | None:
-        """How another encoder's model differs, if both are known."""
-        if self.identity is None or other.identity is None:
-            return None
-        return self.identity.difference(other.identity)
-
     def expect(self, identity: ModelIdentity | None) -> None:
         """Sets the required identity; ValueError if the model differs."""
         if identity is None:
@@ -114,12 +105,11 @@ class Encoder:
     def sets(
         self, items: Any, name: str, owner: str
     ) -> list[tuple[Rows, Examples]] | None:
-        """The user's images, or texts if the model takes text, as sets.
-
-        Args and errors are those of `embed`; see also `image_sets`.
-        """
-        given = _listed(items)
-        return self._texts(given) or image_sets(given, f"`{name}` of {owner}")
+        """The user's images, or texts if the model takes text; `image_sets`."""
+        kind = getattr(getattr(items, "dtype", None), "kind", "")
+        if kind in ("O", "U") and np.shape(items)[1:] in ((), (1,)):
+            items = np.reshape(np.asarray(items, object), -1).tolist()
+        return self._texts(items) or image_sets(items, f"`{name}` of {owner}")
 
     def embed(
         self,
@@ -130,9 +120,6 @@ class Encoder:
         engine: Engine = KERAS,
     ) -> FloatArray | None:
         """Embeddings of the user's images, (N, D); None if not images.
-
-        What images are is of `image_sets`; strings are texts if the model takes
-        text.
 
         Raises:
             ValueError: If an image is invalid, or there is no model.
@@ -151,10 +138,7 @@ class Encoder:
         model = self.unchanged(owner)
         check_channels_last(model, items, name, owner)
         predict = predict_function(model, engine, owner)
-        parts = [
-            self._embed(model, images, batch_size, predict)
-            for _, images in sets
-        ]
+        parts = [self._embed(x, batch_size, predict) for _, x in sets]
         if len(parts) == 1:
             return parts[0]
         order = np.argsort(np.concatenate([rows for rows, _ in sets]))
@@ -175,23 +159,18 @@ class Encoder:
         return [(np.arange(len(texts)), ArraySet(x))]
 
     def _embed(
-        self,
-        model: keras.Model,
-        images: Examples,
-        batch_size: int,
-        predict: Predict,
+        self, images: Examples, batch_size: int, predict: Predict
     ) -> FloatArray:
-        """Embeddings of a set."""
+        """Embeddings of a set, which may be empty."""
         if not len(images) and self.identity:
             dim = len(self.identity.test_embeddings[0])
             return np.empty((0, dim), np.float32)
-        given = model, images, "examples", "embed", batch_size, None
-        return embedded(*given, predict=predict).embeddings
-
-
-def _listed(items: Any) -> Any:
-    """Strings in an array, (N,), (N, 1) or alone, as a list."""
-    kind = getattr(getattr(items, "dtype", None), "kind", "")
-    if kind in ("O", "U") and np.shape(items)[1:] in ((), (1,)):
-        return np.reshape(np.asarray(items, object), -1).tolist()
-    return items
+        return embedded(
+            self.model,
+            images,
+            "examples",
+            "embed",
+            batch_size,
+            progress=None,
+            predict=predict,
+        ).embeddings

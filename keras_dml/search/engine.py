@@ -324,7 +324,7 @@ class Engine:
         # What is a little below it may reach it when rounded to float32.
         bound -= 2.0**-22 * abs(bound) + float(np.finfo(np.float32).tiny)
         if self.is_exact:
-            bound -= metric.tolerance(queries, self._longest_norm).max()
+            bound -= self._tolerance(queries).max()
         if among is None and self._is_hidden.any():
             among = self.ids[~self._is_hidden]
         labels = None if among is None else self._labels(among)
@@ -352,13 +352,13 @@ class Engine:
             return ids
         return np.searchsorted(self.ids, ids)
 
-    @property
-    def _longest_norm(self) -> float:
+    def _tolerance(self, queries: FloatArray) -> FloatArray:
+        """By how much faiss's inner scores of an exact index may be off."""
         if self.metric.name == COSINE:
-            return 1.0
+            return self.metric.tolerance(queries, 1.0)
         if self._longest is None:
             self._longest = float(row_norms(self.vectors).max(initial=0))
-        return self._longest
+        return self.metric.tolerance(queries, self._longest)
 
     def _search_exactly(
         self, queries: FloatArray, k: int, limit: int, labels: Rows | None
@@ -376,7 +376,7 @@ class Engine:
         scores, hits = exact.nearest(
             candidates,
             lambda rows, hits: metric.exact(queries[rows], vectors, hits),
-            metric.tolerance(queries, self._longest_norm),
+            self._tolerance(queries),
             k,
             limit,
         )

@@ -42,8 +42,7 @@ class Filters(Mapping[str, NDArray[Any]]):
     def __init__(
         self, columns: Mapping[str, Sequence[Any]], count: int
     ) -> None:
-        self._values = columns
-        self._count = count
+        self._values, self._count = columns, count
         self._columns: dict[str, Column] = {}
 
     def __getitem__(self, name: str) -> NDArray[Any]:
@@ -162,9 +161,9 @@ def by_condition(
 def plain(value: Any) -> Any:
     """Converts a value to the one that columns keep.
 
-    Numbers of fewer than 64 bits become those of 64 that are written alike, as
-    0.1 is: else they equal nothing that anyone writes. Dates become text of
-    ISO 8601, which sorts by time, and times with a zone those of UTC.
+    Numbers of fewer than 64 bits become those of 64 that are written alike, or
+    they would equal nothing that anyone writes. Dates become text of ISO 8601,
+    which sorts by time, and times with a zone those of UTC.
     """
     if isinstance(value, np.datetime64):
         is_day = np.datetime_data(value.dtype)[0] in ("Y", "M", "W", "D")
@@ -181,16 +180,11 @@ def plain(value: Any) -> Any:
 
 
 class Column:
-    """A column as an array, which is compared at once.
+    """A column of plain values as an array, which is compared at once.
 
     That is an array of its numbers, if all are numbers or None; for others of
-    the positions of its values among the distinct ones.
-
-    Args:
-        values: Plain values, N.
-
-    Attributes:
-        kinds: Kinds of the values: "number", "text", "list".
+    the positions of its values among the distinct ones. `kinds` are those of
+    the values: "number", "text", "list".
     """
 
     def __init__(self, values: Sequence[Any]) -> None:
@@ -258,9 +252,10 @@ class Column:
             return mask
         numbers = [x for x in map(self._cast, operands) if x is not None]
         if len(numbers) == 1:  # `isin` takes much longer.
-            mask = (array == array.dtype.type(numbers[0])) & has_value
+            mask = array == array.dtype.type(numbers[0])
         else:
-            mask = np.isin(array, np.array(numbers, array.dtype)) & has_value
+            mask = np.isin(array, np.array(numbers, array.dtype))
+        mask = mask & has_value
         return mask | ~has_value if None in operands else mask
 
     def _cast(self, value: Any) -> Any:

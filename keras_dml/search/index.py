@@ -233,7 +233,7 @@ class Index:
         # Before time is spent on embedding.
         if (dim := encoder.dim) is not None:
             set_parameters(make_index(dim, spec), spec)
-        values = _columns_of(images, columns)
+        values: Columns = {**image_columns(images), **as_columns(columns)}
         if (image_set := as_image_set(images)) is not None:
             _check_values(values, keys, len(image_set))
         if thumbnails:
@@ -315,8 +315,7 @@ class Index:
             OSError: If the index cannot be written. The previous content is
                 kept.
         """
-        encoder = self._encoder
-        folder = store.folder_at(path)
+        folder, encoder = store.folder_at(path), self._encoder
         engine, rows = self._engine, self._rows
         content = store.Content(
             dim=self.dim,
@@ -529,32 +528,31 @@ class Index:
         """
         owner = "Index.add"
         x = self._embeddings(items, "items", owner, batch_size)
-        values = _columns_of(items, columns)
-        rows = self._rows
+        rows, columns = self._rows, as_columns(columns)
+        values: Columns = {**image_columns(items), **columns}
         if THUMBNAIL in rows.columns:
             sets = self._encoder.sets(items, "items", owner) or []
             values = {**thumbnail_column(sets), **values}
-        values = checked_columns(values, len(x))
-        is_own = bool({LABEL, NAME} & set(as_columns(columns)))
-        values = rows.with_labels(values, is_own, owner)
+        is_own = bool({LABEL, NAME} & set(columns))
+        new = rows.with_labels(checked_columns(values, len(x)), is_own, owner)
         if replace and keys is None:
             raise ValueError(
                 f"`replace` of {owner} requires `keys`. Received: "
                 "replace=True, keys=None."
             )
         row_keys = rows.new_keys(keys, len(x), owner)
-        taken = set(row_keys or []) & set(rows.keys or {})
-        if taken and not replace:
-            key = next(x for x in row_keys or [] if x in taken)
+        existing = rows.keys or {}
+        replaced = [key for key in row_keys or [] if key in existing]
+        if replaced and not replace:
             raise ValueError(
-                f"`keys` of {owner} must be new. Received: {key!r}, which "
-                "already exists. Use replace=True to replace rows."
+                f"`keys` of {owner} must be new. Received: {replaced[0]!r}, "
+                "which already exists. Use replace=True to replace rows."
             )
-        old = [rows.keys[x] for x in taken] if rows.keys else []
+        replaced_ids = sorted(existing[key] for key in replaced)
         # Vectors first, as embeddings that are invalid raise here.
         self._engine.add(x, rows.next_id + np.arange(len(x)))
-        self._remove(np.sort(np.array(old, np.int64)))
-        return rows.add(values, len(x), row_keys)
+        self._remove(np.array(replaced_ids, np.int64))
+        return rows.add(new, len(x), row_keys)
 
     def remove(self, keys: Any = None, *, where: Where | None = None) -> int:
         """Removes rows; their ids are never reused.
@@ -858,13 +856,6 @@ def _check_values(
     if isinstance(keys, str):
         keys = column_of_keys(keys, values)
     return values, RowTable.empty().new_keys(keys, count, "Index")
-
-
-def _columns_of(items: Any, columns: Columns | None) -> Columns:
-    """The user's columns, together with those that the images have."""
-    images = as_image_set(items)
-    of_images = {} if images is None else image_columns(items, images)
-    return {**of_images, **as_columns(columns)}
 
 
 def _class_columns(labels: Any) -> dict[str, list[Any]]:

@@ -24,15 +24,11 @@ THUMBNAIL = "thumbnail"
 
 
 def image_sets(items: Any, who: str) -> list[tuple[Rows, Examples]] | None:
-    """Sets of what a user hands over, each with its places in that.
+    """Sets of what a user hands over, each with its rows in that.
 
-    Args:
-        items: Any examples; a path, bytes of a file, a PIL image, pixels,
-            or a list of these; anything else is not images.
-        who: What messages call them: "`items` of Index.add".
-
-    Returns:
-        Sets, several where images differ in size; None if not images.
+    Items are examples; a path, bytes of a file, a PIL image, pixels, or a list
+    of these; for anything else, the result is None. There are several sets
+    where images differ in size. Messages call the items `who`.
 
     Raises:
         ValueError: If an image cannot be decoded, or pixels are not such.
@@ -49,33 +45,32 @@ def image_sets(items: Any, who: str) -> list[tuple[Rows, Examples]] | None:
     for row, pixels in enumerate(pictures):
         rows[pixels.shape].append(row)
     return [
-        (np.array(some), ImageSet(np.stack([pictures[i] for i in some])))
-        for some in rows.values()
+        (np.array(its), ImageSet(np.stack([pictures[i] for i in its])))
+        for its in rows.values()
     ]
 
 
 def thumbnail_column(
     sets: Sequence[tuple[Rows, Examples]],
 ) -> dict[str, list[str]]:
-    """A column with the picture of each image of `image_sets`, for pages.
+    """A column with the thumbnail of each image of `image_sets`, for pages.
 
-    Returns:
-        Data URIs by name, in the order of the places; nothing unless all sets
-        are of images.
+    It has data URIs, in the order of the rows; there is no column unless all
+    sets are of images.
 
     Raises:
         ValueError: If a file cannot be decoded.
     """
-    found: dict[int, str] = {}
-    for places, images in sets:
+    thumbnails: dict[int, str] = {}
+    for rows, images in sets:
         if not isinstance(images, ImageSet):
             return {}
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            made = pool.map(partial(_thumbnail, images), range(len(images)))
-            shown = track(made, len(images), "Making thumbnails")
-            found.update(zip(places.tolist(), shown, strict=True))
-    pictures = [found[place] for place in sorted(found)]
-    return {THUMBNAIL: pictures} if sets else {}
+            results = pool.map(partial(_thumbnail, images), range(len(images)))
+            shown = track(results, len(images), "Making thumbnails")
+            thumbnails.update(zip(rows.tolist(), shown, strict=True))
+    column = [thumbnails[row] for row in sorted(thumbnails)]
+    return {THUMBNAIL: column} if sets else {}
 
 
 def _thumbnail(images: ImageSet, row: int) -> str:
@@ -107,9 +102,8 @@ def _pictures(items: Any, who: str) -> list[Pixels] | None:
     if isinstance(items, PIL.Image.Image | bytes):
         return [_pixels(items, who)]
     if isinstance(items, list | tuple):
-        if items and all(map(_is_image, items)):
-            return [_pixels(item, who) for item in items]
-        return None
+        are_images = items and all(map(_is_image, items))
+        return [_pixels(item, who) for item in items] if are_images else None
     if not _are_pixels(items):
         return None
     array = np.asarray(items)
@@ -194,17 +188,19 @@ def as_image_set(x: Any) -> Examples | None:
     return ImageSet(x)
 
 
-def image_columns(given: Any, images: Examples) -> dict[str, list[Any]]:
-    """Index columns that come from the examples.
+def image_columns(items: Any) -> dict[str, list[Any]]:
+    """Index columns that come from images, if `items` are images.
 
     "path", absolute, for files; for a set also "label", "name", "source" and
     "box". With several labels per example, "label" lists their numbers.
     """
     columns: dict[str, list[Any]] = {}
+    if (images := as_image_set(items)) is None:
+        return columns
     paths = images.paths if isinstance(images, ImageSet) else None
     if paths is not None:
         columns["path"] = [os.path.abspath(path) for path in paths]
-    if not isinstance(given, Examples):
+    if not isinstance(items, Examples):
         return columns
     if images.labels is not None:
         columns["label"] = label_values(images.labels)

@@ -35,16 +35,13 @@ _INT64 = np.iinfo(np.int64)
 
 
 class RowTable:
-    """Columns of plain values, each row with an id that stays its own.
-
-    Ids count up from 0 and are never given again.
+    """Columns of plain values of rows, whose ids count up from 0.
 
     Attributes:
         ids: Ids of the rows, ascending, (N,).
         columns: Values by column, each a list of N.
         next_id: The id of the next row that is added.
-        keys: Ids by own key, all text or all integers, in the order of the
-            rows; None if they go by their ids.
+        keys: Ids by key, in the order of the rows; None if rows have no keys.
     """
 
     def __init__(
@@ -146,7 +143,7 @@ class RowTable:
             )
 
     def _changed(self) -> None:
-        """Forgets what was made of the rows."""
+        """Forgets what was derived from the rows."""
         self._filters: Filters | None = None
         self._listed: list[Key] | None = None
 

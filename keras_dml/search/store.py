@@ -63,11 +63,8 @@ class Content:
 
     Attributes:
         rows: Number of rows, N.
-        next_id: The id of the next row that is added.
         hidden: Ids of vectors that were to be removed, and could not be.
-        model: Which model made the embeddings, if it is known.
         faiss: The version of faiss that wrote it.
-        metric: What scores are.
     """
 
     dim: Annotated[int, Ge(1), Le(2**18)]

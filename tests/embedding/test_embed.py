@@ -104,36 +104,32 @@ def test_evaluate_embeds_the_gallery():
     assert dict(results) == pytest.approx(dict(expected))
 
 
-def test_no_images():
-    with pytest.raises(ValueError, match="Received: 0 examples"):
-        embed(model(), images().select([]))
-
-
-def test_a_model_that_gives_no_embeddings():
-    inputs = keras.Input((6, 6, 1))
-    for outputs, message in (
-        (keras.layers.Conv2D(2, 3)(inputs), r"\(23, 4, 4, 2\)"),
-        ({"a": keras.layers.Flatten()(inputs)}, "dict"),
-    ):
-        with pytest.raises(ValueError, match="`model` of embed.*" + message):
-            embed(keras.Model(inputs, outputs), images())
-
-
-def test_a_model_needs_labels():
-    with pytest.raises(ValueError, match="`labels` of evaluate must be known"):
-        evaluate(model(), np.ones((3, 36)))
-    with pytest.raises(ValueError, match="`gallery_labels` of evaluate"):
-        evaluate(model(), images(), gallery=np.ones((3, 2)))
-
-
-def test_each_function_names_the_other():
+def refusals() -> list[tuple[str, object]]:
     network, data = model(), images()
-    embeddings = np.ones((23, 3))
-    for call, message in (
-        (lambda: evaluate(embeddings, data.labels), "use `evaluate_embedd"),
-        (lambda: evaluate_embeddings(network, data), r"Use `evaluate\(model"),
-        (lambda: evaluate_embeddings(embeddings, data), "Use `images.labels`"),
-    ):
+    inputs, embeddings = keras.Input((6, 6, 1)), np.ones((23, 3))
+    convolved = keras.Model(inputs, keras.layers.Conv2D(2, 3)(inputs))
+    named = keras.Model(inputs, {"a": keras.layers.Flatten()(inputs)})
+    gallery = np.ones((3, 2))
+    return [
+        ("Received: 0 examples", lambda: embed(network, data.select([]))),
+        (r"`model` of embed.*\(23, 4, 4, 2\)", lambda: embed(convolved, data)),
+        ("`model` of embed.*dict", lambda: embed(named, data)),
+        (
+            "`labels` of evaluate must be known",
+            lambda: evaluate(network, np.ones((3, 36))),
+        ),
+        (
+            "`gallery_labels` of evaluate",
+            lambda: evaluate(network, data, gallery=gallery),
+        ),
+        ("use `evaluate_embedd", lambda: evaluate(embeddings, data.labels)),
+        (r"Use `evaluate\(model", lambda: evaluate_embeddings(network, data)),
+        ("Use `images.labels`", lambda: evaluate_embeddings(embeddings, data)),
+    ]
+
+
+def test_what_cannot_be_embedded_or_evaluated_is_named():
+    for message, call in refusals():
         with pytest.raises(ValueError, match=message):
             call()
 

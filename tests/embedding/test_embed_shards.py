@@ -133,8 +133,6 @@ def test_embed_shards_continues_after_an_interruption(tmp_path, monkeypatch):
             embedded(tmp_path)
     before = shards(tmp_path)
     assert len(before) == 3
-    with pytest.raises(ValueError, match="3 of 5 shards, without shard-00003"):
-        EmbeddingShards(tmp_path)
     with atomic_file(tmp_path / "shard-00003.parquet") as partial:
         partial.write_bytes(b"half of a writer that was killed")
     (tmp_path / "shard-00003.parquet").rename(partial)
@@ -263,10 +261,10 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize("message", REFUSALS)
-def test_a_bad_argument_raises_before_anything_is_written(tmp_path, message):
-    with pytest.raises(ValueError, match=message):
-        embedded(tmp_path / "out", **REFUSALS[message])
+def test_a_bad_argument_raises_before_anything_is_written(tmp_path):
+    for message, options in REFUSALS.items():
+        with pytest.raises(ValueError, match=message):
+            embedded(tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
 
 

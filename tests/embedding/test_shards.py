@@ -58,11 +58,10 @@ def test_shards_return_what_was_written(tmp_path, dtype):
 
 def test_shards_without_labels_have_ids_and_rows(tmp_path):
     shards = write_shards(embeddings(), tmp_path / "out")
-    assert shards.labels is None and shards.names == {}
-    assert shards.ids[:2] == ["0", "1"]
-    assert set(shards.columns) == {"row"}
     (shard,) = shards
-    assert shard.labels is None
+    assert shards.labels is shard.labels is None and shards.names == {}
+    assert shards.ids[:2] == ["0", "1"]
+    assert set(shards.columns) == set(shard.columns) == {"row"}
 
 
 def test_label_sets_are_lists(tmp_path):

@@ -1,4 +1,4 @@
-"""What a search returns, as text and as tables."""
+"""What a search returns and an index holds, as text and as tables."""
 
 import json
 import sys
@@ -59,3 +59,30 @@ def test_what_is_printed_can_be_read() -> None:
     assert (len(lines), lines[-1]) == (7, "  …")
     nothing = gallery.search(X[0], where={"name": "z"})
     assert repr(nothing) == "Hits of 1 queries, 0 in all:\n  0: none"
+
+
+def test_table_holds_keys_vectors_and_columns() -> None:
+    columns = {"name": ["a", None, "c"], "key": [1.5, 2.5, 3.5]}
+    index = Index(np.eye(4, dtype="float32")[:3], columns, keys=["x", "y", "z"])
+    index.remove(["y"])
+    table = index.table()
+    assert table.column_names == ["key", "vector", "name", "row.key"]
+    assert table.to_pylist()[1] == {
+        "key": "z",
+        "vector": [0, 0, 1, 0],
+        "name": "c",
+        "row.key": 3.5,
+    }
+    assert table.schema.field("vector").type.list_size == 4
+
+
+def test_table_has_ids_where_rows_have_no_keys() -> None:
+    index = Index(np.eye(4, dtype="float32")[:3])
+    index.remove([0])
+    assert index.table()["key"].to_pylist() == [1, 2]
+
+
+def test_mixed_types_in_a_column_raise() -> None:
+    index = Index(np.eye(4, dtype="float32")[:3], {"size": [1, "large", 2]})
+    with pytest.raises(ValueError, match="one type.*column 'size'"):
+        index.table()

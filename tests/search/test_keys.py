@@ -1,15 +1,12 @@
 """Own keys of rows: written, found, replaced and removed by them."""
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from keras_dml.search import Index, IndexFileError
-from tests.search.test_manifest import forge_file
+from keras_dml.search import Index
 
 X = np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32)
 
@@ -149,13 +146,13 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("change", BAD.values(), ids=BAD)
-def test_what_is_refused_changes_nothing(change) -> None:
+def test_what_is_refused_changes_nothing() -> None:
     index = small()
     before = state(index)
-    with pytest.raises(ValueError, match=r"`\w+` of .*(Received|that is)"):
-        change(index)
-    assert state(index) == before
+    for name, change in BAD.items():
+        with pytest.raises(ValueError, match=r"`\w+` of .*(Received|that is)"):
+            change(index)
+        assert state(index) == before, name
 
 
 def test_keys_require_rows_with_keys() -> None:
@@ -175,19 +172,6 @@ def test_keys_are_saved(kind, tmp_path) -> None:
     again = Index.load(tmp_path / "i")
     assert again.keys == [keys[0], keys[2]]
     assert again.search(X[2], 1).keys == [[keys[2]]]
-
-
-WRONG_KEYS = ["pqr", ["p"], ["p", "q", 3], [1, 2, 2], [1.5, 2, 3],
-              [10**30, 1, 2], None, {}, [None, None, None]]  # fmt: skip
-
-
-@pytest.mark.parametrize("keys", WRONG_KEYS)
-def test_keys_in_a_file_that_do_not_fit(keys, tmp_path) -> None:
-    small().save(tmp_path)
-    content = {"columns": {}, "keys": keys}
-    forge_file(tmp_path, "rows.json", json.dumps(content).encode())
-    with pytest.raises(IndexFileError, match="rows.json' is damaged"):
-        Index.load(tmp_path)
 
 
 class Changes(RuleBasedStateMachine):

@@ -78,40 +78,39 @@ NUMBERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [(k, v) for k, values in NUMBERS.items() for v in values]
-)
-def test_numbers_that_do_not_fit(key, value, tmp_path) -> None:
-    forge(saved(tmp_path), lambda plain: plain["content"].update({key: value}))
-    with pytest.raises(IndexFileError, match="is damaged: .*Restore it"):
-        Index.load(tmp_path)
+@pytest.mark.parametrize("key", NUMBERS)
+def test_numbers_that_do_not_fit_are_refused(key, tmp_path) -> None:
+    saved(tmp_path)
+    for value in NUMBERS[key]:
+        forge(
+            tmp_path, lambda x, value=value: x["content"].update({key: value})
+        )
+        with pytest.raises(IndexFileError, match="is damaged: .*Restore it"):
+            Index.load(tmp_path)
 
 
 NAMES = ["../../x", "/etc/passwd", "photo1.jpg", f"{TOKEN}-../rows.json",
          f"a/{TOKEN}-rows.json", "", f"{TOKEN}-rows.json\n", 5]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_names_that_no_save_gives(name, tmp_path) -> None:
+def test_manifests_that_no_save_writes_are_refused(tmp_path) -> None:
     saved(tmp_path)
-    forge(tmp_path, lambda x: x["files"]["rows.json"].update(name=name))
-    with pytest.raises(IndexFileError, match="is damaged"):
-        Index.load(tmp_path)
-
-
-@pytest.mark.parametrize("key", ["content", "files"])
-@pytest.mark.parametrize("value", [None, 7, {"a": {}}, ["a"]])
-def test_manifests_of_another_shape(key, value, tmp_path) -> None:
-    forge(saved(tmp_path), lambda plain: plain.update({key: value}))
-    with pytest.raises(IndexFileError, match="is damaged"):
-        Index.load(tmp_path)
-
-
-@pytest.mark.parametrize("missing", ["vectors.faiss", "rows.json"])
-def test_missing_entries(missing, tmp_path) -> None:
-    forge(saved(tmp_path), lambda plain: plain["files"].pop(missing))
-    with pytest.raises(IndexFileError, match="its files are"):
-        Index.load(tmp_path)
+    text = (tmp_path / "index.json").read_text()
+    values = [None, 7, {"a": {}}, ["a"]]
+    changes = [
+        *(lambda x, n=n: x["files"]["rows.json"].update(name=n) for n in NAMES),
+        *(lambda x, v=v: x.update(content=v) for v in values),
+        *(lambda x, v=v: x.update(files=v) for v in values),
+        *(
+            lambda x, p=p: x["files"].pop(p)
+            for p in ("vectors.faiss", "rows.json")
+        ),
+    ]
+    for change in changes:
+        (tmp_path / "index.json").write_text(text)
+        forge(tmp_path, change)
+        with pytest.raises(IndexFileError, match="is damaged"):
+            Index.load(tmp_path)
 
 
 def test_deep_nesting(tmp_path) -> None:
@@ -126,27 +125,27 @@ def test_deep_nesting(tmp_path) -> None:
         Index(X).save(tmp_path, overwrite=True)
 
 
-ROWS = {
-    "no object": [],
-    "no columns": {},
-    "columns that are no lists": {"columns": {"n": "x" * COUNT}},
-    "a short column": {"columns": {"n": [1, 2]}},
-    "values that are not plain": {"columns": {"n": [{}] * COUNT}},
-    "other ids": {"columns": {}, "ids": list(range(1, COUNT + 1))},
-    "ids that descend": {"columns": {}, "ids": list(range(COUNT))[::-1]},
-    "ids that repeat": {"columns": {}, "ids": [0] * COUNT},
-    "too few ids": {"columns": {}, "ids": [0]},
-    "ids that are not whole": {"columns": {}, "ids": [0.5] * COUNT},
-    "huge ids": {"columns": {}, "ids": [*range(COUNT - 1), 10**30]},
-    "ids that are no list": {"columns": {}, "ids": 7},
-}
+COLUMNS = ["x" * COUNT, [1, 2], [{}] * COUNT]
+
+IDS = [list(range(1, COUNT + 1)), list(range(COUNT))[::-1], [0] * COUNT, [0],
+       [0.5] * COUNT, [*range(COUNT - 1), 10**30], 7]  # fmt: skip
+
+KEYS = ["p" * COUNT, ["p"], ["p"] * COUNT, [*range(COUNT - 1), "p"],
+        [0.5] * COUNT, [10**30, *range(COUNT - 1)], None, {}]  # fmt: skip
 
 
-@pytest.mark.parametrize("content", ROWS.values(), ids=ROWS)
-def test_rows_that_do_not_fit(content, tmp_path) -> None:
-    forge_file(saved(tmp_path), "rows.json", json.dumps(content).encode())
-    with pytest.raises(IndexFileError, match="rows.json' is damaged"):
-        Index.load(tmp_path)
+def test_rows_that_do_not_fit_are_refused(tmp_path) -> None:
+    saved(tmp_path)
+    for content in (
+        [],
+        {},
+        *({"columns": {"n": values}} for values in COLUMNS),
+        *({"columns": {}, "ids": ids} for ids in IDS),
+        *({"columns": {}, "keys": keys} for keys in KEYS),
+    ):
+        forge_file(tmp_path, "rows.json", json.dumps(content).encode())
+        with pytest.raises(IndexFileError, match="rows.json' is damaged"):
+            Index.load(tmp_path)
 
 
 KINDS = ("Flat", "IVF4,SQ8", "HNSW8", "IVF4,PQ2x4np,RFlat", "PCA4,Flat")

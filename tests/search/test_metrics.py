@@ -47,10 +47,9 @@ def test_exact_search_is_that_of_sorting(metric) -> None:
 @pytest.mark.parametrize("metric", ["dot", "euclidean"])
 def test_equal_scores_are_in_the_order_of_the_rows(metric) -> None:
     """Far from the origin, float32 cannot tell the distances apart."""
-    x = (
-        np.tile(np.random.default_rng(1).integers(-3, 3, (15, 8)), (20, 1))
-        + 300.0
-    )
+    integers = np.random.default_rng(1).integers(-3, 3, (15, 8))
+    # More copies than are fetched at first, so that ties are cut off.
+    x = np.tile(integers, (80, 1)) + 300.0
     index, table = Index(x, metric=metric), scores(metric, x[:15], x)
     order = np.argsort(-table, axis=1, kind="stable")[:, :30]
     found = index.search(x[:15], 30)
@@ -87,7 +86,7 @@ def test_tiny_and_huge_numbers_are_told_apart(metric, scale) -> None:
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("factory", ["HNSW8", "IVF8,PQ4x4np"])
-def test_other_kinds(factory, metric, tmp_path) -> None:
+def test_other_kinds(factory, metric) -> None:
     parameters = "nprobe=8" if "IVF" in factory else None
     index = Index(X, metric=metric, factory=factory, parameters=parameters)
     found = index.search(QUERIES, 10)
@@ -100,9 +99,6 @@ def test_other_kinds(factory, metric, tmp_path) -> None:
     error = np.abs(true - found.scores)
     assert error.mean() < np.ptp(table) * (0.2 if "PQ" in factory else 0.01)
     assert (np.diff(found.scores) <= 0).all()
-    index.save(tmp_path / "i")
-    again = Index.load(tmp_path / "i").search(QUERIES, 10)
-    assert np.array_equal(again.ids, found.ids)
 
 
 @pytest.mark.parametrize("metric", METRICS)
