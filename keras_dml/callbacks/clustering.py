@@ -9,8 +9,8 @@ import keras
 import numpy as np
 
 from keras_dml.data import Examples, Sampler, View
-from keras_dml.data.coercion import as_examples
 from keras_dml.data.feature_set import MASK, FeatureSet, symbolic
+from keras_dml.data.reading import as_examples
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import done_by_chief
 from keras_dml.embedding.in_memory import embed_shares

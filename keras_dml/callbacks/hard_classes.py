@@ -9,7 +9,7 @@ import numpy as np
 from annotated_types import Ge, Le
 
 from keras_dml.data import Examples, HardClassBalanced
-from keras_dml.data.coercion import as_examples
+from keras_dml.data.reading import as_examples
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import done_by_chief
 from keras_dml.embedding.in_memory import embed_shares

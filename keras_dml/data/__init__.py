@@ -8,8 +8,8 @@ data sets split by class, `archives` the benchmarks.
 
 Imports: `utils`.
 
-A module here or in `archives` that declares a data set does not need to be
-listed here: its loader is available as `keras_dml.data.<name>` automatically.
+A data set that a module here declares does not need to be listed here: its
+loader is available as `keras_dml.data.<name>` automatically.
 
 Also known as:
     - pytorch-metric-learning: `samplers`.
@@ -19,7 +19,6 @@ Also known as:
 from typing import TYPE_CHECKING
 
 from keras_dml.data._check import Findings, check
-from keras_dml.data._from_dataset import from_dataset
 from keras_dml.data._from_source import from_source
 from keras_dml.data._glyphs import glyphs
 from keras_dml.data._pipeline import eval_batches, pipeline
@@ -33,6 +32,7 @@ from keras_dml.data.folder import image_folder, image_folder_splits
 from keras_dml.data.host import grain_pipeline
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.pictures import preview
+from keras_dml.data.reading import from_dataset
 from keras_dml.data.relations import PairSet, TripletSet, read_trials
 from keras_dml.data.samplers import (
     ClassBalanced,
@@ -57,7 +57,6 @@ from keras_dml.data.view import View
 from keras_dml.utils.registry import attributes, import_modules
 
 import_modules(__name__)
-import_modules(f"{__name__}.archives")
 
 if not TYPE_CHECKING:
     __getattr__ = attributes(__name__, DATASETS)

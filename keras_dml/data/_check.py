@@ -125,27 +125,25 @@ def _copies(splits: DataSplits) -> list[str]:
     ]
     across = [x for x in groups if len({image.label for image in x}) > 1]
     leaks = [x for x in groups if len({image.split for image in x}) > 1]
+    kinds = {
+        "in their class": (
+            within,
+            "They find each other, which flatters metrics. Keep one of each.",
+        ),
+        "in other classes": (
+            across,
+            "One of their labels must be wrong. Remove them, or merge the "
+            "classes.",
+        ),
+        "both in training and in the test": (
+            leaks,
+            "The test is not of unseen images. Remove them from training.",
+        ),
+    }
     return [
-        f"{what}: {sum(map(len, groups))} ({_names(groups)}). {why}"
-        for what, groups, why in (
-            (
-                "Images with exact copies in their class",
-                within,
-                "They find each other, which flatters metrics. Keep one of "
-                "each.",
-            ),
-            (
-                "Images with exact copies in other classes",
-                across,
-                "One of their labels must be wrong. Remove them, or merge the "
-                "classes.",
-            ),
-            (
-                "Images with exact copies both in training and in the test",
-                leaks,
-                "The test is not of unseen images. Remove them from training.",
-            ),
-        )
+        f"Images with exact copies {where}: {sum(map(len, groups))} "
+        f"({_names(groups)}). {why}"
+        for where, (groups, why) in kinds.items()
         if groups
     ]
 

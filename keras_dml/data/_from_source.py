@@ -96,7 +96,7 @@ def from_source(
             rows = tracked(range(count), count, "Labels", progress)
             labels = [_value(source[row], label) for row in rows]
     about = About.of(labels, names, None, _OWNER)
-    return ArraySet.of_columns(columns, about)
+    return ArraySet(columns, about.labels, about.names)
 
 
 def _value(record: Any, field: Field) -> Any:
@@ -119,8 +119,6 @@ Records: TypeAlias = Callable[[tuple[int, ...]], list[Any]]
 
 
 class _Column(LazyRows):
-    """A field of every record."""
-
     def __init__(
         self, records: Records, count: int, field: Field, name: str
     ) -> None:

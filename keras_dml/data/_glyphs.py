@@ -111,7 +111,7 @@ def glyphs(cache: str | os.PathLike[str] | None = None) -> DataSplits:
 
 
 def _drawings(files: list[Path], file: Path) -> Drawings:
-    """Drawings from a file if it is valid for these typefaces, or new ones."""
+    """Drawings from a file that is valid for these typefaces, or new ones."""
     digest = drawing_digest(files)
     try:
         with file.open("rb") as opened, np.load(opened) as kept:
@@ -165,13 +165,19 @@ def drawing_digest(files: list[Path]) -> str:
 def draw_characters(files: list[Path]) -> Drawings:
     """Draws the characters that at least eight typefaces draw differently.
 
-    A typeface counts for a character if its drawing is not empty, fits into
-    the image, and differs from those of earlier typefaces, unlike many arrows
-    of oblique typefaces. See `glyphs` for further exclusions.
+    See `glyphs` for what is excluded.
     """
+    from matplotlib.ft2font import FT2Font
     from PIL import ImageFont
 
-    characters = [_coverage(path) for path in files]
+    characters = [
+        {
+            code
+            for code in FT2Font(str(path)).get_charmap()
+            if unicodedata.category(chr(code))[0] not in _NOT_DRAWN
+        }
+        for path in files
+    ]
     counts = Counter(code for codes in characters for code in codes)
     common = sorted(c for c, n in counts.items() if n >= _LEAST_TYPEFACES)
     # The basic layout draws each character by itself, and is always there.
@@ -199,22 +205,8 @@ def draw_characters(files: list[Path]) -> Drawings:
     )
 
 
-def _coverage(path: Path) -> frozenset[int]:
-    """Code points of a typeface whose characters are drawn."""
-    from matplotlib.ft2font import FT2Font
-
-    return frozenset(
-        code
-        for code in FT2Font(str(path)).get_charmap()
-        if unicodedata.category(chr(code))[0] not in _NOT_DRAWN
-    )
-
-
 def _draw(font: "FreeTypeFont", character: str) -> bytes:
-    """The pixels of a drawing, or None if it is empty or does not fit.
-
-    The ink is centered horizontally and sits on the baseline.
-    """
+    """The pixels of a drawing, empty if it has no ink or does not fit."""
     mask, (_, above) = font.getmask2(character, mode="L", anchor="ls")
     width, height = mask.size
     ink = np.frombuffer(bytes(mask), np.uint8).reshape(height, width)

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from annotated_types import Ge, Le
 
-from keras_dml.data.augment import Crop, PadMode
 from keras_dml.data.augmentations import Augmentations, AugmentBy
 from keras_dml.data.batches import Views, batches_in_order, planned_batches
 from keras_dml.data.caching import Cache
@@ -17,7 +16,7 @@ from keras_dml.data.examples import WHOLE, Examples, check_examples
 from keras_dml.data.planned import check_made_from, parts_of, planned_by
 from keras_dml.data.resizing import ResizeMode
 from keras_dml.data.samplers import RelationSampler, Sampler
-from keras_dml.data.view import View
+from keras_dml.data.view import Crop, PadMode, View
 from keras_dml.utils.arguments import checked
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import AnyInteger, Count, Side
@@ -187,10 +186,9 @@ def eval_batches(
 
 
 def _plan(sampler: Sampler) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Plans the sampler's next epoch whenever the graph runs.
+    """The next epoch's rows, (S, B), targets, (S, T, B), and steps, (S,).
 
-    Rows, (S, B); targets, (S, T, B); the step numbers, counted over all
-    epochs, (S,).
+    Steps are counted over all epochs.
     """
 
     def plan() -> tuple[Any, ...]:

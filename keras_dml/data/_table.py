@@ -202,13 +202,7 @@ def read_columns(
     optional: Sequence[str],
     may_be_empty: Sequence[str] = (),
 ) -> dict[str, list[str]]:
-    """The texts of a table's columns, stripped, by name.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If the format is not supported, a required column is
-            missing, there are no rows, or a cell is empty.
-    """
+    """The texts of a table's columns, stripped, by name."""
     found = read_cells(file)
     missing = [name for name in required if name not in found]
     if missing:
@@ -226,11 +220,7 @@ def read_columns(
 def as_texts(
     cells: Sequence[Any], name: str, file: Path, may_be_empty: bool = False
 ) -> list[str]:
-    """The cells of a column as texts, stripped.
-
-    Raises:
-        ValueError: If there are no rows, or a cell is empty.
-    """
+    """The cells of a column as texts, stripped; `ValueError` if empty."""
     # Of missing cells, None is Arrow's and the reader's of short lines;
     # NaN, unequal to itself, is that of pandas.
     texts = ["" if x is None or x != x else str(x).strip() for x in cells]
@@ -247,12 +237,7 @@ def as_texts(
 
 
 def read_cells(file: Path) -> dict[str, list[Any]]:
-    """The cells of all columns of a table, by name.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If the format is not supported, or the file is damaged.
-    """
+    """The cells of all columns of a table, by name."""
     if file.suffix.lower() not in FORMATS:
         raise ValueError(
             f"`path` of table must end in one of {FORMATS}. Received: "

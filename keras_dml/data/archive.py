@@ -43,10 +43,7 @@ class Archive:
     counts: Counts
 
     def closest(self, path: Path) -> tuple[Layout, Path, list[str]]:
-        """The best matching layout, its folder, and what is missing.
-
-        The folder is the given one, or that in it which the archive unpacks to.
-        """
+        """The best matching layout, its folder, and what is missing."""
         found = [
             (x, folder, [y for y in x.entries if not (folder / y).exists()])
             for x in self.layouts
@@ -57,12 +54,7 @@ class Archive:
     def locate(
         self, path: str | os.PathLike[str], owner: str
     ) -> tuple[Path, Layout]:
-        """Returns the archive's folder, at or below a path, and its layout.
-
-        Raises:
-            FileNotFoundError: If the folder does not exist, or entries, which
-                are named, are missing.
-        """
+        """Returns the archive's folder, at or below a path, and its layout."""
         root = Path(path).expanduser()
         layout, folder, missing = self.closest(root)
         if not missing:
@@ -83,10 +75,7 @@ class Archive:
     def check_counts(
         self, folder: Path, expected: Counts | None, **sets: ImageSet
     ) -> None:
-        """Raises `ValueError` that lists all counts that are not expected.
-
-        Sets have the names used in the counts. None accepts any counts.
-        """
+        """Raises `ValueError` that lists all counts that are not expected."""
         found = {f"{name} classes": x.num_classes for name, x in sets.items()}
         found |= {f"{name} images": len(x) for name, x in sets.items()}
         wrong = [
@@ -105,11 +94,7 @@ class Archive:
 def halves(
     images: ImageSet, counts: Counts | None
 ) -> tuple[ImageSet, ImageSet]:
-    """The training and test sets of CUB-200-2011 and Cars196.
-
-    Classes are numbered from 1. The first ones are for training: the number
-    given by the counts, otherwise half of the existing classes.
-    """
+    """The first classes, as many as counted or half, and the others."""
     last = images.classes[(images.num_classes - 1) // 2]
     if counts is not None:
         last = counts["train classes"]
@@ -121,10 +106,6 @@ def read_list(file: Path, columns: int, skip: int = 0) -> list[list[str]]:
     """The columns of a text file, separated by any number of spaces.
 
     Empty lines and the first `skip` lines are ignored.
-
-    Raises:
-        ValueError: If a line has the wrong number of columns (it is named), or
-            if there are no lines.
     """
     check_regular(file)
     lines = file.read_text(encoding="utf-8").splitlines()
@@ -146,11 +127,7 @@ def read_list(file: Path, columns: int, skip: int = 0) -> list[list[str]]:
 
 
 def read_by_id(file: Path, columns: int, ids: Sequence[str]) -> list[list[str]]:
-    """The columns after the first one, which is an id, in the order of `ids`.
-
-    Raises:
-        ValueError: If the ids in the file differ from `ids`.
-    """
+    """The columns after the first one, an id, in the order of `ids`."""
     own, *others = read_list(file, columns)
     if sorted(own) != sorted(ids):
         odd = sorted({*own} ^ {*ids})[:3]
@@ -174,7 +151,6 @@ def as_integers(texts: Sequence[str], what: str, file: Path) -> list[int]:
 
 
 def damaged(rule: str, received: str) -> ValueError:
-    """The error for a damaged file of an archive."""
     return ValueError(
         f"{rule}. Received: {received}. Unpack the archive again."
     )

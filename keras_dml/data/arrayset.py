@@ -82,19 +82,7 @@ class ArraySet(Examples):
             str(key): as_column(value, column_name(str(key)))
             for key, value in given.items()
         }
-        self._set(columns, About.of(labels, names, ids, "ArraySet"))
-
-    @classmethod
-    def of_columns(
-        cls, columns: Mapping[str, LazyRows], about: About
-    ) -> "ArraySet":
-        """A set of columns that have already been checked."""
-        made = cls.__new__(cls)
-        again = About.of(about.labels, about.names, about.ids, cls.__name__)
-        made._set(dict(columns), again)
-        return made
-
-    def _set(self, columns: dict[str, LazyRows], about: About) -> None:
+        about = About.of(labels, names, ids, "ArraySet")
         counts = {name: len(column) for name, column in columns.items()}
         if len(set(counts.values())) != 1:
             found = ", ".join(f"{n} of {k!r}" for k, n in counts.items())
@@ -118,7 +106,6 @@ class ArraySet(Examples):
         return found[_ONLY] if list(found) == [_ONLY] else found
 
     def _checked(self, rows: Rows) -> Rows:
-        """Row numbers, negative ones counted from the end."""
         count = len(self)
         outside = rows[(rows < -count) | (rows >= count)]
         if len(outside):
@@ -139,7 +126,7 @@ class ArraySet(Examples):
         if rows is not None:
             rows = self._checked(rows)
             columns = {name: x.select(rows) for name, x in columns.items()}
-        return self.of_columns(columns, about)
+        return ArraySet(columns, about.labels, about.names, about.ids)
 
     @classmethod
     def _joined(cls, sets: Sequence["ArraySet"], about: About) -> "ArraySet":
@@ -154,7 +141,7 @@ class ArraySet(Examples):
             name: joined([part.columns[name] for part in sets])
             for name in sets[0].columns
         }
-        return cls.of_columns(columns, about)
+        return ArraySet(columns, about.labels, about.names, about.ids)
 
     def _kind(self) -> dict[str, Any]:
         """Shape and type of an example, by name."""

@@ -38,33 +38,15 @@ Change: TypeAlias = Callable[[Any, Tensor], Any]
 """From a batch and a seed, (2,) int64, to a batch of the same kind."""
 
 LAYERS = (
-    "AutoContrast",
-    "Dropout",
-    "Equalization",
-    "GaussianDropout",
-    "GaussianNoise",
-    "RandAugment",
-    "RandomBrightness",
-    "RandomColorDegeneration",
-    "RandomColorJitter",
-    "RandomContrast",
-    "RandomElasticTransform",
-    "RandomErasing",
-    "RandomFlip",
-    "RandomGaussianBlur",
-    "RandomGrayscale",
-    "RandomHue",
-    "RandomInvert",
-    "RandomPerspective",
-    "RandomPosterization",
-    "RandomRotation",
-    "RandomSaturation",
-    "RandomSharpness",
-    "RandomShear",
-    "RandomTranslation",
-    "RandomZoom",
-    "Solarization",
-)
+    "AutoContrast", "Dropout", "Equalization", "GaussianDropout",
+    "GaussianNoise", "RandAugment", "RandomBrightness",
+    "RandomColorDegeneration", "RandomColorJitter", "RandomContrast",
+    "RandomElasticTransform", "RandomErasing", "RandomFlip",
+    "RandomGaussianBlur", "RandomGrayscale", "RandomHue", "RandomInvert",
+    "RandomPerspective", "RandomPosterization", "RandomRotation",
+    "RandomSaturation", "RandomSharpness", "RandomShear", "RandomTranslation",
+    "RandomZoom", "Solarization",
+)  # fmt: skip
 """Keras layers that can be given by name, if this Keras version has them.
 
 `MixUp` and `CutMix`, which change labels, are excluded, and so is `AugMix`,
@@ -79,12 +61,6 @@ _UNSEEDED = (
     "Rng", "NonDeterministicInts",
 )  # fmt: skip
 
-_WAY_OUT = (
-    "Take an argument `seed`, and use tf.random.stateless_uniform(shape, "
-    "seed), tf.image.stateless_random_brightness and similar functions, or "
-    "keras.random and keras.layers."
-)
-
 
 def layer_names() -> dict[str, type[keras.Layer]]:
     """Layers of this Keras version by names like "random_color_jitter"."""
@@ -98,11 +74,7 @@ def layer_names() -> dict[str, type[keras.Layer]]:
 
 
 def as_steps(augment: Augmentations) -> list[Step]:
-    """The layers and functions in order, from any accepted form.
-
-    Raises:
-        ValueError: If an item is neither, or a name or an argument is unknown.
-    """
+    """The layers and functions in order, from any accepted form."""
     if isinstance(augment, Mapping):
         return [_named(name, given or {}) for name, given in augment.items()]
     is_many = isinstance(augment, Sequence) and not isinstance(augment, str)
@@ -150,7 +122,6 @@ def _named(name: str, arguments: Mapping[str, Any]) -> Step:
 
 
 def _imported(name: str) -> Callable[..., Any]:
-    """A function by "package.module:function"."""
     module, _, attribute = name.partition(":")
     try:
         function: Callable[..., Any] = getattr(
@@ -167,19 +138,9 @@ def _imported(name: str) -> Callable[..., Any]:
 def seeded(augment: Augmentations, example: Any, by: AugmentBy) -> Change:
     """Makes augmentations a function of a batch and a seed, in any graph.
 
-    Args:
-        augment: See `pipeline`.
-        by: See `augment_by` of `pipeline`.
-        example: The `tf.TensorSpec` of an example, or a dict of specs.
-
-    Returns:
-        A function of a batch of such examples and a seed, (2,) int64, that
-        returns examples of the same kind.
-
-    Raises:
-        ValueError: If the augmentations do not accept these examples, if they
-            return another shape or type, or if they depend on more than the
-            seed.
+    For the arguments, see `pipeline`; `example` is the `tf.TensorSpec` of an
+    example, or a dict of specs. A `ValueError` says what the augmentations do
+    not accept, or return, or depend on beside the seed.
     """
     steps = as_steps(augment)
     given, seed = example, tf.TensorSpec((2,), "int64")
@@ -236,8 +197,7 @@ def augment_batches(
 ) -> tf.data.Dataset:
     """Batches in which every view is changed with its own seed.
 
-    Batches are of x, or of {name: view} with several views, and have the step
-    numbers `steps`, (S,). `change` is what `seeded` returns.
+    They are of x, or of {name: view}, and have the step numbers `steps`, (S,).
     """
 
     def change_views(x: Any, step: tf.Tensor) -> Any:
@@ -259,7 +219,6 @@ def augment_batches(
 
 
 def _applied(step: Step, x: Any, seed: Tensor) -> Any:
-    """One layer or function, applied to a batch or to one example."""
     try:
         found = _called(step, x, seed)
     except (TypeError, ValueError) as error:
@@ -286,10 +245,14 @@ def _called(step: Step, x: Any, seed: Tensor) -> Any:
     if isinstance(step, keras.Layer):
         takes_mode = "training" in inspect.signature(step.call).parameters
         return step(x, **({"training": True} if takes_mode else {}))
+    try:
+        takes_seed = "seed" in inspect.signature(step).parameters
+    except (TypeError, ValueError):
+        takes_seed = False  # Of a function of C, it is not known.
     # So that AutoGraph converts it, and each time anew: what it does to
     # seeds depends on the scope.
     function = tf.function(step)
-    return function(x, **({"seed": seed} if _takes_seed(step) else {}))
+    return function(x, **({"seed": seed} if takes_seed else {}))
 
 
 def _are_alike(found: Any, x: Any) -> bool:
@@ -311,7 +274,6 @@ def _are_alike(found: Any, x: Any) -> bool:
 
 
 def _described(x: Any) -> str:
-    """Shapes and types of tensors, for messages."""
     if isinstance(x, dict):
         each = (f"{name!r}: {_described(value)}" for name, value in x.items())
         return "{" + ", ".join(each) + "}"
@@ -320,16 +282,7 @@ def _described(x: Any) -> str:
     return f"{x.dtype.name} {tuple(x.shape)}"
 
 
-def _takes_seed(function: Callable[..., Any]) -> bool:
-    try:
-        return "seed" in inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return False  # Of a function of C, it is not known.
-
-
 class _Recorder(keras.StatelessScope):
-    """Records which variables would change."""
-
     def __init__(self) -> None:
         super().__init__()
         self.updated: list[keras.Variable] = []
@@ -361,7 +314,6 @@ def _traced(
 
 
 def _python_states() -> bytes:
-    """States of the generators of Python and NumPy."""
     return pickle.dumps((random.getstate(), np.random.get_state()))
 
 
@@ -379,7 +331,10 @@ def _check_seeded(function: Any, draws_in_python: bool) -> None:
         raise ValueError(
             "`augment` of pipeline must draw its random numbers from its "
             f"seed. Received: {', '.join(odd)}, which draw from other "
-            f"sources, so no run could be reproduced. {_WAY_OUT}"
+            "sources, so no run could be reproduced. Take an argument `seed`, "
+            "and use tf.random.stateless_uniform(shape, seed), "
+            "tf.image.stateless_random_brightness and similar functions, or "
+            "keras.random and keras.layers."
         )
 
 

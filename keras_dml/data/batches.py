@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from keras_dml.data.augment import Augment, Crop, PadMode
 from keras_dml.data.augmentations import (
     Augmentations,
     AugmentBy,
@@ -24,7 +23,7 @@ from keras_dml.data.loading import Loader, parallel
 from keras_dml.data.planned import parts_of
 from keras_dml.data.resizing import ResizeMode
 from keras_dml.data.validation import is_text
-from keras_dml.data.view import View
+from keras_dml.data.view import Augment, Crop, PadMode, View
 from keras_dml.utils.arguments import Checked
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import AnyInteger
@@ -37,11 +36,7 @@ BATCHED = 112**2
 
 @dataclass(frozen=True)
 class Views(Checked):
-    """Random views of images; see `pipeline` for the arguments.
-
-    Raises:
-        ValueError: If `num_views` is not 1 or 2.
-    """
+    """Random views of images; see `pipeline` for the arguments."""
 
     size: int | tuple[int, int] | None = None
     channels: int | None = None
@@ -60,12 +55,7 @@ class Views(Checked):
     cache: Cache = "none"
 
     def check_none(self, examples: Examples, *but: str) -> None:
-        """Raises `ValueError` if options for images are used.
-
-        Args:
-            examples: Examples that are not images.
-            *but: Options that apply to them as well, apart from the seed.
-        """
+        """Raises `ValueError` if options for images are used, but some."""
         default = Views()
         asked = [
             field.name
@@ -114,26 +104,20 @@ def planned_batches(examples: Examples, views: Views) -> Planned:
 
     By default NumPy reads the rows of a batch, with one or two augmented views
     of every example. Other kinds of examples register their own function.
-
-    Raises:
-        ValueError: If options for images are used, or two views that would be
-            equal.
     """
     if views.augment is None:
         views.check_none(examples)
         return rows_of(examples)
     views.check_none(examples, "augment", "augment_by", "num_views")
-    reader = _Reader(examples)
-    change = seeded(views.augment, reader.example, views.augment_by)
-    batches = _read_by(reader)
+    change = seeded(views.augment, _spec_of(examples), views.augment_by)
+    batches = rows_of(examples)
     if views.num_views == 2:
         batches = twice(batches)
     return _changed(batches, change, views)
 
 
 def _changed(batches: Planned, change: Change, views: Views) -> Planned:
-    """Batches that are changed whole: the change draws for all of a batch."""
-
+    # Batches are changed whole: the change draws for all of a batch.
     def augmented_batches(
         rows: tf.Tensor, steps: tf.Tensor, part: slice
     ) -> tf.data.Dataset:
@@ -142,11 +126,6 @@ def _changed(batches: Planned, change: Change, views: Views) -> Planned:
         return parts_of(x, part)
 
     return augmented_batches
-
-
-def rows_of(examples: Examples) -> Planned:
-    """The rows of a planned epoch, as they are."""
-    return _read_by(_Reader(examples))
 
 
 def twice(batches: Planned) -> Planned:
@@ -159,8 +138,9 @@ def twice(batches: Planned) -> Planned:
     return both
 
 
-def _read_by(reader: _Reader) -> Planned:
-    read = tf.autograph.experimental.do_not_convert(reader)
+def rows_of(examples: Examples) -> Planned:
+    """The rows of a planned epoch, as they are."""
+    read = _reader_of(examples)
 
     def batches(
         rows: tf.Tensor, steps: tf.Tensor, part: slice
@@ -175,14 +155,13 @@ def batches_in_order(
     examples: Examples, view: View | None, batch_size: int
 ) -> tf.data.Dataset:
     """All examples, in the order of the rows; the last batch may be short."""
-    read = tf.autograph.experimental.do_not_convert(_Reader(examples))
+    read = _reader_of(examples)
     rows = tf.data.Dataset.range(len(examples)).batch(batch_size)
     return rows.map(read).prefetch(tf.data.AUTOTUNE)
 
 
 @planned_batches.register(ImageSet)
 def _planned_images(images: ImageSet, views: Views) -> Planned:
-    """Random views of images."""
     augment = views.of(images)
     loader = Loader(images, cached(images, augment, views.cache))
 
@@ -207,7 +186,6 @@ def _planned_images(images: ImageSet, views: Views) -> Planned:
 def _images_in_order(
     images: ImageSet, view: View | None, batch_size: int
 ) -> tf.data.Dataset:
-    """All images in the test view."""
     if view is None:
         raise ValueError(
             "`view` of eval_batches must be given for images. Received: "
@@ -291,50 +269,44 @@ def _as_float(views: Any) -> Any:
 
 
 def _named(views: Iterable[tf.Tensor]) -> Any:
-    """One view, or a dict of two."""
     first, *others = views
     return dict(zip(VIEWS, (first, *others), strict=True)) if others else first
 
 
-class _Reader:
-    """Reads the inputs of rows, (B,), from inside a graph."""
+def _spec_of(examples: Examples) -> Any:
+    """The `tf.TensorSpec` of an example, or a dict of specs."""
 
-    def __init__(self, examples: Examples) -> None:
-        self._examples = examples
-        # What one example is like says what all are.
-        first = examples.inputs(np.arange(min(1, len(examples))))
-        self._structure = first
-        self._specs = [
-            (
-                array.shape[1:],
-                tf.string if is_text(array.dtype) else tf.as_dtype(array.dtype),
-            )
-            for array in tf.nest.flatten(first)
-        ]
+    def spec_of(array: Any) -> tf.TensorSpec:
+        dtype = tf.string if is_text(array.dtype) else array.dtype
+        return tf.TensorSpec(array.shape[1:], dtype)
 
-    @property
-    def example(self) -> Any:
-        """The `tf.TensorSpec` of an example, or a dict of specs."""
-        specs = [tf.TensorSpec(*spec) for spec in self._specs]
-        return tf.nest.pack_sequence_as(self._structure, specs)
+    # What one example is like says what all are.
+    first = examples.inputs(np.arange(min(1, len(examples))))
+    return tf.nest.map_structure(spec_of, first)
 
-    def __call__(self, rows: tf.Tensor) -> Inputs:
-        def read(rows: Any) -> list[Any]:
-            inputs = tf.nest.flatten(self._examples.inputs(rows))
-            return [_as_bytes(x) for x in inputs]
 
-        types = [dtype for _, dtype in self._specs]
-        tensors = tf.numpy_function(read, [rows], types)
-        for tensor, (shape, _) in zip(tensors, self._specs, strict=True):
-            tensor.set_shape((rows.shape[0], *shape))
-        return tf.nest.pack_sequence_as(self._structure, tensors)
+def _reader_of(examples: Examples) -> Callable[[tf.Tensor], Inputs]:
+    """A function from rows, (B,), to their inputs, from inside a graph."""
+    example = _spec_of(examples)
+    specs = tf.nest.flatten(example)
+
+    def read(rows: Any) -> list[Any]:
+        return [_as_bytes(x) for x in tf.nest.flatten(examples.inputs(rows))]
+
+    def read_in_graph(rows: tf.Tensor) -> Inputs:
+        tensors = tf.numpy_function(read, [rows], [x.dtype for x in specs])
+        for tensor, spec in zip(tensors, specs, strict=True):
+            tensor.set_shape((rows.shape[0], *spec.shape))
+        return tf.nest.pack_sequence_as(example, tensors)
+
+    function: Callable[[tf.Tensor], Inputs]
+    function = tf.autograph.experimental.do_not_convert(read_in_graph)
+    return function
 
 
 def _as_bytes(array: Any) -> Any:
-    """Strings in the form that TensorFlow takes; everything else unchanged."""
     if not is_text(array.dtype):
         return array
-    texts = [x.encode() if isinstance(x, str) else x for x in array.flat]
     encoded = np.empty(array.size, object)
-    encoded[:] = texts
+    encoded[:] = [x.encode() if isinstance(x, str) else x for x in array.flat]
     return encoded.reshape(array.shape)

@@ -14,10 +14,10 @@ from typing import IO, Literal, TypeAlias
 
 import numpy as np
 
-from keras_dml.data.augment import Augment
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.loading import Decoded, Loader
 from keras_dml.data.validation import Pixels
+from keras_dml.data.view import Augment
 from keras_dml.utils.files import atomic_file, write_atomically
 from keras_dml.utils.progress import track
 from keras_dml.utils.tensorflow import tf
@@ -60,24 +60,22 @@ def cache_folder() -> Path:
 
 
 def cached(images: ImageSet, augment: Augment, cache: Cache) -> Decoded | None:
-    """The images after `augment.prepare`, if they are to be cached.
+    """The images after `augment.prepare`; None if they are not cached.
 
-    Images that are already in memory are not cached. For `cache`, see
-    `pipeline`.
-
-    Raises:
-        ValueError: If `cache` is unknown, if there is not enough memory for
-            "memory", or if a file cannot be decoded.
-        OSError: If there is not enough space for "disk".
+    Images that are already in memory are not. For `cache`, see `pipeline`.
     """
     if cache == "none" or images.paths is None:
         return None
     file = _file(images, augment)
     if cache != "memory" and (kept := _from_disk(file, len(images))):
-        size = megabytes(kept.flat.size)
-        logger.info("Reusing decoded images from %s, %s.", file, size)
+        kept_size = megabytes(kept.flat.size)
+        logger.info("Reusing decoded images from %s, %s.", file, kept_size)
         return kept
-    place = _place(cache, _estimated_size(images, augment), file)
+    # The size of all images is estimated by that of some.
+    rows = np.linspace(0, len(images) - 1, _SAMPLED).astype(int)
+    sample = Loader(images.select(np.unique(rows))).each(augment.prepare)
+    size = round(len(images) * float(np.mean([x.nbytes for x in sample])))
+    place = _place(cache, size, file)
     if place == "none":
         return None
     decoded = _decode(images, augment)
@@ -93,17 +91,8 @@ def cached(images: ImageSet, augment: Augment, cache: Cache) -> Decoded | None:
 
 
 def _decode(images: ImageSet, augment: Augment) -> Iterator[Pixels]:
-    """The prepared images, in order, decoded in parallel."""
     loaded = Loader(images).each(augment.prepare)
     return track(loaded, len(images), "Decoding images")
-
-
-def _estimated_size(images: ImageSet, augment: Augment) -> int:
-    """Number of bytes of all prepared images, by some of them."""
-    rows = np.linspace(0, len(images) - 1, _SAMPLED).astype(int)
-    sample = images.select(np.unique(rows))
-    sizes = [x.nbytes for x in Loader(sample).each(augment.prepare)]
-    return round(len(images) * float(np.mean(sizes)))
 
 
 def _memory_file() -> IO[bytes]:
@@ -145,7 +134,6 @@ def _from_disk(path: Path, count: int) -> Decoded | None:
 
 
 def megabytes(size: float) -> str:
-    """A number of bytes, for people."""
     return f"{math.ceil(size / 1e6):,} MB"
 
 
@@ -174,7 +162,6 @@ def _place(cache: str, size: int, file: Path) -> str:
 
 
 def free_disk(folder: Path) -> int:
-    """Number of free bytes on the disk of a folder, existing or not."""
     while not folder.exists():
         folder = folder.parent
     return shutil.disk_usage(folder).free

@@ -27,8 +27,6 @@ MOST_PIXELS = 2**29 // 3
 
 A file of a few kilobytes can claim to contain an image of gigabytes. At this
 size, Pillow assumes a decompression bomb, and TensorFlow's JPEG decoder stops.
-The limit applies before anything is decoded, in Pillow, in graphs and in
-exports.
 """
 
 MAX_SIDE_RATIO = 50
@@ -72,8 +70,7 @@ def read_image(
 
     Args:
         file: The file.
-        box: The part of the upright image to return, as in `ImageSet`; by
-            default all of it.
+        box: The part of the upright image to return, as in `ImageSet`.
         side: If it is given, an image without a box may be returned smaller,
             with sides at least twice as long as this. Its pixels change, and a
             JPEG file is decoded in a fraction of time and memory.
@@ -83,8 +80,8 @@ def read_image(
 
     Raises:
         ValueError: If the file, which is named, cannot be decoded, the box
-            does not overlap the image, or what is returned would be longer
-            than `MAX_SIDE_RATIO` allows.
+            does not overlap the image, or it is longer than `MAX_SIDE_RATIO`
+            allows.
     """
     with opened(file) as image:
         width, height = image.size
@@ -123,11 +120,7 @@ def draft(image: Image, side: int) -> None:
 
 
 def pixels_of(image: Image) -> Pixels:
-    """The pixels of a Pillow image, as returned by `read_image`.
-
-    Raises:
-        ValueError: If it has samples of more than 16 bits.
-    """
+    """The pixels of a Pillow image, as returned by `read_image`."""
     is_gray = image.mode in ("1", "L", "LA")
     is_deep = image.mode == "I" and image.format == "TIFF"
     if is_deep or image.mode == "F":
@@ -181,12 +174,7 @@ def opened(file: ImageFile) -> Iterator[Image]:
 
 
 def open_image(file: ImageFile) -> Image:
-    """Pillow's `open`, also for HEIC where pillow-heif is installed.
-
-    Raises:
-        ImportError: If the file is HEIC, and it is not.
-        Exception: Whatever Pillow raises.
-    """
+    """Pillow's `open`, also for HEIC where pillow-heif is installed."""
     import PIL.Image
 
     if isinstance(file, str | os.PathLike):
@@ -226,7 +214,6 @@ def exif_orientation(exif: bytes) -> int:
 
 
 def upright(pixels: Pixels, orientation: int) -> Pixels:
-    """Pixels (H, W, C) with the orientation applied."""
     if orientation in TRANSPOSED:
         pixels = pixels.transpose(1, 0, 2)
     if orientation in MIRRORED:
@@ -243,7 +230,6 @@ def _named(file: ImageFile) -> str:
 
 
 def _reason(file: ImageFile, error: Exception) -> str:
-    """What is wrong with a file, and how to fix it."""
     import PIL.Image
 
     if isinstance(error, PIL.Image.DecompressionBombError):

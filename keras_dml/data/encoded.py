@@ -60,10 +60,8 @@ class Encoded:
 
     Args:
         contents: The file's bytes, () string.
-        orientation: Returns what EXIF says, () int32, of a JPEG file that may
-            have EXIF.
-        others: Returns the upright RGB pixels of any other file, (H, W, 3)
-            uint8.
+        orientation: Returns what EXIF says, () int32, of a JPEG file.
+        others: Returns upright RGB pixels of other files, (H, W, 3) uint8.
         box: The part of the upright image that counts, as in `ImageSet`.
 
     Attributes:
@@ -101,7 +99,6 @@ class Encoded:
             self.sides = tf.identity(sides)
 
     def in_channels(self, channels: int) -> Encoded:
-        """The same image, with 1 or 3 channels."""
         other = copy.copy(self)
         other._channels = channels
         return other
@@ -127,15 +124,10 @@ class Encoded:
         corners: tf.Tensor,
         extents: tf.Tensor,
     ) -> tf.Tensor:
-        """Windows of the image, each resized, of one that is decoded once.
+        """Resized windows of an image that is decoded once, (N, *size, C).
 
-        Args:
-            size: Height and width of the results, (2,).
-            corners: Top and left of each window, (N, 2) int32, N static.
-            extents: Height and width of each window, (N, 2) int32.
-
-        Returns:
-            (N, *size, C), uint8.
+        Windows are given by corners (top, left) and extents (height, width),
+        (N, 2) int32, N static.
         """
         size = tf.convert_to_tensor(size)
         # Pixels are turned last, when they are few.
@@ -207,10 +199,6 @@ def of_file(path: tf.Tensor, box: tf.Tensor | None = None) -> Encoded:
     Pillow decodes all files but JPEG, and PNG without EXIF, of which
     TensorFlow makes the same pixels: every operation adds time to the start of
     an epoch, even in branches that are not taken.
-
-    Args:
-        path: The file, () string.
-        box: As of `Encoded`.
     """
     contents = tf.io.read_file(path)
 
@@ -277,8 +265,6 @@ def turn_of_jpeg(
 
 
 def _decode_other(contents: tf.Tensor, path: tf.Tensor) -> tf.Tensor:
-    """RGB pixels of a file that is not JPEG, (H, W, 3) uint8."""
-
     def read_rgb(path: Any) -> Pixels:
         pixels = read_image(_as_path(path))
         return np.broadcast_to(pixels, (*pixels.shape[:2], 3)).copy()
@@ -310,7 +296,6 @@ def png_sides(contents: tf.Tensor) -> tf.Tensor:
 
 
 def starts_with(contents: tf.Tensor, start: bytes) -> tf.Tensor:
-    """Whether a file starts with these bytes."""
     return tf.strings.substr(contents, 0, len(start)) == start
 
 

@@ -1,8 +1,4 @@
-"""Examples: the interface of all kinds of examples.
-
-It is one interface and therefore one file; a third of it says what a new kind
-of examples has to do.
-"""
+"""Examples: the interface of all kinds of examples."""
 
 import abc
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -56,11 +52,7 @@ class About:
         ids: Iterable[Any] | None,
         owner: str,
     ) -> "About":
-        """The checked values of a set's arguments.
-
-        Raises:
-            ValueError: If labels are neither integers nor strings.
-        """
+        """The checked values of a set's arguments."""
         named = None if ids is None else tuple(map(str, ids))
         if labels is None:
             none = np.empty(0, np.int64)
@@ -328,11 +320,7 @@ def check_examples(examples: Any, owner: str) -> None:
 
 
 def labels_of(examples: Examples, name: str, owner: str) -> Rows:
-    """The labels that the argument `name` of `owner` must have.
-
-    Raises:
-        ValueError: If there are none, or several per example.
-    """
+    """One label per example; `ValueError` if there are none, or several."""
     labels = any_labels_of(examples, name, owner)
     if examples.has_label_sets:
         raise ValueError(
@@ -406,12 +394,7 @@ def concatenate(sets: Sequence[E]) -> E:
 def check_names(
     names: Iterable[Mapping[int, str]], argument: str, owner: str
 ) -> dict[int, str]:
-    """All class names of several sets, which must agree.
-
-    Raises:
-        ValueError: If two sets name a label differently. It names the argument
-            of `owner` that is at fault.
-    """
+    """All class names of several sets; `ValueError` unless they agree."""
     known: dict[int, str] = {}
     for mapping in names:
         for label, name in mapping.items():

@@ -30,9 +30,10 @@ def layer_of(name: str) -> str | None:
 
 def features_key(inputs: Any) -> str | None:
     """The name of the features in a batch of inputs, if there are any."""
-    names = inputs if isinstance(inputs, dict) else ()
-    found = (x for x in names if x == FEATURES or x.startswith(_OF_LAYER))
-    return next(found, None)
+    for name in inputs if isinstance(inputs, dict) else ():
+        if name == FEATURES or name.startswith(_OF_LAYER):
+            return str(name)
+    return None
 
 
 def are_features(inputs: Any) -> bool:
@@ -71,11 +72,7 @@ class FeatureSet(Examples):
     ) -> FeatureSet:
         """Creates a set from arrays of features and masks, by name.
 
-        Args:
-            test: Features of the examples as they are embedded.
-            augmented: Features of their random views.
-            about: Labels, names and ids.
-            layer: The layer that computed them; None for the whole backbone.
+        They are outputs of a layer; None stands for the whole backbone.
         """
 
         def named(arrays: dict[str, Any]) -> ArraySet:

@@ -151,7 +151,6 @@ def image_folder_splits(
 
 
 def images_in(folder: Path) -> list[Path]:
-    """The images directly in a folder; a warning lists other files."""
     skipped: Skipped = defaultdict(list)
     files = _images([x for x in _visible(folder) if not x.is_dir()], skipped)
     _warn(folder, skipped)
@@ -185,11 +184,10 @@ def _images(paths: list[Path], skipped: Skipped) -> list[Path]:
             images.append(path)
         elif path.is_dir():
             skipped[_FOLDERS].append(path)
-        elif kind in _OPTIONAL:
-            reason = f"{kind} files can be read after `{_OPTIONAL[kind]}`."
-            skipped[reason].append(path)
         else:
             reason = f"{kind or 'without an extension'}: not an image."
+            if kind in _OPTIONAL:
+                reason = f"{kind} files can be read after `{_OPTIONAL[kind]}`."
             skipped[reason].append(path)
     return images
 

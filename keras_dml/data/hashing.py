@@ -12,9 +12,11 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_dml.data.arrayset import ArraySet
 from keras_dml.data.examples import Examples, any_labels_of
 from keras_dml.data.imageset import ImageSet
 from keras_dml.utils import files
+from keras_dml.utils.lazy_rows import ArrayRows
 from keras_dml.utils.types import Rows
 from keras_dml.utils.vectors import blocks
 
@@ -69,17 +71,11 @@ def equal_contents(*sets: Examples) -> Rows:
 
 
 def digest(examples: Examples) -> str:
-    """A digest of the examples in a set, their order and their classes.
-
-    If examples have several labels each, it covers all of them.
+    """The SHA-256 of a set's examples, their order and all of their labels.
 
     Examples are identified by their ids in the source; otherwise, files are
     identified by their paths below their common folder, and pixels and arrays
-    by their values. Sets that differ in any of this have different digests,
-    and a set that was moved to another folder keeps its digest.
-
-    Returns:
-        SHA-256 in hexadecimal.
+    by their values. So a set that is moved to another folder keeps its digest.
     """
     labels = any_labels_of(examples, "examples.labels", "digest")
     if examples.has_label_sets:
@@ -99,3 +95,32 @@ def digest(examples: Examples) -> str:
         for part in contents(examples):
             hashed.update(part)
     return hashed.hexdigest()
+
+
+def same_examples(a: Any, b: Any) -> bool:
+    """Whether two values are the same object, files or arrays of examples."""
+    if isinstance(a, ImageSet) and isinstance(b, ImageSet):
+        boxes, others = np.asarray(a.boxes), np.asarray(b.boxes)  # None, too
+        same = a.paths == b.paths and np.array_equal(boxes, others)
+        return same and (bool(a.paths) or same_array(a.images, b.images))
+    if isinstance(a, ArraySet) and isinstance(b, ArraySet):
+        return set(a.columns) == set(b.columns) and all(
+            x is y
+            or (
+                isinstance(x, ArrayRows)
+                and isinstance(y, ArrayRows)
+                and same_array(x.source, y.source)
+            )
+            for x, y in ((x, b.columns[k]) for k, x in a.columns.items())
+        )
+    return same_array(a, b)
+
+
+def same_array(a: Any, b: Any) -> bool:
+    if not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)):
+        return a is b
+    first, second = (
+        (x.__array_interface__["data"][0], x.shape, x.strides, x.dtype)
+        for x in (a, b)
+    )
+    return first == second

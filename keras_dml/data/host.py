@@ -42,11 +42,7 @@ class FitBatches(DataAdapter):
 class HostBatches(FitBatches):
     """Batches (x, y) of arrays for `fit`, an epoch for every iteration.
 
-    It has what is asked of a planned `tf.data.Dataset`.
-
-    Args:
-        epoch: Returns the batches of the next epoch.
-        count: Their number; None if it is not known.
+    It has the methods of a `tf.data.Dataset` that planned batches need.
     """
 
     def __init__(
@@ -59,7 +55,6 @@ class HostBatches(FitBatches):
         yield from self._epoch()
 
     def map(self, change: Callable[..., Any]) -> "HostBatches":
-        """The batches, each as `change(x, y, …)` returns it."""
         return HostBatches(
             lambda: (change(*batch) for batch in self), self._count
         )

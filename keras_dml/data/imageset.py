@@ -215,11 +215,7 @@ def listed_images(
     labels: npt.ArrayLike | None,
     **fields: Any,
 ) -> ImageSet:
-    """The images in files of a folder, all of which must exist.
-
-    The ids are the files, unless others are given. An error names the owner of
-    the list, and some of the missing files.
-    """
+    """The images in files of a folder, all of which must exist."""
     paths = [root / file for file in files]
     names = defaultdict(set)
     for path in paths:

@@ -35,19 +35,6 @@ class Decoded:
     flat: Pixels
     shapes: Rows
 
-    @property
-    def starts(self) -> Rows:
-        """Where in `flat` each image starts, (N,)."""
-        sizes = self.shapes.prod(axis=1)
-        return np.cumsum(sizes) - sizes
-
-    @property
-    def stack(self) -> Pixels | None:
-        """The images as (N, H, W, C) if all have one size, otherwise None."""
-        if (self.shapes != self.shapes[0]).any():
-            return None
-        return self.flat.reshape(len(self.shapes), *self.shapes[0])
-
 
 def _variable(pixels: npt.NDArray[Any] | tf.Tensor) -> tf.Variable:
     """A single variable, even if a pipeline is made within a strategy.
@@ -91,18 +78,20 @@ class Loader:
                 self._stack = _variable(pixels)
 
     def _share(self, decoded: Decoded) -> None:
-        """Shares the memory of decoded images."""
-        stack = decoded.stack
-        pixels = decoded.flat if stack is None else stack
+        pixels, shapes = decoded.flat, decoded.shapes
+        is_stack = bool((shapes == shapes[0]).all())
+        if is_stack:
+            pixels = pixels.reshape(len(shapes), *shapes[0])
         capsule = pixels.__dlpack__()
         shared = _variable(tf.experimental.dlpack.from_dlpack(capsule))
-        if stack is not None:
+        if is_stack:
             self._stack = shared
             return
+        sizes = shapes.prod(axis=1)
         self._flat = shared
-        self._shapes = tf.constant(decoded.shapes)
-        self._starts = tf.constant(decoded.starts)
-        self._static_shape = (None, None, int(decoded.shapes[0, 2]))
+        self._shapes = tf.constant(shapes)
+        self._starts = tf.constant(np.cumsum(sizes) - sizes)
+        self._static_shape = (None, None, int(shapes[0, 2]))
 
     @property
     def is_stack(self) -> bool:
@@ -127,10 +116,7 @@ class Loader:
     def each(
         self, view: Callable[[tf.Tensor | Encoded], tf.Tensor]
     ) -> Iterator[npt.NDArray[Any]]:
-        """Views of all files of a set, in order, of any shape.
-
-        A file that cannot be decoded raises a `ValueError` that names it.
-        """
+        """Views of all files, in order; a `ValueError` names a bad one."""
         loaded = parallel(
             tf.data.Dataset.range(len(self._images)),
             lambda row: (row, view(self.image(row))),
@@ -154,14 +140,9 @@ class Loader:
     ) -> tf.data.Dataset:
         """Batches of views that are computed one at a time, in parallel.
 
-        A file that cannot be decoded raises an error that names it.
-
-        Args:
-            rows: Rows of the images, in order, (M,) int64.
-            inputs: Further arguments of `view` for each image, (M, ...).
-            view: Maps pixels (H, W, C), or a file, and an item of `inputs` to
-                the model input, of static shape.
-            batch_size: Number of images per batch; the last may have fewer.
+        `view` maps the image of each of the rows, (M,), and an item of
+        `inputs`, (M, ...), to the model's input, of static shape. A file that
+        cannot be decoded raises an error that names it.
         """
         numbers = tf.data.Dataset.range(tf.shape(rows, tf.int64)[0])
 
@@ -196,7 +177,6 @@ class Loader:
 
 
 def _at(tensors: Element, number: tf.Tensor) -> Element:
-    """Items of tensors, read inside a graph's parallel part."""
     return tf.nest.map_structure(lambda x: tf.gather(x, number), tensors)
 
 
@@ -233,7 +213,6 @@ def _explain(
 
 
 def raise_unreadable(path: bytes, box: Rows | None = None) -> None:
-    """Raises a ValueError that explains why a file cannot be loaded."""
     name = os.fsdecode(path)
     read_image(name, box)
     raise ValueError(

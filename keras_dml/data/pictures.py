@@ -31,11 +31,7 @@ _CAPTION = 128
 
 
 def only_images(images: Examples, owner: str) -> ImageSet:
-    """The argument `images` of `owner`, which must be images.
-
-    Raises:
-        ValueError: If they are other examples.
-    """
+    """The argument `images` of `owner`; `ValueError` unless images."""
     if not isinstance(images, ImageSet):
         raise ValueError(
             f"`images` of {owner} must be an ImageSet, because other examples "
@@ -52,11 +48,7 @@ def seen(images: Examples, rows: Rows, view: View | None) -> Pixels:
 def each_seen(
     images: Examples, rows: Rows, view: View | None
 ) -> Iterator[Pixels]:
-    """A picture of each of some examples, (H, W, C) uint8.
-
-    For images, it is the test view, with one batch of them in memory; for
-    other examples, it is their name.
-    """
+    """The test view of each of some images, or the names of other examples."""
     rows = np.asarray(rows, np.int64)
     if not isinstance(images, ImageSet):
         yield from (text_tile(images.called(row)) for row in rows.tolist())
@@ -89,7 +81,6 @@ def text_tile(text: str) -> Pixels:
 
 
 def short_name(name: str, longest: int = 18) -> str:
-    """A name to be drawn, shortened if it is long."""
     if len(name) > longest:
         name = name[: longest - 1] + "…"
     # Between dollars, matplotlib would read mathematics.
@@ -157,7 +148,6 @@ def _font(size: int) -> "FreeTypeFont":
 
 
 def _fitting(name: str, font: "FreeTypeFont") -> str:
-    """A name, shortened if it is too long for its column."""
     fitting = name
     while font.getlength(fitting) > _CAPTION - 4 * _GAP:
         name = name[:-1]

@@ -28,10 +28,7 @@ class _Plan(NamedTuple):
 def planned_by(
     sampler: Sampler, examples: Examples, dataset: tf.data.Dataset, parts: Parts
 ) -> tf.data.Dataset:
-    """The dataset, marked as planned by a sampler of some examples.
-
-    `parts` makes parts of the same batches.
-    """
+    """The dataset, marked as planned; `parts` makes parts of its batches."""
     setattr(dataset, _PLAN, _Plan(sampler, examples, parts))
     return dataset
 
@@ -56,16 +53,12 @@ def check_made_from(sampler: Sampler, examples: Examples, owner: str) -> None:
 
 
 def sampler_of(dataset: Any) -> Sampler | None:
-    """The sampler that planned a dataset, or the one it was made from.
-
-    Other data than planned datasets have none.
-    """
+    """The sampler that planned a dataset, or the one it was made from."""
     plan = _found(dataset)
     return None if plan is None else plan.sampler
 
 
 def examples_of(dataset: tf.data.Dataset) -> Examples | None:
-    """The examples in the batches of a planned dataset."""
     plan = _found(dataset)
     return None if plan is None else plan.examples
 
@@ -82,10 +75,7 @@ def map_batches(
     dataset: tf.data.Dataset,
     change: Callable[[tf.data.Dataset], tf.data.Dataset],
 ) -> tf.data.Dataset:
-    """`change(dataset)`; if a sampler planned the dataset, then that as well.
-
-    The function changes each batch and preserves their order.
-    """
+    """The dataset with each batch changed; it is planned if it was before."""
     result = change(dataset)
     plan: _Plan | None = getattr(dataset, _PLAN, None)
     if plan is None:
@@ -99,11 +89,8 @@ def map_batches(
 
 
 def from_step(dataset: tf.data.Dataset, step: int) -> tf.data.Dataset:
-    """The batches of an epoch from a given step.
-
-    If a user has changed the dataset, earlier batches are computed and
-    discarded; otherwise they are not computed.
-    """
+    """The batches of an epoch from a given step."""
+    # If a user has changed the dataset, earlier batches are computed as well.
     plan: _Plan | None = getattr(dataset, _PLAN, None)
     return dataset.skip(step) if plan is None else plan.parts(WHOLE, step)
 
@@ -117,10 +104,9 @@ def is_shuffled(dataset: tf.data.Dataset) -> bool:
 def share_of(
     dataset: tf.data.Dataset, worker: int, workers: int
 ) -> tf.data.Dataset | None:
-    """A worker's rows of every batch; no other rows are read.
+    """A worker's rows of every batch, the w-th of equally long parts.
 
-    Worker w, from 0, has the w-th of equally long parts. It returns None if
-    the dataset is not as returned by `pipeline`.
+    None if the dataset is not as returned by `pipeline`.
     """
     plan: _Plan | None = getattr(dataset, _PLAN, None)
     if plan is None:
@@ -136,7 +122,6 @@ def share_of(
 
 
 def parts_of(dataset: tf.data.Dataset, part: slice) -> tf.data.Dataset:
-    """Part of the rows of every batch."""
     if part == WHOLE:
         return dataset
     return dataset.map(
@@ -147,8 +132,6 @@ def parts_of(dataset: tf.data.Dataset, part: slice) -> tf.data.Dataset:
 
 
 class Repeated(Sampler):
-    """Plans every epoch like the first epoch of another sampler."""
-
     def __init__(self, sampler: Sampler) -> None:
         super().__init__(
             sampler.labels, sampler.batch_size, sampler.seed, sampler.steps

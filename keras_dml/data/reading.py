@@ -1,18 +1,31 @@
-"""Reading: batches of `tf.data` datasets, and of what becomes one."""
+"""Reading: examples from arrays and from `tf.data` datasets."""
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 import numpy as np
 
-from keras_dml.data.coercion import x_and_y
-from keras_dml.data.examples import About, Inputs
-from keras_dml.data.validation import Names
-from keras_dml.utils.tensorflow import tf
+from keras_dml.data.arrayset import ArraySet
+from keras_dml.data.caching import available_memory, megabytes
+from keras_dml.data.examples import About, Examples, Inputs
+from keras_dml.data.imageset import ImageSet
+from keras_dml.data.relations import Relations
+from keras_dml.data.validation import Array, Names, check_finite, is_text
+from keras_dml.utils.arguments import checked
+from keras_dml.utils.progress import tracked
+from keras_dml.utils.tensorflow import is_dataset, tf
+
+logger = logging.getLogger(__name__)
+
+_OWNER = "from_dataset"
+
+_BATCH = 256
+"""Number of examples that are read at a time, if there are no batches."""
 
 _UNEQUAL = (
     "Cannot batch tensors with different shapes",
@@ -20,25 +33,230 @@ _UNEQUAL = (
 )
 """TensorFlow's errors for elements that cannot form a batch."""
 
+Columns: TypeAlias = dict[str, Array]
+
+
+def as_examples(given: Any, name: str, owner: str) -> Examples:
+    """The examples that the argument `name` of `owner` stands for.
+
+    They are a set, or arrays x, alone or as (x, y): uint8 pixels become an
+    `ImageSet`, everything else an `ArraySet`.
+    """
+    if isinstance(given, Examples):
+        return given
+    if isinstance(given, str | bytes) or not hasattr(given, "__len__"):
+        raise ValueError(
+            f"`{name}` of {owner} must be an ImageSet, an ArraySet, arrays "
+            "(x, y) or a finite tf.data.Dataset. Received: "
+            f"{name}={given!r:.80}. Use, for example, ArraySet(x, labels)."
+        )
+    if isinstance(given, Relations):
+        raise ValueError(
+            f"`{name}` of {owner} must be examples with labels, not relations. "
+            f"Received: {given!r}. Use its `examples`, with labels by "
+            "examples.with_labels(labels)."
+        )
+    if isinstance(given, keras.utils.PyDataset) or hasattr(
+        given, "element_spec"
+    ):
+        raise ValueError(
+            f"`{name}` of {owner} must be examples that can be read in any "
+            f"order. Received: a {type(given).__name__}. Use "
+            "keras_dml.data.from_dataset(dataset), which reads it once."
+        )
+    x, y = given, None
+    if isinstance(given, tuple):
+        x, y = x_and_y(given, name, owner)
+    if isinstance(x, Examples):
+        raise ValueError(
+            f"`{name}` of {owner} must be only a set, which has labels, or "
+            f"arrays (x, y). Received: ({x!r}, …). Use {name}=x."
+        )
+    if getattr(x, "dtype", None) == np.uint8 and (
+        len(x.shape) == 3 or (len(x.shape) == 4 and x.shape[3] in (1, 3))
+    ):
+        return ImageSet(x, y)
+    return ArraySet(x, y)
+
+
+def x_and_y(given: tuple[Any, ...], name: str, owner: str) -> tuple[Any, Any]:
+    """x and y of Keras tuples: (x,), (x, y) or (x, y, sample_weight)."""
+    if not 1 <= len(given) <= 3:
+        raise ValueError(
+            f"`{name}` of {owner}, if it is a tuple, must be (x, y). Received: "
+            f"{len(given)} items."
+        )
+    x, y = (*given, None)[:2]
+    if isinstance(y, dict):
+        if "label" not in y:
+            raise ValueError(
+                f'`{name}` of {owner}, if y is a dict, must contain "label". '
+                f"Received: {sorted(y)}."
+            )
+        y = y["label"]
+    return x, y
+
+
+@checked
+def from_dataset(
+    dataset: tf.data.Dataset | keras.utils.PyDataset,
+    *,
+    names: Names | None = None,
+    labeled: bool = True,
+    batched: bool | None = None,
+    progress: bool | None = None,
+) -> Examples:
+    """Reads a finite dataset once and keeps its examples in memory.
+
+    They can then be sampled by class, evaluated and indexed, in any order.
+    After the first batch, the log (level INFO) and the progress bar report the
+    total size. For more than fits into memory, write arrays to files, and use
+    `ArraySet(numpy.load(path, mmap_mode="r"), labels)`.
+
+    Args:
+        dataset: A dataset of (x, y), batched or not. x is a tensor or a dict
+            of tensors, of one shape; y is an integer or a string. A third
+            item, the sample weight, is ignored. Or a `PyDataset` of these.
+        names: Class names, see `ArraySet`.
+        labeled: Whether elements have a y. Examples without one can be
+            embedded and indexed.
+        batched: Whether elements are batches; by default they are, unless y is
+            a single number or string. Required if there is no y.
+        progress: Whether to show progress; None shows it in a terminal.
+
+    Returns:
+        An `ImageSet` for uint8 pixels; otherwise an `ArraySet`.
+
+    Raises:
+        ValueError: If the dataset is empty, infinite, without y, has ragged
+            elements, labels that are neither integers nor strings, or numbers
+            that are not finite; if it ends with an error, or earlier than its
+            cardinality; or if there is not enough memory.
+    """
+    reader = _reader(dataset, labeled, batched)
+    parts = list(_batches(reader, progress))
+    columns = {
+        name: np.concatenate([part[name] for part in parts])
+        for name in parts[0]
+    }
+    about = reader.about(names)
+    x = columns.get("", columns)
+    return as_examples((x,), "dataset", _OWNER).with_labels(
+        about.labels, about.names
+    )
+
+
+def _reader(dataset: Any, labeled: bool, batched: bool | None) -> DatasetReader:
+    if isinstance(dataset, keras.utils.PyDataset):
+        dataset, batched = of_batches(dataset, "dataset", _OWNER), True
+    if not is_dataset(dataset):
+        raise ValueError(
+            f"`dataset` of {_OWNER} must be a tf.data.Dataset. Received: "
+            f"{type(dataset).__name__}. For arrays, use ArraySet(x, y)."
+        )
+    if batched is None and not labeled:
+        raise ValueError(
+            f"`batched` of {_OWNER} must state whether elements are batches "
+            "if there is no y. Received: labeled=False, batched=None."
+        )
+    reader = DatasetReader(dataset, "dataset", _OWNER, _BATCH, batched)
+    if reader.is_labeled != labeled:
+        form = "(x, y)" if labeled else "x alone"
+        way_out = (
+            "Use labeled=False if there are no labels; for records, use "
+            "dataset.map(lambda r: (r['image'], r['label'])) or, with "
+            "tfds.load, as_supervised=True."
+            if labeled
+            else "Use dataset.map(lambda x, y: x), or omit it."
+        )
+        raise ValueError(
+            f"`dataset` of {_OWNER} must have elements {form} with labeled="
+            f"{labeled}. Received: {dataset.element_spec}. {way_out}"
+        )
+    for tensor in _columns(reader.spec).values():
+        if not hasattr(tensor, "shape"):
+            raise ValueError(
+                f"`dataset` of {_OWNER} must have an x that is a tensor or a "
+                f"dict of tensors. Received: {reader.spec}."
+            )
+    return reader
+
+
+def _batches(reader: DatasetReader, progress: bool | None) -> Iterator[Columns]:
+    """Checked batches of columns; the first one gives the total size."""
+    batches = _checked_batches(reader)
+    first = next(batches)
+    read = _size(first)
+    total = read * (reader.count or 1)
+    bound = "at most" if reader.count else "at least"
+    _check_room(total)
+    size = f"{bound} {megabytes(total)}"
+    logger.info("Reading examples into memory: %s.", size)
+    yield first
+    rest = reader.count and reader.count - 1
+    for batch in tracked(batches, rest, f"Reading {size}", progress):
+        read += _size(batch)
+        if read > total:
+            _check_room(read)
+        yield batch
+
+
+def _size(batch: Columns) -> int:
+    """Size of a batch in bytes, or in characters."""
+    return sum(
+        sum(map(len, array.flat)) if is_text(array.dtype) else array.nbytes
+        for array in batch.values()
+    )
+
+
+def _check_room(size: int) -> None:
+    free = available_memory()
+    if size > free:
+        raise ValueError(
+            f"`dataset` of {_OWNER} must fit into memory. Received: "
+            f"{megabytes(size)} of examples, with {megabytes(free)} free. "
+            "Write arrays to files, and use ArraySet(numpy.load(path, "
+            'mmap_mode="r"), labels).'
+        )
+
+
+def _checked_batches(reader: DatasetReader) -> Iterator[Columns]:
+    start, shapes = 0, None
+    for x in reader:
+        columns = {name: value.numpy() for name, value in _columns(x).items()}
+        new_shapes = {name: array.shape[1:] for name, array in columns.items()}
+        shapes = shapes or new_shapes
+        if new_shapes != shapes:
+            raise ValueError(
+                f"`dataset` of {_OWNER} must have elements of one shape. "
+                f"Received: {shapes} and {new_shapes}. Pass the "
+                "`padded_shapes` of all examples to padded_batch."
+            )
+        rows = start + np.arange(len(next(iter(columns.values()))))
+        for name, array in columns.items():
+            input_name = f"x[{name!r}]" if name else "x"
+            check_finite(array, f"{input_name} in `dataset`", rows, _OWNER)
+        start += len(rows)
+        yield columns
+
+
+def _columns(x: Any) -> dict[str, Any]:
+    """Tensors, or their specs, by the names of the model's inputs."""
+    return dict(x) if isinstance(x, dict) else {"": x}
+
 
 class DatasetReader:
     """Reads batches of a finite dataset and keeps their labels.
 
     Elements are x, (x, y) or (x, y, sample_weight), as for `fit`, batched or
-    not. What is not batched becomes batches of `batch_size`. If `batched` is
-    None, elements are single examples if y is a number, or a vector of
-    booleans, or if x has the shape that the model takes for one example. In
-    errors it is the argument `name` of `owner`.
+    not. If `batched` is None, they are single examples if y is a number, or a
+    vector of booleans, or if x has the shape that the model takes for one.
 
     Attributes:
-        dataset: The dataset, batched.
+        dataset: The dataset, in batches, of `batch_size` if it had none.
         spec: Spec of x, batched.
         count: Number of batches; None if unknown.
         is_labeled: Whether elements have a y.
-
-    Raises:
-        ValueError: If the dataset is infinite, or has ragged elements or
-            invalid labels.
     """
 
     def __init__(
@@ -90,7 +308,6 @@ class DatasetReader:
                 )
 
     def _check_labels(self, y: tf.TensorSpec) -> None:
-        """Rejects invalid labels before any are read."""
         rank, last = y.shape.rank, y.shape[-1]
         if y.dtype == tf.bool and rank == 2:  # Several labels an example.
             return
@@ -114,10 +331,8 @@ class DatasetReader:
         number = 0
         for number, element in enumerate(self._elements(), start=1):
             x, y = self._split(element)
-            counts = [
-                len(array)
-                for array in tf.nest.flatten(x if y is None else (x, y))
-            ]
+            arrays = tf.nest.flatten(x if y is None else (x, y))
+            counts = [len(array) for array in arrays]
             if len(set(counts)) > 1:
                 raise ValueError(
                     f"`{self._name}` of {self._owner} must have one label per "
@@ -164,7 +379,6 @@ class DatasetReader:
             ) from error
 
     def about(self, names: Names | None = None) -> About:
-        """The labels that were read, and their names."""
         labels = np.concatenate(self._labels) if self.is_labeled else None
         return About.of(labels, names, None, self._owner)
 
@@ -182,12 +396,7 @@ def _are_batches(x: Any, y: Any, model: Any) -> bool:
 def of_batches(
     source: keras.utils.PyDataset, name: str, owner: str
 ) -> tf.data.Dataset:
-    """The batches of a `PyDataset`, in their order, as a `tf.data` dataset.
-
-    Raises:
-        ValueError: If it, the argument `name` of `owner`, has no length, or
-            no batches.
-    """
+    """The batches of a `PyDataset`, in their order, as a `tf.data` dataset."""
     try:
         count = len(source)
     except (NotImplementedError, TypeError):

@@ -303,7 +303,6 @@ def read_trials(
 
 
 def _trial(cells: list[str], is_table: bool) -> tuple[str, str, bool] | None:
-    """The two names of a line, and whether they are of one subject."""
     match cells:
         case [a, b, label] if is_table and label in _LABELS:
             return a, b, label == "1"

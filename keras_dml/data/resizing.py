@@ -18,22 +18,19 @@ Images: TypeAlias = Any
 
 
 def sides_of(images: Images) -> tf.Tensor:
-    """Height and width of images, (2,) int32."""
     if tf.is_tensor(images):
         return tf.shape(images)[-3:-1]
     return images.sides
 
 
 def resize_shortest(images: Images, side: int) -> tf.Tensor:
-    """Resizes images (..., H, W, C) so that the shorter side is `side`.
-
-    The longer side is rounded down, as in torchvision.
-    """
+    """Resizes images (..., H, W, C) so that the shorter side is `side`."""
     if tf.is_tensor(images):
         height, width = images.shape[-3:-1]
         if None not in (height, width) and min(height, width) == side:
             return images
     sides = sides_of(images)
+    # The longer side is rounded down, as in torchvision.
     return resize(images, sides * side // tf.reduce_min(sides))
 
 
@@ -71,13 +68,13 @@ def resize(images: Images, size: tf.Tensor | tuple[int, int]) -> tf.Tensor:
     """
     if not tf.is_tensor(images):
         return images.resized(size)
-    return tf.cond(
-        tf.reduce_all(sides_of(images) == size),
-        lambda: images,
-        lambda: _in_levels(
-            tf.image.resize(images, size, antialias=True), images.dtype
-        ),
-    )
+
+    def resized() -> tf.Tensor:
+        pixels = tf.image.resize(images, size, antialias=True)
+        return tf.cast(tf.round(pixels), images.dtype)
+
+    has_size = tf.reduce_all(sides_of(images) == size)
+    return tf.cond(has_size, lambda: images, resized)
 
 
 def resize_window(
@@ -85,12 +82,8 @@ def resize_window(
 ) -> tf.Tensor:
     """`resize` of a window of one image, which may begin and end within pixels.
 
-    Args:
-        image: (H, W, C).
-        size: Height and width of the result, (2,) int32.
-        corner: Top and left of the window, (2,) float32, whole numbers if it
-            has the size already.
-        extent: Its height and width, (2,) float32.
+    Corner (top, left) and extent (height, width) of the window are float32;
+    the corner is whole numbers if the window has the size already.
     """
     # What is around the window has no effect.
     first = tf.floor(corner)
@@ -99,7 +92,7 @@ def resize_window(
     factor = tf.cast(size, tf.float32) / extent
 
     def resized() -> tf.Tensor:
-        found = tf.raw_ops.ScaleAndTranslate(
+        pixels = tf.raw_ops.ScaleAndTranslate(
             images=cut[None],
             size=size,
             scale=factor,
@@ -107,7 +100,7 @@ def resize_window(
             kernel_type="triangle",
             antialias=True,
         )
-        return _in_levels(found[0], image.dtype)
+        return tf.cast(tf.round(pixels[0]), image.dtype)
 
     return tf.cond(tf.reduce_all(factor == 1), lambda: cut, resized)
 
@@ -116,10 +109,6 @@ def window(image: tf.Tensor, corner: tf.Tensor, extent: tf.Tensor) -> tf.Tensor:
     """The window of an image (H, W, C) at a corner (top, left)."""
     (top, left), (bottom, right) = map(tf.unstack, (corner, corner + extent))
     return image[top:bottom, left:right]
-
-
-def _in_levels(pixels: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    return tf.cast(tf.round(pixels), dtype)
 
 
 def _framed(
@@ -173,8 +162,7 @@ def cut_windows(
 ) -> tf.Tensor:
     """One window of a size from each image, (B, H, W, C), mirrored on `flip`.
 
-    The draws, (B, 2) and uniform in [0, 1), determine its position from the
-    top left.
+    The draws, (B, 2) and uniform in [0, 1), determine its position.
     """
     room = tf.shape(images)[1:3] - size
     corner = position(draws, room)

@@ -123,20 +123,16 @@ def symbols() -> list[str]:
     found: dict[frozenset[str], str] = {}
     for code in range(0x110000):
         name = _UNICODE.name(chr(code), "")
-        if name and _is_a_class(name, _UNICODE.category(chr(code))):
+        if (
+            8 <= len(name) <= LENGTH - 8
+            and _UNICODE.category(chr(code))[0] in _CATEGORIES
+            and not _LEFT_OUT.search(name)
+            and all(len(word) > 1 or word == "A" for word in name.split())
+        ):
             words = name.lower().split()
             # Of names with the same words, the first.
             found.setdefault(frozenset(words) - _LITTLE_WORDS, name.lower())
     return list(found.values())
-
-
-def _is_a_class(name: str, category: str) -> bool:
-    return (
-        category[0] in _CATEGORIES
-        and 8 <= len(name) <= LENGTH - 8
-        and not _LEFT_OUT.search(name)
-        and all(len(word) > 1 or word == "A" for word in name.split())
-    )
 
 
 def slip(name: str, rng: np.random.Generator) -> str:
@@ -154,24 +150,19 @@ def slip(name: str, rng: np.random.Generator) -> str:
         words[cut] = words[cut][:4]
     text = " ".join(words)
     for _ in range(rng.integers(1, 3 + len(text) // 6)):
-        text = _mistyped(text, int(rng.integers(len(text) - 1)), rng)
+        at = int(rng.integers(len(text) - 1))
+        here, after = text[at], text[at + 1]
+        typed = (
+            after + here,  # swapped
+            after,  # lost
+            here + here + after,  # doubled
+            _beside(here, rng) + after,  # the next key
+        )[rng.integers(4)]
+        text = text[:at] + typed + text[at + 2 :]
     return text
 
 
-def _mistyped(text: str, at: int, rng: np.random.Generator) -> str:
-    """A text with one wrong keystroke."""
-    here, after = text[at], text[at + 1]
-    typed = (
-        after + here,  # swapped
-        after,  # lost
-        here + here + after,  # doubled
-        _beside(here, rng) + after,  # the next key
-    )[rng.integers(4)]
-    return text[:at] + typed + text[at + 2 :]
-
-
 def _beside(letter: str, rng: np.random.Generator) -> str:
-    """A key next to that of a letter."""
     for row in _KEYS:
         if letter in row:
             at = row.index(letter) + int(rng.choice((-1, 1)))

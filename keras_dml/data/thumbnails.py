@@ -19,21 +19,13 @@ SIDE = 192
 
 
 def data_uri(content: bytes, kind: str) -> str:
-    """A file of a MIME type as a data URI."""
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def thumbnail(
     pixels: Pixels, side: int = SIDE, kind: str = "jpeg", quality: int = 85
 ) -> str:
-    """A small picture as a data URI.
-
-    Args:
-        pixels: (H, W, 1) or (H, W, 3) uint8.
-        side: Maximum length of the longer side of the picture, in pixels.
-        kind: "jpeg" or "webp".
-        quality: From 0 to 100.
-    """
+    """Pixels, (H, W, 1) or (H, W, 3), as a small picture in a data URI."""
     from PIL import Image
 
     image = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
@@ -42,19 +34,9 @@ def thumbnail(
 
 
 def row_thumbnail(row: Mapping[str, Any], side: int = SIDE) -> str | None:
-    """The picture of a gallery row: its thumbnail, or one of its file.
+    """The picture of a gallery row, as a data URI; None if it has none.
 
-    Args:
-        row: Columns; "thumbnail" is a data URI, "path" a file, "box" the part
-            of it.
-        side: See `thumbnail`.
-
-    Returns:
-        A data URI; None if there is neither.
-
-    Raises:
-        OSError: If the file cannot be opened.
-        ValueError: If it cannot be decoded, or its box is outside the image.
+    It is the row's "thumbnail", a data URI, or the part "box" of its "path".
     """
     uri, box = str(row.get("thumbnail")), row.get("box")
     # Another address would make the page ask for something.

@@ -26,14 +26,9 @@ def encoded(
 ) -> tuple[Labels, Mapping[int, str]]:
     """Read-only class labels, and the names of classes.
 
-    One label per example is an int64 vector. Strings are numbered: first by
-    `names`, then the others in alphabetical order. Floats are rejected even if
-    they could be converted, because 1.0 and 1.5 would become the same class.
-    For several labels per example, see `as_table`.
-
-    Raises:
-        ValueError: If labels are neither integers nor strings nor sets of
-            these, or their number differs from that of the examples.
+    Strings are numbered: first by `names`, then the others in alphabetical
+    order. Floats are rejected even if they could be converted, because 1.0 and
+    1.5 would become the same class.
     """
     if are_label_sets(labels):
         return as_table(labels, dict(_pairs(names)), owner)
@@ -41,14 +36,8 @@ def encoded(
 
 
 def check_known(labels: Any, name: str, owner: str) -> None:
-    """Checks that every example has a label, all of one kind.
-
-    NumPy makes a text of NaN, and `astype(int)` a number of it.
-
-    Raises:
-        ValueError: If labels, (N,) or (N, 1), are missing (None, NaN, NA or
-            NaT), or some are strings and others are numbers.
-    """
+    """Raises `ValueError` unless all labels are known and of one kind."""
+    # NumPy makes a text of NaN, and `astype(int)` a number of it.
     items = labels if isinstance(labels, list | tuple) else np.ravel(labels)
     if getattr(items, "dtype", np.dtype(object)).kind in "biuSU":
         return
@@ -67,20 +56,17 @@ def check_known(labels: Any, name: str, owner: str) -> None:
             f"{len(items)} examples, first for example {missing[0]}. Leave "
             "these examples out, for instance by the mask pandas.notna(labels)."
         )
-    texts = [isinstance(x, str | bytes) for x in items]
-    if any(texts) and not all(texts):
-        odd = items[texts.index(False)]
-        if isinstance(odd, int | float | np.number):
-            raise ValueError(
-                f"`{name}` of {owner} must be all integers or all strings. "
-                f"Received: strings, and {odd!r}. Use str(x) for numbers."
-            )
+    numbers = [x for x in items if isinstance(x, int | float | np.number)]
+    if numbers and any(isinstance(x, str | bytes) for x in items):
+        raise ValueError(
+            f"`{name}` of {owner} must be all integers or all strings. "
+            f"Received: strings, and {numbers[0]!r}. Use str(x) for numbers."
+        )
 
 
 def as_labels(
     labels: Any, owner: str, names: Names | None = None
 ) -> tuple[Rows, Mapping[int, str]]:
-    """`encoded` of one label per example."""
     if labels is None:
         raise ValueError(
             f"`labels` of {owner} must be one label per example. "
@@ -135,7 +121,6 @@ def as_labels(
 def _numbered(
     labels: npt.NDArray[Any], names: Names | None, owner: str
 ) -> tuple[Rows, Mapping[int, str]]:
-    """Numbers of named classes, and the names by number."""
     texts = [x.decode() if isinstance(x, bytes) else str(x) for x in labels]
     known = dict(_pairs(names))
     different = len(set(known.values()))
@@ -152,7 +137,6 @@ def _numbered(
 
 
 def _numbers_of(texts: set[str], names: Mapping[int, str]) -> dict[str, int]:
-    """Numbers of texts: those of `names`, then in alphabetical order."""
     numbers = {name: number for number, name in names.items()}
     new = sorted(texts - set(numbers))
     first = max(names, default=-1) + 1
@@ -175,12 +159,7 @@ def as_table(
 ) -> tuple[Table, Mapping[int, str]]:
     """Which example has which label, (N, C), read-only, and the label names.
 
-    Sets of strings are numbered like labels that are strings: first by
-    `names`, then the others in alphabetical order. Sets of integers are column
-    numbers.
-
-    Raises:
-        ValueError: If sets contain anything else.
+    Sets of strings are numbered as labels are; sets of integers are columns.
     """
     if isinstance(labels, np.ndarray) and labels.dtype == bool:
         table = labels.copy()
@@ -226,7 +205,6 @@ def _table_of(
 
 
 def read_only(array: npt.NDArray[Any]) -> Rows:
-    """A read-only copy in int64."""
     copy = array.astype(np.int64)
     copy.flags.writeable = False
     return copy
@@ -290,10 +268,7 @@ def _pairs(names: Names | None) -> Iterable[tuple[int, str]]:
 
 
 def as_rows(rows: npt.ArrayLike | EllipsisType, count: int, owner: str) -> Rows:
-    """Row numbers, from row numbers or a mask of `count` booleans.
-
-    `...` stands for all rows.
-    """
+    """Row numbers, from row numbers, a mask of `count` booleans, or `...`."""
     if rows is ...:
         return np.arange(count)
     array = np.asarray(rows)
@@ -358,13 +333,9 @@ def column_name(key: str) -> str:
 
 
 def as_column(value: Any, name: str) -> LazyRows:
-    """The rows of an array, called `name` of ArraySet in errors.
-
-    Raises:
-        ValueError: If it has no rows, or rows of unequal length; if it
-            contains neither numbers nor strings; or if it is in memory and
-            contains numbers that are not finite.
-    """
+    """The rows of an array, called `name` of ArraySet in errors."""
+    if isinstance(value, LazyRows):
+        return value
     ways_out = {
         "SparseTensor": "tf.sparse.to_dense(x)",
         "spmatrix": "x.toarray()",

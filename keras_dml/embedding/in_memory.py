@@ -11,11 +11,10 @@ import keras
 import numpy as np
 
 from keras_dml.data import eval_batches
-from keras_dml.data.coercion import as_examples
 from keras_dml.data.examples import Examples
 from keras_dml.data.host import host_batches_in_order
 from keras_dml.data.imageset import ImageSet
-from keras_dml.data.reading import DatasetReader, of_batches
+from keras_dml.data.reading import DatasetReader, as_examples, of_batches
 from keras_dml.data.validation import is_text
 from keras_dml.distribution.workers import rows_of_all, this_worker
 from keras_dml.embedding.engines import (

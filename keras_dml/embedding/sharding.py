@@ -13,8 +13,8 @@ import numpy as np
 from xxhash import xxh3_128
 
 from keras_dml.data import ArraySet, Examples, ImageSet
-from keras_dml.data.coercion import as_examples
 from keras_dml.data.hashing import contents
+from keras_dml.data.reading import as_examples
 from keras_dml.data.validation import Names
 from keras_dml.embedding.engines import (
     KERAS,

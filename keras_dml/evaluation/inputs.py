@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeVar, get_args
 import keras
 import numpy as np
 
-from keras_dml.data.coercion import same_array, same_examples
 from keras_dml.data.examples import Examples, any_labels_of, check_names
+from keras_dml.data.hashing import same_array, same_examples
 from keras_dml.embedding import EmbeddingShards
 from keras_dml.embedding.engines import Engine, predict_function
 from keras_dml.embedding.in_memory import Embedded, embedded, source_of

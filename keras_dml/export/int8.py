@@ -20,7 +20,7 @@ import keras
 import numpy as np
 
 from keras_dml.data import Examples, eval_batches
-from keras_dml.data.coercion import as_examples
+from keras_dml.data.reading import as_examples
 from keras_dml.export.portable import (
     new_portable,
     openvino_model,

@@ -163,11 +163,6 @@ REFUSED = {
     "`x` of ArraySet must be finite.*1 of 40.*row 3": lambda: ArraySet(
         np.where(np.arange(40)[:, None] == 3, np.nan, X)
     ),
-    "`labels` of ArraySet must have one item.*39 labels, 40": lambda: ArraySet(
-        X, LABELS[1:]
-    ),
-    "must be integers.*dtype float64": lambda: ArraySet(X, LABELS / 2),
-    "Convert one-hot labels": lambda: ArraySet(X, np.eye(5)[LABELS]),
     "same number of rows in all.*40 of 'a', 3 of 'b'": lambda: ArraySet(
         {"a": X, "b": X[:3]}
     ),
@@ -176,9 +171,6 @@ REFUSED = {
     "must be numbers or strings.*NoneType": lambda: ArraySet([None, 1]),
     "must be numbers or strings.*datetime": lambda: ArraySet(
         np.array(["2020"], "datetime64[Y]")
-    ),
-    "`names` of ArraySet, if it is a sequence": lambda: ArraySet(
-        X, LABELS, names="ab"
     ),
     "`size` of pipeline is for images": lambda: pipeline(
         ArraySet(X, LABELS), ClassBalanced(LABELS, 2), size=3
@@ -230,7 +222,7 @@ REFUSED = {
     "`labels` of evaluate must be known": (
         lambda: evaluate(model(), ArraySet(X))
     ),
-    "must have labels|`train.labels` of DataSplits must be known": (
+    "`train.labels` of DataSplits must be known": (
         lambda: DataSplits(ArraySet(X), ArraySet(X), ArraySet(X), "x")
     ),
 }
@@ -254,10 +246,73 @@ def test_rows_of_files_are_checked_as_they_are_read(tmp_path: Path) -> None:
         embed(model(), examples)
 
 
-def test_a_set_cannot_be_changed() -> None:
-    examples = ArraySet(X, LABELS)
-    for array in (examples.labels, examples.columns[""][:]):
-        with pytest.raises(ValueError, match="read-only"):
-            array[0] = 1
-    with pytest.raises(AttributeError):
-        examples.labels = LABELS  # type: ignore[misc]
+TABLE = np.array([[1, 0, 1], [0, 0, 1], [0, 0, 0], [1, 0, 0]], bool)
+
+
+def test_booleans_are_several_labels() -> None:
+    examples = ArraySet(np.arange(4.0), TABLE, names=["red", "b", "big"])
+    assert examples.has_label_sets
+    assert examples.classes.tolist() == [0, 2]
+    assert "with some of 2 labels each" in repr(examples)
+    few = examples.select([1, 2])
+    np.testing.assert_array_equal(few.labels, TABLE[[1, 2]])
+    assert few.names == {2: "big"}
+    renumbered = examples.relabeled()
+    np.testing.assert_array_equal(renumbered.labels, TABLE[:, [0, 2]])
+    assert renumbered.names == {0: "red", 1: "big"}
+    with pytest.raises(ValueError, match="read-only"):
+        examples.labels[0, 0] = False
+
+
+def test_sets_of_strings() -> None:
+    examples = ImageSet(
+        np.zeros((3, 4, 4), np.uint8), [{"red", "big"}, set(), {"odd"}]
+    )
+    assert examples.names == {0: "big", 1: "odd", 2: "red"}
+    assert examples.labels.tolist() == [
+        [True, False, True], [False] * 3, [False, True, False],
+    ]  # fmt: skip
+    more = ArraySet([[0.0]], [{"new", "red"}], names=examples.names)
+    assert more.labels.tolist() == [[False, False, True, True]]
+
+
+def test_sets_of_numbers_are_columns() -> None:
+    examples = ArraySet([[0.0], [1.0]], [{0, 3}, {1}])
+    assert examples.labels.tolist() == [
+        [True, False, False, True], [False, True, False, False],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "message"),
+    [
+        (TABLE.astype(int), None, r"dtype int64 and shape \(4, 3\).*astype"),
+        (TABLE.astype(float), None, "labels.astype"),
+        (TABLE[:3], None, "labels"),
+        ([{0}, {"a"}, set(), set()], None, "only strings.*'a'"),
+        ([{0}, {-1}, set(), set()], None, "'?-1"),
+        ([{2**40}, {0}, set(), set()], None, "columns of a table"),
+        (TABLE, ["a", "b", "c", "d"], "`names` of ArraySet must name columns"),
+    ],
+)
+def test_unfit_label_sets(labels, names, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        ArraySet(np.arange(4.0), labels, names)
+
+
+def test_what_needs_one_label_says_so() -> None:
+    examples = ArraySet(np.arange(4.0), TABLE)
+    with pytest.raises(ValueError, match="one label per example"):
+        _ = examples.known_labels
+    with pytest.raises(ValueError, match="MultiLabelBalanced"):
+        ClassBalanced(examples.labels, classes_per_batch=2)
+
+
+def test_joined_sets_have_the_same_labels() -> None:
+    first = ArraySet(np.arange(4.0), TABLE)
+    both = concatenate((first, first.select([0])))
+    np.testing.assert_array_equal(both.labels, TABLE[[0, 1, 2, 3, 0]])
+    with pytest.raises(ValueError, match="booleans for the same labels"):
+        concatenate((first, first.relabeled()))
+    with pytest.raises(ValueError, match="booleans for the same labels"):
+        concatenate((first, ArraySet([9.0], [1])))

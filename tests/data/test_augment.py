@@ -8,9 +8,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image, ImageOps
 
-from keras_dml.data.augment import Augment
 from keras_dml.data.resizing import ResizeMode
-from keras_dml.data.view import View
+from keras_dml.data.view import Augment, View
 
 RNG = np.random.default_rng(0)
 IMAGE = RNG.integers(0, 256, (20, 30, 3), dtype=np.uint8)

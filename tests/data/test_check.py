@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from keras_dml.cli import main
 from keras_dml.data import check
-from tests.data.archives.writing import write_image, write_lines
+from tests.data.archive_files import write_image, write_lines
 
 
 @pytest.fixture
@@ -92,26 +92,14 @@ def test_archives_are_known_by_their_lists(
     assert missing in found.problems[0]
 
 
+def test_the_command_fails_without_splits(tmp_path: Path) -> None:
+    write_lines(tmp_path / "Ebay_train.txt", [""])
+    result = CliRunner().invoke(main, ["data", "check", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "without Ebay_test.txt" in result.output
+
+
 def test_a_folder_called_images_is_no_archive(folder: Path) -> None:
     found = check(folder)
     assert found.loader == "image_folder_splits"
     assert f"Use path={str(folder / 'images')!r} if" in found.problems[0]
-
-
-def run(*arguments: str, code: int) -> str:
-    result = CliRunner().invoke(main, ["data", "check", *arguments])
-    assert result.exit_code == code, result.output
-    return result.output
-
-
-def test_the_command(folder: Path) -> None:
-    path = str(folder / "images")
-    output = run(path, code=0)
-    assert f"{path} is a folder of images" in output
-    assert "! Test classes with a single image: 2." in output
-    assert "validation" in output
-    write_lines(folder / "Ebay_train.txt", [""])
-    output = run(str(folder), code=1)
-    assert "Stanford Online Products" in output
-    assert "without Ebay_test.txt" in output
-    assert "does not exist" in run(str(folder / "nowhere"), code=1)

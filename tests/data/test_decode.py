@@ -153,15 +153,14 @@ def test_too_large_images_are_refused(tmp_path: Path, extension: str) -> None:
             list(eval_batches(images, View((8, 8), 3)))
 
 
-def test_programs_are_not_run(tmp_path: Path) -> None:
-    """Whatever a file is called, Pillow would have Ghostscript draw it."""
+def test_what_else_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "image.jpg"
+    # Whatever a file is called, Pillow would have Ghostscript draw it.
     Image.fromarray(RGB).save(path, "EPS")
     with pytest.raises(ValueError, match=r"image\.jpg' .*: it is PostScript"):
         read_image(path)
-
-
-def test_what_else_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"none\.jpg' .* decoded: FileN"):
+        read_image(tmp_path / "none.jpg")
     path = tmp_path / "image.tif"
     path.write_bytes(b"")
     with pytest.raises(ValueError, match=r"image\.tif' .*: it is empty"):
@@ -170,17 +169,6 @@ def test_what_else_cannot_be_read(tmp_path: Path) -> None:
         Image.fromarray(np.zeros((4, 5), dtype)).save(path)
         with pytest.raises(ValueError, match="have 32 bits. Save it with 8"):
             read_image(path)
-
-
-def test_a_bad_file_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "bad file.jpg"
-    path.write_bytes(b"nothing")
-    with pytest.raises(ValueError, match=r"bad file\.jpg' cannot be decoded"):
-        read_image(path)
-    with pytest.raises(
-        ValueError, match=r"none\.jpg' cannot be decoded: FileN"
-    ):
-        read_image(tmp_path / "none.jpg")
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "BMP", "WEBP"])

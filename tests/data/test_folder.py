@@ -1,12 +1,17 @@
-"""Tests of image folders."""
+"""Tests of image folders, also with everything in them that goes wrong."""
 
+import io
 import os
+from collections.abc import Callable
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from PIL import Image
 
+from keras_dml.cli import main
 from keras_dml.data import (
     View,
     eval_batches,
@@ -15,6 +20,7 @@ from keras_dml.data import (
     image_folder_splits,
 )
 from keras_dml.data.folder import EXTENSIONS, readable_extensions
+from keras_dml.evaluation import embed
 
 
 def save(path: Path, value: int = 0) -> None:
@@ -169,3 +175,110 @@ def test_splits(tmp_path: Path) -> None:
     assert [*splits.test.names.values()] == ["f", "g"]
     assert sorted(splits.trainval.names.values()) == list("abcde")
     assert splits.validation.num_classes == 2
+
+
+def encoded(kind: str) -> bytes:
+    rng = np.random.default_rng(1)
+    coarse = rng.integers(0, 256, (5, 5, 3), dtype=np.uint8)
+    image = Image.fromarray(coarse).resize((30, 24))
+    file = io.BytesIO()
+    image.save(file, kind)
+    return file.getvalue()
+
+
+def truncated(path: Path, kind: str) -> None:
+    content = encoded(kind)
+    path.write_bytes(content[: len(content) // 2])
+
+
+def forbidden(path: Path) -> None:
+    path.write_bytes(encoded("JPEG"))
+    path.chmod(0)
+
+
+BAD: dict[str, Callable[[Path], object]] = {
+    "truncated.png": lambda path: truncated(path, "PNG"),
+    "truncated.jpg": lambda path: truncated(path, "JPEG"),
+    "empty.jpg": lambda path: path.write_bytes(b""),
+    "text.jpg": lambda path: path.write_text("not an image\n"),
+    "head.jpg": lambda path: path.write_bytes(b"\xff\xd8\xff\xe0"),
+    "text.gif": lambda path: path.write_text("GIF8 is how it starts"),
+    # 51 times as wide as high.
+    "long.png": lambda path: Image.new("RGB", (204, 4)).save(path),
+    "long.jpg": lambda path: Image.new("RGB", (204, 4)).save(path),
+    "folder.jpg": lambda path: path.mkdir(),
+    "loop.jpg": lambda path: path.symlink_to(path.name),
+    "nowhere.jpg": lambda path: path.symlink_to("nothing"),
+    "pipe.jpg": os.mkfifo,
+    "forbidden.jpg": forbidden,
+}
+
+NOT_FILES = ("folder.jpg", "loop.jpg", "nowhere.jpg", "pipe.jpg")
+
+RUNS = sorted(set(BAD) - ({"forbidden.jpg"} if os.getuid() == 0 else set()))
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """Four classes of three good images, of every format."""
+    for i in range(12):
+        kind = ("JPEG", "PNG", "BMP", "GIF")[i % 4]
+        file = tmp_path / "images" / f"class {i % 4}" / f"{i}.{kind.lower()}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(encoded(kind))
+    return tmp_path / "images"
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_bad_file_is_named_and_left_out(hostile: Path, name: str) -> None:
+    BAD[name](hostile / "class 1" / name)
+    with pytest.warns(UserWarning, match=rf"1 \([^:]*{name}\): cannot be"):
+        images = image_folder(hostile)
+    assert len(images) == 12
+    with pytest.raises(ValueError, match=rf"{name}' cannot be decoded"):
+        image_folder(hostile, unreadable="raise")
+
+
+@pytest.mark.parametrize("name", NOT_FILES)
+def test_what_is_no_file_is_left_out_unverified(hostile: Path, name) -> None:
+    BAD[name](hostile / "class 1" / name)
+    with pytest.warns(UserWarning, match=rf"1 \([^:]*{name}\): cannot be"):
+        assert len(image_folder(hostile, verify=False)) == 12
+
+
+def test_unverified_file_raises_when_it_is_embedded(hostile: Path) -> None:
+    truncated(hostile / "class 1" / "bad.jpg", "JPEG")
+    images = image_folder(hostile, verify=False)
+    layers = [keras.Input((16, 16, 3)), keras.layers.Flatten()]
+    with pytest.raises(Exception, match=r"bad\.jpg' cannot be decoded"):
+        embed(keras.Sequential(layers), images)
+
+
+def test_links_that_go_round(hostile: Path) -> None:
+    (hostile / "loop").symlink_to("loop")
+    (hostile / "again").symlink_to(".", target_is_directory=True)
+    with pytest.warns(UserWarning, match="^Skipped in ") as caught:
+        assert len(image_folder(hostile)) == 12
+    message = str(caught[0].message)
+    assert str(hostile / "loop") in message
+    assert f"1 ({hostile / 'again'}): folders without a readable" in message
+
+
+def test_a_class_that_is_called_as_an_image(hostile: Path) -> None:
+    (hostile / "class 0").rename(hostile / "x.jpg")
+    images = image_folder(hostile)
+    assert len(images) == 12
+    assert "x.jpg" in images.names.values()
+
+
+def test_check_names_what_is_odd(hostile: Path) -> None:
+    for name in RUNS:
+        BAD[name](hostile / "class 1" / name)
+    (hostile / "empty class").mkdir()
+    (hostile / "stray.png").write_bytes(encoded("PNG"))
+    (hostile / "notes.txt").write_text("no image")
+    result = CliRunner().invoke(main, ["data", "check", str(hostile)])
+    assert result.exit_code == 0, result.output
+    for name in (*RUNS, "empty class", "stray.png"):
+        assert name in result.output
+    assert "notes.txt" in result.output

@@ -29,16 +29,14 @@ def whole(x: Any = None) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices((x, LABELS))
 
 
-@pytest.mark.parametrize("batch", [None, 7])
-def test_booleans_are_several_labels(batch: Any) -> None:
+def test_booleans_are_several_labels() -> None:
     table = np.random.default_rng(1).random((50, 4)) < 0.4
     dataset = tf.data.Dataset.from_tensor_slices((X, table))
-    examples = from_dataset(
-        dataset.batch(batch) if batch else dataset, names="abcd"
-    )
-    assert examples.has_label_sets
-    np.testing.assert_array_equal(examples.labels, table)
-    assert dict(examples.names) == dict(enumerate("abcd"))
+    for source in (dataset, dataset.batch(7)):
+        examples = from_dataset(source, names="abcd")
+        assert examples.has_label_sets
+        np.testing.assert_array_equal(examples.labels, table)
+        assert dict(examples.names) == dict(enumerate("abcd"))
 
 
 @pytest.mark.parametrize("batch", [None, 7])
@@ -158,7 +156,7 @@ def test_unreadable_dataset_raises(message) -> None:
 
 
 def test_dataset_must_fit_into_memory(monkeypatch: Any) -> None:
-    module = sys.modules["keras_dml.data._from_dataset"]
+    module = sys.modules["keras_dml.data.reading"]
     monkeypatch.setattr(module, "available_memory", lambda: 500)
     with pytest.raises(ValueError, match="must fit into memory"):
         from_dataset(whole(X))

@@ -7,7 +7,7 @@ import pytest
 import keras_dml as dml
 from keras_dml import data
 from keras_dml.data import PairSet, RelationSampler, TripletSet, read_trials
-from tests.data.archives.writing import write_image
+from tests.data.archive_files import write_image
 
 EXAMPLES = data.ArraySet(np.arange(20, dtype=np.float32).reshape(10, 2))
 

@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from keras_dml.data import table
-from tests.data.archives.writing import write_image
+from tests.data.archive_files import write_image
 
 CLASSES = ["cat", "ant", "bee", "dog", "eel", "fox"]
 
@@ -62,14 +62,6 @@ def test_groups_are_held_out_together(tmp_path: Path) -> None:
         table(file, held_out_by="kinds")
 
 
-def test_groups_do_not_choose_where_the_table_does(tmp_path: Path) -> None:
-    split = ["train", "train", "validation", "test", "test", "test"] * 2
-    text = rows("path,label,split", PATHS, CLASSES * 2, split)
-    file = write(tmp_path, text)
-    with pytest.raises(ValueError, match="`held_out_by` .* validation rows"):
-        table(file, held_out_by="label")
-
-
 def test_groups_are_columns_of_the_images(tmp_path: Path) -> None:
     kinds = ["mammal", "insect", "insect", "mammal", "fish", "mammal"] * 2
     text = rows("path,label,kind", PATHS, CLASSES * 2, kinds)
@@ -91,9 +83,7 @@ def test_integers_are_the_labels(tmp_path: Path) -> None:
     assert splits.trainval.classes.tolist() == [-1, 9, 30]
     assert splits.test.classes.tolist() == [100, big, big + 1]
     assert not splits.test.names
-
-
-def test_007_is_not_7(tmp_path: Path) -> None:
+    # 007 is not 7.
     labels = ["007", "7", "8", "9", "5", "6"] * 2
     splits = table(write(tmp_path, rows("path,label", PATHS, labels)))
     names = {*splits.trainval.names.values(), *splits.test.names.values()}
@@ -124,6 +114,8 @@ def test_validation_rows_are_kept(tmp_path: Path) -> None:
     assert splits.train.classes.tolist() == [1, 2]
     assert splits.validation.classes.tolist() == [3]
     assert splits.test.classes.tolist() == [4]
+    with pytest.raises(ValueError, match="`held_out_by` .* validation rows"):
+        table(tmp_path / "birds.csv", held_out_by="label")
 
 
 def test_root_and_tabs(tmp_path: Path) -> None:
@@ -196,10 +188,7 @@ def test_rows_whose_path_is_no_file(kind: str, tmp_path: Path) -> None:
         odd.symlink_to("nowhere")
     with pytest.raises(FileNotFoundError, match=r"or are not files, .*3\.png"):
         table(file)
-
-
-def test_images_may_be_links(tmp_path: Path) -> None:
-    file = write(tmp_path, rows("path,label", PATHS, CLASSES * 2))
-    (tmp_path / PATHS[3]).unlink()
-    (tmp_path / PATHS[3]).symlink_to(tmp_path / PATHS[4])
+    # Links to images are images.
+    odd.unlink()
+    odd.symlink_to(tmp_path / PATHS[4])
     assert len(table(file).test) == 6

@@ -53,9 +53,6 @@ def test_bytes_then_zeros() -> None:
         [0xC3, 0xA9, 0, 0],
         [108, 111, 110, 103],
     ]
-
-
-def test_arrays_of_strings() -> None:
     assert byte_tokens(np.array(["a", "b"]), 1).tolist() == [[97], [98]]
     assert byte_tokens([], 3).shape == (0, 3)
 

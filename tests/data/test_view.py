@@ -37,14 +37,6 @@ def test_against_pillow(shape, size, resize, resized) -> None:
     assert 0 <= seen.min() <= seen.max() <= 255
 
 
-def test_squash_is_a_square_of_which_the_center_is_cut() -> None:
-    image = photo(90, 61)
-    square = Image.fromarray(image).resize((40, 40), Image.Resampling.BILINEAR)
-    expected = square.crop((4, 8, 36, 32))
-    seen = View((24, 32), 3, 40, "squash").apply(image).numpy()
-    assert np.abs(seen - np.asarray(expected, np.float32)).max() <= 1.5
-
-
 def test_by_default_nothing_is_cut_off_unless_the_short_side_is_resized() -> (
     None
 ):
@@ -83,14 +75,6 @@ def test_what_fits_is_not_touched() -> None:
     np.testing.assert_array_equal(
         View((20, 40), 1, 48).apply(image), image[14:34, 4:44]
     )
-
-
-@pytest.mark.parametrize("mode", get_args(ResizeMode))
-def test_a_batch_is_seen_as_its_images(mode: str) -> None:
-    view = View((16, 20), 3, 24, mode)
-    batch = np.stack([photo(31, 40, seed=i) for i in range(3)])
-    one_by_one = [view.apply(image) for image in batch]
-    np.testing.assert_allclose(view.apply(batch), one_by_one, atol=1e-3)
 
 
 @pytest.mark.parametrize("given", [1, 3])

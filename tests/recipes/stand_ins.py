@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from keras_dml import backbones, data
-from tests.data.archives.writing import write_lines
+from tests.data.archive_files import write_lines
 
 CLASSES, IMAGES = 12, 4
 LABELS = np.repeat(np.arange(1, CLASSES + 1), IMAGES)

@@ -1,13 +1,15 @@
 """Samplers: which images go into which batch."""
 
 from keras_dml.data.samplers.base import Sampler
-from keras_dml.data.samplers.class_balanced import ClassBalanced
+from keras_dml.data.samplers.class_balanced import (
+    ClassBalanced,
+    SurrogateSampler,
+)
 from keras_dml.data.samplers.cluster import ClusterSampler, usable_clusters
 from keras_dml.data.samplers.hard_classes import HardClassBalanced
 from keras_dml.data.samplers.multi_label import MultiLabelBalanced
 from keras_dml.data.samplers.pairs import PairSampler
 from keras_dml.data.samplers.relation import RelationSampler
-from keras_dml.data.samplers.surrogate import SurrogateSampler
 
 __all__ = [
     "ClassBalanced",

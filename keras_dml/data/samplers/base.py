@@ -60,7 +60,6 @@ class Sampler(Checked, abc.ABC):
         self.epoch = 0
 
     def _warn_of_unknown(self) -> None:
-        """Warns if examples have the label of unknown classes elsewhere."""
         count = int(np.count_nonzero(self.labels == -1))
         if count:
             logger.warning(UNKNOWN, type(self).__name__, count)

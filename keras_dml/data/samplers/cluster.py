@@ -218,7 +218,14 @@ class ClusterSampler(Assigned):
         share = quotas(self.batch_size - negatives, classes)
         rows = draw_images(groups, drawn, before, share, seed)
         if len(pool) > len(inside):
-            self._put_inside(rows, is_inside, share)
+            # A class that was filled from outside may lack its only image of
+            # the cluster, which then takes the place of its first one.
+            found, first = np.unique(self.labels[inside], return_index=True)
+            starts = np.cumsum(share) - share
+            has = np.logical_or.reduceat(is_inside[rows], starts, 1)
+            leading = rows[:, starts]
+            place = np.searchsorted(found, self.labels[leading])
+            rows[:, starts] = np.where(has, leading, inside[first][place])
         if negatives == 0:
             return rows
         counts, _ = balanced_counts(len(alone), steps * negatives, 0, seed)
@@ -231,22 +238,6 @@ class ClusterSampler(Assigned):
         found, counts = np.unique(self.labels[inside], return_counts=True)
         lonely = np.isin(self.labels, found[counts == 1])
         return np.union1d(inside, np.flatnonzero(lonely))
-
-    def _put_inside(
-        self, rows: Rows, is_inside: npt.NDArray[np.bool_], share: Rows
-    ) -> None:
-        """Makes sure that a class has an image of the cluster, in place.
-
-        Only a class that was filled from outside can lack one, and there is
-        only one image that it could be.
-        """
-        found, first = np.unique(self.labels[is_inside], return_index=True)
-        its_row = np.flatnonzero(is_inside)[first]
-        starts = np.cumsum(share) - share
-        has = np.asarray(np.logical_or.reduceat(is_inside[rows], starts, 1))
-        leading = rows[:, starts]
-        place = np.searchsorted(found, self.labels[leading])
-        rows[:, starts] = np.where(has, leading, its_row[place])
 
 
 def usable_clusters(

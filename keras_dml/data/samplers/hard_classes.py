@@ -33,6 +33,11 @@ class HardClassBalanced(ClassBalanced):
             0 is equivalent to `ClassBalanced`.
         **kwargs: See `ClassBalanced`.
 
+    Attributes:
+        neighbors: (C, n): the classes nearest to each, in order; None if not
+            set. Classes are numbered in ascending order of their labels,
+            without those that have too few images to be drawn.
+
     Raises:
         ValueError: If an argument is not as described.
 
@@ -62,31 +67,21 @@ class HardClassBalanced(ClassBalanced):
     ) -> None:
         super().__init__(labels, classes_per_batch, images_per_class, **kwargs)
         self.num_neighbors = num_neighbors
-        self._neighbors: Rows | None = None
+        self.neighbors: Rows | None = None
         self._is_set = False
-
-    @property
-    def neighbors(self) -> Rows | None:
-        """(C, n): the classes nearest to each, in order; None if not set.
-
-        Classes are numbered in ascending order of their labels, without those
-        that have too few images to be drawn.
-        """
-        return self._neighbors
 
     def set_neighbors(self, neighbors: npt.ArrayLike | None) -> None:
         """Sets which classes are near, starting with the next plan.
 
         Args:
-            neighbors: See the property `neighbors`. None draws as
-                `ClassBalanced` does.
+            neighbors: See the attribute. None draws as `ClassBalanced` does.
 
         Raises:
             ValueError: If they are not as described.
         """
         self._is_set = True
         if neighbors is None:
-            self._neighbors = None
+            self.neighbors = None
             return
         array = np.array(neighbors)
         count = len(self._groups)
@@ -103,7 +98,7 @@ class HardClassBalanced(ClassBalanced):
                 f"0 to {count - 1}. Received: {array.min()} to {array.max()}."
             )
         array.setflags(write=False)
-        self._neighbors = array
+        self.neighbors = array
 
     def set_embeddings(self, embeddings: FloatArray, spare: int = 32) -> None:
         """Finds the classes whose mean embeddings have the largest cosine.
@@ -129,7 +124,7 @@ class HardClassBalanced(ClassBalanced):
 
     def get_state(self) -> dict[str, Any]:
         state = {**super().get_state(), "is_set": self._is_set}
-        return {**state, "neighbors": self._neighbors}
+        return {**state, "neighbors": self.neighbors}
 
     def set_state(self, state: dict[str, Any]) -> None:
         super().set_state(state)
@@ -148,7 +143,7 @@ class HardClassBalanced(ClassBalanced):
         return super().plan(epoch)
 
     def _deal(self, counts: Rows, rng: np.random.Generator) -> Rows:
-        neighbors = self._neighbors
+        neighbors = self.neighbors
         if neighbors is None or self.num_neighbors == 0:
             return super()._deal(counts, rng)
         left = counts.copy()

@@ -1,7 +1,7 @@
 """MultiLabelBalanced: batches of P labels with K examples each."""
 
 import logging
-from collections.abc import Iterator
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -118,17 +118,14 @@ class MultiLabelBalanced(Sampler):
         )
         drawn = spread(counts, self.steps, rng)
         streams = [_Stream(members, rng) for members in self._members]
-        return np.array([self._batch(labels, streams) for labels in drawn])
-
-    def _batch(self, drawn: Rows, streams: list["_Stream"]) -> list[int]:
-        """K examples of each of some labels, with few repeats."""
-        batch: list[int] = []
-        taken: set[int] = set()
-        for label in drawn:
-            rows = streams[label].take(self.images_per_class, taken)
-            batch += rows
-            taken.update(rows)
-        return batch
+        batches = []
+        for labels in drawn:
+            batch: list[int] = []
+            for label in labels:
+                # K examples, with few repeats of those of other labels.
+                batch += streams[label].take(self.images_per_class, {*batch})
+            batches.append(batch)
+        return np.array(batches)
 
 
 class _Stream:
@@ -136,24 +133,21 @@ class _Stream:
 
     def __init__(self, rows: Rows, rng: np.random.Generator) -> None:
         self._rows = rows
-        self._order = self._shuffled(rng)
+        shuffled = (rng.permutation(rows).tolist() for _ in count())
+        self._order = chain.from_iterable(shuffled)
 
-    def _shuffled(self, rng: np.random.Generator) -> Iterator[int]:
-        while True:
-            yield from rng.permutation(self._rows).tolist()
-
-    def take(self, count: int, taken: set[int]) -> list[int]:
+    def take(self, size: int, taken: set[int]) -> list[int]:
         """Returns the next rows not taken, and repeats if too few remain.
 
         Taken rows count as shown, and are skipped.
         """
         free = len(self._rows) - len(taken)
-        if free < count:
+        if free < size:
             free = sum(row not in taken for row in self._rows.tolist())
         picked: dict[int, None] = {}
-        while len(picked) < min(count, free):
+        while len(picked) < min(size, free):
             row = next(self._order)
             if row not in taken:
                 picked[row] = None
-        repeats = np.arange(count - len(picked)) % len(self._rows)
+        repeats = np.arange(size - len(picked)) % len(self._rows)
         return [*picked, *self._rows[repeats].tolist()]

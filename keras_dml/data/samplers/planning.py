@@ -50,7 +50,7 @@ class Groups:
 
 
 def default_classes(given: int | None, available: int) -> int:
-    """How many classes a batch has: 32, or all, if nothing is given."""
+    """How many classes a batch has by default: 32, or all."""
     if given is not None:
         return given
     if available < MOST_CLASSES:
@@ -66,9 +66,8 @@ def balanced_counts(
     """Number of draws of every item in an epoch, and in all epochs before.
 
     In one epoch, and in all epochs up to it together, the counts of two items
-    differ by at most one. Slots beyond whole multiples of the number of items
-    are filled by rounds through all items in random order, which continue from
-    one epoch to the next.
+    differ by at most one: rounds through all items, in random order, continue
+    from one epoch to the next.
     """
     each, rest = divmod(slots, items)
     extra, used = _extra_draws(items, rest, epoch, seed)
@@ -107,16 +106,12 @@ def _round(items: int, size: int, number: int, seed: Seed) -> Rows:
     to fall into the next epoch. The last items of a round are never moved by
     this, so that a round depends only on the one before it.
     """
-    order = _permutation(items, number, seed)
+    order = np.random.default_rng([*seed, number]).permutation(items)
     had = number * items % size
     if had == 0:
         return order
-    previous = _permutation(items, number - 1, seed)
+    previous = np.random.default_rng([*seed, number - 1]).permutation(items)
     return put_first(order, size - had, banned=previous[-had:])
-
-
-def _permutation(items: int, number: int, seed: Seed) -> Rows:
-    return np.random.default_rng([*seed, number]).permutation(items)
 
 
 def put_first(order: Rows, count: int, banned: Rows) -> Rows:
@@ -187,10 +182,7 @@ def spread(counts: Rows, steps: int, rng: np.random.Generator) -> Rows:
 
 
 def occurrences(items: Rows, before: Rows) -> Rows:
-    """How often each item was drawn before, for every draw, in order.
-
-    Draws `before` the first one, (C,), are included.
-    """
+    """How often each item was drawn before each draw, with those `before`."""
     flat = items.ravel()
     order = np.argsort(flat, kind="stable")
     ordered = flat[order]
@@ -213,8 +205,7 @@ def draw_images(
         groups: The classes.
         drawn: Classes of every step, (steps, P).
         before: Draws of every class before the first of these, (C,).
-        share: Number of images of every class in a batch, (P,). K is the
-            largest.
+        share: Images of every class in a batch, (P,), of which K is the most.
         seed: Seed of the shuffles.
     """
     most = int(share.max())
@@ -231,7 +222,6 @@ def draw_images(
 
 
 def quotas(batch_size: int, classes: int) -> Rows:
-    """`batch_size` images divided among classes, as evenly as possible."""
     each, rest = divmod(batch_size, classes)
     return each + (np.arange(classes) < rest).astype(np.int64)
 

@@ -1,13 +1,14 @@
-"""Tests of ClassBalanced: its guarantees, as properties."""
+"""Tests of ClassBalanced and SurrogateSampler: guarantees, as properties."""
 
 import logging
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_dml.data import ClassBalanced
+from keras_dml.data import ClassBalanced, SurrogateSampler
 
 SIZES = st.lists(st.integers(1, 9), min_size=2, max_size=25)
 
@@ -195,20 +196,17 @@ def test_large_labels_and_seeds() -> None:
             "images, 3. Received: classes_per_batch=4. Use classes_per_batch=3",
         ),
         ({"batch_size": 3}, "`batch_size` of ClassBalanced must leave"),
+        (
+            {"labels": [1, 2, 3], "classes_per_batch": 2},
+            "several images of a class",
+        ),
+        ({"labels": [1, 2, 3], "batch_size": 8}, "0 of these classes"),
+        ({"labels": [0.5, 1.5]}, "`labels` of ClassBalanced must be"),
     ],
 )
-def test_unfit_arguments(arguments: dict[str, int], message: str) -> None:
+def test_unfit_arguments(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        ClassBalanced(labels_of([4, 4, 4]), **arguments)  # type: ignore[arg-type]
-
-
-def test_labels_without_pairs() -> None:
-    with pytest.raises(ValueError, match="several images of a class"):
-        ClassBalanced([1, 2, 3], classes_per_batch=2)
-    with pytest.raises(ValueError, match="0 of these classes"):
-        ClassBalanced([1, 2, 3], batch_size=8)
-    with pytest.raises(ValueError, match="`labels` of ClassBalanced must be"):
-        ClassBalanced([0.5, 1.5], classes_per_batch=2)
+        ClassBalanced(**{"labels": labels_of([4, 4, 4]), **arguments})
 
 
 @pytest.mark.parametrize(("classes", "expected"), [(3, 3), (32, 32), (40, 32)])
@@ -220,3 +218,36 @@ def test_the_default_number_of_classes(classes, expected, caplog) -> None:
     assert ("all 3 classes" in caplog.text) == (classes == 3)
     with pytest.raises(ValueError, match="not exceed"):
         ClassBalanced(labels_of([3] * classes), classes + 1)
+
+
+SURROGATE_LABELS = np.repeat(np.arange(6), 8)
+SURROGATES = np.arange(48) * 5 % 7
+
+
+def surrogate_sampler(**kwargs) -> SurrogateSampler:
+    return SurrogateSampler(SURROGATE_LABELS, 3, images_per_class=4, **kwargs)
+
+
+def test_surrogate_batches_are_class_balanced() -> None:
+    sampler = surrogate_sampler(seed=2)
+    sampler.set_assignments(SURROGATES)
+    plain = ClassBalanced(SURROGATE_LABELS, 3, images_per_class=4, seed=2)
+    for epoch in (0, 3):
+        rows = sampler.plan(epoch)
+        np.testing.assert_array_equal(rows, plain.plan(epoch))
+        given = sampler.targets(epoch)["surrogate"]
+        np.testing.assert_array_equal(given, SURROGATES[rows])
+
+
+def test_state_of_a_sampler_has_its_surrogates() -> None:
+    sampler, again = surrogate_sampler(), surrogate_sampler()
+    again.set_state(sampler.get_state())
+    assert again.assignments is None
+    sampler.set_assignments(SURROGATES)
+    again.set_state(sampler.get_state())
+    np.testing.assert_array_equal(again.assignments, SURROGATES)
+
+
+def test_surrogates_must_be_set() -> None:
+    with pytest.raises(ValueError, match=r"SurrogateLabels\(images, sampler\)"):
+        surrogate_sampler().targets(0)

@@ -1,1 +1,0 @@
-"""Tests of the archives, on small ones of exactly their formats."""
