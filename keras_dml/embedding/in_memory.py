@@ -23,7 +23,7 @@ from keras_dml.embedding.engines import (
     Predict,
     predict_function,
 )
-from keras_dml.model.argument_checks import check_channels_last
+from keras_dml.model.checks import check_channels_last
 from keras_dml.model.generated import input_specs
 from keras_dml.model.warnings import warn_model_of_pixels
 from keras_dml.utils.progress import tracked

@@ -197,8 +197,11 @@ class Evaluation:
                 rows.append(queries.rows[found])
                 for level, ranks in zip(levels, panel, strict=True):
                     for metric in metrics:
-                        own = _among(found, ranks, metric.per_query(ranks))
-                        values[_named(level, metric.name)].append(own)
+                        # NaN for queries without a value at this level.
+                        among = np.full(len(found), np.nan)
+                        at = np.searchsorted(found, ranks.queries)
+                        among[at] = metric.per_query(ranks)
+                        values[_named(level, metric.name)].append(among)
         joined = {name: np.concatenate(x) for name, x in values.items()}
         for level in levels:
             if np.isnan(joined[_named(level, metrics[0].name)]).all():
@@ -214,12 +217,12 @@ class Evaluation:
         )
         relevances = [relevance_of(queries, gallery, x) for x in levels]
         queries, gallery, distances = self._reranked(queries, gallery)
-        given = queries, gallery, relevances
+        images = queries, gallery, relevances
         options: Any = {"memory": self._memory, "progress": self.progress}
         if distances is not None:
-            return dense_search(*given, distances, **options)
+            return dense_search(*images, distances, **options)
         assert not callable(self.distance)  # noqa: S101
-        return search(*given, self.distance, limits, **options)
+        return search(*images, self.distance, limits, **options)
 
     def _reranked(
         self, queries: Images, gallery: Images
@@ -385,15 +388,6 @@ def _places(rows: Rows, among: Rows) -> Rows:
 
 def _named(level: str, name: str) -> str:
     return f"{level}/{name}" if level else name
-
-
-def _among(found: Rows, ranks: Ranks, values: FloatArray) -> FloatArray:
-    """Values for all queries found, NaN for those without a value."""
-    if len(found) == len(values):
-        return values
-    among = np.full(len(found), np.nan)
-    among[np.searchsorted(found, ranks.queries)] = values
-    return among
 
 
 def _mean(results: Results, name: str) -> float:

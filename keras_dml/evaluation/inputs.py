@@ -24,7 +24,7 @@ from keras_dml.evaluation.label_sets import (
     as_targets,
 )
 from keras_dml.evaluation.ranks.relevance import Images
-from keras_dml.model.argument_checks import check_channels_last
+from keras_dml.model.checks import check_channels_last
 from keras_dml.model.warnings import warn
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.arrays import as_embeddings, as_ids, as_rows

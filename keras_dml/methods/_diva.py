@@ -21,7 +21,7 @@ from keras_dml.methods._diva_tasks import (
     warn_without_triplets,
 )
 from keras_dml.methods.declaration import Arguments, Traits, declare
-from keras_dml.model.argument_checks import check_momentum
+from keras_dml.model.checks import check_momentum
 from keras_dml.model.head import Head
 from keras_dml.model.loss_weighting import weights_with
 from keras_dml.model.metric_model import MetricModel

@@ -13,19 +13,13 @@ from keras_dml.utils.types import Tensor, Tensors
 
 
 class WholeBatch:
-    """A batch that is embedded in one pass.
-
-    Args:
-        embed: Function from inputs to outputs, as in training.
-        x: Inputs, (N, …), or a dict of inputs.
-    """
+    """A batch of inputs, (N, …) or a dict, that is embedded in one pass."""
 
     def __init__(self, embed: Callable[[Any], Tensors], x: Any) -> None:
         self._embed = embed
         self._x = x
 
     def outputs(self, tape: tf.GradientTape) -> Tensors:
-        """The outputs, (N, …)."""
         return self._embed(self._x)
 
     def gradients(
@@ -34,7 +28,6 @@ class WholeBatch:
         loss: Tensor,
         variables: list[keras.Variable],
     ) -> list[Tensor | None]:
-        """The gradient of a loss that was computed from the outputs."""
         found: list[Tensor | None] = tape.gradient(loss, variables)
         return found
 
@@ -53,13 +46,8 @@ class PartsOfBatch(WholeBatch):
     not divide the batch, the last part begins with rows of the previous part,
     which it does not count. A batch of fewer than K rows has one part per row.
 
-    Args:
-        embed: See `WholeBatch`.
-        x: See `WholeBatch`.
-        parts: Number of parts, K.
-        weights: Trainable variables that the embedding depends on.
-        states: Variables that embedding changes, such as the states of random
-            generators.
+    `weights` are the variables that the embedding depends on, and `states`
+    those that it changes, such as the states of random generators.
 
     Reference:
         Gao et al., "Scaling Deep Contrastive Learning Batch Size under
@@ -110,8 +98,15 @@ class PartsOfBatch(WholeBatch):
             ]
 
         arrays = self._loop(body, arrays, first=1)
+        before, repeated = self._repeated()
+
+        def whole(x: Tensor) -> Tensor:
+            rows = tf.concat([x[:before], x[before + repeated :]], axis=0)
+            rows.set_shape((_known(self._size), *x.shape[1:]))
+            return rows
+
         outputs: Tensors = keras.tree.pack_sequence_as(
-            first, [self._without_repeated(x.concat()) for x in arrays]
+            first, [whole(x.concat()) for x in arrays]
         )
         return outputs
 
@@ -123,8 +118,15 @@ class PartsOfBatch(WholeBatch):
     ) -> list[Tensor | None]:
         flat = keras.tree.flatten(self._outputs)
         gradients, back = tape.gradient(loss, (variables, flat))
+        before, repeated = self._repeated()
+
+        def by_part(x: Tensor) -> Tensor:
+            """(K·n, …): the rows of all parts, with 0 for repeated ones."""
+            zeros = tf.zeros_like(x[:repeated])
+            return tf.concat([x[:before], zeros, x[before:]], axis=0)
+
         back = [
-            self._with_repeated(tf.zeros_like(x) if dx is None else dx)
+            by_part(tf.zeros_like(x) if dx is None else dx)
             for x, dx in zip(flat, back, strict=True)
         ]
         # What else the loss reads, proxies and β, has its gradient already.
@@ -183,19 +185,6 @@ class PartsOfBatch(WholeBatch):
         rows.set_shape((_known(self._part_size), *x.shape[1:]))
         return rows
 
-    def _without_repeated(self, x: Tensor) -> Tensor:
-        """(N, …): the rows of all parts, (K·n, …), without repeated ones."""
-        before, repeated = self._repeated()
-        rows = tf.concat([x[:before], x[before + repeated :]], axis=0)
-        rows.set_shape((_known(self._size), *x.shape[1:]))
-        return rows
-
-    def _with_repeated(self, x: Tensor) -> Tensor:
-        """(K·n, …): the rows of all parts, with 0 where a row is repeated."""
-        before, repeated = self._repeated()
-        zeros = tf.zeros_like(x[:repeated])
-        return tf.concat([x[:before], zeros, x[before:]], axis=0)
-
     def _repeated(self) -> tuple[Any, Any]:
         """Rows before the last part, and how many of them it repeats."""
         before = (self._parts - 1) * self._part_size
@@ -231,17 +220,11 @@ def embedding_of(model: keras.Model, x: Any) -> WholeBatch:
 def check_added_losses(
     layers: Iterable[keras.layers.Layer], argument: str, rule: str, use: str
 ) -> None:
-    """Checks that no layer adds a loss computed from the batch it sees.
+    """Raises `ValueError` for a layer that adds a loss of the part it sees.
 
-    Args:
-        layers: Layers that see parts of a batch.
-        argument: Argument of the model that splits the batch.
-        rule: What the argument must be if layers add losses.
-        use: The same, as it is written in code.
-
-    Raises:
-        ValueError: If a layer does, for example with an activity regularizer:
-            it is unknown whether that is a sum over the batch or a mean.
+    It is unknown whether such a loss, as of an activity regularizer, is a sum
+    over the batch or a mean. `argument` of the model splits the batch; `rule`
+    is what it must be instead, and `use` the same as code.
     """
     for layer in layers:
         of_weights = [v for v in layer.trainable_variables if v.regularizer]

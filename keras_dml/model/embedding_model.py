@@ -26,17 +26,6 @@ class EmbeddingModel(keras.Model):
 
     It behaves like a functional model from inputs to unit embeddings: it is
     built, has symbolic inputs and outputs, and can be exported and quantized.
-
-    Args:
-        backbone: Model from inputs to features.
-        head: Layer from features to named outputs.
-        **kwargs: Passed to `keras.Model`.
-
-    Call arguments:
-        inputs: Inputs of the backbone, or features of a `data.FeatureSet`.
-
-    Returns:
-        Unit embeddings, (B, D), float32.
     """
 
     def __init__(
@@ -158,13 +147,7 @@ def head_outputs(
 ) -> Tensors:
     """The outputs of a head for inputs, or for features of a `FeatureSet`.
 
-    Args:
-        backbone: Model from inputs to features.
-        head: Layer from features to outputs.
-        inputs: Inputs of the backbone, or features that replace its output or
-            that of one of its layers.
-        training: Whether this is a training step.
-        frozen: Whether the backbone runs in inference mode even then.
+    A `frozen` backbone runs in inference mode even in training.
     """
     features = backbone_features(backbone, inputs, training and not frozen)
     given = isinstance(inputs, dict) and MASK in inputs
@@ -177,10 +160,7 @@ def head_outputs(
 def backbone_features(
     backbone: keras.Model, inputs: Any, training: bool = False
 ) -> Tensor:
-    """The output of a backbone for inputs, or for a batch of a `FeatureSet`.
-
-    What a `FeatureSet` holds is not computed again.
-    """
+    """The output of a backbone, from what a `FeatureSet` holds if it does."""
     key = features_key(inputs)
     if key is None:
         return backbone(inputs, training=training)
@@ -196,9 +176,8 @@ def backbone_features(
 def freeze_positions(model: keras.Model) -> None:
     """Excludes the position embeddings of a KerasHub DINO from training.
 
-    KerasHub saves trained position embeddings only if their sum has decreased.
-    Files do not record that a variable is not trainable, so loaded models need
-    this as well.
+    KerasHub saves trained ones only if their sum has decreased. Files do not
+    record what is trainable, so loaded models need this as well.
     """
     for v in model.weights:
         if v.name == "interpolated_position_embeddings":
@@ -206,17 +185,13 @@ def freeze_positions(model: keras.Model) -> None:
 
 
 def plain_encoder(backbone: keras.Model, head: Head) -> keras.Model:
-    """Returns the functional model from inputs to unit embeddings.
+    """The functional model from inputs to unit embeddings.
 
     Keras layers are shared. The computations of the head are recorded as
     operations of `keras.ops`, with bit-identical results, and so are those of
     this package's layers without weights, such as preprocessing: Keras saves
     and loads operations on its own. This package's layers with weights are
     kept, and so are heads with custom gradients.
-
-    Args:
-        backbone: A functional or sequential model.
-        head: A built head.
     """
     masks: dict[int, Any] = {}
     if isinstance(backbone, keras.Sequential):
@@ -224,7 +199,8 @@ def plain_encoder(backbone: keras.Model, head: Head) -> keras.Model:
         backbone = keras.Model(backbone.inputs[0], backbone.outputs[0])
 
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _is_ours(layer) or layer.weights:
+        is_ours = type(layer).__module__.partition(".")[0] == "keras_dml"
+        if not is_ours or layer.weights:
             return layer(*args, **kwargs)
         outputs = layer.call(*args, **kwargs)
         if layer.supports_masking:
@@ -269,10 +245,6 @@ def _traced(head: Head, features: Any, mask: Any) -> Any:
     owns = bool(pooling.weights)
     pool = pooling if owns else pooling.call
     return head.embed(pool(features, mask=mask))
-
-
-def _is_ours(layer: Any) -> bool:
-    return type(layer).__module__.partition(".")[0] == "keras_dml"
 
 
 def _mask_of(tensor: Any) -> Any:

@@ -32,13 +32,8 @@ class FollowEpochs(keras.callbacks.Callback):
     `keras.callbacks.BackupAndRestore` loads the weights and makes `fit` begin
     with a later epoch, but the sampler would plan its first epochs again. If
     `save_freq` is a number of steps, the weights are those of the middle of an
-    epoch, whose first steps Keras would train again.
-
-    Args:
-        sampler: The sampler that plans the batches.
-        initial_epoch: The epoch that `fit` was asked to begin with.
-        backup: The callback that may restore the training.
-        rest: Function that returns the batches of an epoch from a given step.
+    epoch, whose first steps Keras would train again: `rest` returns the batches
+    of an epoch from a given step.
     """
 
     def __init__(
@@ -67,25 +62,11 @@ class FollowEpochs(keras.callbacks.Callback):
             return
         self.sampler.epoch += epoch - self.initial_epoch
         self.initial_epoch = None
-        step = self._trained_steps()
-        if step:
-            begin_at(self._iterator, step, self.rest)
-
-    def _trained_steps(self) -> int:
-        """Number of steps of the epoch that the weights have been trained
-        for."""
-        backup = self.backup
-        is_restored = self.model._initial_epoch is not None
-        if backup is None or backup.save_freq == "epoch" or not is_restored:
-            return 0
-        path = Path(backup._training_metadata_path)
-        return 1 + int(json.loads(path.read_text())["batch"])
-
-
-def backup_among(callbacks: Any) -> keras.callbacks.BackupAndRestore | None:
-    """The Keras callback that restores a training, if there is one."""
-    kind = keras.callbacks.BackupAndRestore
-    return next((x for x in _flat(callbacks) if isinstance(x, kind)), None)
+        backup, is_restored = self.backup, self.model._initial_epoch is not None
+        if is_restored and backup is not None and backup.save_freq != "epoch":
+            path = Path(backup._training_metadata_path)
+            trained_steps = 1 + int(json.loads(path.read_text())["batch"])
+            begin_at(self._iterator, trained_steps, self.rest)
 
 
 def with_callback(callback: keras.callbacks.Callback, callbacks: Any) -> Any:
@@ -97,11 +78,7 @@ def with_callback(callback: keras.callbacks.Callback, callbacks: Any) -> Any:
 
 
 def split_resume(callbacks: Any) -> tuple[Resume | None, Any]:
-    """Separates `Resume` from the other callbacks given to `fit`.
-
-    Raises:
-        ValueError: If there are two, or others that restore a training.
-    """
+    """Separates `Resume` from other callbacks; it restores alone."""
     flat = _flat(callbacks)
     restoring = [
         x
@@ -141,20 +118,9 @@ def steering(
 ) -> Iterator[Any]:
     """Lets `fit` continue where an earlier one ended, if a callback may do so.
 
-    The model passes the iterator of `fit` on before training begins.
-
-    Args:
-        model: The model to fit.
-        data: The data to fit it to.
-        callbacks: Callbacks as given to `fit`.
-        initial_epoch: See `fit`.
-        is_shuffled: Whether the rows of arrays are shuffled.
-        class_weight: See `fit`.
-        sample_weight: See `fit`.
-        **params: What `fit` tells callbacks.
-
-    Yields:
-        The callbacks, including the one that continues the training.
+    The model passes the iterator of `fit` on before training begins. Yields the
+    callbacks, including the one that continues the training, which `params`
+    tell what `fit` is going to do.
     """
 
     def rest(step: int) -> Any:
@@ -171,7 +137,9 @@ def steering(
             initial_epoch, **params,
         )  # fmt: skip
     elif data.sampler is not None:
-        backup = backup_among(callbacks)
+        kind = keras.callbacks.BackupAndRestore
+        backups = [x for x in _flat(callbacks) if isinstance(x, kind)]
+        backup = backups[0] if backups else None
         steered = FollowEpochs(data.sampler, initial_epoch, backup, rest)
         callbacks = with_callback(steered, callbacks)
     model._steered = steered
@@ -192,11 +160,6 @@ def check_readers(
     know. Only callbacks that precede a reader count. The reader is not asked
     if the model or a callback before it may log unknown names, which is the
     case if users have written it.
-
-    Args:
-        model: The model.
-        callbacks: Callbacks as given to `fit`.
-        is_validated: Whether `fit` has validation data.
     """
     names = _logged_by_model(model, is_validated)
     for callback in _flat(callbacks):
@@ -218,21 +181,23 @@ def measured_epochs_only(
     it. `ModelCheckpoint(save_best_only=True)` of Keras 3 saves in these, over
     the best model, and fails if the value is part of a file's name.
     `EarlyStopping` warns. A name that is never logged is left to Keras.
-
-    Args:
-        model: The model.
-        callbacks: Callbacks as given to `fit`.
-        is_validated: Whether `fit` has validation data.
     """
     logged = set(_logged_by_model(model, is_validated) or ())
     prefixes: tuple[str, ...] = ()
+
+    def if_logged(
+        callback: Any, read: set[str], epoch: int, logs: Any = None
+    ) -> None:
+        if read <= set(logs or ()):
+            type(callback).on_epoch_end(callback, epoch, logs)
+
     with ExitStack() as exits:
         for callback in _flat(callbacks):
             read = _read_by(callback)
             if read and all(
                 x in logged or x.startswith(prefixes) for x in read
             ):
-                callback.on_epoch_end = partial(_if_logged, callback, read)
+                callback.on_epoch_end = partial(if_logged, callback, read)
                 exits.callback(delattr, callback, "on_epoch_end")
             names = getattr(callback, "logged_names", ())
             if names is None and hasattr(callback, "prefix"):
@@ -257,16 +222,6 @@ def _read_by(callback: keras.callbacks.Callback) -> set[str]:
     fields = {x for _, x, _, _ in Formatter().parse(callback.filepath) if x}
     monitor = {callback.monitor} if callback.save_best_only else set()
     return (fields | monitor) - {"epoch", "batch"}
-
-
-def _if_logged(
-    callback: keras.callbacks.Callback,
-    read: set[str],
-    epoch: int,
-    logs: Any = None,
-) -> None:
-    if read <= set(logs or ()):
-        type(callback).on_epoch_end(callback, epoch, logs)
 
 
 def _logged_by_model(

@@ -34,7 +34,7 @@ from keras_dml.distribution.batches import share_of_worker
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import done_by_chief
 from keras_dml.layers.memory import has_narrow_ids
-from keras_dml.model.batch_checks import (
+from keras_dml.model.checks import (
     BatchChecks,
     as_ids,
     beyond,
@@ -88,18 +88,9 @@ def prepared(
 ) -> FitData:
     """The user's data, checked and weighted, with arrays in balanced batches.
 
-    Args:
-        model: The model.
-        use: The method that is given the data.
-        data: Batches, or arrays: x, (x, y) or (x, y, sample_weight).
-        batch_size: Number of examples per batch of arrays.
-        steps: Number of batches per epoch.
-        balanced: See `MetricModel.fit`.
-        shuffle: Whether batches that are not balanced are drawn at random.
-        class_weight: Weight of each class, by its label.
-
-    Raises:
-        ValueError: See `MetricModel.fit`.
+    Data are batches, or arrays: x, (x, y) or (x, y, sample_weight);
+    `batch_size` is that of arrays. Batches that are not balanced are drawn at
+    random if `shuffle` is set.
     """
     x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
     _check_source(x, use)
@@ -138,8 +129,12 @@ def _of_arrays(
     weight = weights_of(labels, class_weight, data.sample_weight)
     is_alone = not isinstance(y, Mapping) or len(y) == 1
     can_balance = is_alone and (labels.ndim == 1 or are_label_sets(labels))
-    if balanced is None:
-        balanced = can_balance and _have_positives(labels)
+    if balanced is None and can_balance:  # If any two examples share a label.
+        balanced = (
+            bool((labels.sum(axis=0) > 1).any())
+            if labels.ndim == 2
+            else len(np.unique(labels)) < len(labels)
+        )
     if not balanced:
         checks.check_kinds(data.x, labels)
         checks.check_values(data.x, labels, is_batch=False)
@@ -250,13 +245,8 @@ def checked_batches(
 ) -> Any:
     """Checks batches, and weights them by class, on their way to the step.
 
-    Args:
-        data: A `tf.data.Dataset`, a generator, a `PyDataset` or a data set of
-            Grain, of (x, y) or (x, y, sample_weight). Anything else is
-            returned unchanged.
-        checks: The checks of the batches.
-        class_weight: Weight of each class in the loss, by class id; other
-            classes have weight 1.
+    Data that are neither a `tf.data.Dataset`, a generator, a `PyDataset` nor a
+    data set of Grain are returned unchanged.
     """
     if is_dataset(data):
         return _checked_dataset(data, checks, class_weight)
@@ -293,11 +283,7 @@ def checked_batch(
 def weights_of(
     labels: npt.NDArray[Any], class_weight: ClassWeight | None, weight: Any
 ) -> Any:
-    """Weights of examples by their class, (B,); unchanged without any.
-
-    Raises:
-        ValueError: If weights are given for both examples and classes.
-    """
+    """Weights of examples by their class, (B,); unchanged without any."""
     if class_weight is None:
         return weight
     check_one_weight(weight)
@@ -330,7 +316,10 @@ def _checked_dataset(
     checks.check_kinds(x, y)
     checks.is_planned = sampler_of(dataset) is not None
     if dataset.cardinality() == 0:
-        raise _empty(checks)
+        raise ValueError(
+            f"Data for MetricModel.{checks.use} must not be empty. Received: 0 "
+            "examples. Check the code that selects the examples."
+        )
     if class_weight is not None:
         check_one_weight(weight)
 
@@ -373,13 +362,6 @@ def _looked_at(
         odd |= _is_odd(labels, checks)
     with tf.control_dependencies([tf.cond(odd, look, lambda: True)]):
         return tf.identity(labels)
-
-
-def _empty(checks: BatchChecks) -> ValueError:
-    return ValueError(
-        f"Data for MetricModel.{checks.use} must not be empty. Received: 0 "
-        "examples. Check the code that selects the examples."
-    )
 
 
 def _is_odd(labels: tf.Tensor, checks: BatchChecks) -> tf.Tensor:
@@ -441,13 +423,6 @@ class _CheckedPyDataset(keras.utils.PyDataset):
         self.dataset.on_epoch_end()
 
 
-def _have_positives(labels: npt.NDArray[Any]) -> bool:
-    """Whether any two examples share a label."""
-    if labels.ndim == 2:
-        return bool((labels.sum(axis=0) > 1).any())
-    return len(np.unique(labels)) < len(labels)
-
-
 def _sampler_for(
     model: keras.Model,
     use: str,
@@ -497,11 +472,7 @@ def _examples_per_class(labels: Rows, batch_size: int) -> int:
 
 
 def split_rows(data: Any, share: float) -> tuple[Any, Any]:
-    """The rows of arrays without a share at the end, and that share.
-
-    Raises:
-        ValueError: If the data are not arrays, or a part would be empty.
-    """
+    """The rows of arrays without a share at the end, and that share."""
     x, y, weight = data
     if y is None or not _are_arrays(x, y):
         raise ValueError(

@@ -16,12 +16,7 @@ def takes_images(model: keras.Model) -> bool:
 
 
 def input_specs(model: keras.Model) -> Any:
-    """Symbolic inputs of a model, in the structure that the model takes.
-
-    Raises:
-        ValueError: If they are unknown, as with a subclassed model that has
-            never been called.
-    """
+    """Symbolic inputs of a model, in its structure; `ValueError` if unknown."""
     # The backbone of a MetricModel has them.
     known = getattr(model, "backbone", model)
     try:

@@ -28,39 +28,34 @@ class ModelIdentity:
 
     Weights do not determine preprocessing and activations, so the identity
     also contains the embeddings of two generated examples.
-
-    Attributes:
-        weights: SHA-256 of the weights that embeddings depend on.
-        input_shape: (H, W, C) of the images that the model takes; if it takes
-            something else, the sizes of its inputs, with 0 for any size.
-        resize: Length of the side to which images are resized before cropping.
-        resize_mode: Which side that is, see `keras_dml.data.View`; "none" if
-            inputs are not images.
-        test_embeddings: Unit embeddings of two generated examples.
     """
 
-    weights: str
+    weights: str  # SHA-256 of the weights that embeddings depend on.
+    # (H, W, C) of images; otherwise the sizes of inputs, with 0 for any size.
     input_shape: tuple[int, ...]
-    resize: int | None
-    resize_mode: str
-    test_embeddings: tuple[tuple[float, ...], ...]
+    resize: int | None  # As of `keras_dml.data.View`.
+    resize_mode: str  # As of a `View`; "none" if inputs are not images.
+    test_embeddings: tuple[tuple[float, ...], ...]  # Unit, of two examples.
 
     @classmethod
     def of(cls, model: keras.Model) -> "ModelIdentity":
-        """Returns the identity of a model.
-
-        Raises:
-            ValueError: If the model's inputs are not known.
-        """
+        """The identity of a model whose inputs are known."""
         if not takes_images(model):
             return cls._of_arrays(model)
         view = View.of(model)
+        height, width = view.size
+        # Coarse blocks: fine noise averages out to gray in many a network.
+        blocks = np.random.default_rng(0).integers(
+            256, size=(2, 5, 5, view.channels)
+        )
+        rows, columns = np.arange(height) * 5 // height, np.arange(width) * 5
+        images = blocks[:, rows][:, :, columns // width].astype("float32")
         return cls(
             weights=_digest(model),
             input_shape=(*view.size, view.channels),
             resize=view.resize,
             resize_mode=view.resize_mode,
-            test_embeddings=tuple(map(tuple, _test_embeddings(model, view))),
+            test_embeddings=tuple(map(tuple, _units(model, images))),
         )
 
     @classmethod
@@ -81,15 +76,7 @@ class ModelIdentity:
         )
 
     def check(self, model: keras.Model, owner: str = "an Index") -> None:
-        """Checks that a model has this identity.
-
-        Args:
-            model: The model.
-            owner: What has this argument, in messages.
-
-        Raises:
-            ValueError: If it is a different model.
-        """
+        """Raises `ValueError` unless a model given to `owner` has it."""
         other = ModelIdentity.of(model)
         difference = self.difference(other)
         if difference:
@@ -128,13 +115,10 @@ class WatchedWeights:
     """Notices whether the weights behind a model's embeddings have changed.
 
     All of them are hashed, so that neither training nor an assignment by hand
-    escapes, whatever did it. TensorFlow takes longer to read many variables one
-    by one than to hash them, so a graph reads them at once: 0.4 ms for a small
-    network and 4 ms for EfficientNet-B0 on a CPU.
-
-    Args:
-        model: The model, as it is now.
-        known: The digest that its weights must have; by default, their own.
+    escapes, whatever did it. TensorFlow takes longer to read many variables
+    one by one than to hash them, so a graph reads them at once: 0.4 ms for a
+    small network and 4 ms for EfficientNet-B0 on a CPU. `known` is the digest
+    that the weights must have, by default their own.
     """
 
     def __init__(self, model: keras.Model, known: bytes | None = None) -> None:
@@ -150,11 +134,7 @@ class WatchedWeights:
         return WatchedWeights, (self._model, self._known)
 
     def check(self, owner: str) -> None:
-        """ValueError if the weights are no longer those of the beginning.
-
-        Args:
-            owner: The function that needs the model.
-        """
+        """Raises `ValueError` of `owner` if the weights have changed."""
         now = _weights_of(self._model)
         are_same = list(map(id, now)) == list(map(id, self._weights))
         if are_same and self._digest() == self._known:
@@ -197,17 +177,6 @@ def _digest(model: keras.Model) -> str:
         digest.update(f"{array.shape}{array.dtype}".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()
-
-
-def _test_embeddings(model: keras.Model, view: View) -> list[list[float]]:
-    # Coarse blocks: fine noise averages out to gray in many a network.
-    height, width = view.size
-    blocks = np.random.default_rng(0).integers(
-        256, size=(2, 5, 5, view.channels)
-    )
-    rows, columns = np.arange(height) * 5 // height, np.arange(width) * 5
-    images = blocks[:, rows][:, :, columns // width].astype("float32")
-    return _units(model, images)
 
 
 def _units(model: keras.Model, x: Any) -> list[list[float]]:

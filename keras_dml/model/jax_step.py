@@ -17,9 +17,13 @@ from keras.src.utils.module_utils import jax
 
 from keras_dml.data.feature_set import FEATURES, features_key
 from keras_dml.model.accumulation import check_added_losses
-from keras_dml.model.batch_checks import targets_of
-from keras_dml.model.step import logged, loss_of, remember
-from keras_dml.model.update import RowsGradient
+from keras_dml.model.checks import targets_of
+from keras_dml.model.update import (
+    RowsGradient,
+    logged,
+    loss_of,
+    remember,
+)
 from keras_dml.utils.types import Tensor, Tensors
 
 State = tuple[list[Tensor], ...]
@@ -30,16 +34,11 @@ Pair = tuple[keras.Variable, Tensor]
 
 
 def train(model: Any, state: State, data: Any) -> tuple[Tensors, State]:
-    """Updates the state by a batch.
+    """Updates the state by a batch; returns the logs and the new state.
 
-    Args:
-        model: A `MetricModel`.
-        state: Values of `trainable_variables`, `non_trainable_variables`, and
-            the variables of the optimizer and of the metrics.
-        data: (x, y) or (x, y, sample_weight).
-
-    Returns:
-        The logs, and the state after the update.
+    The state has the values of `trainable_variables`,
+    `non_trainable_variables`, and the variables of the optimizer and of the
+    metrics.
     """
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     trainable, others, *rest = state
@@ -86,16 +85,10 @@ def train(model: Any, state: State, data: Any) -> tuple[Tensors, State]:
 
 
 def test(model: Any, state: State, data: Any) -> tuple[Tensors, State]:
-    """Adds a held-out batch to the state of the metrics.
+    """Adds a held-out batch to the state; returns the logs and the new state.
 
-    Args:
-        model: A `MetricModel`.
-        state: Values of `trainable_variables`, `non_trainable_variables` and
-            the variables of the metrics.
-        data: (x, y) or (x, y, sample_weight).
-
-    Returns:
-        The logs, and the state with the batch.
+    The state has the values of `trainable_variables`, `non_trainable_variables`
+    and the variables of the metrics.
     """
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     groups = (

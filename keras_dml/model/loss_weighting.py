@@ -10,7 +10,7 @@ from keras.optimizers.schedules import LearningRateSchedule as Schedule
 
 from keras_dml.utils.arguments import did_you_mean
 from keras_dml.utils.serialization import Serializable, register
-from keras_dml.utils.types import Config, Tensor, Tensors
+from keras_dml.utils.types import Tensor, Tensors
 
 _LATE = (10**9, 2 * 10**9)
 """Steps at which a schedule that ever stops changing has its last value."""
@@ -20,11 +20,8 @@ _LATE = (10**9, 2 * 10**9)
 class ScaledSchedule(Serializable):
     """A weight that changes over time as a schedule does.
 
-    The schedule, divided by its last value, times `weight`.
-
-    Args:
-        schedule: A `LearningRateSchedule`.
-        weight: The last value: a number, or "learned".
+    It is the schedule, divided by its last value, times `weight`: a number, or
+    "learned".
     """
 
     def __init__(self, schedule: Schedule, weight: float | str) -> None:
@@ -44,24 +41,17 @@ def weights_with(
 
     Where the default is a schedule, a number or "learned" only replaces its
     last value: what starts late still does. Another schedule replaces it.
-
-    Raises:
-        ValueError: If a schedule that is to be scaled has no last value, or
-            ends at 0.
     """
     weights = {**defaults, **(given or {})}
     for name, default in defaults.items():
         if isinstance(default, ScaledSchedule):
             default = default.schedule
         weight = weights[name]
-        if isinstance(default, Schedule) and _is_constant(weight):
+        is_constant = weight == "learned" or isinstance(weight, int | float)
+        if isinstance(default, Schedule) and is_constant:
             _check_end(name, default, weight)
             weights[name] = ScaledSchedule(default, weight)
     return weights
-
-
-def _is_constant(weight: Any) -> bool:
-    return weight == "learned" or isinstance(weight, int | float)
 
 
 def _check_end(name: str, schedule: Schedule, weight: Any) -> None:
@@ -189,10 +179,3 @@ class LossWeighting(keras.layers.Layer):
         if isinstance(weight, ScaledSchedule):
             weight = weight.weight
         return bool(weight == "learned")
-
-    def serialized_weights(self) -> Config:
-        """The weights as given to the constructor, for a model's config."""
-        return {
-            name: keras.saving.serialize_keras_object(weight)
-            for name, weight in self.given.items()
-        }

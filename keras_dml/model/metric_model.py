@@ -15,7 +15,7 @@ from keras_dml.distribution.batches import rows_of_replicas
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.losses.base import METRIC
 from keras_dml.losses.labels import Rule
-from keras_dml.model.argument_checks import (
+from keras_dml.model.checks import (
     check_backend,
     check_compiled,
     check_momentum,
@@ -627,7 +627,10 @@ class MetricModel(Checked, EmbeddingModel):
             "backbone": serialize(self.backbone),
             "head": serialize(self.head),
             "objective": serialize(self.objective),
-            "loss_weights": self.weighting.serialized_weights(),
+            "loss_weights": {
+                name: serialize(weight)
+                for name, weight in self.weighting.given.items()
+            },
             "rate_multipliers": self.rate_multipliers,
             "decay_loss_variables": self.decay_loss_variables,
             "view": serialize(self.view),

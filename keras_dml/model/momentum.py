@@ -127,11 +127,7 @@ def _copied_head(head: Head, features_shape: Shape) -> Head:
 
 
 def scaled_shape(shape: Shape, scale: float) -> Shape:
-    """(H, W, C) of scaled images, given (B, H, W, C).
-
-    Raises:
-        ValueError: If the shape is not that of images.
-    """
+    """(H, W, C) of scaled images, given (B, H, W, C)."""
     if len(shape) != 4:
         raise ValueError(f"{shape} is not the shape of images.")
     _, height, width, channels = shape

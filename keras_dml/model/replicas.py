@@ -20,7 +20,7 @@ from keras_dml.distribution.strategies import (
     synchronize,
 )
 from keras_dml.distribution.workers import alone, this_worker
-from keras_dml.model.batch_checks import BatchChecks
+from keras_dml.model.checks import BatchChecks
 from keras_dml.model.fit_data import FitData, checked_batch
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Tensor, Tensors
@@ -29,11 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 def prepare_for_replicas(model: keras.Model) -> None:
-    """Prepares a compiled model for training on replicas.
-
-    Raises:
-        ValueError: If replicas cannot train it.
-    """
+    """Prepares a compiled model for training on replicas, if they can."""
     strategy = strategy_of(model)
     if strategy.num_replicas_in_sync == 1:
         return
@@ -71,15 +67,9 @@ def check_jit(model: keras.Model) -> None:
 def replicated(
     model: keras.Model, data: FitData, shuffle: bool = False
 ) -> FitData:
-    """Returns batches in the form that replicas take.
+    """Batches of all replicas, or of this worker, as replicas take them.
 
-    Args:
-        model: The model.
-        data: Batches of all replicas, or of this worker.
-        shuffle: See `fit`.
-
-    Raises:
-        ValueError: If each of several workers would shuffle differently.
+    Raises `ValueError` if each of several workers would shuffle differently.
     """
     strategy = strategy_of(model)
     workers = this_worker(strategy).count
@@ -129,12 +119,7 @@ def _least_rows(model: keras.Model) -> int:
 
 
 def check_one_worker(model: keras.Model, name: str) -> None:
-    """Raises `ValueError` if several workers would reorder the rows.
-
-    Args:
-        model: The model.
-        name: The method that returns the rows.
-    """
+    """Raises `ValueError` if several workers would reorder the rows."""
     count = this_worker(strategy_of(model)).count
     if count > 1:
         raise ValueError(
@@ -150,12 +135,7 @@ def compared(
     targets: Tensors,
     weight: Tensor | None,
 ) -> tuple[Tensors, Tensors, Tensor | None]:
-    """Outputs, targets and weights that a replica compares with each other.
-
-    Raises:
-        ValueError: If a replica would compare only its own rows by a relation
-            matrix, whose columns are the rows of all replicas.
-    """
+    """Outputs, targets and weights that a replica compares with each other."""
     labels = targets["label"]
     are_relations = len(labels.shape) == 2 and labels.dtype != tf.bool
     replicas = tf.distribute.get_strategy().num_replicas_in_sync

@@ -41,12 +41,7 @@ class Teacher:
             self.path = os.fspath(source)
 
     def load(self) -> Callable[[Any], Tensor]:
-        """Reads the model, unless that has been done, and returns it.
-
-        Raises:
-            OSError: If it is not there.
-            ValueError: If the file holds no model.
-        """
+        """Reads the model, unless that has been done, and returns it."""
         if self._embed is None:
             self._embed = _read(Path(self.path or ""))
         return self._embed
@@ -54,13 +49,9 @@ class Teacher:
     def __call__(self, inputs: Any) -> Tensor:
         """Returns unit embeddings, (B, D) float32, without a gradient.
 
-        Args:
-            inputs: Inputs of the model that learns; of two views of images
-                the first. Images are resized to what a Keras model takes, and
-                gray ones get three channels if it takes color.
-
-        Raises:
-            ValueError: If they are features of a frozen backbone.
+        Of two views of images, the first is embedded. Images are resized to
+        what a Keras model takes, and gray ones get three channels if it takes
+        color.
         """
         if are_features(inputs):
             raise ValueError(
@@ -87,20 +78,14 @@ def _inference(model: keras.Model) -> Callable[[Any], Tensor]:
 
     def embed(inputs: Any) -> Tensor:
         if takes_images:
-            inputs = _as_images(inputs, *shape[1:])
+            size, channels = shape[1:3], shape[3]
+            if None not in size and tuple(inputs.shape[1:3]) != size:
+                inputs = ops.image.resize(inputs, size)
+            if inputs.shape[-1] == 1 and channels == 3:
+                inputs = ops.repeat(inputs, 3, axis=-1)
         return model(inputs, training=False)
 
     return embed
-
-
-def _as_images(images: Tensor, height: Any, width: Any, channels: Any) -> Any:
-    """Images in the size and with the channels that a teacher takes."""
-    size = (height, width)
-    if None not in size and tuple(images.shape[1:3]) != size:
-        images = ops.image.resize(images, size)
-    if images.shape[-1] == 1 and channels == 3:
-        images = ops.repeat(images, 3, axis=-1)
-    return images
 
 
 def _read(path: Path) -> Callable[[Any], Tensor]:

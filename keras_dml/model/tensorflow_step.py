@@ -9,9 +9,9 @@ import keras
 from keras_dml.distribution.gathering import gathered, reducible
 from keras_dml.distribution.strategies import average_statistics
 from keras_dml.model.accumulation import embedding_of
-from keras_dml.model.batch_checks import targets_of
+from keras_dml.model.checks import targets_of
 from keras_dml.model.replicas import compared
-from keras_dml.model.step import logged, loss_of, remember
+from keras_dml.model.update import logged, loss_of, remember
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Tensors
 

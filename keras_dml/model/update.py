@@ -1,10 +1,14 @@
-"""Update: of only the variables that may change, each at its own rate."""
+"""Update: of only the variables that may change, each at its own rate.
+
+Also what a step of a `MetricModel` does on every backend around the gradient,
+which `tensorflow_step` and `jax_step` compute.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -16,7 +20,7 @@ from keras_dml.distribution.gathering import (
 from keras_dml.losses.sampled_classes import rows_at, write_rows
 from keras_dml.utils.arguments import check_patterns, matches
 from keras_dml.utils.tensorflow import tf
-from keras_dml.utils.types import Tensor
+from keras_dml.utils.types import Tensor, Tensors
 
 LOSS_VARIABLES = "/loss/"
 """The part of its path that marks a variable owned by a loss."""
@@ -38,10 +42,7 @@ def exempt_loss_variables(
 def slots_of(
     optimizer: keras.Optimizer, variable: keras.Variable
 ) -> list[keras.Variable]:
-    """The optimizer's variables that belong to one model variable.
-
-    Keras names them after the path of the variable.
-    """
+    """The optimizer's variables for one of a model, named after its path."""
     prefix = variable.path.replace("/", "_") + "_"
     return [s for s in optimizer.variables if s.name.startswith(prefix)]
 
@@ -49,11 +50,9 @@ def slots_of(
 def check_slots(
     optimizer: keras.Optimizer, variables: list[keras.Variable]
 ) -> None:
-    """Checks that every slot of an optimizer can be traced to its variable.
+    """Raises `ValueError` if a slot cannot be traced to its variable by name.
 
-    Raises:
-        ValueError: If the names of some slots do not contain a path, as with
-            the factored moments of Adafactor.
+    That is the case for the factored moments of Adafactor.
     """
     known = {id(s) for v in variables for s in slots_of(optimizer, v)}
     unknown = [
@@ -74,12 +73,7 @@ def check_slots(
 
 
 def check_sampling(optimizer: keras.Optimizer) -> None:
-    """Rejects options that make an optimizer update all rows of a table.
-
-    Raises:
-        ValueError: If it accumulates gradients or averages the weights; if it
-            scales the loss on JAX.
-    """
+    """Rejects options that make an optimizer update all rows of a table."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     if inner is not optimizer and keras.backend.backend() == "jax":
         raise ValueError(
@@ -151,20 +145,14 @@ class SampledRows:
     the table, and their slots to those of the table's slots; afterwards, both
     are written back. Nothing else in the table or its slots changes, so a row
     that a step does not read gets neither momentum nor weight decay in that
-    step.
-
-    Args:
-        table: A variable of which each step reads `rows_a_step` rows, all
-            different, and gets its gradient for them.
-
-    Attributes:
-        rows: The variable for the optimizer. It is not a weight of the model.
+    step. Each step reads `rows_a_step` rows of the table, all different.
     """
 
     def __init__(self, table: keras.Variable) -> None:
         self.table = table
         # Paths say whose slots are whose, and which variables losses own.
         with keras.name_scope("sampled"), keras.name_scope("loss"):
+            # The variable for the optimizer, which is no weight of the model.
             self.rows = keras.Variable(
                 initializer="zeros",
                 shape=(table.rows_a_step, *table.shape[1:]),
@@ -177,12 +165,7 @@ class SampledRows:
     def pair(
         self, slots: list[keras.Variable], slots_of_rows: list[keras.Variable]
     ) -> None:
-        """Pairs the optimizer's slots of the table with those of the rows.
-
-        Raises:
-            ValueError: If the optimizer does not keep the same state for each
-                row.
-        """
+        """Pairs the optimizer's slots of the table with those of the rows."""
         shapes = {slot.shape[:1] for slot in slots} - {self.table.shape[:1]}
         if shapes:
             raise ValueError(
@@ -218,11 +201,7 @@ class RowsGradient(NamedTuple):
 def gradient_of_rows(
     gradient: Tensor | tf.IndexedSlices | RowsGradient, table: keras.Variable
 ) -> tf.IndexedSlices | RowsGradient:
-    """The gradient of a table, which must cover only the rows of a step.
-
-    Raises:
-        ValueError: If it is dense or also covers other rows.
-    """
+    """The gradient of a table, which must cover only the rows of a step."""
     is_sparse = isinstance(gradient, tf.IndexedSlices | RowsGradient)
     if not is_sparse or gradient.values.shape[0] != table.rows_a_step:
         raise ValueError(
@@ -245,22 +224,11 @@ class RestrictedUpdate:
     move weights whose gradient is zero. A rate multiplier m turns an update u
     into m·u, which for every first-order optimizer is the same as a learning
     rate m times as large. If a step reads only some rows of a table, the rows
-    replace the table; see `SampledRows`.
+    replace the table, see `SampledRows`; the optimizer is built for both.
 
-    Args:
-        optimizer: An optimizer, built for `variables`.
-        variables: The trainable variables.
-        learners: Variables of each learner; empty if all are always updated.
-        multipliers: (variable, m) for every m other than 1.
-        sampled: The tables of which a step reads only some rows. The optimizer
-            is built for these rows as well.
-        frozen: Variables that stay as they are in the first updates, whereas
-            the optimizer already gathers their moments.
-        freeze_steps: The number of these updates.
-
-    Raises:
-        ValueError: If there are learners or sampled rows, and the optimizer's
-            state cannot be separated accordingly.
+    `learners` are the variables of each learner, none if all are always
+    updated. In the first `freeze_steps` updates, `frozen` variables stay as
+    they are, whereas the optimizer already gathers their moments.
     """
 
     def __init__(
@@ -302,11 +270,8 @@ class RestrictedUpdate:
     ) -> None:
         """Applies one update.
 
-        Args:
-            gradients: One gradient per variable.
-            variables: The trainable variables.
-            active: The learner that may be updated, −1 for all; None if
-                nothing is restricted.
+        `active` is the learner that may be updated, −1 for all; None if nothing
+        is restricted.
         """
         if not self.sampled:
             self._apply(gradients, variables, active)
@@ -395,3 +360,41 @@ def _optimize(
     for group, new in zip(groups, found, strict=True):
         for variable, value in zip(group, new, strict=True):
             variable.assign(value)
+
+
+def loss_of(model: Any, terms: Tensors, sample_weight: Tensor | None) -> Tensor:
+    """The weighted mean of the terms, with the losses of layers, ()."""
+    per_example = model.weighting(terms, model.optimizer.iterations)
+    if sample_weight is not None:
+        per_example *= ops.cast(sample_weight, per_example.dtype)
+    added = ops.zeros((), per_example.dtype)
+    for loss in model.losses:
+        added += ops.cast(loss, per_example.dtype)
+    return ops.mean(per_example) + added
+
+
+def remember(model: Any, outputs: Tensors, targets: Tensors) -> None:
+    """Moves the momentum network on, and fills memories, after an update."""
+    if model.momentum_encoder:
+        model.momentum_encoder.update(model.backbone, model.head)
+    model.objective.after_step(outputs, targets)
+
+
+def logged(
+    model: Any,
+    loss: Tensor,
+    terms: Tensors,
+    x: Any,
+    targets: Tensors,
+    outputs: Tensors,
+    sample_weight: Tensor | None,
+) -> Tensors:
+    """The logs, after adding a batch to them."""
+    size = ops.shape(next(iter(terms.values())))[0]
+    model.loss_tracker.update_state(loss, sample_weight=size)
+    for name, tracker in model.term_trackers.items():
+        tracker.update_state(terms[name])
+    logs: Tensors = model.compute_metrics(
+        x, targets["label"], outputs["embedding"], sample_weight
+    )
+    return logs

@@ -3,7 +3,7 @@
 They concern batches without positives, pixels in another range than a model
 expects, embeddings that have collapsed, and queries that find copies of
 themselves. What cannot be trained at all, such as one-hot labels, is an error
-of `batch_checks`.
+of `checks`.
 """
 
 from __future__ import annotations
@@ -78,14 +78,7 @@ def saying_once(messages: set[str]) -> Iterator[None]:
 
 
 def warn(message: str, *values: Any, messages: set[str] | None = None) -> None:
-    """Logs a warning, once per kind of message within `saying_once`.
-
-    Args:
-        message: The kind of message.
-        *values: What its format needs.
-        messages: Messages that are not repeated; by default those of
-            `saying_once`.
-    """
+    """Logs a kind of message, once within `saying_once` or among `messages`."""
     known = _messages.get() if messages is None else messages
     if known is None or message not in known:
         logger.warning(message, *values)
@@ -118,8 +111,7 @@ def warn_of_pixels(
 ) -> bool:
     """Warns if pixels, (B, H, W, C), clearly do not range from 0 to 255.
 
-    Returns:
-        Whether it did.
+    Returns whether it did.
     """
     is_pixels = images.ndim == 4 and images.shape[-1] in (1, 3)
     if not is_pixels or images.dtype.kind not in "fiu" or not images.size:
@@ -150,10 +142,7 @@ def _are_moved(lowest: Any, highest: Any) -> Any:
 def warn_model_of_pixels(model: Any, x: Any, owner: str) -> None:
     """Warns, once per model, of pixels in a range that it does not expect.
 
-    Args:
-        model: A model.
-        x: A batch of its inputs, of any kind.
-        owner: The function that was given them.
+    `x` is a batch of its inputs, of any kind, that `owner` was given.
     """
     is_model = isinstance(model, keras.Model) and model not in _warned
     if not is_model or len(getattr(x, "shape", ())) != 4:
@@ -167,12 +156,7 @@ def warn_model_of_pixels(model: Any, x: Any, owner: str) -> None:
 def print_pixels(images: tf.Tensor, owner: str) -> tf.Operation:
     """Like `warn_of_pixels`, each time that a graph runs, to standard error.
 
-    Args:
-        images: (B, H, W, C), of any floating dtype.
-        owner: What was given them.
-
-    Returns:
-        The operation that prints, if there is a reason.
+    Returns the operation that prints, if there is a reason.
     """
     lowest, highest = tf.reduce_min(images), tf.reduce_max(images)
     is_wrong = _are_unit(lowest, highest) | _are_moved(lowest, highest)
@@ -190,57 +174,55 @@ def print_pixels(images: tf.Tensor, owner: str) -> tf.Operation:
 # Batches.
 
 
+_NO_POSITIVES = (
+    "No two of the %d examples in a batch have the same class, so the batch "
+    "has no positive pair and teaches almost nothing. Use batches of "
+    "keras_dml.data.ClassBalanced, or call model.fit(x, y) with arrays, which "
+    "builds such batches."
+)
+_NO_NEGATIVES = (
+    "All %d examples in a batch have the same class, so the batch has no "
+    "negative pair and teaches nothing, or only to collapse. Shuffle the data, "
+    "use larger batches, or batches of keras_dml.data.ClassBalanced with "
+    "several classes."
+)
+_NOTHING_SHARED = (
+    "No two of the %d examples in a batch share a label, so the batch has no "
+    "positive pair and teaches almost nothing. Use batches of "
+    "keras_dml.data.MultiLabelBalanced."
+)
+_NO_TRIPLETS = (
+    "None of the %d examples in a batch has both a positive and a negative, "
+    "which the loss compares, so the batch teaches nothing. Use a loss on "
+    "single pairs, such as ContrastiveLoss(), or RelationSampler(…, "
+    'others="negative").'
+)
+
+
 def warn_of_classes(
     labels: Rows, needs_negatives: bool, messages: set[str]
 ) -> None:
     """Warns if a batch, (B,) class ids, has no positive or no negative pair."""
-    classes = len(np.unique(labels))
-    if len(labels) > 1 and classes == len(labels):
-        warn(
-            "No two of the %d examples in a batch have the same class, "
-            "so the batch has no positive pair and teaches almost "
-            "nothing. Use batches of keras_dml.data.ClassBalanced, or "
-            "call model.fit(x, y) with arrays, which builds such batches.",
-            len(labels),
-            messages=messages,
-        )
-    elif len(labels) > 1 and classes == 1 and needs_negatives:
-        warn(
-            "All %d examples in a batch have the same class, so the "
-            "batch has no negative pair and teaches nothing, or only to "
-            "collapse. Shuffle the data, use larger batches, or batches "
-            "of keras_dml.data.ClassBalanced with several classes.",
-            len(labels),
-            messages=messages,
-        )
+    count, classes = len(labels), len(np.unique(labels))
+    if 1 < count == classes:
+        warn(_NO_POSITIVES, count, messages=messages)
+    elif count > 1 == classes and needs_negatives:
+        warn(_NO_NEGATIVES, count, messages=messages)
 
 
-def warn_of_sets(labels: npt.NDArray[np.bool_], messages: set[str]) -> None:
-    """Warns if no two examples of a batch, (B, C), share a label."""
-    if len(labels) > 1 and not np.triu(labels @ labels.T, 1).any():
-        warn(
-            "No two of the %d examples in a batch share a label, so the "
-            "batch has no positive pair and teaches almost nothing. Use "
-            "batches of keras_dml.data.MultiLabelBalanced.",
-            len(labels),
-            messages=messages,
-        )
+def warn_of_tables(labels: npt.NDArray[Any], messages: set[str]) -> None:
+    """Warns if no labels, (B, C), are shared, or no relations, (B, B), meet.
 
-
-def warn_of_relations(labels: npt.NDArray[Any], messages: set[str]) -> None:
-    """Warns if no example of a relation matrix, (B, B), is in a triplet."""
-    positive = labels == 1
-    np.fill_diagonal(positive, False)  # An example and itself.
-    both = positive.any(axis=1) & (labels == 0).any(axis=1)
-    if not both.any():
-        warn(
-            "None of the %d examples in a batch has both a positive and a "
-            "negative, which the loss compares, so the batch teaches "
-            "nothing. Use a loss on single pairs, such as ContrastiveLoss(), "
-            'or RelationSampler(…, others="negative").',
-            len(labels),
-            messages=messages,
-        )
+    Labels are booleans; a relation is 1 for a positive and 0 for a negative.
+    """
+    count = len(labels)
+    if labels.dtype == bool:
+        if count > 1 and not np.triu(labels @ labels.T, 1).any():
+            warn(_NOTHING_SHARED, count, messages=messages)
+        return
+    positive = (labels == 1) & ~np.eye(count, dtype=bool)
+    if not (positive.any(axis=1) & (labels == 0).any(axis=1)).any():
+        warn(_NO_TRIPLETS, count, messages=messages)
 
 
 def warn_of_random_batches(
@@ -289,8 +271,7 @@ def warn_of_collapse(
 ) -> bool:
     """Warns if all embeddings of a model are zero, or all equal.
 
-    Returns:
-        Whether it did.
+    Returns whether it did.
     """
     if not are_equal(parts, is_cosine):
         return False
@@ -311,11 +292,7 @@ class NoticeCollapse(keras.callbacks.Callback):
     """Warns, once, that training has collapsed.
 
     If the loss is the same in two epochs, as a triplet loss that stays at its
-    margin, some training examples are embedded.
-
-    Args:
-        model: The model that is trained.
-        checks: The `BatchChecks` that have seen the batches.
+    margin, the training examples that `checks` have seen last are embedded.
     """
 
     def __init__(self, model: keras.Model, checks: Any) -> None:
@@ -357,14 +334,8 @@ def warn_of_copies(
 ) -> None:
     """Warns if nearly every query finds an exact copy of itself.
 
-    Queries and gallery have rows of their own.
-
-    Args:
-        queries: (Q, D).
-        gallery: (G, D).
-        ignored: Function that returns the rows of the gallery that each of
-            some queries must not find.
-        owner: The function that searches.
+    Queries and gallery have rows of their own; `ignored` returns the rows of
+    the gallery that each of some queries must not find.
     """
     count = min(_COPY_QUERIES, len(queries))
     rows = np.linspace(0, len(queries) - 1, count).astype(np.int64)

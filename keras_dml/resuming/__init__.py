@@ -1,14 +1,17 @@
 """Resuming interrupted training exactly where it stopped.
 
-Open first: `resume`, the callback `Resume`. `states` are those of variables,
-random generators and callbacks, `generations` keeps the last two checkpoints,
-`resumption` continues amid an epoch, and `identity` refuses the checkpoint of
-another model.
+Open first: `resume`, the callback `Resume` and the last two checkpoints, which
+it keeps. `states` are those of variables, random generators and callbacks, and
+the identity of a training; `resumption` continues amid an epoch.
 
 Imports: `losses`, `data`, `utils`.
 """
 
-from keras_dml.resuming.generations import StateError
-from keras_dml.resuming.resume import TERMINATED, Resume, parsed_every
+from keras_dml.resuming.resume import (
+    TERMINATED,
+    Resume,
+    StateError,
+    parsed_every,
+)
 
 __all__ = ["TERMINATED", "Resume", "StateError", "parsed_every"]

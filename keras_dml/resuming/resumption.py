@@ -19,14 +19,18 @@ from typing import Any, Self
 import keras
 import numpy as np
 
-from keras_dml.data import Sampler
 from keras_dml.data.planned import is_shuffled
 from keras_dml.distribution.batches import ReplicaBatches
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import done_by_chief, summed, this_worker
-from keras_dml.resuming import identity, states
-from keras_dml.resuming.generations import Generations, State, StateError
-from keras_dml.resuming.resume import TERMINATED, Resume
+from keras_dml.resuming import states
+from keras_dml.resuming.resume import (
+    TERMINATED,
+    Generations,
+    Resume,
+    State,
+    StateError,
+)
 from keras_dml.utils.documents import differences, listed
 from keras_dml.utils.tensorflow import tf
 
@@ -42,9 +46,6 @@ class Agreement:
     A signal reaches only one process, and clocks differ, but all workers train
     the same steps. So they exchange their requests after a number of steps that
     the first worker sets from the time that previous steps took.
-
-    Args:
-        strategy: The strategy of the workers.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
@@ -56,43 +57,31 @@ class Agreement:
     def reached(self, *wishes: bool, at_once: bool = False) -> list[bool]:
         """Which requests any worker has; none if no exchange is due.
 
-        All workers must call it once per step, with the same `at_once`.
-
-        Args:
-            *wishes: The requests of this worker.
-            at_once: Whether to exchange them even if it is not due.
+        All workers must call it once per step, with the same `at_once`: whether
+        to exchange the requests even if that is not due.
         """
         if self._worker.count == 1:
             return list(wishes)
         self._left -= 1
         if self._left > 0 and not at_once:
             return [False] * len(wishes)
-        steps = self._next_steps() if self._worker.is_chief else 0
+        steps = 0
+        if self._worker.is_chief:
+            steps_since = self._steps - self._left
+            seconds = time.monotonic() - self._asked_at
+            steps = max(1, round(steps_since * _SECONDS / max(seconds, 1e-3)))
         *found, steps = summed(np.array([*wishes, steps]), self._strategy)
         self._steps = self._left = int(steps)
         self._asked_at = time.monotonic()
         return [count > 0 for count in found]
 
-    def _next_steps(self) -> int:
-        done = self._steps - self._left
-        seconds = time.monotonic() - self._asked_at
-        return max(1, round(done * _SECONDS / max(seconds, 1e-3)))
-
 
 class Resumption(keras.callbacks.CallbackList):
     """The callbacks of a `fit` whose state is saved and restored.
 
-    Args:
-        resume: The callback that sets where and how often to save.
-        callbacks: All other callbacks.
-        model: The model to train.
-        data: The data to train it on, with the attributes of `FitData`.
-        rest: Returns the batches of an epoch from a step on.
-        is_ordered: Whether the batches are the same in every epoch: arrays
-            that are in order.
-        weights: `class_weight` and `sample_weight`, as for `fit`.
-        initial_epoch: As for `fit`.
-        **params: As for `keras.callbacks.CallbackList`.
+    `rest` returns the batches of an epoch from a step on, and `is_ordered` is
+    whether the batches are the same in every epoch: arrays that are in order.
+    `weights` are `class_weight` and `sample_weight` of `fit`.
     """
 
     def __init__(
@@ -112,7 +101,14 @@ class Resumption(keras.callbacks.CallbackList):
         self._rest = rest
         self._is_ordered = is_ordered
         self._weights = weights
-        self._sampler = _one_of(data.sampler, resume.sampler)
+        planner = data.sampler
+        if planner and resume.sampler and planner is not resume.sampler:
+            raise ValueError(
+                "`sampler` of Resume must be the one that plans the batches. "
+                f"Received: {resume.sampler!r} for batches of {planner!r}. "
+                "Leave it out."
+            )
+        self._sampler = planner or resume.sampler
         # Whether training can continue at any step of an epoch.
         self._can_go_on = (
             data.sampler is not None
@@ -162,18 +158,14 @@ class Resumption(keras.callbacks.CallbackList):
         self._exits.close()
 
     def steer(self, iterator: Any) -> None:
-        """Takes the iterator of `fit`, which may have to start within an epoch.
-
-        Args:
-            iterator: The iterator that Keras builds the model with.
-        """
+        """Takes the iterator of `fit`, which may start within an epoch."""
         if self._iterator is None:  # Validation has its own.
             self._iterator = iterator
             self.set_params({**self.params, "steps": iterator.num_batches})
 
     def on_train_begin(self, logs: Any = None) -> None:
         self._identity = {
-            **identity.identity_of(
+            **states.identity_of(
                 self.model,
                 self._sampler,
                 self.data.x,
@@ -181,7 +173,7 @@ class Resumption(keras.callbacks.CallbackList):
                 **self._weights,
             ),
             "initial_epoch": self._initial_epoch,
-            "callbacks": states.names_of_callbacks(self.callbacks),
+            "callbacks": sorted(states.named_callbacks(self.callbacks)),
             **self.resume.identity,
         }
         if self.data.is_balanced:
@@ -210,7 +202,7 @@ class Resumption(keras.callbacks.CallbackList):
             if not states.is_kept(callback):
                 callback.on_epoch_begin(epoch, logs)
         self._planned = state["sampler"]
-        _restore_metrics(self.model, state["metrics"])
+        states.restore_metrics(self.model, state["metrics"])
         if state["step"] == self._iterator.num_batches:
             # Keras takes the names of logs from a step, but none is left.
             self._results = self.model.get_metrics_result()
@@ -218,9 +210,13 @@ class Resumption(keras.callbacks.CallbackList):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         super().on_train_batch_end(batch, logs)
         self._steps += 1
-        is_time, ends = self._agreement.reached(
-            self._is_time(), self._is_terminated
+        seconds = self.resume.every_seconds
+        is_time = (  # By the clock of the first worker.
+            seconds is not None
+            and self._worker.is_chief
+            and time.monotonic() - self._saved_at >= seconds
         )
+        is_time, ends = self._agreement.reached(is_time, self._is_terminated)
         is_last = batch + 1 >= (self._iterator.num_batches or math.inf)
         if is_last and keras.backend.backend() == "jax":
             return  # Its `fit` needs a step; the epoch ends next, and saves.
@@ -258,19 +254,16 @@ class Resumption(keras.callbacks.CallbackList):
             found.append(self._generations.read_named(name))
         return found[0] if found else None
 
-    def _is_time(self) -> bool:
-        """Whether a state is due by the clock of the first worker."""
-        seconds = self.resume.every_seconds
-        if seconds is None or not self._worker.is_chief:
-            return False
-        return time.monotonic() - self._saved_at >= seconds
-
     def _save(self, epoch: int, step: int) -> None:
         """Writes the state after a number of steps of an epoch."""
         began = time.perf_counter()
         if keras.backend.backend() == "jax":  # Which has the state elsewhere.
             self.model.jax_state_sync()
-        metrics = self._metrics() if step else None  # From all workers.
+        metrics = None
+        if step:  # From all workers.
+            metrics = states.state_of_metrics(
+                self.model.metrics_variables, strategy_of(self.model)
+            )
         if self._worker.is_chief:
             try:
                 self._generations.write(self._state(epoch, step, metrics))
@@ -292,11 +285,6 @@ class Resumption(keras.callbacks.CallbackList):
                 self._has_failed = False
         self._steps, self._saved_at = 0, time.monotonic()
         self.resume.seconds += time.perf_counter() - began
-
-    def _metrics(self) -> State:
-        return states.state_of_metrics(
-            self.model.metrics_variables, strategy_of(self.model)
-        )
 
     def _state(self, epoch: int, step: int, metrics: State | None) -> State:
         return {
@@ -409,24 +397,12 @@ class Resumption(keras.callbacks.CallbackList):
         raise SystemExit(TERMINATED)
 
 
-def _one_of(planned: Sampler | None, given: Sampler | None) -> Sampler | None:
-    if planned is not None and given is not None and planned is not given:
-        raise ValueError(
-            "`sampler` of Resume must be the one that plans the batches. "
-            f"Received: {given!r} for batches of {planned!r}. Leave it out."
-        )
-    return planned or given
-
-
 def begin_at(
     iterator: Any, step: int, rest: Callable[[int], Iterable[Any]]
 ) -> None:
     """Makes the next epoch of a Keras iterator begin at a given step.
 
-    Args:
-        iterator: The iterator over all epochs that Keras creates for `fit`.
-        step: The first step of the epoch.
-        rest: Returns the batches of an epoch from a step on.
+    `rest` returns the batches of an epoch from a step on.
     """
     whole = iterator._enumerate_iterator
 
@@ -449,23 +425,3 @@ def _batches(iterator: Any, data: Any) -> Iterator[Any]:
         return iter(data.get_tf_dataset() if is_split else data)
     batches: Iterator[Any] = type(iterator)(x=data)._get_iterator()
     return batches
-
-
-def _restore_metrics(model: keras.Model, state: State) -> None:
-    """Restores what the metrics have accumulated in an epoch."""
-    given = getattr(model, "_compile_metrics", None)
-    if given is not None and not given.built:
-        # Keras creates them in the first step, which is too late.
-        with strategy_of(model).scope():
-            given.build(*map(keras.ops.zeros, [(1,), (1, 1)]))
-    found = model.metrics_variables
-    of_one = {**state, "values": [values[0] for values in state["values"]]}
-    changes = states.changed_variables(found, of_one)
-    if changes:
-        logger.warning(
-            "Metrics of this epoch only cover its remaining steps, because "
-            "they cannot be restored:\n  %s",
-            listed(changes),
-        )
-        return
-    states.restore_metrics(found, state, strategy_of(model))

@@ -1,21 +1,31 @@
-"""States of a training: of variables, and of callbacks."""
+"""States of a training, and everything that must be unchanged in one."""
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
+import xxhash
 
+from keras_dml.data import Sampler
+from keras_dml.data.hashing import contents_of_arrays, digest
+from keras_dml.data.planned import examples_of
+from keras_dml.distribution.strategies import count_replicas, strategy_of
 from keras_dml.distribution.workers import rows_of_all, this_worker
-from keras_dml.resuming.generations import Array, State, StateError
-from keras_dml.utils.documents import differences
+from keras_dml.resuming.resume import Array, State, StateError
+from keras_dml.utils.documents import differences, listed
 from keras_dml.utils.files import sync
-from keras_dml.utils.tensorflow import tf
+from keras_dml.utils.tensorflow import is_dataset, tf
+
+logger = logging.getLogger(__name__)
 
 
 def state_of_variables(variables: list[keras.Variable]) -> State:
@@ -62,12 +72,23 @@ def state_of_metrics(
     }
 
 
-def restore_metrics(
-    metrics: list[keras.Variable],
-    state: State,
-    strategy: tf.distribute.Strategy,
-) -> None:
-    """Sets the metrics of each replica to its values in a state."""
+def restore_metrics(model: keras.Model, state: State) -> None:
+    """Restores what the metrics of each replica have seen of an epoch."""
+    strategy = strategy_of(model)
+    compiled = getattr(model, "_compile_metrics", None)
+    if compiled is not None and not compiled.built:
+        # Keras creates them in the first step, which is too late.
+        with strategy.scope():
+            compiled.build(*map(keras.ops.zeros, [(1,), (1, 1)]))
+    metrics = model.metrics_variables
+    of_one = {**state, "values": [values[0] for values in state["values"]]}
+    if changes := changed_variables(metrics, of_one):
+        logger.warning(
+            "Metrics of this epoch only cover its remaining steps, because "
+            "they cannot be restored:\n  %s",
+            listed(changes),
+        )
+        return
     worker = this_worker(strategy).number
     for metric, values in zip(metrics, state["values"], strict=True):
         own: Any = (metric,)
@@ -128,25 +149,16 @@ def is_kept(callback: keras.callbacks.Callback) -> bool:
 
 def states_of_callbacks(callbacks: Iterable[keras.callbacks.Callback]) -> State:
     """States by callback name; callbacks of the same class are numbered."""
-    return {name: _state_of(x) for name, x in _named(callbacks).items()}
-
-
-def names_of_callbacks(
-    callbacks: Iterable[keras.callbacks.Callback],
-) -> list[str]:
-    """The names of all callbacks whose states are saved."""
-    return sorted(_named(callbacks))
+    return {
+        name: _state_of(x) for name, x in named_callbacks(callbacks).items()
+    }
 
 
 def prepare_callbacks(
     callbacks: Iterable[keras.callbacks.Callback], states: State
 ) -> None:
-    """Prepares callbacks before training begins.
-
-    Raises:
-        StateError: If a CSV log has lost rows that had been written.
-    """
-    for name, callback in _named(callbacks).items():
+    """Prepares callbacks before training; a CSV log must have its rows."""
+    for name, callback in named_callbacks(callbacks).items():
         if isinstance(callback, keras.callbacks.CSVLogger):
             _cut(callback, states[name][_SIZE])
 
@@ -155,7 +167,7 @@ def restore_callbacks(
     callbacks: Iterable[keras.callbacks.Callback], states: State
 ) -> None:
     """Restores the states of callbacks once training has begun."""
-    for name, callback in _named(callbacks).items():
+    for name, callback in named_callbacks(callbacks).items():
         state = states[name]
         if hasattr(callback, "set_state"):
             callback.set_state(state)
@@ -165,7 +177,7 @@ def restore_callbacks(
                 setattr(callback, attribute, state[attribute])
 
 
-def _named(
+def named_callbacks(
     callbacks: Iterable[keras.callbacks.Callback],
 ) -> dict[str, keras.callbacks.Callback]:
     named: dict[str, keras.callbacks.Callback] = {}
@@ -215,3 +227,95 @@ def _cut(logger: keras.callbacks.CSVLogger, size: int) -> None:
         )
     os.truncate(path, size)
     logger.append = True
+
+
+def identity_of(
+    model: keras.Model,
+    sampler: Sampler | None,
+    batches: Any,
+    targets: Any = None,
+    class_weight: Mapping[int, float] | None = None,
+    sample_weight: Any = None,
+) -> State:
+    """Everything that training depends on and does not itself change."""
+    if targets is None:
+        examples = examples_of(batches)
+        data = None if examples is None else digest(examples)
+    else:
+        data = _digest((batches, targets))
+    name, weights = keras.backend.backend(), class_weight or {}
+    backends = {} if name == "tensorflow" else {name: version(name)}
+    if not backends or is_dataset(batches):  # TensorFlow reads the data.
+        backends = {"tensorflow": tf.__version__, **backends}
+    return _plain(
+        {
+            "versions": {
+                "keras-dml": version("keras-dml"),
+                "keras": keras.__version__,
+                **backends,
+                "numpy": np.__version__,
+            },
+            "replicas": count_replicas(strategy_of(model)),
+            "jit_compile": model.jit_compile,
+            "model": _config(model),
+            "optimizer": _config(model.optimizer),
+            "sampler": None if sampler is None else _settings(sampler),
+            "data": data,
+            "class_weight": {k: float(x) for k, x in weights.items()} or None,
+            "sample_weight": _digest(sample_weight),
+        }
+    )
+
+
+def _digest(arrays: Any) -> str | None:
+    if arrays is None:
+        return None
+    hashed = xxhash.xxh3_128()
+    arrays = keras.tree.map_structure(np.asarray, arrays)
+    for part in contents_of_arrays(arrays):
+        hashed.update(part)
+    return hashed.hexdigest()
+
+
+def _config(layer: Any) -> Any:
+    try:
+        config = layer.get_config()
+    except NotImplementedError:  # A user's class that cannot be saved.
+        return type(layer).__name__
+    return {"class": type(layer).__name__, **config}
+
+
+def _settings(sampler: Sampler) -> State:
+    """The arguments that a sampler was created with."""
+    state = sampler.get_state()
+    labels = np.ascontiguousarray(sampler.labels)
+    return {
+        "class": type(sampler).__name__,
+        "labels": xxhash.xxh3_128_hexdigest(labels.tobytes()),
+        **{
+            name: value
+            for name, value in vars(sampler).items()
+            if isinstance(value, int | float | str)
+            and name not in state
+            and not name.startswith("_")
+        },
+    }
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON returns it, without parts that may change.
+
+    Names that Keras generates contain a running number. A learning rate that is
+    not a schedule is a variable.
+    """
+    if isinstance(value, dict):
+        return {
+            str(key): _plain(x)
+            for key, x in value.items()
+            if not (key == "learning_rate" and isinstance(x, float))
+        }
+    if isinstance(value, list | tuple):
+        return [_plain(x) for x in value]
+    if isinstance(value, str):
+        return re.sub(r"_[0-9]+\b", "", value)
+    return json.loads(json.dumps(value, default=str))

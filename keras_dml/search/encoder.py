@@ -12,7 +12,7 @@ from keras_dml.data import ArraySet, Examples
 from keras_dml.data.relations import Relations
 from keras_dml.embedding.engines import KERAS, Engine, Predict, predict_function
 from keras_dml.embedding.in_memory import embedded
-from keras_dml.model.argument_checks import check_channels_last
+from keras_dml.model.checks import check_channels_last
 from keras_dml.model.generated import input_specs
 from keras_dml.model.identity import ModelIdentity, WatchedWeights
 from keras_dml.search.pictures import image_sets

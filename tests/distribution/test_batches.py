@@ -10,7 +10,7 @@ from keras_dml.data import ArraySet, ClassBalanced, ImageSet, pipeline
 from keras_dml.data.planned import share_of
 from keras_dml.distribution.batches import split
 from keras_dml.distribution.strategies import check_optimizer
-from keras_dml.model.batch_checks import BatchChecks
+from keras_dml.model.checks import BatchChecks
 from tests.conftest import blobs
 
 

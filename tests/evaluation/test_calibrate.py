@@ -5,7 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from keras_dml.evaluation import Threshold, calibrate, pair_counts
+from keras_dml.evaluation import (
+    Protocol,
+    Threshold,
+    calibrate,
+    evaluate_embeddings,
+    pair_counts,
+)
 from keras_dml.evaluation.confidence import percentiles, times_drawn
 from keras_dml.evaluation.pair_counts import (
     STEP,
@@ -23,18 +29,35 @@ def gaps(same, other, values) -> np.ndarray:
     return np.abs(rejected - (other[:, None] >= values).mean(axis=0))
 
 
+def test_rates_of_groups_and_galleries(monkeypatch) -> None:
+    rng = np.random.default_rng(1)
+    x, labels = rng.standard_normal((60, 3)), rng.integers(0, 5, 60)
+    cameras = rng.integers(0, 2, 60)
+    monkeypatch.setattr(pair_counts, "SIDE", 7)
+    found = evaluate_embeddings(
+        x, labels, metrics="fnmr@fmr=0.1", distance="dot", exclude=cameras,
+        protocol=Protocol(np.arange(40), np.arange(20, 60)),
+    )  # fmt: skip
+    scores, positive, negative = x @ x.T, [], []
+    for i in range(40):
+        for j in range(20, 60):
+            same = labels[i] == labels[j]
+            if i != j and not (same and cameras[i] == cameras[j]):
+                (positive if same else negative).append(scores[i, j])
+    # The lowest threshold that few enough negatives reach.
+    allowed = 0.1 * len(negative)
+    threshold = next(
+        t
+        for t in sorted([*positive, *negative])
+        if np.sum(np.array(negative) >= t) <= allowed
+    )
+    expected = np.mean(np.array(positive) < threshold)
+    assert found["fnmr@fmr=0.1"] == pytest.approx(expected, abs=1e-12)
+
+
 def test_the_rate_that_is_allowed_may_be_reached() -> None:
     counts = PairCounts(np.array([4, 3, 0]), np.array([20, 1, 0]))
     assert Criterion("fpr", 0.05).choose(counts) == 1
-
-
-def test_lowest_threshold_of_a_false_positive_rate() -> None:
-    x, labels = embeddings()
-    same, other = pairs(x, labels)
-    found = calibrate(x, labels, "fpr=0.05", num_resamples=0)
-    assert (other >= found.value).mean() <= 0.05
-    assert (other >= found.value - STEP).mean() > 0.05
-    assert found.true_positive_rate == (same >= found.value).mean()
 
 
 def test_largest_f1() -> None:
@@ -77,6 +100,15 @@ def test_thresholds_against_all_pairs(distance) -> None:
         assert found.true_positive_rate == (same >= found.value).mean()
         assert found.false_positive_rate == (other >= found.value).mean()
         assert (found.distance in str(found)) == (distance != "cosine")
+        if criterion == "fpr=0.05":
+            rejected = other[other < found.value]
+            assert (other >= found.value).mean() <= 0.05
+            assert (other >= rejected.max()).mean() > 0.05
+            name = "fnmr@fmr=0.05"
+            rates = evaluate_embeddings(
+                x, names, metrics=name, distance=distance
+            )
+            assert rates[name] == pytest.approx(1 - found.true_positive_rate)
     found = calibrate(x, labels, distance=distance, num_resamples=0)
     totals = found.num_positive_pairs, found.num_negative_pairs
     assert totals == (len(same), len(other)) and found.low is None
@@ -101,8 +133,6 @@ def test_interval_is_around_the_threshold() -> None:
     assert found.low < found.value < found.high
     low, high = found.true_positive_low, found.true_positive_high
     assert 0 < low < found.true_positive_rate < high <= 1
-    again = calibrate(x, labels, criterion, num_resamples=60)
-    assert again == found
     narrow = calibrate(x, labels, criterion, num_resamples=60, confidence=0.5)
     assert narrow.high - narrow.low < found.high - found.low
 

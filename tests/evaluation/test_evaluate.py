@@ -60,17 +60,6 @@ def test_inputs_are_left_as_they_are():
     np.testing.assert_array_equal(labels, before[1])
 
 
-def test_euclidean_and_cosine_agree_on_unit_vectors():
-    x, labels = data(200)
-    x /= np.linalg.norm(x, axis=1, keepdims=True)
-    metrics = ("recall@1", "map@r", "map", "mrr")
-    cosine = evaluate_embeddings(x, labels, metrics=metrics)
-    euclidean = evaluate_embeddings(
-        x, labels, metrics=metrics, distance="euclidean"
-    )
-    assert dict(cosine) == dict(euclidean)
-
-
 def test_excluded_queries_are_counted():
     x, labels = data()
     labels[:3] = [100, 101, 102]

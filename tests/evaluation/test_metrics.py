@@ -76,13 +76,6 @@ def test_details_are_checked(register, options) -> None:
         register("x", "y", **options)
 
 
-@pytest.mark.parametrize(
-    "name", ["recall", "recall@0", "recall@-1", "recall@k", "map@r2", "x@1"]
-)
-def test_what_is_no_metric(name) -> None:
-    assert metric(name) is None
-
-
 @pytest.mark.parametrize("name", METRICS)
 def test_every_metric_has_a_value(name) -> None:
     x, labels = data()

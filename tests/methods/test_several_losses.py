@@ -99,7 +99,7 @@ def test_each_is_a_trained_term_with_its_weight(name, tmp_path) -> None:
     assert all(float(v[0]) != b for v, b in zip(betas, before, strict=True))
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
-    kept = [x.weighting.serialized_weights() for x in (again, model)]
+    kept = [x.get_config()["loss_weights"] for x in (again, model)]
     assert kept[0] == kept[1]
     for a, b in zip(again.variables, model.variables, strict=True):
         if "seed_generator" not in b.path:  # Keras does not save it.

@@ -255,11 +255,6 @@ def test_metrics_take_labels_and_embeddings() -> None:
     assert model.metrics_names[0] == "loss"
 
 
-def test_metrics_by_name_are_refused() -> None:
-    with pytest.raises(ValueError, match="'accuracy'.*labels, embeddings"):
-        small(metrics=["accuracy"])
-
-
 @pytest.mark.parametrize("kind", ["arrays", "dataset", "dict", "generator"])
 def test_class_weights(kind) -> None:
     model = small("contrastive")

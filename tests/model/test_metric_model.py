@@ -144,14 +144,6 @@ def test_regularizers_of_the_backbone_count() -> None:
     assert logs["loss"] == pytest.approx(3 + penalty, rel=1e-5)
 
 
-def test_sample_weights_count(tiny_backbone) -> None:
-    model = two_terms(tiny_backbone)
-    model.compile("sgd", run_eagerly=True)
-    weights = np.r_[np.zeros(6), np.ones(6)].astype("f4")
-    logs = model.train_on_batch(*batch(), weights, return_dict=True)
-    assert logs["loss"] == pytest.approx(1.5)
-
-
 def test_fit_logs_means_of_the_epoch(tiny_backbone) -> None:
     model = methods.baseline(tiny_backbone, embedding_dim=4, loss="contrastive")
     model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)

@@ -3,8 +3,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from keras_dml.resuming import generations, states
-from keras_dml.resuming.generations import Generations
+from keras_dml.resuming import resume, states
+from keras_dml.resuming.resume import Generations
 
 STATE = {
     "epoch": 3,
@@ -94,7 +94,7 @@ def test_nothing_whole_is_no_beginning(tmp_path) -> None:
 
 
 def test_a_state_of_a_later_version(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(generations, "FORMAT", 2)
+    monkeypatch.setattr(resume, "FORMAT", 2)
     found = written(tmp_path, 1)
     monkeypatch.undo()
     with pytest.raises(ValueError, match=r"state-1\.npz.*a later version"):

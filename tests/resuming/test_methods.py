@@ -43,7 +43,7 @@ def test_goes_on_with_the_same_classes(monkeypatch, tmp_path) -> None:
 
 @pytest.mark.slow
 def test_two_replicas_go_on(tmp_path) -> None:
-    command = [sys.executable, "-m", "tests.resuming.replicas", tmp_path]
+    command = [sys.executable, "-m", "tests.resuming.trainings", tmp_path]
     done = subprocess.run(
         [*command, "baseline"],
         cwd=Path(__file__).parents[2],

@@ -16,8 +16,9 @@ import tensorflow as tf
 from keras_dml import methods
 from keras_dml.callbacks import Checkpoint, Resume
 from keras_dml.data import ArraySet, ClassBalanced, pipeline
-from keras_dml.resuming import generations, identity
+from keras_dml.resuming import states
 from keras_dml.resuming.states import variables_of
+from tests.conftest import quick
 from tests.resuming.trainings import bits, different
 
 LABELS = np.repeat(np.arange(6), 8)
@@ -119,51 +120,46 @@ def same(one: Trained, two: Trained) -> bool:
     return different(one.values, two.values) == []
 
 
-@pytest.mark.parametrize(
-    "at", [(1, 2), pytest.param((0, STEPS), marks=pytest.mark.slow)]
-)
-def test_a_training_goes_on_with_the_same_bits(at, tmp_path) -> None:
-    ended(tmp_path, *at)
-    end = End(9, 9)
-    assert same(fit(), fit(Resume(tmp_path), end))
-    assert end.first == ((1, 0) if at == (0, STEPS) else at)
+def changed_batches() -> tf.data.Dataset:
+    return batches().map(lambda x, y: (2 * x, y)).prefetch(1).take(3)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("given", ["weights", "plain"])
-def test_arrays_of_which_fit_makes_batches(given, tmp_path) -> None:
-    data: Any = {"data": (vectors(), LABELS), "batch_size": 12}
-    if given == "weights":
-        data["sample_weight"] = np.linspace(0, 1, 48)
-        data["data"] = (vectors(), np.array(list("abcdef"))[LABELS])
-    if given == "plain":
-        data["shuffle"] = False
-    ended(tmp_path, 1, 1, **data)
+TRAININGS: dict[str, tuple[Any, tuple[int, int], tuple[int, int]]] = {
+    "batches": (dict, (1, 2), (1, 2)),
+    "after an epoch": (dict, (0, STEPS), (1, 0)),
+    "batches that a user has changed": (
+        lambda: {"data": changed_batches()}, (1, 1), (1, 1),
+    ),
+    "several steps at a time": (
+        lambda: {"model": {"steps_per_execution": 3}}, (1, 3), (1, 3),
+    ),
+    "arrays with weights and strings": (
+        lambda: {
+            "data": (vectors(), np.array(list("abcdef"))[LABELS]),
+            "batch_size": 12,
+            "sample_weight": np.linspace(0, 1, 48),
+        },
+        (1, 1), (1, 1),
+    ),
+    "arrays in order": (
+        lambda: {
+            "data": (vectors(), LABELS), "batch_size": 12, "shuffle": False,
+        },
+        (1, 1), (1, 0),
+    ),
+}  # fmt: skip
+"""Arguments, where a training is ended, and where it goes on."""
+
+
+@pytest.mark.parametrize("name", quick(("batches",), TRAININGS))
+def test_a_training_goes_on_with_the_same_bits(name, tmp_path) -> None:
+    options, at, first = TRAININGS[name]
+    ended(tmp_path, *at, **options())
+    whole, end = fit(**options()), End(9, 9)
     # The seed of the batches is drawn anew, and another one.
     np.random.seed(1)
-    assert same(fit(**data), fit(Resume(tmp_path), **data))
-
-
-@pytest.mark.slow
-def test_batches_that_a_user_has_changed(tmp_path) -> None:
-    def data() -> tf.data.Dataset:
-        return batches().map(lambda x, y: (2 * x, y)).prefetch(1).take(3)
-
-    ended(tmp_path, 1, 1, data=data())
-    end = End(9, 9)
-    resumed = fit(Resume(tmp_path), end, data=data())
-    assert end.first == (1, 1)
-    assert same(fit(data=data()), resumed)
-
-
-@pytest.mark.slow
-def test_several_steps_at_a_time(tmp_path) -> None:
-    options = {"model": {"steps_per_execution": 3}}
-    ended(tmp_path, 1, 3, **options)
-    end = End(9, 9)
-    resumed = fit(Resume(tmp_path), end, **options)
-    assert end.first == (1, 3)
-    assert same(fit(**options), resumed)
+    assert same(whole, fit(Resume(tmp_path), end, **options()))
+    assert end.first == first
 
 
 @pytest.mark.slow
@@ -239,7 +235,7 @@ def test_other_versions_and_data_are_refused(tmp_path, monkeypatch) -> None:
     others = pipeline(ArraySet(vectors() + 1, LABELS), sampler)
     with pytest.raises(ValueError, match="data: [0-9a-f]{64} → "):
         fit(Resume(tmp_path), data=others)
-    monkeypatch.setattr(identity, "version", lambda _: "9.1")
+    monkeypatch.setattr(states, "version", lambda _: "9.1")
     monkeypatch.setattr(keras, "__version__", "9.0")
     with pytest.raises(
         ValueError, match=r"versions\.keras: .* → 9\.0"
@@ -292,7 +288,7 @@ def test_a_full_disk_is_told_once(tmp_path, monkeypatch, caplog) -> None:
     def empty() -> None:
         is_full[0] = False
 
-    monkeypatch.setattr(generations.np, "savez", write)
+    monkeypatch.setattr(np, "savez", write)
     fit(Resume(tmp_path, every=1), End(1, 1, empty))
     told = [record.message for record in caplog.records]
     assert len(told) == 2
@@ -315,31 +311,25 @@ def test_sigterm_writes_a_state_and_exits(tmp_path, caplog) -> None:
     assert end.first == (1, 3)
 
 
-def test_a_handler_of_the_program_comes_after_the_state(tmp_path) -> None:
+@pytest.mark.parametrize("when", ["in a step", "at the end"])
+def test_a_handler_of_the_program_comes_after_the_state(when, tmp_path) -> None:
+    """What comes after the last step is not lost."""
     seen = []
+
+    def terminate(logs: Any = None) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    callback = End(0, 1, terminate)
+    if when == "at the end":
+        callback = keras.callbacks.LambdaCallback(on_train_end=terminate)
     before = signal.signal(
         signal.SIGTERM, lambda *_: seen.append(len(list(tmp_path.iterdir())))
     )
     try:
-        how = lambda: os.kill(os.getpid(), signal.SIGTERM)  # noqa: E731
-        fit(Resume(tmp_path), End(0, 1, how))
+        fit(Resume(tmp_path), callback, epochs=1)
     finally:
         signal.signal(signal.SIGTERM, before)
     assert seen == [2]  # A state and the lock.
-
-
-def test_sigterm_after_the_last_step_is_not_lost(tmp_path) -> None:
-    class AtEnd(keras.callbacks.Callback):
-        def on_train_end(self, logs: Any = None) -> None:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    seen: list[int] = []
-    before = signal.signal(signal.SIGTERM, lambda *_: seen.append(1))
-    try:
-        fit(Resume(tmp_path), AtEnd(), epochs=1)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert seen == [1]
 
 
 class Rising(keras.callbacks.Callback):

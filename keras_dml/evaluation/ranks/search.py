@@ -4,7 +4,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -70,11 +69,20 @@ def search(
         large as half of the memory allows.
     """
     scores = Scores(queries.embeddings, gallery.embeddings, distance)
-    work = PanelSearch(scores, relevances, limits, memory // 4)
     panels = _panels(scores, relevances, memory // 2)
     symmetric = queries is gallery and len(panels) == 1
+    threads = _threads()
+    side = _side(scores, memory // 4, threads)
     for rows in panels:
-        yield work.of(rows, symmetric, progress)
+        panel = Panel.of(scores, rows)
+        counters = [Counter(scores, x, panel, limits) for x in relevances]
+        about = f"Searching for {rows.stop} of {len(queries)}"
+        columns = _growing_blocks(len(gallery), side)
+        blocks_of_gallery = tracked(columns, len(columns), about, progress)
+        _count_all(
+            panel, counters, scores, blocks_of_gallery, side, threads, symmetric
+        )
+        yield tuple(counter.ranks() for counter in counters)
 
 
 def _panels(
@@ -94,64 +102,39 @@ def _panels(
     return panels
 
 
-@dataclass(frozen=True)
-class PanelSearch:
-    """Finds the ranks of consecutive queries, one panel at a time."""
-
-    scores: Scores
-    relevances: Sequence[Relevance]
-    limits: Limits
-    memory: int  # Bytes for blocks of the gallery.
-
-    def of(
-        self, rows: slice, symmetric: bool = False, progress: bool | None = None
-    ) -> tuple[Ranks, ...]:
-        """Ranks of some queries, for each relevance.
-
-        If they are all queries, and also the gallery, which is `symmetric`,
-        half the products are sufficient.
-        """
-        from threadpoolctl import threadpool_limits
-
-        threads = _threads()
-        size = len(self.scores.gallery)
-        side = _side(self.scores, self.memory, threads)
-        columns = _growing_blocks(size, side)
-        panel = Panel.of(self.scores, rows)
-        counters = [
-            Counter(self.scores, x, panel, self.limits) for x in self.relevances
-        ]
-        about = f"Searching for {rows.stop} of {len(self.scores.queries)}"
-        gallery = tracked(columns, len(columns), about, progress)
-        waiting: deque[Future[None]] = deque()
-        # One thread a product, and products side by side: threads that share
-        # a product wait for each other, long if the machine has other work.
-        with threadpool_limits(1, "blas"), ThreadPoolExecutor(threads) as pool:
-            for job in _jobs(panel, self.scores, gallery, side, symmetric):
-                waiting.append(pool.submit(_count, panel, counters, *job))
-                if len(waiting) == 2 * threads:
-                    waiting.popleft().result()
-            for future in waiting:
-                future.result()
-        return tuple(counter.ranks() for counter in counters)
-
-
-def _jobs(
+def _count_all(
     panel: Panel,
+    counters: Sequence[Counter],
     scores: Scores,
     gallery: Iterable[slice],
     side: int,
+    threads: int,
     symmetric: bool,
-) -> Iterator[tuple[slice, slice, FloatArray, bool]]:
-    """The arguments of `_count` for which every pair is counted once."""
+) -> None:
+    """Counts the whole gallery for a panel, every pair once.
+
+    If the panel is all queries, and also the gallery, which is `symmetric`,
+    half the products are sufficient.
+    """
+    from threadpoolctl import threadpool_limits
+
     queries = [] if symmetric else blocks(len(panel), side)
-    for items in gallery:
-        if symmetric:
-            queries.append(items)
-        right = scores.right(items)
-        for rows in queries:
-            mirrored = symmetric and rows != items
-            yield rows, items, right, mirrored
+    waiting: deque[Future[None]] = deque()
+    # One thread a product, and products side by side: threads that share
+    # a product wait for each other, long if the machine has other work.
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(threads) as pool:
+        for items in gallery:
+            if symmetric:
+                queries.append(items)
+            right = scores.right(items)
+            for rows in queries:
+                mirrored = symmetric and rows != items
+                job = panel, counters, rows, items, right, mirrored
+                waiting.append(pool.submit(_count, *job))
+                if len(waiting) == 2 * threads:
+                    waiting.popleft().result()
+        for future in waiting:
+            future.result()
 
 
 def _count(

@@ -294,36 +294,21 @@ def test_an_error_in_a_thread_is_raised(monkeypatch):
 # Queries and galleries.
 
 
-def test_queries_against_a_gallery():
-    x, labels = lattice(120, 3, 25, seed=7)
-    order = naive.rankings(x[:50], x[50:], "dot", lambda i, j: False)
-    results = evaluate_embeddings(
-        x[:50],
-        labels[:50],
-        gallery=x[50:],
-        gallery_labels=labels[50:],
-        metrics=METRICS,
-        distance="dot",
-    )
-    naive.check(results, order, labels[:50], labels[50:])
-
-
-def test_protocol_with_overlapping_rows():
+@pytest.mark.parametrize("is_protocol", [False, True])
+def test_queries_against_a_gallery(is_protocol):
     x, labels = lattice(100, 3, 25, seed=8)
-    rng = np.random.default_rng(0)
-    queries, gallery = rng.permutation(100)[:60], rng.permutation(100)[:70]
+    queries, gallery = np.r_[:40], np.r_[40:100]
+    options = {"gallery": x[gallery], "gallery_labels": labels[gallery]}
+    given = x[queries], labels[queries]
+    if is_protocol:
+        rng = np.random.default_rng(0)
+        queries, gallery = rng.permutation(100)[:60], rng.permutation(100)[:70]
+        options, given = {"protocol": Protocol(queries, gallery)}, (x, labels)
     order = naive.rankings(
-        x[queries],
-        x[gallery],
-        "dot",
-        lambda i, j: queries[i] == gallery[j],
+        x[queries], x[gallery], "dot", lambda i, j: queries[i] == gallery[j]
     )
     results = evaluate_embeddings(
-        x,
-        labels,
-        protocol=Protocol(queries, gallery),
-        metrics=METRICS,
-        distance="dot",
+        *given, metrics=METRICS, distance="dot", **options
     )
     naive.check(results, order, labels[queries], labels[gallery])
     assert set(results.query_rows) <= set(queries)
@@ -341,16 +326,9 @@ def test_same_class_in_the_same_group_is_ignored(separate):
         return a[i] == b[j] or (same_class and same_camera)
 
     order = naive.rankings(x[a], x[b], "dot", ignored)
-    options = {"metrics": METRICS, "distance": "dot"}
+    options = {"metrics": METRICS, "distance": "dot", "exclude": cameras}
     if separate:
-        results = evaluate_embeddings(
-            x[a],
-            labels[a],
-            gallery=x[b],
-            gallery_labels=labels[b],
-            exclude=(cameras[a], cameras[b]),
-            **options,
-        )
-    else:
-        results = evaluate_embeddings(x, labels, exclude=cameras, **options)
+        options |= {"gallery": x[b], "gallery_labels": labels[b]}
+        options["exclude"] = (cameras[a], cameras[b])
+    results = evaluate_embeddings(x[a], labels[a], **options)
     naive.check(results, order, labels[a], labels[b])

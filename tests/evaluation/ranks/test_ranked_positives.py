@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_dml.evaluation import Limits, evaluate_embeddings
+from keras_dml.evaluation import Limits
 from keras_dml.evaluation.ranks.positives import (
     BEYOND,
     Keys,
@@ -34,13 +34,6 @@ def test_ranks_are_sums_of_what_is_noted() -> None:
     np.testing.assert_array_equal(above, [3, 2, 2, 2, 0])
     ranked.note(QUERY, above[above > 0] - 1)
     np.testing.assert_array_equal(ranked.ranks(), [2, 6, 7])
-
-
-def test_of_equal_scores_the_earlier_image_precedes() -> None:
-    ranked = example(Limits(every=100))
-    pairs = images(0.5, 0.5, rows=[1, 3])
-    above = ranked.advance(np.zeros(2, int), pairs, pairs.score)
-    np.testing.assert_array_equal(above, [2, 1])
 
 
 @pytest.mark.parametrize(
@@ -77,17 +70,3 @@ def test_one_search_finds_the_places_of_two_queries() -> None:
     np.testing.assert_array_equal(places, [4, 3, 3, 5])
     np.testing.assert_array_equal(unsure, [3])
     np.testing.assert_array_equal(keys.lower_bounds(pairs), [4, 3, 3, 4])
-
-
-def test_the_example_of_the_package() -> None:
-    gallery = np.array([[0.9, 0.0], [0.2, 0.1], [0.6, 0.3], [0.0, 0.8]])
-    results = evaluate_embeddings(
-        np.eye(2),
-        np.array([0, 1]),
-        gallery=gallery,
-        gallery_labels=np.array([0, 0, 1, 1]),
-        metrics=("mrr", "minp"),
-        distance="dot",
-    )
-    np.testing.assert_array_equal(results.per_query["mrr"], [1, 1])
-    np.testing.assert_allclose(results.per_query["minp"], [2 / 3, 1])

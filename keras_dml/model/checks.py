@@ -1,4 +1,4 @@
-"""Checks of batches before a step sees them, for data that cannot train."""
+"""Checks of what a model is given: arguments, and batches before a step."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from keras_dml.data.feature_set import are_features
 from keras_dml.data.samplers.base import UNKNOWN
+from keras_dml.data.view import View
 from keras_dml.layers.memory import has_narrow_ids
 from keras_dml.losses.labels import ONE_HOT, check_label_kind, is_one_hot
 from keras_dml.model.warnings import (
@@ -17,8 +18,7 @@ from keras_dml.model.warnings import (
     warn_of_classes,
     warn_of_pixels,
     warn_of_random_batches,
-    warn_of_relations,
-    warn_of_sets,
+    warn_of_tables,
 )
 from keras_dml.utils.types import Tensors
 
@@ -30,7 +30,6 @@ _LOOKED_AT = 4096
 """Number of examples whose values are checked. Only whole arrays have more,
 and these may be memory-mapped files."""
 
-
 _SAMPLED = 16
 """Number of examples that are kept."""
 
@@ -40,13 +39,9 @@ class BatchChecks:
 
     A compiled step cannot look at values, and XLA drops assertions. So the
     first batch of an epoch is checked on its way to the step, and later
-    batches if their labels are out of range or have no positives.
-
-    Args:
-        use: "fit" or "evaluate", for messages.
-        model: The model, whose objective says what a batch must have.
-        is_share: Whether batches are shares of larger batches, whose pairs
-            cannot be seen in them.
+    batches if their labels are out of range or have no positives. If
+    `is_share`, batches are shares of larger ones, whose pairs cannot be seen
+    in them.
     """
 
     def __init__(
@@ -67,16 +62,7 @@ class BatchChecks:
         self._messages: set[str] = set()
 
     def check_kinds(self, x: Any, y: Any) -> None:
-        """Checks the types and shapes of arrays or of their specs.
-
-        Args:
-            x: Inputs, anything with `dtype` and `shape`.
-            y: Labels, or a dict with "label".
-
-        Raises:
-            ValueError: If there are no labels, labels are not a vector of
-                integers, or inputs are not batched.
-        """
+        """Checks the types and shapes of arrays, or of their specs."""
         for leaf in keras.tree.flatten((x, y)):
             if type(leaf).__name__.startswith(("Ragged", "Sparse")):
                 raise ValueError(
@@ -93,7 +79,8 @@ class BatchChecks:
             )
         if getattr(labels.shape, "rank", 0) is None:
             return
-        dtype, shape = _dtype_of(labels), tuple(labels.shape)
+        dtype = str(getattr(labels.dtype, "name", labels.dtype))
+        shape = tuple(labels.shape)
         self.label_rank = len(shape)
         if not shape:
             rank = len(next(iter(keras.tree.flatten(x))).shape)
@@ -103,7 +90,7 @@ class BatchChecks:
                 "dataset.batch(64), or batches with several examples per "
                 "class."
             )
-        if dtype in ("string", "object"):
+        if dtype.startswith(("str", "<U", "bytes", "object")):
             raise ValueError(
                 f"`y` of MetricModel.{self.use} must be class ids. Received: "
                 f"strings. {WAY_OF_IDS}; keras_dml.data.ArraySet does this "
@@ -126,15 +113,7 @@ class BatchChecks:
     ) -> None:
         """Checks what can only be seen in the values.
 
-        Args:
-            x: Inputs of the batch, or a dict of inputs.
-            labels: Labels as the user gave them.
-            is_batch: Whether they are a batch, in whose pairs the loss is
-                computed, and not the whole data.
-
-        Raises:
-            ValueError: If the numbers of labels and examples differ, a class
-                id is out of range, or labels are one-hot.
+        Pairs count in a batch, but not in the whole data.
         """
         try:
             self._check_values(x, as_ids(np.asarray(labels)), is_batch)
@@ -160,19 +139,16 @@ class BatchChecks:
         for array in inputs:
             self._check_finite(array)
         if labels.ndim == 2:
-            if labels.dtype == bool:
-                if self.needs_positives:
-                    warn_of_sets(labels, self._messages)
-            elif self.is_share:
-                pass  # Rows of a relation matrix.
-            elif is_one_hot(labels):
+            are_sets = labels.dtype == bool
+            # A share has only some rows of a relation matrix.
+            if not are_sets and not self.is_share and is_one_hot(labels):
                 raise ValueError(
                     f"`y` of MetricModel.{self.use} must be class ids, or a "
                     "relation matrix, which is symmetric. Received: one-hot "
                     f"labels of shape {labels.shape}. {ONE_HOT}"
                 )
-            elif self.needs_triplets:
-                warn_of_relations(labels, self._messages)
+            if self.needs_positives if are_sets else self.needs_triplets:
+                warn_of_tables(labels, self._messages)
             return
         self._check_range(labels)
         self._check_width(labels)
@@ -247,10 +223,7 @@ class BatchChecks:
     ) -> None:
         """Warns if batches without a sampler have few positive pairs.
 
-        Args:
-            labels: Labels of all examples.
-            batch_size: Number of examples in a batch.
-            is_ordered: Whether batches keep the order of the examples.
+        Ordered batches keep the order of the examples.
         """
         if not self.needs_positives or labels.ndim != 1 or len(labels) < 2:
             return
@@ -287,6 +260,96 @@ def as_ids(labels: Any) -> Any:
     return labels
 
 
-def _dtype_of(x: Any) -> str:
-    dtype = getattr(x.dtype, "name", str(x.dtype))
-    return "string" if str(dtype).startswith(("str", "<U", "bytes")) else dtype
+def check_backend() -> None:
+    """Raises `RuntimeError` on a backend that cannot train models."""
+    if keras.backend.backend() not in ("tensorflow", "jax"):
+        raise RuntimeError(
+            "MetricModel trains on the backends tensorflow and jax only. "
+            f"Received: the backend {keras.backend.backend()!r}. Set the "
+            "environment variable KERAS_BACKEND=tensorflow, or =jax, before "
+            "importing Keras. On other backends, models can embed, be "
+            "evaluated and be searched, and losses can train your own "
+            "`keras.Model` with `compile(loss=…)`."
+        )
+
+
+def check_compiled(arguments: dict[str, Any]) -> None:
+    """Rejects losses in `compile`, and metrics by name, which classify."""
+    for name in ("loss", "loss_weights"):
+        if arguments.get(name) is not None:
+            raise ValueError(
+                f"`{name}` is not an argument of MetricModel.compile: the "
+                "objective holds the losses, and `loss_weights` is an "
+                "argument of the constructor. Received: "
+                f"{name}={arguments[name]!r}. Use `methods.baseline(backbone, "
+                "loss=…)` and `model.compile(optimizer)`."
+            )
+    for name in ("metrics", "weighted_metrics"):
+        for metric in keras.tree.flatten(arguments.get(name) or []):
+            if isinstance(metric, str):
+                raise ValueError(
+                    f"`{name}` of MetricModel.compile must not contain names: "
+                    "metrics given by name compare class predictions, and "
+                    f"this model predicts embeddings. Received: {metric!r}. "
+                    "Use a function of (labels, embeddings), a "
+                    "keras.metrics.Metric, or, for retrieval, "
+                    "`callbacks.RetrievalEvaluation`."
+                )
+
+
+def check_momentum(ema_momentum: float | None, momentum_scale: float) -> None:
+    """Raises `ValueError` for a scale without a momentum network."""
+    if ema_momentum is None and momentum_scale != 1:
+        raise ValueError(
+            "`momentum_scale` of MetricModel requires a momentum network. "
+            f"Received: momentum_scale={momentum_scale!r} and "
+            "ema_momentum=None. Set `ema_momentum`, for diva by the task "
+            '"dance", or leave `momentum_scale` out.'
+        )
+
+
+def check_terms(terms: tuple[str, ...]) -> None:
+    """Raises `ValueError` if terms cannot be told apart in the logs."""
+    repeated = {name for name in terms if terms.count(name) > 1}
+    if repeated or "loss" in terms:
+        raise ValueError(
+            "Terms of an objective must have different names, and none may be "
+            "called "
+            '"loss", which is the name of their sum. Received: '
+            f"{list(terms)}. Rename the losses."
+        )
+
+
+def check_view(view: View | None, backbone: keras.Model) -> None:
+    """Raises `ValueError` if a view does not fit a backbone's input."""
+    if view is None:
+        return
+    shape = backbone.input_shape
+    expected = shape[1:] if isinstance(shape, tuple) else shape
+    if (*view.size, view.channels) != expected:
+        raise ValueError(
+            "`view` of MetricModel must have the size and channels of its "
+            "backbone's input. "
+            f"Received: view={view}, input {expected}. Use View((height, "
+            "width), channels, …), or omit it if the input is not an image."
+        )
+
+
+def check_channels_last(model: Any, x: Any, name: str, owner: str) -> None:
+    """Raises `ValueError` for images, (3, H, W), of a model of RGB images.
+
+    They would be taken for three gray images. `x`, the argument `name` of
+    `owner`, may be of any kind, or have labels, (x, y).
+    """
+    if isinstance(x, tuple) and x:
+        x, name = x[0], f"{name}[0]"
+    expected: Any = getattr(model, "input_shape", None)
+    shape: tuple[int, ...] = getattr(x, "shape", ())
+    is_rgb = isinstance(expected, tuple) and expected[3:] == (3,)
+    is_first = len(shape) in (3, 4) and shape[-3] == 3 and shape[-1] != 3
+    if is_rgb and is_first and shape[-1] != 1:
+        raise ValueError(
+            f"`{name}` of {owner} must be images with channels last, (H, W, "
+            f"C). Received: shape {tuple(shape)}. Use numpy.moveaxis({name}, "
+            "-3, -1); for three gray images, add an axis: (3, H, W, 1)."
+        )
