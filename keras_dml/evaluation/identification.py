@@ -118,12 +118,9 @@ def parse_rate(criterion: str) -> float | None:
 class OpenSet:
     """The best scores that queries of absent classes reach in a gallery.
 
-    Args:
-        best: Best score of each query in the gallery, without rows of its own
-            class, (Q,).
-        classes: Its class, (Q,) of any type.
-        rate: The share of queries that may get a match. All classes count
-            alike, however many images they have.
+    `best` are those of each query without rows of its own class, (Q,), and
+    `classes` these classes, of any type. `rate` is the share of queries that
+    may get a match; all classes count alike, however many images they have.
     """
 
     def __init__(self, best: FloatArray, classes: Any, rate: float) -> None:

@@ -23,11 +23,8 @@ def product_error(terms: int, dtype: Any = np.float32) -> float:
     """Bound on |fl(x·y) − x·y| / (|x||y|), for any order of summation.
 
     To first order it is γ_n = n u (Higham, "Accuracy and Stability of
-    Numerical Algorithms", 2nd ed., eq. 3.5).
-
-    Args:
-        terms: Number of products that are summed, n, and of other roundings.
-        dtype: Type of x and y, with unit roundoff u.
+    Numerical Algorithms", 2nd ed., eq. 3.5), where n terms are summed or
+    rounded otherwise, and u is the unit roundoff of the type.
     """
     return terms * float(np.finfo(dtype).eps) / 2
 
@@ -66,18 +63,12 @@ def nearest(
 ) -> tuple[FloatArray, Rows]:
     """The k nearest images of each query; ties keep their order.
 
-    Args:
-        candidates: Function from queries, (n,), and a count m to the float32
-            scores of the m images that score highest, and these images, (n, m)
-            each.
-        exact: Function from queries, (n,), and images, (n, m), to scores, (n,
-            m) float64.
-        tolerance: Maximum error of the float32 scores, (Q,).
-        k: Number of neighbors.
-        limit: Number of images.
-
-    Returns:
-        Exact scores, (Q, min(k, limit)) float64, descending, and images.
+    `candidates` is a function from queries, (n,), and a count m to the float32
+    scores of the m images that score highest, and these images, (n, m) each;
+    `exact` one from queries, (n,), and images, (n, m), to scores, (n, m)
+    float64. `tolerance` is the maximum error of the float32 scores, (Q,), and
+    `limit` the number of images. Returns exact scores, (Q, min(k, limit))
+    float64, descending, and images.
     """
     k, count = min(k, limit), len(tolerance)
     scores, images = np.empty((count, k)), np.empty((count, k), np.int64)

@@ -53,20 +53,11 @@ def search(
 ) -> Iterator[tuple[Ranks, ...]]:
     """Ranks of all relevant images, one panel of queries at a time.
 
-    Args:
-        queries: Images that are searched for.
-        gallery: Images to search. If they are the same object, half the
-            products are sufficient, provided that all queries form one panel.
-        relevances: Which images are relevant to which query, for one or
-            several levels; the products serve all.
-        distance: "cosine", "euclidean" or "dot".
-        limits: Ranks up to which they must be exact.
-        memory: Number of bytes to use.
-        progress: Whether to show progress; None shows it in a terminal.
-
-    Yields:
-        For each relevance, the ranks of a panel of consecutive queries, as
-        large as half of the memory allows.
+    If queries and gallery are the same object, half the products are
+    sufficient, provided that all queries form one panel. `relevances` are
+    those of one or several levels, and the products serve all. Yields, for
+    each of them, the ranks of consecutive queries, as many as half of the
+    memory, in bytes, allows; they are exact up to the limits.
     """
     scores = Scores(queries.embeddings, gallery.embeddings, distance)
     panels = _panels(scores, relevances, memory // 2)
