@@ -1,10 +1,9 @@
 """Exporting models to TensorFlow Serving, ONNX, LiteRT and OpenVINO.
 
 Open first: `_export_model`, the one function, then `served`, what a SavedModel
-is made of, and `signatures`, how it searches. `files` decodes images in the
-graph, `portable` writes the other formats, and `parity` compares every export
-with its model before it is kept.
-`int8` writes networks in integers.
+is made of and compared with, and `gallery`, what it searches. `files` decodes
+images in the graph, `portable` writes the other formats, and `int8` networks in
+integers.
 
 Imports: `evaluation` and below.
 """

@@ -1,6 +1,7 @@
 """Exports of a model for a server or a device, verified against it."""
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,6 @@ import numpy.typing as npt
 
 from keras_dml.data import View
 from keras_dml.embedding.exported import SUFFIXES
-from keras_dml.export import parity
 from keras_dml.export.gallery import Gallery, as_gallery
 from keras_dml.export.int8 import (
     calibration_of,
@@ -26,10 +26,10 @@ from keras_dml.export.served import (
     Batch,
     Served,
     ServedImages,
+    compare,
     generated_batches,
     given_batches,
 )
-from keras_dml.export.versions import version_folder
 from keras_dml.model.generated import (
     generated_inputs,
     input_specs,
@@ -190,7 +190,17 @@ def export_model(
     if format != "saved_model":
         seen: Iterable[Any]
         if view is None:
-            spec = _only_numbers(model, format)
+            spec = input_specs(model)
+            if (
+                not isinstance(spec, keras.KerasTensor)
+                or spec.dtype == "string"
+            ):
+                raise ValueError(
+                    "`model` of export must have a single numeric input for "
+                    f"format={format!r}. Received: {spec}. Use "
+                    "format='saved_model'."
+                )
+            spec = keras.KerasTensor(spec.shape, spec.dtype, name=ONLY)
             seen = (generated_inputs(model),)
         else:
             shape = (None, *view.size, view.channels)
@@ -210,27 +220,40 @@ def export_model(
     target = version_folder(Path(path))
     with new_folder(target) as new:
         served.write(new)
-        parity.compare(served, new, tolerance)
+        compare(served, new, tolerance)
     return target
 
 
-def _only_numbers(model: keras.Model, format: str) -> keras.KerasTensor:
-    """The only input of a model, which must be numbers."""
-    spec = input_specs(model)
-    if not isinstance(spec, keras.KerasTensor) or spec.dtype == "string":
-        raise ValueError(
-            "`model` of export must have a single numeric input for "
-            f"format={format!r}. Received: {spec}. Use format='saved_model'."
+def version_folder(path: Path) -> Path:
+    """The folder of NAME/VERSION, or of the next version of NAME.
+
+    A server loads the last of NAME/1, NAME/2, …, and ignores hidden folders, as
+    one that a killed process has left. An existing version is never changed,
+    since a server may be using it.
+    """
+
+    def is_version(folder: Path) -> bool:
+        return re.fullmatch("[0-9]+", folder.name) is not None
+
+    if not is_version(path):
+        versions = path.iterdir() if path.exists() else ()
+        numbers = [int(x.name) for x in versions if is_version(x)]
+        return path / str(max(numbers, default=0) + 1)
+    if path.exists():
+        raise FileExistsError(
+            "`path` of export must be a new version. Received: "
+            f"path={str(path)!r}, which exists. Use path={str(path.parent)!r} "
+            "for the next free version."
         )
-    return keras.KerasTensor(spec.shape, spec.dtype, name=ONLY)
+    return path
 
 
 def _check_gallery(gallery: Gallery, k: int, dim: int) -> None:
-    given = gallery.embeddings.shape[1]
-    if given != dim:
+    gallery_dim = gallery.embeddings.shape[1]
+    if gallery_dim != dim:
         raise ValueError(
             "`gallery` of export must hold embeddings of the model. Received: "
-            f"{given} dimensions, but the model has {dim}. Use "
+            f"{gallery_dim} dimensions, but the model has {dim}. Use "
             "Gallery.of(model, images)."
         )
     check_count("export", "k", k)
@@ -243,11 +266,7 @@ def _check_gallery(gallery: Gallery, k: int, dim: int) -> None:
 
 
 def _dim_of(model: keras.Model, images: bool) -> int:
-    """The length of the embeddings, D, that a model gives of its inputs.
-
-    Raises:
-        ValueError: If it gives something else.
-    """
+    """The length of a model's embeddings, D."""
     if images:
         output = model.compute_output_spec(keras.KerasTensor(model.input_shape))
     else:

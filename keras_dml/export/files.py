@@ -54,15 +54,10 @@ _GIF_HEAD = 2**16
 
 
 def load_files(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:
-    """Decodes files, (B,) strings, to the pixels of Pillow, and views each.
+    """Statuses of files, (B,) strings, and views, (B, *size, channels) float32.
 
-    The EXIF orientation of JPEG is applied. Transparency is dropped, and only
-    the first frame of a GIF is decoded.
-
-    Returns:
-        The status of each file, (B,) strings: "ok", "unsupported" (not a
-        file of its formats), "damaged" or "too large". And their views,
-        (B, *size, channels) float32, zeros where the status is not "ok".
+    Pixels are those of Pillow, upright, without transparency, and of the first
+    frame of a GIF; views are zeros where the status is not "ok".
     """
     count = tf.size(contents, tf.int64)
     files = tf.data.Dataset.from_tensor_slices(contents).enumerate()
@@ -109,8 +104,7 @@ def _load_or_fail(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:
 def _sides(contents: Tensor) -> Tensor:
     """Height and width in a file's header, in either order, (2,) int64.
 
-    They are -1 if the file is not supported. The graph raises an error if the
-    header is truncated.
+    They are -1 if the file is not supported; a truncated header is an error.
     """
     readers = {
         JPEG: lambda: tf.cast(tf.io.extract_jpeg_shape(contents)[:2], "int64"),
@@ -139,7 +133,6 @@ def _gif_sides(contents: Tensor) -> Tensor:
     table = tf.where(head[10] >= 128, 3 * 2 ** (head[10] % 8 + 1), 0)
 
     def skip(at: Tensor, in_extension: Tensor) -> tuple[Tensor, Tensor]:
-        """Skips the start of an extension, or one of its blocks."""
         step = tf.where(in_extension, head[at] + 1, 2)
         return at + step, ~in_extension | (head[at] > 0)
 
@@ -169,7 +162,12 @@ def _view_of(contents: Tensor, view: View) -> Tensor:
         # To become gray takes ten times the memory of the pixels.
         pixels = tf.cond(
             tf.size(pixels) > 3 * _LARGE_IMAGE,
-            lambda: _gray_by_rows(pixels),
+            lambda: tf.map_fn(
+                lambda row: to_channels(pixels[row], 1),
+                tf.range(tf.shape(pixels)[0]),
+                fn_output_signature=tf.TensorSpec((None, 1), tf.uint8),
+                parallel_iterations=1,
+            ),
             lambda: to_channels(pixels, 1),
         )
     return view.apply(pixels)
@@ -179,9 +177,8 @@ def decode_whole(contents: Tensor) -> Tensor:
     """RGB pixels of a supported file, upright, (H, W, 3) uint8."""
 
     def decode_jpeg() -> Tensor:
-        stored = tf.io.decode_jpeg(contents, 3, dct_method=DCT)
         turn = turn_of_jpeg(contents, lambda: _orientation(contents))
-        return upright(stored, turn)
+        return upright(tf.io.decode_jpeg(contents, 3, dct_method=DCT), turn)
 
     pixels = tf.cond(
         starts_with(contents, JPEG),
@@ -194,16 +191,6 @@ def decode_whole(contents: Tensor) -> Tensor:
 def _decode_other(contents: Tensor) -> Tensor:
     pixels = tf.io.decode_image(contents, 3, expand_animations=False)
     return tf.ensure_shape(pixels, (None, None, 3))
-
-
-def _gray_by_rows(pixels: Tensor) -> Tensor:
-    """`to_channels` with 1, of (H, W, 3) uint8."""
-    return tf.map_fn(
-        lambda row: to_channels(pixels[row], 1),
-        tf.range(tf.shape(pixels)[0]),
-        fn_output_signature=tf.TensorSpec((None, 1), tf.uint8),
-        parallel_iterations=1,
-    )
 
 
 def _head(contents: Tensor, size: int) -> Tensor:

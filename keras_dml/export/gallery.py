@@ -1,4 +1,4 @@
-"""Gallery: the embeddings that a served model searches."""
+"""Gallery: the embeddings that a served model searches, and the search."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,9 +9,23 @@ import numpy.typing as npt
 
 from keras_dml.data import Examples
 from keras_dml.evaluation import embed
+from keras_dml.export.files import OK
 from keras_dml.model.identity import WatchedWeights
 from keras_dml.utils.arrays import as_embeddings
-from keras_dml.utils.types import FloatArray
+from keras_dml.utils.tensorflow import tf
+from keras_dml.utils.types import FloatArray, Tensor
+from keras_dml.utils.vectors import unit_rows
+
+MAX_NEIGHBORS = 1000
+"""The largest `k` that "lookup_k" takes, if that of the export is not larger.
+
+A request must not be able to ask for an answer of gigabytes.
+"""
+
+K_OUT_OF_RANGE = "k out of range"
+
+_NOTHING = {tf.string: "", tf.int64: -1, tf.float32: 0.0, tf.bool: False}
+"""What stands in an output, by its dtype, where there is nothing to say."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,12 +113,7 @@ class Gallery:
 def as_gallery(
     model: keras.Model, value: Any, threshold: float | None = None
 ) -> Gallery:
-    """Converts the argument `gallery` of `export_model` to a `Gallery`.
-
-    Raises:
-        ValueError: If it is something else, or holds embeddings of other
-            weights.
-    """
+    """Converts the argument `gallery` of `export_model` to a `Gallery`."""
     if isinstance(value, Examples):
         return Gallery.of(model, value, threshold)
     # A mapping of arrays, or a class of a user's own, knows no model.
@@ -161,3 +170,83 @@ def _as_column(
         for x in texts
     ]
     return np.array(encoded, object)
+
+
+class Lookup:
+    """The nearest rows of a gallery, for embeddings whose status is OK."""
+
+    def __init__(self, gallery: Gallery, k: int) -> None:
+        self._k = k
+        self._max_k = min(max(k, MAX_NEIGHBORS), len(gallery))
+        self._threshold = gallery.threshold
+        rows = unit_rows(gallery.embeddings)
+        # They are no constants, because a graph ends at 2 GiB; and a GPU may
+        # round products to the 10 bits of TF32.
+        with tf.device("CPU:0"):
+            self._rows = tf.Variable(rows, trainable=False, name="gallery")
+            self._ids = tf.Variable(gallery.ids, trainable=False)
+            self._labels = tf.Variable(gallery.labels, trainable=False)
+
+    def __call__(self, status: Tensor, embeddings: Tensor) -> dict[str, Tensor]:
+        """The outputs of "lookup", of statuses, (B,)."""
+        return self._find(status, embeddings, self._k)
+
+    def of_own_k(
+        self, status: Tensor, embeddings: Tensor, k: Tensor
+    ) -> dict[str, Tensor]:
+        """The outputs of "lookup_k", of the k of each image, (B,) int32."""
+        tf.debugging.assert_equal(
+            tf.size(k),
+            tf.size(status),
+            "`k` of lookup_k must have one number per example.",
+        )
+        fits = (k >= 1) & (k <= self._max_k)
+        columns = tf.reduce_max(tf.concat([[1], tf.boolean_mask(k, fits)], 0))
+        searched = tf.boolean_mask(fits, status == OK)
+        status = tf.where(fits | (status != OK), status, K_OUT_OF_RANGE)
+        embeddings = tf.boolean_mask(embeddings, searched)
+        found = self._find(status, embeddings, columns)
+        is_asked = tf.range(columns) < k[:, None]
+        return {
+            name: x if name == "status" else tf.where(is_asked, x, _nothing(x))
+            for name, x in found.items()
+        }
+
+    def _find(
+        self, status: Tensor, embeddings: Tensor, k: int | Tensor
+    ) -> dict[str, Tensor]:
+        # An overflow in half precision has no neighbors, but the other
+        # images of the batch have.
+        is_finite = tf.reduce_all(tf.math.is_finite(embeddings), axis=1)
+        has_neighbors = spread(is_finite, status == OK)
+        queries = tf.boolean_mask(embeddings, is_finite)
+        with tf.device("CPU:0"):
+            norms = tf.norm(queries, axis=1, keepdims=True)
+            directions = tf.math.divide_no_nan(queries, norms)
+            cosines = tf.matmul(directions, self._rows, transpose_b=True)
+            scores, rows = tf.math.top_k(cosines, k)
+        above = tf.ones_like(scores, "bool")
+        if self._threshold is not None:
+            above = scores >= self._threshold
+        outputs = {
+            "ids": tf.gather(self._ids, rows),
+            "labels": tf.gather(self._labels, rows),
+            "scores": scores,
+            "above_threshold": above,
+        }
+        return {
+            **{name: spread(x, has_neighbors) for name, x in outputs.items()},
+            "status": status,
+        }
+
+
+def _nothing(x: Tensor) -> Tensor:
+    return tf.constant(_NOTHING[x.dtype], x.dtype)
+
+
+def spread(rows: Tensor, where: Tensor) -> Tensor:
+    """(B, …): rows, (n, …), where n of B booleans are true, else nothing."""
+    filler_row = tf.fill(tf.shape(rows)[1:], _nothing(rows))
+    with_filler = tf.concat([rows, filler_row[None]], axis=0)
+    place = tf.cumsum(tf.cast(where, "int32"), exclusive=True)
+    return tf.gather(with_filler, tf.where(where, place, tf.shape(rows)[0]))

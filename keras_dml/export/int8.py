@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 import numpy as np
@@ -36,6 +36,9 @@ from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.terminal import stderr_held_back
 from keras_dml.utils.types import FloatArray
 from keras_dml.utils.vectors import blocks
+
+Batches: TypeAlias = list[FloatArray]
+"""Views of the calibration."""
 
 EMBEDDING = "embedding"
 
@@ -94,13 +97,6 @@ def calibration_of(value: Any) -> Examples:
     return examples.select(rows)
 
 
-def calibration_views(model: keras.Model, value: Any) -> FloatArray:
-    """What the model sees of the calibration, (N, …)."""
-    examples = calibration_of(value)
-    batches = eval_batches(examples, examples.view_for(model))
-    return np.concatenate([np.asarray(x) for x in batches])
-
-
 def check_unit(embeddings: FloatArray, file_format: str) -> None:
     """Raises `RuntimeError` unless embeddings have length 1, or 0."""
     norms = np.linalg.norm(embeddings.astype(float), axis=1)
@@ -128,33 +124,28 @@ def write_int8(
     calibration, on which the file is tried, too.
     """
     with new_portable(model, file_format, path, overwrite) as (new, load):
-        views = calibration_views(model, calibration)
-        _write(model, spec, file_format, new, views)
+        examples = calibration_of(calibration)
+        seen = eval_batches(examples, examples.view_for(model))
+        views = np.concatenate([np.asarray(x) for x in seen])
+        x = keras.Input(
+            batch_shape=spec.shape, dtype=spec.dtype, name=spec.name
+        )
+        features = model.backbone(x)
+        outputs = {
+            f"features_{i}": y
+            for i, y in enumerate(keras.tree.flatten(features))
+        }
+        outputs[EMBEDDING] = model.head(features)[EMBEDDING]
+        batches = [views[rows] for rows in blocks(len(views), _BATCH_SIZE)]
+        with _quietly():
+            _WRITERS[file_format](keras.Model(x, outputs), new, batches)
         check_unit(load(new)(views[:_TRIED]), file_format)
     return path
 
 
-def _write(
-    model: EmbeddingModel,
-    spec: keras.KerasTensor,
-    file_format: str,
-    path: Path,
-    views: FloatArray,
-) -> None:
-    x = keras.Input(batch_shape=spec.shape, dtype=spec.dtype, name=spec.name)
-    features = model.backbone(x)
-    outputs = {
-        f"features_{i}": x for i, x in enumerate(keras.tree.flatten(features))
-    }
-    outputs[EMBEDDING] = model.head(features)[EMBEDDING]
-    batches = [views[rows] for rows in blocks(len(views), _BATCH_SIZE)]
-    with _quietly():
-        _WRITERS[file_format](keras.Model(x, outputs), spec, path, batches)
-
-
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Without what converters tell of their progress, some of it from C++."""
+    """Without the progress of converters, some of which is C++."""
     log = logging.getLogger("nncf")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -172,19 +163,14 @@ def _quietly() -> Iterator[None]:
         log.setLevel(level)
 
 
-def _write_onnx(
-    parts: keras.Model,
-    spec: keras.KerasTensor,
-    path: Path,
-    batches: list[FloatArray],
-) -> None:
+def _write_onnx(parts: keras.Model, path: Path, batches: Batches) -> None:
     import onnx
     from onnxruntime import quantization
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     with tempfile.TemporaryDirectory() as folder:
         whole, folded = Path(folder, "whole.onnx"), Path(folder, "folded.onnx")
-        write_by_keras(parts, spec, "onnx", whole)
+        write_by_keras(parts, "onnx", whole)
         # Batch normalization becomes a part of convolutions.
         quant_pre_process(whole, folded, skip_symbolic_shape=True)
         model = onnx.load(folded)
@@ -196,7 +182,8 @@ def _write_onnx(
     )
     for output in features:
         graph.output.remove(output)
-    feeds = iter([{spec.name: x} for x in batches])
+    name = parts.inputs[0].name
+    feeds = iter([{name: x} for x in batches])
     quantization.quantize_static(
         model,
         path,
@@ -211,15 +198,10 @@ def _write_onnx(
     )
 
 
-def _write_litert(
-    parts: keras.Model,
-    spec: keras.KerasTensor,
-    path: Path,
-    batches: list[FloatArray],
-) -> None:
+def _write_litert(parts: keras.Model, path: Path, batches: Batches) -> None:
     from tensorflow.lite.tools import flatbuffer_utils
 
-    with _converter(parts, spec) as converter:
+    with _converter(parts) as converter:
         content = converter.convert()
     model = flatbuffer_utils.read_model_from_bytearray(bytearray(content))
     [graph], [signature] = model.subgraphs, model.signatureDefs
@@ -239,11 +221,10 @@ def _write_litert(
     )
     embedding = {EMBEDDING: parts.output[EMBEDDING]}
     whole = keras.Model(parts.input, embedding, name=parts.name)
-    with _converter(whole, spec) as converter:
+    with _converter(whole) as converter:
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        converter.representative_dataset = lambda: (
-            {spec.name: x} for x in batches
-        )
+        name = parts.inputs[0].name
+        converter.representative_dataset = lambda: ({name: x} for x in batches)
         debugger = tf.lite.experimental.QuantizationDebugger(
             converter=converter,
             debug_dataset=lambda: ([x] for x in batches),
@@ -253,19 +234,14 @@ def _write_litert(
 
 
 @contextlib.contextmanager
-def _converter(model: keras.Model, spec: keras.KerasTensor) -> Iterator[Any]:
-    """What makes a functional model one of LiteRT."""
+def _converter(model: keras.Model) -> Iterator[Any]:
+    """Converts a functional model to LiteRT."""
     with tempfile.TemporaryDirectory() as folder:
-        write_by_keras(model, spec, "tf_saved_model", Path(folder))
+        write_by_keras(model, "tf_saved_model", Path(folder))
         yield tf.lite.TFLiteConverter.from_saved_model(folder)
 
 
-def _write_openvino(
-    parts: keras.Model,
-    spec: keras.KerasTensor,
-    path: Path,
-    batches: list[FloatArray],
-) -> None:
+def _write_openvino(parts: keras.Model, path: Path, batches: Batches) -> None:
     import openvino
 
     nncf = import_extra("quantize='int8' of export", "nncf", "openvino")
@@ -275,7 +251,7 @@ def _write_openvino(
         node: str = output.get_node().get_friendly_name()
         return node
 
-    program = openvino_model(parts, spec)
+    program = openvino_model(parts)
     features = [x for x in program.outputs if EMBEDDING not in x.get_names()]
     sources = {
         name(y): (name(y), [name(z.get_source_output()) for z in x.inputs()])
@@ -302,11 +278,9 @@ def _write_openvino(
 def head_nodes(
     features: Iterable[str], sources: Mapping[str, tuple[str, Sequence[str]]]
 ) -> list[str]:
-    """The nodes of a graph that features are not computed from.
+    """The nodes of a graph that features, some tensors, are not computed from.
 
-    Args:
-        features: The tensors that the network ends with.
-        sources: By tensor, the node that computes it and that node's inputs.
+    `sources` has, by tensor, the node that computes it and that node's inputs.
     """
     tensors, head = [*features], {node for node, _ in sources.values()}
     while tensors:

@@ -21,26 +21,27 @@ import keras
 MODEL, CALL, ANSWER = "model.keras", "call", "answer"
 
 _ERRORS = (ValueError, TypeError, OSError, ImportError, RuntimeError)
-"""What the process hands back; anything else is a bug and shown whole."""
+"""Errors that the process hands back; any other is a bug and shown whole."""
 
 
 def call_on_tensorflow(
     function: Callable[..., Any], model: keras.Model, *args: Any, **kwargs: Any
 ) -> Any:
-    """What a function of a model returns where Keras runs on TensorFlow.
+    """Calls a function of a model where Keras runs on TensorFlow.
 
     The function is found by name, in a module. Keras must be able to save the
-    model; other arguments are pickled.
-
-    Raises:
-        ValueError: If the process cannot read the model.
-        RuntimeError: If the process ends without an answer.
-        Exception: What the function raises.
+    model; other arguments, the result and errors are pickled.
     """
     with tempfile.TemporaryDirectory(prefix="keras-dml-export-") as name:
         folder = Path(name)
         model.save(folder / MODEL)
-        call = modules_of(folder / MODEL), function, args, kwargs
+        with zipfile.ZipFile(folder / MODEL) as file:
+            config = file.read("config.json").decode()
+        # Modules that register what the file refers to by name.
+        names = re.findall(r'"registered_name": "([^"]+)"', config)
+        classes = keras.saving.get_custom_objects()
+        modules = {classes[x].__module__ for x in names if x in classes}
+        call = sorted(modules), function, args, kwargs
         (folder / CALL).write_bytes(pickle.dumps(call))
         process = subprocess.run(
             # Modules are found where this process finds them.
@@ -66,15 +67,6 @@ def call_on_tensorflow(
     return answer
 
 
-def modules_of(path: Path) -> list[str]:
-    """The modules that register what a `.keras` file refers to by name."""
-    with zipfile.ZipFile(path) as file:
-        config = file.read("config.json").decode()
-    names = re.findall(r'"registered_name": "([^"]+)"', config)
-    classes = keras.saving.get_custom_objects()
-    return sorted({classes[x].__module__ for x in names if x in classes})
-
-
 def read_saved(path: Path, modules: list[str]) -> keras.Model:
     """The model, or a `ValueError` that says why it cannot be read."""
     try:
@@ -96,16 +88,12 @@ def read_saved(path: Path, modules: list[str]) -> keras.Model:
         ) from None
 
 
-def _main(folder: Path) -> None:
-    call = pickle.loads((folder / CALL).read_bytes())
-    modules, function, args, kwargs = call
+if __name__ == "__main__":
+    place = Path(sys.argv[1])
+    modules, function, args, kwargs = pickle.loads((place / CALL).read_bytes())
     answer: Any
     try:
-        answer = function(read_saved(folder / MODEL, modules), *args, **kwargs)
+        answer = function(read_saved(place / MODEL, modules), *args, **kwargs)
     except _ERRORS as error:
         answer = error
-    (folder / ANSWER).write_bytes(pickle.dumps(answer))
-
-
-if __name__ == "__main__":
-    _main(Path(sys.argv[1]))
+    (place / ANSWER).write_bytes(pickle.dumps(answer))

@@ -10,8 +10,7 @@ from typing import Any
 import keras
 
 from keras_dml.embedding.exported import SUFFIXES, Load, converted, loader
-from keras_dml.export.parity import check_difference
-from keras_dml.export.served import embed
+from keras_dml.export.served import check_difference, embed
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.files import atomic_file, sync
@@ -21,7 +20,7 @@ from keras_dml.utils.types import FloatArray
 
 
 def check_options(format: str, gallery: Any, overwrite: bool) -> None:
-    """Raises `ValueError` for options of another format; nothing is loaded."""
+    """Raises `ValueError` for options of another format."""
     if format != "saved_model" and gallery is not None:
         raise ValueError(
             "`gallery` of export must only be given for format='saved_model', "
@@ -38,7 +37,7 @@ def check_options(format: str, gallery: Any, overwrite: bool) -> None:
 
 
 def free_file(path: Path, suffix: str, overwrite: bool) -> Path:
-    """The file that is to be written, if it and what is beside it may be."""
+    """The file to write, if it and OpenVINO's weights may be written."""
     if path.suffix != suffix:
         raise ValueError(
             f"`path` of export must end in {suffix!r} for this format. "
@@ -114,14 +113,21 @@ def write_portable(
     The model's input is like `spec`, has its name, and is tried on samples.
     """
     with new_portable(model, file_format, path, overwrite) as (new, load):
-        inference_model = _inference_model(model, spec)
+        x = keras.Input(
+            batch_shape=spec.shape, dtype=spec.dtype, name=spec.name
+        )
+        # The layers that an embedding needs, without the objective.
+        is_ours = isinstance(model, MetricModel)
+        embedding = model.outputs_of(x)["embedding"] if is_ours else model(x)
+        embedding = keras.ops.cast(embedding, "float32")
+        inference_model = keras.Model(x, {"embedding": embedding})
         if file_format == "openvino":
             import openvino
 
-            program = openvino_model(inference_model, spec)
+            program = openvino_model(inference_model)
             openvino.save_model(program, new, compress_to_fp16=False)
         else:
-            write_by_keras(inference_model, spec, file_format, new)
+            write_by_keras(inference_model, file_format, new)
         run = load(new)
         for seen in samples:
             # Both as a batch and one at a time: the size is not fixed.
@@ -131,24 +137,9 @@ def write_portable(
     return path
 
 
-def _inference_model(
-    model: keras.Model, spec: keras.KerasTensor
-) -> keras.Model:
-    """A functional model from its input to {"embedding": (B, D)}, float32.
-
-    It has the layers that an embedding needs, and no objective.
-    """
-    seen = keras.Input(batch_shape=spec.shape, dtype=spec.dtype, name=spec.name)
-    if isinstance(model, MetricModel):
-        embedding = model.outputs_of(seen)["embedding"]
-    else:
-        embedding = model(seen)
-    embedding = keras.ops.cast(embedding, "float32")
-    return keras.Model(seen, {"embedding": embedding})
-
-
-def openvino_model(model: keras.Model, spec: keras.KerasTensor) -> Any:
-    """A functional model as one of OpenVINO, with the names of its outputs."""
+def openvino_model(model: keras.Model) -> Any:
+    """A functional model as one of OpenVINO, with the names of its tensors."""
+    [spec] = model.inputs
     function = tf.function(
         lambda x: model(x, training=False),
         [tf.TensorSpec(spec.shape, spec.dtype, spec.name)],
@@ -162,10 +153,9 @@ def openvino_model(model: keras.Model, spec: keras.KerasTensor) -> Any:
     return program
 
 
-def write_by_keras(
-    model: keras.Model, spec: keras.KerasTensor, file_format: str, path: Path
-) -> None:
-    """Writes a functional model, whose input gets the name of the spec."""
+def write_by_keras(model: keras.Model, file_format: str, path: Path) -> None:
+    """Writes a functional model of one input, which keeps its name."""
+    [spec] = model.inputs
     signature = keras.InputSpec(spec.dtype, spec.shape, name=spec.name)
     model.export(
         path, format=file_format, verbose=False, input_signature=[signature]

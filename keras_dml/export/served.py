@@ -1,4 +1,4 @@
-"""What a SavedModel is made of: a model of arrays, or one of images."""
+"""A SavedModel of a model of arrays, or of images, and what it must return."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ import numpy.typing as npt
 from keras_dml.data import View
 from keras_dml.data.decode import MAX_SIDE_RATIO
 from keras_dml.export.files import OK, load_files
-from keras_dml.export.gallery import Gallery
-from keras_dml.export.signatures import (
-    ENCODED,
-    K_SPEC,
-    LOOKUP,
-    LOOKUP_K,
-    PIXELS,
-    Lookup,
-    spread,
-)
+from keras_dml.export.gallery import Gallery, Lookup, spread
 from keras_dml.model.generated import generated_inputs, input_specs
 from keras_dml.model.warnings import expects_bytes, print_pixels
 from keras_dml.utils.tensorflow import tf
-from keras_dml.utils.types import Tensor, Tensors
+from keras_dml.utils.types import FloatArray, Tensor, Tensors
+from keras_dml.utils.vectors import unit_rows
+
+PIXELS, ENCODED = "serving_default", "encoded"
+LOOKUP, LOOKUP_K = "lookup", "lookup_k"
+
+K_SPEC = tf.TensorSpec((None,), "int32", name="k")
+"""The `k` of each example, which "lookup_k" takes beside the examples.
+
+Not one of all: a server that batches joins all inputs along an axis.
+"""
 
 ONLY = "inputs"
 """The name of the input in signatures of models with a single input."""
@@ -36,13 +37,7 @@ Batch = npt.NDArray[np.uint8]
 
 
 class Served:
-    """A model of arrays, and the gallery that it searches.
-
-    Args:
-        model: The model.
-        gallery: What "lookup" and "lookup_k" search in; None: there are no
-            such signatures.
-        k: Number of neighbors that "lookup" returns.
+    """A model of arrays, and the gallery that "lookup" and "lookup_k" search.
 
     Attributes:
         inputs: What "serving_default" takes, by name.
@@ -88,16 +83,18 @@ class Served:
         return tf.fill(tf.shape(embeddings)[:1], OK), embeddings
 
     def write(self, folder: Path) -> None:
-        """Writes a SavedModel with the signatures that `export_model` lists.
+        """Writes a SavedModel; an `OSError` if that fails.
 
         It has no gradients of its own, which nobody asks a served model for:
         who loads one with them keeps all of it in memory for good.
-
-        Raises:
-            OSError: If that fails.
         """
         archive = keras.export.ExportArchive()
-        self.track(archive)
+        if ENCODED not in self.signatures:
+            # Signatures bring the variables that they use, but no tables, such
+            # as the vocabulary of a layer that takes texts. All of these are
+            # in front. With images, it would ship the weights of the
+            # objective, too.
+            archive.track(getattr(self.model, "backbone", self.model))
         for name, function in self._functions().items():
             specs = [self.inputs if name == PIXELS else self.searched]
             specs += [K_SPEC] * (name == LOOKUP_K)
@@ -110,40 +107,33 @@ class Served:
         except tf.errors.OpError as error:
             raise OSError(f"The export cannot be written: {error}") from error
 
-    def track(self, archive: keras.export.ExportArchive) -> None:
-        """Has an archive keep what the signatures need.
-
-        They bring the variables that they use, but no tables, such as the
-        vocabulary of a layer that takes texts. All of these are in front.
-        """
-        archive.track(getattr(self.model, "backbone", self.model))
-
     def _functions(self) -> dict[str, Callable[..., Tensors]]:
-        """What computes the outputs of each signature, by name."""
+
+        def encoded(inputs: Tensors) -> Tensors:
+            status, embeddings = self.embed_searched(inputs)
+            embeddings = spread(embeddings, status == OK)
+            return {"embedding": embeddings, "status": status}
+
+        def look_up(inputs: Tensors) -> Tensors:
+            outputs = lookup(*self.embed_searched(inputs))
+            if ENCODED not in self.signatures:
+                del outputs["status"]  # Only files can be damaged.
+            return outputs
+
         functions: dict[str, Callable[..., Tensors]] = {
             PIXELS: lambda inputs: {"embedding": self._embed(inputs)},
-            ENCODED: self._encoded,
+            ENCODED: encoded,
         }
         if self.gallery is not None:
             lookup = Lookup(self.gallery, self.k)
-            functions[LOOKUP] = lambda inputs: self._look_up(lookup, inputs)
+            functions[LOOKUP] = look_up
             functions[LOOKUP_K] = lambda inputs, k: lookup.of_own_k(
                 *self.embed_searched(inputs), k
             )
         return {name: functions[name] for name in self.signatures}
 
-    def _encoded(self, inputs: Tensors) -> Tensors:
-        status, embeddings = self.embed_searched(inputs)
-        return {"embedding": spread(embeddings, status == OK), "status": status}
-
-    def _look_up(self, lookup: Lookup, inputs: Tensors) -> Tensors:
-        outputs = lookup(*self.embed_searched(inputs))
-        if ENCODED not in self.signatures:
-            del outputs["status"]  # Only files can be damaged.
-        return outputs
-
     def samples(self, signature: str) -> Iterator[tuple[Tensors, Any]]:
-        """What a signature takes, and what the model sees of it."""
+        """Inputs of a signature, and what the model sees of them."""
         inputs = generated_inputs(self.model)
         generated = inputs if isinstance(inputs, dict) else {ONLY: inputs}
         for count in (2, 1):
@@ -161,11 +151,8 @@ class Served:
 class ServedImages(Served):
     """A model of images, which are taken as pixels and as files.
 
-    Args:
-        model, gallery, k: As of `Served`.
-        view: What the model sees of an image.
-        input_dtype: Pixels that "serving_default" takes.
-        batches: Images to try it on.
+    "serving_default" takes pixels of `input_dtype`; `batches` are images to try
+    it on.
     """
 
     def __init__(
@@ -184,7 +171,9 @@ class ServedImages(Served):
         views = tf.TensorSpec((None, *view.size, view.channels), "float32")
         # The signatures share one graph of the model, and one of the files.
         self._embed_views = tf.function(
-            self._embed_any_views, [views], autograph=False
+            lambda x: embed(self.model, _with_a_row(x))[: tf.shape(x)[0]],
+            [views],
+            autograph=False,
         )
         self.embed_searched = tf.function(  # type: ignore[method-assign]
             self._embed_files, [self.searched], autograph=False
@@ -211,15 +200,9 @@ class ServedImages(Served):
             views = self._view.apply(_with_a_row(images))
         return self._embed_views(views[: tf.shape(images)[0]])
 
-    def _embed_any_views(self, views: Tensor) -> Tensor:
-        return embed(self.model, _with_a_row(views))[: tf.shape(views)[0]]
-
     def _embed_files(self, inputs: Tensors) -> tuple[Tensor, Tensor]:
         status, views = load_files(inputs["images"], self._view)
         return status, self._embed_views(tf.boolean_mask(views, status == OK))
-
-    def track(self, archive: keras.export.ExportArchive) -> None:
-        """Nothing: it would ship the weights of the objective, too."""
 
     def samples(self, signature: str) -> Iterator[tuple[Tensors, Any]]:
         views = [self._view.apply(batch) for batch in self._batches]
@@ -281,3 +264,44 @@ def _with_a_row(x: Tensor) -> Tensor:
     row = tf.concat([[1], tf.maximum(shape[1:], 1)], axis=0)
     padded = tf.cond(shape[0] > 0, lambda: x, lambda: tf.zeros(row, x.dtype))
     return tf.ensure_shape(padded, x.shape)
+
+
+def compare(served: Served, folder: Path, tolerance: float) -> None:
+    """Loads an export; raises `RuntimeError` if it differs from the model."""
+    # On the CPU both compute alike; on a GPU, compiled and TF32 arithmetic
+    # differ by more than any mistake that is looked for here.
+    with tf.device("CPU:0"):
+        signatures = tf.saved_model.load(str(folder)).signatures
+        for name in served.signatures:
+            for inputs, seen in served.samples(name):
+                outputs = signatures[name](**inputs)
+                status = outputs.get("status", tf.constant(OK)).numpy()
+                if not np.all(status == OK.encode()):
+                    raise RuntimeError(
+                        "The export must decode all image files of its check. "
+                        f"The signature {name!r} returned the status {status}. "
+                        "Nothing was written."
+                    )
+                expected = embed(served.model, seen).numpy()
+                values = outputs.get("embedding", outputs.get("scores"))
+                if served.gallery is not None and "scores" in outputs:
+                    rows = served.gallery.embeddings
+                    cosines = unit_rows(expected) @ unit_rows(rows).T
+                    expected = -np.sort(-cosines, axis=1)[:, : served.k]
+                difference = values.numpy() - expected
+                check_difference(difference, f"signature {name!r}", tolerance)
+
+
+def check_difference(
+    difference: FloatArray, what: str, tolerance: float
+) -> None:
+    """Raises `RuntimeError` unless all numbers are within the tolerance."""
+    largest = np.abs(difference).max()
+    # Not a number is not within the tolerance.
+    if not largest <= tolerance:
+        raise RuntimeError(
+            f"The export must return the same numbers as the model. Its {what} "
+            f"differs by {largest:.3g}, more than the `tolerance` of "
+            f"{tolerance:.3g}. Nothing was written. If the model computes in "
+            "half precision, use a larger `tolerance`."
+        )

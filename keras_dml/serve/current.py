@@ -40,11 +40,9 @@ class Current:
 
     Attributes:
         name: Name of the model in addresses.
-        model: The model.
-        embed: From a batch of its inputs, for images of views, to embeddings,
-            (B, D) float32.
+        embed: From a batch of the model's inputs, for images of views, to
+            embeddings, (B, D) float32.
         viewer: What the model sees of pictures; None if it takes none.
-        index: The gallery; None without one.
         version: The number of this gallery, from 1.
     """
 
@@ -56,12 +54,7 @@ class Current:
     version: int = 0
 
     def with_gallery(self, path: str) -> "Current":
-        """The same model with the gallery in a folder, ready to be searched.
-
-        Raises:
-            OSError: If it is not there, or cannot be read.
-            ValueError: If it is damaged, or of another model.
-        """
+        """The same model with the gallery in a folder, ready to be searched."""
         index = Index.load(path, self.model)
         current = replace(self, index=index, version=self.version + 1)
         # The first request must not be slower than the next.
@@ -88,12 +81,9 @@ def scores_of_negatives(
 ) -> FloatArray | None:
     """Scores of pairs of rows of different classes, ascending.
 
-    Classes are the gallery's own, see `Index.labels`. Of more pairs,
-    `max_pairs` are drawn at random, with seed 0.
-
-    Returns:
-        None without such a pair, if a row has no class or several, and if the
-        gallery does not keep its embeddings.
+    Of more pairs, `max_pairs` are drawn at random, with seed 0. None without
+    such a pair, if a row has no class or several, and if the gallery does not
+    keep its embeddings.
     """
     if index is None:
         return None
@@ -113,14 +103,7 @@ def scores_of_negatives(
 
 
 def load(path: str, name: str | None = None, engine: Engine = KERAS) -> Current:
-    """Loads a model, without a gallery.
-
-    Args:
-        path: The folder of a run, whose best model is taken; or a `.keras`
-            file.
-        name: Name of the model in addresses; by default, that of the run or
-            file.
-        engine: What embeds.
+    """Loads the best model of a run's folder, or a `.keras` file.
 
     Raises:
         OSError: If there is nothing, or it cannot be read.

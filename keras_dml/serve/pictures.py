@@ -67,16 +67,19 @@ what these take, their header does not say.
 class NoPicture(RequestError):
     """A file without a header of an image file that can be read."""
 
+    def __init__(self, data: bytes) -> None:
+        kinds = ", ".join(sorted(_DECODERS))
+        super().__init__(
+            f"The picture must be an image file of one of these kinds: {kinds}."
+            f" Received: {len(data):,} bytes that begin with {data[:8]!r}."
+        )
+
 
 def weigh(data: bytes, max_pixels: int) -> int:
     """What decoding an image file takes, in pixels of plain RGB.
 
-    Only the header is read.
-
-    Raises:
-        NoPicture: If there is no header of an image file that can be read.
-        RequestError: If the picture is too long and thin, or has more than
-            `max_pixels`, or takes as much.
+    Only the header is read. Pictures that are too long and thin, have more than
+    `max_pixels`, or take as much, are an error.
     """
     try:
         with open_image(io.BytesIO(data)) as image:
@@ -89,7 +92,7 @@ def weigh(data: bytes, max_pixels: int) -> int:
         return _check_pixels(math.inf, max_pixels)
     # Headers of strangers may make Pillow raise anything.
     except Exception as error:
-        raise _no_picture(data) from error
+        raise NoPicture(data) from error
 
 
 def weigh_image(
@@ -100,7 +103,7 @@ def weigh_image(
     With `is_whole`, it is not reduced, whatever its size.
     """
     if 0 in image.size or image.format not in _DECODERS:
-        raise _no_picture(data)
+        raise NoPicture(data)
     _check_sides(*image.size)
     pixels = _check_pixels(math.prod(image.size), max_pixels)
     weight = -(-int(_bytes_of(image, data, is_whole)) // _UNIT)
@@ -266,11 +269,3 @@ def _check_pixels(pixels: float, max_pixels: int) -> int:
             413,
         )
     return int(pixels)
-
-
-def _no_picture(data: bytes) -> NoPicture:
-    kinds = ", ".join(sorted(_DECODERS))
-    return NoPicture(
-        f"The picture must be an image file of one of these kinds: {kinds}. "
-        f"Received: {len(data):,} bytes that begin with {data[:8]!r}."
-    )

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from keras_dml.export.files import DAMAGED, OK, UNSUPPORTED
-from keras_dml.export.signatures import ENCODED, LOOKUP, PIXELS
+from keras_dml.export.served import ENCODED, LOOKUP, PIXELS
 from keras_dml.model.generated import input_specs
 from keras_dml.model.warnings import warn_model_of_pixels
 from keras_dml.search import Hit, Index
@@ -149,19 +149,10 @@ def parse(body: bytes) -> dict[str, Any]:
 
 
 def read_inputs(current: Current, signature: str, instances: Any) -> Arrays:
-    """The arrays of a request, for the inputs of its signature.
+    """The arrays of B rows by name, for the inputs of a signature.
 
-    Args:
-        current: The model.
-        signature: The signature.
-        instances: A list of B values of the only input, or of objects that
-            have a value for each input.
-
-    Returns:
-        The arrays by name, of B rows; image files as bytes.
-
-    Raises:
-        RequestError: If they are not what the signature takes.
+    `instances` must be a list of B values of the only input, or of objects that
+    have a value for each input.
     """
     if not isinstance(instances, list) or not instances:
         raise wrong("instances", "be a list of one item or more", instances)
@@ -196,11 +187,7 @@ def read_inputs(current: Current, signature: str, instances: Any) -> Arrays:
 
 
 def as_array(value: Any, spec: tf.TensorSpec, key: str) -> Array:
-    """The array that nested lists are; `object` is for strings, as bytes.
-
-    Raises:
-        RequestError: If it is not of this spec; the key is named.
-    """
+    """Nested lists as an array of a spec; strings become bytes, as `object`."""
     nested = np.array(value, object)
     flat = nested.ravel().tolist()
     if any(isinstance(x, list) for x in flat):
@@ -270,12 +257,7 @@ def _numbers(flat: list[Any], dtype: tf.DType, key: str) -> Array:
 
 
 def weights_of(current: Current, inputs: Arrays, max_pixels: int) -> list[int]:
-    """The pixels that each row of a request takes; see `pictures.weigh`.
-
-    Raises:
-        RequestError: If a picture is too long and thin or too large, or all
-            together are.
-    """
+    """The pixels that each row of a request takes; see `pictures.weigh`."""
     if current.viewer is None:
         return [0] * len(next(iter(inputs.values())))
     images = inputs["images"]

@@ -8,8 +8,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import PIL.Image
@@ -38,21 +37,8 @@ _URI = re.compile(r"data:(image/(?:jpeg|png|webp|gif));base64,(.*)", re.DOTALL)
 """Kinds of picture in which nothing can be run, as SVG could."""
 
 
-@dataclass(frozen=True, eq=False)
-class Query:
-    """A picture to be searched for.
-
-    Attributes:
-        data: The image file.
-        k: Rows of the gallery to find.
-        where: Which rows, as of `Index.search`.
-        exclude: The key of a row to leave out.
-    """
-
-    data: bytes
-    k: int
-    where: dict[str, Any] | None
-    exclude: Key | None
+Query: TypeAlias = tuple[bytes, dict[str, Any]]
+"""An image file, and options of `Index.search`."""
 
 
 def query_of(data: bytes, params: Mapping[str, str]) -> Query:
@@ -65,8 +51,8 @@ def query_of(data: bytes, params: Mapping[str, str]) -> Query:
         example = '{"name": "crow"} or {"price": {">=": 10, "<": 20}}'
         rule = f"be conditions by column, as JSON, for instance {example}"
         raise wrong("where", rule, params["where"])
-    exclude = key_of(params, "exclude") if params.get("exclude") else None
-    return Query(data, k, where, exclude)
+    exclude = [key_of(params, "exclude")] if params.get("exclude") else None
+    return data, {"k": k, "where": where, "exclude": exclude}
 
 
 def key_of(params: Mapping[str, str], name: str) -> Key:
@@ -98,29 +84,18 @@ def refusal(current: Current) -> str | None:
 
 
 async def find(service: Service, query: Query) -> dict[str, Any]:
-    """The nearest rows to an image file in the gallery that is served now.
-
-    Returns:
-        "model", its name; "version", the number of the gallery; "seen", a
-        data URI; "hits" of the gallery, or None without one, with "is_copy"
-        where the embedding is that of the picture and "false_matches", the
-        rate at this score or None.
-
-    Raises:
-        RequestError: If the file cannot be read, if the gallery cannot be
-            searched so, or if the model takes no pictures.
-        Busy: As `Service.submit`.
-    """
+    """The answer to `POST /search`, of the gallery that is served now."""
     current = service.current
+    file, options = query
     if current.viewer is None:
         raise RequestError(str(refusal(current)))
-    if current.index is None and (query.where or query.exclude):
+    if current.index is None and (options["where"] or options["exclude"]):
         raise RequestError(
             "There is no gallery to search. Received: a filter. Start the "
             "server with --gallery."
         )
     max_pixels = service.settings.max_pixels
-    pixels = await run_in_threadpool(weigh, query.data, max_pixels)
+    pixels = await run_in_threadpool(weigh, file, max_pixels)
     answer: dict[str, Any] = await service.submit(
         "search", _find, query, pixels=pixels, current=current
     )
@@ -130,7 +105,7 @@ async def find(service: Service, query: Query) -> dict[str, Any]:
 def _find(current: Current, queries: Sequence[Query]) -> list[dict[str, Any]]:
     assert isinstance(current.viewer, Viewer)  # noqa: S101
     try:
-        views = [current.viewer.see(query.data) for query in queries]
+        views = [current.viewer.see(file) for file, _ in queries]
     except ValueError as error:
         raise RequestError(str(error)) from error
     embeddings = current.embed(np.stack(views))
@@ -140,25 +115,22 @@ def _find(current: Current, queries: Sequence[Query]) -> list[dict[str, Any]]:
             "model": current.name,
             "version": current.version,
             "seen": thumbnail(seen, VIEW_SIDE, "webp", 90),
-            "hits": _hits(current, query, embedding),
+            "hits": _hits(current, embedding, options),
         }
-        for query, seen, embedding in zip(
+        for (_, options), seen, embedding in zip(
             queries, pixels, embeddings, strict=True
         )
     ]
 
 
 def _hits(
-    current: Current, query: Query, embedding: FloatArray
+    current: Current, embedding: FloatArray, options: dict[str, Any]
 ) -> list[dict[str, Any]] | None:
     index, negatives = current.index, current.negatives
     if index is None:
         return None
-    exclude = None if query.exclude is None else [query.exclude]
     try:
-        [hits] = index.search(
-            embedding, query.k, where=query.where, exclude=exclude
-        )
+        [hits] = index.search(embedding, **options)
     except ValueError as error:
         raise RequestError(str(error)) from error
     scores = np.array([hit.score for hit in hits])
@@ -209,26 +181,26 @@ def make_thumbnails(
     current: Current, rows: Sequence[Mapping[str, Any]]
 ) -> list[tuple[bytes, str]]:
     """The thumbnail that each row brings, or one of its file: bytes, type."""
-    return [_thumbnail(row) for row in rows]
-
-
-def _thumbnail(row: Mapping[str, Any]) -> tuple[bytes, str]:
-    if row.get("thumbnail") or not row.get("path"):
+    pictures = []
+    for row in rows:
         uri = str(row.get("thumbnail"))
-    else:
-        with _reading_file():
-            if row.get("box"):
-                uri = row_thumbnail(row) or ""
-            else:
-                sides = 2 * SIDE, 2 * SIDE
-                uri = thumbnail(read_picture(str(row["path"]), sides))
-    match = _URI.fullmatch(uri)
-    if match is None:
-        raise RequestError("The row has no picture.", 404)
-    try:
-        return base64.b64decode(match[2], validate=True), match[1]
-    except binascii.Error:
-        raise RequestError("The row has a damaged picture.", 404) from None
+        if not row.get("thumbnail") and row.get("path"):
+            with _reading_file():
+                if row.get("box"):
+                    uri = row_thumbnail(row) or ""
+                else:
+                    sides = 2 * SIDE, 2 * SIDE
+                    uri = thumbnail(read_picture(str(row["path"]), sides))
+        match = _URI.fullmatch(uri)
+        if match is None:
+            raise RequestError("The row has no picture.", 404)
+        try:
+            content = base64.b64decode(match[2], validate=True)
+        except binascii.Error:
+            error = RequestError("The row has a damaged picture.", 404)
+            raise error from None
+        pictures.append((content, match[1]))
+    return pictures
 
 
 @contextlib.contextmanager

@@ -43,26 +43,9 @@ def serve(
 
     Requests in progress are completed first, for at most the time-out of the
     settings; where one does not end, the process ends without it. While the
-    model is loaded, connections are refused.
-
-    Args:
-        path: The folder of a run, whose best model is served; or a `.keras`
-            file.
-        gallery: The folder of an index, which is loaded again whenever it has
-            been saved; without one, the server only makes predictions.
-        name: Name of the model in addresses; by default, the name of the run
-            or file.
-        settings: The address to listen on, and limits.
-        engine: What embeds: "openvino" is faster on CPUs, the same to 1e-5.
-            Where it cannot, Keras does, and the log says why.
-        opened: A socket that is bound to this address already, see `bind`.
-        on_ready: Called with the address and the name of the model when the
-            server is ready.
-
-    Raises:
-        ImportError: If the extra "openvino" is required but not installed.
-        OSError: If the port is in use, or a file does not exist.
-        ValueError: If model or gallery cannot be served.
+    model is loaded, connections are refused. Arguments are those of the
+    command, a socket that `bind` returned, and a function that is called with
+    the address and the name of the model when the server is ready.
     """
     check_engine("serve", engine)
     limit_memory()
@@ -127,7 +110,6 @@ def stopped_by_signals(server: uvicorn.Server) -> Iterator[None]:
 
 
 def server_of(app: ASGIApp, settings: Settings) -> uvicorn.Server:
-    """A server of an application."""
     config = uvicorn.Config(
         app,
         http="httptools",

@@ -63,12 +63,8 @@ class Service:
     together. Work that decodes pictures has a budget: all that is decoded at a
     time, whoever asks for it, has no more than `max_pixels` pixels, or is one
     item. Methods are to be called in one event loop, but for `current`,
-    which any thread may replace.
-
-    Attributes:
-        current: The model and its gallery.
-        settings: The limits.
-        on_batch: Is called with the examples of every batch.
+    which any thread may replace. `on_batch` is called with the number of
+    examples of every batch.
     """
 
     def __init__(self, current: Current, settings: Settings) -> None:
@@ -97,20 +93,17 @@ class Service:
     ) -> Any:
         """The result of one item, which may run in a batch with others.
 
-        Who waits no longer cancels it. Work that has begun is completed, and
-        its result discarded.
+        A caller that stops waiting cancels it. Work that has begun is
+        completed, and its result discarded.
 
         Args:
             key: Items of one key, function and gallery may be joined.
             function: Work on a worker thread. Where it fails on a batch,
-                each item of it runs alone, so that it fails on what it fails
-                on.
-            item: What it works on.
-            size: Examples in the item, which count for the largest batch and
-                the length of the queue.
+                each item of it runs alone, so that one harms no other.
+            item: The item.
+            size: Examples in it, for the largest batch and the queue.
             pixels: Pixels that are decoded for it.
-            current: The model and gallery that the request began with; by
-                default those that are served now.
+            current: The model and gallery that the request began with.
 
         Raises:
             Busy: If the queue is full, or if too many pixels wait in it.

@@ -116,11 +116,8 @@ def test_files_have_the_pixels_of_pillow(load) -> None:
         np.testing.assert_array_equal(
             views, VIEW.apply(np.asarray(upright)), name
         )
-
-
-def test_deep_gray_keeps_its_upper_bits(load) -> None:
-    status, [seen] = load([saved(image_of("I;16"), "PNG")])
-    assert status == ["ok"]
+    # Of 16 bits, the upper ones.
+    _, [seen] = load([saved(image_of("I;16"), "PNG")])
     np.testing.assert_array_equal(seen, VIEW.apply(GRAY))
 
 
@@ -142,23 +139,17 @@ def test_files_of_other_formats_are_unsupported(load) -> None:
     assert not seen.any()
 
 
-@pytest.mark.slow
-def test_headers_alone_are_damaged(load) -> None:
-    files = [
+def test_truncated_files_are_damaged(load) -> None:
+    headers = [
         b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", png(20, 20), png(0, 0),
         b"GIF89a", animated()[:800], saved(image_of("RGB"), "BMP")[:54],
         bmp_with_sides(2**13, -(2**13)),
     ]  # fmt: skip
-    assert load(files)[0] == ["damaged"] * len(files)
-
-
-@pytest.mark.parametrize("file_format", ["JPEG", "PNG", "GIF", "BMP"])
-def test_cut_files_are_damaged(load, file_format: str) -> None:
-    file = saved(image_of("RGB"), file_format)
-    parts = [file[: len(file) * i // 10] for i in range(1, 9)]
-    status, seen = load([*parts, file])
-    assert status == ["damaged"] * 8 + ["ok"]
-    assert not seen[:-1].any() and seen[-1].any()
+    files = [saved(image_of("RGB"), x) for x in ("JPEG", "PNG", "GIF", "BMP")]
+    parts = [x[: len(x) * i // 10] for x in files for i in range(1, 9)]
+    status, seen = load([*headers, *parts, *files])
+    assert status == ["damaged"] * 40 + ["ok"] * 4
+    assert not seen[:40].any() and seen[40:].any(axis=(1, 2, 3)).all()
 
 
 @pytest.mark.slow
@@ -182,16 +173,6 @@ def test_large_and_long_images_are_refused_by_their_headers(load) -> None:
     largest = PIL.Image.fromarray(COLOR).resize((5000, 4000))
     longest = saved(PIL.Image.new("L", (1, 50), 255), "PNG")
     assert load([saved(largest, "JPEG"), longest])[0] == ["ok", "ok"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["longest", "squash"])
-def test_large_and_long_images_are_refused_for_a_square(mode: str) -> None:
-    view = View((24, 24), 1, 30, mode)
-    long = saved(PIL.Image.new("L", (1, 51)), "PNG")
-    large = png(2**14, 2**14, (b"IDAT", zlib.compress(bytes(2**20))))
-    status, _ = load_files(tf.constant([long, large]), view)
-    assert status.numpy().tolist() == [b"too large"] * 2
 
 
 def damaged(file: bytes, rng: random.Random) -> bytes:

@@ -14,7 +14,6 @@ from keras_dml import methods
 from keras_dml.embedding.exported import loader
 from keras_dml.export import Gallery, export_model
 from keras_dml.export.on_tensorflow import read_saved
-from keras_dml.export.portable import free_file
 from tests.export.serving import (
     contents,
     make_model,
@@ -127,6 +126,12 @@ def test_file_is_replaced_once_the_new_one_is_as_its_model(
 ) -> None:
     model, _, _ = numbers()
     path = tmp_path / FILES[file_format]
+    with pytest.raises(ValueError, match=f"must end in '{path.suffix}'"):
+        export_model(model, path.with_suffix(".h5"), format=file_format)
+    path.mkdir()
+    with pytest.raises(FileExistsError, match="Use another path"):
+        export_model(model, path, format=file_format, overwrite=True)
+    path.rmdir()
     path.write_text("the old one")
     for options, error, message in (
         ({}, FileExistsError, "overwrite=True"),
@@ -144,21 +149,6 @@ def test_file_is_replaced_once_the_new_one_is_as_its_model(
     assert path.read_bytes() != b"the old one"
 
 
-def test_file_is_free_or_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "model.onnx"
-    assert free_file(path, ".onnx", overwrite=False) == path
-    with pytest.raises(ValueError, match="must end in '.tflite'"):
-        free_file(path, ".tflite", overwrite=False)
-    path.write_text("there")
-    assert free_file(path, ".onnx", overwrite=True) == path
-    with pytest.raises(FileExistsError, match="overwrite=True"):
-        free_file(path, ".onnx", overwrite=False)
-    path.unlink()
-    path.mkdir()
-    with pytest.raises(FileExistsError, match="Use another path"):
-        free_file(path, ".onnx", overwrite=True)
-
-
 @pytest.mark.parametrize("file_format", FILES)
 def test_missing_packages_are_named(
     file_format: str,
@@ -172,15 +162,6 @@ def test_missing_packages_are_named(
     with pytest.raises(ImportError, match=rf"keras-dml\[{file_format}\]"):
         export_model(model, tmp_path / FILES[file_format], format=file_format)
     assert contents(tmp_path) == {}
-
-
-@pytest.mark.parametrize("file_format", FILES)
-def test_galleries_are_for_servers(
-    file_format: str, model: keras.Model, gallery: Gallery, tmp_path: Path
-) -> None:
-    path, options = tmp_path / FILES[file_format], {"format": file_format}
-    with pytest.raises(ValueError, match="`gallery` of export"):
-        export_model(model, path, gallery=gallery, **options)
 
 
 @keras.saving.register_keras_serializable()

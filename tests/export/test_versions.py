@@ -9,7 +9,7 @@ import keras
 import pytest
 
 from keras_dml.export import export_model
-from keras_dml.export.versions import version_folder
+from keras_dml.export._export_model import version_folder
 from keras_dml.utils.files import new_folder
 from tests.export.serving import contents
 

@@ -2,8 +2,10 @@
 
 import io
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -17,8 +19,9 @@ from keras_dml.data import View
 from keras_dml.search import Index
 from keras_dml.serve.app import application
 from keras_dml.serve.current import Current, load
+from keras_dml.serve.server import running, server_of
 from keras_dml.serve.service import Service
-from keras_dml.serve.settings import Settings
+from keras_dml.serve.settings import Settings, address_of, bind
 from tests.conftest import blobs
 
 LOCAL = "http://localhost"
@@ -93,6 +96,23 @@ def client_of(current: Current, **settings: Any) -> Iterator[TestClient]:
         yield opened
 
 
+@contextmanager
+def serving(
+    current: Current = EMPTY, **settings: Any
+) -> Iterator[SimpleNamespace]:
+    """A server that listens, its service, port and address."""
+    limits = Settings(port=0, **settings)
+    service = Service(current, limits)
+    server = server_of(application(service, limits), limits)
+    with closing(bind(limits)) as opened:
+        opened.listen()
+        port, url = opened.getsockname()[1], f"{address_of(opened)}/"
+        with running(server, opened):
+            yield SimpleNamespace(
+                server=server, service=service, port=port, url=url
+            )
+
+
 @pytest.fixture(scope="package")
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return write(tmp_path_factory.mktemp("served"))
@@ -119,3 +139,12 @@ def view(current: Current) -> View:
 def pixels() -> np.ndarray:
     """Five images of the gallery, (5, 16, 16, 1) uint8."""
     return np.stack([blobs().read(i) for i in range(0, 40, 8)])
+
+
+@pytest.fixture(scope="package")
+def pictured(current: Current, tmp_path_factory: Any) -> Current:
+    """A gallery whose pictures are files."""
+    folder = tmp_path_factory.mktemp("gallery")
+    index = Index.build(current.model, blobs(), columns(folder))
+    index.calibrate(index.embeddings, blobs().labels)
+    return replace(current, index=index)

@@ -5,34 +5,17 @@ import http.client
 import json
 import socket
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from keras_dml.serve.app import application
-from keras_dml.serve.server import running, server_of
-from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings, bind
-from tests.serve.conftest import EMPTY
+from tests.serve.conftest import serving
 
 MODEL = "/v1/models/glyphs"
 WHOLE = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LATE = 30
 """Seconds after which what should come will not."""
-
-
-@contextlib.contextmanager
-def serving(app: Any = None, **given: Any) -> Iterator[tuple[Any, int]]:
-    """A server and its port."""
-    settings = Settings(port=0, **given)
-    app = app or application(Service(EMPTY, settings), settings)
-    server = server_of(app, settings)
-    with contextlib.closing(bind(settings)) as opened:
-        opened.listen()
-        port = opened.getsockname()[1]
-        with running(server, opened):
-            yield server, port
 
 
 def connected(port: int, data: bytes = b"") -> socket.socket:
@@ -67,7 +50,8 @@ def test_answers_are_sent_at_once() -> None:
 
 
 def test_requests_on_too_many_connections_are_answered_503() -> None:
-    with serving(max_connections=2) as (server, port):
+    with serving(max_connections=2) as live:
+        server, port = live.server, live.port
         with connected(port), connected(port) as second:
             wait_for_connections(server, 2)
             assert ask(port, MODEL)[0] == 503
@@ -83,14 +67,14 @@ def test_a_body_above_the_limit_sent_at_once_is_told_so(in_chunks) -> None:
     size = 40 * 2**20
     data: Any = bytes(size)
     path = f"{MODEL}:predict"
-    with serving(max_body=size // 6) as (server, port):
+    with serving(max_body=size // 6) as live:
         chunks = (data[i : i + 2**20] for i in range(0, size, 2**20))
-        code, _, body = ask(port, path, chunks if in_chunks else data)
+        code, _, body = ask(live.port, path, chunks if in_chunks else data)
         error = json.loads(body)["error"]
         assert (code, f"exceed {size // 6:,} bytes" in error) == (413, True)
-        wait_for_connections(server, 0)
-    with serving(token="secret") as (_, port):  # noqa: S106
-        assert ask(port, path, data)[0] == 401
+        wait_for_connections(live.server, 0)
+    with serving(token="secret") as live:  # noqa: S106
+        assert ask(live.port, path, data)[0] == 401
 
 
 def test_what_does_not_finish_when_the_server_stops_is_told_so(caplog) -> None:
@@ -98,11 +82,11 @@ def test_what_does_not_finish_when_the_server_stops_is_told_so(caplog) -> None:
         f"POST {MODEL}:predict HTTP/1.1\r\nHost: localhost\r\n"
         "Content-Length: 9\r\n\r\n"
     )
-    with serving(stop_timeout=0.5) as (server, port):
-        with connected(port, head.encode()) as opened:
-            while not server.server_state.tasks:
+    with serving(stop_timeout=0.5) as live:
+        with connected(live.port, head.encode()) as opened:
+            while not live.server.server_state.tasks:
                 time.sleep(0.01)
-            server.should_exit = True
+            live.server.should_exit = True
             received = b""
             while part := opened.recv(2**16):
                 received += part

@@ -124,11 +124,9 @@ def test_scores_of_negatives_are_those_of_some_pairs(current) -> None:
     assert set(some) <= set(every)
     assert (some == scores_of_negatives(index, 100)).all()
 
-
-@pytest.mark.parametrize("labels", [None, [1, 1, 1], [[1], [1, 2], [2]]])
-def test_scores_of_negatives_need_classes(labels) -> None:
-    index = Index(np.eye(3), labels and {"label": labels})
-    assert scores_of_negatives(index) is None
+    for labels in (None, [1, 1, 1], [[1], [1, 2], [2]]):
+        index = Index(np.eye(3), labels and {"label": labels})
+        assert scores_of_negatives(index) is None
 
 
 @pytest.mark.peers

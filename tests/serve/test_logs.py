@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from keras_dml.serve.logs import JsonFormatter, log_as_json
+from keras_dml.serve.logs import REQUESTS, JsonFormatter, log_as_json
+from tests.serve.conftest import EMPTY, client_of
 
 
 def formatted(message: str, *given: Any, **more: Any) -> dict[str, Any]:
@@ -39,23 +40,35 @@ def test_an_exception_is_part_of_its_line() -> None:
     assert line["exception"].endswith("KeyError: '/home/me'")
 
 
+def test_request_is_a_line_without_control_characters(caplog) -> None:
+    log = logging.getLogger(REQUESTS)
+    with caplog.at_level(logging.INFO, log.name), client_of(EMPTY) as client:
+        client.post("/v1/%22%0a%e2%80%ae", content=b"12345")
+    [record] = [x for x in caplog.records if x.name == log.name]
+    text = JsonFormatter().format(record)
+    assert text.isascii() and text.isprintable()
+    line = json.loads(text)
+    assert (line["level"], line["message"]) == ("info", "request")
+    assert (line["method"], line["code"]) == ("POST", 404)
+    assert line["path"] == '/v1/"\n\u202e'
+    assert line["bytes_out"] > 10
+    assert line["ms"] > 0
+
+
 @pytest.fixture
 def root(monkeypatch) -> logging.Handler:
     handler = logging.StreamHandler()
     monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
     monkeypatch.setattr(warnings, "showwarning", None)
-    requests = logging.getLogger("keras_dml.serve.requests")
+    requests = logging.getLogger(REQUESTS)
     monkeypatch.setattr(requests, "level", requests.level)
     log_as_json()
     return handler
 
 
-def test_all_loggers_write_so(root) -> None:
+def test_loggers_and_warnings_write_json(root, monkeypatch) -> None:
     assert isinstance(root.formatter, JsonFormatter)
-    assert logging.getLogger("keras_dml.serve.requests").isEnabledFor(20)
-
-
-def test_warnings_are_lines_too(root, monkeypatch) -> None:
+    assert logging.getLogger(REQUESTS).isEnabledFor(logging.INFO)
     said: list[logging.LogRecord] = []
     monkeypatch.setattr(root, "emit", said.append)
     shown = warnings.showwarning

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +14,6 @@ from keras_dml.serve.settings import Settings
 from tests.serve.conftest import EMPTY
 
 FIRST, SECOND = (replace(EMPTY, version=x) for x in (1, 2))
-
-
-def run(work: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(work)
 
 
 class Recorded:
@@ -63,7 +58,7 @@ def test_what_waits_is_joined_by_key_and_version_up_to_the_limit() -> None:
         service.close()
         return results
 
-    results = run(requests())
+    results = asyncio.run(requests())
     assert results == [0, 2, 20, 22, 24, 40, 42, 44, 60, 80]
     joined = sorted((v, x) for v, x in work.batches if x[0] >= 10)
     assert joined == [(1, [10, 11, 12]), (2, [20, 21, 22]), (2, [30, 40])]
@@ -78,7 +73,7 @@ def test_an_item_that_fails_harms_no_other() -> None:
             work, *(service.submit("a", work, x) for x in (1, 2, 3, 13, 4))
         )
 
-    results = run(requests())
+    results = asyncio.run(requests())
     assert [x for x in results if isinstance(x, int)] == [2, 4, 6, 8]
     assert isinstance(results[3], ArithmeticError)
 
@@ -96,7 +91,7 @@ def test_a_full_queue_is_busy_and_a_late_answer_a_timeout() -> None:
         assert await service.submit("after", work, 50) == 100
         return results
 
-    results = run(requests())
+    results = asyncio.run(requests())
     kinds = [type(x).__name__ for x in results]
     assert kinds == ["TimeoutError"] * 5 + ["Busy"] * 2
     ran = [x for _, batch in work.batches for x in batch]
@@ -106,20 +101,12 @@ def test_a_full_queue_is_busy_and_a_late_answer_a_timeout() -> None:
 @pytest.mark.parametrize(
     ("setting", "value"),
     [
-        ("max_body", 0),
-        ("max_pixels", 0),
-        ("max_batch", 1.5),
-        ("queue", -1),
-        ("port", 65536),
-        ("port", -1),
-        ("request_timeout", 0),
-        ("max_connections", 0),
-        ("stop_timeout", float("nan")),
-        ("poll", -1),
-        ("token", ""),
-        ("token", "two words"),
+        ("max_body", 0), ("max_pixels", 0), ("max_batch", 1.5), ("queue", -1),
+        ("port", 65536), ("port", -1), ("request_timeout", 0),
+        ("max_connections", 0), ("stop_timeout", float("nan")), ("poll", -1),
+        ("token", ""), ("token", "two words"),
     ],
-)
+)  # fmt: skip
 def test_settings_are_checked(setting: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"`{setting}` of Settings"):
         Settings(**{setting: value})
@@ -162,7 +149,7 @@ def test_pixels_in_work_stay_in_the_budget_whoever_asks(pixels, most) -> None:
             ]
             return await asyncio.gather(*asked)
 
-        assert run(requests()) == pixels
+        assert asyncio.run(requests()) == pixels
         assert work.most <= 100
         assert work.most <= most
 
@@ -184,7 +171,7 @@ def test_work_without_pixels_passes_what_waits_for_the_budget() -> None:
         work.gate.set()
         return passed, await asyncio.gather(*large)
 
-    assert run(requests()) == (10, [200, 180, 2])
+    assert asyncio.run(requests()) == (10, [200, 180, 2])
     assert [items for _, items in work.batches] == [[100], [90, 1]]
 
 
@@ -203,7 +190,7 @@ def test_a_request_that_timed_out_keeps_its_pixels_until_it_is_done() -> None:
         work.gate.set()
         assert await service.submit("c", work, 3, pixels=30) == 6
 
-    run(requests())
+    asyncio.run(requests())
     assert work.batches == [(1, [1]), (1, [3])]
 
 
@@ -215,7 +202,7 @@ def test_too_many_waiting_pixels_are_refused() -> None:
         asked = [service.submit("a", work, x, pixels=100) for x in range(12)]
         return await released(work, *asked)
 
-    results = run(requests())
+    results = asyncio.run(requests())
     refused = [x for x in results if isinstance(x, Busy)]
     # One runs and eight wait.
     assert len(refused) == 3

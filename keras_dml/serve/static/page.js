@@ -1,7 +1,7 @@
 // The page: from a picture to what is found for it.
 
 import { byId, element, plural } from "./elements.js";
-import { hideResults, showResults } from "./results.js";
+import { showResults } from "./results.js";
 import { NeedsToken, ask, forgetToken, keepToken } from "./server.js";
 
 const NARROW = matchMedia("(max-width: 900px)");
@@ -75,17 +75,13 @@ const setColumns = () => {
   if (byId("column").value !== before || !before) setValues();
 };
 
-const typed = (text, kind) => {
-  if (kind === "boolean") return text === "true";
-  return kind === "number" ? Number(text) : text;
-};
-
 // The rows to search among, as `Index.search` takes them.
 const condition = () => {
   const column = chosenColumn();
   const text = byId("value").value.trim();
   if (!column || !text) return null;
-  return { [column.name]: typed(text, column.kind) };
+  const values = { text, number: Number(text), boolean: text === "true" };
+  return { [column.name]: values[column.kind] };
 };
 
 const load = async (isRetry = false) => {
@@ -122,12 +118,6 @@ const showPreview = (file) => {
   image.src = preview;
   image.hidden = false;
   byId("drop-hint").hidden = true;
-};
-
-// Formats that the browser does not show, the server may read.
-const hidePreview = () => {
-  byId("chosen").hidden = true;
-  byId("drop-hint").hidden = false;
 };
 
 const searchQuery = () => {
@@ -174,7 +164,7 @@ const search = async () => {
     byId("drop-hint").hidden = true;
   } catch (error) {
     if (running !== own || error.name === "AbortError") return;
-    hideResults();
+    byId("found").hidden = true;
     if (error instanceof NeedsToken) askForToken(true);
     else complain(error.message);
   } finally {
@@ -211,51 +201,49 @@ const chooseFirst = (files, source) => {
     + "itself.");
 };
 
-const setUpFiles = () => {
-  byId("file").addEventListener("change", ({ target }) => {
-    if (target.files.length) choose(target.files[0]);
-    target.value = ""; // So that the same file can be chosen again.
-  });
-  byId("chosen").addEventListener("error", hidePreview);
-  document.addEventListener("paste", (event) => {
-    if (event.clipboardData.files.length) event.preventDefault();
-    else if (event.target.closest("input")) return;
-    chooseFirst(event.clipboardData.files, "pasted");
-  });
-  const drop = byId("drop");
-  drop.addEventListener("click", () => byId("file").click());
-  document.addEventListener("dragover", (event) => {
-    event.preventDefault();
-    drop.classList.add("over");
-  });
-  document.addEventListener("dragleave", (event) => {
-    if (!event.relatedTarget) drop.classList.remove("over");
-  });
-  document.addEventListener("drop", (event) => {
-    event.preventDefault();
-    drop.classList.remove("over");
-    chooseFirst(event.dataTransfer.files, "dropped");
-  });
-};
+byId("file").addEventListener("change", ({ target }) => {
+  if (target.files.length) choose(target.files[0]);
+  target.value = ""; // So that the same file can be chosen again.
+});
+byId("chosen").addEventListener("error", () => {
+  // Formats that the browser does not show, the server may read.
+  byId("chosen").hidden = true;
+  byId("drop-hint").hidden = false;
+});
+document.addEventListener("paste", (event) => {
+  if (event.clipboardData.files.length) event.preventDefault();
+  else if (event.target.closest("input")) return;
+  chooseFirst(event.clipboardData.files, "pasted");
+});
+const drop = byId("drop");
+drop.addEventListener("click", () => byId("file").click());
+document.addEventListener("dragover", (event) => {
+  event.preventDefault();
+  drop.classList.add("over");
+});
+document.addEventListener("dragleave", (event) => {
+  if (!event.relatedTarget) drop.classList.remove("over");
+});
+document.addEventListener("drop", (event) => {
+  event.preventDefault();
+  drop.classList.remove("over");
+  chooseFirst(event.dataTransfer.files, "dropped");
+});
 
-const setUpForms = () => {
-  byId("column").addEventListener("change", setValues);
-  byId("search-form").addEventListener("submit", (event) => {
-    event.preventDefault();
-    if (picture) search();
-    else complain("Choose a picture first.");
-  });
-  byId("take-back").addEventListener("click", () => leaveOut(null));
-  byId("token").addEventListener("input", ({ target }) =>
-    target.setCustomValidity(""));
-  byId("token-form").addEventListener("submit", (event) => {
-    event.preventDefault();
-    keepToken(byId("token").value);
-    byId("token").value = "";
-    load(true);
-  });
-};
+byId("column").addEventListener("change", setValues);
+byId("search-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  if (picture) search();
+  else complain("Choose a picture first.");
+});
+byId("take-back").addEventListener("click", () => leaveOut(null));
+byId("token").addEventListener("input", ({ target }) =>
+  target.setCustomValidity(""));
+byId("token-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  keepToken(byId("token").value);
+  byId("token").value = "";
+  load(true);
+});
 
-setUpFiles();
-setUpForms();
 load();

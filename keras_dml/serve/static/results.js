@@ -28,15 +28,12 @@ const picture = (hit, alt) => {
   return frame;
 };
 
-const percent = (share) =>
-  `${(100 * share).toLocaleString("en", { maximumSignificantDigits: 2 })}\u00a0%`;
-
 // A share of pairs; of so many, none says no more than that it is small.
-const rate = (share, pairs) =>
-  (share ? percent(share) : `under ${percent(1 / pairs)}`);
-
-const verdict = (isMatch) => element("span", isMatch ? "right" : "wrong",
-  isMatch ? "✓ match" : "✗ no match");
+const rate = (share, pairs) => {
+  const percent = (100 * (share || 1 / pairs)).toLocaleString("en",
+    { maximumSignificantDigits: 2 });
+  return `${share ? "" : "under "}${percent}\u00a0%`;
+};
 
 const columnsOf = ({ row }) => Object.entries(row)
   .filter(([, value]) => value !== null)
@@ -61,7 +58,10 @@ const hitItem = (hit, rank, gallery, leaveOut) => {
     caption.append(element("span", "number",
       `false matches ${rate(hit.false_matches, gallery.negative_pairs)}`));
   }
-  if (hit.is_match !== null) caption.append(verdict(hit.is_match));
+  if (hit.is_match !== null) {
+    caption.append(element("span", hit.is_match ? "right" : "wrong",
+      hit.is_match ? "✓ match" : "✗ no match"));
+  }
   const details = element("details");
   details.append(element("summary", "", `key ${hit.key}`),
     element("p", "columns-of", columnsOf(hit) || "no columns"),
@@ -132,8 +132,4 @@ export const showResults = (about, answer, leaveOut) => {
     : ` ${matches ? matches : "None"} of them ${matches === 1
       ? "reaches" : "reach"} the threshold.`;
   return `${plural(answer.hits.length, "image")} found.${matching}`;
-};
-
-export const hideResults = () => {
-  byId("found").hidden = true;
 };

@@ -9,8 +9,6 @@ export const keepToken = (token) => sessionStorage.setItem(TOKEN, token);
 
 export const forgetToken = () => sessionStorage.removeItem(TOKEN);
 
-const addressOf = (path) => new URL(path, document.baseURI).href;
-
 const wait = (seconds, signal) => new Promise((resolve, reject) => {
   const timer = setTimeout(resolve, 1000 * seconds);
   signal?.addEventListener("abort", () => {
@@ -24,7 +22,7 @@ const send = async (path, options) => {
   const token = sessionStorage.getItem(TOKEN);
   if (token) headers.set("Authorization", `Bearer ${token}`);
   try {
-    return await fetch(addressOf(path), { ...options, headers });
+    return await fetch(path, { ...options, headers });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Error("The server does not answer. Is it still running?");

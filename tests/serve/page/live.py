@@ -1,17 +1,10 @@
-"""A server in this process, and a browser that visits its page."""
+"""A browser that visits the page of a server."""
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from keras_dml.serve.app import application
-from keras_dml.serve.current import Current
-from keras_dml.serve.server import running, server_of
-from keras_dml.serve.service import Service
-from keras_dml.serve.settings import Settings, address_of, bind
 from tests.reports.browser import Browser
 
 SENT = """
@@ -24,25 +17,6 @@ document.querySelector('#drop').dispatchEvent(how === 'drop'
     : new ClipboardEvent('paste', { clipboardData: data, bubbles: true }));
 """
 """Drops or pastes a file, as the browser hands it to the page."""
-
-
-@contextmanager
-def serving(now: Current, **settings: Any) -> Iterator["Live"]:
-    """A server of the address `url`, until the block ends."""
-    limits = Settings(port=0, **settings)
-    service = Service(now, limits)
-    server = server_of(application(service, limits), limits)
-    with closing(bind(limits)) as opened:
-        opened.listen()
-        with running(server, opened):
-            yield Live(f"{address_of(opened)}/", service)
-
-
-class Live:
-    """A running server."""
-
-    def __init__(self, url: str, service: Service) -> None:
-        self.url, self.service = url, service
 
 
 class Visitor(Browser):

@@ -8,8 +8,8 @@ import pytest
 from keras_dml.serve.errors import Busy
 from keras_dml.serve.page import read_assets
 from tests.reports.browser import is_there
-from tests.serve.conftest import HOSTILE, picture
-from tests.serve.page.live import SENT, Visitor, serving
+from tests.serve.conftest import HOSTILE, picture, serving
+from tests.serve.page.live import SENT, Visitor
 
 pytestmark = [
     pytest.mark.slow,

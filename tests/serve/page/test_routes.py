@@ -2,7 +2,6 @@
 
 import io
 import re
-import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_dml.data.thumbnails import data_uri, row_thumbnail
 from keras_dml.search import Index
 from keras_dml.serve.page import read_assets
 from tests.serve.conftest import HOSTILE, client_of, picture
@@ -27,31 +25,21 @@ def asked(pictured):
 def few(current, tmp_path_factory):
     """A gallery of rows whose pictures are in all kinds of places."""
     folder = tmp_path_factory.mktemp("few")
-    secret = folder / "secret.txt"
-    secret.write_text("not for everyone")
+    (folder / "secret.txt").write_text("not for everyone")
     (folder / "own.png").write_bytes(picture())
+    files = ("own.png", "gone.png", "secret.txt")
     columns = {
-        "path": [
-            str(folder / "own.png"),
-            str(folder / "gone.png"),
-            str(secret),
-            None,
-            None,
-            None,
-        ],
-        "box": [[0, 0, 8, 4], None, None, None, None, None],
+        "path": [*(str(folder / x) for x in files), None, None, None],
+        "box": [[0, 0, 8, 4], *[None] * 5],
         "thumbnail": [
-            None,
-            None,
-            None,
+            *[None] * 3,
             "data:image/png;base64,iVBORw0KGgo=",
             "data:image/svg+xml;base64,PHN2Zy8+",
             "https://example.org/x.png",
         ],
     }
-    vectors = np.eye(6, 8, dtype="float32")
     keys = ["own", "gone", "secret", "small", "svg", "far"]
-    index = Index(vectors, columns, keys=keys)
+    index = Index(np.eye(6, 8, dtype="float32"), columns, keys=keys)
     with client_of(replace(current, index=index)) as opened:
         yield opened
 
@@ -135,74 +123,23 @@ def test_about(asked) -> None:
     assert (told["model"], told["refusal"]) == ("glyphs", None)
 
 
-def test_a_thumbnail_is_that_of_the_row(asked) -> None:
-    answer = asked.get("/page/thumbnail", params={"key": "3"})
-    assert answer.status_code == 200
-    assert answer.headers["content-type"] == "image/jpeg"
-    assert answer.content.startswith(b"\xff\xd8\xff")
-
-
-def test_a_thumbnail_of_a_part_of_a_file(few) -> None:
-    answer = few.get("/page/thumbnail", params={"key": '"own"'})
-    assert Image.open(io.BytesIO(answer.content)).size == (8, 4)
-
-
-def test_a_thumbnail_that_the_row_brings(few) -> None:
-    answer = few.get("/page/thumbnail", params={"key": '"small"'})
-    assert answer.headers["content-type"] == "image/png"
-
-
-@pytest.mark.slow
-def test_index_on_another_machine_shows_what_it_brings(
-    current, tmp_path
-) -> None:
-    """With thumbnails, with its files, and with neither."""
-    first, second = tmp_path / "first", tmp_path / "second"
-    first.mkdir()
-    paths = [str(first / f"{x}.png") for x in (3, 9)]
-    for path, row in zip(paths, (3, 9), strict=True):
-        Path(path).write_bytes(picture(row))
-    model = current.model
-    expected = [row_thumbnail({"path": path}) for path in paths]
-    assert expected[0] != expected[1]
-    for kept in (True, False):
-        index = Index.build(model, paths, thumbnails=kept)
-        index.save(first / f"index_{kept}", include_model=False)
-    shutil.copytree(first / "index_False", tmp_path / "bare")
-    shutil.copytree(first / "index_True", tmp_path / "pictured")
-    first.rename(second)
-    for place, found in (
-        (tmp_path / "pictured", expected),
-        (second / "index_False", expected),
-        (tmp_path / "bare", [None, None]),
-    ):
-        index = Index.load(place, model)
-        with client_of(replace(current, index=index)) as opened:
-            for key, uri in enumerate(found):
-                answer = opened.get("/page/thumbnail", params={"key": str(key)})
-                if uri is None:
-                    assert answer.status_code == 404
-                    said = "The file of the row cannot be read."
-                    assert answer.json()["error"] == said
-                    continue
-                kind = answer.headers["content-type"]
-                assert data_uri(answer.content, kind) == uri
+def test_thumbnail_is_of_a_file_its_box_or_the_rows_own(asked, few) -> None:
+    whole, part, own = (
+        client.get("/page/thumbnail", params={"key": key})
+        for client, key in ((asked, "3"), (few, '"own"'), (few, '"small"'))
+    )
+    assert whole.headers["content-type"] == "image/jpeg"
+    assert Image.open(io.BytesIO(whole.content)).size == (16, 16)
+    assert Image.open(io.BytesIO(part.content)).size == (8, 4)
+    assert own.headers["content-type"] == "image/png"
 
 
 @pytest.mark.parametrize(
     ("key", "status"),
     [
-        ('"gone"', 404),
-        ('"secret"', 404),
-        ('"svg"', 404),
-        ('"far"', 404),
-        ('"none"', 404),
+        *[(f'"{x}"', 404) for x in ("gone", "secret", "svg", "far", "none")],
         ('"../secret.txt"', 404),
-        ("3", 400),
-        ("", 400),
-        ("own", 400),
-        ("[1]", 400),
-        ("[" * 20_000, 400),
+        *[(x, 400) for x in ("3", "", "own", "[1]", "[" * 20_000)],
     ],
 )
 def test_rows_without_a_picture(few, key, status) -> None:
