@@ -45,7 +45,6 @@ ROOMS = {
         "keras_dml/optimizers.py",
         "keras_dml/resuming",
         "tests/distribution",
-        "tests/model/on_replicas.py",
     ),
     # Commands reach all of the package.
     "runs": (

@@ -1,8 +1,9 @@
-"""The package in float64: every float32 in its source is read as that.
+"""Replicas against one device in float64, which leaves rounding no room.
 
-    python -m tests.distribution.float64 R [FAMILY…] [--eager] [--some]
+    python -m tests.distribution.float64 [--all]
 
-is `tests.distribution.equality` with digits to spare.
+reads every float32 in the package's source as float64. With `--all` it trains
+every loss, miner and method, else those that differ by more than a formula.
 """
 
 import ast
@@ -49,14 +50,20 @@ class Finder(MetaPathFinder):
         return spec
 
 
-def widen() -> None:
-    """To be called before `keras_dml` is imported."""
+def main(every: bool) -> None:
+    """Widens the package before it is imported, and compares."""
     sys.meta_path.insert(0, Finder())
     keras.config.set_floatx("float64")
+    import tensorflow as tf
+
+    from tests.distribution import equality
+
+    replicas = tf.distribute.MirroredStrategy(equality.use_logical_devices(2))
+    for case in [*equality.loss_cases(every), *equality.method_cases(every)]:
+        print(case.name, flush=True)
+        # Eagerly, which is faster than to trace for three steps.
+        equality.check_equal(case, replicas, 1e-10, 1e-9, eager=True)
 
 
 if __name__ == "__main__":
-    widen()
-    from tests.distribution.equality import main
-
-    main()
+    main("--all" in sys.argv)

@@ -1,12 +1,9 @@
 """Trainings of methods that keep a state go on with the same bits.
 
 For all methods, `methods/test_contract.py` checks that a training is decided
-by the variables that a state holds, and `kills.py` kills them.
+by the variables that a state holds, and `kills.py` kills them. Replicas
+go on in `distribution/test_one_machine.py`.
 """
-
-import subprocess
-import sys
-from pathlib import Path
 
 import keras
 import pytest
@@ -39,16 +36,3 @@ def test_goes_on_with_the_same_classes(monkeypatch, tmp_path) -> None:
     sampled = {"embedding_dim": 6, "loss": loss, "accumulate": 2}
     monkeypatch.setitem(METHODS, "baseline", sampled)
     assert goes_on("baseline", tmp_path)[1] == []
-
-
-@pytest.mark.slow
-def test_two_replicas_go_on(tmp_path) -> None:
-    command = [sys.executable, "-m", "tests.resuming.trainings", tmp_path]
-    done = subprocess.run(
-        [*command, "baseline"],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-    )
-    (said,) = done.stdout.splitlines()
-    assert said.startswith("baseline") and said.endswith(" []"), done.stderr
