@@ -9,7 +9,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_dml.data import Examples, ImageSet, concatenate, image_folder
+from keras_dml.data import (
+    Examples,
+    ImageSet,
+    concatenate,
+    image_folder,
+    tfds_images,
+)
 from keras_dml.data._table import FORMATS, as_classes, as_texts, read_cells
 from keras_dml.data.folder import images_in
 from keras_dml.embedding.storage import is_url
@@ -18,6 +24,7 @@ from keras_dml.utils.models import read_model as load
 
 SPLITS = ("train", "validation", "test")
 
+_TFDS = "tfds:"
 _PATHS = ("path", "url", "uri")
 _TAKEN = ("row", "name", "embedding", "box")
 """Columns of shards that no table brings."""
@@ -59,7 +66,7 @@ def read_listed(
     Args:
         source: A folder of images, with a folder for every class or none;
             a table that ends in .csv, .tsv or .parquet; a list that ends in
-            .txt; or a split of the recipe.
+            .txt; "tfds:NAME:SPLIT"; or a split of the recipe.
         recipe: The recipe of the run, if it is one.
         verify: Whether images in folders of classes are opened. Otherwise bad
             ones are found later.
@@ -68,6 +75,8 @@ def read_listed(
         ValueError: If it is none of these, or holds no images.
         FileNotFoundError: If it is not there.
     """
+    if source.startswith(_TFDS):
+        return Listed(_of_tfds(source))
     if source in SPLITS:
         return Listed(_of_split(source, recipe))
     path = Path(source).expanduser()
@@ -87,7 +96,8 @@ def _unknown(source: str, path: Path) -> Exception:
     return kind(
         "SOURCE must be a folder of images; a table that ends in "
         f"{', '.join(FORMATS)}; a list of paths or URLs that ends in .txt; "
-        f"or {', '.join(SPLITS)} of a run. Received: {source!r}, {received}."
+        f"tfds:NAME:SPLIT; or {', '.join(SPLITS)} of a run. Received: "
+        f"{source!r}, {received}."
     )
 
 
@@ -98,6 +108,16 @@ def _in_folder(folder: Path, verify: bool) -> Examples:
         if files:
             return ImageSet(files)
     return image_folder(folder, verify=verify)
+
+
+def _of_tfds(source: str) -> Examples:
+    name, _, split = source.removeprefix(_TFDS).partition(":")
+    if not (name and split):
+        raise ValueError(
+            f"SOURCE must be tfds:NAME:SPLIT. Received: {source!r}. Use for "
+            "instance tfds:food101:train."
+        )
+    return tfds_images(name, split)
 
 
 def _of_lines(file: Path) -> Examples:

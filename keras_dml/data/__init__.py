@@ -53,6 +53,7 @@ from keras_dml.data.splits import (
     split_classes,
 )
 from keras_dml.data.texts import byte_tokens, symbol_names
+from keras_dml.data.tfds import tfds_images
 from keras_dml.data.view import View
 from keras_dml.utils.registry import attributes, import_modules
 
@@ -103,6 +104,7 @@ __all__ = [
     "split_classes",
     "symbol_names",
     "table",
+    "tfds_images",
     "usable_clusters",
     "vehicleid",
 ]

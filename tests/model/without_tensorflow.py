@@ -14,7 +14,7 @@ class Missing(importlib.abc.MetaPathFinder):
     """Finds that TensorFlow is not installed."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> None:
-        if name.partition(".")[0] == "tensorflow":
+        if name.partition(".")[0] in ("tensorflow", "tensorflow_datasets"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 

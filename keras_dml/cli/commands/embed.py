@@ -78,9 +78,10 @@ def embed(
 
     RUN_OR_MODEL is the folder of a run or a .keras file. SOURCE is a folder of
     images, with or without a folder per class; a .csv, .tsv or .parquet table
-    with a column of paths or URLs; a .txt list of them; or a split of the run's
-    data: train, validation or test. OUT is a folder or a URL, such as
-    s3://bucket/gallery. The same command continues an interrupted run.
+    with a column of paths or URLs; a .txt list of them; tfds:NAME:SPLIT; or a
+    split of the run's data: train, validation or test. OUT is a folder or a
+    URL, such as s3://bucket/gallery. The same command continues an interrupted
+    run.
     """
     from keras_dml.cli.sources import read_listed, read_model
     from keras_dml.embedding import embed_shards
