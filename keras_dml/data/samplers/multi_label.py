@@ -121,9 +121,12 @@ class MultiLabelBalanced(Sampler):
         batches = []
         for labels in drawn:
             batch: list[int] = []
+            taken: set[int] = set()
             for label in labels:
                 # K examples, with few repeats of those of other labels.
-                batch += streams[label].take(self.images_per_class, {*batch})
+                rows = streams[label].take(self.images_per_class, taken)
+                batch += rows
+                taken.update(rows)
             batches.append(batch)
         return np.array(batches)
 
