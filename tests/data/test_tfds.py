@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from keras_dml.data import tfds_images
-from tests.data.archives.writing import PIXELS
+from tests.data.archive_files import PIXELS
 
 
 def encoded(number: int) -> bytes:

@@ -1,13 +1,5 @@
-"""Small trainings of methods, which can be killed and go on.
+"""Small trainings of methods, which can be killed and go on."""
 
-    python -m tests.resuming.trainings FOLDER [METHOD…] [--precision POLICY]
-
-ends trainings on two replicas within an epoch, goes on, and prints for each
-method its name, the number of arrays compared with a training without
-interruption, and which are different in the end.
-"""
-
-import argparse
 import csv
 import shutil
 from pathlib import Path
@@ -32,7 +24,6 @@ from keras_dml.data import (
     SurrogateSampler,
     pipeline,
 )
-from keras_dml.distribution import use_devices
 from keras_dml.distribution.workers import this_worker
 from keras_dml.resuming.states import variables_of
 from tests.conftest import blobs
@@ -194,19 +185,3 @@ def rows(folder: Path) -> list[dict[str, str]]:
             {k: v for k, v in row.items() if not k.endswith("seconds")}
             for row in csv.DictReader(file)
         ]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("methods", nargs="*", default=list(METHODS))
-    parser.add_argument("--precision", default="float32")
-    given = parser.parse_args()
-    strategy = use_devices(2)
-    keras.config.set_dtype_policy(given.precision)
-    for name in given.methods:
-        print(name, *goes_on(name, given.folder, strategy), flush=True)
-
-
-if __name__ == "__main__":
-    main()
