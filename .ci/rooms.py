@@ -65,7 +65,7 @@ ROOMS = {
         "keras_dml/cli/commands/index.py",
         "keras_dml/cli/commands/search.py",
         "keras_dml/data/splits.py",
-        "keras_dml/runs/words.py",
+        "keras_dml/runs/outcome.py",
         "keras_dml/search/identification.py",
         "recipes/caltech101/_base.yaml",
         "recipes/caltech101/baseline.yaml",

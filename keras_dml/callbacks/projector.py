@@ -8,8 +8,7 @@ import keras
 import numpy as np
 
 from keras_dml.data import Examples
-from keras_dml.data.pictures import class_column, seen
-from keras_dml.data.validation import Pixels
+from keras_dml.data.pictures import class_column, each_seen
 from keras_dml.evaluation import embed
 from keras_dml.utils.arguments import checked
 from keras_dml.utils.files import atomic_file, write_atomically
@@ -64,6 +63,8 @@ def export_projector(
     Raises:
         ValueError: If `most` or `thumbnail` is not positive.
     """
+    from PIL import Image
+
     folder = Path(folder)
     rows = np.arange(len(images))
     if len(rows) > most:
@@ -72,40 +73,28 @@ def export_projector(
     selection = images.select(rows)
     with atomic_file(folder / "embeddings.tsv") as partial:
         np.savetxt(partial, embed(model, selection), fmt="%.6g", delimiter="\t")
-    _write_labels(folder / "labels.tsv", selection, rows.tolist())
-    columns = int(np.ceil(np.sqrt(len(rows))))
-    side = min(thumbnail, MAX_SPRITE_SIDE // columns)
-    pictures = seen(images, rows, images.view_for(model))
-    _write_sprite(folder / "sprite.png", pictures, columns, side)
-    config = folder / "projector_config.pbtxt"
-    write_atomically(config, _CONFIG.format(side=side))
-    return config
-
-
-def _write_labels(path: Path, images: Examples, rows: list[int]) -> None:
     with (
-        atomic_file(path) as partial,
+        atomic_file(folder / "labels.tsv") as partial,
         partial.open("w", newline="", encoding="utf-8") as file,
     ):
         writer = csv.writer(file, delimiter="\t", lineterminator="\n")
         writer.writerow(["row", "label", "class"])
-        labels = class_column(images, np.arange(len(images))).tolist()
+        labels = class_column(selection, np.arange(len(selection))).tolist()
         for number, (row, label) in enumerate(zip(rows, labels, strict=True)):
             # The projector splits at every tab and end of line.
-            name = " ".join(images.class_called(number).split())
+            name = " ".join(selection.class_called(number).split())
             writer.writerow([row, " ".join(str(label).split()), name])
-
-
-def _write_sprite(
-    path: Path, pictures: Pixels, columns: int, side: int
-) -> None:
-    from PIL import Image
-
+    columns = int(np.ceil(np.sqrt(len(rows))))
+    side = min(thumbnail, MAX_SPRITE_SIDE // columns)
     sprite = Image.new("RGB", (columns * side, columns * side))
+    pictures = each_seen(images, rows, images.view_for(model))
     for number, picture in enumerate(pictures):
         pixels = picture[..., 0] if picture.shape[2] == 1 else picture
         image = Image.fromarray(pixels).convert("RGB").resize((side, side))
-        row, column = divmod(number, columns)
-        sprite.paste(image, (column * side, row * side))
-    with atomic_file(path) as partial:
+        y, x = divmod(number, columns)
+        sprite.paste(image, (x * side, y * side))
+    with atomic_file(folder / "sprite.png") as partial:
         sprite.save(partial)
+    config = folder / "projector_config.pbtxt"
+    write_atomically(config, _CONFIG.format(side=side))
+    return config

@@ -1,14 +1,18 @@
 """Reports on finished runs: figures, and self-contained HTML pages.
 
-Open first: `page`, the report of a run, then `figures`, which chooses what it
-shows, and `html`, what every page has. `search_page` shows the results of a
-search for images.
+Open first: `page`, the report of a run, then `figures`, which reads a run and
+chooses what it shows, and `html`, what every page has, with the page of the
+results of a search for images.
 
 Imports: `runs` and below.
 """
 
-from keras_dml.reports.analysis import Run
-from keras_dml.reports.figures import RunFigure, comparisons, figures_of
+from keras_dml.reports.figures import (
+    Run,
+    RunFigure,
+    comparisons,
+    figures_of,
+)
 from keras_dml.reports.page import report
 
 __all__ = [

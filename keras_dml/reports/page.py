@@ -1,27 +1,40 @@
-"""The report of a run: one self-contained HTML page."""
+"""The report of a run: one self-contained HTML page with an explorer."""
 
 import csv
 import io
 import json
 import os
 from html import escape
+from itertools import chain
 from pathlib import Path
 from string import Template
 from typing import Any
 
-from keras_dml.data.thumbnails import data_uri
+import numpy as np
+
+from keras_dml.data import Examples, ImageSet
+from keras_dml.data.pictures import each_seen
+from keras_dml.data.thumbnails import data_uri, thumbnail
 from keras_dml.evaluation import bootstrap
 from keras_dml.recipes import dump
-from keras_dml.reports.analysis import Run
-from keras_dml.reports.explorer import explorer
-from keras_dml.reports.figures import RunFigure, figures_of
+from keras_dml.reports.figures import Run, RunFigure, figures_of
 from keras_dml.reports.html import asset, document, inline_svg
-from keras_dml.runs.outcome import definition, ends
-from keras_dml.runs.words import VERDICTS
+from keras_dml.runs.outcome import VERDICTS, definition, ends
 from keras_dml.utils.files import write_atomically
 from keras_dml.utils.progress import waiting
+from keras_dml.visualization import nearest
+from keras_dml.visualization.attention import encoded_maps
 
 CURVES = ("validation", "losses")
+THUMBNAIL = 72
+"""Longer side of a thumbnail, in pixels, at most."""
+
+_HEADLINES = {
+    "better": ("right", "Training helped"),
+    "worse": ("wrong", "Training made it worse"),
+    "within the noise": ("", "Training made no clear difference"),
+    "too few classes to tell": ("", "Too few classes to tell"),
+}
 
 
 def report(
@@ -55,22 +68,110 @@ def report(
     run = Run(folder)
     path = Path(output) if output else run.folder / "report.html"
     with waiting("Searching the test images", progress):
-        shown = explorer(run, num_queries)
+        content = explorer(run, num_queries)
     with waiting("Drawing figures", progress):
-        text = render(run, shown)
+        text = render(run, content)
     write_atomically(path, text)
     return path
 
 
-def render(run: Run, shown: dict[str, Any]) -> str:
-    """The text of the page; `shown` is its explorer."""
+def explorer(
+    run: Run,
+    num_queries: int = 60,
+    num_examples: int = 4,
+    num_neighbors: int = 6,
+) -> dict[str, Any]:
+    """All that the explorer needs, ready for JSON.
+
+    Args:
+        num_queries: Random queries that can be explored.
+        num_examples: Best, typical and worst queries, each.
+        num_neighbors: Images shown for each query and embedding.
+
+    Returns:
+        "neighbors" has for each query, for each embedding, its nearest as row,
+        cosine, and 1 if it is of the query's class, else 0; "images" for each
+        row its class, name and thumbnail; "attention" for each query the maps'
+        shape and bytes, or nothing.
+    """
+    examples, images = run.examples(num_examples), run.images
+    queries = run.queries(num_queries).tolist()
+    listed = (row for pairs in examples.values() for row, _ in pairs)
+    rows = np.unique([*queries, *listed])
+    spaces = [run.embeddings]
+    if run.parts is not None:
+        spaces += list(np.moveaxis(run.parts, 1, 0))
+    neighbors: dict[int, list[Any]] = {row: [] for row in rows.tolist()}
+    for embeddings in spaces:
+        nearest_rows, cosines = nearest(
+            embeddings,
+            rows,
+            num_neighbors,
+            gallery=run.splits.gallery_rows,
+            labels=images.labels,
+            groups=run.splits.cameras,
+        )
+        for i, row in enumerate(neighbors):
+            is_alike = images.alike(row, nearest_rows[i])
+            hits = zip(nearest_rows[i], cosines[i], is_alike, strict=True)
+            neighbors[row].append(
+                [
+                    [int(x), round(float(cosine), 3), int(is_right)]
+                    for x, cosine, is_right in hits
+                    if x >= 0
+                ]
+            )
+    triples = (x for lists in neighbors.values() for x in chain(*lists))
+    pictured = np.unique([*rows, *(x for x, *_ in triples)])
+    pictures = each_seen(images, pictured, run.view)
+    attention = None
+    if run.explores_attention:
+        attention = {
+            "height": run.attention.shape[1],
+            "width": run.attention.shape[2],
+            "maps": {
+                row: encoded_maps(run.attention[row]) for row in neighbors
+            },
+        }
+    return {
+        "embeddings": ["full embedding", *run.part_names],
+        "queries": queries,
+        "examples": examples,
+        "metric": run.metric,
+        "neighbors": neighbors,
+        "images": {
+            row: [*_names(images, row), thumbnail(x, THUMBNAIL, "webp", 75)]
+            for row, x in zip(pictured.tolist(), pictures, strict=True)
+        },
+        "attention": attention,
+        "total": len(images),
+    }
+
+
+def _names(images: Examples, row: int) -> list[str]:
+    """The class of an image, and the name of the image itself."""
+    name = f"image {row}"
+    if images.ids is not None:
+        name = images.ids[row]
+    elif not isinstance(images, ImageSet):
+        name = f"example {images.called(row)}"
+    elif images.paths is not None:
+        name = os.path.basename(images.paths[row])
+    class_name = images.class_called(row)
+    return [class_name if images.names else f"class {class_name}", name]
+
+
+def render(run: Run, content: dict[str, Any]) -> str:
+    """The text of the page; `content` is that of its explorer."""
     # The examples show what the figure "retrieval" does.
     drawn = [x for x in figures_of(run) if x.name != "retrieval"]
     figures = {figure.name: _figure(figure) for figure in drawn}
     rest = [name for name in figures if name not in CURVES]
     test_set = {"test set (SHA-256)": run.outcome.test_set}
-    said = {x: definition(x) for x in run.results}
     kind, line = headline(run)
+    data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    full, *parts = content["embeddings"]
+    alone = f", and by each of {', '.join(parts)}" if parts else ""
     attention = f"Bright: where a {run.part} looks."
     body = Template(asset("report.html")).substitute(
         title=escape(run.recipe.name),
@@ -79,10 +180,14 @@ def render(run: Run, shown: dict[str, Any]) -> str:
         about=escape(_about(run)),
         metrics=_metrics(run),
         verdicts=escape(VERDICTS),
-        definitions=_pairs(said),
+        definitions=_pairs({x: definition(x) for x in run.results}),
         curves="\n".join(figures[name] for name in CURVES),
         figures="\n".join(figures[name] for name in rest),
-        explored=escape(_explored(shown)),
+        explored=escape(
+            f"{len(content['queries'])} of {content['total']:,} test images, "
+            "chosen at random (seed 0), and their nearest neighbors in the "
+            f"whole gallery, by the {full}{alone}."
+        ),
         attention=f'<p class="note">{attention}</p>'
         if run.explores_attention
         else "",
@@ -93,16 +198,11 @@ def render(run: Run, shown: dict[str, Any]) -> str:
         ),
         recipe=escape(dump(run.recipe)),
         environment=_pairs(run.outcome.environment | test_set),
-        data=_json(shown),
+        # JSON must not end the element that it stands in.
+        data=data.replace("<", "\\u003c"),
     )
     script = asset("elements.js") + asset("explorer.js")
     return document(f"{run.recipe.name} – report", body, script)
-
-
-def _json(content: Any) -> str:
-    """JSON that cannot end the element it stands in."""
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c")
 
 
 def _about(run: Run) -> str:
@@ -120,14 +220,6 @@ def _about(run: Run) -> str:
     return " ".join(parts)
 
 
-_HEADLINES = {
-    "better": ("right", "Training helped"),
-    "worse": ("wrong", "Training made it worse"),
-    "within the noise": ("", "Training made no clear difference"),
-    "too few classes to tell": ("", "Too few classes to tell"),
-}
-
-
 def headline(run: Run) -> tuple[str, str]:
     """What training did, in words, and its class in CSS."""
     metric, results = run.metric, run.results
@@ -143,10 +235,8 @@ def _metrics(run: Run) -> str:
     intervals = bootstrap(run.results) if run.results.per_query else {}
     rows = []
     for name, value in run.results.items():
-        before, verdict = (
-            run.outcome.before[name],
-            run.outcome.verdicts.get(name, ""),
-        )
+        before = run.outcome.before[name]
+        verdict = run.outcome.verdicts.get(name, "")
         kind = _HEADLINES.get(verdict, ("",))[0]
         sign = "▲ " if value > before else "▼ " if value < before else ""
         rows.append(
@@ -184,14 +274,4 @@ def _figure(figure: RunFigure) -> str:
         f'<a download="{figure.name}.csv" href="{table}" '
         f'aria-label="Numbers of {figure.name} (CSV)">Numbers (CSV)</a>'
         "</figcaption></figure>"
-    )
-
-
-def _explored(shown: dict[str, Any]) -> str:
-    full, *parts = shown["embeddings"]
-    alone = f", and by each of {', '.join(parts)}" if parts else ""
-    return (
-        f"{len(shown['queries'])} of {shown['total']:,} test images, chosen "
-        "at random (seed 0), and their nearest neighbors in the whole "
-        f"gallery, by the {full}{alone}."
     )

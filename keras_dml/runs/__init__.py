@@ -2,7 +2,7 @@
 
 Open first: `training`, which makes a folder from a recipe, then `folder`, which
 reads one. `measuring` evaluates a model as its recipe says, `benchmark` trains
-many recipes, `tuning` searches for settings.
+many recipes of a `plan` and writes `tables`, `tuning` searches for settings.
 
 Imports: `recipes` and below.
 """

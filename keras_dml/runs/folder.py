@@ -92,12 +92,7 @@ def is_finished(path: str | os.PathLike[str]) -> bool:
 
 
 def check_same_recipe(path: str | os.PathLike[str], recipe: Recipe) -> None:
-    """Checks that a run may go on in a folder, or begin there.
-
-    Raises:
-        RecipeError: If it is of another recipe.
-        FileExistsError: If there is something else.
-    """
+    """Checks that a run of a recipe may go on in a folder, or begin there."""
     if not (Path(path) / RECIPE).exists():
         check_output(path)
         return
@@ -140,10 +135,7 @@ def check_output(path: str | os.PathLike[str], overwrite: bool = False) -> None:
 
 
 def write_outcome(folder: Path, outcome: Outcome) -> None:
-    """Writes the summary, the values of each query and the result.
-
-    The result comes last and whole: a run that has one is finished.
-    """
+    """Writes the summary, the values of each query and, last, the result."""
     write_atomically(folder / SUMMARY, outcome.summary())
     results = outcome.after
     arrays: dict[str, Any] = {
@@ -151,11 +143,10 @@ def write_outcome(folder: Path, outcome: Outcome) -> None:
         _PER_QUERY + name: value.astype(np.float32)
         for name, value in results.per_query.items()
     }
-    for level, (places, classes) in results.memberships.items():
-        arrays[_PLACES + level] = places
-        arrays[_CLASSES + level] = classes
+    for level, (rows, classes) in results.memberships.items():
+        arrays |= {_PLACES + level: rows, _CLASSES + level: classes}
     # JSON has no keys that are numbers.
-    names = {x: list(own.items()) for x, own in results.class_names.items()}
+    names = {x: list(y.items()) for x, y in results.class_names.items()}
     with atomic_file(folder / QUERIES) as partial:
         np.savez_compressed(
             partial,
@@ -185,13 +176,7 @@ def load_recipe(folder: str | os.PathLike[str]) -> Recipe:
 
 
 def load_outcome(folder: str | os.PathLike[str]) -> Outcome:
-    """What a run measured.
-
-    Raises:
-        RecipeError: If the folder is not that of a run.
-        FileNotFoundError: If the run is not finished.
-        ValueError: If what it measured is damaged.
-    """
+    """Reads the outcome of a finished run."""
     recipe = load_recipe(folder)
     queries, result = (Path(folder) / name for name in (QUERIES, RESULT))
     for path in (queries, result):
@@ -233,12 +218,10 @@ def load_model(
         path = Path(folder) / f"{name}.keras"
         if path.exists():
             if name != which and recipe.holds_out:
-                logger.warning(
-                    "The run %s has no %s.keras; %s.keras is used instead.",
-                    folder,
-                    which,
-                    name,
+                message = (
+                    "The run %s has no %s.keras; %s.keras is used instead."
                 )
+                logger.warning(message, folder, which, name)
             return read_model(path)
     raise FileNotFoundError(
         f"The run {os.fspath(folder)!r} has no {which}.keras: it ended "
@@ -247,11 +230,7 @@ def load_model(
 
 
 def read_queries(path: Path) -> Results:
-    """Results with their values for each query, as `write_outcome` wrote them.
-
-    Raises:
-        FileNotFoundError: If the run kept none.
-    """
+    """Results with their values for each query."""
     with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
         about = json.loads(str(file["about"]))
         values = {
@@ -305,11 +284,11 @@ class RunLog(keras.callbacks.Callback):
             self._write()
 
     def get_state(self) -> dict[str, Any]:
-        """What it has seen of a training; see `callbacks.Resume`."""
+        """The state of this callback, for `Resume`."""
         return {"rows": self._rows}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restores what `get_state` gave."""
+        """Restores the result of `get_state`."""
         self._rows = state["rows"]
         if self._rows:
             self._write()

@@ -57,18 +57,15 @@ def _arguments(
 
 
 def check_splits(recipe: Recipe, splits: data.DataSplits) -> None:
-    """Checks that some query has something to find, on both sides.
+    """Checks that queries have something to find, and the recipe fits the data.
 
     Raises:
         ValueError: If no image of the validation or of the test classes has
-            another one of its class to be found, or what is asked does not fit
-            the data set: a protocol for those that do not name queries, levels
-            that it has not, metrics or relevance for one label per example or
-            for several.
+            another one of its class to be found; if the protocol, the levels,
+            metrics or the relevance are for other data.
     """
-    names_queries = (
-        splits.query_rows is not None or splits.gallery_rows is not None
-    )
+    rows = splits.query_rows, splits.gallery_rows
+    names_queries = any(x is not None for x in rows)
     if recipe.evaluation.protocol == "official" and names_queries:
         raise ValueError(
             "`evaluation.protocol` of a recipe must be left out, or be "
@@ -230,7 +227,7 @@ class Changes:
         for row in changed[:top].tolist():
             position = int((self.first.query_rows == row).argmax())
             values = self._values(metric, position)
-            rows.append([*self._named(row), *(f"{x:.4f}" for x in values)])
+            rows.append([*self._names(row), *(f"{x:.4f}" for x in values)])
         return [["row", "image", "class", "first", "second"], *rows]
 
     def every_query(self) -> Table:
@@ -240,7 +237,7 @@ class Changes:
         ]
         rows = [
             [
-                *self._named(row),
+                *self._names(row),
                 *(
                     repr(value)
                     for metric in self.comparison
@@ -251,7 +248,7 @@ class Changes:
         ]
         return [["row", "image", "class", *columns], *rows]
 
-    def _named(self, row: int) -> list[str]:
+    def _names(self, row: int) -> list[str]:
         images = self._images
         image = images.ids[row] if images.ids else ""
         if isinstance(images, data.ImageSet):

@@ -1,20 +1,25 @@
-"""Outcome: the results of a run, and a one-page summary."""
+"""Outcome: the results of a run with verdicts, and a one-page summary."""
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from keras_dml.evaluation import Interval, Results, bootstrap
+from keras_dml.evaluation import Interval, Results, bootstrap, compare
 from keras_dml.evaluation.metrics import metric
 from keras_dml.recipes import Recipe, dump
-from keras_dml.runs.words import VERDICTS
 
 NOTHING = "–"
 """What tables show where there is no value."""
 
 Table: TypeAlias = list[list[str]]
 """A header and rows."""
+
+VERDICTS = (
+    "Verdicts: better or worse if the 95 % interval of the change, over test "
+    "classes, excludes zero; otherwise within the noise of so few classes. "
+    "Another seed may still change a result."
+)
 
 
 @dataclass(frozen=True)
@@ -41,8 +46,7 @@ class Outcome:
         measured: The model that `after` belongs to.
         refit: Metrics of the model that was trained again on all training
             classes, if the recipe has `refit`.
-        verdicts: Whether training changed each metric, in words, see
-            `words.verdicts`.
+        verdicts: Whether training changed each metric, in words.
         unsaved: Files that are missing or incomplete because they could not be
             saved, and the reasons; see `Checkpoint`.
     """
@@ -85,13 +89,6 @@ class Outcome:
             table = [[*row, words[row[0]]] for row in table]
         return table
 
-    def metrics_title(self) -> str:
-        """A line on what the metrics were measured on."""
-        return (
-            f"{self.recipe.name}: {self.images['test']:,} test images of "
-            f"{self.after.num_classes:,} classes"
-        )
-
     def cost_lines(self) -> list[str]:
         """Lines on the duration of the run and its parts."""
         total = self.seconds["training"]
@@ -110,21 +107,20 @@ class Outcome:
 
     def choice_line(self) -> str:
         """A sentence on how the measured model was chosen."""
-        if self.best_epoch is None and self.unsaved:
-            return (
-                "There is no best.keras; these metrics belong to "
-                f"{self.measured}."
-            )
-        if self.best_epoch is None and not self.images["validation"]:
-            return (
-                "Trained on all training classes: none was held out to choose "
-                f"an epoch, and these metrics belong to {self.measured}."
-            )
         if self.best_epoch is None:
-            return (
-                "No epoch was completed; these metrics belong to the last "
-                "model."
-            )
+            if self.unsaved:
+                start = "There is no best.keras; these"
+            elif not self.images["validation"]:
+                start = (
+                    "Trained on all training classes: none was held out to "
+                    "choose an epoch, and these"
+                )
+            else:
+                return (
+                    "No epoch was completed; these metrics belong to the last "
+                    "model."
+                )
+            return f"{start} metrics belong to {self.measured}."
         monitor = self.recipe.evaluation.monitor
         missed = "best.keras" in self.unsaved
         return (
@@ -170,6 +166,36 @@ class Outcome:
             f"## Recipe\n\n```yaml\n{dump(self.recipe)}```",
         ]
         return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def verdicts(before: Results, after: Results) -> dict[str, str]:
+    """Whether training changed each metric, in words.
+
+    Metrics that have no value for each query have no interval: of these it
+    says which is higher.
+
+    Args:
+        before: Results to compare with; without values for each query if they
+            were not kept.
+        after: Results of the trained model, on the same queries.
+    """
+    differences: Mapping[str, Interval] = {}
+    if before.per_query and after.per_query:
+        differences = compare(before, after, units="classes")
+    words = {}
+    for name, value in after.items():
+        interval = differences.get(name)
+        if interval is None:
+            way = (value > before[name]) - (value < before[name])
+            words[name] = ("equal", "higher", "lower")[way] + ", no interval"
+        elif math.isnan(interval.low):
+            words[name] = "too few classes to tell"
+        elif interval.low > 0:
+            words[name] = "better"
+        else:
+            is_worse = interval.high < 0
+            words[name] = "worse" if is_worse else "within the noise"
+    return words
 
 
 def divisions_table(divisions: list[dict[str, Any]]) -> Table:
@@ -223,10 +249,10 @@ def metric_rows(results: Results, title: str, units: str | None) -> Table:
     table = [["metric", title]]
     table += [[name, f"{value:.4f}"] for name, value in results.items()]
     if units:
-        found = bootstrap(results, units=units)
+        intervals = bootstrap(results, units=units)
         table[0].append(f"95 % interval over {units}")
         for row in table[1:]:
-            row.append(ends(found.get(row[0])))
+            row.append(ends(intervals.get(row[0])))
     return table
 
 
@@ -237,7 +263,5 @@ def definitions(metrics: Iterable[str]) -> list[str]:
 
 def definition(name: str) -> str:
     """What a metric is."""
-    found = metric(name)
-    if found is None:
-        return "a metric that is not registered here"
-    return found.definition
+    entry = metric(name)
+    return entry.definition if entry else "a metric that is not registered here"

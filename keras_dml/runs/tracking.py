@@ -3,7 +3,7 @@
 import json
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,12 +39,7 @@ IDS = "trackers.json"
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Checks that trackers exist and can be imported.
-
-    Raises:
-        ImportError: If the package of a tracker is not installed.
-        ValueError: If a tracker is unknown.
-    """
+    """Checks that trackers exist and can be imported."""
     for name in names:
         check_choice("runs.train", "log", name, TRACKERS)
         import_extra(f"log={name!r}", name, name)
@@ -73,7 +68,7 @@ class Trackers:
         self.folder = folder
         self.images = images
         self.callbacks: list[keras.callbacks.Callback] = []
-        self._open: list[str] = []
+        self._open: dict[str, tuple[Callable[..., None], ...]] = {}
         self._is_interrupted = False
 
     def __enter__(self) -> "Trackers":
@@ -82,7 +77,6 @@ class Trackers:
         for name in dict.fromkeys(self.names):
             with _tolerate_errors(name):
                 getattr(self, f"_begin_{name}")(ids)
-                self._open.append(name)
         if ids:
             write_atomically(path, json.dumps(ids))
         return self
@@ -92,16 +86,9 @@ class Trackers:
         if kind is not None or self._is_interrupted:
             is_error = kind is not None and issubclass(kind, Exception)
             status = "FAILED" if is_error else "KILLED"
-        if "mlflow" in self._open:
-            import mlflow
-
-            with _tolerate_errors("mlflow"):
-                mlflow.end_run(status)
-        if "wandb" in self._open:
-            import wandb
-
-            with _tolerate_errors("wandb"):
-                wandb.finish(exit_code=int(status != "FINISHED"))
+        for name, (_log, end) in self._open.items():
+            with _tolerate_errors(name):
+                end(status)
 
     def log_outcome(self, outcome: Outcome) -> None:
         """Logs final metrics with their intervals, and the files of the run."""
@@ -112,22 +99,9 @@ class Trackers:
                 metrics[f"test/{name}/low"] = interval.low
                 metrics[f"test/{name}/high"] = interval.high
         files = [self.folder / x for x in FILES if (self.folder / x).exists()]
-        if "mlflow" in self._open:
-            import mlflow
-
-            with _tolerate_errors("mlflow"):
-                mlflow.log_metrics(_with_allowed_names(metrics))
-                for path in files:
-                    mlflow.log_artifact(str(path))
-        if "wandb" in self._open:
-            import wandb
-
-            with _tolerate_errors("wandb"):
-                wandb.run.summary.update(metrics)
-                artifact = wandb.Artifact(f"run-{wandb.run.id}", type="run")
-                for path in files:
-                    artifact.add_file(str(path))
-                wandb.run.log_artifact(artifact)
+        for name, (log, _end) in self._open.items():
+            with _tolerate_errors(name):
+                log(metrics, files)
 
     def _begin_mlflow(self, ids: dict[str, str]) -> None:
         import mlflow
@@ -136,11 +110,17 @@ class Trackers:
             def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
                 super().on_epoch_end(epoch, _with_allowed_names(logs or {}))
 
+        def log(metrics: dict[str, float], files: list[Path]) -> None:
+            mlflow.log_metrics(_with_allowed_names(metrics))
+            for path in files:
+                mlflow.log_artifact(str(path))
+
         run = mlflow.start_run(ids.get("mlflow"), run_name=self.recipe.name)
         ids["mlflow"] = run.info.run_id
         settings = flat(self.recipe.model_dump(mode="json"))
         mlflow.log_params(_with_allowed_names(settings))
         self.callbacks.append(Callback())
+        self._open["mlflow"] = log, mlflow.end_run
 
     def _begin_tensorboard(self, ids: dict[str, str]) -> None:
         folder = self.folder / TENSORBOARD
@@ -158,6 +138,16 @@ class Trackers:
         import wandb
         from wandb.integration.keras import WandbMetricsLogger
 
+        def log(metrics: dict[str, float], files: list[Path]) -> None:
+            run.summary.update(metrics)
+            artifact = wandb.Artifact(f"run-{run.id}", type="run")
+            for path in files:
+                artifact.add_file(str(path))
+            run.log_artifact(artifact)
+
+        def end(status: str) -> None:
+            wandb.finish(exit_code=int(status != "FINISHED"))
+
         run = wandb.init(
             name=self.recipe.name,
             config=self.recipe.model_dump(mode="json"),
@@ -166,6 +156,7 @@ class Trackers:
         )
         ids["wandb"] = run.id
         self.callbacks.append(WandbMetricsLogger())
+        self._open["wandb"] = log, end
 
 
 @contextmanager

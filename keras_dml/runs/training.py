@@ -38,12 +38,11 @@ from keras_dml.runs.folder import (
     write_outcome,
 )
 from keras_dml.runs.measuring import check_splits, measure
-from keras_dml.runs.outcome import Outcome
+from keras_dml.runs.outcome import Outcome, verdicts
 from keras_dml.runs.tracking import Trackers, check_trackers
-from keras_dml.runs.words import before_training, verdicts
 from keras_dml.utils.files import one_at_a_time, sweep
 from keras_dml.utils.models import read_model
-from keras_dml.utils.provenance import environment
+from keras_dml.utils.provenance import environment, hardware
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.terminal import printable
 
@@ -172,7 +171,8 @@ def _train(
     with strategy.scope():
         network = recipe.backbone.build()  # May fail, and needs no data.
     splits = recipe.data.load(recipe.seed, recipe.train_on)
-    sampler = _sampler(recipe, splits)
+    check_splits(recipe, splits)
+    sampler = recipe.method.sampler(splits.train, recipe.batches, recipe.seed)
     with strategy.scope():
         model = recipe.build(sampler, network)
     start = time.perf_counter()
@@ -225,28 +225,54 @@ def _train(
     return outcome
 
 
-def _sampler(recipe: Recipe, splits: data.DataSplits) -> data.Sampler:
-    """The sampler of a recipe whose data can be trained on and measured."""
-    check_splits(recipe, splits)
-    return recipe.method.sampler(splits.train, recipe.batches, recipe.seed)
-
-
 def prepare(
     recipe: Recipe, splits: data.DataSplits
 ) -> tuple[MetricModel, data.Sampler]:
-    """The model and the sampler of a recipe, on one process.
-
-    Raises:
-        ValueError: As for `train`, like other errors.
-    """
+    """The model and the sampler of a recipe, on one process."""
     keras.utils.set_random_seed(recipe.seed)
     keras.config.set_dtype_policy(recipe.precision)
-    sampler = _sampler(recipe, splits)
+    check_splits(recipe, splits)
+    sampler = recipe.method.sampler(splits.train, recipe.batches, recipe.seed)
     return recipe.build(sampler), sampler
 
 
+def before_training(
+    recipe: Recipe, splits: data.DataSplits, model: keras.Model, replicas: int
+) -> list[str]:
+    """Lines on the data, the network, the device and what is measured."""
+    evaluation, parts = recipe.evaluation, []
+    for role in ("train", "validation", "test"):
+        examples, part = getattr(splits, role), "none"
+        if len(examples):
+            count = examples.num_classes
+            things = "classes" if count > 1 else "class"
+            things = "labels" if examples.has_label_sets else things
+            part = f"{count:,} {things}, {len(examples):,} examples"
+        parts.append(f"{role} {part}")
+    every = "each epoch"
+    if evaluation.every != 1:
+        every = f"every {evaluation.every} epochs"
+    monitored = (
+        f"val_{evaluation.monitor} on the validation images after {every}, "
+        "to choose the epoch"
+        if len(splits.validation)
+        else "nothing while training, as no classes are held out"
+    )
+    dim = model.compute_output_shape(model.input_shape)[-1]
+    devices = f", {replicas} replicas" if replicas > 1 else ""
+    return [
+        f"Data: {recipe.source}; {'; '.join(parts)}",
+        f"Network: {recipe.backbone.name} with {recipe.method.name}, "
+        f"{model.count_params():,} weights, embeddings of "
+        f"{dim} dimensions",
+        f"Device: {hardware()}{devices}, {recipe.precision}",
+        f"Measured: {monitored}; {', '.join(evaluation.metrics)} on the test "
+        "images, which are never trained on, before and after training",
+    ]
+
+
 class _Progress(keras.callbacks.Callback):
-    """Run state that all workers share."""
+    """Results before training, and its time, kept where it is resumed."""
 
     def __init__(self, before: Results | None) -> None:
         super().__init__()
@@ -280,18 +306,6 @@ class _Progress(keras.callbacks.Callback):
         self._earlier = state["seconds"]
 
 
-class _StopAfter(keras.callbacks.Callback):
-    """Ends the training early, without changing the epochs before."""
-
-    def __init__(self, epochs: int) -> None:
-        super().__init__()
-        self.epochs = epochs
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if epoch + 1 >= self.epochs:
-            self.model.stop_training = True
-
-
 def _best(
     checkpoint: callbacks.Checkpoint, model: keras.Model
 ) -> tuple[str, keras.Model]:
@@ -319,6 +333,11 @@ def _fit(
     monitor = f"val_{training.monitor}" if validation else None
     checkpoint = callbacks.Checkpoint(folder, monitor)
     interrupted = False
+
+    def stop(epoch: int, logs: Any) -> None:
+        if stop_after and epoch + 1 >= stop_after:
+            training.model.stop_training = True
+
     try:
         training.fit(
             epochs,
@@ -328,7 +347,7 @@ def _fit(
                 *writers,
                 progress,
                 states,
-                *([_StopAfter(stop_after)] if stop_after else []),
+                keras.callbacks.LambdaCallback(on_epoch_end=stop),
             ],
             verbose,
         )
@@ -341,22 +360,22 @@ def _fit(
             writer.on_train_end()
     clusterings = [x for x in training.callbacks if isinstance(x, Clustering)]
     divisions = [division for x in clusterings for division in x.divisions]
+    evaluation = validation.seconds if validation else 0
+    division = sum(x.seconds for x in divisions)
+    for x in training.callbacks:
+        if isinstance(x, callbacks.HardClasses):
+            division += x.seconds
     seconds = {
         "training": progress.seconds,
-        "evaluation": validation.seconds if validation else 0,
-        "division": sum(x.seconds for x in divisions)
-        + sum(
-            x.seconds
-            for x in training.callbacks
-            if isinstance(x, callbacks.HardClasses)
-        ),
+        "evaluation": evaluation,
+        "division": division,
     }
     sampler = training.sampler
-    images = len(training.model.history.epoch) * (
-        sampler.steps * sampler.batch_size
-    )
-    other = sum(seconds.values()) - seconds["training"]
-    rate = images / (seconds["training"] - other) if images else None
+    steps = len(training.model.history.epoch) * sampler.steps
+    rate = None
+    if steps:
+        rest = seconds["training"] - evaluation - division
+        rate = steps * sampler.batch_size / rest
     return checkpoint, {
         "best_epoch": checkpoint.best_epoch,
         "monitored": checkpoint.best,

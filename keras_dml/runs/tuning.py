@@ -6,21 +6,19 @@ import os
 import time
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras
 import yaml
 
-from keras_dml import data
 from keras_dml.recipes import Recipe, dump, validate
 from keras_dml.recipes.inheritance import merge, with_origin
 from keras_dml.runs.training import prepare
-from keras_dml.utils.arguments import check_count, check_type, import_extra
+from keras_dml.utils.arguments import checked, import_extra
 from keras_dml.utils.documents import differences
 from keras_dml.utils.files import write_atomically
-from keras_dml.utils.types import Positive
+from keras_dml.utils.types import Count, NonNegativeInt, Positive
 
 if TYPE_CHECKING:
     import optuna
@@ -33,14 +31,15 @@ HEARTBEAT_SECONDS, GRACE_SECONDS = 5, 30
 _STATES = ("complete", "pruned", "running", "waiting", "fail")
 
 
+@checked
 def tune(
     recipe: Recipe,
     space: Mapping[str, Any],
     folder: str | os.PathLike[str],
     *,
-    trials: int = 20,
-    timeout: float | None = None,
-    warmup_epochs: int | None = None,
+    trials: Count = 20,
+    timeout: Positive | None = None,
+    warmup_epochs: NonNegativeInt | None = None,
     seed: int = 0,
     verbose: int | str = 0,
 ) -> "optuna.Study":
@@ -86,13 +85,9 @@ def tune(
             different recipe or space, or no trial succeeded.
     """
     optuna = import_extra("tune", "optuna", "tune")
-    check_count("tune", "trials", trials)
-    check_type("tune", "timeout", timeout, Positive | None)
-    if warmup_epochs is not None:
-        check_count("tune", "warmup_epochs", warmup_epochs, least=0)
     check_space(space, recipe)
     path = Path(folder)
-    study = _begin(path, recipe, space)
+    study = _open_study(path, recipe, space)
     splits = recipe.data.load(recipe.seed, recipe.train_on)
     if not len(splits.validation):
         raise ValueError(
@@ -100,13 +95,49 @@ def tune(
             "which trials are compared. Received: 0 validation examples. Use "
             "`data.validation: 0.2`."
         )
-    objective = _Objective(recipe, space, splits, warmup_epochs, seed, verbose)
+
+    def train(trial: Any) -> float:
+        """Trains a trial; returns the best value of the monitor."""
+        # One seed for each trial: a study that is continued draws new values.
+        study.sampler = optuna.samplers.TPESampler(seed=seed + trial.number)
+        settings = suggest(trial, space)
+        try:
+            changed = change_recipe(
+                recipe, settings, f"of trial {trial.number}"
+            )
+            data = splits
+            if (changed.data, changed.seed) != (recipe.data, recipe.seed):
+                data = changed.data.load(changed.seed, changed.train_on)
+            warmup = warmup_epochs
+            if warmup is None:
+                warmup = math.ceil(changed.epochs / 3)
+            # The step of an epoch is its number, counted from 1.
+            study.pruner = optuna.pruners.MedianPruner(
+                n_warmup_steps=warmup + 1
+            )
+            keras.utils.clear_session()
+            training = changed.training(*prepare(changed, data), data)
+            reports = ReportEpochs(trial, f"val_{changed.evaluation.monitor}")
+            training.fit(changed.epochs, [reports], verbose)
+            return max(reports.values)
+        except optuna.TrialPruned:
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}".strip()[:1000]
+            trial.set_user_attr(ERROR, reason)
+            raise
+
     end = time.monotonic() + (math.inf if timeout is None else timeout)
     while time.monotonic() < end:
         states = [x.state.name for x in counted_trials(study)]
         if "WAITING" in states or len(states) < trials:
-            study.optimize(objective, n_trials=1, catch=Exception)
-            _write_best(path, recipe, study)
+            study.optimize(train, n_trials=1, catch=Exception)
+            best = trial_rows(study)[0]
+            if best["state"] == "complete":
+                settings = {"name": f"{recipe.name}-tuned"}
+                settings |= {key: best[key] for key in space}
+                tuned = change_recipe(recipe, settings, "of the best trial")
+                write_atomically(path / BEST, dump(tuned))
         elif "RUNNING" in states:
             # Another process works on this trial, or was killed in it.
             time.sleep(1)
@@ -124,19 +155,11 @@ def tune(
     return study
 
 
-def check_space(space: Any, recipe: Recipe, source: str = "of tune") -> None:
-    """Checks the keys of a space, and that its values fit a recipe.
-
-    Raises:
-        ImportError: If optuna is not installed.
-        RecipeError: If a key is unknown (the nearest known one is named), or
-            a value does not fit the recipe.
-        ValueError: If it is not a space.
-    """
-    optuna = import_extra("tune", "optuna", "tune")
+def check_space(space: Any, recipe: Recipe) -> None:
+    """Checks the keys of a space, and that its values fit a recipe."""
     if not isinstance(space, Mapping) or not space:
         raise ValueError(
-            f"The space {source} must have dotted settings of the recipe as "
+            "The space of tune must have dotted settings of the recipe as "
             f"keys. Received: {str(space)[:100]!r}. Use "
             "`optimizer.learning_rate: {low: 1.0e-5, high: 1.0e-2, log: true}`."
         )
@@ -144,12 +167,10 @@ def check_space(space: Any, recipe: Recipe, source: str = "of tune") -> None:
         try:
             if any(str(key).startswith(f"{parent}.") for parent in space):
                 raise ValueError("It is inside another setting of the space.")
-            ends = _check_values(values)
             with warnings.catch_warnings():
                 # Optuna warns if the steps do not end at `high`.
                 warnings.simplefilter("error")
-                for end in ends:
-                    _suggest(optuna.trial.FixedTrial({key: end}), key, values)
+                distribution = _distribution(values)
         except (TypeError, ValueError, UserWarning) as error:
             raise ValueError(
                 f"`{key}` of a space must be a range or a list of choices. "
@@ -157,53 +178,59 @@ def check_space(space: Any, recipe: Recipe, source: str = "of tune") -> None:
                 "high: 1.0e-2, log: true}, {low: 2, high: 8, step: 2} or a "
                 "list of choices."
             ) from None
+        if isinstance(values, list):
+            ends = distribution.choices
+        else:
+            ends = distribution.low, distribution.high
         for end in ends:
-            value = _choice(values, end)
-            source_of_value = f"with {key}={end} ({source})"
-            change_recipe(recipe, {key: value}, source_of_value)
+            source = f"with {key}={end} (of tune)"
+            change_recipe(recipe, {key: _choice(values, end)}, source)
 
 
-def _check_values(values: Any) -> list[Any]:
-    """Returns the labels of choices, or both ends of a range."""
+def _distribution(values: Any) -> Any:
+    """Optuna's distribution of a list of choices, or of a range."""
+    from optuna import distributions
+
     if isinstance(values, list):
         labels = list(dict.fromkeys(map(_label, values)))
         if len(labels) < max(len(values), 2):
             raise ValueError("There must be two choices or more, each once.")
-        return labels
+        return distributions.CategoricalDistribution(labels)
     content = dict(values) if isinstance(values, Mapping) else {}
-    ends = [content.pop(x, math.nan) for x in ("low", "high")]
-    numbers = [*ends, content.pop("step", None) or 1]
-    is_log = content.pop("log", False)
+    low, high = (content.pop(x, math.nan) for x in ("low", "high"))
+    step, log = content.pop("step", None), content.pop("log", False)
+    numbers = (low, high, step or 1)
     if content or not (
-        isinstance(is_log, bool)
+        isinstance(log, bool)
         and all(isinstance(x, int | float) for x in numbers)
         and all(map(math.isfinite, numbers))
-        and ends[0] < ends[1]
+        and low < high
     ):
         raise ValueError(
             "A range has a number `low` below a number `high`, and may have a "
             "number `step`, and `log: true`."
         )
-    return ends
+    if not (isinstance(low, int) and isinstance(high, int)):
+        return distributions.FloatDistribution(low, high, log, step)
+    if step is not None and step != int(step):
+        raise ValueError("A step between integers must be whole.")
+    whole_step = 1 if step is None else int(step)
+    return distributions.IntDistribution(low, high, log, whole_step)
 
 
 def suggest(trial: Any, space: Mapping[str, Any]) -> dict[str, Any]:
     """Returns settings for a trial of Optuna, by dotted key."""
-    return {key: _suggest(trial, key, values) for key, values in space.items()}
-
-
-def _suggest(trial: Any, key: str, values: Any) -> Any:
-    if isinstance(values, list):
-        label = trial.suggest_categorical(key, [_label(x) for x in values])
-        return _choice(values, label)
-    low, high, step = values["low"], values["high"], values.get("step")
-    log = values.get("log", False)
-    if not (isinstance(low, int) and isinstance(high, int)):
-        return trial.suggest_float(key, low, high, step=step, log=log)
-    if step is not None and step != int(step):
-        raise ValueError("A step between integers must be whole.")
-    whole_step = 1 if step is None else int(step)
-    return trial.suggest_int(key, low, high, step=whole_step, log=log)
+    settings = {}
+    for key, values in space.items():
+        x = _distribution(values)
+        if isinstance(values, list):
+            value = trial.suggest_categorical(key, x.choices)
+        else:
+            is_whole = isinstance(x.low, int)
+            draw = trial.suggest_int if is_whole else trial.suggest_float
+            value = draw(key, x.low, x.high, step=x.step, log=x.log)
+        settings[key] = _choice(values, value)
+    return settings
 
 
 def _choice(values: Any, parameter: Any) -> Any:
@@ -224,11 +251,7 @@ def _label(value: Any) -> Any:
 def change_recipe(
     recipe: Recipe, settings: Mapping[str, Any], source: str
 ) -> Recipe:
-    """Returns a recipe with some dotted settings changed.
-
-    Raises:
-        RecipeError: If they do not fit.
-    """
+    """Returns a recipe with some dotted settings changed."""
     sections: dict[str, Any] = {}
     for key, value in settings.items():
         *parents, last = str(key).split(".")
@@ -271,9 +294,9 @@ def trial_rows(study: "optuna.Study") -> list[dict[str, Any]]:
     )
 
 
-def _begin(folder: Path, recipe: Recipe, space: Mapping[str, Any]) -> Any:
+def _open_study(folder: Path, recipe: Recipe, space: Mapping[str, Any]) -> Any:
     """Creates the study in a folder, or checks that it is the same one."""
-    optuna = import_extra("tune", "optuna", "tune")
+    import optuna
     from sqlalchemy import URL
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -312,66 +335,6 @@ def _begin(folder: Path, recipe: Recipe, space: Mapping[str, Any]) -> Any:
     for key, value in content.items():
         study.set_user_attr(key, value)
     return study
-
-
-def _write_best(folder: Path, recipe: Recipe, study: "optuna.Study") -> None:
-    best = trial_rows(study)[0]
-    if best["state"] == "complete":
-        settings = {key: best[key] for key in study.user_attrs["space"]}
-        settings["name"] = f"{recipe.name}-tuned"
-        tuned = change_recipe(recipe, settings, "of the best trial")
-        write_atomically(folder / BEST, dump(tuned))
-
-
-@dataclass(frozen=True)
-class _Objective:
-    """Trains a trial, and returns the best value of what is monitored."""
-
-    recipe: Recipe
-    space: Mapping[str, Any]
-    splits: data.DataSplits
-    warmup_epochs: int | None
-    seed: int
-    verbose: int | str
-
-    def __call__(self, trial: Any) -> float:
-        import optuna
-
-        # One seed for each trial: a study that is continued draws new values.
-        trial.study.sampler = optuna.samplers.TPESampler(
-            seed=self.seed + trial.number
-        )
-        settings = suggest(trial, self.space)
-        try:
-            return self._train(trial, settings)
-        except optuna.TrialPruned:
-            raise
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}".strip()[:1000]
-            trial.set_user_attr(ERROR, reason)
-            raise
-
-    def _train(self, trial: Any, settings: dict[str, Any]) -> float:
-        import optuna
-
-        recipe = change_recipe(
-            self.recipe, settings, f"of trial {trial.number}"
-        )
-        splits = self.splits
-        if (recipe.data, recipe.seed) != (self.recipe.data, self.recipe.seed):
-            splits = recipe.data.load(recipe.seed, recipe.train_on)
-        warmup_epochs = self.warmup_epochs
-        if warmup_epochs is None:
-            warmup_epochs = math.ceil(recipe.epochs / 3)
-        # The step of an epoch is its number, counted from 1.
-        trial.study.pruner = optuna.pruners.MedianPruner(
-            n_warmup_steps=warmup_epochs + 1
-        )
-        keras.utils.clear_session()
-        training = recipe.training(*prepare(recipe, splits), splits)
-        reports = ReportEpochs(trial, f"val_{recipe.evaluation.monitor}")
-        training.fit(recipe.epochs, [reports], self.verbose)
-        return max(reports.values)
 
 
 class ReportEpochs(keras.callbacks.Callback):

@@ -9,9 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from keras_dml.reports.html import SCORES, style
 from keras_dml.reports.html import asset as report_asset
-from keras_dml.reports.html import style
-from keras_dml.reports.search_page import SCORES
 from keras_dml.search import Index
 from keras_dml.serve.current import Current
 from keras_dml.serve.errors import RequestError

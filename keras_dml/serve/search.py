@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 
 from keras_dml.data.decode import open_image
 from keras_dml.data.thumbnails import SIDE, row_thumbnail, thumbnail
-from keras_dml.reports.search_page import caption
+from keras_dml.reports.html import caption
 from keras_dml.search import Index
 from keras_dml.search.metrics import Similarity
 from keras_dml.search.rows import Key

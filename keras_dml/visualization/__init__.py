@@ -5,7 +5,7 @@ holds its numbers, and a method `save`, which writes both.
 
 Open first: `data_figure`, what every figure is, then `retrieval` or
 `attention`, a figure of a paper each. `outputs` gets from a model what a figure
-shows, `canvas` places pictures, `colors` has the palette of figures and pages.
+shows, `canvas` places pictures and has the palette of figures and pages.
 
 Imports: `evaluation` and below.
 """
@@ -18,7 +18,7 @@ from keras_dml.visualization.attention import (
     strongest_attention,
     strongest_images,
 )
-from keras_dml.visualization.colors import dark
+from keras_dml.visualization.canvas import dark
 from keras_dml.visualization.curves import (
     loss_curves,
     metric_curves,

@@ -18,12 +18,12 @@ from keras_dml.visualization.canvas import (
     add_grid,
     add_legend,
     chart,
+    color,
     draw_curve,
     hundredths,
     look,
     make_logarithmic,
 )
-from keras_dml.visualization.colors import color
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

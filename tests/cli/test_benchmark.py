@@ -7,8 +7,8 @@ import pytest
 
 from keras_dml import runs
 from tests.cli.test_commands import run as run_command
-from tests.runs.benchmark.stub import Stub
 from tests.runs.small_run import RECIPE
+from tests.runs.stub import Stub
 
 run = functools.partial(run_command, "benchmark")
 
@@ -21,10 +21,10 @@ def recipe(tmp_path) -> str:
 
 
 def use(stub: Stub, monkeypatch) -> None:
-    name = "keras_dml.runs.benchmark.training.start_training"
+    name = "keras_dml.runs.benchmark.start_training"
     monkeypatch.setattr(name, stub)
     # Charts take most of the time, and are drawn for the tables' own tests.
-    name = "keras_dml.runs.benchmark.tables._chart"
+    name = "keras_dml.runs.tables._chart"
     monkeypatch.setattr(name, lambda plan, ranking, metric: metric)
 
 

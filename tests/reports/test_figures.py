@@ -1,17 +1,14 @@
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
-from keras_dml.evaluation import kmeans
 from keras_dml.methods import METHODS
 from keras_dml.recipes import RecipeError
 from keras_dml.reports import Run, comparisons, figures_of
-from keras_dml.reports.explorer import explorer
+from keras_dml.reports.page import explorer
 from keras_dml.runs.folder import read_queries
 from keras_dml.visualization.data_figure import DataFigure
 
@@ -57,7 +54,7 @@ def sizes(run: Run) -> DataFigure:
     return DataFigure({"images": np.bincount(run.images.labels)})
 
 
-def test_a_method_declares_its_figures(run_of, declare) -> None:
+def test_method_declares_its_figures(run_of, declare) -> None:
     run = Run(run_of("baseline"))
     # It has no attention to show.
     declare("baseline", sizes, "attention_overlays")
@@ -72,34 +69,13 @@ def test_a_method_declares_its_figures(run_of, declare) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_method_does_not_declare_is_not_drawn(run_of, declare) -> None:
+def test_figures_that_are_not_declared_are_not_drawn(run_of, declare) -> None:
     run = Run(run_of("attentive_grouping"))
     declare("attentive_grouping", "strongest_attention")
     assert {f.name for f in figures_of(run)} == ALWAYS | {"strongest"}
     assert explorer(run, 3)["attention"] is None
     declare("attentive_grouping", "attention_overlays")
     assert explorer(run, 3)["attention"] is not None
-
-
-@pytest.mark.slow
-def test_clusters_are_those_of_the_training_images(run_of) -> None:
-    run = Run(run_of("divide_and_conquer"))
-    clusters = next(x for x in figures_of(run) if x.name == "clusters").draw()
-    from keras_dml.evaluation import embed
-
-    images = run.splits.train
-    x = embed(run.model, images)
-    found = kmeans(x, 2)
-    i, j = np.triu_indices(len(x), k=1)
-    negative = images.labels[i] != images.labels[j]
-    distances = np.linalg.norm(x[i] - x[j], axis=1)[negative]
-    within = (found[i] == found[j])[negative]
-    edges = np.append(clusters.data["from"], clusters.data["to"][-1])
-    np.testing.assert_allclose(
-        clusters.data["intra-cluster"],
-        np.histogram(distances[within], edges, density=True)[0],
-        atol=0.05,
-    )
 
 
 @pytest.mark.slow
@@ -153,7 +129,7 @@ def test_runs_are_compared_by_epoch_and_spectrum(run_of) -> None:
     assert set(spectra.data["model"]) == set(curves.data["run"])
 
 
-def test_what_is_no_finished_run_is_refused(tmp_path, run_of) -> None:
+def test_unfinished_run_is_refused(tmp_path, run_of) -> None:
     with pytest.raises(RecipeError, match="not the folder of a run"):
         Run(tmp_path)
     unfinished = tmp_path / "unfinished"
@@ -162,22 +138,3 @@ def test_what_is_no_finished_run_is_refused(tmp_path, run_of) -> None:
     (unfinished / "recipe.yaml").write_text(recipe)
     with pytest.raises(FileNotFoundError, match="queries.npz.*--overwrite"):
         Run(unfinished)
-
-
-def test_epochs_without_a_measurement_are_not_drawn(tmp_path, run_of) -> None:
-    folder = tmp_path / "run"
-    shutil.copytree(run_of("baseline"), folder)
-    text = (folder / "recipe.yaml").read_text()
-    recipe = yaml.safe_load(text)
-    recipe["epochs"] = 5
-    recipe["evaluation"]["every"] = 3
-    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    values = ["0.1", "", "0.3", "", "0.5"]
-    lines = [f"{epoch},1.0,{value}" for epoch, value in enumerate(values)]
-    table = "\n".join(["epoch,loss,val_map@r", *lines])
-    (folder / "metrics.csv").write_text(table)
-    run = Run(folder)
-    curve = next(x for x in figures_of(run) if x.name == "validation").draw()
-    assert list(curve.data["epoch"]) == [1, 3, 5]
-    assert list(curve.data["value"]) == [0.1, 0.3, 0.5]
-    assert not np.isnan(run.history["loss"]).any()

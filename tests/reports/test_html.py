@@ -5,12 +5,14 @@ import re
 from keras_dml.reports.html import document
 
 
-def test_titles_are_text() -> None:
+def test_title_is_text_on_any_screen() -> None:
     page = document("</title><script>", "<p>$body</p>")
     assert "<script>" not in page
     assert page.count("&lt;/title&gt;&lt;script&gt;") == 1
     assert "<p>$body</p>" in page
     assert page.startswith("<!doctype html>")
+    assert 'content="width=device-width, initial-scale=1"' in page
+    assert "prefers-color-scheme: dark" in page
 
 
 def test_nothing_is_fetched_and_only_the_script_is_run() -> None:

@@ -1,21 +1,25 @@
+"""Data sets are told apart by a digest."""
+
 import shutil
 
 import numpy as np
 import pytest
 
-from keras_dml.data import ImageSet, image_folder_splits
+from keras_dml.data import ArraySet, ImageSet, image_folder_splits
 from keras_dml.data.hashing import digest
 from tests.conftest import blobs
 from tests.runs.small_run import write_images
 
 
-def test_a_moved_folder_is_the_same_set(tmp_path) -> None:
+def test_moved_folder_is_the_same_set(tmp_path) -> None:
     write_images(tmp_path / "here")
     shutil.copytree(tmp_path / "here", tmp_path / "far" / "there")
     here = image_folder_splits(tmp_path / "here").test
     there = image_folder_splits(tmp_path / "far" / "there").test
     assert here.paths != there.paths
     assert digest(here) == digest(there)
+    renamed = ImageSet([*here.paths[:-1], "other.png"], here.labels)
+    assert digest(renamed) != digest(ImageSet(here.paths, here.labels))
 
 
 @pytest.mark.parametrize(
@@ -35,7 +39,19 @@ def test_other_images_have_another_digest(change) -> None:
     assert digest(change(images)) != digest(images)
 
 
-def test_other_files_have_another_digest() -> None:
-    one = ImageSet(["a/1.jpg", "a/2.jpg"], [0, 0])
-    other = ImageSet(["a/1.jpg", "a/3.jpg"], [0, 0])
-    assert digest(one) != digest(other)
+X = np.arange(12.0).reshape(6, 2)
+
+
+def arrays(x=X, letters="abcdef", name="b", labels=(0, 0, 1, 1, 2, 2)):
+    return ArraySet({"a": x, name: list(letters)}, list(labels))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"letters": "abcdeg"}, {"x": X + 1}, {"name": "c"},
+     {"x": X.astype("float32")}, {"labels": (2, 2, 1, 1, 0, 0)}],
+    ids=["texts", "numbers", "names", "dtype", "labels"],
+)  # fmt: skip
+def test_other_arrays_have_another_digest(change) -> None:
+    assert digest(arrays()) == digest(arrays(X.copy()))
+    assert digest(arrays(**change)) != digest(arrays())

@@ -1,43 +1,48 @@
+"""The folder of a run: what is replaced, read, named and kept."""
+
+import csv
+import errno
+import json
 import os
-import random
 from pathlib import Path
 
+import keras
 import pytest
 
-from keras_dml import recipes, runs
+from keras_dml import MetricModel, recipes, runs
 from keras_dml.recipes import Recipe, RecipeError
-from keras_dml.runs.benchmark.plan import Run
-from keras_dml.runs.folder import load_outcome
-from tests.runs.benchmark import stub
-from tests.runs.small_run import write_recipe
-from tests.search.test_mutations import changed
-
-
-def finish(folder: Path, recipe: Recipe) -> None:
-    stub.finish(Run(recipe, folder))
+from keras_dml.runs import folder as folders
+from keras_dml.runs.folder import RunLog, last_folder, load_outcome
+from keras_dml.runs.plan import Run
+from tests.cli.test_commands import run as run_command
+from tests.runs.small_run import METHODS, write_recipe
+from tests.runs.stub import finish
 
 
 @pytest.fixture
-def recipe(tmp_path):
+def recipe(tmp_path) -> Recipe:
     return recipes.load(write_recipe(tmp_path))
 
 
-def test_a_run_is_replaced_only_when_asked(recipe, tmp_path) -> None:
+def test_run_is_replaced_only_when_asked(recipe, tmp_path) -> None:
     folder = runs.create_folder(tmp_path / "run", recipe)
     (folder / "best.keras").write_text("precious")
     with pytest.raises(FileExistsError, match="--overwrite"):
         runs.create_folder(folder, recipe)
     assert (folder / "best.keras").read_text() == "precious"
-    (folder / "more").mkdir()
-    (folder / "more" / "file").write_text("old")
+    (folder / "state").mkdir()
+    with pytest.raises(FileExistsError, match="Use --resume to continue it"):
+        runs.create_folder(folder, recipe)
+    (folder / "state" / "file").write_text("old")
     runs.create_folder(folder, recipe, overwrite=True)
     assert [path.name for path in folder.iterdir()] == ["recipe.yaml"]
 
 
-def test_what_is_no_run_is_never_removed(recipe, tmp_path) -> None:
+def test_other_folders_and_files_are_never_removed(recipe, tmp_path) -> None:
     folder = tmp_path / "photographs"
     folder.mkdir()
-    (folder / "holiday.jpg").write_text("precious")
+    assert runs.create_folder(folder, recipe) == folder
+    (folder / "recipe.yaml").rename(folder / "holiday.jpg")
     with pytest.raises(FileExistsError, match="another --output"):
         runs.create_folder(folder, recipe, overwrite=True)
     file = tmp_path / "file"
@@ -48,28 +53,19 @@ def test_what_is_no_run_is_never_removed(recipe, tmp_path) -> None:
     assert file.read_text() == "precious"
 
 
-def test_a_run_that_is_not_finished_may_go_on(recipe, tmp_path) -> None:
-    folder = runs.create_folder(tmp_path / "run", recipe)
-    (folder / "state").mkdir()
-    with pytest.raises(FileExistsError, match="Use --resume to continue it"):
-        runs.create_folder(folder, recipe)
-
-
-def test_an_empty_folder_will_do(recipe, tmp_path) -> None:
-    folder = tmp_path / "empty"
-    folder.mkdir()
-    assert runs.create_folder(folder, recipe) == folder
-
-
-def test_a_free_name_is_found(tmp_path, monkeypatch) -> None:
+def test_folders_are_numbered(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
+    assert last_folder("small") == Path("runs/small")
     for expected in ("small", "small-2", "small-3"):
         folder = runs.free_folder("small")
         assert folder.name == expected
         folder.mkdir(parents=True)
+        assert last_folder("small") == folder
+    (tmp_path / "runs" / "small-5").mkdir()
+    assert last_folder("small").name == "small-3"
 
 
-def test_a_run_without_a_model(recipe, tmp_path) -> None:
+def test_run_without_a_model_is_named(recipe, tmp_path) -> None:
     with pytest.raises(RecipeError, match="not the folder of a run"):
         runs.load_model(tmp_path)
     folder = runs.create_folder(tmp_path / "run", recipe)
@@ -77,53 +73,119 @@ def test_a_run_without_a_model(recipe, tmp_path) -> None:
         runs.load_model(folder)
 
 
-DAMAGES = {
-    "an empty result": ("result.json", b""),
-    "half a result": ("result.json", b'{"images": {"tr'),
-    "a list": ("result.json", b"[1, 2]"),
-    "other keys": ("result.json", b'{"a": 1}'),
-    "deep nesting": ("result.json", b"[" * 100_000),
-    "bytes": ("result.json", b"\xff\xfe"),
-    "no archive": ("queries.npz", b"PK\x03\x04 no more"),
-    "empty queries": ("queries.npz", b""),
-}
-
-
-@pytest.mark.parametrize("name", DAMAGES)
-def test_a_damaged_result_is_named(name, recipe, tmp_path) -> None:
-    folder = runs.create_folder(tmp_path / "run", recipe)
-    finish(folder, recipe)
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("result.json", b""),
+        ("result.json", b"[1, 2]"),
+        ("result.json", b'{"a": 1}'),
+        ("result.json", b"[" * 100_000),
+        ("result.json", b"\xff\xfe"),
+        ("queries.npz", b"PK\x03\x04 no more"),
+        ("queries.npz", b""),
+    ],
+    ids=["empty", "list", "keys", "deep", "bytes", "archive", "no-archive"],
+)
+def test_damaged_result_is_named(file, content, recipe, tmp_path) -> None:
+    finish(Run(recipe, tmp_path / "run"))
+    folder = tmp_path / "run"
     assert load_outcome(folder).recipe == recipe
-    file, content = DAMAGES[name]
     (folder / file).write_bytes(content)
     with pytest.raises(ValueError, match=r"The result of the run .*/run'"):
         load_outcome(folder)
-
-
-def test_a_result_that_is_no_file(recipe, tmp_path) -> None:
-    folder = runs.create_folder(tmp_path / "run", recipe)
-    finish(folder, recipe)
-    (folder / "result.json").unlink()
-    os.mkfifo(folder / "result.json")
+    (folder / file).unlink()
+    os.mkfifo(folder / file)
     with pytest.raises(OSError, match="it is a pipe or a device"):
         load_outcome(folder)
 
 
-def test_queries_with_random_changes(recipe, tmp_path) -> None:
+def test_run_of_another_recipe_is_not_continued(recipe, tmp_path) -> None:
     folder = runs.create_folder(tmp_path / "run", recipe)
-    finish(folder, recipe)
-    before, draw = load_outcome(folder), random.Random(0)
-    path = folder / "queries.npz"
-    whole = path.read_bytes()
-    outcomes = set()
-    for _ in range(20):
-        path.write_bytes(changed(whole, draw))
-        try:
-            after = load_outcome(folder).after
-            outcomes.add("read")
-        except ValueError as error:
-            assert str(folder) in str(error)
-            outcomes.add("refused")
-        else:
-            assert dict(after) == dict(before.after)
-    assert "refused" in outcomes
+    changes = ["epochs=7", "method.embedding_dim=16"]
+    other = recipes.load(tmp_path / "small.yaml", changes)
+    with pytest.raises(RecipeError, match="cannot be continued") as raised:
+        runs.train(other, folder, resume=True)
+    assert "\n  epochs: 2 → 7\n" in str(raised.value)
+    assert "\n  method.embedding_dim: 8 → 16\n" in str(raised.value)
+    with pytest.raises(FileExistsError):
+        runs.train(other, tmp_path / "images", resume=True)
+
+
+@pytest.mark.slow
+def test_finished_run_is_only_read_when_resumed(run_of) -> None:
+    folder = run_of("baseline")
+    before = {x.name: x.stat().st_mtime_ns for x in folder.iterdir()}
+    assert "state" not in before
+    outcome = runs.train(runs.load_recipe(folder), folder, resume=True)
+    assert outcome.after["recall@1"] >= 0
+    assert before == {x.name: x.stat().st_mtime_ns for x in folder.iterdir()}
+
+
+def test_log_is_the_one_of_keras(tmp_path) -> None:
+    ours = RunLog(tmp_path / "ours.csv")
+    theirs = keras.callbacks.CSVLogger(str(tmp_path / "theirs.csv"))
+    theirs.on_train_begin()
+    for epoch, loss in enumerate((0.1, 1e-9, float("nan"))):
+        for writer in (ours, theirs):
+            logged = {"val_map@r": 1 / 3, "loss": loss}
+            writer.on_epoch_end(epoch, logged if epoch < 2 else {"loss": loss})
+    theirs.on_train_end()
+    expected = (tmp_path / "theirs.csv").read_bytes()
+    assert (tmp_path / "ours.csv").read_bytes() == expected
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_log_has_every_row_after_a_full_disk(
+    tmp_path, monkeypatch, caplog
+) -> None:
+    def fail(*_: object) -> None:
+        raise FULL
+
+    log = RunLog(tmp_path / "metrics.csv")
+    with monkeypatch.context() as full:
+        full.setattr(folders, "write_atomically", fail)
+        for epoch in range(2):
+            log.on_epoch_end(epoch, {"loss": 0.5})
+    assert len(caplog.records) == 1
+    assert "No space left on device. Training continues" in caplog.text
+    assert log.error == "No space left on device"
+    log.on_train_end()
+    assert log.error is None
+    # A process that goes on writes the rows of the one before it.
+    again = RunLog(tmp_path / "metrics.csv")
+    again.set_state(json.loads(json.dumps(log.get_state())))
+    again.on_epoch_end(2, {"loss": 0.25})
+    with (tmp_path / "metrics.csv").open() as file:
+        rows = [(row["epoch"], row["loss"]) for row in csv.DictReader(file)]
+    assert rows == [("0", "0.5"), ("1", "0.5"), ("2", "0.25")]
+
+
+@pytest.mark.slow
+def test_full_disk_leaves_the_last_model(tmp_path, monkeypatch, caplog) -> None:
+    save, saved = MetricModel.save, []
+
+    def save_one(model: MetricModel, path: Path) -> None:
+        if saved:
+            raise FULL
+        saved.append(path)
+        save(model, path)
+
+    folder = tmp_path / "run"
+    with monkeypatch.context() as full:
+        full.setattr(MetricModel, "save", save_one)
+        output = run_command(
+            "train", str(write_recipe(tmp_path)), "--output", str(folder),
+            "--set", METHODS["baseline"],
+            "--set", "evaluation.metrics=[recall@1, map@r]", code=1,
+        )  # fmt: skip
+    outcome = load_outcome(folder)
+    assert outcome.best_epoch is None
+    assert outcome.measured == "last.keras of epoch 1"
+    assert outcome.measured in output
+    assert set(outcome.unsaved) == {"best.keras", "last.keras"}
+    again = run_command("evaluate", str(folder))
+    assert "has no best.keras; last.keras is used instead" in caplog.text
+    for value in outcome.after.values():
+        assert f"{value:.4f}" in again

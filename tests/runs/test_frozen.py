@@ -17,18 +17,19 @@ FROZEN = (
 
 
 @pytest.mark.slow
-def test_a_run_is_the_same_with_and_without_features(tmp_path) -> None:
+def test_run_is_the_same_with_and_without_features(tmp_path) -> None:
     path = write_recipe(tmp_path)
-    found = {}
-    for cache in ("none", "memory"):
-        recipe = recipes.load(
-            path, (*FROZEN, f"backbone.feature_cache={cache}")
+    none, memory = (
+        runs.train(
+            recipes.load(path, (*FROZEN, f"backbone.feature_cache={cache}")),
+            tmp_path / cache,
+            verbose=0,
         )
-        found[cache] = runs.train(recipe, tmp_path / cache, verbose=0)
-    assert found["memory"].after == found["none"].after
-    assert found["memory"].monitored == found["none"].monitored
-    assert "features" in found["memory"].seconds
-    assert "features" not in found["none"].seconds
+        for cache in ("none", "memory")
+    )
+    assert memory.after == none.after
+    assert memory.monitored == none.monitored
+    assert "features" in memory.seconds and "features" not in none.seconds
     # The saved model takes images.
     model = runs.load_model(tmp_path / "memory")
     assert model.input_shape == (None, 16, 16, 1)
@@ -74,7 +75,7 @@ def test_runs_with_other_seeds_share_features(tmp_path, monkeypatch) -> None:
     assert folders[0] == folders[1]
 
 
-def test_views_that_no_head_would_see(tmp_path) -> None:
+def test_views_that_no_head_would_see_are_refused(tmp_path) -> None:
     path = write_recipe(tmp_path)
     with pytest.raises(ValueError, match="set `backbone.feature_views`"):
         recipes.load(path, (*FROZEN, "augmentation.flip=true"))

@@ -8,9 +8,8 @@ import pytest
 
 from keras_dml import evaluation, recipes, runs
 from keras_dml.data import MultiLabelBalanced
-from keras_dml.reports.analysis import Run
-from keras_dml.reports.explorer import explorer
-from keras_dml.reports.figures import figures_of
+from keras_dml.reports import Run, figures_of
+from keras_dml.reports.page import explorer
 from keras_dml.runs.folder import load_model, load_outcome
 from keras_dml.runs.measuring import check_splits
 from tests.recipes.builds import data_of, model_of, sampler_of
@@ -42,12 +41,8 @@ def folder(tmp_path_factory) -> Path:
         species, image = divmod(row, 6)
         tags = {f"shape {species % 3}", f"color {image % 4}"} if image else ()
         whole = ("train", "train", "validation", "test")[species % 4]
-        cells = [
-            file.relative_to(folder),
-            species,
-            species // 8,
-            ";".join(tags),
-        ]
+        cells = [file.relative_to(folder), species, species // 8,
+                 ";".join(tags)]  # fmt: skip
         split = ("train", "train", "test", "validation")[row % 4]
         tables["species"].append([*map(str, cells), whole])
         tables["tags"].append([*map(str, cells), split])
@@ -100,7 +95,11 @@ def test_several_labels_from_recipe_to_figures(folder) -> None:
 @pytest.mark.slow
 def test_one_level_trains_and_all_are_measured(folder) -> None:
     one = recipe_of(folder, SPECIES, "levels: [genus]")
-    found = runs.measure(one, model_of(one), data_of(one))
+    splits = data_of(one)
+    check_splits(one, splits)
+    assert sorted(splits.levels) == ["genus", "species"]
+    assert splits.levels["genus"].tolist() == (splits.test.labels // 8).tolist()
+    found = runs.measure(one, model_of(one), splits)
     assert list(found) == ["genus/recall@1", "genus/macro/map@r"]
     recipe = recipe_of(folder, SPECIES)
     runs.train(recipe, folder / "species", verbose=0)
@@ -123,14 +122,6 @@ def test_one_level_trains_and_all_are_measured(folder) -> None:
     )
 
 
-def test_levels_that_are_asked_for(folder) -> None:
-    recipe = recipe_of(folder, SPECIES, "levels: [genus]")
-    splits = data_of(recipe)
-    assert sorted(splits.levels) == ["genus", "species"]
-    assert splits.levels["genus"].tolist() == (splits.test.labels // 8).tolist()
-    check_splits(recipe, splits)
-
-
 @pytest.mark.parametrize(
     ("columns", "asked", "setting", "message"),
     [
@@ -143,15 +134,13 @@ def test_levels_that_are_asked_for(folder) -> None:
         (TAGS, "monitor: map", "evaluation.metrics=[nmi]", "compare clusters"),
         (TAGS, "", "batches.hard_classes={}", "batches.hard_classes; and"),
         (TAGS, "", "method={name: divide_and_conquer}", "batches of its own"),
-        (
-            TAGS,
-            "",
-            "method.loss={name: proxy_nca, num_classes: auto}",
-            "a weight for each class",
-        ),
+        (TAGS, "", "method.loss={name: proxy_nca, num_classes: auto}",
+         "a weight for each class"),
     ],
-)
-def test_what_labels_do_not_fit(folder, columns, asked, setting, message):
+)  # fmt: skip
+def test_labels_that_do_not_fit_are_refused(
+    folder, columns, asked, setting, message
+):
     settings = (setting,) if setting else ()
     recipe = recipe_of(folder, columns, asked, *settings)
     splits = data_of(recipe)
@@ -160,13 +149,10 @@ def test_what_labels_do_not_fit(folder, columns, asked, setting, message):
         sampler_of(recipe, splits.train)
 
 
-@pytest.mark.parametrize("setting", ["relevance: some", "levels: genus"])
-def test_what_is_no_relevance_and_no_level(folder, setting) -> None:
-    with pytest.raises(recipes.RecipeError, match=setting.split(":")[0]):
-        recipe_of(folder, SPECIES, setting)
-
-
-def test_a_table_without_validation_rows(folder) -> None:
+def test_table_without_validation_rows_is_refused(folder) -> None:
+    for setting in ("relevance: some", "levels: genus"):
+        with pytest.raises(recipes.RecipeError, match=setting.split(":")[0]):
+            recipe_of(folder, SPECIES, setting)
     text = (folder / "tags.csv").read_text()
     other = folder / "other"
     other.mkdir()

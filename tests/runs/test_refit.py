@@ -4,9 +4,9 @@ import pytest
 
 from keras_dml import recipes, runs
 from keras_dml.recipes import RecipeError
-from keras_dml.runs.benchmark.plan import Run
-from keras_dml.runs.benchmark.training import _entry
+from keras_dml.runs.benchmark import _entry
 from keras_dml.runs.folder import load_outcome
+from keras_dml.runs.plan import Run
 from tests.recipes.builds import data_of
 from tests.runs.small_run import METHODS, write_recipe
 

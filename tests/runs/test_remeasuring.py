@@ -43,29 +43,11 @@ def gains(changes: Changes) -> np.ndarray:
     return changes.second.per_query["map@r"] - changes.first.per_query["map@r"]
 
 
-def test_counts(changes) -> None:
+def test_queries_are_counted_and_listed(changes) -> None:
     better = sum(gain > 0 for gain in gains(changes))
     worse = sum(gain < 0 for gain in gains(changes))
     assert changes.counts("map@r") == (better, worse, 48 - better - worse)
     assert better > worse > 0
-
-
-@pytest.mark.parametrize("better", [True, False])
-def test_queries_that_changed_most(changes, better) -> None:
-    header, *rows = changes.table("map@r", better, top=3)
-    assert header == ["row", "image", "class", "first", "second"]
-    found = [int(row[0]) for row in rows]
-    sign = 1 if better else -1
-    expected = sorted(range(48), key=lambda q: -sign * gains(changes)[q])[:3]
-    assert gains(changes)[found] == pytest.approx(gains(changes)[expected])
-    for row, (_, image, name, first, second) in zip(found, rows, strict=True):
-        assert image == f"a/{LABELS[row]}/{row}.jpg"
-        assert name == f"class {LABELS[row]}"
-        assert first == f"{changes.first.per_query['map@r'][row]:.4f}"
-        assert second == f"{changes.second.per_query['map@r'][row]:.4f}"
-
-
-def test_every_query(changes) -> None:
     header, *rows = changes.every_query()
     assert header[3:] == ["map@r first", "map@r second"]
     assert [int(row[0]) for row in rows] == list(range(48))
@@ -74,27 +56,36 @@ def test_every_query(changes) -> None:
     np.testing.assert_array_equal(values[:, 1] - values[:, 0], gains(changes))
 
 
+@pytest.mark.parametrize("better", [True, False])
+def test_queries_that_changed_most_come_first(changes, better) -> None:
+    header, *rows = changes.table("map@r", better, top=3)
+    assert header == ["row", "image", "class", "first", "second"]
+    listed = [int(row[0]) for row in rows]
+    sign = 1 if better else -1
+    expected = sorted(range(48), key=lambda q: -sign * gains(changes)[q])[:3]
+    assert gains(changes)[listed] == pytest.approx(gains(changes)[expected])
+    for row, cells in zip(listed, rows, strict=True):
+        both = changes.first, changes.second
+        assert cells[1:] == [
+            f"a/{LABELS[row]}/{row}.jpg",
+            f"class {LABELS[row]}",
+            *(f"{x.per_query['map@r'][row]:.4f}" for x in both),
+        ]
+
+
 def test_rows_are_those_of_the_images(recipe) -> None:
     """Where the first image is alone in its class and no query."""
     images = ImageSet(np.zeros((5, 4, 4), "uint8"), [9, 0, 0, 1, 1])
-    good = evaluate_embeddings(
-        np.eye(3)[[2, 0, 0, 1, 1]], images.labels, metrics="mrr"
+    bad, good = (
+        evaluate_embeddings(np.eye(3)[x], images.labels, metrics="mrr")
+        for x in ([2, 0, 1, 1, 1], [2, 0, 0, 1, 1])
     )
-    bad = evaluate_embeddings(
-        np.eye(3)[[2, 0, 1, 1, 1]], images.labels, metrics="mrr"
-    )
-    changes = Changes(
-        Measurement(recipe, images, bad), Measurement(recipe, images, good)
-    )
-    _, first, *_ = changes.table("mrr", better=True, top=1)
+    both = (Measurement(recipe, images, x) for x in (bad, good))
+    _, first, *_ = Changes(*both).table("mrr", better=True, top=1)
     row = int(first[0])
     position = list(good.query_rows).index(row)
-    assert first[2:] == [
-        str(images.labels[row]),
-        f"{bad.per_query['mrr'][position]:.4f}",
-        f"{good.per_query['mrr'][position]:.4f}",
-    ]
-    assert first[1] == ""
+    values = (f"{x.per_query['mrr'][position]:.4f}" for x in (bad, good))
+    assert first[1:] == ["", str(images.labels[row]), *values]
 
 
 def test_other_images_are_refused(recipe) -> None:

@@ -13,12 +13,7 @@ from tensorflow.core.util import event_pb2
 from keras_dml import evaluation, recipes, runs
 from keras_dml.callbacks import RetrievalEvaluation
 from keras_dml.recipes.data_sections import Data
-from keras_dml.runs.folder import (
-    METRICS,
-    check_output,
-    load_outcome,
-    read_queries,
-)
+from keras_dml.runs.folder import METRICS, check_output, load_outcome
 from keras_dml.utils.files import one_at_a_time
 from tests.recipes.builds import data_of
 from tests.runs.small_run import METHODS, write_recipe
@@ -43,16 +38,12 @@ def finished(commanded):
     return commanded.outcome, commanded.folder
 
 
-def test_leaves_everything_behind(finished) -> None:
-    _, folder = finished
+def test_run_leaves_everything_behind(finished) -> None:
+    outcome, folder = finished
     assert sorted(path.name for path in folder.iterdir()) == [
         ".lock", "best.keras", "last.keras", "metrics.csv", "queries.npz",
         "recipe.yaml", "result.json", "summary.md",
     ]  # fmt: skip
-
-
-def test_metrics_of_every_epoch(finished) -> None:
-    outcome, folder = finished
     rows = metrics_of(folder)
     assert [row["epoch"] for row in rows] == ["0", "1"]
     values = [float(row["val_map@r"]) for row in rows]
@@ -60,44 +51,28 @@ def test_metrics_of_every_epoch(finished) -> None:
     assert outcome.best_epoch == values.index(max(values)) + 1
 
 
-def test_the_saved_model_measures_the_same_to_the_last_digit(
-    finished,
-) -> None:
-    outcome, folder = finished
-    recipe = runs.load_recipe(folder)
-    splits = data_of(recipe)
-    again = runs.measure(recipe, runs.load_model(folder), splits)
-    assert again == outcome.after
-
-
-@pytest.mark.slow
-def test_queries_gallery_and_cameras_count(finished) -> None:
+def test_saved_model_measures_the_same_and_heeds_cameras(finished) -> None:
     """A query whose only match is by its own camera finds nothing."""
-    _, folder = finished
-    recipe = runs.load_recipe(folder)
+    outcome, folder = finished
+    recipe, model = runs.load_recipe(folder), runs.load_model(folder)
     splits = data_of(recipe)
-    rows = np.arange(len(splits.test))
+    assert runs.measure(recipe, model, splits) == outcome.after
+    rows, labels = np.arange(len(splits.test)), splits.test.labels
     cameras = np.where(rows % 6 < 5, 0, 1)
-    model = runs.load_model(folder)
-    divided = dataclasses.replace(
-        splits,
-        query_rows=rows[rows % 6 == 0],
-        gallery_rows=rows[rows % 6 > 0],
-        cameras=cameras,
-    )
+    queries, gallery = rows[rows % 6 == 0], rows[rows % 6 > 0]
     points = evaluation.embed(model, splits.test)
     hits = 0
-    for query in divided.query_rows:
-        candidates = [
-            row
-            for row in divided.gallery_rows
-            if splits.test.labels[row] != splits.test.labels[query]
-            or cameras[row] != cameras[query]
-        ]
+    for query in queries:
+        is_other = labels[gallery] != labels[query]
+        is_other |= cameras[gallery] != cameras[query]
+        candidates = gallery[is_other]
         nearest = candidates[np.argmax(points[candidates] @ points[query])]
-        hits += splits.test.labels[nearest] == splits.test.labels[query]
+        hits += labels[nearest] == labels[query]
+    divided = dataclasses.replace(
+        splits, query_rows=queries, gallery_rows=gallery, cameras=cameras
+    )
     found = runs.measure(recipe, model, divided)
-    assert found["recall@1"] == hits / len(divided.query_rows)
+    assert found["recall@1"] == hits / len(queries)
 
 
 def test_result_and_summary_say_what_was_measured(finished) -> None:
@@ -115,9 +90,15 @@ def test_result_and_summary_say_what_was_measured(finished) -> None:
     assert "- map@r: precision at each hit among the R nearest" in summary
 
 
-def test_values_of_each_query_are_kept(finished) -> None:
+def test_outcome_is_read_with_the_values_of_each_query(finished) -> None:
     outcome, folder = finished
-    kept = read_queries(folder / "queries.npz")
+    again = load_outcome(folder)
+    assert again.environment["keras"] == keras.__version__
+    assert again.environment["hardware"].endswith(("core", "cores"))
+    assert again.test_set == outcome.test_set
+    assert again.to_dict() == json.loads(json.dumps(outcome.to_dict()))
+    assert again.recipe == outcome.recipe
+    kept = again.after
     assert dict(kept) == outcome.after
     assert list(kept.query_rows) == list(range(36))
     for name in ("recall@1", "map@r", "r_precision"):
@@ -128,16 +109,6 @@ def test_values_of_each_query_are_kept(finished) -> None:
     means = outcome.after.per_class("map@r")
     assert kept.per_class("map@r") == pytest.approx(means, rel=1e-6)
     assert all(isinstance(name, str) for name in means)
-
-
-def test_result_says_what_it_was_measured_with(finished) -> None:
-    outcome, folder = finished
-    result = load_outcome(folder)
-    assert result.environment["keras"] == keras.__version__
-    assert result.environment["hardware"].endswith(("core", "cores"))
-    assert result.test_set == outcome.test_set
-    assert result.to_dict() == json.loads(json.dumps(outcome.to_dict()))
-    assert result.recipe == outcome.recipe
 
 
 @pytest.mark.parametrize(
@@ -151,8 +122,8 @@ def test_result_says_what_it_was_measured_with(finished) -> None:
         ),
     ],
 )
-def test_a_mistake_leaves_no_folder_and_replaces_no_run(
-    setting, tmp_path
+def test_mistake_leaves_no_folder_and_replaces_no_run(
+    setting, tmp_path, monkeypatch
 ) -> None:
     recipe, folder = start(tmp_path, setting)
     with pytest.raises((ValueError, OSError)):
@@ -163,13 +134,7 @@ def test_a_mistake_leaves_no_folder_and_replaces_no_run(
     with pytest.raises((ValueError, OSError)):
         runs.train(recipe, folder, verbose=0, overwrite=True)
     assert (folder / "best.keras").read_text() == "precious"
-
-
-def test_an_output_that_exists_is_refused_before_data_are_read(
-    tmp_path, monkeypatch
-) -> None:
-    recipe, folder = start(tmp_path)
-    runs.create_folder(folder, recipe)
+    # An output that exists is refused before data are read.
     monkeypatch.setattr(Data, "load", None)
     with pytest.raises(FileExistsError, match="--overwrite"):
         runs.train(recipe, folder, verbose=0)
@@ -227,37 +192,26 @@ def test_the_same_recipe_with_tensorboard_is_the_same_training(
 
 
 @pytest.mark.slow
-def test_ctrl_c_leaves_a_loadable_model(tmp_path, monkeypatch) -> None:
+@needs_tensorboard
+@pytest.mark.parametrize("epochs", [0, 1])
+def test_ctrl_c_leaves_a_whole_log_and_a_model(
+    epochs, tmp_path, monkeypatch
+) -> None:
     recipe, folder = start(tmp_path, "epochs=5", METHODS["baseline"])
     measure = RetrievalEvaluation._measure
 
-    def interrupted(self) -> dict[str, float]:
-        if self.model.history.epoch:
+    def interrupt(self) -> dict[str, float]:
+        if len(self.model.history.epoch) == epochs:
             raise KeyboardInterrupt
         return measure(self)
 
-    monkeypatch.setattr(RetrievalEvaluation, "_measure", interrupted)
-    outcome = runs.train(recipe, folder, verbose=0)
-    assert outcome.interrupted
-    assert outcome.best_epoch == 1
-    last = runs.load_model(folder, "last")
-    assert isinstance(last, keras.Model)
-    assert "Interrupted" in (folder / "summary.md").read_text()
-
-
-@pytest.mark.slow
-@needs_tensorboard
-def test_ctrl_c_in_the_first_epoch_leaves_a_whole_log(
-    tmp_path, monkeypatch
-) -> None:
-    recipe, folder = start(tmp_path, METHODS["baseline"])
-
-    def interrupted(self) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(RetrievalEvaluation, "_measure", interrupted)
+    monkeypatch.setattr(RetrievalEvaluation, "_measure", interrupt)
     outcome = runs.train(recipe, folder, verbose=0, log=["tensorboard"])
-    assert outcome.interrupted and outcome.best_epoch is None
-    assert outcome.images_per_second is None
-    assert "No epoch was completed" in (folder / "summary.md").read_text()
+    assert outcome.interrupted
+    assert outcome.best_epoch == (epochs or None)
+    assert (outcome.images_per_second is None) == (not epochs)
+    summary = (folder / "summary.md").read_text()
+    assert "Interrupted" in summary
+    assert ("No epoch was completed" in summary) == (not epochs)
+    assert isinstance(runs.load_model(folder, "last"), keras.Model)
     assert (folder / "tensorboard" / "projector_config.pbtxt").exists()

@@ -56,19 +56,25 @@ def measured(monkeypatch):
         ({"epocs": [1, 2]}, "Did you mean 'epochs'"),
         ({"epochs": {"low": -3, "high": 2}}, "`epochs`"),
         ({"method.name": ["baseline", "baselin"]}, "'baseline'"),
+        ({}, "dotted settings"),
+        ([1, 2], "dotted settings"),
+        (None, "dotted settings"),
+        (
+            {"method": [{"name": "baseline"}, {"name": "dcml"}],
+             "method.loss": ["triplet", "contrastive"]},
+            "inside another setting",
+        ),
     ],
-)
-def test_space_names_the_nearest_setting(space, message) -> None:
-    recipe = recipes.load("glyphs/baseline")
-    with pytest.raises(RecipeError, match=message):
-        check_space(space, recipe)
+)  # fmt: skip
+def test_space_of_wrong_settings_is_refused(space, message) -> None:
+    with pytest.raises((RecipeError, ValueError), match=message):
+        check_space(space, recipes.load("glyphs/baseline"))
 
 
 @pytest.mark.parametrize(
     ("values", "rule"),
     [
         ({"low": 1, "hihg": 2}, "number `low` below a number `high`"),
-        ({"low": 1}, "number `low` below"),
         ({"low": 2, "high": 1}, "number `low` below"),
         ({"low": float("nan"), "high": 1.0}, "number `low` below"),
         ({"low": 0.0, "high": 1.0, "log": True}, "low > 0"),
@@ -88,29 +94,14 @@ def test_range_states_its_rule(values, rule) -> None:
     assert "Received" in str(raised.value)
 
 
-@pytest.mark.parametrize("space", [{}, [1, 2], 5, None])
-def test_space_must_have_settings(space) -> None:
-    with pytest.raises(ValueError, match="dotted settings"):
-        check_space(space, recipes.load("glyphs/baseline"))
-
-
-def test_nested_settings_raise() -> None:
-    space = {"method": [{"name": "baseline"}, {"name": "dcml"}],
-             "method.loss": ["triplet", "contrastive"]}  # fmt: skip
-    with pytest.raises(ValueError, match="inside another setting"):
-        check_space(space, recipes.load("glyphs/baseline"))
-
-
 def test_suggestions_fit_the_space_and_the_recipe() -> None:
     recipe = recipes.load("glyphs/baseline")
     space = {
         RATE: {"low": 1e-4, "high": 1e-2, "log": True},
         "method.embedding_dim": {"low": 4, "high": 16, "step": 4},
-        "method.loss": [
-            {"name": "triplet", "margin": 0.2},
-            {"name": "contrastive"},
-        ],
-    }
+        "method.loss": [{"name": "triplet", "margin": 0.2},
+                        {"name": "contrastive"}],
+    }  # fmt: skip
     check_space(space, recipe)
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(0))
     seen = set()
@@ -183,17 +174,12 @@ def test_trial_below_the_median_is_pruned_after_the_warm_up(
 ) -> None:
     recipe, folder = small(tmp_path), tmp_path / "study"
     study = runs.tune(recipe, SPACE, folder, timeout=1e-9)
-    distributions = optuna.distributions
+    rates = optuna.distributions.FloatDistribution(1e-4, 1e-1, log=True)
     good = optuna.trial.create_trial(
         value=0.9,
         intermediate_values={1: 0.9, 2: 0.9},
-        params={RATE: 1e-3, "method.embedding_dim": 4},
-        distributions={
-            RATE: distributions.FloatDistribution(1e-4, 1e-1, log=True),
-            "method.embedding_dim": distributions.CategoricalDistribution(
-                [4, 8]
-            ),
-        },
+        params={RATE: 1e-3},
+        distributions={RATE: rates},
     )
     study.add_trials([good] * 5)
     measured += [0.1, 0.1, 0.1]
@@ -245,10 +231,10 @@ def test_study_of_another_space_or_recipe_is_refused(tmp_path) -> None:
 @pytest.mark.parametrize(("name", "value"), [("trials", 0), ("timeout", -1.0)])
 def test_budgets_are_checked(name, value, tmp_path) -> None:
     with pytest.raises(ValueError, match=f"`{name}` of tune"):
-        runs.tune(small(tmp_path), SPACE, tmp_path / "s", **{name: value})
+        runs.tune(None, SPACE, tmp_path / "study", **{name: value})
 
 
 def test_missing_optuna_is_named(tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ImportError, match=r"keras-dml\[tune\]"):
-        runs.tune(small(tmp_path), SPACE, tmp_path / "study")
+        runs.tune(None, SPACE, tmp_path / "study")

@@ -1,4 +1,4 @@
-"""Numbers of the charts, against loops."""
+"""Numbers of the charts, against loops, and their names."""
 
 import csv
 import io
@@ -17,8 +17,7 @@ from matplotlib.text import Text
 from keras_dml import visualization
 from keras_dml.evaluation.embedding_space import spectral_decay
 from keras_dml.reports.html import asset
-from keras_dml.visualization.canvas import look
-from keras_dml.visualization.colors import PALETTE
+from keras_dml.visualization.canvas import PALETTE, look
 
 
 def densities(values, edges) -> np.ndarray:
@@ -160,6 +159,9 @@ def test_recall_of_several_runs(tmp_path) -> None:
     assert list(figure.data["run"]) == ["K = 1"] * 2 + ["K = 4"] * 2
     assert list(figure.data["epoch"]) == [1, 3, 1, 3]
     assert list(figure.data["value"]) == [0.25, 0.75] * 2
+    one = visualization.metric_curves(history, ["val_recall@1"], "y", "title")
+    assert list(one.data["epoch"]) == [1, 3]
+    assert list(one.data["value"]) == [0.25, 0.75]
     with pytest.raises(ValueError, match="recall@8.*'K = 1'"):
         visualization.recall_curves({"K = 1": history}, "val_recall@8")
 
@@ -174,6 +176,9 @@ def test_each_loss_has_an_axis_of_its_own() -> None:
     }
     losses = list(history)[1:]
     figure = visualization.loss_curves(history, losses)
+    texts = figure.get_suptitle(), figure.get_supxlabel()
+    assert texts == ("Training losses", "epoch")
+    assert figure.get_supylabel() == "mean of an epoch"
     figure.draw_without_rendering()
     shown = [axes for axes in figure.axes if axes.axison]
     assert [axes.get_title("right") for axes in shown] == [
@@ -247,6 +252,7 @@ def test_tsne_map_keeps_neighbors_together() -> None:
     labels = np.repeat([0, 1, 2], 12)
     x = 20 * np.eye(3, 8)[labels] + rng.normal(size=(36, 8))
     figure = visualization.embedding_map(x, labels)
+    assert figure.axes[0].get_ylabel() == "t-SNE axis 2 (no unit)"
     points = np.stack([figure.data["x"], figure.data["y"]], axis=1)
     distances = np.linalg.norm(points[:, None] - points, axis=-1)
     np.fill_diagonal(distances, np.inf)
@@ -271,27 +277,24 @@ def test_map_refuses_what_it_cannot_draw() -> None:
         visualization.embedding_map(np.eye(2), np.arange(2))
 
 
-def test_a_figure_is_shown_by_a_notebook() -> None:
-    """IPython asks objects for this, unless `%matplotlib inline` is on."""
+def test_figure_is_shown_by_a_notebook_and_saved_with_its_numbers(
+    tmp_path,
+) -> None:
+    """IPython asks objects for a PNG, unless `%matplotlib inline` is on."""
     figure = visualization.compositor_weights(np.array([[0.25, 0.75]]))
     shown = PIL.Image.open(io.BytesIO(figure._repr_png_()))
     width, height = figure.get_size_inches() * figure.dpi
     assert shown.format == "PNG"
     assert shown.size == (int(width), int(height))
-
-
-def test_a_figure_is_saved_with_its_numbers(tmp_path) -> None:
-    figure = visualization.compositor_weights(np.array([[0.25, 0.75]]))
     for suffix in ("png", "svg"):
         path = tmp_path / "deep" / f"weights.{suffix}"
         table = figure.save(path)
         assert path.stat().st_size > 1000
     rows = list(csv.reader(io.StringIO(table.read_text())))
     assert rows == [
-        ["compositor", "learner", "weight"],
-        ["1", "1", "0.25"],
+        ["compositor", "learner", "weight"], ["1", "1", "0.25"],
         ["1", "2", "0.75"],
-    ]
+    ]  # fmt: skip
 
 
 def test_figures_for_a_dark_page_have_other_colors() -> None:
@@ -341,3 +344,75 @@ def contrast(first: str, second: str) -> float:
 
     low, high = sorted([light(first), light(second)])
     return (high + 0.05) / (low + 0.05)
+
+
+X = np.random.default_rng(0).normal(size=(12, 4))
+LABELS = np.arange(12) // 3
+HISTORY = {
+    "epoch": np.arange(2.0),
+    "loss": np.array([2.0, 1.0]),
+    "val_recall@1": np.array([0.25, 0.5]),
+}
+# A mean below zero, with the sign of an axis.
+OPPOSITE = np.array([[1.0, 0.1], [-1.0, 0.1], [1.0, 0.0]])
+
+
+# By the title: horizontal axis, vertical axis, legend; how it is drawn.
+CHARTS = {
+    "Cosines of pairs": (
+        "cosine of the two embeddings", "density",
+        ["positive (mean \u22120.98)", "negative (mean 0.00)"],
+        lambda: visualization.cosine_histograms(OPPOSITE, [0, 0, 1]),
+    ),
+    "Cosines of pairs of sub-embeddings": (
+        "cosine of the two embeddings", "density",
+        ["positive (mean", "negative (mean", "self (mean"],
+        lambda: visualization.cosine_histograms(X.reshape(12, 2, 2), LABELS),
+    ),
+    "Negative pairs within and between clusters": (
+        "Euclidean distance", "density",
+        ["intra-cluster (mean", "inter-cluster (mean"],
+        lambda: visualization.cluster_distances(X, LABELS, LABELS % 2),
+    ),
+    "Singular values of the embeddings": (
+        "number of the singular value, by size", "share of their sum (log)",
+        ["one (ρ = ", "two (ρ = "],
+        lambda: visualization.singular_value_spectrum({"one": X, "two": X}),
+    ),
+    "Map of the embeddings": (
+        "principal component 1", "principal component 2",
+        ["1: ants", "2: class 1"],
+        lambda: visualization.embedding_map(
+            X, LABELS, {0: "ants"}, projection="pca", highlight=2
+        ),
+    ),
+    "Mean absolute weights": (
+        "learner", "compositor", [],
+        lambda: visualization.compositor_weights(np.eye(2)),
+    ),
+    "recall@1 while training, validation classes": (
+        "epoch", "recall@1", ["K = 1", "K = 4"],
+        lambda: visualization.recall_curves(
+            {"K = 1": HISTORY, "K = 4": HISTORY}
+        ),
+    ),
+    "Measured": (
+        "epoch", "a share", ["loss", "recall@1"],
+        lambda: visualization.metric_curves(
+            HISTORY, ["loss", "val_recall@1"], "a share", "Measured"
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("title", CHARTS)
+def test_chart_has_names(title) -> None:
+    xlabel, ylabel, names, draw = CHARTS[title]
+    figure = draw()
+    axes = figure.axes[0]
+    assert axes.get_title() == title
+    assert (axes.get_xlabel(), axes.get_ylabel()) == (xlabel, ylabel)
+    legends = [text.get_text() for x in figure.legends for text in x.texts]
+    assert len(legends) == len(names)
+    for text, name in zip(legends, names, strict=True):
+        assert text.startswith(name)

@@ -55,9 +55,11 @@ def test_retrieval_grid_marks_right_and_wrong(images) -> None:
         )
         right = images.labels[best] == images.labels[query]
         assert data["right"][own].tolist() == right.astype(int).tolist()
+    title = "Query, and the nearest images by their cosine"
+    assert figure.get_suptitle() == title
     cells = [x for x in figure.axes if not x.get_xlabel().startswith("query")]
     for axes, right in zip(cells, data["right"], strict=True):
-        assert axes.get_xlabel().startswith("✓" if right else "✗")
+        assert axes.get_xlabel().startswith("✓ " if right else "✗ ")
         line = axes.spines["left"].get_linestyle()
         assert (line == "-") == bool(right)
 
@@ -105,7 +107,11 @@ def test_overlays_have_the_weights_of_the_maps(grouping, images) -> None:
     assert len(rows) == 2 * 3 * maps.shape[1] * maps.shape[2]
     for row, group, y, x, weight in rows[::7]:
         assert weight == maps[row, y, x, group - 1]
+    assert figure.get_suptitle() == "Attention of each group"
+    titles = [axes.get_title() for axes in figure.axes[:4]]
+    assert titles == ["", "group 1", "group 2", "group 3"]
     labels = [axes.get_xlabel() for axes in figure.axes]
+    assert labels[0] == "0"
     first = maps[7, ..., 0]
     assert labels[1] == f"{first.min():.2f} – {first.max():.2f}"
     with pytest.raises(ValueError, match="`rows`.*nothing"):
@@ -123,6 +129,10 @@ def test_strongest_images_of_each_group(images) -> None:
         for group in range(2)
         for place, row in enumerate(np.argsort(-peaks[:, group])[:3])
     ]
+    title = "The 3 images to which each learner attends most"
+    assert figure.get_suptitle() == title
+    strips = [strip.get_supylabel() for strip in figure.subfigs]
+    assert strips == ["learner 1", "learner 2"]
     assert list(figure.data)[0] == "learner"
     assert list(zip(*figure.data.values(), strict=True)) == expected
 
@@ -135,6 +145,11 @@ def test_masks_by_learner_and_channel(tiny_backbone, images) -> None:
     figure = attention_masks(
         model, images, [4, 9], learners=[0, 3], channels=[2]
     )
+    assert figure.get_suptitle() == "Attention masks"
+    names = [axes.get_ylabel() for axes in figure.axes[2::2]]
+    assert names == [
+        "channel 2\nlearner 1", "channel 2\nlearner 4", "mean of all",
+    ]  # fmt: skip
     found = {
         key: value
         for *key, value in zip(*figure.data.values(), strict=True)

@@ -77,7 +77,7 @@ def benchmark(
     The same command continues an interrupted benchmark.
     """
     from keras_dml.runs import benchmark as benchmarks
-    from keras_dml.runs.benchmark import tables
+    from keras_dml.runs import tables
 
     names = _metric_names(metrics)
     plan = benchmarks.read_plan(

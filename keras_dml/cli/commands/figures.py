@@ -52,8 +52,7 @@ def figures(
     With OTHERS, the folders of more runs, also compare a metric over the epochs
     of all of them, for instance for runs with different numbers of learners.
     """
-    from keras_dml.reports.analysis import Run
-    from keras_dml.reports.figures import comparisons, figures_of
+    from keras_dml.reports import Run, comparisons, figures_of
 
     first = Run(run)
     folder = Path(output) if output else first.folder / "figures"

@@ -92,7 +92,7 @@ def search(
     `keras-dml serve`.
     """
     from keras_dml.cli.conditions import read_conditions
-    from keras_dml.reports.search_page import results_page
+    from keras_dml.reports.html import results_page
     from keras_dml.search import Index
     from keras_dml.utils.files import write_atomically
 
@@ -141,7 +141,7 @@ def _title(path: str, found: "list[Hit]", threshold: float | None) -> str:
 
 
 def _row(rank: int, hit: "Hit") -> list[str]:
-    from keras_dml.reports.search_page import caption
+    from keras_dml.reports.html import caption
 
     match = {True: "yes", False: "no", None: ""}[hit.is_match]
     texts = [str(rank), f"{hit.score:.4f}", match, caption(hit.row)]

@@ -106,9 +106,8 @@ def train(
     say(", ".join([f"Recipe: {recipe}", *settings]))
     import_package()
     from keras_dml import distribution, recipes, runs
-    from keras_dml.runs.outcome import definitions, divisions_table
+    from keras_dml.runs.outcome import VERDICTS, definitions, divisions_table
     from keras_dml.runs.tracking import check_trackers
-    from keras_dml.runs.words import VERDICTS
 
     check_trackers(log)
     checked = recipes.load(recipe, settings)
@@ -128,7 +127,11 @@ def train(
         )
         raise
     answer({"run": folder, "recipe": checked.name, **outcome.to_dict()})
-    print_table(outcome.metrics_table(), outcome.metrics_title())
+    print_table(
+        outcome.metrics_table(),
+        f"{checked.name}: {outcome.images['test']:,} test images of "
+        f"{outcome.after.num_classes:,} classes",
+    )
     say("\n".join(definitions(outcome.after)))
     say(VERDICTS)
     if outcome.divisions:

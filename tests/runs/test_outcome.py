@@ -1,13 +1,22 @@
+"""Words of a run: verdicts, definitions of numbers, speeds, first lines."""
+
 import dataclasses
 import math
+import re
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from keras_dml import backbones, evaluation, methods, recipes
-from keras_dml.runs.words import before_training, verdicts
+from keras_dml.evaluation import METRICS
+from keras_dml.runs.outcome import Outcome, definition, verdicts
+from keras_dml.runs.training import before_training
 from tests.recipes.builds import data_of
-from tests.runs.small_run import write_recipe
+from tests.runs.small_run import METHODS, write_recipe
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 
 
 def results(noise: float, classes: int = 20, seed: int = 0):
@@ -32,6 +41,9 @@ def test_verdicts_are_those_of_the_paired_comparison() -> None:
     assert gain.low < 0 < gain.high
     assert verdicts(far, again)["map@r"] == "within the noise"
     assert verdicts(far, far)["nmi"] == "equal, no interval"
+    without = dataclasses.replace(far, per_query={})
+    expected = dict.fromkeys(close, "higher, no interval")
+    assert verdicts(without, close) == expected
 
 
 def test_few_classes_have_no_verdict() -> None:
@@ -41,43 +53,72 @@ def test_few_classes_have_no_verdict() -> None:
     assert verdicts(far, close)["map@r"] == "too few classes to tell"
 
 
-def test_without_values_by_query_there_is_no_interval() -> None:
-    far, close = results(1.2), results(0.4)
-    before = dataclasses.replace(far, per_query={})
-    found = verdicts(before, close)
-    assert found == dict.fromkeys(close, "higher, no interval")
+def test_reference_defines_every_metric() -> None:
+    page = PAGE.read_text()
+    for name, entry in METRICS.items():
+        value = entry.value
+        if value.__module__.startswith("keras_dml."):
+            definition = re.escape(entry.definition)
+            section = rf"### `{name}`\n\n{definition}[. (].*\n\n::: "
+            assert re.search(section, page, re.I), name
+            assert f"::: {value.__module__}.{value.__name__}\n" in page
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("recall@1000", "among the 1000 nearest"),
+        ("recall@1", "whose nearest neighbor is of"),
+        ("macro/recall@1", "whose nearest neighbor is of"),
+        ("64/macro/recall@3", "mean over classes: "),
+        ("map@5", "divided by 5 or by the number of"),
+        ("pcf@0.9", "more than 0.9 of"),
+        ("zzz@3", "not registered here"),
+    ],
+)
+def test_definition_names_the_number(name, words) -> None:
+    assert words in definition(name)
+    assert definition("64/species/recall@3") == definition("recall@3")
+
+
+@pytest.mark.parametrize(
+    ("speed", "expected"),
+    [(1.4, "1 image"), (0.3, "0 images"), (1.6, "2 images"), (90, "90 images")],
+)
+def test_speeds_are_counted_in_images(speed, expected) -> None:
+    run = SimpleNamespace(seconds={"training": 2.0}, images_per_second=speed)
+    assert Outcome.cost_lines(run)[-1] == f"{expected} per second"
 
 
 @pytest.mark.parametrize("held_out", [True, False])
-def test_what_is_said_before_training(held_out, tmp_path) -> None:
+def test_first_lines_say_what_will_be_done(held_out, tmp_path) -> None:
     settings = (
-        "method={name: baseline, loss: contrastive, embedding_dim: 8}",
-        "evaluation.metrics=[recall@1]", "evaluation.every=2",
+        METHODS["baseline"], "evaluation.metrics=[recall@1]",
+        "evaluation.every=2",
     )  # fmt: skip
     recipe = recipes.load(write_recipe(tmp_path), settings)
     splits = data_of(recipe)
+    part, chosen = "2 classes, 12 examples", (
+        "val_map@r on the validation images after every 2 epochs, to choose "
+        "the epoch"
+    )  # fmt: skip
     if not held_out:
         none = splits.validation.select([])
         splits = dataclasses.replace(splits, validation=none)
+        part = "none"
+        chosen = "nothing while training, as no classes are held out"
     network = backbones.small_convnet((16, 16, 1), filters=(4, 8))
     model = methods.baseline(network, embedding_dim=8)
     data, about, device, measured = before_training(recipe, splits, model, 2)
-    kept = "2 classes, 12 examples" if held_out else "none"
     assert data == (
         f"Data: {recipe.source}; train 4 classes, 24 examples; "
-        f"validation {kept}; test 6 classes, 36 examples"
+        f"validation {part}; test 6 classes, 36 examples"
     )
     assert about == (
         f"Network: small_convnet with baseline, {model.count_params():,} "
         "weights, embeddings of 8 dimensions"
     )
     assert device.endswith(", 2 replicas, float32")
-    chosen = (
-        "val_map@r on the validation images after every 2 epochs, to choose "
-        "the epoch"
-        if held_out
-        else "nothing while training, as no classes are held out"
-    )
     assert measured == (
         f"Measured: {chosen}; recall@1 on the test images, which are never "
         "trained on, before and after training"

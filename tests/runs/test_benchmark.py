@@ -7,16 +7,14 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
 
 from keras_dml import recipes, runs
 from keras_dml.recipes import RecipeError
-from keras_dml.runs.benchmark import benchmark, read_plan
-from keras_dml.runs.benchmark.plan import JOURNAL, Run
-from keras_dml.runs.benchmark.training import _entry
+from keras_dml.runs.benchmark import _entry, benchmark, read_plan
+from keras_dml.runs.plan import JOURNAL, Run
 from keras_dml.utils.files import one_at_a_time
-from tests.runs.benchmark.stub import Stub
 from tests.runs.small_run import METHODS, RECIPE, write_recipe
+from tests.runs.stub import Stub
 
 ALL = [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
 
@@ -24,7 +22,7 @@ ALL = [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
 @pytest.fixture(autouse=True)
 def without_charts(monkeypatch) -> None:
     """They take most of the time, and are drawn in test_tables.py."""
-    name = "keras_dml.runs.benchmark.tables._chart"
+    name = "keras_dml.runs.tables._chart"
     monkeypatch.setattr(name, lambda plan, ranking, metric: metric)
 
 
@@ -49,7 +47,7 @@ def done_by(monkeypatch):
     """Has a stub train the runs of a plan; its runs, and the entries."""
 
     def train(plan, stub: Stub, **options):
-        name = "keras_dml.runs.benchmark.training.start_training"
+        name = "keras_dml.runs.benchmark.start_training"
         monkeypatch.setattr(name, stub)
         entries, _ = benchmark(plan, "command", **options)
         return stub.keys, entries
@@ -84,13 +82,6 @@ def test_several_jobs_write_the_same_tables(recipe, done_by) -> None:
     assert report(recipe) == several
 
 
-@pytest.mark.parametrize("jobs", [0, 1.5, True])
-def test_jobs_must_be_a_positive_number(jobs, recipe, tmp_path) -> None:
-    with pytest.raises(ValueError, match="`jobs` of benchmark"):
-        benchmark(plan_of(recipe), "command", jobs=jobs)
-    assert not (tmp_path / "out").exists()
-
-
 def test_seeds_and_recipes_can_be_added(recipe, tmp_path, done_by) -> None:
     done_by(plan_of(recipe, seeds=1), Stub())
     keys, _ = done_by(plan_of(recipe, seeds=2), Stub())
@@ -122,16 +113,13 @@ def test_failed_run_does_not_stop_the_others(recipe, done_by) -> None:
     assert "2 of 4 runs finished, 2 failed." in text
     assert "| a | 1 | too \\| few images |" in text
     assert done_by(plan_of(recipe), Stub())[0] == []
+    # A recipe that failed can be changed.
+    changed, _ = done_by(plan_of(recipe, epochs=1), Stub(fails))
+    assert changed == [("a", 0), ("a", 1)]
     retried, entries = done_by(plan_of(recipe), Stub(), retry=True)
     assert retried == [("a", 0), ("a", 1)]
     assert all(entry.error is None for entry in entries)
     assert "Failed" not in report(recipe)
-
-
-def test_failed_recipe_can_be_changed(recipe, done_by) -> None:
-    done_by(plan_of(recipe), Stub({"a": "no"}))
-    keys, _ = done_by(plan_of(recipe, epochs=1), Stub())
-    assert keys == [("a", 0), ("a", 1)]
 
 
 def test_killed_process_is_a_failure(recipe, tmp_path) -> None:
@@ -153,44 +141,34 @@ def test_changed_recipe_is_refused(recipe, done_by) -> None:
     assert journal.read_bytes() == before
 
 
-def test_setting_that_was_added_since_is_no_change(recipe, done_by) -> None:
-    """An older version's recipe says nothing of it, and gets its default."""
-    done_by(plan_of(recipe, seeds=1), Stub())
+@pytest.mark.parametrize(
+    ("now", "then"),
+    [("jit: auto\n", ""), ("loss: triplet", "loss: {name: triplet}")],
+    ids=["a setting added since", "a loss in a section"],
+)
+def test_recipe_of_an_older_version_is_no_change(
+    now, then, recipe, done_by
+) -> None:
+    loss = {"method.loss": "triplet"}
+    same = plan_of(recipe, seeds=1, **loss)
+    done_by(same, Stub())
     out = Path(recipe).parent / "out"
     kept = out / "a" / "seed-0" / "recipe.yaml"
-    older = yaml.safe_load(kept.read_text())
-    assert older.pop("jit") == "auto"
-    kept.write_text(yaml.safe_dump(older))
+    assert now in kept.read_text()
+    kept.write_text(kept.read_text().replace(now, then))
     journal = out / JOURNAL
-    digest = plan_of(recipe).runs()[0].digest
-    journal.write_text(journal.read_text().replace(digest, "older"))
-    assert done_by(plan_of(recipe, seeds=1), Stub())[0] == []
-    with pytest.raises(RecipeError, match="epochs: 2 → 3"):
-        done_by(plan_of(recipe, seeds=1, epochs=3), Stub())
-
-
-def test_loss_by_name_or_in_a_section_is_no_change(recipe, done_by) -> None:
-    plain, section = "triplet", "{name: triplet}"
-    done_by(plan_of(recipe, **{"method.loss": section}), Stub())
-    same = plan_of(recipe, **{"method.loss": plain})
+    older = journal.read_text().replace(same.runs()[0].digest, "older")
+    journal.write_text(older)
     assert done_by(same, Stub())[0] == []
-    # As a version wrote it that told them apart.
-    kept = Path(recipe).parent / "out" / "a" / "seed-0" / "recipe.yaml"
-    kept.write_text(kept.read_text().replace(
-        "loss: triplet", "loss: {name: triplet}"
-    ))  # fmt: skip
-    journal = Path(recipe).parent / "out" / JOURNAL
-    digest = same.runs()[0].digest
-    journal.write_text(journal.read_text().replace(digest, "older"))
-    assert done_by(same, Stub())[0] == []
-    other = plan_of(recipe, **{"method.loss": plain}, epochs=3)
     with pytest.raises(RecipeError, match="epochs: 2 → 3") as error:
-        done_by(other, Stub())
+        done_by(plan_of(recipe, seeds=1, **loss, epochs=3), Stub())
     assert "method.loss" not in str(error.value)
 
 
 def test_two_benchmarks_do_not_share_a_folder(recipe, done_by) -> None:
     plan = plan_of(recipe)
+    with pytest.raises(ValueError, match="`jobs` of benchmark"):
+        benchmark(plan, "command", jobs=0)
     plan.output.mkdir()
     with one_at_a_time(plan.output, "benchmark"):
         with pytest.raises(OSError, match="Another benchmark is using"):

@@ -17,31 +17,26 @@ SEPARATOR = "::"
 
 @dataclass(frozen=True)
 class Run:
-    """One training run: its recipe, with its seed, and where it goes."""
+    """One training run: its recipe, with its seed, and where it goes.
+
+    Its key is the name of the recipe with the seed, its digest the SHA-256 of
+    the complete recipe, and its log the file that receives what it prints.
+    """
 
     recipe: Recipe
     folder: Path
     save_every: str | None = None
-    """How often its state is written within epochs, as for `train`."""
 
     @property
     def key(self) -> tuple[str, int]:
-        """Name of the recipe, and the seed."""
         return self.recipe.name, self.recipe.seed
 
     @property
-    def title(self) -> str:
-        """What messages call it."""
-        return f"{self.recipe.name}, seed {self.recipe.seed}"
-
-    @property
     def digest(self) -> str:
-        """SHA-256 of the complete recipe."""
         return hashlib.sha256(dump(self.recipe).encode()).hexdigest()
 
     @property
     def log(self) -> Path:
-        """The file that receives what the run prints."""
         return self.folder.with_suffix(".log")
 
 
@@ -106,12 +101,20 @@ def read_plan(
         ValueError: If an argument is invalid.
     """
     check_count("benchmark", "seeds", seeds)
-    texts = [
-        text
-        for text in recipes
-        if not Path(text.split(SEPARATOR)[0]).name.startswith("_")
-    ]
-    loaded = tuple(_load(text, settings) for text in texts)
+    texts, loaded = [], []
+    for text in recipes:
+        path, *changes = text.split(SEPARATOR)
+        if Path(path).name.startswith("_"):
+            continue
+        for setting in (*settings, *changes):
+            if setting.partition("=")[0] == "seed":
+                raise RecipeError(
+                    "`seed` must not be set in a benchmark, which trains every "
+                    "recipe with the seeds 0, 1, …. Received: the setting "
+                    f"{setting!r}. Use --seeds for their number."
+                )
+        texts.append(text)
+        loaded.append(load(path, (*settings, *changes)))
     names = [recipe.name for recipe in loaded]
     if not names:
         raise ValueError(
@@ -134,19 +137,7 @@ def read_plan(
             f"Received: baseline={baseline!r}. The names are {names}."
         )
     parsed_every(save_every)
-    return Plan(loaded, seeds, Path(output), baseline, save_every)
-
-
-def _load(text: str, settings: Sequence[str]) -> Recipe:
-    path, *changes = text.split(SEPARATOR)
-    for setting in (*settings, *changes):
-        if setting.partition("=")[0] == "seed":
-            raise RecipeError(
-                "`seed` must not be set in a benchmark, which trains every "
-                "recipe with the seeds 0, 1, …. Received: the setting "
-                f"{setting!r}. Use --seeds for their number."
-            )
-    return load(path, (*settings, *changes))
+    return Plan(tuple(loaded), seeds, Path(output), baseline, save_every)
 
 
 @dataclass(frozen=True)
@@ -175,7 +166,7 @@ class Entry:
 
     @property
     def key(self) -> tuple[str, int]:
-        """Name of the recipe, and the seed."""
+        """Name of the recipe, and the seed, as for `Run`."""
         return self.recipe, self.seed
 
     def __str__(self) -> str:
@@ -188,11 +179,7 @@ class Entry:
 def read_journal(folder: Path) -> dict[tuple[str, int], Entry]:
     """The last entry of each run of a benchmark, by recipe and seed.
 
-    A line that was not written to its end, because the power went, counts as
-    not written.
-
-    Raises:
-        ValueError: If the file is damaged.
+    A line without an end, because the power went, counts as not written.
     """
     path = folder / JOURNAL
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []

@@ -8,9 +8,9 @@ import numpy as np
 
 from keras_dml.evaluation import Results, evaluate_embeddings
 from keras_dml.resuming import TERMINATED
-from keras_dml.runs.benchmark.plan import Run
 from keras_dml.runs.folder import create_folder, write_outcome
 from keras_dml.runs.outcome import Outcome
+from keras_dml.runs.plan import Run
 
 METRICS = ("recall@1", "map@r", "nmi")
 

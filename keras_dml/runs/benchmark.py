@@ -1,4 +1,7 @@
-"""Training of several recipes with several seeds, resumed where it ended."""
+"""Benchmarks: several recipes, several seeds, one table.
+
+Their training is resumed where it ended.
+"""
 
 import contextlib
 import os
@@ -12,28 +15,32 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from keras_dml.recipes import RecipeError, dump
 from keras_dml.resuming import TERMINATED
-from keras_dml.runs.benchmark.comparison import Done, Line
-from keras_dml.runs.benchmark.plan import (
+from keras_dml.runs.folder import changed_settings, load_outcome
+from keras_dml.runs.plan import (
     SEPARATOR,
     Entry,
     Plan,
     Run,
     append_entry,
     read_journal,
+    read_plan,
 )
-from keras_dml.runs.benchmark.tables import write_tables
-from keras_dml.runs.folder import changed_settings, load_outcome
-from keras_dml.utils.arguments import check_count
+from keras_dml.runs.tables import Done, Line, write_tables
+from keras_dml.utils.arguments import checked
 from keras_dml.utils.files import one_at_a_time, write_atomically
 from keras_dml.utils.progress import time_left
 from keras_dml.utils.provenance import usable_cores
+from keras_dml.utils.types import Count
+
+__all__ = ["Plan", "benchmark", "read_plan"]
 
 
+@checked
 def benchmark(
     plan: Plan,
     command: str,
     *,
-    jobs: int = 1,
+    jobs: Count = 1,
     retry: bool = False,
     echo: Callable[[str], None] = lambda line: None,
 ) -> tuple[list[Entry], list[Line]]:
@@ -62,7 +69,6 @@ def benchmark(
             tables of finished runs were written.
         SystemExit: On SIGTERM, likewise, with status 75.
     """
-    check_count("benchmark", "jobs", jobs)
     with one_at_a_time(plan.output, "benchmark"):
         done = _finished_runs(plan, retry)
         remaining = [run for run in plan.runs() if run.key not in done]
@@ -114,7 +120,9 @@ def _train_all(
         if is_stopped.is_set():
             return None
         left = time_left(time.monotonic() - start, num_ended, len(runs))
-        echo(f"[{number}/{len(runs)}] {run.title} ({run.log}){left}")
+        name, seed = run.key
+        at = f"[{number}/{len(runs)}]"
+        echo(f"{at} {name}, seed {seed} ({run.log}){left}")
         process = start_training(run, jobs)
         processes.append(process)
         if is_stopped.is_set():  # It was, while the process started.
@@ -164,7 +172,7 @@ def start_training(run: Run, jobs: int) -> "subprocess.Popen[bytes]":
 
 
 def _entry(run: Run, status: int) -> Entry | None:
-    """How a run ended with a status; None if it was stopped."""
+    """The entry of a run that ended with a status; None if it was stopped."""
     head = (*run.key, run.digest)
     if status == TERMINATED:
         return None
@@ -194,14 +202,10 @@ def _entry(run: Run, status: int) -> Entry | None:
 @contextlib.contextmanager
 def _sigterm_as_exit() -> Iterator[None]:
     """Has SIGTERM raise `SystemExit` with status 75."""
-
-    def exit_at_once(*_: object) -> None:
-        raise SystemExit(TERMINATED)
-
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    previous = signal.signal(signal.SIGTERM, exit_at_once)
+    previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     try:
         yield
     finally:

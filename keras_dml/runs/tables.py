@@ -1,16 +1,28 @@
-"""The tables of a benchmark in Markdown, CSV and LaTeX, and its chart."""
+"""Tables of a benchmark in Markdown, CSV and LaTeX, and its chart.
+
+They compare its recipes, over seeds and over queries.
+"""
 
 import csv
+import dataclasses
 import io
 import math
+import warnings
 from collections import Counter
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from keras_dml.evaluation import Interval
-from keras_dml.runs.benchmark.comparison import Done, Line, compare_runs
-from keras_dml.runs.benchmark.plan import Plan
+from keras_dml.evaluation import (
+    Difference,
+    Interval,
+    Results,
+    bootstrap,
+    compare,
+)
+from keras_dml.runs.folder import QUERIES, read_queries
 from keras_dml.runs.outcome import (
     NOTHING,
     Table,
@@ -20,8 +32,10 @@ from keras_dml.runs.outcome import (
     p_value,
     plus_minus,
 )
+from keras_dml.runs.plan import Entry, Plan
 from keras_dml.utils.files import write_atomically
 from keras_dml.utils.provenance import CODE
+from keras_dml.utils.types import FloatArray
 from keras_dml.visualization import canvas
 
 REPORT, VALUES, CHART = "results.md", "results.csv", "results.svg"
@@ -33,17 +47,50 @@ _STYLE = (
 )
 
 
-def write_tables(plan: Plan, done: Done, command: str) -> list[Line]:
-    """Writes `results.md`, `.csv`, `.tex` and `.svg` into the plan's folder.
+Done: TypeAlias = dict[tuple[str, int], Entry]
+Entries: TypeAlias = dict[int, Entry]
+"""Runs of one recipe that did not fail, by seed."""
 
-    Returns:
-        The results of each recipe, in the order of the plan.
+
+@dataclass(frozen=True)
+class PairedDifference(Interval):
+    """A mean difference over pairs, and p of the two-sided paired t test.
+
+    That is NaN where all pairs differ by nothing, or there is only one.
     """
+
+    p_value: float
+
+
+@dataclass(frozen=True)
+class Line:
+    """The results of one recipe, and its gains over the baseline.
+
+    Means, of what any run has, come with intervals over seeds; those of metrics
+    that are means over queries also with one over queries. Gains are paired,
+    and empty for the baseline and where there is nothing to compare, as where
+    the test images are not the baseline's.
+    """
+
+    recipe: str
+    entries: Entries
+    seconds: float | None = None
+    images_per_second: float | None = None
+    over_seeds: Mapping[str, Interval] = field(default_factory=dict)
+    over_queries: Mapping[str, Interval] = field(default_factory=dict)
+    gains_by_seed: Mapping[str, PairedDifference] = field(default_factory=dict)
+    gains_by_query: Mapping[str, Difference] = field(default_factory=dict)
+    shared_seeds: int = 0
+    on_other_images: bool = False
+
+
+def write_tables(plan: Plan, done: Done, command: str) -> list[Line]:
+    """Writes `results.md`, `.csv`, `.tex`, `.svg`; returns their contents."""
     lines = compare_runs(plan, done)
     metric, ranking = rank(plan, lines)
     text = _report(plan, done, lines, metric, ranking, command)
     write_atomically(plan.output / REPORT, text)
-    write_atomically(plan.output / VALUES, _values(plan, lines))
+    write_atomically(plan.output / VALUES, _csv(plan, lines))
     if ranking:
         table = latex(leaderboard(plan, metric, ranking))
         write_atomically(plan.output / "results.tex", table)
@@ -51,12 +98,138 @@ def write_tables(plan: Plan, done: Done, command: str) -> list[Line]:
     return lines
 
 
+def compare_runs(plan: Plan, done: Done) -> list[Line]:
+    """Results of each recipe of a plan, in its order."""
+    entries: dict[str, Entries] = {
+        recipe.name: {
+            seed: entry
+            for seed in range(plan.seeds)
+            if (entry := done.get((recipe.name, seed))) and entry.error is None
+        }
+        for recipe in plan.recipes
+    }
+    baseline = entries[plan.baseline]
+    return [_line(plan, name, x, baseline) for name, x in entries.items()]
+
+
+def _line(plan: Plan, recipe: str, entries: Entries, baseline: Entries) -> Line:
+    test_sets = {entry.test_set for entry in entries.values()}
+    results = _averaged(plan, recipe, entries) if len(test_sets) == 1 else None
+    shared = [seed for seed in entries if seed in baseline]
+    is_other = test_sets != {entry.test_set for entry in baseline.values()}
+    if recipe == plan.baseline or not (entries and baseline):
+        shared, is_other = [], False
+    elif is_other:
+        shared = []
+    first, second = _values(baseline, shared), _values(entries, shared)
+    before = _averaged(plan, plan.baseline, shared)
+    after = _averaged(plan, recipe, shared)
+    by_query: Mapping[str, Difference] = {}
+    if before and after and set(before.per_query) & set(after.per_query):
+        by_query = compare(before, after)
+    return Line(
+        recipe,
+        entries,
+        _mean(entry.seconds for entry in entries.values()),
+        _mean(entry.images_per_second for entry in entries.values()),
+        {k: mean_interval(v) for k, v in _values(entries, entries).items()},
+        bootstrap(results) if results and results.per_query else {},
+        {
+            name: paired_difference(first[name], second[name])
+            for name in second
+            if name in first
+        },
+        by_query,
+        len(shared),
+        is_other,
+    )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return float(np.mean(numbers)) if numbers else None
+
+
+def _values(entries: Entries, seeds: Iterable[int]) -> dict[str, list[float]]:
+    """The values of each metric, by seed."""
+    metrics = [entries[seed].metrics or {} for seed in seeds]
+    names = metrics[0] if metrics else ()
+    return {name: [each[name] for each in metrics] for name in names}
+
+
+def _averaged(plan: Plan, recipe: str, seeds: Iterable[int]) -> Results | None:
+    """Results averaged over seeds; None if some were removed since."""
+    paths = [plan.folder(recipe, seed) / QUERIES for seed in seeds]
+    if not paths or not all(path.exists() for path in paths):
+        return None
+    return averaged([read_queries(path) for path in paths])
+
+
+def mean_interval(values: Sequence[float] | FloatArray) -> Interval:
+    """The mean of independent values and its 95 % interval, by Student's t.
+
+    The ends are NaN for a single value, or if a value is not finite.
+    """
+    from scipy import stats
+
+    count = len(values)
+    mean = float(np.mean(values))
+    if count < 2 or not np.isfinite(values).all():
+        return Interval(mean, math.nan, math.nan)
+    quantile = stats.t.ppf(0.975, count - 1)
+    half = float(quantile * stats.sem(values))
+    return Interval(mean, mean - half, mean + half)
+
+
+def paired_difference(
+    first: Sequence[float], second: Sequence[float]
+) -> PairedDifference:
+    """How much greater the second of two paired samples is.
+
+    Pairing takes out what the seed decides for both, such as first weights.
+    """
+    from scipy import stats
+
+    with warnings.catch_warnings():
+        # Of one pair, and of differences that are all alike or not finite.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        interval = mean_interval(np.subtract(second, first))
+        p_value = float(stats.ttest_rel(second, first).pvalue)
+    return PairedDifference(**vars(interval), p_value=p_value)
+
+
+def averaged(results: Sequence[Results]) -> Results:
+    """Results of several models on the same queries, averaged by query.
+
+    Resampling the queries of the average asks how the mean over these
+    models varies with the queries.
+    """
+    first = results[0]
+    for other in results[1:]:
+        if not np.array_equal(first.query_rows, other.query_rows):
+            raise ValueError(
+                "`results` of averaged must have the same queries. "
+                f"Received: {first.num_queries} and {other.num_queries} "
+                "queries in different rows. Measure all on the same images."
+            )
+    return dataclasses.replace(
+        first,
+        _values={
+            name: float(np.mean([r[name] for r in results])) for name in first
+        },
+        per_query={
+            name: np.mean([r.per_query[name] for r in results], axis=0)
+            for name in first.per_query
+        },
+        per_seed={},
+    )
+
+
 def rank(plan: Plan, lines: list[Line]) -> tuple[str, list[Line]]:
     """Orders recipes by the metric that chooses the baseline's epoch.
 
-    Returns:
-        The metric, or the first that was measured where that one was not; and
-        the recipes that have it.
+    Where that was not measured, it is by the first metric that was. Recipes
+    without it are left out.
     """
     (baseline,) = (x for x in plan.recipes if x.name == plan.baseline)
     metric, names = baseline.evaluation.monitor, _metric_names(lines)
@@ -74,8 +247,8 @@ def rank(plan: Plan, lines: list[Line]) -> tuple[str, list[Line]]:
 
 def leaderboard(plan: Plan, metric: str, ranking: list[Line]) -> Table:
     """One row for each recipe: the metrics of all, the gain, and the cost."""
-    others = (x for x in _metric_names(ranking) if x != metric)
-    shared = [x for x in others if all(x in y.over_seeds for y in ranking)]
+    rest = (x for x in _metric_names(ranking) if x != metric)
+    shared = [x for x in rest if all(x in y.over_seeds for y in ranking)]
     names = [metric, *shared]
     header = [
         "recipe", "seeds", *names, f"− {plan.baseline}", "95 %", "p",
@@ -135,12 +308,29 @@ def _report(
     ranking: list[Line],
     command: str,
 ) -> str:
-    names = _metric_names(lines)
-    parts = [
-        f"# Benchmark\n\n```console\n$ {command}\n```",
-        *_environments(done),
-        _progress(plan, done),
+    environments = [dict(x.environment) for x in done.values() if x.environment]
+    versions = {environment.pop(CODE, "") for environment in environments}
+    counts = Counter(
+        ", ".join(v if k == "hardware" else f"{k} {v}" for k, v in x.items())
+        for x in environments
+    )
+    parts = [f"# Benchmark\n\n```console\n$ {command}\n```"]
+    parts += [f"On {text} ({count} runs)." for text, count in counts.items()]
+    if len(versions) > 1:
+        parts.append(
+            "The code of keras-dml was changed between runs: "
+            f"{len(versions)} versions of it."
+        )
+    failures = [
+        [x.recipe, str(x.seed), " ".join(x.error.split()).replace("|", "\\|")]
+        for x in done.values()
+        if x.error is not None
     ]
+    total, failed = len(plan.runs()), len(failures)
+    progress = f"{len(done) - failed} of {total} runs finished"
+    progress += f", {failed} failed" if failed else ""
+    progress += f", {total - len(done)} remaining" if total > len(done) else ""
+    parts.append(f"{progress}.")
     if ranking:
         means = "; ".join(
             f"{x.recipe} {x.over_seeds[metric].estimate:.4f}" for x in ranking
@@ -159,14 +349,10 @@ def _report(
             "Not compared, because their test images differ from those of "
             f"{plan.baseline}: {', '.join(strangers)}."
         )
-    failures = [
-        [x.recipe, str(x.seed), " ".join(x.error.split()).replace("|", "\\|")]
-        for x in done.values()
-        if x.error is not None
-    ]
     if failures:
         table = markdown([["recipe", "seed", "message"], *failures])
         parts.append(f"## Failed\n\n{table}")
+    names = _metric_names(lines)
     if names:
         metrics = "\n".join(f"- {line}" for line in definitions(names))
         parts.append(_DEFINITIONS.format(metrics, baseline=plan.baseline))
@@ -190,32 +376,7 @@ bootstrap). p values are two-sided and not adjusted for the number of
 comparisons."""
 
 
-def _environments(done: Done) -> list[str]:
-    environments = [dict(x.environment) for x in done.values() if x.environment]
-    versions = {environment.pop(CODE, "") for environment in environments}
-    counts = Counter(
-        ", ".join(v if k == "hardware" else f"{k} {v}" for k, v in x.items())
-        for x in environments
-    )
-    parts = [f"On {text} ({count} runs)." for text, count in counts.items()]
-    if len(versions) > 1:
-        parts.append(
-            "The code of keras-dml was changed between runs: "
-            f"{len(versions)} versions of it."
-        )
-    return parts
-
-
-def _progress(plan: Plan, done: Done) -> str:
-    failed = sum(entry.error is not None for entry in done.values())
-    total = len(plan.runs())
-    text = f"{len(done) - failed} of {total} runs finished"
-    text += f", {failed} failed" if failed else ""
-    text += f", {total - len(done)} remaining" if total > len(done) else ""
-    return text + "."
-
-
-def _values(plan: Plan, lines: list[Line]) -> str:
+def _csv(plan: Plan, lines: list[Line]) -> str:
     """One row for each recipe and metric, as CSV."""
     rows = [
         _row(plan, line, name) for line in lines for name in line.over_seeds
