@@ -63,7 +63,6 @@ ROOMS = {
     "tutorial": (
         "docs/start/photographs.md",
         "keras_dml/cli/commands/index.py",
-        "keras_dml/cli/commands/search.py",
         "keras_dml/data/splits.py",
         "keras_dml/runs/outcome.py",
         "keras_dml/search/identification.py",

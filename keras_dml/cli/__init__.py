@@ -1,8 +1,9 @@
 """The `keras-dml` command, which finds its commands in `commands/`.
 
 Open first: `commands/train`, one command as all are. `common` has the options
-that several share and turns errors into messages; `sources` reads what a
-command is pointed at. A command imports what it needs when it runs.
+that several share, prints results and turns errors into messages; `sources`
+reads what a command is pointed at. A command imports what it needs when it
+runs.
 
 Imports: everything.
 """
@@ -17,7 +18,9 @@ import click
 
 from keras_dml.cli import commands
 from keras_dml.cli.common import PrintableFormatter, printable, user_errors
-from keras_dml.utils.removed import REMOVED
+
+_ALSO_IN = {"figures": "report", "search": "index"}
+"""Commands in a module of another name."""
 
 
 class Commands(click.Group):
@@ -29,35 +32,30 @@ class Commands(click.Group):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(x.name for x in pkgutil.iter_modules(commands.__path__))
+        modules = pkgutil.iter_modules(commands.__path__)
+        return sorted([*(x.name for x in modules), *_ALSO_IN])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
-        known = self.list_commands(ctx)
-        if cmd_name not in known:
-            from keras_dml.utils.arguments import did_you_mean
+        names = self.list_commands(ctx)
+        if cmd_name not in names:
+            from keras_dml.utils.arguments import REMOVED, did_you_mean
 
-            near = did_you_mean(cmd_name, [*known, "--version", "--help"])
+            near = did_you_mean(cmd_name, [*names, "--version", "--help"])
             removal = REMOVED.get(cmd_name)
             hint = near if removal is None else f" {removal}"
             ctx.fail(f"There is no command {cmd_name!r}.{hint}")
-        module = importlib.import_module(f"{commands.__name__}.{cmd_name}")
+        name = _ALSO_IN.get(cmd_name, cmd_name)
+        module = importlib.import_module(f"{commands.__name__}.{name}")
         command: click.Command = getattr(module, cmd_name)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        given = list(ctx.args)
+        words = list(ctx.args)
         try:
             with user_errors():
                 return super().invoke(ctx)
         except click.NoSuchOption as error:
-            command = error.ctx.command if error.ctx else self
-            hint = REMOVED.get(f"{command.name} {error.option_name}")
-            if hint:
-                error.message += f" {hint}"  # type: ignore[misc]
-                error.possibilities = None  # type: ignore[misc]
-            elif any(x.name == "settings" for x in command.params):
-                hint = _as_setting(error.option_name, given)
-                error.message += hint  # type: ignore[misc]
+            _explain(error, error.ctx.command if error.ctx else self, words)
             raise
         except click.MissingParameter as error:
             if error.param is not None and "recipe" in (error.param.name or ""):
@@ -67,16 +65,28 @@ class Commands(click.Group):
             raise
 
 
-def _as_setting(option: str, given: list[str]) -> str:
-    """What an option that does not exist is as a setting of a recipe."""
-    from keras_dml.recipes.inheritance import with_key
+def _explain(
+    error: click.NoSuchOption, command: click.Command, words: list[str]
+) -> None:
+    """Says what an option is now, or that it is a setting of a recipe."""
+    from keras_dml.utils.arguments import REMOVED
 
-    key = with_key(option.lstrip("-").replace("-", "_"))
-    if key is None:
-        return ""
-    words = [part for word in given for part in word.split("=", 1)]
-    value = words[words.index(option) + 1 :][:1] or ["VALUE"]
-    return f" Settings of a recipe are given by --set: --set {key}={value[0]}."
+    option = error.option_name
+    if hint := REMOVED.get(f"{command.name} {option}"):
+        error.message += f" {hint}"  # type: ignore[misc]
+        error.possibilities = None  # type: ignore[misc]
+    elif any(x.name == "settings" for x in command.params):
+        from keras_dml.recipes.inheritance import nearest_key
+
+        name = option.lstrip("-").replace("-", "_")
+        key = nearest_key(name, cutoff=1.0 if error.possibilities else 0.8)
+        if key is not None:
+            parts = [part for word in words for part in word.split("=", 1)]
+            value = parts[parts.index(option) + 1 :][:1] or ["VALUE"]
+            error.message += (  # type: ignore[misc]
+                " Settings of a recipe are given by --set: --set "
+                f"{key}={value[0]}."
+            )
 
 
 @click.group(
@@ -95,10 +105,8 @@ def main() -> None:
     logging.basicConfig()
     for handler in logging.getLogger().handlers:
         handler.setFormatter(PrintableFormatter("%(levelname)s %(message)s"))
-    warnings.formatwarning = _said
+    # As log lines are, without the code that warnings come from.
+    warnings.formatwarning = lambda message, *_, **__: (
+        f"WARNING {printable(str(message))}\n"
+    )
     logging.getLogger("keras_dml").setLevel(logging.INFO)
-
-
-def _said(message: Warning | str, *_: Any, **__: Any) -> str:
-    """A warning as log lines are, without the code that it comes from."""
-    return f"WARNING {printable(str(message))}\n"

@@ -1,11 +1,14 @@
-"""What all commands share: how they start and fail, options, tables."""
+"""What all commands share: how they start and fail, options, output.
+
+With `--json`, one document is on standard output, all else on standard error.
+"""
 
 import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from keras_dml.utils.terminal import printable, stderr_held_back
+from keras_dml.utils.progress import printable, stderr_held_back
 
 if TYPE_CHECKING:
     from keras_dml.runs.outcome import Table
+
+_STREAM = "keras_dml.cli.stream"
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it."""
@@ -96,6 +101,16 @@ def example(*lines: str) -> str:
     return "\n".join(["\b", "Example:", *(f"  {line}" for line in lines)])
 
 
+def command(*lines: str) -> Callable[..., Any]:
+    """A decorator that makes a command with an `example`."""
+    return click.command(epilog=example(*lines))
+
+
+def output_option(text: str, **options: Any) -> Callable[..., Any]:
+    """A decorator that adds --output, a folder."""
+    return click.option("--output", type=OutputFolder(), help=text, **options)
+
+
 def recipe_names(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
@@ -110,29 +125,30 @@ def recipe_names(
 recipe_argument = click.argument("recipe", shell_complete=recipe_names)
 
 
-def _after(
-    step: Callable[[], None],
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator: calls `step` before a command."""
+def on_tensorflow(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates a command that computes with TensorFlow, on any backend."""
 
-    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(command)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            step()
-            return command(*args, **kwargs)
+    @wraps(command)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if "keras" not in sys.modules:  # Whose backend is then fixed.
+            os.environ["KERAS_BACKEND"] = "tensorflow"
+        return command(*args, **kwargs)
 
-        return wrapped
-
-    return decorated
+    return call
 
 
-def _choose_tensorflow() -> None:
-    if "keras" not in sys.modules:  # Whose backend is then fixed.
-        os.environ["KERAS_BACKEND"] = "tensorflow"
+def command_body(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates what a command does, for which the package is imported.
 
+    It is only when a command runs that TensorFlow is imported, too.
+    """
 
-on_tensorflow = _after(_choose_tensorflow)
-"""Decorates a command that computes with TensorFlow, on any backend."""
+    @wraps(command)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        import_package()
+        return command(*args, **kwargs)
+
+    return call
 
 
 @contextmanager
@@ -192,12 +208,45 @@ def import_package() -> None:
     keras_dml.import_parts()
 
 
-# Looked up when a command runs, so that it can be replaced.
-command_body = _after(lambda: import_package())
-"""Decorates what a command does, for which the package is imported.
+def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates a command that calls `answer`; stands above `command_body`."""
 
-It is only when a command runs that TensorFlow is imported, too.
-"""
+    @click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        help="Print one JSON document, and everything else to standard error.",
+    )
+    @wraps(command)
+    def call(*args: Any, as_json: bool, **kwargs: Any) -> Any:
+        if not as_json:
+            return command(*args, **kwargs)
+        click.get_current_context().meta[_STREAM] = sys.stdout
+        with redirect_stdout(sys.stderr):
+            return command(*args, **kwargs)
+
+    return call
+
+
+def answer(document: Mapping[str, Any]) -> None:
+    """Prints a command's result, if it was asked for --json.
+
+    NaN and infinities, which JSON has not, are null. Arrays become lists, and
+    other objects, such as paths, their text.
+    """
+    stream = click.get_current_context().meta.get(_STREAM)
+    if stream is not None:
+        from pydantic_core import to_json
+
+        text = to_json(document, indent=1, inf_nan_mode="null", fallback=_plain)
+        print(text.decode(), file=stream, flush=True)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    # NumPy's arrays and numbers have it, and NumPy need not be imported here.
+    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def say(text: str, err: bool = False) -> None:

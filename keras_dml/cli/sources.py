@@ -40,12 +40,7 @@ def read_model(source: str, which: str) -> tuple[keras.Model, Recipe | None]:
 
 
 def read_images(names: Sequence[str], recipe: Recipe | None) -> Examples:
-    """The images of one or several sources, as one set; see `read_listed`.
-
-    Raises:
-        ValueError: If a source holds no images, or only some have labels.
-        FileNotFoundError: If there is no such source.
-    """
+    """The images of one or several sources, as one set; see `read_listed`."""
     sets = [read_listed(name, recipe, verify=True).examples for name in names]
     return sets[0] if len(sets) == 1 else concatenate(_renumbered(sets))
 
@@ -63,17 +58,10 @@ def read_listed(
 ) -> Listed:
     """The images of a source.
 
-    Args:
-        source: A folder of images, with a folder for every class or none;
-            a table that ends in .csv, .tsv or .parquet; a list that ends in
-            .txt; "tfds:NAME:SPLIT"; or a split of the recipe.
-        recipe: The recipe of the run, if it is one.
-        verify: Whether images in folders of classes are opened. Otherwise bad
-            ones are found later.
-
-    Raises:
-        ValueError: If it is none of these, or holds no images.
-        FileNotFoundError: If it is not there.
+    It is a folder of images, with a folder for every class or none; a table
+    that ends in .csv, .tsv or .parquet; a list that ends in .txt;
+    "tfds:NAME:SPLIT"; or a split of the recipe. With `verify`, images in
+    folders of classes are opened; otherwise bad ones are found later.
     """
     if source.startswith(_TFDS):
         return Listed(_of_tfds(source))
@@ -192,7 +180,6 @@ def _located(named: Sequence[str], folder: Path) -> list[str]:
 
 
 def _of_split(name: str, recipe: Recipe | None) -> Examples:
-
     if recipe is None:
         raise ValueError(
             f"The split {name!r} requires the data of a run. Received: a model "

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from keras_dml.utils.arguments import import_extra
-from keras_dml.utils.terminal import stderr_held_back
+from keras_dml.utils.progress import stderr_held_back
 from keras_dml.utils.types import FloatArray
 
 SUFFIXES = {"onnx": ".onnx", "litert": ".tflite", "openvino": ".xml"}

@@ -22,8 +22,7 @@ from annotated_types import Ge, Le
 
 from keras_dml.embedding.storage import Folder, Storage
 from keras_dml.model.identity import ModelIdentity
-from keras_dml.utils.documents import Document, differences, listed
-from keras_dml.utils.files import atomic_file
+from keras_dml.utils.files import Document, atomic_file, differences, listed
 from keras_dml.utils.types import FloatArray, Labels, Rows
 
 MANIFEST = "_manifest.json"

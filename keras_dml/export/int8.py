@@ -32,8 +32,8 @@ from keras_dml.utils.arguments import (
     check_not_empty,
     import_extra,
 )
+from keras_dml.utils.progress import stderr_held_back
 from keras_dml.utils.tensorflow import tf
-from keras_dml.utils.terminal import stderr_held_back
 from keras_dml.utils.types import FloatArray
 from keras_dml.utils.vectors import blocks
 

@@ -13,8 +13,7 @@ from keras_dml import callbacks, data
 from keras_dml.data.augmentations import as_steps
 from keras_dml.methods.declaration import Arguments
 from keras_dml.model.generated import takes_images
-from keras_dml.recipes.sections import Named, Section
-from keras_dml.recipes.signatures import keys_of
+from keras_dml.recipes.sections import Named, Section, keys_of
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Count, Shape
 

@@ -1,17 +1,19 @@
 """Reading and validating recipes, by a schema of what is registered.
 
 Its sections of methods and of data sets are made from their signatures; the
-other sections are in `schema`.
+other sections are in `schema`. What is wrong is said in words of the author.
 """
 
 import os
+import reprlib
 from collections.abc import Callable
 from functools import cache, reduce
 from operator import or_
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import yaml
 from pydantic import (
+    BaseModel,
     Field,
     ValidationError,
     ValidationInfo,
@@ -25,10 +27,10 @@ from keras_dml.methods.declaration import METHODS, Arguments, Uses, find
 from keras_dml.model import MetricModel
 from keras_dml.recipes.data_sections import Data
 from keras_dml.recipes.inheritance import RecipeError, complete
-from keras_dml.recipes.messages import explain
 from keras_dml.recipes.model_sections import Method, resolve
 from keras_dml.recipes.schema import MOMENTUM, Recipe
-from keras_dml.recipes.signatures import Fields, fields_of
+from keras_dml.recipes.sections import Fields, fields_of
+from keras_dml.utils.arguments import did_you_mean
 
 
 def load(
@@ -65,7 +67,7 @@ def validate(content: dict[str, Any], source: str) -> Recipe:
         schema = recipe_type(content)
         return schema.model_validate(content)
     except ValidationError as error:
-        problems = explain(error, schema)
+        problems = [_explain(dict(x), schema) for x in error.errors()]
     except ValueError as error:
         problems = [f"`method.name`: {error}"]
     raise RecipeError(
@@ -85,9 +87,6 @@ def recipe_type(content: dict[str, Any]) -> type[Recipe]:
 
     It has every data set and method that is registered, and the method
     that the recipe names if that is "package.module:function".
-
-    Raises:
-        ValueError: If there is no such function, or it is no method.
     """
     method = content.get("method")
     name = method.get("name") if isinstance(method, dict) else None
@@ -175,3 +174,77 @@ def _without_idle_keys(uses: list[Uses], fields: Fields) -> Any:
         return section
 
     return validate_keys
+
+
+_short = reprlib.Repr()
+_short.maxlevel = 4
+_short.maxdict = _short.maxlist = _short.maxtuple = 20
+_short.maxstring = _short.maxother = 300
+_repr = _short.repr
+"""A value as an error shows it, which is not the whole of a file."""
+
+
+_SECTION = "a section, with keys and values"
+_SHAPES = {
+    "model_type": _SECTION,
+    "model_attributes_type": _SECTION,
+    "tuple_type": "a list",
+}
+"""What YAML's users call what pydantic has other words for."""
+
+
+def _explain(error: dict[str, Any], schema: type[BaseModel]) -> str:
+    section, keys = _section_at(error["loc"], schema)
+    kind, name, value = error["type"], ".".join(keys), error["input"]
+    if kind == "extra_forbidden":
+        *above, key = keys
+        fields = list(section.model_fields)
+        return (
+            f"`{name}` is not a key of {'.'.join(above) or 'a recipe'}."
+            f"{did_you_mean(key, fields)} Known keys: {', '.join(fields)}."
+        )
+    if kind == "missing":
+        return f"`{name}` is missing."
+    if kind == "union_tag_invalid":
+        tag, tags = error["ctx"]["tag"], error["ctx"]["expected_tags"]
+        hint = did_you_mean(tag, tags.replace("'", "").split(", "))
+        return (
+            f"`{name}.name` must be one of {tags}. Received: {_repr(tag)}."
+            f"{hint}"
+        )
+    if kind in _SHAPES:
+        return f"`{name}` must be {_SHAPES[kind]}. Received: {_repr(value)}."
+    message = error["msg"].removeprefix("Value error, ").rstrip(".")
+    stop = "" if message.endswith("?") else "."
+    return f"`{name}`: {message}{stop} Received: {_repr(value)}."
+
+
+def _section_at(
+    location: tuple[int | str, ...], section: type[BaseModel]
+) -> tuple[type[BaseModel], list[str]]:
+    """The section inside `section` that has a key, and the keys to it.
+
+    Pydantic puts the tag of a union of sections among the keys.
+    """
+    keys: list[str] = []
+    tagged: dict[Any, type[BaseModel]] = {}
+    for key in map(str, location):
+        if key in tagged:
+            section, tagged = tagged[key], {}
+            continue
+        keys.append(key)
+        if key in section.model_fields:
+            annotation = section.model_fields[key].annotation
+            sections = [
+                x
+                for x in (annotation, *get_args(annotation))
+                if isinstance(x, type) and issubclass(x, BaseModel)
+            ]
+            if len(sections) == 1:
+                (section,) = sections
+            else:
+                tagged = {
+                    get_args(x.model_fields["name"].annotation)[0]: x
+                    for x in sections
+                }
+    return section, keys

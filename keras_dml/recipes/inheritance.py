@@ -1,5 +1,6 @@
 """Files of recipes, each merged onto those that it is based on."""
 
+import difflib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -177,12 +178,7 @@ def copy(
 
 
 def read_yaml(path: str | os.PathLike[str]) -> Any:
-    """Parses a YAML file.
-
-    Raises:
-        OSError: If it cannot be read, or is no regular file.
-        ValueError: If it is not YAML, or has over 2²⁰ bytes.
-    """
+    """Parses a regular file; a ValueError if it is large, or not YAML."""
     return parse_yaml(read_regular(path, MAX_BYTES).decode("utf-8"))
 
 
@@ -195,11 +191,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def parse_setting(setting: str) -> dict[str, Any]:
-    """ "a.b=c" → {"a": {"b": c}}.
-
-    Raises:
-        RecipeError: If there is no "=", or the value is not YAML.
-    """
+    """ "a.b=c" → {"a": {"b": c}}."""
     keys, separator, text = setting.partition("=")
     if not separator or not keys:
         raise RecipeError(
@@ -233,16 +225,21 @@ for _kind in ("int", "float"):
     _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _plain_number)
 
 
-def with_key(name: str) -> str | None:
-    """The dotted key of which `name` is the last part or all.
+def nearest_key(name: str, cutoff: float) -> str | None:
+    """The dotted key whose last part, or all of it, is most like `name`.
 
-    It is one that included recipes set; None if none of them does.
+    It is one that included recipes set; None if none is as like as `cutoff`,
+    from 0 to 1; see `difflib`.
     """
+    keys: dict[str, str] = {}
     for path in sorted(paths().values(), key=lambda x: len(x.parts)):
         for key in _keys(read_yaml(path)):
-            if key == name or key.endswith(f".{name}"):
-                return key
-    return None
+            keys.setdefault(key.rpartition(".")[2], key)
+            keys.setdefault(key, key)
+        if name in keys:
+            return keys[name]
+    close = difflib.get_close_matches(name, keys, n=1, cutoff=cutoff)
+    return keys[close[0]] if close else None
 
 
 def _keys(content: Any, above: str = "") -> Iterator[str]:

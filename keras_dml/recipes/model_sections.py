@@ -14,10 +14,15 @@ from keras_dml import backbones, callbacks, data
 from keras_dml.methods.declaration import Traits, Uses, find
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.optimizers import COUPLED, known_optimizers
-from keras_dml.recipes import num_classes
 from keras_dml.recipes.data_sections import Augmentation, Batches
-from keras_dml.recipes.sections import MAX_EPOCHS, Named, Section
-from keras_dml.recipes.signatures import keys_of
+from keras_dml.recipes.sections import (
+    MAX_EPOCHS,
+    Named,
+    Section,
+    fill_counts,
+    keys_of,
+    values_of,
+)
 from keras_dml.utils.arguments import did_you_mean, matches
 from keras_dml.utils.types import (
     Count,
@@ -130,23 +135,23 @@ class Method(Named):
         sampler = self.traits.sampler
         return sampler is not None and sampler.is_used(self.model_dump())
 
+    @property
+    def weighs_classes(self) -> bool:
+        """Whether a loss has a weight for each class."""
+        numbers = values_of(self.model_dump())
+        return any(number is not None for number in numbers)
+
     def number_classes(self, train: data.Examples) -> data.Examples:
         """Numbers classes from 0 if a loss has a weight for each of them.
 
         Otherwise labels stay, as they determine which images a sampler draws.
         """
-        is_needed = num_classes.is_set(self.model_dump())
-        return train.relabeled() if is_needed else train
+        return train.relabeled() if self.weighs_classes else train
 
     def sampler(
         self, train: data.Examples, batches: Batches, seed: int
     ) -> data.Sampler:
-        """The sampler of the training examples.
-
-        Raises:
-            ValueError: If the method requires one label per example and these
-                have several.
-        """
+        """The sampler of the training examples."""
         train = self.number_classes(train)
         method, sizes = self.model_dump(), batches.sizes
         if train.has_label_sets:
@@ -174,9 +179,8 @@ class Method(Named):
             reason = f"method: {self.name!r}, with batches of its own"
         elif batches.hard_classes is not None:
             reason = "batches.hard_classes"
-        elif num_classes.is_set(self.model_dump()):
-            key = num_classes.KEY
-            reason = f"a loss with `{key}`, a weight for each class"
+        elif self.weighs_classes:
+            reason = "a loss with `num_classes`, a weight for each class"
         if reason is not None:
             raise ValueError(
                 "The recipe requires one label per example. Received: "
@@ -188,22 +192,24 @@ class Method(Named):
     def build(
         self, backbone: keras.Model, labels: IntArray, **options: Any
     ) -> MetricModel:
-        """Builds the model.
+        """Builds the model, with `options` of `MetricModel`.
 
-        Args:
-            backbone: The network.
-            labels: Labels of the training examples, for `num_classes: auto`.
-            options: Arguments of `MetricModel`.
-
-        Raises:
-            ValueError: If a loss has fewer classes than the training set.
+        Labels of the training examples say what `num_classes: auto` is.
         """
         factory, traits = find(self.name)
         left_out = {*traits.extra_keys, *traits.left_out(self.model_dump())}
         arguments = self.model_dump(exclude={"name", *left_out})
         counts = np.unique(labels, return_counts=True)[1].tolist()
-        num_classes.check(arguments, len(counts))
-        arguments = num_classes.filled(arguments, counts)
+        for number in values_of(arguments):
+            if isinstance(number, int) and number < len(counts):
+                # Examples of some classes would have no weight.
+                raise ValueError(
+                    "`num_classes` of a loss must be at least the number of "
+                    f"training classes, which is {len(counts)} without those "
+                    f"held out. Received: num_classes={number}. Use "
+                    "`num_classes: auto`."
+                )
+        arguments = fill_counts(arguments, counts)
         return factory(backbone, **options, **arguments)
 
     def callbacks(

@@ -6,6 +6,8 @@ Checks of settings in two sections stand here; each section builds its part.
 
 import inspect
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -18,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from keras_dml import callbacks
+from keras_dml.callbacks import RetrievalEvaluation
 from keras_dml.data import DataSplits, Examples, Sampler
 from keras_dml.data.batches import Views
 from keras_dml.evaluation.metrics import expanded
@@ -28,10 +30,9 @@ from keras_dml.methods.declaration import find
 from keras_dml.model.metric_model import Gather, MetricModel
 from keras_dml.recipes.data_sections import Augmentation, Batches, Data, View
 from keras_dml.recipes.model_sections import Backbone, Method, Optimizer
-from keras_dml.recipes.sections import MAX_EPOCHS, Section
-from keras_dml.recipes.signatures import keys_of
-from keras_dml.recipes.training import Training
+from keras_dml.recipes.sections import MAX_EPOCHS, Section, keys_of
 from keras_dml.utils.arguments import matches
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Count, NonNegative, Seed
 
 MOMENTUM = "ema_momentum"
@@ -43,8 +44,46 @@ _ANY_SIDE = 2**15
 _NAME = r"\w([\w .,=()+-]{0,98}[\w)+-])?"
 
 
+@dataclass(frozen=True)
+class Training:
+    """A model, and what it is fitted with.
+
+    Attributes:
+        model: The compiled model.
+        sampler: The sampler of the training examples.
+        splits: The data: of what is frozen its features.
+        batches: The training batches.
+        callbacks: The callbacks that the method and its batches need.
+        validation: What measures held-out classes, if there are any.
+        monitor: The metric of these that chooses the best epoch.
+    """
+
+    model: MetricModel
+    sampler: Sampler
+    splits: DataSplits
+    batches: tf.data.Dataset
+    callbacks: list[keras.callbacks.Callback]
+    validation: RetrievalEvaluation | None
+    monitor: str
+
+    def fit(
+        self,
+        epochs: int,
+        callbacks: Sequence[keras.callbacks.Callback],
+        verbose: int | str,
+    ) -> None:
+        """Fits the model; `callbacks` come after the training's own."""
+        validation = [] if self.validation is None else [self.validation]
+        self.model.fit(
+            self.batches,
+            epochs=epochs,
+            callbacks=[*self.callbacks, *validation, *callbacks],
+            verbose=verbose,
+        )
+
+
 @keys_of(
-    callbacks.RetrievalEvaluation,
+    RetrievalEvaluation,
     (
         "every",
         "protocol",
@@ -80,13 +119,11 @@ class Evaluation(Section):
         rerankings(self.rerank, self.distance, "a recipe")
         return self
 
-    def validation(
-        self, examples: Examples
-    ) -> callbacks.RetrievalEvaluation | None:
+    def validation(self, examples: Examples) -> RetrievalEvaluation | None:
         """What measures held-out examples in training, if there are any."""
         if not len(examples):
             return None
-        return callbacks.RetrievalEvaluation(
+        return RetrievalEvaluation(
             examples,
             every=self.every,
             metrics=tuple(dict.fromkeys(("recall@1", "map@r", self.monitor))),
@@ -190,14 +227,31 @@ class Recipe(Section):
     def _views_fit(
         cls, augmentation: Augmentation, info: ValidationInfo
     ) -> Augmentation:
-        shape = getattr(info.data.get("backbone"), "input_shape", None)
+        backbone = info.data.get("backbone")
+        shape = getattr(backbone, "input_shape", None)
         channels = 3
         # Of a size that is not known, any that fits.
         size: Any = (augmentation.resize or _ANY_SIDE,) * 2
         if isinstance(shape, tuple) and len(shape) == 3 and None not in shape:
             size, channels = shape[:2], shape[2]
-        views = Views(size=size, **augmentation.model_dump())
-        views.with_channels(channels)
+        batch_views = Views(size=size, **augmentation.model_dump())
+        batch_views.with_channels(channels)
+        views = augmentation.model_dump(exclude={"resize", "resize_mode"})
+        default = Augmentation().model_dump()
+        if views["crop"] == "center":  # As the test view has it.
+            views["crop"] = default["crop"]
+        if (
+            backbone is not None
+            and backbone.freeze
+            and backbone.feature_cache != "none"
+            and not backbone.feature_views
+            and any(x != default[k] for k, x in views.items() if k != "cache")
+        ):
+            raise ValueError(
+                "random views have no effect on a head that is trained on "
+                "features of the test view; set `backbone.feature_views`, the "
+                "number of views per image, or leave them out"
+            )
         return augmentation
 
     @field_validator("augmentation")
@@ -218,30 +272,6 @@ class Recipe(Section):
                 )
             if why is not None:
                 raise ValueError(why)
-        return augmentation
-
-    @field_validator("augmentation")
-    @classmethod
-    def _views_are_computed(
-        cls, augmentation: Augmentation, info: ValidationInfo
-    ) -> Augmentation:
-        backbone = info.data.get("backbone")
-        views = augmentation.model_dump(exclude={"resize", "resize_mode"})
-        default = Augmentation().model_dump()
-        if views["crop"] == "center":  # As the test view has it.
-            views["crop"] = default["crop"]
-        if (
-            backbone is not None
-            and backbone.freeze
-            and backbone.feature_cache != "none"
-            and not backbone.feature_views
-            and any(x != default[k] for k, x in views.items() if k != "cache")
-        ):
-            raise ValueError(
-                "random views have no effect on a head that is trained on "
-                "features of the test view; set `backbone.feature_views`, the "
-                "number of views per image, or leave them out"
-            )
         return augmentation
 
     @field_validator("stop_after")
@@ -276,7 +306,13 @@ class Recipe(Section):
         missing = []
         for (section, key), way_out in _FILES.items():
             value = getattr(getattr(self, section), key, None)
-            if isinstance(value, str) and _is_missing(key, value):
+            is_file = key != "name" or str(value).endswith(".keras")
+            if (
+                isinstance(value, str)
+                and is_file  # Others are names of networks to build,
+                and (key, value) != ("weights", "imagenet")  # or to fetch.
+                and not Path(value).expanduser().exists()
+            ):
                 missing.append(
                     f"`{section}.{key}`: {value!r} does not exist. Put it "
                     f"there, or use {way_out}."
@@ -355,10 +391,3 @@ _FILES = {
     ("method", "teacher"): "--set method.teacher=RUN",
 }
 """Keys that name files, and how to name others."""
-
-
-def _is_missing(key: str, value: str) -> bool:
-    if key == "name" and not value.endswith(".keras"):
-        return False
-    is_name = key == "weights" and value == "imagenet"
-    return not (is_name or Path(value).expanduser().exists())

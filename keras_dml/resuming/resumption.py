@@ -31,7 +31,7 @@ from keras_dml.resuming.resume import (
     State,
     StateError,
 )
-from keras_dml.utils.documents import differences, listed
+from keras_dml.utils.files import differences, listed
 from keras_dml.utils.tensorflow import tf
 
 logger = logging.getLogger(__name__)

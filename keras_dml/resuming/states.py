@@ -21,8 +21,7 @@ from keras_dml.data.planned import examples_of
 from keras_dml.distribution.strategies import count_replicas, strategy_of
 from keras_dml.distribution.workers import rows_of_all, this_worker
 from keras_dml.resuming.resume import Array, State, StateError
-from keras_dml.utils.documents import differences, listed
-from keras_dml.utils.files import sync
+from keras_dml.utils.files import differences, listed, sync
 from keras_dml.utils.tensorflow import is_dataset, tf
 
 logger = logging.getLogger(__name__)

@@ -4,6 +4,7 @@ Their training is resumed where it ended.
 """
 
 import contextlib
+import datetime
 import os
 import signal
 import subprocess
@@ -28,7 +29,6 @@ from keras_dml.runs.plan import (
 from keras_dml.runs.tables import Done, Line, write_tables
 from keras_dml.utils.arguments import checked
 from keras_dml.utils.files import one_at_a_time, write_atomically
-from keras_dml.utils.progress import time_left
 from keras_dml.utils.provenance import usable_cores
 from keras_dml.utils.types import Count
 
@@ -119,7 +119,11 @@ def _train_all(
     def train(number: int, run: Run) -> Entry | None:
         if is_stopped.is_set():
             return None
-        left = time_left(time.monotonic() - start, num_ended, len(runs))
+        left = ""
+        if num_ended:  # The rest takes as long as what is done.
+            each = (time.monotonic() - start) / num_ended
+            seconds = round(each * (len(runs) - num_ended))
+            left = f", about {datetime.timedelta(seconds=seconds)} left"
         name, seed = run.key
         at = f"[{number}/{len(runs)}]"
         echo(f"{at} {name}, seed {seed} ({run.log}){left}")

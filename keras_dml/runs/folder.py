@@ -18,11 +18,11 @@ from keras_dml.evaluation import Results
 from keras_dml.recipes import Recipe, RecipeError, dump, load
 from keras_dml.recipes.included import RECIPE
 from keras_dml.runs.outcome import Outcome
-from keras_dml.utils.documents import differences
 from keras_dml.utils.files import (
     LOCK,
     atomic_file,
     check_regular,
+    differences,
     write_atomically,
 )
 from keras_dml.utils.models import read_model

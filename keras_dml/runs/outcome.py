@@ -89,6 +89,13 @@ class Outcome:
             table = [[*row, words[row[0]]] for row in table]
         return table
 
+    def metrics_title(self) -> str:
+        """A line on what the metrics were measured on."""
+        return (
+            f"{self.recipe.name}: {self.images['test']:,} test images of "
+            f"{self.after.num_classes:,} classes"
+        )
+
     def cost_lines(self) -> list[str]:
         """Lines on the duration of the run and its parts."""
         total = self.seconds["training"]

@@ -24,8 +24,7 @@ from keras_dml.runs.folder import (
 )
 from keras_dml.runs.outcome import Outcome
 from keras_dml.utils.arguments import check_choice, import_extra
-from keras_dml.utils.documents import flat
-from keras_dml.utils.files import write_atomically
+from keras_dml.utils.files import flat, write_atomically
 
 logger = logging.getLogger(__name__)
 

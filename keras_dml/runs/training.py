@@ -25,7 +25,7 @@ from keras_dml.evaluation import Results
 from keras_dml.model import MetricModel
 from keras_dml.model.warnings import saying_once
 from keras_dml.recipes import Recipe
-from keras_dml.recipes.training import Training
+from keras_dml.recipes.schema import Training
 from keras_dml.runs.folder import (
     METRICS,
     STATE,
@@ -42,9 +42,9 @@ from keras_dml.runs.outcome import Outcome, verdicts
 from keras_dml.runs.tracking import Trackers, check_trackers
 from keras_dml.utils.files import one_at_a_time, sweep
 from keras_dml.utils.models import read_model
+from keras_dml.utils.progress import printable
 from keras_dml.utils.provenance import environment, hardware
 from keras_dml.utils.tensorflow import tf
-from keras_dml.utils.terminal import printable
 
 REFIT = "refit"
 """Folder, within a run's, of the training on all classes."""

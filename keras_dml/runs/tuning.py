@@ -16,8 +16,7 @@ from keras_dml.recipes import Recipe, dump, validate
 from keras_dml.recipes.inheritance import merge, with_origin
 from keras_dml.runs.training import prepare
 from keras_dml.utils.arguments import checked, import_extra
-from keras_dml.utils.documents import differences
-from keras_dml.utils.files import write_atomically
+from keras_dml.utils.files import differences, write_atomically
 from keras_dml.utils.types import Count, NonNegativeInt, Positive
 
 if TYPE_CHECKING:

@@ -53,10 +53,9 @@ from keras_dml.search.rows import (
     column_of_keys,
     label_values,
 )
-from keras_dml.utils.arguments import check_count
+from keras_dml.utils.arguments import check_count, explain_removed
 from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.progress import waiting
-from keras_dml.utils.removed import explain_removed
 from keras_dml.utils.types import FloatArray, Rows
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from keras_dml.search.hits import NONE, Hit
 from keras_dml.search.metrics import COSINE, MetricName
 from keras_dml.search.rows import KEY, VECTOR
 from keras_dml.utils.arguments import check_choice, check_count, import_extra
-from keras_dml.utils.documents import Document
+from keras_dml.utils.files import Document
 from keras_dml.utils.types import FloatArray
 
 if TYPE_CHECKING:

@@ -29,8 +29,15 @@ from keras_dml.search.engine import EXACT, Engine, IndexSpec, make_index
 from keras_dml.search.metrics import MetricName, Similarity, library
 from keras_dml.search.recall import Recall
 from keras_dml.search.rows import RowTable, ascending
-from keras_dml.utils.documents import Document, OtherDocument
-from keras_dml.utils.files import LOCK, check_regular, digest, locked, sync
+from keras_dml.utils.files import (
+    LOCK,
+    Document,
+    OtherDocument,
+    check_regular,
+    digest,
+    locked,
+    sync,
+)
 
 FORMAT = "keras_dml.search"
 

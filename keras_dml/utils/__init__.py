@@ -2,8 +2,8 @@
 
 Open first: `arguments`, the checks behind every message, and `registry`, which
 finds methods, losses and data sets by name. `serialization` makes configs from
-constructors, `files` and `documents` write what is never half written, and
-`types` holds the types that signatures and recipes share.
+constructors, `files` writes what is never half written, and `types` holds the
+types that signatures and recipes share.
 
 Imports: nothing else of the package.
 """

@@ -130,9 +130,8 @@ def _is_checked(expected: Any) -> bool:
 def check_type(owner: str, name: str, value: Any, expected: Any) -> None:
     """Raises `ValueError` unless `value` is as a type says.
 
-    This holds for ranges of `annotated_types` and choices of a `Literal`,
-    alone, in a union of these, or in a tuple, list or sequence. Nothing else
-    is checked, nor what stands for a number, such as a tensor.
+    Ranges and choices of a `Literal` are checked, alone, in a union, or in a
+    tuple, list or sequence; not what stands for a number, such as a tensor.
     """
     origin, arguments = get_origin(expected), get_args(expected)
     if origin is Literal:
@@ -183,10 +182,7 @@ def _check_range(
 
 
 def did_you_mean(name: Any, known: Iterable[str], cutoff: float = 0.5) -> str:
-    """A question about the known name most like `name`, after a space.
-
-    It is empty if none is as like as `cutoff`, from 0 to 1; see `difflib`.
-    """
+    """ " Did you mean NAME?" if one is as like as `cutoff`; see `difflib`."""
     close = difflib.get_close_matches(
         str(name), list(known), n=1, cutoff=cutoff
     )
@@ -216,10 +212,8 @@ def check_angle(owner: str, name: str, angle: float) -> float:
 
 
 def check_count(owner: str, name: str, value: Any, least: int = 1) -> int:
-    """`value` as an int; raises `ValueError` unless it is one >= `least`.
-
-    Integers of NumPy count, truth values do not.
-    """
+    """`value` as an int; raises `ValueError` unless it is one >= `least`."""
+    # Integers of NumPy count, truth values do not.
     is_whole = isinstance(value, int | np.integer)
     if not is_whole or isinstance(value, bool) or value < least:
         raise ValueError(
@@ -252,11 +246,7 @@ _RATES = "`rate_multipliers` of MetricModel"
 
 
 def matches(pattern: str, text: str, argument: str = _RATES) -> bool:
-    """Whether a regular expression matches some part of a text.
-
-    Raises:
-        ValueError: If it is none; the error calls it `argument`.
-    """
+    """Whether a regular expression, called `argument`, matches in a text."""
     try:
         return re.search(pattern, text) is not None
     except (re.error, OverflowError, RecursionError) as error:
@@ -269,13 +259,9 @@ def matches(pattern: str, text: str, argument: str = _RATES) -> bool:
 def check_patterns(
     patterns: Iterable[str], paths: Sequence[str], argument: str = _RATES
 ) -> None:
-    """Checks patterns of which, for each path, the first that matches counts.
+    """Raises `ValueError` if a pattern, called `argument`, does nothing.
 
-    Errors call them `argument`; paths are those of variables.
-
-    Raises:
-        ValueError: If a pattern matches no path, or only those that patterns
-            before it match.
+    For each path of a variable, the first pattern that matches counts.
     """
     left = set(paths)
     for pattern in patterns:
@@ -296,3 +282,67 @@ def check_patterns(
                 "those before it match. Put it before them."
             )
         left -= found
+
+
+_DATABASE = (
+    "Fill a database by its own client, as docs/guides/databases.md shows."
+)
+
+_PRECISION = (
+    'Use a factory string of faiss: "SQfp16", "SQ8" or "RaBitQ,RFlat", also in '
+    'lists, such as "IVF1024,SQ8".'
+)
+
+_SEARCH = (
+    "Evaluation is one process that uses all cores. For a sample of the "
+    "queries, use --queries."
+)
+
+_CLUSTER = (
+    "Commands train on one machine. For several, set up a cluster as "
+    "tf.distribute or jax.distributed say, and train by MetricModel.fit."
+)
+
+REMOVED = {
+    "embed --max-bad": (
+        "Images must be readable: `keras-dml data check` lists those that are "
+        "not."
+    ),
+    "embed --workers": (
+        "Embedding is one process that uses all cores. For several machines, "
+        "use --ray."
+    ),
+    "evaluate --ray": _SEARCH,
+    "evaluate --workers": _SEARCH,
+    "export --models-config": (
+        "Write models.config by hand, as docs/guides/tensorflow_serving.md "
+        "shows."
+    ),
+    "index --precision": _PRECISION,
+    "index --store": _DATABASE,
+    "precision": _PRECISION,
+    "push": _DATABASE,
+    "store": _DATABASE,
+    "train --index": _CLUSTER,
+    "train --wait": _CLUSTER,
+    "train --workers": _CLUSTER,
+}
+"""One sentence each, by argument, or by command and option."""
+
+
+def explain_removed(owner: str) -> Callable[[F], F]:
+    """Decorator: a removed argument of `owner`, by name, is a TypeError."""
+
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            for name in kwargs.keys() & REMOVED.keys():
+                raise TypeError(
+                    f"{owner} has no argument `{name}` any more. Received: "
+                    f"{name}={kwargs[name]!r}. {REMOVED[name]}"
+                )
+            return function(*args, **kwargs)
+
+        return cast(F, call)
+
+    return decorate

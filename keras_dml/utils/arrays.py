@@ -16,9 +16,8 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 def as_embeddings(x: Any, name: str, owner: str) -> FloatArray:
     """Embeddings, (N, D), as float32 (float64 stays), C-contiguous.
 
-    Raises:
-        ValueError: If `x`, which messages call `name` of `owner`, is not a
-            non-empty matrix of finite real numbers.
+    A ValueError calls `x` `name` of `owner`: it must be a non-empty matrix of
+    finite real numbers.
     """
     x = np.asarray(x)
     _check_kind(x, name, owner)
@@ -45,7 +44,6 @@ def as_rows(x: Any, name: str, owner: str) -> EmbeddingRows:
 
 
 def _check_kind(x: Any, name: str, owner: str) -> None:
-    """Raises `ValueError` unless it is a non-empty matrix of numbers."""
     if len(x.shape) != 2 or not x.shape[0] * x.shape[1]:
         raise ValueError(
             f"`{name}` of {owner} must be a non-empty (N, D) array of "
@@ -61,7 +59,6 @@ def _check_kind(x: Any, name: str, owner: str) -> None:
 
 
 def _check_finite(x: EmbeddingRows, name: str, owner: str) -> None:
-    """Raises `ValueError` if a row has NaN or infinity."""
     count, first = 0, -1
     for rows in blocks(len(x), max(1, 2**22 // x.shape[1])):
         bad = np.flatnonzero(~np.isfinite(x[rows]).all(axis=1))
@@ -78,11 +75,7 @@ def _check_finite(x: EmbeddingRows, name: str, owner: str) -> None:
 
 
 def as_ids(ids: Any, count: int, name: str, owner: str) -> Rows:
-    """Class ids (or group ids), one for each of `count` rows, as int64.
-
-    Raises:
-        ValueError: If they are not `count` integers.
-    """
+    """Class or group ids as int64; a ValueError unless `count` integers."""
     ids = np.asarray(ids)
     if ids.dtype.kind not in "iu":
         raise ValueError(
@@ -129,16 +122,8 @@ more, for memory."""
 class Embeddings:
     """Embeddings that a user hands over, checked when they are asked for.
 
-    Args:
-        x: (N, D) or (D,), real numbers, which messages call `name` of
-            `owner`.
-        dim: D, or None if any will do.
-
-    Attributes:
-        shape: (N, D).
-
-    Raises:
-        ValueError: If the shape is another.
+    `x`, which messages call `name` of `owner`, is (N, D) or (D,), real
+    numbers; `dim` is D, or None if any will do. Another shape is a ValueError.
     """
 
     def __init__(self, x: Any, dim: int | None, name: str, owner: str) -> None:
@@ -174,11 +159,7 @@ class Embeddings:
         return array
 
     def write(self, out: FloatArray) -> None:
-        """Writes the vectors as they are, (N, D) float32.
-
-        Raises:
-            ValueError: If float32 cannot hold their squared distances.
-        """
+        """Writes the vectors as they are, (N, D) float32."""
         if not len(self):
             return
         given = as_embeddings(self._given, self._name, self._owner)
@@ -210,24 +191,18 @@ class UnitEmbeddings(Embeddings):
             # A minimum of NaN is NaN.
             if not (norms.min() > 0 and norms.max() < np.inf):
                 bad = np.argmin((norms > 0) & (norms < np.inf))
-                raise self._refusal(given, rows.start + int(bad))
+                row = rows.start + int(bad)
+                # Says what is not finite.
+                as_embeddings(given, self._name, self._owner)
+                raise _no_unit(given[row], row, self._name, self._owner)
             out[rows] = wide
 
         count, dim = self.shape
         in_threads(normalize, blocks(count, max(1, _ELEMENTS // dim)))
 
-    def _refusal(self, given: FloatArray, row: int) -> ValueError:
-        # Says what is not finite.
-        as_embeddings(given, self._name, self._owner)
-        return _no_unit(given[row], row, self._name, self._owner)
-
 
 def as_unit_rows(x: Any, name: str, owner: str) -> EmbeddingRows:
-    """`UnitEmbeddings`, (N, D) float32; those in files are left there.
-
-    Raises:
-        ValueError: If they are no embeddings, or a row has no unit length.
-    """
+    """`UnitEmbeddings`, (N, D) float32; those in files are left there."""
     if not isinstance(x, np.memmap | LazyRows):
         return UnitEmbeddings(x, None, name, owner).array
     x = as_rows(x, name, owner)
@@ -238,11 +213,7 @@ def as_unit_rows(x: Any, name: str, owner: str) -> EmbeddingRows:
         if len(bad):
             row = int(bad[0])
             raise _no_unit(given[row], rows.start + row, name, owner)
-    return x.changed(_unit_rows)
-
-
-def _unit_rows(x: FloatArray) -> FloatArray:
-    return _unit(x)[0].astype(np.float32)
+    return x.changed(lambda rows: _unit(rows)[0].astype(np.float32))
 
 
 def _unit(x: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -1,7 +1,13 @@
-"""Files: written whole or not at all, and locked for one writer at a time."""
+"""Files: written whole or not at all, and locked for one writer at a time.
+
+`Document` writes a dataclass as JSON with a format, a version and a checksum.
+Who reads one may have been given it by a stranger: what is wrong is found
+before anything is made of it, and types are checked strictly.
+"""
 
 import contextlib
 import errno
+import json
 import logging
 import os
 import platform
@@ -9,30 +15,32 @@ import re
 import secrets
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from xxhash import xxh3_128
+from xxhash import xxh3_128, xxh3_128_hexdigest
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 logger = logging.getLogger(__name__)
+
+D = TypeVar("D", bound="DataclassInstance")
 
 
 @contextlib.contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A new file that takes the place of `path` when the block ends.
 
-    Others see the old file or the new one, never a part, and so does who
-    looks after a power cut. Where the block raises, the disk is full or the
-    process is killed, the old file is still there.
-
-    Args:
-        path: The file; its folder is made where needed. A link is replaced,
-            not what it points to. What is no file, such as /dev/stdout, is
-            written to as it is.
-
-    Yields:
-        The path to write to: in the same folder, hidden, with the same
-        suffix, of a name that no other writer has.
+    Others see the old file or the new one, never a part, also after a power
+    cut. Where the block raises, the disk is full or the process is killed, the
+    old file is still there. The folder is made where needed. A link is
+    replaced, not what it points to; what is no file, such as /dev/stdout, is
+    written to as it is. The path that is yielded is in the same folder, hidden,
+    with the same suffix, of a name that no other writer has.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -69,10 +77,7 @@ _PARTIAL = re.compile(r"\..+\.[0-9a-f]{16}(\.[^.]*)?")
 
 
 def sweep(folder: str | os.PathLike[str]) -> None:
-    """Removes what writers of `atomic_file` left that were killed.
-
-    Nobody may write in the folder, or below it.
-    """
+    """Removes files of killed writers, where nobody writes in or below."""
     for path in Path(folder).rglob(".*"):
         if _PARTIAL.fullmatch(path.name) and path.is_file():
             path.unlink()
@@ -89,13 +94,7 @@ def write_atomically(
 
 
 def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
-    """The content of a file of at most `most` bytes.
-
-    Raises:
-        OSError: If it cannot be read, or is a folder, a pipe or a device,
-            of which some never end.
-        ValueError: If it is larger.
-    """
+    """The content of a regular file; a ValueError over `most` bytes."""
     check_regular(path)
     with open(path, "rb") as file:
         content = file.read(most + 1)
@@ -132,13 +131,10 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 @contextlib.contextmanager
 def one_at_a_time(folder: str | os.PathLike[str], what: str) -> Iterator[None]:
-    """Keeps others out of a folder, in which something is at work.
+    """Keeps others out of a folder, which is made where needed.
 
-    The folder is made where needed. Where the file system has no locks, this
-    is logged, and nobody kept out.
-
-    Raises:
-        BlockingIOError: If another process has it; that one is named.
+    A BlockingIOError names the process that has it. Where the file system has
+    no locks, this is logged, and nobody kept out.
     """
     path = Path(folder) / LOCK
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -169,11 +165,8 @@ def one_at_a_time(folder: str | os.PathLike[str], what: str) -> Iterator[None]:
 def locked(path: str | os.PathLike[str], wait: bool = True) -> Iterator[None]:
     """Holds a lock; that of a process that is killed ends with it.
 
-    The file that stands for it is made where needed, and stays; it must be no
-    link.
-
-    Raises:
-        BlockingIOError: If another holds it and `wait` is not set.
+    Its file is made where needed, and stays; it must be no link. If another
+    holds it and `wait` is not set, that is a BlockingIOError.
     """
     try:
         import fcntl
@@ -196,3 +189,100 @@ def digest(path: Path) -> str:
         while count := file.readinto(buffer):
             found.update(buffer[:count])
     return found.hexdigest()
+
+
+class OtherDocument(ValueError):
+    """Something else than was to be read, or another `version` of it."""
+
+    def __init__(self, message: str, version: Any = None) -> None:
+        super().__init__(message)
+        self.version = version
+
+
+@dataclass(frozen=True)
+class Document(Generic[D]):
+    """How a dataclass, whose values JSON has, is written and read.
+
+    The format has a name and a version, and no other version is read.
+    """
+
+    kind: type[D]
+    name: str
+    version: int = 1
+
+    def write(self, value: D, **more: Any) -> str:
+        """As the text of a file; with `more` for those who look into it."""
+        head = {"format": self.name, "format_version": self.version}
+        # Keys as they are read: all of JSON's are text.
+        plain = json.loads(json.dumps({**head, **more, **asdict(value)}))
+        plain["checksum"] = checksum(plain)
+        return json.dumps(plain, indent=1, allow_nan=False)
+
+    def read(self, text: str | bytes) -> D:
+        """What `write` wrote.
+
+        Raises:
+            OtherDocument: If it is of another format, or another version.
+            ValueError: If it is damaged, or was edited.
+        """
+        try:
+            plain = json.loads(text)
+        except (ValueError, RecursionError):
+            raise ValueError("it is not JSON") from None
+        if not isinstance(plain, dict) or plain.get("format") != self.name:
+            raise OtherDocument("it is something else")
+        version = plain.get("format_version")
+        if version != self.version:
+            raise OtherDocument(f"format_version={version!r}", version)
+        if plain.pop("checksum", None) != checksum(plain):
+            raise ValueError("its checksum is wrong")
+        try:
+            value: D = self._adapter.validate_json(text, strict=True)
+        except ValueError as error:
+            # Of pydantic's lines the first error is the second and third.
+            raise ValueError(" ".join(str(error).split("\n")[1:3])) from None
+        return value
+
+    @cached_property
+    def _adapter(self) -> Any:
+        from pydantic import TypeAdapter
+
+        return TypeAdapter(self.kind)
+
+
+def checksum(plain: Mapping[str, Any]) -> str:
+    """Checksum of plain values by name, whatever their order: XXH3."""
+    text = json.dumps(plain, sort_keys=True, allow_nan=False)
+    return xxh3_128_hexdigest(text.encode())
+
+
+def differences(before: Any, after: Any) -> list[str]:
+    """What has changed in dicts and lists, as "key.key: before → after"."""
+    old, new = flat(before), flat(after)
+    return [
+        f"{key}: {old.get(key, 'nothing')} → {new.get(key, 'nothing')}"
+        for key in {**old, **new}
+        if old.get(key) != new.get(key)
+    ]
+
+
+def listed(changes: list[str]) -> str:
+    """The first few changes, one per line."""
+    lines = changes[:5]
+    more = len(changes) - len(lines)
+    return "\n  ".join([*lines, *([f"… and {more} more"] if more else [])])
+
+
+def flat(value: Any, *keys: str) -> dict[str, Any]:
+    """The values inside dicts and lists, by dotted key."""
+    items: dict[Any, Any] = {}
+    if isinstance(value, dict):
+        items = value
+    elif isinstance(value, list):
+        items = dict(enumerate(value))
+    if not items:
+        return {".".join(keys): value} if keys or value else {}
+    found: dict[str, Any] = {}
+    for key, below in items.items():
+        found |= flat(below, *keys, str(key))
+    return found

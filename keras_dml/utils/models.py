@@ -130,10 +130,7 @@ class ModelTemplate:
         return config
 
     def copy(self, name: str) -> keras.Model:
-        """A copy with the model's weights, whose paths have `name`.
-
-        Called in the layer's `build`, the paths begin with the layer's.
-        """
+        """A copy with the model's weights, whose paths have `name`."""
         if self._model is None:
             raise ValueError(
                 "A ModelTemplate cannot be copied after `forget`. Received: "
@@ -149,11 +146,7 @@ class ModelTemplate:
 
 
 def lower_part(backbone: keras.Model, last: str) -> keras.Model:
-    """The backbone, a functional model, up to the layer called `last`.
-
-    Raises:
-        ValueError: If there is no such layer.
-    """
+    """The backbone, a functional model, up to the layer called `last`."""
     output = _output(backbone, last)
     inputs = backbone.inputs[0] if len(backbone.inputs) == 1 else backbone.input
     return keras.Model(inputs, output, name=backbone.name)
@@ -165,10 +158,6 @@ def upper_part(
     """The backbone, a functional model, behind the layer called `after`.
 
     It ends with the layer called `last`, by default where the backbone does.
-
-    Raises:
-        ValueError: If there is no such layer, or if a connection into the part
-            bypasses `after`.
     """
     start = _output(backbone, after)
     end = backbone.outputs[0] if last is None else _output(backbone, last)

@@ -1,38 +1,40 @@
-"""Bars of rich on standard error, for what takes long; they go at the end."""
+"""What a terminal shows: bars for what takes long, and text without controls.
 
-import datetime
+Bars are those of rich, which is imported with the first, on standard error.
+"""
+
+import os
+import re
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, ProgressColumn, Task
 
 T = TypeVar("T")
 
-_DESCRIPTION = TextColumn("{task.description}")
+_DESCRIPTION = "{task.description}"
 
 
 @cache
-def _console() -> Console:
+def _console() -> "Console":
     """One for all bars: those within another are shown below it."""
+    from rich.console import Console
+
     return Console(stderr=True)
 
 
-def _bar(*columns: ProgressColumn, progress: bool | None = True) -> Progress:
+def _bar(
+    *columns: "str | ProgressColumn", progress: bool | None = True
+) -> "Progress":
+    from rich.progress import Progress
+
     shown = sys.stderr.isatty() if progress is None else progress
     return Progress(
         *columns, console=_console(), transient=True, disable=not shown
@@ -42,10 +44,7 @@ def _bar(*columns: ProgressColumn, progress: bool | None = True) -> Progress:
 def track(
     items: Iterable[T], total: int | None, description: str, delay: float = 2.0
 ) -> Iterator[T]:
-    """Yields items; a bar appears after a delay.
-
-    Their number may be unknown, None.
-    """
+    """Yields items, of a number that may be None; a bar appears later."""
     start = time.monotonic()
     rest = iter(items)
     done = 0
@@ -78,23 +77,21 @@ def throughput(
 ) -> Iterator[Callable[[int], None]]:
     """A bar that counts, and says how many "images", or so, a second.
 
-    It is shown where `progress` is set, or is None in a terminal; `done` were
-    done before.
-
-    Yields:
-        What is told how many more were done.
+    It is shown where `progress` is set, or is None in a terminal. What is
+    yielded is told how many more were done, after the first `done`.
     """
+    from rich import progress as rich
 
-    class Rate(ProgressColumn):
-        def render(self, task: Task) -> str:
+    class Rate(rich.ProgressColumn):
+        def render(self, task: "Task") -> str:
             return f"{task.speed or 0:,.0f} {unit}/s"
 
     with _bar(
         _DESCRIPTION,
-        BarColumn(),
-        MofNCompleteColumn(),
+        rich.BarColumn(),
+        rich.MofNCompleteColumn(),
         Rate(),
-        TimeRemainingColumn(),
+        rich.TimeRemainingColumn(),
         progress=progress,
     ) as bar:
         task = bar.add_task(description, total=total, completed=done)
@@ -104,6 +101,8 @@ def throughput(
 @contextmanager
 def waiting(description: str, progress: bool | None = None) -> Iterator[None]:
     """Says what is done, and since when; `progress` is as of `throughput`."""
+    from rich.progress import SpinnerColumn, TimeElapsedColumn
+
     with _bar(
         SpinnerColumn(), _DESCRIPTION, TimeElapsedColumn(), progress=progress
     ) as bar:
@@ -111,14 +110,40 @@ def waiting(description: str, progress: bool | None = None) -> Iterator[None]:
         yield
 
 
-def time_left(seconds: float, done: int, total: int) -> str:
-    """How long the rest takes, if it takes as long as what is done.
+_CONTROLS = re.compile(
+    # Of C0 not tab and newline; C1; line ends, directions, half characters.
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
-    Returns:
-        The end of a line, such as ", about 0:05:00 left"; nothing before
-        anything is done.
+
+def printable(text: str) -> str:
+    """A text without what a terminal would obey.
+
+    Names of files, labels and values of recipes may hold sequences that
+    clear a screen, change its title or turn the direction of writing.
     """
-    if not done:
-        return ""
-    left = datetime.timedelta(seconds=round(seconds / done * (total - done)))
-    return f", about {left} left"
+    return _CONTROLS.sub(lambda x: f"\\u{ord(x[0]):04x}", text)
+
+
+@contextmanager
+def stderr_held_back() -> Iterator[None]:
+    """Keeps back what is written to stderr, and prints it after an error.
+
+    It is for libraries that write there from C++, which no log setting changes.
+    """
+    try:
+        kept = os.dup(2)
+    except OSError:  # There is no stderr.
+        yield
+        return
+    with tempfile.TemporaryFile() as written:
+        os.dup2(written.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            written.seek(0)
+            os.write(kept, written.read())
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)

@@ -25,6 +25,11 @@ def environment() -> dict[str, str]:
 def versions() -> dict[str, str]:
     """Versions by name; see `environment`."""
     backend = keras.config.backend()
+    package = Path(__file__).parents[1]
+    sources = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        sources.update(path.relative_to(package).as_posix().encode() + b"\0")
+        sources.update(path.read_bytes() + b"\0")
     return {
         "Python": platform.python_version(),
         "keras-dml": version("keras-dml"),
@@ -32,17 +37,8 @@ def versions() -> dict[str, str]:
         # Its package goes by several names, tensorflow-cpu for instance.
         backend: import_module(backend).__version__,
         "numpy": np.__version__,
-        CODE: _code(),
+        CODE: sources.hexdigest()[:12],
     }
-
-
-def _code() -> str:
-    package = Path(__file__).parents[1]
-    hashed = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
-        hashed.update(path.relative_to(package).as_posix().encode() + b"\0")
-        hashed.update(path.read_bytes() + b"\0")
-    return hashed.hexdigest()[:12]
 
 
 def usable_cores() -> int:

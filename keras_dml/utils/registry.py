@@ -86,14 +86,26 @@ class Registry(Mapping[str, Entry[T]]):
 
         def enter(value: T) -> T:
             taken = self._entries.get(name)
-            if taken is not None and not _is_again(taken.value, value):
+            # A module that runs again, as a notebook's cell, defines it anew.
+            if taken is not None and any(
+                getattr(taken.value, x, None) != getattr(value, x, 0)
+                for x in ("__module__", "__qualname__")
+            ):
                 raise ValueError(
                     f"The {self.kind} {name!r} is already registered as "
                     f"{taken.value!r}. Received: {value!r}. Use another name."
                 )
-            what = definition or _defined(value)
-            source = paper or cited_paper(value)
-            self.add(Entry(name, value, what, source, details))
+            line = (inspect.getdoc(value) or "").partition("\n")[0]
+            whole, _, after_name = line.removesuffix(".").partition(": ")
+            self.add(
+                Entry(
+                    name,
+                    value,
+                    definition or after_name or whole[:1].lower() + whole[1:],
+                    paper or cited_paper(value),
+                    details,
+                )
+            )
             return value
 
         return enter
@@ -147,18 +159,6 @@ class Registry(Mapping[str, Entry[T]]):
         return len(self._entries)
 
 
-def _is_again(old: Any, new: Any) -> bool:
-    # A module that is run again (a notebook's cell) defines its things anew.
-    names = ("__module__", "__qualname__")
-    return all(getattr(old, n, None) == getattr(new, n, 0) for n in names)
-
-
-def _defined(value: Any) -> str:
-    line = (inspect.getdoc(value) or "").partition("\n")[0].removesuffix(".")
-    whole, _, after_name = line.partition(": ")
-    return after_name or whole[:1].lower() + whole[1:]
-
-
 _CITATION = re.compile(
     r'(?P<authors>[^"]+), "(?P<title>[^"]+)", (?P<venue>[^,;.]+)'
 )
@@ -181,11 +181,7 @@ def cited_paper(value: Any) -> Paper | None:
 
 
 def import_own(kind: str, name: str, module: str) -> None:
-    """Imports the module of a user that registers something by name.
-
-    Raises:
-        ValueError: If it cannot be imported.
-    """
+    """Imports the module of a user that registers something by name."""
     try:
         importlib.import_module(module)
     except ImportError as error:

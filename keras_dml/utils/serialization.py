@@ -149,11 +149,9 @@ class SerializableRegistry(Registry[Any], Generic[T]):
 
 
 def deserialized(argument: str, config: Mapping[str, Any]) -> Any:
-    """The object that Keras makes of a config.
+    """The object that Keras makes of a config, or a ValueError.
 
-    Raises:
-        ValueError: If Keras does not make one, for instance as the class is
-            not registered: it imports no module that a config names.
+    Keras imports no module that a config names.
     """
     try:
         return keras.saving.deserialize_keras_object(config)

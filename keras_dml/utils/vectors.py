@@ -17,12 +17,7 @@ CACHED = 2**16
 
 
 class Vectors:
-    """Embeddings, each row times a factor.
-
-    Args:
-        x: (N, D), finite; kept as it is.
-        factors: (N,), or one for all.
-    """
+    """Embeddings, (N, D), each row times its factor, (N,), or one for all."""
 
     def __init__(self, x: EmbeddingRows, factors: FloatArray | float) -> None:
         self._x = x
@@ -107,11 +102,7 @@ def row_blocks(x: EmbeddingRows, among: slice | None = None) -> list[slice]:
 
 
 def in_threads(work: Callable[[slice], None], slices: list[slice]) -> None:
-    """Calls `work` for every slice, in threads if there are several.
-
-    Raises:
-        Exception: What the first call that failed raised.
-    """
+    """Calls `work` for every slice, in threads if there are several."""
     if len(slices) == 1:
         work(slices[0])
         return

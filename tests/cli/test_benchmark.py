@@ -33,21 +33,13 @@ def test_trains_everything_and_prints_the_table(
 ) -> None:
     stub = Stub()
     use(stub, monkeypatch)
-    output = run(recipe, f"{recipe}::name=b", "--seeds", "2", "--output",
-                 tmp_path / "out")  # fmt: skip
-    assert len(stub.keys) == 4
-    assert "[4/4] b, seed 1" in output
+    output = run(recipe, f"{recipe}::name=b", "--seeds", "2", "--jobs", "2",
+                 "--output", tmp_path / "out")  # fmt: skip
+    assert len(stub.keys) == 4 and stub.jobs == {2}
+    assert "--jobs" not in (tmp_path / "out" / "results.md").read_text()
+    assert "[4/4] b, seed 1" in output and ", about 0:00:00 left" in output
     assert "±" in output
     assert str(tmp_path / "out" / "results.md") in output.replace("\n", "")
-
-
-def test_several_runs_at_a_time(recipe, tmp_path, monkeypatch) -> None:
-    stub = Stub()
-    use(stub, monkeypatch)
-    run(recipe, "--seeds", "4", "--jobs", "2", "--output", tmp_path / "out")
-    assert stub.jobs == {2}
-    assert len(stub.keys) == 4
-    assert "--jobs" not in (tmp_path / "out" / "results.md").read_text()
 
 
 def test_the_command_in_the_report_does_the_same(

@@ -2,11 +2,13 @@ import json
 import re
 from importlib.util import find_spec
 
+import click
 import pytest
 from click.testing import CliRunner
 from PIL import Image
 
 from keras_dml.cli import main
+from keras_dml.cli.common import OutputFolder
 from tests.runs.small_run import write_images, write_recipe
 
 
@@ -21,11 +23,6 @@ def after(output: str, name: str, column: int = -1) -> str:
     """The number printed for a metric."""
     line = next(x for x in output.splitlines() if f"│ {name} " in x)
     return re.findall(r"\d\.\d{4}", line)[column]
-
-
-@pytest.fixture(scope="module")
-def trained(commanded):
-    return commanded.folder, commanded.stderr
 
 
 def test_train_prints_before_after_and_divisions(commanded) -> None:
@@ -58,18 +55,12 @@ def test_train_with_tensorboard_says_how_to_open_it(tmp_path) -> None:
     assert "epochs: 1" in printed and "embedding_dim: 8" in printed
 
 
-def test_evaluate_prints_the_same_numbers(trained) -> None:
-    folder, output = trained
-    again = run("evaluate", str(folder))
+def test_evaluate_prints_the_same_numbers(commanded) -> None:
+    again = run("evaluate", commanded.folder)
     for name in ("recall@1", "map@r", "r_precision", "nmi"):
-        assert after(again, name) == after(output, name)
-
-
-def test_evaluate_other_splits_and_models(trained) -> None:
-    folder, _ = trained
-    output = run("evaluate", str(folder), "--split", "train", "--model",
-                 "last")  # fmt: skip
-    assert "24 train images" in output
+        assert after(again, name) == after(commanded.stderr, name)
+    other = ("--split", "train", "--model", "last")
+    assert "24 train images" in run("evaluate", commanded.folder, *other)
 
 
 @pytest.mark.parametrize(
@@ -125,6 +116,7 @@ def test_h_is_help() -> None:
         ("train", "Use `keras-dml recipes` to list"),
         ("benchmark --output x", "Use `keras-dml recipes` to list"),
         ("train x --epochs 2", "--set epochs=2."),
+        ("train x --epoch 2", "--set epochs=2."),
         ("train x --learning-rate=0.1", "--set optimizer.learning_rate=0.1."),
         ("recipes show x --epochs", "--set epochs=VALUE."),
         ("train x --devcies 2", "Did you mean '--devices'?"),
@@ -146,3 +138,30 @@ def test_train_lists_missing_files_before_data_are_read(tmp_path) -> None:
     assert "`data.path`: 'gone' does not exist" in output
     assert "`backbone.name`: 'gone.keras' does not exist" in output
     assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "embed . .",
+        "index . . --output",
+        "train glyphs/baseline --output",
+        "tune glyphs/baseline --output",
+        "benchmark glyphs/baseline --output",
+    ],
+)
+def test_output_folder_is_not_named_like_a_file(
+    command, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    output = run(*command.split(), "x.csv", code=2)
+    assert "named like a file" in output
+    assert "Use a name such as 'x'" in " ".join(output.split())
+
+
+def test_output_folder_may_have_dots_and_exist(tmp_path) -> None:
+    (tmp_path / "old.csv").mkdir()
+    for name in ("runs/v1.2", "s3://bucket/gallery", f"{tmp_path}/old.csv"):
+        assert OutputFolder().convert(name, None, None) == name
+    with pytest.raises(click.BadParameter, match="Use a name such as 'Gall"):
+        OutputFolder().convert("s3://bucket/Gallery.CSV", None, None)

@@ -12,7 +12,7 @@ from keras_dml import evaluation, recipes, runs
 from keras_dml.embedding import EmbeddingShards, write_shards
 from tests.cli.test_commands import run as run_command
 from tests.recipes.builds import model_of
-from tests.runs.small_run import write_images, write_recipe
+from tests.runs.small_run import write_recipe
 
 run = functools.partial(run_command, "evaluate")
 
@@ -93,43 +93,10 @@ def test_top_and_by(two) -> None:
     assert "better by" not in run(*two, "--top", "0")
 
 
-@pytest.mark.slow
-def test_a_table_with_the_same_images_as_queries_and_gallery(
-    two, tmp_path, caplog
-) -> None:
-    """An image never finds itself; a second row of its file is said."""
-    images = sorted((two[0].parent / "images").rglob("*.png"))
-    lines = [f"{x},{x.parent.name}" for x in images]
-    table = tmp_path / "table.csv"
-    for splits, is_said in ((["test"], False), (["query", "gallery"], True)):
-        rows = [f"{x},train" for x in lines[:36]]
-        rows += [f"{x},{split}" for split in splits for x in lines[36:]]
-        table.write_text("\n".join(["path,label,split", *rows]))
-        data = f"data={{name: table, path: {table}}}"
-        folder = make_run(tmp_path / splits[0], two[0] / "recipe.yaml", data)
-        caplog.clear()
-        found = values(run(folder))
-        assert (float(found["recall@1"]) == 1) == is_said
-        assert ("36 of 36 sampled" in caplog.text) == is_said
-
-
 def test_a_run_is_no_better_than_itself(two) -> None:
     output = run(two[0], two[0])
     assert "+0.0000, +0.0000" in output and "1.000" in output
     assert "better by" not in output
-
-
-@pytest.mark.slow
-def test_runs_on_other_images(two, tmp_path) -> None:
-    write_images(tmp_path / "images", images=5)
-    other = make_run(
-        tmp_path / "other",
-        two[0] / "recipe.yaml",
-        f"data.path={tmp_path / 'images'}",
-    )
-    output = " ".join(run(two[0], other, code=1).split())
-    assert "on the same images" in output
-    assert "Traceback" not in output
 
 
 @pytest.mark.slow
@@ -192,22 +159,3 @@ def test_some_queries_and_a_gallery(embedded) -> None:
     assert "--queries must be at most the 90" in output
     asked = "--queries", "9", "--gallery", embedded.folder
     assert "Leave out --gallery" in run(embedded.folder, *asked, code=2)
-
-
-@pytest.mark.parametrize(
-    "option", [("--model", "last"), ("--split", "test"), ("--by", "map@r")]
-)
-def test_embeddings_have_no_options_of_runs(embedded, option) -> None:
-    output = run(embedded.folder, *option, code=2)
-    assert f"'{option[0]}' is for a run" in output
-    assert "'[OTHER]' is for a run" in run(embedded.folder, "other", code=2)
-
-
-def test_runs_have_no_options_of_embeddings(two) -> None:
-    output = run(two[0], "--metric", "map@r", code=2)
-    assert "'--metric' is for a folder of embeddings" in output
-
-
-def test_embeddings_that_are_not_complete(embedded, tmp_path) -> None:
-    (tmp_path / "shards" / "shard-00000.parquet").unlink()
-    assert "must be complete" in run(embedded.folder, code=1)

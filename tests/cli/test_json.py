@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from keras_dml.cli import main
-from keras_dml.cli.json_output import answer, json_option
+from keras_dml.cli.common import answer, json_option
 from keras_dml.evaluation import Interval
 from keras_dml.runs import remeasure
 from tests.runs.small_run import write_images
@@ -66,17 +66,6 @@ def test_evaluate_a_run(folder, monkeypatch) -> None:
 
 
 @pytest.mark.slow
-def test_evaluate_two_runs(folder) -> None:
-    found = document("evaluate", folder, folder)
-    assert found["first"] == found["second"]
-    assert found["differences"]["map@r"]["estimate"] == 0
-    queries = found["queries"]["map@r"]
-    assert queries == {
-        "better": 0, "worse": 0, "equal": found["first"]["num_queries"],
-    }  # fmt: skip
-
-
-@pytest.mark.slow
 def test_index_and_search(folder, tmp_path) -> None:
     images = write_images(tmp_path / "images", 3, 2)
     place = str(tmp_path / "index")
@@ -94,32 +83,16 @@ def test_index_and_search(folder, tmp_path) -> None:
     assert answer["hits"][0]["is_match"] is None
 
 
-@pytest.mark.slow
-def test_embed_and_evaluate(folder, tmp_path) -> None:
-    pytest.importorskip("pyarrow")
-    images, out = write_images(tmp_path / "images", 3, 2), tmp_path / "out"
-    made = document("embed", folder, str(images), str(out))
-    assert (made["images"], made["num_shards"]) == (6, 1)
-    found = document("evaluate", str(out), "--metric", "recall@1")
-    assert set(found["metrics"]) == {"recall@1"}
-
-
-def test_data(tmp_path) -> None:
-    images = write_images(tmp_path / "images")
-    found = document("data", "check", str(images))
-    assert found["kind"] and found["problems"] == []
-    assert found["splits"]["train"]["classes"] > 0
-    counts = [x["images"] for x in found["splits"].values()]
-    assert sum(counts) == 72
-
-
-def test_recipes(tmp_path, monkeypatch) -> None:
+def test_recipes_and_data(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert "glyphs/diva" in document("recipes", "list")["recipes"]
     shown = document("recipes", "show", "glyphs/diva", "--set", "epochs=3")
     assert shown["epochs"] == 3
     files = document("recipes", "copy", "glyphs/diva")["files"]
     assert all(Path(file).exists() for file in files)
+    found = document("data", "check", str(write_images(tmp_path / "images")))
+    assert found["kind"] and found["problems"] == []
+    assert sum(x["images"] for x in found["splits"].values()) == 72
 
 
 def test_nothing_is_on_standard_output_after_an_error() -> None:

@@ -15,6 +15,7 @@ from keras_dml.cli import common, main
 from keras_dml.cli.common import PrintableFormatter, print_table, printable
 from keras_dml.search import Index
 from keras_dml.search.pictures import as_image_set
+from tests.cli.test_commands import run
 from tests.runs.small_run import write_recipe
 
 # Sets a terminal's title, clears its screen, goes back and turns around.
@@ -58,15 +59,21 @@ def test_errors_and_warnings(tmp_path: Path, monkeypatch) -> None:
     assert said == f"WARNING {SAFE}\n"
 
 
-def test_comments_of_recipes(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text(f"# [red]{EVIL}\nname: a")
+def test_comments_and_values_of_recipes(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        f"# [red]{EVIL}\nname: a\n".replace("\r", "")
+        + 'data: {name: image_folder, path: "x\\u202ey\\e]0;z"}\n'
+        "method: {name: baseline, loss: margin}"
+    )
     os.mkfifo(tmp_path / "b.yaml")
-    arguments = ["recipes", "list", "--folder", str(tmp_path)]
-    ended = CliRunner().invoke(main, arguments)
-    assert ended.exit_code == 0
-    assert is_safe(ended.output)
-    assert "[red]a" in ended.output
-    assert "cannot" in ended.output
+    output = run("recipes", "list", "--folder", tmp_path)
+    assert is_safe(output)
+    assert "[red]a" in output and "cannot" in output
+    (tmp_path / "c.yaml").write_text(path.read_text().partition("\n")[2])
+    output = run("recipes", "show", tmp_path / "c.yaml")
+    assert is_safe(output)
+    assert r"\u202e" in output
 
 
 def test_rows_of_an_index(tmp_path: Path, monkeypatch) -> None:
@@ -89,18 +96,6 @@ def test_rows_of_an_index(tmp_path: Path, monkeypatch) -> None:
     assert ended.exit_code == 0, ended.output
     assert is_safe(ended.output)
     assert page.read_text().count("file cannot be read") == 5
-
-
-def test_values_of_recipes(tmp_path: Path) -> None:
-    path = tmp_path / "a.yaml"
-    path.write_text(
-        'name: a\ndata: {name: image_folder, path: "x\\u202ey\\e]0;z"}\n'
-        "method: {name: baseline, loss: margin}"
-    )
-    ended = CliRunner().invoke(main, ["recipes", "show", str(path)])
-    assert ended.exit_code == 0, ended.output
-    assert is_safe(ended.output)
-    assert r"\u202e" in ended.output
 
 
 def test_all_commands_print_so() -> None:

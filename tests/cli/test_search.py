@@ -1,14 +1,12 @@
 """`keras-dml index` and `keras-dml search`, from a run to a page."""
 
-import re
 import shutil
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from keras_dml.cli.conditions import read_conditions
-from keras_dml.data.thumbnails import row_thumbnail
+from keras_dml.cli.commands.index import read_conditions
 from keras_dml.search import Index
 from tests.cli.test_commands import run
 from tests.cli.test_evaluate import make_run
@@ -75,22 +73,6 @@ def test_paths_in_this_folder_are_relative(
     monkeypatch.chdir(trained)
     output = run("search", image, "--index", str(folder))
     assert image.removeprefix(f"{trained}/") in output.split()
-
-
-@pytest.mark.slow
-def test_thumbnails_replace_the_files(trained, tmp_path) -> None:
-    files = write_images(tmp_path / "files", 3, 1)
-    query = shutil.copy(next(files.glob("*/*.png")), tmp_path / "query.png")
-    run("index", str(trained / "run"), str(files), "--thumbnails",
-        "--output", str(tmp_path / "i"))  # fmt: skip
-    expected = {row_thumbnail({"path": x}) for x in files.glob("*/*.png")}
-    shutil.rmtree(files)
-    page = tmp_path / "page.html"
-    run("search", str(query), "--index", str(tmp_path / "i"),
-        "--html", str(page))  # fmt: skip
-    shown = re.findall('<img src="(.*?)"', page.read_text())
-    assert len(shown) == 4
-    assert set(shown) == expected
 
 
 @pytest.mark.slow

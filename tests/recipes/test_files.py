@@ -1,3 +1,6 @@
+"""Files of recipes, their bases, and settings on top."""
+
+import copy
 from pathlib import Path
 
 import pytest
@@ -20,45 +23,58 @@ def write(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-def test_inherits_and_merges(tmp_path) -> None:
-    write(tmp_path, "base.yaml", BASE)
-    path = write(
-        tmp_path, "deep/child.yaml",
-        "base: ../base.yaml\nname: child\noptimizer: {epsilon: 1.0e-8}\n",
-    )  # fmt: skip
-    recipe = load(path)
-    assert recipe.name == "child"
-    assert recipe.optimizer.learning_rate == 0.01
-    assert recipe.optimizer.epsilon == 1e-8
-    assert recipe.method.loss == "contrastive"
-
-
-def test_later_bases_go_on_top(tmp_path) -> None:
+def test_later_bases_and_settings_go_on_top(tmp_path) -> None:
     write(tmp_path, "base.yaml", BASE)
     write(tmp_path, "more.yaml", "optimizer: {epsilon: 1.0e-8}\nseed: 3\n")
     write(tmp_path, "most.yaml", "base: more.yaml\nseed: 4\nepochs: 2\n")
     path = write(
-        tmp_path, "child.yaml",
-        "base: [base.yaml, most.yaml]\nname: child\nepochs: 5\n",
+        tmp_path, "deep/child.yaml",
+        "base: [../base.yaml, ../most.yaml]\nname: child\nepochs: 5\n",
     )  # fmt: skip
-    recipe = load(path)
+    recipe = load(path, ("epochs=3", "method.loss={name: margin, beta: 1.1}"))
     assert recipe.optimizer.learning_rate == 0.01
     assert recipe.optimizer.epsilon == 1e-8
-    assert (recipe.seed, recipe.epochs, recipe.name) == (4, 5, "child")
-
-
-def test_settings_go_on_top(tmp_path) -> None:
-    path = write(tmp_path, "base.yaml", BASE)
-    recipe = load(path, ("epochs=3", "method.loss={name: margin, beta: 1.1}"))
-    assert recipe.epochs == 3
+    assert (recipe.seed, recipe.epochs, recipe.name) == (4, 3, "child")
     assert recipe.method.loss == {"name": "margin", "beta": 1.1}
 
 
-def test_merge_alters_neither() -> None:
-    base, change = {"a": {"b": 1, "c": [1, 2]}}, {"a": {"c": [3]}}
-    assert merge(base, change) == {"a": {"b": 1, "c": [3]}}
-    assert base == {"a": {"b": 1, "c": [1, 2]}}
-    assert change == {"a": {"c": [3]}}
+DCML = {"method": {"name": "dcml", "num_compositors": 8}}
+LOSS = {"method": {"name": "baseline", "loss": "margin"}}
+
+
+@pytest.mark.parametrize(
+    ("base", "change", "expected"),
+    [
+        ({"a": {"b": 1, "c": [1, 2]}}, {"a": {"c": [3]}},
+         {"a": {"b": 1, "c": [3]}}),
+        # A section of another name is replaced.
+        (DCML, {"method": {"name": "baseline", "pooling": "max"}},
+         {"method": {"name": "baseline", "pooling": "max"}}),
+        (DCML, {"method": {"name": "dcml", "signs": False}},
+         {"method": {"name": "dcml", "num_compositors": 8, "signs": False}}),
+        # Another backbone keeps the other keys.
+        ({"backbone": {"name": "a.keras", "freeze_batch_norm": True}},
+         {"backbone": {"name": "b.keras"}},
+         {"backbone": {"name": "b.keras", "freeze_batch_norm": True}}),
+        # Arguments go to the loss that is a name, unless they are losses of
+        # their own.
+        *((LOSS, {"method": {"loss": change}},
+           {"method": {"name": "baseline", "loss": loss}})
+          for change, loss in (
+              ({"beta": 1.1}, {"name": "margin", "beta": 1.1}),
+              ({"name": "triplet"}, {"name": "triplet"}),
+              ({"contrastive": 1.0}, {"contrastive": 1.0}),
+              ({"mine": {"name": "triplet"}}, {"mine": {"name": "triplet"}}),
+              ({"class_name": "A"}, {"class_name": "A"}),
+        )),
+    ],
+)  # fmt: skip
+def test_merge_puts_a_change_on_top_and_alters_neither(
+    base, change, expected
+) -> None:
+    before = copy.deepcopy((base, change))
+    assert merge(base, change) == expected
+    assert (base, change) == before
 
 
 def test_own_patterns_count_before_inherited_ones() -> None:
@@ -75,23 +91,6 @@ def test_own_patterns_count_before_inherited_ones() -> None:
     assert list(merge({"a": {"x": 1}}, {"a": {"y": 2}})["a"]) == ["x", "y"]
 
 
-def test_a_section_of_another_name_is_replaced() -> None:
-    base = {"method": {"name": "dcml", "num_compositors": 8}}
-    change = {"method": {"name": "baseline", "pooling": "max"}}
-    assert merge(base, change) == change
-    same = {"method": {"name": "dcml", "signs": False}}
-    assert merge(base, same)["method"] == {
-        "name": "dcml", "num_compositors": 8, "signs": False,
-    }  # fmt: skip
-
-
-def test_another_backbone_keeps_the_other_keys() -> None:
-    base = {"backbone": {"name": "a.keras", "freeze_batch_norm": True}}
-    assert merge(base, {"backbone": {"name": "b.keras"}})["backbone"] == {
-        "name": "b.keras", "freeze_batch_norm": True,
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize("setting", ["rate_multipliers={}", "loss_weights={}"])
 def test_an_empty_mapping_clears(setting, tmp_path) -> None:
     path = write(
@@ -101,23 +100,6 @@ def test_an_empty_mapping_clears(setting, tmp_path) -> None:
     key = setting.partition("=")[0]
     assert getattr(load(path), key) != {}
     assert getattr(load(path, (setting,)), key) == {}
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({"beta": 1.1}, {"name": "margin", "beta": 1.1}),
-        ({"name": "triplet"}, {"name": "triplet"}),
-        # Losses of their own, which are not arguments of the one before.
-        ({"contrastive": 1.0}, {"contrastive": 1.0}),
-        ({"mine": {"name": "triplet"}}, {"mine": {"name": "triplet"}}),
-        ({"class_name": "A"}, {"class_name": "A"}),
-    ],
-)
-def test_arguments_go_to_the_loss_that_is_a_name(change, expected) -> None:
-    base = {"method": {"name": "baseline", "loss": "margin"}}
-    merged = merge(base, {"method": {"loss": change}})
-    assert merged["method"]["loss"] == expected
 
 
 def test_an_argument_of_a_loss_can_be_set(tmp_path) -> None:

@@ -12,9 +12,9 @@ import pytest
 from keras_dml import data, losses, methods, runs
 from keras_dml.recipes import Recipe, RecipeError, dump, load
 from keras_dml.recipes.files import validate
-from keras_dml.recipes.signatures import fields_of
+from keras_dml.recipes.sections import fields_of
 from tests.conftest import blobs
-from tests.recipes.builds import batches_of, callbacks_of, model_of, sampler_of
+from tests.recipes.builds import batches_of, model_of, sampler_of
 
 
 def recipe_of(method: dict[str, Any], num_views: int = 1) -> Recipe:
@@ -95,18 +95,13 @@ def test_a_method_of_another_package(own) -> None:
         ("own_methods:number", "must be a function of a backbone.*: 3"),
         ("own_methods:closed", "must be a function of a backbone"),
         ("own_methods:bare", "`dim` of bare must have a type"),
+        ("own_methods:two", "`method.los` is not.*mean 'loss'"),
+        ("two", "`method.name` must be one of"),
     ],
 )
 def test_what_is_no_method_of_another_package(own, name, message) -> None:
     with pytest.raises(RecipeError, match=message):
-        recipe_of({"name": name})
-
-
-def test_keys_of_a_method_of_another_package_are_known(own) -> None:
-    with pytest.raises(RecipeError, match="`method.los` is not.*mean 'loss'"):
-        recipe_of({"name": f"{own}:two", "los": "margin"})
-    with pytest.raises(RecipeError, match="`method.name` must be one of"):
-        recipe_of({"name": "two"})
+        recipe_of({"name": name, "los": "margin"})
 
 
 def test_a_run_imports_the_module_of_its_method(
@@ -135,23 +130,6 @@ def test_clusters_without_splitting_the_embedding(given, clusters) -> None:
     assert isinstance(model.head, methods.EmbeddingHead)
 
 
-def test_a_recipe_divides_by_a_column() -> None:
-    images = blobs(32).with_groups(
-        {"kind": np.arange(blobs(32).labels.size) % 5}
-    )
-    method = {
-        "name": "divide_and_conquer",
-        "partition": "column",
-        "partition_column": "kind",
-    }
-    recipe = recipe_of(method)
-    sampler = sampler_of(recipe, images)
-    (recluster,) = callbacks_of(recipe, images, sampler)
-    assert recluster.partition_column == "kind"
-    with pytest.raises(ValueError, match="images with no groups"):
-        callbacks_of(recipe, blobs(32), sampler)
-
-
 def test_a_momentum_network_of_any_method() -> None:
     method = {
         "name": "baseline",
@@ -178,28 +156,15 @@ def test_pair_batches_have_as_many_images_as_batches_say(images) -> None:
     assert isinstance(plain, data.ClassBalanced)
 
 
-def test_two_views_reach_the_pipeline() -> None:
-    recipe = load(
-        "glyphs/diva", ("batches={classes_per_batch: 2, images_per_class: 3}",)
+def test_two_views_and_few_triplets_of_diva(caplog) -> None:
+    images = data.ImageSet(
+        np.zeros((12, 48, 48), "uint8"), np.repeat(np.arange(4), 3)
     )
-    pixels = np.zeros((12, 48, 48, 1), "uint8")
-    images = data.ImageSet(pixels[..., 0], np.repeat(np.arange(4), 3))
+    settings = "batches={classes_per_batch: 2, images_per_class: %d}"
+    recipe = load("glyphs/diva", (settings % 3,))
     batches = sampler_of(recipe, images)
+    assert not caplog.text
     dataset = batches_of(recipe, images, batches, (None, 48, 48, 1))
     assert set(dataset.element_spec[0]) == {"image", "image2"}
-
-
-def test_a_momentum_network_on_smaller_images() -> None:
-    half = "method.momentum_scale=0.5"
-    encoder = model_of(load("glyphs/diva", (half,))).momentum_encoder
-    assert encoder.backbone.input_shape == (None, 24, 24, 1)
-
-
-def test_batches_without_triplets_are_told_of(caplog) -> None:
-    recipe = load(
-        "glyphs/diva", ("batches={classes_per_batch: 2, images_per_class: 2}",)
-    )
-    labels = np.repeat(np.arange(4), 3)
-    images = data.ImageSet(np.zeros((12, 48, 48), "uint8"), labels)
-    sampler_of(recipe, images)
+    sampler_of(load("glyphs/diva", (settings % 2,)), images)
     assert 'task "intra"' in caplog.text

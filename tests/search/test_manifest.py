@@ -13,7 +13,7 @@ import pytest
 from xxhash import xxh3_128_hexdigest
 
 from keras_dml.search import Index, IndexFileError
-from keras_dml.utils.documents import checksum
+from keras_dml.utils.files import checksum
 
 COUNT, DIM = 50, 8
 

@@ -15,6 +15,8 @@ import pytest
 
 from keras_dml.utils.files import (
     atomic_file,
+    differences,
+    listed,
     locked,
     one_at_a_time,
     read_regular,
@@ -34,28 +36,21 @@ def child(work: Callable[[], object]) -> multiprocessing.process.BaseProcess:
     return process
 
 
-def test_text_and_bytes_are_written_in_a_folder_that_is_made(tmp_path) -> None:
-    file = tmp_path / "new" / "file.txt"
+def test_files_are_written_whole_in_a_folder_that_is_made(tmp_path) -> None:
+    file = tmp_path / "new" / "file.npz"
     write_atomically(file, "é\n")
     assert file.read_bytes() == "é\n".encode()
     write_atomically(str(file), b"\0")
     assert file.read_bytes() == b"\0"
-    assert list(file.parent.iterdir()) == [file]
-
-
-def test_the_suffix_is_kept_for_writers_that_look_at_it(tmp_path) -> None:
-    with atomic_file(tmp_path / "values.npz") as partial:
-        assert partial.name.startswith(".values.npz.")
+    with atomic_file(file) as partial:
+        # NumPy adds the suffix where it is not there.
+        assert partial.name.startswith(".file.npz.")
         np.savez(partial, x=np.arange(3))
-    with np.load(tmp_path / "values.npz") as file:
-        assert file["x"].tolist() == [0, 1, 2]
-
-
-def test_files_have_the_permissions_of_any_new_file(tmp_path) -> None:
-    (tmp_path / "plain").touch()
-    write_atomically(tmp_path / "atomic", "")
-    modes = {path.stat().st_mode for path in tmp_path.iterdir()}
-    assert len(modes) == 1
+    with np.load(file) as content:
+        assert content["x"].tolist() == [0, 1, 2]
+    (file.parent / "plain").touch()
+    modes = {path.stat().st_mode for path in file.parent.iterdir()}
+    assert len(modes) == 1 and len(list(file.parent.iterdir())) == 2
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
@@ -127,22 +122,18 @@ def test_what_is_no_file_is_written_to_as_it_is(tmp_path) -> None:
     assert list(tmp_path.iterdir()) == [pipe]
 
 
-@pytest.mark.parametrize("path", ["/dev/zero", "pipe", "folder"])
-def test_only_files_are_read(path: str, tmp_path, monkeypatch) -> None:
+def test_only_files_are_read_up_to_a_size(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe")
     os.mkdir("folder")
-    with pytest.raises(OSError, match="it is a .*, not a file") as error:
-        read_regular(path, 10)
-    assert error.value.filename == path
-
-
-def test_files_are_read_up_to_a_size(tmp_path) -> None:
-    file = tmp_path / "file"
-    file.write_bytes(b"x" * 10)
-    assert read_regular(file, 10) == b"x" * 10
+    for path in ("/dev/zero", "pipe", "folder"):
+        with pytest.raises(OSError, match="it is a .*, not a file") as error:
+            read_regular(path, 10)
+        assert error.value.filename == path
+    Path("file").write_bytes(b"x" * 10)
+    assert read_regular("file", 10) == b"x" * 10
     with pytest.raises(ValueError, match="more than 9 bytes"):
-        read_regular(file, 9)
+        read_regular("file", 9)
 
 
 def test_many_writers_never_show_a_part(tmp_path) -> None:
@@ -162,36 +153,38 @@ def test_many_writers_never_show_a_part(tmp_path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
+def is_locked(path: Path) -> bool:
+    try:
+        with locked(path, wait=False):
+            return False
+    except BlockingIOError:
+        return True
+
+
 def test_a_lock_keeps_others_out_until_it_ends_or_fails(tmp_path) -> None:
     lock = tmp_path / ".lock"
     with locked(lock):
-        with pytest.raises(BlockingIOError):
-            with locked(lock, wait=False):
-                pass
+        assert is_locked(lock)
     with pytest.raises(RuntimeError):
         with locked(lock, wait=False):
             raise RuntimeError
-    with locked(lock, wait=False):
-        pass
+    assert not is_locked(lock)
 
 
 def test_a_process_that_is_killed_lets_go_of_its_lock(tmp_path: Path) -> None:
-    held, holding = FORK.Event(), FORK.Event()
+    lock, held, holding = tmp_path / ".lock", FORK.Event(), FORK.Event()
 
     def hold() -> None:
-        with locked(tmp_path / ".lock"):
+        with locked(lock):
             held.set()
             holding.wait()
 
     process = child(hold)
     assert held.wait(10)
-    with pytest.raises(BlockingIOError):
-        with locked(tmp_path / ".lock", wait=False):
-            pass
+    assert is_locked(lock)
     process.kill()
     process.join()
-    with locked(tmp_path / ".lock", wait=False):
-        pass
+    assert not is_locked(lock)
 
 
 def test_the_error_says_who_has_the_folder(tmp_path: Path) -> None:
@@ -228,3 +221,21 @@ def test_a_lock_follows_no_link(tmp_path: Path) -> None:
         with locked(tmp_path / ".lock"):
             pass
     assert target.read_text() == "somebody's"
+
+
+def test_each_change_is_a_line_and_the_first_few_are_listed() -> None:
+    before = {"a": {"b": 1, "c": [1, 2], "e": {}}, "d": None}
+    after = {"a": {"b": 2.5, "c": [1, 3, "x"], "e": {}}, "f": True}
+    assert differences(before, after) == [
+        "a.b: 1 → 2.5",
+        "a.c.1: 2 → 3",
+        "a.c.2: nothing → x",
+        "f: nothing → True",
+    ]
+    assert differences({}, {"a": 1}) == ["a: nothing → 1"]
+    assert differences(before, {**before}) == differences({}, {}) == []
+    changes = differences(dict.fromkeys("abcdefg", 0), {})
+    assert listed(changes).splitlines()[-2:] == [
+        "  e: 0 → nothing",
+        "  … and 2 more",
+    ]

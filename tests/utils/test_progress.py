@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from keras_dml.utils import progress
-from keras_dml.utils.progress import throughput, time_left, track, waiting
+from keras_dml.utils.progress import throughput, track, waiting
 
 
 class Clock:
@@ -83,15 +83,3 @@ def test_waiting_says_what_for_and_since_when(
     with waiting("Training", None):  # This is no terminal.
         pass
     assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize(
-    ("seconds", "done", "said"),
-    [
-        (0.0, 0, ""),
-        (60.0, 1, ", about 0:05:00 left"),
-        (90.0, 3, ", about 0:01:30 left"),
-    ],
-)
-def test_the_rest_takes_as_long_as_what_is_done(seconds, done, said) -> None:
-    assert time_left(seconds, done, 6) == said

@@ -53,20 +53,14 @@ def test_a_given_paper_comes_first(tools) -> None:
 
 
 def test_no_reference_is_no_paper() -> None:
-    def plain() -> None:
-        """Nothing is cited here."""
-
-    assert cited_paper(plain) is None
+    assert cited_paper(test_no_reference_is_no_paper) is None
 
 
-def test_an_unknown_name_is_told_the_nearest(tools) -> None:
+def test_a_name_has_one_meaning_and_others_are_told_the_nearest(tools) -> None:
     with pytest.raises(ValueError, match="no tool 'hamer'.*'hammer'"):
         tools["hamer"]
     assert tools.get("hamer") is None
     assert "hamer" not in tools
-
-
-def test_a_name_has_one_meaning(tools) -> None:
     with pytest.raises(ValueError, match="'hammer' is already registered"):
         tools.register("hammer", "another")(print)
 

@@ -5,40 +5,27 @@ import sys
 
 import click
 
-from keras_dml.cli.common import (
-    INTERRUPTED,
-    OutputFolder,
-    command_body,
-    example,
-    print_table,
-    recipe_names,
-    save_every_option,
-    say,
-    setting_option,
-)
-from keras_dml.cli.json_output import answer, json_option
+from keras_dml.cli import common
 
 
-@click.command(
-    epilog=example(
-        "keras-dml benchmark glyphs/baseline glyphs/dcml --seeds 2 "
-        "--output runs/two",
-    )
+@common.command(
+    "keras-dml benchmark glyphs/baseline glyphs/dcml --seeds 2 "
+    "--output runs/two"
 )
-@click.argument("recipes", nargs=-1, required=True, shell_complete=recipe_names)
+@click.argument(
+    "recipes", nargs=-1, required=True, shell_complete=common.recipe_names
+)
 @click.option(
     "--seeds",
     type=click.IntRange(min=1),
     default=3,
     help="Number of seeds; each recipe is trained with the seeds 0, 1, ….",
 )
-@click.option(
-    "--output",
-    type=OutputFolder(),
+@common.output_option(
+    "Folder of the benchmark. An unfinished benchmark is continued.",
     required=True,
-    help="Folder of the benchmark. An unfinished benchmark is continued.",
 )
-@setting_option
+@common.setting_option
 @click.option(
     "--baseline",
     metavar="NAME",
@@ -56,9 +43,9 @@ from keras_dml.cli.json_output import answer, json_option
     help="Runs that are trained at the same time; they share the CPU cores.",
 )
 @click.option("--retry", is_flag=True, help="Repeat failed runs.")
-@save_every_option
-@json_option
-@command_body
+@common.save_every_option
+@common.json_option
+@common.command_body
 def benchmark(
     recipes: tuple[str, ...],
     seeds: int,
@@ -90,27 +77,29 @@ def benchmark(
     words += ["--metrics", metrics] if metrics else []
     try:
         entries, lines = benchmarks.benchmark(
-            plan, shlex.join(words), jobs=jobs, retry=retry, echo=say
+            plan, shlex.join(words), jobs=jobs, retry=retry, echo=common.say
         )
     except KeyboardInterrupt:
-        say(
+        common.say(
             "Interrupted. Run the same command to continue. Results so far: "
             f"{plan.output / tables.REPORT}"
         )
-        sys.exit(INTERRUPTED)
+        sys.exit(common.INTERRUPTED)
     report = plan.output / tables.REPORT
-    answer({"report": report, "baseline": plan.baseline, "runs": entries,
+    common.answer({"report": report, "baseline": plan.baseline, "runs": entries,
             "recipes": lines})  # fmt: skip
     metric, ranking = tables.rank(plan, lines)
     if ranking:
         board = tables.leaderboard(plan, metric, ranking)
         # Intervals are below their means, and costs are left to the report.
         cells = [[x.replace(" ±", "\n±") for x in row[:-2]] for row in board]
-        print_table(cells, f"Mean ± half of the 95 % interval, {seeds} seeds")
-    say(f"Tables, definitions: {report}")
+        common.print_table(
+            cells, f"Mean ± half of the 95 % interval, {seeds} seeds"
+        )
+    common.say(f"Tables, definitions: {report}")
     failed = sum(entry.error is not None for entry in entries)
     if failed:
-        say(
+        common.say(
             f"{failed} of {len(entries)} runs failed; that file has their "
             "messages. Use --retry to repeat them."
         )

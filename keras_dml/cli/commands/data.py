@@ -4,11 +4,10 @@ import sys
 
 import click
 
-from keras_dml.cli.common import command_body, example, print_table, say
-from keras_dml.cli.json_output import answer, json_option
+from keras_dml.cli import common
 
 
-@click.group(epilog=example("keras-dml data check photographs"))
+@click.group(epilog=common.example("keras-dml data check photographs"))
 def data() -> None:
     """Show the contents and splits of a data set."""
 
@@ -21,8 +20,8 @@ def data() -> None:
     metavar="FILE.png",
     help="Write a sheet of training images, with one class per row.",
 )
-@json_option
-@command_body
+@common.json_option
+@common.command_body
 def check(path: str, preview: str | None) -> None:
     """Report which data set is at PATH, and what is missing."""
     from keras_dml.data import check as look_at
@@ -30,9 +29,9 @@ def check(path: str, preview: str | None) -> None:
     from keras_dml.utils.files import atomic_file
 
     findings = look_at(path)
-    say(f"{path} is {findings.kind}: keras_dml.data.{findings.loader}")
+    common.say(f"{path} is {findings.kind}: keras_dml.data.{findings.loader}")
     for problem in findings.problems:
-        say(f"! {problem}")
+        common.say(f"! {problem}")
     about = {
         "kind": findings.kind,
         "loader": findings.loader,
@@ -40,7 +39,7 @@ def check(path: str, preview: str | None) -> None:
     }
     splits = findings.splits
     if splits is None:
-        answer(about)
+        common.answer(about)
         sys.exit(1)
     sets = {
         "train": splits.train,
@@ -52,10 +51,12 @@ def check(path: str, preview: str | None) -> None:
         name: {"classes": images.num_classes, "images": len(images)}
         for name, images in sets.items()
     }
-    answer({"name": splits.name, **about, "splits": counts})
+    common.answer({"name": splits.name, **about, "splits": counts})
     rows = [[name, *map(str, x.values())] for name, x in counts.items()]
-    print_table([["classes for", "classes", "images"], *rows], splits.name)
+    common.print_table(
+        [["classes for", "classes", "images"], *rows], splits.name
+    )
     if preview:
         with atomic_file(preview) as partial:
             draw(splits.train).save(partial)
-        say(f"Wrote {preview}")
+        common.say(f"Wrote {preview}")

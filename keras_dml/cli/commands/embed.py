@@ -9,28 +9,16 @@ from typing import Any
 
 import click
 
-from keras_dml.cli.common import (
-    INTERRUPTED,
-    OutputFolder,
-    command_body,
-    engine_option,
-    example,
-    model_option,
-    print_table,
-    say,
-)
-from keras_dml.cli.json_output import answer, json_option
+from keras_dml.cli import common
 
 
-@click.command(
-    epilog=example(
-        "keras-dml train glyphs/baseline --set epochs=1 --output runs/first",
-        "keras-dml embed runs/first test gallery",
-    )
+@common.command(
+    "keras-dml train glyphs/baseline --set epochs=1 --output runs/first",
+    "keras-dml embed runs/first test gallery",
 )
 @click.argument("model", metavar="RUN_OR_MODEL", type=click.Path(exists=True))
 @click.argument("source")
-@click.argument("out", type=OutputFolder())
+@click.argument("out", type=common.OutputFolder())
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "float16"]),
@@ -62,10 +50,10 @@ from keras_dml.cli.json_output import answer, json_option
     help="Embed with actors of a Ray cluster: the one at ADDRESS or on this "
     "machine; if there is none, Ray is started.",
 )
-@engine_option
-@model_option
-@json_option
-@command_body
+@common.engine_option
+@common.model_option
+@common.json_option
+@common.command_body
 def embed(
     model: str,
     source: str,
@@ -98,7 +86,7 @@ def embed(
             **options,
         )
     names = ("dim", "dtype", "num_shards")
-    answer(
+    common.answer(
         {
             "embeddings": out,
             "images": len(shards),
@@ -110,7 +98,7 @@ def embed(
         ["dimensions", f"{shards.dim} ({shards.dtype})"],
         ["shards", str(shards.num_shards)],
     ]
-    print_table([["", ""], *rows], f"Embeddings in {out}")
+    common.print_table([["", ""], *rows], f"Embeddings in {out}")
 
 
 @contextmanager
@@ -124,11 +112,11 @@ def _ending_well() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        say(
+        common.say(
             "Interrupted. Finished shards are kept. Run the same command to "
             "continue.",
             err=True,
         )
-        sys.exit(75 if signal.SIGTERM in error.args else INTERRUPTED)
+        sys.exit(75 if signal.SIGTERM in error.args else common.INTERRUPTED)
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -7,22 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
-from keras_dml.cli.common import (
-    command_body,
-    engine_option,
-    example,
-    model_option,
-    print_table,
-    say,
-)
-from keras_dml.cli.json_output import answer, json_option
+from keras_dml.cli import common
 
 if TYPE_CHECKING:
     from keras_dml.embedding import EmbeddingShards
     from keras_dml.embedding.engines import Engine
-    from keras_dml.evaluation import Protocol, Results
+    from keras_dml.evaluation import Results
     from keras_dml.runs import Changes
 
 _SPLITS = "test", "validation", "train"
@@ -30,19 +21,9 @@ _WAYS = "better", "worse", "equal"
 _OF_RUNS = "other", "split", "which", "by", "top", "file", "engine"
 
 
-def _splits(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """The splits of every data set: others are known once it is read."""
-    found = (name for name in _SPLITS if name.startswith(incomplete))
-    return [*map(CompletionItem, found)]
-
-
-@click.command(
-    epilog=example(
-        "keras-dml train glyphs/baseline --set epochs=1 --output runs/first",
-        "keras-dml evaluate runs/first --intervals",
-    )
+@common.command(
+    "keras-dml train glyphs/baseline --set epochs=1 --output runs/first",
+    "keras-dml evaluate runs/first --intervals",
 )
 @click.argument(
     "run", metavar="RUN_OR_EMBEDDINGS", type=click.Path(file_okay=False)
@@ -52,12 +33,15 @@ def _splits(
     "--split",
     metavar="NAME",
     default="test",
-    shell_complete=_splits,
+    # Those of every data set: others are known once it is read.
+    shell_complete=lambda context, parameter, start: [
+        name for name in _SPLITS if name.startswith(start)
+    ],
     help="Images to measure on: test, validation, train, or one of several "
     "test sets, such as large of VehicleID.",
 )
-@engine_option
-@model_option
+@common.engine_option
+@common.model_option
 @click.option(
     "--intervals", is_flag=True, help="For one run: add confidence intervals."
 )
@@ -120,9 +104,9 @@ def _splits(
     metavar="SIZE",
     help="For embeddings: the memory for searching. [default: 512MB]",
 )
-@json_option
+@common.json_option
 @click.pass_context
-@command_body
+@common.command_body
 def evaluate(
     context: click.Context,
     run: str,
@@ -146,10 +130,12 @@ def evaluate(
     """
     from keras_dml import runs
     from keras_dml.embedding import EmbeddingShards
+    from keras_dml.embedding.shards import MANIFEST
+    from keras_dml.embedding.storage import is_url
     from keras_dml.utils.files import write_atomically
 
     drawn = units if intervals else None
-    if _is_embeddings(run):
+    if is_url(run) or (Path(run) / MANIFEST).exists():
         _refuse(context, _OF_RUNS, "a run")
         shards = EmbeddingShards(run)
         results = _measured(shards, **options)
@@ -176,7 +162,7 @@ def evaluate(
             "--by must be a retrieval metric that both runs have. Received: "
             f"{by!r}. Available: {', '.join(known)}."
         )
-    answer(
+    common.answer(
         {
             "first": {"run": run, **changes.first.to_dict()},
             "second": {"run": other, **changes.second.to_dict()},
@@ -189,12 +175,12 @@ def evaluate(
             },
         }
     )
-    say(f"first: {run}\nsecond: {other}")
+    common.say(f"first: {run}\nsecond: {other}")
     _show_differences(changes, f"{split}: {first.images!r}", units)
     for way, count in zip(_WAYS[:2], changes.counts(by), strict=False):
         table = changes.table(by, way == "better", top)
         if len(table) > 1:
-            print_table(
+            common.print_table(
                 table,
                 f"{len(table) - 1} of {count} queries where the second is "
                 f"{way} by {by}",
@@ -203,7 +189,7 @@ def evaluate(
         text = io.StringIO(newline="")
         csv.writer(text).writerows(changes.every_query())
         write_atomically(file, text.getvalue())
-        say(f"Wrote {file}")
+        common.say(f"Wrote {file}")
 
 
 def _refuse(context: click.Context, names: Iterable[str], of: str) -> None:
@@ -220,14 +206,6 @@ def _refuse(context: click.Context, names: Iterable[str], of: str) -> None:
             )
 
 
-def _is_embeddings(folder: str) -> bool:
-    """Whether a folder is one of embeddings, or a URL, which runs are not."""
-    from keras_dml.embedding.shards import MANIFEST
-    from keras_dml.embedding.storage import is_url
-
-    return is_url(folder) or (Path(folder) / MANIFEST).exists()
-
-
 def _measured(
     shards: "EmbeddingShards",
     gallery: str | None,
@@ -235,35 +213,29 @@ def _measured(
     **options: Any,
 ) -> "Results":
     """Measures embeddings; options that are None have their defaults."""
+    import numpy as np
+
     from keras_dml.embedding import EmbeddingShards
-    from keras_dml.evaluation import evaluate_embeddings
+    from keras_dml.evaluation import Protocol, evaluate_embeddings
 
     if gallery and queries:
         raise click.UsageError(
             "--queries draws queries from embeddings without a gallery. Leave "
             "out --gallery."
         )
-    return evaluate_embeddings(
-        shards,
-        gallery=EmbeddingShards(gallery) if gallery else None,
-        protocol=_some(shards, queries) if queries else None,
-        **{name: x for name, x in options.items() if x},
-    )
-
-
-def _some(shards: "EmbeddingShards", queries: int) -> "Protocol":
-    """Some random rows query all others."""
-    import numpy as np
-
-    from keras_dml.evaluation import Protocol
-
-    if queries > len(shards):
-        raise click.UsageError(
-            f"--queries must be at most the {len(shards)} embeddings. "
-            f"Received: {queries}."
-        )
-    rows = np.random.default_rng(0).choice(len(shards), queries, replace=False)
-    return Protocol(queries=np.sort(rows))
+    options = {name: x for name, x in options.items() if x}
+    if gallery:
+        options["gallery"] = EmbeddingShards(gallery)
+    if queries:
+        count = len(shards)
+        if queries > count:
+            raise click.UsageError(
+                f"--queries must be at most the {count} embeddings. "
+                f"Received: {queries}."
+            )
+        rows = np.random.default_rng(0).choice(count, queries, replace=False)
+        options["protocol"] = Protocol(queries=np.sort(rows))
+    return evaluate_embeddings(shards, **options)
 
 
 def _show(
@@ -279,11 +251,13 @@ def _show(
     from keras_dml.runs.outcome import definitions, metric_rows
 
     found = bootstrap(results, units=units) if units else None
-    answer({**about, **results.to_dict(), "units": units, "intervals": found})
-    print_table(metric_rows(results, heading, units), title)
+    common.answer(
+        {**about, **results.to_dict(), "units": units, "intervals": found}
+    )
+    common.print_table(metric_rows(results, heading, units), title)
     if note:
-        say(note)
-    say("\n".join(definitions(results)))
+        common.say(note)
+    common.say("\n".join(definitions(results)))
 
 
 def _show_differences(changes: "Changes", title: str, units: str) -> None:
@@ -296,13 +270,13 @@ def _show_differences(changes: "Changes", title: str, units: str) -> None:
             row = [name, f"{before:.4f}", f"{after:.4f}"]
             row += [f"{after - before:+.4f}", ends(found, "+")]
             table.append([*row, p_value(found.p_value) if found else "–"])
-    print_table(table, title)
-    print_table(
+    common.print_table(table, title)
+    common.print_table(
         [
             ["metric", *_WAYS],
             *([x, *map(str, changes.counts(x))] for x in changes.comparison),
         ],
         "Queries where the second is",
     )
-    say(f"Paired bootstrap over {units}, 1000 samples; p is two-sided.")
-    say("\n".join(definitions(row[0] for row in table[1:])))
+    common.say(f"Paired bootstrap over {units}, 1000 samples; p is two-sided.")
+    common.say("\n".join(definitions(row[0] for row in table[1:])))

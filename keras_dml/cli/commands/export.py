@@ -5,14 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from keras_dml.cli.common import (
-    command_body,
-    example,
-    model_option,
-    on_tensorflow,
-    say,
-)
-from keras_dml.cli.json_output import answer, json_option
+from keras_dml.cli import common
 
 if TYPE_CHECKING:
     import keras
@@ -24,11 +17,9 @@ if TYPE_CHECKING:
 FORMATS = ("saved_model", "onnx", "litert", "openvino")
 
 
-@click.command(
-    epilog=example(
-        "keras-dml train glyphs/baseline --set epochs=1 --output runs/first",
-        "keras-dml export runs/first --gallery test --k 5",
-    )
+@common.command(
+    "keras-dml train glyphs/baseline --set epochs=1 --output runs/first",
+    "keras-dml export runs/first --gallery test --k 5",
 )
 @click.argument("run", type=click.Path(file_okay=False))
 @click.option(
@@ -38,7 +29,7 @@ FORMATS = ("saved_model", "onnx", "litert", "openvino")
     "the file for other formats. [default: saved_models/NAME-OF-RECIPE, with "
     ".onnx, .tflite or .xml]",
 )
-@model_option
+@common.model_option
 @click.option(
     "--format",
     "file_format",
@@ -83,9 +74,9 @@ FORMATS = ("saved_model", "onnx", "litert", "openvino")
     help="With --quantize: refuse an export that loses more of recall@1. "
     "[default: 0.01]",
 )
-@json_option
-@on_tensorflow
-@command_body
+@common.json_option
+@common.on_tensorflow
+@common.command_body
 def export(
     run: str,
     output: str | None,
@@ -126,8 +117,8 @@ def export(
         options["gallery"] = _gallery(recipe, model, gallery)
         with waiting("Writing the export and comparing it with the model"):
             path = export_model(model, path, **options)
-    say(f"Exported to {path}")
-    answer({"model": path, "format": file_format, **cost})
+    common.say(f"Exported to {path}")
+    common.answer({"model": path, "format": file_format, **cost})
 
 
 def _export_measured(
@@ -157,7 +148,7 @@ def _export_measured(
             exact = evaluate(model, held_out, metrics=metrics)
             coarse = evaluate(model, held_out, metrics=metrics, engine=new)
         cost = compare(exact, coarse)
-        say(f"Changes on {held_out!r}, which were held out:\n{cost}")
+        common.say(f"Changes on {held_out!r}, which were held out:\n{cost}")
         loss = -cost["recall@1"].estimate
         if loss > tolerance:
             raise click.ClickException(
@@ -165,7 +156,7 @@ def _export_measured(
                 f"--tolerance of {tolerance}. Nothing was written. Use "
                 "another --format, or a larger --tolerance."
             )
-    return {"float32": dict(exact), "int8": dict(coarse), "cost": dict(cost)}
+    return {"float32": exact, "int8": coarse, "cost": cost}
 
 
 def _gallery(

@@ -1,20 +1,16 @@
-"""`keras-dml index`."""
+"""`keras-dml index`, and `keras-dml search` in what it makes."""
 
+import contextlib
 import logging
+import os
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from keras_dml.cli.common import (
-    OutputFolder,
-    command_body,
-    engine_option,
-    example,
-    model_option,
-    print_table,
-)
-from keras_dml.cli.json_output import answer, json_option
+from keras_dml.cli import common
 
 if TYPE_CHECKING:
     from keras_dml.data import Examples
@@ -23,20 +19,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_CONDITION = re.compile(r"([^=<>!]+)(!=|<=|>=|=|<|>)(.+)", re.DOTALL)
 
-@click.command(
-    epilog=example(
-        "keras-dml train glyphs/baseline --set epochs=1 --output runs/first",
-        "keras-dml index runs/first test --calibrate validation "
-        "--output indexes/first",
-    )
+
+@common.command(
+    "keras-dml train glyphs/baseline --set epochs=1 --output runs/first",
+    "keras-dml index runs/first test --calibrate validation "
+    "--output indexes/first",
 )
 @click.argument("model", metavar="RUN_OR_MODEL", type=click.Path(exists=True))
 @click.argument("data", nargs=-1, required=True)
-@click.option(
-    "--output",
-    type=OutputFolder(),
-    help="Folder of the index. [default: indexes/NAME-OF-RUN-OR-MODEL]",
+@common.output_option(
+    "Folder of the index. [default: indexes/NAME-OF-RUN-OR-MODEL]"
 )
 @click.option("--overwrite", is_flag=True, help="Replace an index.")
 @click.option(
@@ -83,10 +77,10 @@ logger = logging.getLogger(__name__)
     "class is not in the gallery that get a match; or, of pairs of images: "
     "eer, f1, fpr=0.01.",
 )
-@engine_option
-@model_option
-@json_option
-@command_body
+@common.engine_option
+@common.model_option
+@common.json_option
+@common.command_body
 def index(
     model: str,
     data: tuple[str, ...],
@@ -126,8 +120,10 @@ def index(
     if unseen is not None:
         built.calibrate(unseen, criterion=criterion)
     built.save(target, overwrite=overwrite)
-    answer({"index": target, **_document(built)})
-    print_table([["", ""], *_rows(built)], f"Index in {target}")
+    names = ("dim", "factory", "parameters", "metric", "recall", "threshold")
+    about = {name: getattr(built, name) for name in names}
+    common.answer({"index": target, "images": len(built), **about})
+    common.print_table([["", ""], *_rows(built)], f"Index in {target}")
 
 
 def _calibrating(
@@ -163,14 +159,6 @@ def _calibrating(
     return images
 
 
-def _document(built: "Index") -> dict[str, Any]:
-    names = ("dim", "factory", "parameters", "metric", "recall", "threshold")
-    return {
-        "images": len(built),
-        **{name: getattr(built, name) for name in names},
-    }
-
-
 def _rows(built: "Index") -> list[list[str]]:
     rows = [["images", f"{len(built):,}"], ["dimensions", str(built.dim)]]
     rows.append(["kind", f"{built.factory} {built.parameters}".strip()])
@@ -183,3 +171,184 @@ def _rows(built: "Index") -> list[list[str]]:
     if built.threshold is not None:
         rows.append(["threshold", str(built.threshold)])
     return rows
+
+
+@common.command(
+    "keras-dml train photographs --output runs/p --set epochs=1",
+    "keras-dml index runs/p test --output indexes/p",
+    "keras-dml search query.jpg --index indexes/p --where "
+    "name=crow --html found.html",
+)
+@click.argument(
+    "images",
+    metavar="IMAGE...",
+    nargs=-1,
+    required=True,
+    type=click.Path(exists=True, dir_okay=False),
+)
+@click.option(
+    "--index",
+    "place",
+    required=True,
+    metavar="FOLDER",
+    help="Folder of the index.",
+)
+@click.option(
+    "--model-of",
+    "source",
+    metavar="RUN_OR_MODEL",
+    type=click.Path(exists=True),
+    help="Run or .keras file with the model that made the index. Needed for "
+    "an index that was saved without it.",
+)
+@click.option(
+    "-k",
+    type=click.IntRange(min=1),
+    default=10,
+    help="Number of images to find.",
+)
+@click.option(
+    "--threshold",
+    type=float,
+    help="Minimum score of a match. [default: the calibrated one]",
+)
+@click.option(
+    "--where",
+    "conditions",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="Search only rows with this value in a column; !=, <, <=, > and >= "
+    "work too. May be repeated: a row needs one of the values given by = for "
+    "a column, and must meet all other conditions.",
+)
+@click.option(
+    "--all",
+    "finds_all",
+    is_flag=True,
+    help="Find all images that reach the threshold, instead of the -k nearest.",
+)
+@click.option(
+    "--html",
+    "page",
+    type=click.Path(dir_okay=False, writable=True),
+    help="Also write a page with the images found.",
+)
+@common.json_option
+@common.command_body
+def search(
+    images: tuple[str, ...],
+    place: str,
+    source: str | None,
+    k: int,
+    threshold: float | None,
+    conditions: tuple[str, ...],
+    finds_all: bool,
+    page: str | None,
+) -> None:
+    """Find the images of an index that are most similar to each IMAGE.
+
+    Each call loads the model, which takes seconds. For many queries, use
+    `keras-dml serve`.
+    """
+    from keras_dml.cli.sources import read_model
+    from keras_dml.reports.html import caption, results_page
+    from keras_dml.search import Index
+    from keras_dml.utils.files import write_atomically
+
+    model = None if source is None else read_model(source, "best")[0]
+    index = Index.load(place, model)
+    where = read_conditions(conditions, index.columns) or None
+    if finds_all:
+        hits = index.range_search(list(images), threshold, where=where)
+    else:
+        hits = index.search(list(images), k, threshold=threshold, where=where)
+    pairs = [*zip(images, hits, strict=True)]
+    common.answer(
+        {
+            "index": place,
+            "metric": hits.metric,
+            "threshold": hits.threshold,
+            "threshold_meaning": hits.meaning,
+            "queries": [{"image": path, "hits": row} for path, row in pairs],
+        }
+    )
+    answers = {True: "yes", False: "no", None: ""}
+    # Paths in the working directory are relative to it.
+    here = f"{os.getcwd()}{os.sep}"
+    for path, row in pairs:
+        table = [["", "score", "match", "class", "key", "file"]]
+        for rank, hit in enumerate(row, 1):
+            file = str(hit.row.get("path") or "").removeprefix(here)
+            score, is_match = f"{hit.score:.4f}", answers[hit.is_match]
+            cells = [str(rank), score, is_match, caption(hit.row)]
+            table.append([*cells, str(hit.key), file])
+        title = path
+        if row and row[0].is_match:
+            title += ": match"
+        elif hits.threshold is not None:
+            title += (
+                f": no match, because no score reaches {hits.threshold:.4f}"
+            )
+        common.print_table(table, title, whole=True)
+    if hits.threshold is not None and hits.meaning:
+        common.say(f"The threshold {hits.threshold:.4f} is {hits.meaning}.")
+    if page is not None:
+        write_atomically(page, results_page(images, hits))
+        common.say(f"Page written to {page}")
+
+
+def read_conditions(
+    texts: Sequence[str], columns: Mapping[str, Sequence[Any]]
+) -> dict[str, dict[str, Any]]:
+    """Conditions such as "price>=10" as `Index.search` takes them.
+
+    Values by column say what a text stands for.
+    """
+    where: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        match = _CONDITION.fullmatch(text)
+        if not match:
+            raise ValueError(
+                "--where must be written column=value, or with !=, <, <=, > "
+                f"or >=. Received: {text!r}. For instance name=crow."
+            )
+        name, sign, value = match.groups()
+        condition = where.setdefault(name, {})
+        column = columns.get(name, ())
+        lists = [x for x in column if isinstance(x, list)]
+        if lists and sign == "=":
+            values = _values(text, value, [x for row in lists for x in row])
+            condition.setdefault("contains", []).extend(values)
+            continue
+        values = _values(text, value, column)
+        if sign in ("=", "!="):
+            operator = "==" if sign == "=" else sign
+            condition.setdefault(operator, []).extend(values)
+        elif sign in condition:
+            raise ValueError(
+                f"--where must not use {sign} more than once for a column. "
+                f"Received: {text!r} after another one."
+            )
+        else:
+            condition[sign] = values[-1]
+    return where
+
+
+def _values(text: str, value: str, column: Sequence[Any]) -> list[Any]:
+    """The values that a text may stand for in a column."""
+    kinds = set(map(type, column)) - {type(None)}
+    values: list[Any] = [value] if not kinds or str in kinds else []
+    if bool in kinds and value.lower() in ("true", "false"):
+        values.append(value.lower() == "true")
+    if kinds & {int, float}:
+        for number in (int, float):
+            with contextlib.suppress(ValueError):
+                values.append(number(value))
+                break
+    if not values:
+        raise ValueError(
+            "--where must compare a column with values of its own kind. "
+            f"Received: {text!r}, where the column holds values such as "
+            f"{next(x for x in column if x is not None)!r}."
+        )
+    return values

@@ -5,16 +5,7 @@ from pathlib import Path
 
 import click
 
-from keras_dml.cli.common import (
-    command_body,
-    example,
-    print_table,
-    recipe_argument,
-    recipe_names,
-    say,
-    setting_option,
-)
-from keras_dml.cli.json_output import answer, json_option
+from keras_dml.cli import common
 
 
 class _Recipes(click.Group):
@@ -37,7 +28,7 @@ class _Recipes(click.Group):
 @click.group(
     cls=_Recipes,
     invoke_without_command=True,
-    epilog=example(
+    epilog=common.example(
         "keras-dml recipes",
         "keras-dml recipes show glyphs/diva --set epochs=2",
         "keras-dml recipes copy glyphs/diva my_recipes",
@@ -56,7 +47,7 @@ def recipes(context: click.Context) -> None:
     type=click.Path(file_okay=False),
     help="List the recipes in this folder instead.",
 )
-@json_option
+@common.json_option
 def list_(folder: str | None) -> None:
     """List the recipes that come with the package."""
     from keras_dml.recipes import included
@@ -73,15 +64,15 @@ def list_(folder: str | None) -> None:
             "--folder to list those of another folder."
         )
     rows = [[name, _first_comment(path)] for name, path in found.items()]
-    answer({"recipes": dict(rows)})
-    print_table([["recipe", "description"], *rows], "Recipes")
+    common.answer({"recipes": dict(rows)})
+    common.print_table([["recipe", "description"], *rows], "Recipes")
 
 
 @recipes.command()
-@recipe_argument
-@setting_option
-@json_option
-@command_body
+@common.recipe_argument
+@common.setting_option
+@common.json_option
+@common.command_body
 def show(recipe: str, settings: tuple[str, ...]) -> None:
     """Print RECIPE with everything filled in.
 
@@ -91,17 +82,17 @@ def show(recipe: str, settings: tuple[str, ...]) -> None:
     from keras_dml.recipes import dump, load
 
     complete = load(recipe, settings)
-    answer(complete.model_dump(mode="json"))
-    say(dump(complete).rstrip("\n"))
+    common.answer(complete.model_dump(mode="json"))
+    common.say(dump(complete).rstrip("\n"))
 
 
 @recipes.command()
-@click.argument("name", shell_complete=recipe_names)
+@click.argument("name", shell_complete=common.recipe_names)
 @click.argument(
     "destination", default="recipes", type=click.Path(file_okay=False)
 )
 @click.option("--force", is_flag=True, help="Replace existing files.")
-@json_option
+@common.json_option
 def copy(name: str, destination: str, force: bool) -> None:
     """Copy the recipe NAME, and those it is based on, to a folder.
 
@@ -112,10 +103,10 @@ def copy(name: str, destination: str, force: bool) -> None:
     from keras_dml import recipes
 
     files = recipes.copy(name, destination, overwrite=force)
-    answer({"files": files})
+    common.answer({"files": files})
     for path in files:
-        say(f"Wrote {path}")
-    say(f"Train it: keras-dml train {files[0]}")
+        common.say(f"Wrote {path}")
+    common.say(f"Train it: keras-dml train {files[0]}")
 
 
 def _first_comment(path: Path) -> str:

@@ -5,13 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from keras_dml.cli.common import (
-    engine_option,
-    example,
-    import_package,
-    on_tensorflow,
-    say,
-)
+from keras_dml.cli import common
 
 if TYPE_CHECKING:
     from keras_dml.embedding.engines import Engine
@@ -19,11 +13,7 @@ if TYPE_CHECKING:
 TOKEN = "KERAS_DML_SERVE_TOKEN"
 
 
-@click.command(
-    epilog=example(
-        "keras-dml serve runs/quickstart --gallery indexes/quickstart",
-    )
-)
+@common.command("keras-dml serve runs/quickstart --gallery indexes/quickstart")
 @click.argument("path", metavar="RUN|MODEL", type=click.Path())
 @click.option(
     "--gallery",
@@ -99,8 +89,8 @@ TOKEN = "KERAS_DML_SERVE_TOKEN"
     help="Seconds that requests in progress have to finish when the server "
     "stops.",
 )
-@engine_option
-@on_tensorflow
+@common.engine_option
+@common.on_tensorflow
 def serve(
     path: str,
     gallery: str | None,
@@ -126,7 +116,7 @@ def serve(
     opened = bind(settings)
     log_as_json()
     logging.getLogger(__name__).info("Loading the model %s", path)
-    import_package()
+    common.import_package()
     from keras_dml.serve.server import serve as run
 
     run(
@@ -136,7 +126,7 @@ def serve(
         settings=settings,
         engine=engine,
         opened=opened,
-        on_ready=lambda address, name: say(
+        on_ready=lambda address, name: common.say(
             f"REST: {address}/v1/models/{name}\nPage: {address}/"
         ),
     )

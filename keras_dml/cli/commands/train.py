@@ -6,18 +6,7 @@ from importlib.util import find_spec
 
 import click
 
-from keras_dml.cli.common import (
-    INTERRUPTED,
-    OutputFolder,
-    example,
-    import_package,
-    print_table,
-    recipe_argument,
-    save_every_option,
-    say,
-    setting_option,
-)
-from keras_dml.cli.json_output import answer, json_option
+from keras_dml.cli import common
 
 
 def _set_backend(
@@ -41,18 +30,14 @@ def _set_backend(
     os.environ["KERAS_BACKEND"] = name
 
 
-@click.command(
-    epilog=example(
-        "keras-dml train glyphs/baseline --set epochs=1 --output runs/first",
-    )
+@common.command(
+    "keras-dml train glyphs/baseline --set epochs=1 --output runs/first"
 )
-@recipe_argument
-@setting_option
-@click.option(
-    "--output",
-    type=OutputFolder(),
-    help="Folder of the run. [default: runs/NAME-OF-RECIPE, with a number if "
-    "that exists]",
+@common.recipe_argument
+@common.setting_option
+@common.output_option(
+    "Folder of the run. [default: runs/NAME-OF-RECIPE, with a number if "
+    "that exists]"
 )
 @click.option("--overwrite", is_flag=True, help="Replace a run in --output.")
 @click.option(
@@ -82,8 +67,8 @@ def _set_backend(
     help="Continue the interrupted run in --output, by default the last run "
     "with the recipe's name; start a new run if there is none.",
 )
-@save_every_option
-@json_option
+@common.save_every_option
+@common.json_option
 def train(
     recipe: str,
     settings: tuple[str, ...],
@@ -103,8 +88,8 @@ def train(
     """
     if resume and overwrite:
         raise click.UsageError("--resume and --overwrite cannot be combined.")
-    say(", ".join([f"Recipe: {recipe}", *settings]))
-    import_package()
+    common.say(", ".join([f"Recipe: {recipe}", *settings]))
+    common.import_package()
     from keras_dml import distribution, recipes, runs
     from keras_dml.runs.outcome import VERDICTS, definitions, divisions_table
     from keras_dml.runs.tracking import check_trackers
@@ -121,33 +106,29 @@ def train(
             resume, save_every,
         )  # fmt: skip
     except SystemExit:
-        say(
+        common.say(
             f"Ended by SIGTERM. Use --resume --output {folder} to continue.",
             err=True,
         )
         raise
-    answer({"run": folder, "recipe": checked.name, **outcome.to_dict()})
-    print_table(
-        outcome.metrics_table(),
-        f"{checked.name}: {outcome.images['test']:,} test images of "
-        f"{outcome.after.num_classes:,} classes",
-    )
-    say("\n".join(definitions(outcome.after)))
-    say(VERDICTS)
+    common.answer({"run": folder, "recipe": checked.name, **outcome.to_dict()})
+    common.print_table(outcome.metrics_table(), outcome.metrics_title())
+    common.say("\n".join(definitions(outcome.after)))
+    common.say(VERDICTS)
     if outcome.divisions:
-        print_table(divisions_table(outcome.divisions), "Divisions")
-    say(outcome.choice_line())
-    say("\n  ".join(outcome.cost_lines()))
-    say(f"Run: {folder} (summary.md, best.keras, last.keras)")
+        common.print_table(divisions_table(outcome.divisions), "Divisions")
+    common.say(outcome.choice_line())
+    common.say("\n  ".join(outcome.cost_lines()))
+    common.say(f"Run: {folder} (summary.md, best.keras, last.keras)")
     if "tensorboard" in log:
-        say(f"Log: tensorboard --logdir {folder}")
+        common.say(f"Log: tensorboard --logdir {folder}")
     for line in outcome.unsaved_lines():
-        say(line, err=True)
+        common.say(line, err=True)
     if outcome.unsaved:
         sys.exit(1)
     if outcome.interrupted:
-        say(
+        common.say(
             "Interrupted. last.keras is the model at that time. Use --resume "
             f"--output {folder} to continue."
         )
-        sys.exit(INTERRUPTED)
+        sys.exit(common.INTERRUPTED)

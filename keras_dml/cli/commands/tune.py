@@ -5,39 +5,22 @@ from typing import Any
 
 import click
 
-from keras_dml.cli.common import (
-    OutputFolder,
-    command_body,
-    example,
-    print_table,
-    recipe_argument,
-    say,
-    setting_option,
-)
-from keras_dml.cli.json_output import answer, json_option
+from keras_dml.cli import common
 
 MAX_ROWS = 10
 """Trials that are printed; `study.db` has all."""
 
 
-@click.command(
-    epilog=example(
-        "keras-dml tune glyphs/baseline --space space.yaml --trials 20",
-    )
-)
-@recipe_argument
+@common.command("keras-dml tune glyphs/baseline --space space.yaml --trials 20")
+@common.recipe_argument
 @click.option(
     "--space",
     required=True,
     type=click.Path(dir_okay=False),
     help="YAML file of the settings to search: ranges and lists of choices.",
 )
-@setting_option
-@click.option(
-    "--output",
-    type=OutputFolder(),
-    help="Folder of the study. [default: studies/NAME-OF-RECIPE]",
-)
+@common.setting_option
+@common.output_option("Folder of the study. [default: studies/NAME-OF-RECIPE]")
 @click.option(
     "--trials",
     type=click.IntRange(1),
@@ -56,8 +39,8 @@ MAX_ROWS = 10
     help="Epochs of a trial before it may be pruned. [default: a third]",
 )
 @click.option("--seed", default=0, help="Seed of the suggestions.")
-@json_option
-@command_body
+@common.json_option
+@common.command_body
 def tune(
     recipe: str,
     space: str,
@@ -93,17 +76,17 @@ def tune(
         warmup_epochs=warmup_epochs, seed=seed,
     )  # fmt: skip
     rows = trial_rows(study)
-    answer({"study": folder, "trials": rows})
+    common.answer({"study": folder, "trials": rows})
     header = ["trial", "state", content.evaluation.monitor, "settings"]
     table = [
         [*map(_cell, [*row.values()][:3]), _settings(row, values)]
         for row in rows[:MAX_ROWS]
     ]
     title = f"{content.name}: the best of {len(rows)} trials"
-    print_table([header, *table], title)
-    say(f"Study: {folder}")
+    common.print_table([header, *table], title)
+    common.say(f"Study: {folder}")
     if (folder / BEST).exists():
-        say(f"Best: keras-dml train {folder / BEST}")
+        common.say(f"Best: keras-dml train {folder / BEST}")
 
 
 def _cell(value: Any) -> str:
