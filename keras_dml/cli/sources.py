@@ -18,7 +18,7 @@ from keras_dml.data import (
 )
 from keras_dml.data._table import FORMATS, as_classes, as_texts, read_cells
 from keras_dml.data.folder import images_in
-from keras_dml.embedding.storage import is_url
+from keras_dml.embedding.shards import is_url
 from keras_dml.recipes import Recipe
 from keras_dml.utils.models import read_model as load
 

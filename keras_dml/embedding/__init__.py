@@ -1,10 +1,10 @@
 """Embedding examples, into an array or a folder of Parquet shards.
 
 `embed` returns an array; start there, in in_memory.py; engines.py is what
-computes: Keras, OpenVINO, a function or an exported file (exported.py).
-`embed_shards` in sharding.py is for millions of examples: it skips shards that
-are finished, and embeds and writes the others, also on a Ray cluster
-(on_ray.py). shards.py reads such a folder, on a disk or at a URL (storage.py).
+computes: Keras, OpenVINO, a function or an exported file. `embed_shards` in
+sharding.py is for millions of examples: it skips shards that are finished, and
+embeds and writes the others, also on a Ray cluster (on_ray.py). shards.py reads
+such a folder, on a disk or at a URL.
 The room uses data and models; it knows nothing of evaluation and search.
 """
 

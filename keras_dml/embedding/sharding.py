@@ -34,11 +34,9 @@ from keras_dml.embedding.shards import (
     ROW,
     RUN_KEY,
     EmbeddingShards,
+    Folder,
     Run,
     ShardDtype,
-)
-from keras_dml.embedding.storage import (
-    Folder,
     Storage,
     absolute,
     downloaded,

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_dml.data import View
-from keras_dml.embedding.exported import SUFFIXES
+from keras_dml.embedding.engines import SUFFIXES
 from keras_dml.export.gallery import Gallery, as_gallery
 from keras_dml.export.int8 import (
     calibration_of,

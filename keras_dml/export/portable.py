@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from keras_dml.embedding.exported import SUFFIXES, Load, converted, loader
+from keras_dml.embedding.engines import SUFFIXES, Load, converted, loader
 from keras_dml.export.served import check_difference, embed
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.utils.arguments import import_extra

@@ -23,7 +23,13 @@ from keras_dml.evaluation.identification import (
 )
 from keras_dml.evaluation.verification import calibrate
 from keras_dml.search import store
-from keras_dml.search.encoder import Encoder
+from keras_dml.search.encoder import (
+    THUMBNAIL,
+    Encoder,
+    as_image_set,
+    image_columns,
+    thumbnail_column,
+)
 from keras_dml.search.engine import EXACT, IndexSpec, make_index, set_parameters
 from keras_dml.search.engine import Engine as SearchEngine
 from keras_dml.search.filters import Where, by_condition
@@ -31,12 +37,6 @@ from keras_dml.search.from_shards import fill_from_shards
 from keras_dml.search.hits import NONE, Hits, padded, without_self
 from keras_dml.search.identification import calibrate_search
 from keras_dml.search.metrics import COSINE, MetricName, Similarity, library
-from keras_dml.search.pictures import (
-    THUMBNAIL,
-    as_image_set,
-    image_columns,
-    thumbnail_column,
-)
 from keras_dml.search.recall import Recall, measure
 from keras_dml.search.rows import (
     KEY,

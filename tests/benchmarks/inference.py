@@ -36,8 +36,7 @@ import tensorflow as tf
 
 from keras_dml import backbones, methods, runs
 from keras_dml.data import DataSplits, View, eval_batches
-from keras_dml.embedding.engines import predict_function
-from keras_dml.embedding.exported import SUFFIXES
+from keras_dml.embedding.engines import SUFFIXES, predict_function
 from keras_dml.evaluation import compare as compare_results
 from keras_dml.evaluation import evaluate
 from keras_dml.export import export_model

@@ -14,7 +14,7 @@ from PIL import Image
 from keras_dml.cli import common, main
 from keras_dml.cli.common import PrintableFormatter, print_table, printable
 from keras_dml.search import Index
-from keras_dml.search.pictures import as_image_set
+from keras_dml.search.encoder import as_image_set
 from tests.cli.test_commands import run
 from tests.runs.small_run import write_recipe
 

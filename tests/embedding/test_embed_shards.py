@@ -19,9 +19,9 @@ from keras_dml.embedding import (
     EmbeddingShards,
     embed,
     embed_shards,
-    storage,
     write_shards,
 )
+from keras_dml.embedding import shards as shards_module
 from keras_dml.utils.files import atomic_file
 
 COUNT = 23
@@ -120,7 +120,7 @@ def test_shards_at_a_url_are_written_aside_and_continued():
 
 
 def test_embed_shards_continues_after_an_interruption(tmp_path, monkeypatch):
-    write = storage.Storage.write
+    write = shards_module.Storage.write
 
     def stop(self, name, content):
         if name == "shard-00003.parquet":
@@ -128,7 +128,7 @@ def test_embed_shards_continues_after_an_interruption(tmp_path, monkeypatch):
         write(self, name, content)
 
     with monkeypatch.context() as patched:
-        patched.setattr(storage.Storage, "write", stop)
+        patched.setattr(shards_module.Storage, "write", stop)
         with pytest.raises(KeyboardInterrupt):
             embedded(tmp_path)
     before = shards(tmp_path)
@@ -207,7 +207,7 @@ def test_a_folder_that_cannot_be_written_raises(tmp_path, monkeypatch):
     for overwrite in (False, True):
         with pytest.raises(FileExistsError, match="which contains 'file'"):
             embedded(tmp_path, overwrite=overwrite)
-    with storage.Storage(tmp_path / "out").lock():
+    with shards_module.Storage(tmp_path / "out").lock():
         with pytest.raises(BlockingIOError, match="Another embedding.*process"):
             embedded(tmp_path / "out")
     embedded(tmp_path / "out")
@@ -233,13 +233,12 @@ def test_a_full_disk_raises_and_leaves_no_shard(tmp_path, monkeypatch):
     def fill(path, content):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(storage, "write_atomically", fill)
+    monkeypatch.setattr(shards_module, "write_atomically", fill)
     with pytest.raises(OSError, match="No space left"):
         embedded(tmp_path)
     monkeypatch.undo()
-    write = storage.write_atomically
+    write = shards_module.write_atomically
     monkeypatch.setattr(
-        storage,
         "write_atomically",
         lambda path, x: (write if path.endswith("json") else fill)(path, x),
     )

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from keras_dml import methods
-from keras_dml.embedding.exported import loader
+from keras_dml.embedding.engines import loader
 from keras_dml.export import Gallery, export_model
 from keras_dml.export.on_tensorflow import read_saved
 from tests.export.serving import (

@@ -21,7 +21,7 @@ import numpy as np
 
 import keras_dml
 from keras_dml import backbones, methods
-from keras_dml.embedding.exported import SUFFIXES, loader
+from keras_dml.embedding.engines import SUFFIXES, loader
 from keras_dml.evaluation import evaluate_embeddings
 from keras_dml.export import Gallery, export_model
 from keras_dml.search import Index

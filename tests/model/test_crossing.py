@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keras_dml.embedding.exported import loader
+from keras_dml.embedding.engines import loader
 from tests.conftest import blobs
 from tests.export.serving import file_of, serve
 from tests.model import crossing

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from keras_dml import MetricModel, backbones, losses, methods
 from keras_dml.data import ArraySet, ClassBalanced, pipeline
-from keras_dml.embedding.exported import SUFFIXES, loader
+from keras_dml.embedding.engines import SUFFIXES, loader
 from tests.methods.test_contract import batch
 
 LABELS = np.repeat(np.arange(6), 8)

@@ -11,7 +11,7 @@ from PIL import Image
 from keras_dml.data import ImageSet
 from keras_dml.reports.html import results_page
 from keras_dml.search import Index
-from keras_dml.search.pictures import image_sets, thumbnail_column
+from keras_dml.search.encoder import image_sets, thumbnail_column
 from tests.reports.conftest import Page
 
 NAME = '"><img src=x onerror=alert(1)>&.png'

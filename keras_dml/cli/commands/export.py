@@ -90,7 +90,7 @@ def export(
 ) -> None:
     """Export the model in the folder RUN for a server or a device."""
     from keras_dml import runs
-    from keras_dml.embedding.exported import SUFFIXES
+    from keras_dml.embedding.engines import SUFFIXES
     from keras_dml.export import export_model
     from keras_dml.export.portable import check_options
     from keras_dml.utils.progress import waiting
@@ -130,7 +130,7 @@ def _export_measured(
     **options: Any,
 ) -> dict[str, Any]:
     """Writes a quantized export, unless it costs too much; returns its cost."""
-    from keras_dml.embedding.exported import SUFFIXES
+    from keras_dml.embedding.engines import SUFFIXES
     from keras_dml.evaluation import compare, evaluate
     from keras_dml.export import export_model
     from keras_dml.export.portable import free_file, new_export
