@@ -17,8 +17,8 @@ from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import is_one_of_several, on_this_process
 from keras_dml.model.generated import input_specs
 from keras_dml.utils.arguments import check_choice, import_extra
-from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.progress import stderr_held_back
+from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import FloatArray
 from keras_dml.utils.vectors import unit_rows
 

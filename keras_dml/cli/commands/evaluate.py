@@ -130,8 +130,7 @@ def evaluate(
     """
     from keras_dml import runs
     from keras_dml.embedding import EmbeddingShards
-    from keras_dml.embedding.shards import MANIFEST
-    from keras_dml.embedding.shards import is_url
+    from keras_dml.embedding.shards import MANIFEST, is_url
     from keras_dml.utils.files import write_atomically
 
     drawn = units if intervals else None
