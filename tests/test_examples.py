@@ -6,6 +6,7 @@ import re
 
 import keras
 import numpy as np
+import pytest
 
 import keras_dml as dml
 
@@ -19,6 +20,7 @@ def names_after_example(cls: type, **given: object) -> dict:
     return names
 
 
+@pytest.mark.slow
 def test_a_model_of_ones_own_head_and_objective_learns() -> None:
     head = names_after_example(dml.model.Head)["LinearHead"]
     terms = names_after_example(dml.model.Objective)["TripletsAndSpread"]

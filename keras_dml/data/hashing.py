@@ -84,8 +84,9 @@ def digest(examples: Examples) -> str:
         hashed = hashlib.sha256(labels.astype("<i8").tobytes())
     names = examples.ids
     if names is None and isinstance(examples, ImageSet) and examples.paths:
-        root = os.path.commonpath(map(os.path.dirname, examples.paths))
-        names = tuple(os.path.relpath(x, root) for x in examples.paths)
+        paths = [os.path.abspath(x) for x in examples.paths]
+        root = os.path.commonpath(map(os.path.dirname, paths))
+        names = tuple(os.path.relpath(x, root) for x in paths)
     if names is not None:
         hashed.update(b"".join(name.encode() + b"\0" for name in names))
     elif isinstance(examples, ImageSet) and examples.pixels is not None:

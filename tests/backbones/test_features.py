@@ -60,14 +60,13 @@ def made(method: str, backbone: keras.Model, **kwargs) -> keras.Model:
     return METHODS[method].value(backbone, embedding_dim=8, **sizes, **kwargs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     # One whose step is the common one, with attention over maps, and of several
     # networks.
-    ["baseline",
-     *(pytest.param(x, marks=pytest.mark.slow)
-       for x in ("attentive_grouping", "dreml"))],
-)  # fmt: skip
+    ["baseline", "attentive_grouping", "dreml"],
+)
 def test_training_is_the_same_to_the_last_digit(method, tmp_path) -> None:
     through, on_features = (
         made(method, frozen(), loss="contrastive") for _ in range(2)

@@ -53,6 +53,7 @@ def folder(network, tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_a_preset_takes_raw_pixels(folder, network) -> None:
     model = backbones.get(f"keras_hub:{folder}", input_shape=SHAPE)
     assert model.name == "tiny_resnet"

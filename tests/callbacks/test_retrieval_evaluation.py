@@ -102,6 +102,7 @@ def test_logs_the_first_the_last_and_the_due_epochs_alone(tmp_path) -> None:
     assert again.history["val_map@r"] == [0.7, 0.9]
 
 
+@pytest.mark.slow
 def test_patience_counts_measurements() -> None:
     data = tf.data.Dataset.from_tensor_slices((vectors(), LABELS)).batch(8)
     evaluation = Told(0.5, 0.4, 0.4, 0.4, 0.4, every=3, data=data)

@@ -1,6 +1,7 @@
 """`keras-dml benchmark`."""
 
 import functools
+import re
 import shlex
 
 import pytest
@@ -37,7 +38,8 @@ def test_trains_everything_and_prints_the_table(
                  "--output", tmp_path / "out")  # fmt: skip
     assert len(stub.keys) == 4 and stub.jobs == {2}
     assert "--jobs" not in (tmp_path / "out" / "results.md").read_text()
-    assert "[4/4] b, seed 1" in output and ", about 0:00:00 left" in output
+    assert "[4/4] b, seed 1" in output
+    assert re.search(r", about 0:00:\d\d left", output)
     assert "±" in output
     assert str(tmp_path / "out" / "results.md") in output.replace("\n", "")
 

@@ -44,6 +44,7 @@ def expected(made: Path) -> np.ndarray:
     return embed(model(), ImageSet(sorted((made / "flat").iterdir())))
 
 
+@pytest.mark.slow
 def test_a_folder_of_classes(made, tmp_path):
     found, printed = embedded(made, str(made / "classes"), tmp_path / "out")
     for text in (f"│ {COUNT} ", "3 (float32)"):

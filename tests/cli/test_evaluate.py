@@ -49,6 +49,7 @@ def results(folder) -> evaluation.Results:
     return remeasured(str(folder), "test", "best").results
 
 
+@pytest.mark.slow
 def test_one_run_with_intervals(two) -> None:
     plain, output = run(two[0]), run(two[0], "--intervals")
     assert "95 %" not in plain

@@ -34,6 +34,7 @@ def indexed(trained):
     return trained / "index", output
 
 
+@pytest.mark.slow
 def test_index_of_a_split(indexed) -> None:
     folder, output = indexed
     assert "36" in output

@@ -76,15 +76,30 @@ def slow(name: str, **options: Any) -> Any:
     return pytest.param(name, options, marks=pytest.mark.slow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [
         ("mixed", {"flip": True}),
-        slow("alike", flip=True),
+        ("alike", {"flip": True}),
         # So large that no file is decoded at a smaller scale.
-        slow("mixed", crop="random_resized", num_views=2, size=(16, 31)),
-        slow("mixed", resize_mode="longest", resize=20, flip=True, channels=1),
-        slow("alike", resize_mode="squash", resize=20, crop="random_resized"),
+        (
+            "mixed",
+            {"crop": "random_resized", "num_views": 2, "size": (16, 31)},
+        ),
+        (
+            "mixed",
+            {
+                "resize_mode": "longest",
+                "resize": 20,
+                "flip": True,
+                "channels": 1,
+            },
+        ),
+        (
+            "alike",
+            {"resize_mode": "squash", "resize": 20, "crop": "random_resized"},
+        ),
     ],
 )
 def test_no_pixel_changes(request, name, options) -> None:

@@ -12,6 +12,7 @@ from keras_dml.data import ClassBalanced, ImageSet, View, eval_batches, pipeline
 from keras_dml.data.decode import read_image
 from keras_dml.data.encoded import of_file
 from keras_dml.export.files import load_files
+from tests.conftest import quick
 from tests.data.small_images import stored
 
 SIZE = (30, 44)
@@ -66,7 +67,7 @@ def noise_ratio(seen: np.ndarray, expected: np.ndarray) -> float:
     return float(10 * np.log10(255**2 / error)) if error else np.inf
 
 
-@pytest.mark.parametrize("orientation", [1, 2, 6, 7])
+@pytest.mark.parametrize("orientation", quick([1], [1, 2, 6, 7]))
 def test_windows_are_those_of_the_whole_image(
     tmp_path, photograph, orientation
 ) -> None:
@@ -92,6 +93,7 @@ def test_boxes_are_the_same_pixels(tmp_path, photograph, subsampling) -> None:
         np.testing.assert_array_equal(decode(box), expected)
 
 
+@pytest.mark.slow
 def test_several_windows_are_decoded_at_the_scale_of_the_smallest(
     tmp_path, photograph
 ) -> None:
@@ -120,6 +122,7 @@ def test_a_large_file_is_decoded_at_an_eighth(tmp_path: Path) -> None:
     assert abs(at_a_quarter - expected.astype(int)).max() <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extension", ["png", "webp"])
 def test_windows_of_other_formats(tmp_path, photograph, extension) -> None:
     path = tmp_path / f"a.{extension}"
@@ -130,6 +133,7 @@ def test_windows_of_other_formats(tmp_path, photograph, extension) -> None:
         assert abs(seen - by_pillow(path, SIZE, where).astype(int)).max() <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crop", ["random_resized", "random"])
 def test_views_of_photographs_are_those_of_their_pixels(
     tmp_path, photograph, crop

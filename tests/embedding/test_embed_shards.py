@@ -239,6 +239,7 @@ def test_a_full_disk_raises_and_leaves_no_shard(tmp_path, monkeypatch):
     monkeypatch.undo()
     write = shards_module.write_atomically
     monkeypatch.setattr(
+        shards_module,
         "write_atomically",
         lambda path, x: (write if path.endswith("json") else fill)(path, x),
     )
@@ -267,6 +268,7 @@ def test_a_bad_argument_raises_before_anything_is_written(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_an_unreadable_image_is_named_and_the_run_continues(tmp_path):
     images = files(tmp_path / "images", bad=(8,))
     with pytest.raises(ValueError, match="08.png' cannot be decoded"):
@@ -279,6 +281,7 @@ def test_an_unreadable_image_is_named_and_the_run_continues(tmp_path):
     assert before.items() <= shards(tmp_path / "out").items()
 
 
+@pytest.mark.slow
 def test_images_at_urls_are_downloaded(tmp_path):
     memory = fsspec.filesystem("memory")
     urls = []

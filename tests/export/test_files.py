@@ -215,6 +215,7 @@ def test_no_damage_takes_the_other_files_down(load) -> None:
     assert counts["ok"] > 170
 
 
+@pytest.mark.slow
 def test_a_large_image_becomes_gray_by_rows_with_the_same_pixels(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import pytest
 
 from keras_dml import backbones, losses, methods
 from keras_dml.data import ClassBalanced, pipeline
@@ -52,6 +53,7 @@ def test_memories_store_what_the_loss_is_given() -> None:
     np.testing.assert_allclose(stored, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_one_seed_gives_the_same_weights() -> None:
     """Of batches, augmentations, draws of the loss and first weights."""
 

@@ -47,9 +47,8 @@ def values(model, learner=-1):
 OWN_CODE = ("bier", "dcml", "divide_and_conquer", "hdc", "s2sd")
 
 
-@pytest.mark.parametrize(
-    "name", quick(OWN_CODE, (*OWN_CODE, "abe", "ensemble"))
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", (*OWN_CODE, "abe", "ensemble"))
 def test_a_term_is_what_the_loss_alone_would_be(name) -> None:
     model = build(name, loss=PAIRS, loss_weights=None)
     alone = build(name, loss="triplet", loss_weights=None)

@@ -168,6 +168,7 @@ def test_a_step_has_nothing_for_all_classes_but_their_order() -> None:
     assert {shape for shape in shapes if CLASSES in shape} == {(CLASSES,)}
 
 
+@pytest.mark.slow
 def test_a_model_that_is_loaded_goes_on_with_the_same_bits(tmp_path) -> None:
     model, through = (
         model_with(arc_face(0.5, seed=1), ADAM(0.05)) for _ in range(2)
@@ -266,6 +267,7 @@ def test_optimizers_that_update_all_rows_are_refused(optimizer, message):
         trained(model_with(arc_face(0.5), optimizer), 1)
 
 
+@pytest.mark.slow
 def test_held_out_batches_draw_without_a_trace() -> None:
     model, other = (
         model_with(arc_face(0.5, seed=1), ADAM(0.05)) for _ in range(2)

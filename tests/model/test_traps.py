@@ -320,6 +320,7 @@ def test_pairs_apart_are_told_where_triplets_are_needed(caplog) -> None:
     assert "both a positive and a negative" in message
 
 
+@pytest.mark.slow
 def test_labels_of_another_kind_are_trained_on_afterwards() -> None:
     relation = (LABELS[:4, None] == LABELS[:4]).astype("int64")
     data = tf.data.Dataset.from_tensors((vectors()[:4], relation))
@@ -494,6 +495,7 @@ def test_fit_tells_of_examples_unless_silent(caplog) -> None:
             assert part in said and "Use balanced=False" in said
 
 
+@pytest.mark.slow
 def test_a_collapse_is_told_once(caplog) -> None:
     """The loss is the margin, as no example differs from another."""
     inputs = keras.Input((5,))

@@ -50,13 +50,9 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "mode"),
-    [
-        ("adamw", "graph"),
-        pytest.param("ema", "graph", marks=pytest.mark.slow),
-        pytest.param("adamw", "xla", marks=pytest.mark.slow),
-    ],
+    ("name", "mode"), [("adamw", "graph"), ("ema", "graph"), ("adamw", "xla")]
 )
 def test_idle_learners_stay_bit_identical(name, mode, tiny_backbone) -> None:
     model = model_with(OPTIMIZERS[name](), tiny_backbone, mode)

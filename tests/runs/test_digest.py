@@ -1,6 +1,7 @@
 """Data sets are told apart by a digest."""
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +19,20 @@ def test_moved_folder_is_the_same_set(tmp_path) -> None:
     there = image_folder_splits(tmp_path / "far" / "there").test
     assert here.paths != there.paths
     assert digest(here) == digest(there)
-    renamed = ImageSet([*here.paths[:-1], "other.png"], here.labels)
+    last = Path(here.paths[-1])
+    renamed = ImageSet(
+        [*here.paths[:-1], str(last.with_stem("other"))], here.labels
+    )
     assert digest(renamed) != digest(ImageSet(here.paths, here.labels))
+
+
+def test_relative_and_absolute_paths_have_one_digest(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mixed = ImageSet([str(tmp_path / "a" / "1.png"), "a/2.png"], [0, 0])
+    relative = ImageSet(["a/1.png", "a/2.png"], [0, 0])
+    assert digest(mixed) == digest(relative)
 
 
 @pytest.mark.parametrize(

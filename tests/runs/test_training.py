@@ -51,6 +51,7 @@ def test_run_leaves_everything_behind(finished) -> None:
     assert outcome.best_epoch == values.index(max(values)) + 1
 
 
+@pytest.mark.slow
 def test_saved_model_measures_the_same_and_heeds_cameras(finished) -> None:
     """A query whose only match is by its own camera finds nothing."""
     outcome, folder = finished

@@ -144,6 +144,7 @@ def test_calibration_by_images(model) -> None:
     assert index.search(blobs().pixels[0]).threshold == threshold.value
 
 
+@pytest.mark.slow
 def test_bad_files_are_named(model, index, files, tmp_path) -> None:
     bad = tmp_path / "bad.jpg"
     bad.write_bytes(b"\xff\xd8\xff no image")
