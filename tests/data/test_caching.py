@@ -72,10 +72,6 @@ def check_equal(first: list[Any], second: list[Any]) -> None:
     tf.nest.map_structure(np.testing.assert_array_equal, first, second)
 
 
-def slow(name: str, **options: Any) -> Any:
-    return pytest.param(name, options, marks=pytest.mark.slow)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
