@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from keras_dml.cli.commands import embed as command
 from keras_dml.data import ImageSet, image_folder
 from keras_dml.embedding import EmbeddingShards, embed
 from tests.cli.test_commands import run
@@ -155,6 +156,22 @@ def test_ctrl_c_says_how_to_go_on(made, tmp_path, monkeypatch):
     printed = run("embed", str(made / "model.keras"), str(made / "flat"),
                   str(tmp_path / "out"), "--ray", code=130)  # fmt: skip
     assert "Run the same command to continue" in printed
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_sigterm_in_a_destructor_ends_it(monkeypatch):
+    monkeypatch.setattr(command, "REPEAT_SECONDS", 0.1)
+
+    class Destroyed:
+        def __del__(self):
+            signal.raise_signal(signal.SIGTERM)
+
+    deadline = time.monotonic() + 60
+    with pytest.raises(SystemExit) as ended, command._ending_well():
+        Destroyed()
+        while time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert ended.value.code == 75
 
 
 @pytest.mark.slow

@@ -1,7 +1,9 @@
 """`keras-dml embed`."""
 
+import _thread
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -10,6 +12,9 @@ from typing import Any
 import click
 
 from keras_dml.cli import common
+
+REPEAT_SECONDS = 5.0
+"""Time after which SIGTERM interrupts again, should it have been lost."""
 
 
 @common.command(
@@ -104,8 +109,16 @@ def embed(
 @contextmanager
 def _ending_well() -> Iterator[None]:
     """After Ctrl-C and SIGTERM, says how to continue."""
+    timers: list[threading.Timer] = []
 
     def interrupt(number: int, _: FrameType | None) -> None:
+        # An exception in a destructor is lost, so this one comes again.
+        again = threading.Timer(
+            REPEAT_SECONDS, _thread.interrupt_main, [number]
+        )
+        again.daemon = True
+        again.start()
+        timers.append(again)
         raise KeyboardInterrupt(number)
 
     before = signal.signal(signal.SIGTERM, interrupt)
@@ -119,4 +132,6 @@ def _ending_well() -> Iterator[None]:
         )
         sys.exit(75 if signal.SIGTERM in error.args else common.INTERRUPTED)
     finally:
+        for timer in timers:
+            timer.cancel()
         signal.signal(signal.SIGTERM, before)

@@ -156,7 +156,7 @@ def _export_measured(
                 f"--tolerance of {tolerance}. Nothing was written. Use "
                 "another --format, or a larger --tolerance."
             )
-    return {"float32": exact, "int8": coarse, "cost": cost}
+    return {"float32": dict(exact), "int8": dict(coarse), "cost": dict(cost)}
 
 
 def _gallery(
