@@ -105,12 +105,12 @@ def test_protocol_is_the_data_sets_by_default(path) -> None:
     run = SimpleNamespace(after=found, images={"test": len(rows)})
     said = runs.Outcome.protocol_phrase(run)
     assert said == f"queries among a gallery of {len(rows) // 2}"
+    half = splits.test.select(rows[::2])
     several = dataclasses.replace(
-        splits, tests={"small": splits.test, "large": splits.validation}
+        splits, tests={"small": splits.test, "half": half}
     )
-    count = len(splits.validation)
-    assert measure(recipe, model, several, "large").gallery_size == count
-    with pytest.raises(ValueError, match="'large'.*Received: name='huge'"):
+    assert measure(recipe, model, several, "half").gallery_size == len(half)
+    with pytest.raises(ValueError, match="'half'.*Received: name='huge'"):
         measure(recipe, model, several, "huge")
     every = recipes.load(path, ("evaluation.protocol=all_vs_all",))
     assert measure(every, model, named).gallery_size == len(rows)
