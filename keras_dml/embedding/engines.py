@@ -140,7 +140,7 @@ Predict: TypeAlias = Callable[[Any], Any]
 Engine: TypeAlias = Predict | str | os.PathLike[str]
 """A function of a batch, as NumPy arrays; a name of `ENGINES`; or a file."""
 
-KERAS, _OPENVINO = ENGINES = "keras", "openvino"
+KERAS, OPENVINO = ENGINES = "keras", "openvino"
 
 _TOLERANCE = 1e-5
 """By how much a component of a unit embedding may differ from Keras'."""
@@ -164,8 +164,8 @@ def check_engine(owner: str, engine: Engine) -> None:
         return
     if Path(engine).suffix not in SUFFIXES.values():
         check_choice(owner, "engine", engine, ENGINES)
-        if engine == _OPENVINO:
-            import_extra(f'engine="openvino" of {owner}', _OPENVINO, _OPENVINO)
+        if engine == OPENVINO:
+            import_extra(f'engine="openvino" of {owner}', OPENVINO, OPENVINO)
     elif not Path(engine).is_file():
         raise FileNotFoundError(
             f"`engine` of {owner} must be a function, a name or an exported "

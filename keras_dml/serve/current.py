@@ -12,7 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dml.data import View
-from keras_dml.embedding.engines import KERAS, Engine, by_openvino
+from keras_dml.embedding.engines import (
+    KERAS,
+    OPENVINO,
+    Engine,
+    by_openvino,
+    predict_function,
+)
 from keras_dml.evaluation.pairs import negative_pairs
 from keras_dml.model.generated import (
     generated_inputs,
@@ -157,4 +163,6 @@ def embedder(
     expected = embed(batch)
     if engine == KERAS:
         return embed
-    return by_openvino(model, batch, expected) or embed
+    if engine == OPENVINO:
+        return by_openvino(model, batch, expected) or embed
+    return predict_function(model, engine, "serve")

@@ -129,6 +129,22 @@ def test_scores_of_negatives_are_those_of_some_pairs(current) -> None:
         assert scores_of_negatives(index) is None
 
 
+def test_engine_may_be_a_function(written, pixels) -> None:
+    batches = []
+
+    def embed(batch):
+        batches.append(batch)
+        return np.eye(8, dtype="float32")[: len(batch)]
+
+    current = load(str(written[0]), engine=embed)
+    with client_of(current) as client:
+        answer = client.post(
+            "/v1/models/glyphs:predict", json={"instances": pixels.tolist()}
+        )
+    assert answer.json()["predictions"] == np.eye(8)[: len(pixels)].tolist()
+    assert np.concatenate(batches).shape == pixels.shape
+
+
 @pytest.mark.peers
 def test_openvino_answers_as_keras_does(written, client, pixels) -> None:
     pytest.importorskip("openvino")
