@@ -33,7 +33,6 @@ METRICS = "metrics.csv"
 RESULT = "result.json"
 SUMMARY = "summary.md"
 QUERIES = "queries.npz"
-TENSORBOARD = "tensorboard"
 STATE = "state"
 
 _PER_QUERY = "query/"

@@ -250,9 +250,9 @@ class Changes:
 
     def _names(self, row: int) -> list[str]:
         images = self._images
-        image = images.ids[row] if images.ids else ""
         if isinstance(images, data.ImageSet):
-            image = images.paths[row] if images.paths else image
+            names = images.paths or images.ids
+            image = names[row] if names else ""
         else:
             image = images.called(row)
         return [str(row), image, images.class_called(row)]

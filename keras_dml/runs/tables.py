@@ -86,20 +86,6 @@ class Line:
 
 def write_tables(plan: Plan, done: Done, command: str) -> list[Line]:
     """Writes `results.md`, `.csv`, `.tex`, `.svg`; returns their contents."""
-    lines = compare_runs(plan, done)
-    metric, ranking = rank(plan, lines)
-    text = _report(plan, done, lines, metric, ranking, command)
-    write_atomically(plan.output / REPORT, text)
-    write_atomically(plan.output / VALUES, _csv(plan, lines))
-    if ranking:
-        table = latex(leaderboard(plan, metric, ranking))
-        write_atomically(plan.output / "results.tex", table)
-        write_atomically(plan.output / CHART, _chart(plan, ranking, metric))
-    return lines
-
-
-def compare_runs(plan: Plan, done: Done) -> list[Line]:
-    """Results of each recipe of a plan, in its order."""
     entries: dict[str, Entries] = {
         recipe.name: {
             seed: entry
@@ -109,7 +95,16 @@ def compare_runs(plan: Plan, done: Done) -> list[Line]:
         for recipe in plan.recipes
     }
     baseline = entries[plan.baseline]
-    return [_line(plan, name, x, baseline) for name, x in entries.items()]
+    lines = [_line(plan, name, x, baseline) for name, x in entries.items()]
+    metric, ranking = rank(plan, lines)
+    text = _report(plan, done, lines, metric, ranking, command)
+    write_atomically(plan.output / REPORT, text)
+    write_atomically(plan.output / VALUES, _csv(plan, lines))
+    if ranking:
+        table = latex(leaderboard(plan, metric, ranking))
+        write_atomically(plan.output / "results.tex", table)
+        write_atomically(plan.output / CHART, _chart(plan, ranking, metric))
+    return lines
 
 
 def _line(plan: Plan, recipe: str, entries: Entries, baseline: Entries) -> Line:
@@ -205,13 +200,6 @@ def averaged(results: Sequence[Results]) -> Results:
     models varies with the queries.
     """
     first = results[0]
-    for other in results[1:]:
-        if not np.array_equal(first.query_rows, other.query_rows):
-            raise ValueError(
-                "`results` of averaged must have the same queries. "
-                f"Received: {first.num_queries} and {other.num_queries} "
-                "queries in different rows. Measure all on the same images."
-            )
     return dataclasses.replace(
         first,
         _values={

@@ -14,14 +14,7 @@ from keras_dml import data
 from keras_dml.callbacks.projector import export_projector
 from keras_dml.evaluation import bootstrap
 from keras_dml.recipes import Recipe
-from keras_dml.runs.folder import (
-    METRICS,
-    QUERIES,
-    RECIPE,
-    RESULT,
-    SUMMARY,
-    TENSORBOARD,
-)
+from keras_dml.runs.folder import METRICS, QUERIES, RECIPE, RESULT, SUMMARY
 from keras_dml.runs.outcome import Outcome
 from keras_dml.utils.arguments import check_choice, import_extra
 from keras_dml.utils.files import flat, write_atomically
@@ -122,7 +115,7 @@ class Trackers:
         self._open["mlflow"] = log, mlflow.end_run
 
     def _begin_tensorboard(self, ids: dict[str, str]) -> None:
-        folder = self.folder / TENSORBOARD
+        folder = self.folder / "tensorboard"
         board = keras.callbacks.TensorBoard(str(folder), write_graph=False)
 
         def export(logs: Any = None) -> None:

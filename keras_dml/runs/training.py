@@ -22,7 +22,6 @@ from keras_dml.distribution.strategies import (
 )
 from keras_dml.distribution.workers import this_worker
 from keras_dml.evaluation import Results
-from keras_dml.model import MetricModel
 from keras_dml.model.warnings import saying_once
 from keras_dml.recipes import Recipe
 from keras_dml.recipes.schema import Training
@@ -204,6 +203,10 @@ def _train(
             entries["seconds"]["features"] = seconds
         name, best = _best(checkpoint, model)
         after = measure(recipe, best, seen)
+        # Both were measured on the same queries.
+        before = replace(
+            after, _values=progress.before, per_query=progress.per_query
+        )
         outcome = Outcome(
             recipe=recipe,
             images={
@@ -212,7 +215,7 @@ def _train(
             },
             before=progress.before,
             after=after,
-            verdicts=verdicts(progress.results_before(after), after),
+            verdicts=verdicts(before, after),
             test_set=digest(splits.test),
             environment=environment(),
             measured=name,
@@ -223,17 +226,6 @@ def _train(
         if is_finished(folder):
             shutil.rmtree(states.folder, ignore_errors=True)
     return outcome
-
-
-def prepare(
-    recipe: Recipe, splits: data.DataSplits
-) -> tuple[MetricModel, data.Sampler]:
-    """The model and the sampler of a recipe, on one process."""
-    keras.utils.set_random_seed(recipe.seed)
-    keras.config.set_dtype_policy(recipe.precision)
-    check_splits(recipe, splits)
-    sampler = recipe.method.sampler(splits.train, recipe.batches, recipe.seed)
-    return recipe.build(sampler), sampler
 
 
 def before_training(
@@ -277,7 +269,7 @@ class _Progress(keras.callbacks.Callback):
     def __init__(self, before: Results | None) -> None:
         super().__init__()
         self.before = dict(before or {})
-        self._per_query = before.per_query if before else {}
+        self.per_query = before.per_query if before else {}
         self._earlier = 0.0
         self._began = time.perf_counter()
 
@@ -286,23 +278,19 @@ class _Progress(keras.callbacks.Callback):
         """Time of training so far, without what was trained in vain."""
         return self._earlier + time.perf_counter() - self._began
 
-    def results_before(self, after: Results) -> Results:
-        """Results of the untrained model, on the queries of `after`."""
-        return replace(after, _values=self.before, per_query=self._per_query)
-
     def on_train_begin(self, logs: Any = None) -> None:
         self._began = time.perf_counter()
 
     def get_state(self) -> dict[str, Any]:
         return {
             "before": self.before,
-            "per_query": self._per_query,
+            "per_query": self.per_query,
             "seconds": self.seconds,
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
         self.before = state["before"]
-        self._per_query = state["per_query"]
+        self.per_query = state["per_query"]
         self._earlier = state["seconds"]
 
 

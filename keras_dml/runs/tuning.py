@@ -14,7 +14,7 @@ import yaml
 
 from keras_dml.recipes import Recipe, dump, validate
 from keras_dml.recipes.inheritance import merge, with_origin
-from keras_dml.runs.training import prepare
+from keras_dml.runs.measuring import check_splits
 from keras_dml.utils.arguments import checked, import_extra
 from keras_dml.utils.files import differences, write_atomically
 from keras_dml.utils.types import Count, NonNegativeInt, Positive
@@ -115,7 +115,14 @@ def tune(
                 n_warmup_steps=warmup + 1
             )
             keras.utils.clear_session()
-            training = changed.training(*prepare(changed, data), data)
+            keras.utils.set_random_seed(changed.seed)
+            keras.config.set_dtype_policy(changed.precision)
+            check_splits(changed, data)
+            sampler = changed.method.sampler(
+                data.train, changed.batches, changed.seed
+            )
+            model = changed.build(sampler)
+            training = changed.training(model, sampler, data)
             reports = ReportEpochs(trial, f"val_{changed.evaluation.monitor}")
             training.fit(changed.epochs, [reports], verbose)
             return max(reports.values)
