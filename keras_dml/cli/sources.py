@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,22 +40,14 @@ def read_model(source: str, which: str) -> tuple[keras.Model, Recipe | None]:
 
 def read_images(names: Sequence[str], recipe: Recipe | None) -> Examples:
     """The images of one or several sources, as one set; see `read_listed`."""
-    sets = [read_listed(name, recipe, verify=True).examples for name in names]
+    sets = [read_listed(name, recipe, verify=True)[0] for name in names]
     return sets[0] if len(sets) == 1 else concatenate(_renumbered(sets))
-
-
-@dataclass(frozen=True)
-class Listed:
-    """Examples, and further columns of the list that they are in."""
-
-    examples: Examples
-    columns: dict[str, Sequence[Any]] = field(default_factory=dict)
 
 
 def read_listed(
     source: str, recipe: Recipe | None, verify: bool = False
-) -> Listed:
-    """The images of a source.
+) -> tuple[Examples, dict[str, Sequence[Any]]]:
+    """The images of a source, and further columns of a table.
 
     It is a folder of images, with a folder for every class or none; a table
     that ends in .csv, .tsv or .parquet; a list that ends in .txt;
@@ -64,16 +55,16 @@ def read_listed(
     folders of classes are opened; otherwise bad ones are found later.
     """
     if source.startswith(_TFDS):
-        return Listed(_of_tfds(source))
+        return _of_tfds(source), {}
     if source in SPLITS:
-        return Listed(_of_split(source, recipe))
+        return _of_split(source, recipe), {}
     path = Path(source).expanduser()
     if path.is_dir():
-        return Listed(_in_folder(path, verify))
+        return _in_folder(path, verify), {}
     if path.suffix.lower() in FORMATS:
         return _of_table(path)
     if path.suffix.lower() == ".txt":
-        return Listed(_of_lines(path))
+        return _of_lines(path), {}
     raise _unknown(source, path)
 
 
@@ -109,7 +100,6 @@ def _of_tfds(source: str) -> Examples:
 
 
 def _of_lines(file: Path) -> Examples:
-    """A list of paths or URLs, one a line."""
     if not file.is_file():
         raise _unknown(str(file), file)
     try:
@@ -127,8 +117,7 @@ def _of_lines(file: Path) -> Examples:
     return ImageSet(_located(named, file.parent))
 
 
-def _of_table(file: Path) -> Listed:
-    """All rows of a table, and all of its columns."""
+def _of_table(file: Path) -> tuple[Examples, dict[str, Sequence[Any]]]:
     cells = read_cells(file)
     column = next((x for x in _PATHS if x in cells), None)
     if column is None:
@@ -155,7 +144,7 @@ def _of_table(file: Path) -> Listed:
             )
             del cells[taken]
     located = _located(paths, file.parent)
-    return Listed(ImageSet(located, labels, names, ids), dict(cells))
+    return ImageSet(located, labels, names, ids), dict(cells)
 
 
 def _names(

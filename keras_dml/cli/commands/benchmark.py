@@ -63,12 +63,17 @@ def benchmark(
     including its `name`, which must differ between recipes.
     The same command continues an interrupted benchmark.
     """
+    from keras_dml.evaluation.metrics import expanded
     from keras_dml.runs import benchmark as benchmarks
     from keras_dml.runs import tables
 
-    names = _metric_names(metrics)
+    settings_of_all = list(settings)
+    if metrics is not None:
+        names = [name.strip() for name in metrics.split(",")]
+        known = [metric.name for metric in expanded(names, (), "benchmark")]
+        settings_of_all.append(f"evaluation.metrics=[{', '.join(known)}]")
     plan = benchmarks.read_plan(
-        recipes, seeds, output, (*settings, *names), baseline, save_every
+        recipes, seeds, output, settings_of_all, baseline, save_every
     )
     words = ["keras-dml", "benchmark", *recipes]
     words += ["--seeds", str(seeds), "--output", output]
@@ -104,14 +109,3 @@ def benchmark(
             "messages. Use --retry to repeat them."
         )
         sys.exit(1)
-
-
-def _metric_names(metrics: str | None) -> list[str]:
-    """The setting of recipes that `--metrics` stands for, if it is given."""
-    if metrics is None:
-        return []
-    from keras_dml.evaluation.metrics import expanded
-
-    names = [name.strip() for name in metrics.split(",")]
-    known = [metric.name for metric in expanded(names, (), "benchmark")]
-    return [f"evaluation.metrics=[{', '.join(known)}]"]

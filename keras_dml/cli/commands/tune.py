@@ -1,6 +1,5 @@
 """`keras-dml tune`."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -78,10 +77,10 @@ def tune(
     rows = trial_rows(study)
     common.answer({"study": folder, "trials": rows})
     header = ["trial", "state", content.evaluation.monitor, "settings"]
-    table = [
-        [*map(_cell, [*row.values()][:3]), _settings(row, values)]
-        for row in rows[:MAX_ROWS]
-    ]
+    table = []
+    for row in rows[:MAX_ROWS]:
+        cells = [f"{x.rpartition('.')[2]}={_cell(row[x])}" for x in values]
+        table.append([*map(_cell, [*row.values()][:3]), ", ".join(cells)])
     title = f"{content.name}: the best of {len(rows)} trials"
     common.print_table([header, *table], title)
     common.say(f"Study: {folder}")
@@ -94,9 +93,3 @@ def _cell(value: Any) -> str:
     if value is None:
         return "–"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _settings(row: dict[str, Any], keys: Iterable[str]) -> str:
-    return ", ".join(
-        f"{key.rpartition('.')[2]}={_cell(row[key])}" for key in keys
-    )
