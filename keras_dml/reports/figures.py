@@ -315,22 +315,21 @@ def _compositors(run: Run, rows: Rows) -> Iterator[RunFigure]:
 
 
 def _clusters(run: Run, rows: Rows) -> Iterator[RunFigure]:
+    def draw() -> "DataFigure":
+        images = run.training_images
+        points = embed(run.model, images)
+        return visualization.cluster_distances(
+            points, images.known_labels, kmeans(points, run.num_clusters)
+        )
+
     if run.num_clusters:
         yield RunFigure(
             "clusters",
             f"Distances of pairs of different classes, for {_SOME} in "
             f"{run.num_clusters} K-means clusters. Divide and conquer, Figure "
             "8.",
-            lambda: _cluster_distances(run),
+            draw,
         )
-
-
-def _cluster_distances(run: Run) -> "DataFigure":
-    images = run.training_images
-    points = embed(run.model, images)
-    return visualization.cluster_distances(
-        points, images.known_labels, kmeans(points, run.num_clusters)
-    )
 
 
 def _overlays(run: Run, rows: Rows) -> Iterator[RunFigure]:

@@ -49,12 +49,10 @@ def document(title: str, body: str, script: str = "") -> str:
 
 
 def style() -> str:
-    """The style sheet of all pages."""
     return style_sheet() + asset("page.css")
 
 
 def asset(name: str) -> str:
-    """A file of `assets`."""
     folder = resources.files("keras_dml.reports") / "assets"
     return (folder / name).read_text(encoding="utf-8")
 
@@ -67,6 +65,11 @@ def inline_svg(figure: "Figure", name: str, label: str) -> str:
     with `name`, unique in a page; `label` is for those who do not see it.
     """
     import matplotlib
+    from PIL import Image
+
+    def as_webp(png: re.Match[str]) -> str:
+        with Image.open(io.BytesIO(base64.b64decode(png[1]))) as image:
+            return picture(image, "webp", quality=80)
 
     buffer = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": name}):
@@ -85,7 +88,7 @@ def inline_svg(figure: "Figure", name: str, label: str) -> str:
     svg = re.sub(r'href="#', f'href="#{name}-', svg)
     svg = svg.replace("url(#", f"url(#{name}-")
     svg = with_variables(svg)
-    svg = _PNG.sub(lambda x: _webp(x[1]), svg)
+    svg = _PNG.sub(as_webp, svg)
     width, height = (round(float(x)) for x in figure.get_size_inches() * 96)
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
@@ -96,13 +99,6 @@ def inline_svg(figure: "Figure", name: str, label: str) -> str:
         f'data-size="{width}x{height}"',
         1,
     )
-
-
-def _webp(encoded: str) -> str:
-    from PIL import Image
-
-    with Image.open(io.BytesIO(base64.b64decode(encoded))) as image:
-        return picture(image, "webp", quality=80)
 
 
 def results_page(
