@@ -85,15 +85,7 @@ def test_ctrl_c(recipe, tmp_path, monkeypatch) -> None:
     assert "1 of 3 runs finished, 2 remaining." in text
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--metrics", "recal@1"], "Did you mean"),
-        (["--baseline", "b"], "baseline='b'"),
-        (["--set", "epoch=1"], "Did you mean 'epochs'"),
-    ],
-)
-def test_mistakes(arguments, message, recipe, tmp_path) -> None:
-    output = run(recipe, "--output", tmp_path / "out", *arguments, code=1)
-    assert message in output
-    assert not (tmp_path / "out").exists()
+def test_unknown_metric_is_refused_before_runs(recipe, tmp_path) -> None:
+    out = tmp_path / "out"
+    output = run(recipe, "--output", out, "--metrics", "recal@1", code=1)
+    assert "Did you mean" in output and not out.exists()

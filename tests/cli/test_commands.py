@@ -50,9 +50,6 @@ def test_train_with_tensorboard_says_how_to_open_it(tmp_path) -> None:
                  "embedding_dim: 8}")  # fmt: skip
     assert f"tensorboard --logdir {folder}" in output
     assert list((folder / "tensorboard").rglob("events.*"))
-    # The settings are in its recipe.
-    printed = run("recipes", "show", str(folder / "recipe.yaml"))
-    assert "epochs: 1" in printed and "embedding_dim: 8" in printed
 
 
 def test_evaluate_prints_the_same_numbers(commanded) -> None:
@@ -102,6 +99,7 @@ def test_commands_on_what_is_no_run(command, tmp_path) -> None:
 
 
 def test_h_is_help() -> None:
+    assert ", version " in run("--version")
     for name in main.list_commands(None):
         assert f" {name} " in run(name, "-h")
 
@@ -115,6 +113,7 @@ def test_h_is_help() -> None:
         ("recipes x", "Did you mean `keras-dml recipes show x`?"),
         ("train", "Use `keras-dml recipes` to list"),
         ("benchmark --output x", "Use `keras-dml recipes` to list"),
+        ("train x --resume --overwrite", "cannot be combined."),
         ("train x --epochs 2", "--set epochs=2."),
         ("train x --epoch 2", "--set epochs=2."),
         ("train x --learning-rate=0.1", "--set optimizer.learning_rate=0.1."),

@@ -1,4 +1,4 @@
-"""Tests of exit statuses, as docs/commands/README.md has them."""
+"""Tests of exit statuses; those of mistakes are in test_commands.py."""
 
 import os
 import signal
@@ -19,27 +19,6 @@ COMMAND = (
     "from keras_dml.cli import main\n"
     "main()"
 )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status"),
-    [
-        (["--version"], 0),
-        (["recipes", "list"], 0),
-        (["recipes", "copy", "nothing"], 1),
-        (["recipes", "show", "nothing"], 1),
-        (["evaluate", "nothing"], 1),
-        (["trian"], 2),
-        (["recipes", "glyphs/diva"], 2),
-        (["train"], 2),
-        (["train", "quickstart", "--fast"], 2),
-        (["train", "quickstart", "--resume", "--overwrite"], 2),
-    ],
-)
-def test_statuses(arguments: list[str], status: int) -> None:
-    ended = CliRunner().invoke(main, arguments)
-    assert ended.exit_code == status, ended.output
-    assert "Traceback" not in ended.output
 
 
 def test_ctrl_c_is_130_in_every_command(monkeypatch) -> None:

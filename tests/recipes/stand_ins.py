@@ -3,21 +3,13 @@
 import dataclasses
 from collections.abc import Callable
 from functools import cache, partial, wraps
-from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
-from PIL import Image
 
 from keras_dml import backbones, data
-from tests.data.archive_files import write_lines
-
-CLASSES, IMAGES = 12, 4
-LABELS = np.repeat(np.arange(1, CLASSES + 1), IMAGES)
-TRAIN, TEST = LABELS <= CLASSES // 2, LABELS > CLASSES // 2
-ROWS = list(zip(range(1, len(LABELS) + 1), LABELS.tolist(), strict=True))
 
 
 def stand_in(
@@ -32,41 +24,6 @@ def stand_in(
 
     entry = dataclasses.replace(entry, value=load)
     monkeypatch.setitem(data.DATASETS._entries, name, entry)
-
-
-def write_noise(folder: Path, names: list[str]) -> None:
-    rng = np.random.default_rng(0)
-    for name in names:
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pixels = rng.integers(0, 256, (40, 48, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(path, format="png")
-
-
-def inshop(folder: Path) -> None:
-    names = [f"img/MEN/Denim/id_{c:08d}/{i}.jpg" for i, c in ROWS]
-    write_noise(folder, names)
-    status = ["query" if i % 2 else "gallery" for i, _ in ROWS]
-    lines = [
-        f"{name} id_{label:08d} {'train' if is_train else role}"
-        for (_, label), name, is_train, role in zip(
-            ROWS, names, TRAIN, status, strict=True
-        )
-    ]
-    header = [str(len(ROWS)), "image_name item_id evaluation_status"]
-    write_lines(folder / "Eval/list_eval_partition.txt", [*header, *lines])
-
-
-def vehicleid(folder: Path) -> None:
-    write_noise(folder, [f"image/{i:07d}.jpg" for i, _ in ROWS])
-    lists = {"train_list": TRAIN} | {
-        f"test_list_{count}": TEST for count in (800, 1600, 2400)
-    }
-    for name, mask in lists.items():
-        write_lines(
-            folder / "train_test_split" / f"{name}.txt",
-            (f"{ROWS[r][0]:07d} {LABELS[r]}" for r in np.flatnonzero(mask)),
-        )
 
 
 def noise() -> data.DataSplits:

@@ -79,13 +79,6 @@ def test_there_is_a_beta_for_each_training_class(
     assert any(moved)
 
 
-def test_losses_with_proxies_take_it() -> None:
-    for loss in ("proxy_nca", "hist"):
-        setting = f"method.loss={{name: {loss}, num_classes: auto}}"
-        recipe = load(RECIPES / "baseline.yaml", (setting,))
-        assert recipe.method.loss["num_classes"] == "auto"
-
-
 def test_the_examples_of_each_class_are_counted(splits) -> None:
     few = splits.train.select(range(2, len(splits.train)))
     uneven = data.DataSplits(few, splits.validation, splits.test, "uneven")

@@ -35,6 +35,8 @@ KEYS = [
     (["data={name: image_folder}"], "`data.path` is missing"),
     (["data={name: cub2000, path: x}"], "`data.name` must be one of .*cub200"),
     (["data={name: vehicleid, path: x, test: tiny}"], "`data.test`.*small"),
+    (["data={name: image_folder, path: x, validation: 1}"],
+     "`data.validation`.*less than 1"),
     (["method.name=dcmll"], "`method.name` must be one of .*'abe'.* Received: "
      "'dcmll'. Did you mean 'dcml'?"),
     ([schedule("name: step")], "`optimizer.schedule.name` must be one of "
@@ -65,6 +67,11 @@ VALUES = [
     (["augmentation.augment={random_hu: {}}"], "mean 'random_hue'"),
     (["evaluation.metrics=[recal@1]"], "`evaluation.metrics`: .*'recal@1'. "
      "Did you mean 'recall@1'"),
+    *(([f"evaluation.{x}"], x.split("=")[0]) for x in (
+        "protocol=offical", "distance=l2", "prefixes=[0]", "metrics=[ndcg@x]",
+        "relevance=some", "levels=genus", "rerank=reciprocal",
+        "rerank={name: k_reciprocal, k3: 1}",
+    )),
     (["optimizer.name=adagard"], "an optimizer of Keras.*'adagrad'"),
     (["method.loss=margins"], "`method.loss`.*margin"),
     (["method.loss={name: margin, bta: 1}"], "`method.loss`.*bta"),
@@ -90,6 +97,9 @@ TOGETHER = [
      "`augmentation`: .*less than the image's short side.*side 9"),
     (["batches={steps_per_epoch: 1000000, images_per_class: 300}"],
      "at most 268,435,456 images"),
+    (["backbone={name: small_convnet, freeze: true}",
+      "augmentation.flip=true"], "set `backbone.feature_views`"),
+    (["epochs=3", "stop_after=4"], "`stop_after`: must be at most the 3 `ep"),
     (["optimizer.momentum=0.9"], "'adam' has no `momentum`; leave it out"),
     ([schedule("name: steps, epochs: [3, 2]")], "must ascend"),
     ([schedule("name: steps, epochs: [2, 2]")], "must ascend"),

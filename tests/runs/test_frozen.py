@@ -73,13 +73,3 @@ def test_runs_with_other_seeds_share_features(tmp_path, monkeypatch) -> None:
     assert held_out[0] != held_out[1]
     assert len(folders[0]) == 3
     assert folders[0] == folders[1]
-
-
-def test_views_that_no_head_would_see_are_refused(tmp_path) -> None:
-    path = write_recipe(tmp_path)
-    with pytest.raises(ValueError, match="set `backbone.feature_views`"):
-        recipes.load(path, (*FROZEN, "augmentation.flip=true"))
-    some = recipes.load(
-        path, (*FROZEN, "augmentation.flip=true", "backbone.feature_views=2")
-    )
-    assert some.backbone.feature_views == 2

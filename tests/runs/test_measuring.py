@@ -120,19 +120,3 @@ def test_protocol_is_the_data_sets_by_default(path) -> None:
     check_splits(official, splits)
     with pytest.raises(ValueError, match="defines queries and gallery"):
         check_splits(official, named)
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [
-        "protocol=offical",
-        "distance=l2",
-        "prefixes=[0]",
-        "metrics=[ndcg@x]",
-        "rerank=reciprocal",
-        "rerank={name: k_reciprocal, k3: 1}",
-    ],
-)
-def test_unknown_setting_of_an_evaluation_is_refused(path, setting) -> None:
-    with pytest.raises(recipes.RecipeError, match=setting.split("=")[0]):
-        recipes.load(path, (f"evaluation.{setting}",))

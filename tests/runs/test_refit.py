@@ -3,7 +3,6 @@
 import pytest
 
 from keras_dml import recipes, runs
-from keras_dml.recipes import RecipeError
 from keras_dml.runs.benchmark import _entry
 from keras_dml.runs.folder import load_outcome
 from keras_dml.runs.plan import Run
@@ -77,19 +76,9 @@ def test_refit_is_a_training_on_all_for_as_long_as_was_best(tmp_path) -> None:
     assert result.exists()
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
-            ("refit=true", "train_on=all"),
-            "requires held-out classes",
-        ),
-        (("refit=true", "data.validation=0"), "`refit` of a recipe requires"),
-        (("stop_after=4",), "`stop_after`: must be at most the 3 `epochs`"),
-        (("data.validation=1",), "`data.validation`.*less than 1"),
-    ],
-)
-def test_mistakes_are_explained(settings, message, tmp_path) -> None:
-    with pytest.raises((ValueError, RecipeError), match=message):
-        runs.train(recipe_of(tmp_path, *settings), tmp_path / "run", verbose=0)
+@pytest.mark.parametrize("setting", ["train_on=all", "data.validation=0"])
+def test_refit_needs_held_out_classes(setting, tmp_path) -> None:
+    recipe = recipe_of(tmp_path, "refit=true", setting)
+    with pytest.raises(ValueError, match="`refit` of a recipe requires held-"):
+        runs.train(recipe, tmp_path / "run", verbose=0)
     assert not (tmp_path / "run").exists()
