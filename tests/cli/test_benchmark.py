@@ -1,6 +1,5 @@
 """`keras-dml benchmark`."""
 
-import functools
 import re
 import shlex
 
@@ -8,34 +7,24 @@ import pytest
 
 from keras_dml import runs
 from tests.cli.test_commands import run as run_command
-from tests.runs.small_run import RECIPE
-from tests.runs.stub import Stub
-
-run = functools.partial(run_command, "benchmark")
+from tests.runs.small_run import write_unread
+from tests.runs.stub import Stub, in_place
 
 
 @pytest.fixture
 def recipe(tmp_path) -> str:
-    path = tmp_path / "small.yaml"
-    path.write_text(RECIPE.format(folder="unread"))
-    return str(path)
+    return str(write_unread(tmp_path))
 
 
-def use(stub: Stub, monkeypatch) -> None:
-    name = "keras_dml.runs.benchmark.start_training"
-    monkeypatch.setattr(name, stub)
-    # Charts take most of the time, and are drawn for the tables' own tests.
-    name = "keras_dml.runs.tables._chart"
-    monkeypatch.setattr(name, lambda plan, ranking, metric: metric)
+def run(stub: Stub, *arguments: object, code: int = 0) -> str:
+    with in_place(stub):
+        return run_command("benchmark", *arguments, code=code)
 
 
-def test_trains_everything_and_prints_the_table(
-    recipe, tmp_path, monkeypatch
-) -> None:
+def test_trains_everything_and_prints_the_table(recipe, tmp_path) -> None:
     stub = Stub()
-    use(stub, monkeypatch)
-    output = run(recipe, f"{recipe}::name=b", "--seeds", "2", "--jobs", "2",
-                 "--output", tmp_path / "out")  # fmt: skip
+    output = run(stub, recipe, f"{recipe}::name=b", "--seeds", "2", "--jobs",
+                 "2", "--output", tmp_path / "out")  # fmt: skip
     assert len(stub.keys) == 4 and stub.jobs == {2}
     assert "--jobs" not in (tmp_path / "out" / "results.md").read_text()
     assert "[4/4] b, seed 1" in output
@@ -44,20 +33,17 @@ def test_trains_everything_and_prints_the_table(
     assert str(tmp_path / "out" / "results.md") in output.replace("\n", "")
 
 
-def test_the_command_in_the_report_does_the_same(
-    recipe, tmp_path, monkeypatch
-) -> None:
-    use(Stub(), monkeypatch)
+def test_the_command_in_the_report_does_the_same(recipe, tmp_path) -> None:
     out = tmp_path / "out"
     second = f"{recipe}::name=b::method.loss={{name: triplet}}"
-    run(recipe, second, "--seeds", "1", "--output", out, "--set", "epochs=1",
-        "--metrics", "map@r, recall@4", "--baseline", "b")  # fmt: skip
+    run(Stub(), recipe, second, "--seeds", "1", "--output", out, "--set",
+        "epochs=1", "--metrics", "map@r, recall@4", "--baseline",
+        "b")  # fmt: skip
     text = (out / "results.md").read_text()
     program, *arguments = shlex.split(text.splitlines()[3].removeprefix("$ "))
     assert program == "keras-dml"
     stub = Stub()
-    use(stub, monkeypatch)
-    run(*arguments[1:])
+    run(stub, *arguments[1:])
     assert stub.keys == []
     assert (out / "results.md").read_text() == text
     kept = runs.load_recipe(out / "small" / "seed-0")
@@ -65,21 +51,18 @@ def test_the_command_in_the_report_does_the_same(
     assert kept.evaluation.metrics == ("map@r", "recall@4")
 
 
-def test_failures_end_with_status_1(recipe, tmp_path, monkeypatch) -> None:
-    use(Stub({"small": "no"}), monkeypatch)
+def test_failures_end_with_status_1(recipe, tmp_path) -> None:
     arguments = [recipe, f"{recipe}::name=b", "--seeds", "1", "--output",
                  tmp_path / "out"]  # fmt: skip
-    output = run(*arguments, code=1)
+    output = run(Stub({"small": "no"}), *arguments, code=1)
     assert "failed: no" in output
     assert "1 of 2 runs failed" in output
-    use(Stub(), monkeypatch)
-    run(*arguments, "--retry")
+    run(Stub(), *arguments, "--retry")
 
 
-def test_ctrl_c(recipe, tmp_path, monkeypatch) -> None:
-    use(Stub(stops=2), monkeypatch)
-    output = run(recipe, "--seeds", "3", "--output", tmp_path / "out",
-                 code=130)  # fmt: skip
+def test_ctrl_c(recipe, tmp_path) -> None:
+    arguments = recipe, "--seeds", "3", "--output", tmp_path / "out"
+    output = run(Stub(stops=2), *arguments, code=130)
     assert "Run the same command to continue" in output
     text = (tmp_path / "out" / "results.md").read_text()
     assert "1 of 3 runs finished, 2 remaining." in text
@@ -87,5 +70,6 @@ def test_ctrl_c(recipe, tmp_path, monkeypatch) -> None:
 
 def test_unknown_metric_is_refused_before_runs(recipe, tmp_path) -> None:
     out = tmp_path / "out"
-    output = run(recipe, "--output", out, "--metrics", "recal@1", code=1)
+    arguments = recipe, "--output", out, "--metrics", "recal@1"
+    output = run(Stub(), *arguments, code=1)
     assert "Did you mean" in output and not out.exists()

@@ -60,6 +60,13 @@ def write_recipe(folder: Path) -> Path:
     return path
 
 
+def write_unread(folder: Path) -> Path:
+    """Writes the recipe without images, for what never trains it."""
+    path = folder / "small.yaml"
+    path.write_text(RECIPE.format(folder="unread"))
+    return path
+
+
 def train_once(folder: Path, method: str) -> Path:
     """The run of a method, which the first process that asks for it trains."""
     run = folder / method / "run"

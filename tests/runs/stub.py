@@ -1,8 +1,11 @@
 """Trainings that end at once, with results made from recipe and seed."""
 
+import contextlib
 import functools
 import signal
 import threading
+from collections.abc import Iterator
+from unittest import mock
 
 import numpy as np
 
@@ -91,6 +94,19 @@ class Stub:
             return 1
         finish(run)
         return 0
+
+
+@contextlib.contextmanager
+def in_place(stub: Stub) -> Iterator[None]:
+    """Has a stub train the runs of benchmarks, whose charts are not drawn.
+
+    Charts take most of the time, and are drawn in test_tables.py.
+    """
+    with (
+        mock.patch("keras_dml.runs.benchmark.start_training", stub),
+        mock.patch("keras_dml.runs.tables._chart", return_value=""),
+    ):
+        yield
 
 
 class Process:

@@ -13,24 +13,15 @@ from keras_dml.recipes import RecipeError
 from keras_dml.runs.benchmark import _entry, benchmark, read_plan
 from keras_dml.runs.plan import JOURNAL, Run
 from keras_dml.utils.files import one_at_a_time
-from tests.runs.small_run import METHODS, RECIPE, write_recipe
-from tests.runs.stub import Stub
+from tests.runs.small_run import METHODS, write_recipe, write_unread
+from tests.runs.stub import Stub, in_place
 
 ALL = [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
 
 
-@pytest.fixture(autouse=True)
-def without_charts(monkeypatch) -> None:
-    """They take most of the time, and are drawn in test_tables.py."""
-    name = "keras_dml.runs.tables._chart"
-    monkeypatch.setattr(name, lambda plan, ranking, metric: metric)
-
-
 @pytest.fixture
 def recipe(tmp_path) -> str:
-    path = tmp_path / "small.yaml"
-    path.write_text(RECIPE.format(folder="unread"))
-    return str(path)
+    return str(write_unread(tmp_path))
 
 
 def plan_of(recipe: str, seeds: int = 2, **settings):
@@ -42,24 +33,18 @@ def plan_of(recipe: str, seeds: int = 2, **settings):
     )
 
 
-@pytest.fixture
-def done_by(monkeypatch):
+def done_by(plan, stub: Stub, **options):
     """Has a stub train the runs of a plan; its runs, and the entries."""
-
-    def train(plan, stub: Stub, **options):
-        name = "keras_dml.runs.benchmark.start_training"
-        monkeypatch.setattr(name, stub)
+    with in_place(stub):
         entries, _ = benchmark(plan, "command", **options)
-        return stub.keys, entries
-
-    return train
+    return stub.keys, entries
 
 
 def report(recipe: str) -> str:
     return (Path(recipe).parent / "out" / "results.md").read_text()
 
 
-def test_each_run_is_trained_once(recipe, done_by) -> None:
+def test_each_run_is_trained_once(recipe) -> None:
     keys, entries = done_by(plan_of(recipe), Stub())
     assert keys == ALL
     assert [entry.key for entry in entries] == ALL
@@ -71,7 +56,7 @@ def test_each_run_is_trained_once(recipe, done_by) -> None:
     assert report(recipe) == before
 
 
-def test_several_jobs_write_the_same_tables(recipe, done_by) -> None:
+def test_several_jobs_write_the_same_tables(recipe) -> None:
     stub = Stub()
     done_by(plan_of(recipe), stub, jobs=3)
     assert stub.jobs == {3}
@@ -82,7 +67,7 @@ def test_several_jobs_write_the_same_tables(recipe, done_by) -> None:
     assert report(recipe) == several
 
 
-def test_seeds_and_recipes_can_be_added(recipe, tmp_path, done_by) -> None:
+def test_seeds_and_recipes_can_be_added(recipe, tmp_path) -> None:
     done_by(plan_of(recipe, seeds=1), Stub())
     keys, _ = done_by(plan_of(recipe, seeds=2), Stub())
     assert keys == ALL[2:]
@@ -92,7 +77,7 @@ def test_seeds_and_recipes_can_be_added(recipe, tmp_path, done_by) -> None:
     assert [entry.key for entry in entries] == [("a", 0), ("c", 0)]
 
 
-def test_ctrl_c_keeps_finished_runs(recipe, done_by) -> None:
+def test_ctrl_c_keeps_finished_runs(recipe) -> None:
     with pytest.raises(KeyboardInterrupt):
         done_by(plan_of(recipe), Stub(stops=3))
     assert "2 of 4 runs finished, 2 remaining." in report(recipe)
@@ -104,7 +89,7 @@ def test_ctrl_c_keeps_finished_runs(recipe, done_by) -> None:
     assert "4 of 4 runs finished." in report(recipe)
 
 
-def test_failed_run_does_not_stop_the_others(recipe, done_by) -> None:
+def test_failed_run_does_not_stop_the_others(recipe) -> None:
     fails = {"a": "too | few\nimages"}
     keys, entries = done_by(plan_of(recipe), Stub(fails))
     assert keys == ALL
@@ -128,7 +113,7 @@ def test_killed_process_is_a_failure(recipe, tmp_path) -> None:
     assert "signal 9" in error and "memory" in error
 
 
-def test_changed_recipe_is_refused(recipe, done_by) -> None:
+def test_changed_recipe_is_refused(recipe) -> None:
     done_by(plan_of(recipe), Stub())
     journal = Path(recipe).parent / "out" / JOURNAL
     before = journal.read_bytes()
@@ -146,9 +131,7 @@ def test_changed_recipe_is_refused(recipe, done_by) -> None:
     [("jit: auto\n", ""), ("loss: triplet", "loss: {name: triplet}")],
     ids=["a setting added since", "a loss in a section"],
 )
-def test_recipe_of_an_older_version_is_no_change(
-    now, then, recipe, done_by
-) -> None:
+def test_recipe_of_an_older_version_is_no_change(now, then, recipe) -> None:
     loss = {"method.loss": "triplet"}
     same = plan_of(recipe, seeds=1, **loss)
     done_by(same, Stub())
@@ -165,7 +148,7 @@ def test_recipe_of_an_older_version_is_no_change(
     assert "method.loss" not in str(error.value)
 
 
-def test_two_benchmarks_do_not_share_a_folder(recipe, done_by) -> None:
+def test_two_benchmarks_do_not_share_a_folder(recipe) -> None:
     plan = plan_of(recipe)
     with pytest.raises(ValueError, match="`jobs` of benchmark"):
         benchmark(plan, "command", jobs=0)

@@ -7,16 +7,14 @@ from keras_dml import recipes
 from keras_dml.data import ImageSet
 from keras_dml.evaluation import evaluate_embeddings
 from keras_dml.runs.measuring import Changes, Measurement
-from tests.runs.small_run import RECIPE
+from tests.runs.small_run import write_unread
 
 LABELS = np.repeat(np.arange(12), 4)
 
 
 @pytest.fixture
 def recipe(tmp_path):
-    path = tmp_path / "small.yaml"
-    path.write_text(RECIPE.format(folder="photographs"))
-    return recipes.load(path)
+    return recipes.load(write_unread(tmp_path))
 
 
 def measurement(recipe, noise: float, files: str = "a") -> Measurement:
@@ -92,4 +90,4 @@ def test_other_images_are_refused(recipe) -> None:
     first, second = measurement(recipe, 1.0), measurement(recipe, 1.0, "b")
     with pytest.raises(ValueError, match="on the same images") as error:
         Changes(first, second)
-    assert "image_folder at photographs" in str(error.value)
+    assert "image_folder at unread" in str(error.value)

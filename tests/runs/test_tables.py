@@ -25,7 +25,7 @@ from keras_dml.runs.tables import (
     rank,
     write_tables,
 )
-from tests.runs.small_run import RECIPE
+from tests.runs.small_run import write_unread
 from tests.runs.stub import Stub, finish
 
 SEEDS = 4
@@ -35,8 +35,7 @@ NAMES = pytest.mark.parametrize("metric", ["recall@1", "map@r", "nmi"])
 
 
 def plan_in(folder):
-    path = folder / "small.yaml"
-    path.write_text(RECIPE.format(folder="unread"))
+    path = write_unread(folder)
     texts = [f"{path}::name=base", f"{path}::name=better::epochs=5"]
     return read_plan(texts, SEEDS, folder / "out")
 
