@@ -46,24 +46,14 @@ _NAME = r"\w([\w .,=()+-]{0,98}[\w)+-])?"
 
 @dataclass(frozen=True)
 class Training:
-    """A model, and what it is fitted with.
-
-    Attributes:
-        model: The compiled model.
-        sampler: The sampler of the training examples.
-        splits: The data: of what is frozen its features.
-        batches: The training batches.
-        callbacks: The callbacks that the method and its batches need.
-        validation: What measures held-out classes, if there are any.
-        monitor: The metric of these that chooses the best epoch.
-    """
+    """A compiled model, and what it is fitted with."""
 
     model: MetricModel
     sampler: Sampler
-    splits: DataSplits
+    splits: DataSplits  # Examples, or features of what is frozen.
     batches: tf.data.Dataset
     callbacks: list[keras.callbacks.Callback]
-    validation: RetrievalEvaluation | None
+    validation: RetrievalEvaluation | None  # None if no class is held out.
     monitor: str
 
     def fit(

@@ -184,13 +184,10 @@ def check_space(space: Any, recipe: Recipe) -> None:
                 "high: 1.0e-2, log: true}, {low: 2, high: 8, step: 2} or a "
                 "list of choices."
             ) from None
-        if isinstance(values, list):
-            ends = distribution.choices
-        else:
-            ends = distribution.low, distribution.high
+        is_list = isinstance(values, list)
+        ends = values if is_list else (distribution.low, distribution.high)
         for end in ends:
-            source = f"with {key}={end} (of tune)"
-            change_recipe(recipe, {key: _choice(values, end)}, source)
+            change_recipe(recipe, {key: end}, f"with {key}={end} (of tune)")
 
 
 def _distribution(values: Any) -> Any:
