@@ -46,14 +46,18 @@ _NAME = r"\w([\w .,=()+-]{0,98}[\w)+-])?"
 
 @dataclass(frozen=True)
 class Training:
-    """A compiled model, and what it is fitted with."""
+    """A compiled model, and what it is fitted with.
+
+    `splits` have features in place of what is frozen, and `validation` measures
+    the classes that are held out, if any are.
+    """
 
     model: MetricModel
     sampler: Sampler
-    splits: DataSplits  # Examples, or features of what is frozen.
+    splits: DataSplits
     batches: tf.data.Dataset
     callbacks: list[keras.callbacks.Callback]
-    validation: RetrievalEvaluation | None  # None if no class is held out.
+    validation: RetrievalEvaluation | None
     monitor: str
 
     def fit(

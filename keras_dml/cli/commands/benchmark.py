@@ -69,9 +69,9 @@ def benchmark(
 
     settings_of_all = list(settings)
     if metrics is not None:
-        names = [name.strip() for name in metrics.split(",")]
-        known = [metric.name for metric in expanded(names, (), "benchmark")]
-        settings_of_all.append(f"evaluation.metrics=[{', '.join(known)}]")
+        texts = [text.strip() for text in metrics.split(",")]
+        names = (metric.name for metric in expanded(texts, (), "benchmark"))
+        settings_of_all.append(f"evaluation.metrics=[{', '.join(names)}]")
     plan = benchmarks.read_plan(
         recipes, seeds, output, settings_of_all, baseline, save_every
     )
