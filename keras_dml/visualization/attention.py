@@ -5,7 +5,7 @@ each documents its arguments.
 """
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -61,19 +61,6 @@ def attention_maps(
         Xu et al., "Towards Improved and Interpretable Deep Metric Learning
         via Attentive Grouping", 2020, Sec. 3.3.
     """
-    return predict(model, images, maps_of(model), batch_size, progress)["maps"]
-
-
-def maps_of(
-    model: keras.Model,
-) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
-    """A function from the outputs of a model's head to `{"maps": maps}`.
-
-    The maps are (B, h, w, P) tensors, as described in `attention_maps`.
-
-    Raises:
-        ValueError: As for `attention_maps`.
-    """
     outputs = output_shapes(model)
     if "attention" not in outputs:
         raise ValueError(
@@ -96,7 +83,7 @@ def maps_of(
             attention = ops.reshape(attention[:, prefix:], shape)
         return {"maps": attention}
 
-    return maps
+    return predict(model, images, maps, batch_size, progress)["maps"]
 
 
 def _patches(model: keras.Model) -> tuple[int, int, int]:
