@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from keras_dml.methods import METHODS
-from keras_dml.recipes import RecipeError
 from keras_dml.reports import Run, comparisons, figures_of
 from keras_dml.reports.page import explorer
 from keras_dml.runs.folder import read_queries
@@ -127,14 +126,3 @@ def test_runs_are_compared_by_epoch_and_spectrum(run_of) -> None:
         runs[1].history["val_recall@1"],
     )
     assert set(spectra.data["model"]) == set(curves.data["run"])
-
-
-def test_unfinished_run_is_refused(tmp_path, run_of) -> None:
-    with pytest.raises(RecipeError, match="not the folder of a run"):
-        Run(tmp_path)
-    unfinished = tmp_path / "unfinished"
-    unfinished.mkdir()
-    recipe = (run_of("baseline") / "recipe.yaml").read_text()
-    (unfinished / "recipe.yaml").write_text(recipe)
-    with pytest.raises(FileNotFoundError, match="queries.npz.*--overwrite"):
-        Run(unfinished)

@@ -65,12 +65,14 @@ def test_folders_are_numbered(tmp_path, monkeypatch) -> None:
     assert last_folder("small").name == "small-3"
 
 
-def test_run_without_a_model_is_named(recipe, tmp_path) -> None:
+def test_unfinished_run_is_named(recipe, tmp_path) -> None:
     with pytest.raises(RecipeError, match="not the folder of a run"):
         runs.load_model(tmp_path)
     folder = runs.create_folder(tmp_path / "run", recipe)
     with pytest.raises(FileNotFoundError, match="no best.keras"):
         runs.load_model(folder)
+    with pytest.raises(FileNotFoundError, match="queries.npz.*--overwrite"):
+        load_outcome(folder)
 
 
 @pytest.mark.parametrize(

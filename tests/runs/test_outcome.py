@@ -69,8 +69,6 @@ def test_reference_defines_every_metric() -> None:
     [
         ("recall@1000", "among the 1000 nearest"),
         ("recall@1", "whose nearest neighbor is of"),
-        ("macro/recall@1", "whose nearest neighbor is of"),
-        ("64/macro/recall@3", "mean over classes: "),
         ("map@5", "divided by 5 or by the number of"),
         ("pcf@0.9", "more than 0.9 of"),
         ("zzz@3", "not registered here"),
