@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
 from types import MappingProxyType
@@ -102,9 +101,6 @@ def test_nothing_is_on_standard_output_after_an_error() -> None:
     assert "no included recipe" in ended.stderr
 
 
-Pair = namedtuple("Pair", "a b")
-
-
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -112,9 +108,6 @@ Pair = namedtuple("Pair", "a b")
         (-np.inf, None),
         (np.float32(0.5), 0.5),
         (np.arange(3), [0, 1, 2]),
-        ({1: (True, None)}, {"1": [True, None]}),
-        (Pair(1, "x"), [1, "x"]),
-        (Path("a/b"), "a/b"),
         (MappingProxyType({"a": np.nan}), {"a": None}),
         (
             Interval(0.5, 0.25, math.nan),

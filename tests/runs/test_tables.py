@@ -145,15 +145,11 @@ def test_differences_by_query_are_paired(plan, rows) -> None:
     assert high - low < alone[1] - alone[0]
 
 
-def test_interval_by_hand_covers_as_often_as_it_says() -> None:
+def test_interval_is_that_by_hand() -> None:
     # s = 1, n = 3, t(0.975; 2) = 4.302653
     interval = mean_interval([1.0, 2.0, 3.0])
     half = interval.high - interval.estimate
     assert half == pytest.approx(4.302653 / 3**0.5)
-    samples = np.random.default_rng(0).normal(0.5, 0.1, (500, 3))
-    intervals = [mean_interval(sample) for sample in samples]
-    share = np.mean([x.low < 0.5 < x.high for x in intervals])
-    assert share == pytest.approx(0.95, abs=0.03)
 
 
 @pytest.mark.parametrize(
