@@ -138,11 +138,12 @@ def on_tensorflow(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def command_body(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates what a command does, for which the package is imported.
+    """Decorates a command that calls `answer`, and needs the package.
 
-    It is only when a command runs that TensorFlow is imported, too.
+    That, and with it TensorFlow, is imported only when the command runs.
     """
 
+    @json_option
     @wraps(command)
     def call(*args: Any, **kwargs: Any) -> Any:
         import_package()
@@ -209,7 +210,7 @@ def import_package() -> None:
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates a command that calls `answer`; stands above `command_body`."""
+    """Decorates a command that calls `answer`."""
 
     @click.option(
         "--json",

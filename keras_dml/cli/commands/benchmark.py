@@ -44,7 +44,6 @@ from keras_dml.cli import common
 )
 @click.option("--retry", is_flag=True, help="Repeat failed runs.")
 @common.save_every_option
-@common.json_option
 @common.command_body
 def benchmark(
     recipes: tuple[str, ...],

@@ -20,7 +20,6 @@ def data() -> None:
     metavar="FILE.png",
     help="Write a sheet of training images, with one class per row.",
 )
-@common.json_option
 @common.command_body
 def check(path: str, preview: str | None) -> None:
     """Report which data set is at PATH, and what is missing."""

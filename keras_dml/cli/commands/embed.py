@@ -57,7 +57,6 @@ REPEAT_SECONDS = 5.0
 )
 @common.engine_option
 @common.model_option
-@common.json_option
 @common.command_body
 def embed(
     model: str,

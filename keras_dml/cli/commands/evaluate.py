@@ -104,7 +104,6 @@ _OF_RUNS = "other", "split", "which", "by", "top", "file", "engine"
     metavar="SIZE",
     help="For embeddings: the memory for searching. [default: 512MB]",
 )
-@common.json_option
 @click.pass_context
 @common.command_body
 def evaluate(

@@ -74,7 +74,6 @@ FORMATS = ("saved_model", "onnx", "litert", "openvino")
     help="With --quantize: refuse an export that loses more of recall@1. "
     "[default: 0.01]",
 )
-@common.json_option
 @common.on_tensorflow
 @common.command_body
 def export(

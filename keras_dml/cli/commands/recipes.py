@@ -71,7 +71,6 @@ def list_(folder: str | None) -> None:
 @recipes.command()
 @common.recipe_argument
 @common.setting_option
-@common.json_option
 @common.command_body
 def show(recipe: str, settings: tuple[str, ...]) -> None:
     """Print RECIPE with everything filled in.

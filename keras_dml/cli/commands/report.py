@@ -23,7 +23,6 @@ from keras_dml.cli import common
     default=60,
     help="Maximum number of test images that can be explored.",
 )
-@common.json_option
 @common.command_body
 def report(run: str, output: str | None, queries: int) -> None:
     """Write the report of the finished RUN as one page for a browser."""
@@ -54,7 +53,6 @@ def report(run: str, output: str | None, queries: int) -> None:
     default="val_recall@1",
     help="With OTHERS: the column of metrics.csv to compare.",
 )
-@common.json_option
 @common.command_body
 def figures(
     run: str,

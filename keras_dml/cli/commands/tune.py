@@ -38,7 +38,6 @@ MAX_ROWS = 10
     help="Epochs of a trial before it may be pruned. [default: a third]",
 )
 @click.option("--seed", default=0, help="Seed of the suggestions.")
-@common.json_option
 @common.command_body
 def tune(
     recipe: str,
