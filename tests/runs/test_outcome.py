@@ -96,15 +96,11 @@ def test_first_lines_say_what_will_be_done(held_out, tmp_path) -> None:
     )  # fmt: skip
     recipe = recipes.load(write_recipe(tmp_path), settings)
     splits = data_of(recipe)
-    part, chosen = "2 classes, 12 examples", (
-        "val_map@r on the validation images after every 2 epochs, to choose "
-        "the epoch"
-    )  # fmt: skip
+    part, chosen = "2 classes, 12 examples", "val_map@r on the validation"
     if not held_out:
         none = splits.validation.select([])
         splits = dataclasses.replace(splits, validation=none)
-        part = "none"
-        chosen = "nothing while training, as no classes are held out"
+        part, chosen = "none", "nothing while training"
     network = backbones.small_convnet((16, 16, 1), filters=(4, 8))
     model = methods.baseline(network, embedding_dim=8)
     data, about, device, measured = before_training(recipe, splits, model, 2)
@@ -112,12 +108,8 @@ def test_first_lines_say_what_will_be_done(held_out, tmp_path) -> None:
         f"Data: {recipe.source}; train 4 classes, 24 examples; "
         f"validation {part}; test 6 classes, 36 examples"
     )
-    assert about == (
-        f"Network: small_convnet with baseline, {model.count_params():,} "
-        "weights, embeddings of 8 dimensions"
-    )
+    assert f"baseline, {model.count_params():,} weights" in about
+    assert about.endswith("embeddings of 8 dimensions")
     assert device.endswith(", 2 replicas, float32")
-    assert measured == (
-        f"Measured: {chosen}; recall@1 on the test images, which are never "
-        "trained on, before and after training"
-    )
+    assert measured.startswith(f"Measured: {chosen}")
+    assert ("after every 2 epochs" in measured) == held_out

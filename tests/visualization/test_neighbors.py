@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 from keras_dml.visualization import nearest
 
@@ -22,39 +23,29 @@ def test_neighbors_are_those_of_a_sorted_list() -> None:
         np.testing.assert_allclose(cosines[i], values, atol=1e-12)
 
 
-def test_gallery_and_groups_leave_images_out() -> None:
+@pytest.mark.parametrize("has_several_labels", [False, True])
+def test_gallery_and_groups_leave_images_out(has_several_labels) -> None:
     rng = np.random.default_rng(1)
     x = rng.normal(size=(40, 4)).astype(np.float32)
-    labels, groups = rng.integers(3, size=40), rng.integers(2, size=40)
+    groups = rng.integers(2, size=40)
+    table = np.eye(3, dtype=bool)[rng.integers(3, size=40)]
+    if has_several_labels:
+        table = rng.random((40, 5)) < 0.3
+    labels = table if has_several_labels else table.argmax(axis=1)
     gallery = np.arange(10, 40)
     queries = np.array([2, 12])
     found, _ = nearest(
         x, queries, 9, gallery=gallery, labels=labels, groups=groups
     )
     for i, query in enumerate(queries):
+        is_alike = (table & table[query]).any(axis=1)
+        is_left_out = is_alike & (groups == groups[query])
         allowed = [
-            int(row)
-            for row in gallery
-            if row != query
-            and not (
-                labels[row] == labels[query] and groups[row] == groups[query]
-            )
+            row
+            for row in gallery.tolist()
+            if row != query and not is_left_out[row]
         ]
         assert found[i].tolist() == naive(x, query, 9, allowed)[0]
-
-
-def test_groups_of_several_labels_leave_images_out() -> None:
-    rng = np.random.default_rng(1)
-    x, groups = rng.normal(size=(40, 4)), rng.integers(2, size=40)
-    table = rng.random((40, 5)) < 0.3
-    found, _ = nearest(x, np.array([2]), 9, labels=table, groups=groups)
-    allowed = [
-        row
-        for row in range(40)
-        if row != 2
-        and not ((table[row] & table[2]).any() and groups[row] == groups[2])
-    ]
-    assert found[0].tolist() == naive(x, 2, 9, allowed)[0]
 
 
 def test_duplicates_rank_in_the_order_of_rows() -> None:
