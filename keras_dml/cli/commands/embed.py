@@ -79,13 +79,13 @@ def embed(
     from keras_dml.embedding import embed_shards
 
     network, recipe = read_model(model, which)
-    listed = read_listed(source, recipe)
+    images, columns = read_listed(source, recipe)
     with _ending_well():
         shards = embed_shards(
             network,
-            listed.examples,
+            images,
             out,
-            columns=listed.columns,
+            columns=columns,
             ray=True if ray == "auto" else ray,
             **options,
         )
