@@ -34,11 +34,7 @@ Load: TypeAlias = Callable[[Path], Run]
 
 
 def loader(file_format: str, owner: str) -> Load:
-    """Returns a function that loads files of a format, a key of `SUFFIXES`.
-
-    Raises:
-        ImportError: If the runtime, which `owner` needs, is not installed.
-    """
+    """Returns a function that loads files of a format, a key of `SUFFIXES`."""
     module, load = _RUNTIMES[file_format]
     runtime = import_extra(owner, module, file_format)
     return lambda path: load(runtime, os.fspath(path))
@@ -100,10 +96,7 @@ def converted(function: Any) -> Any:
 def compiled(
     model: Any | str | os.PathLike[str],
 ) -> Callable[[list[Any]], FloatArray]:
-    """The first output of a model, or of a file, for arrays of its inputs.
-
-    It is computed on the CPU, in float32; threads may share the function.
-    """
+    """Returns a function for a model's first output, on the CPU in float32."""
     import openvino
 
     # Of one batch at a time, and not in bfloat16, where a CPU has it.
@@ -153,13 +146,7 @@ _COMPARED = 8
 
 
 def check_engine(owner: str, engine: Engine) -> None:
-    """Checks the argument `engine` of a function.
-
-    Raises:
-        ValueError: If there is no such engine.
-        ImportError: If it is not installed.
-        FileNotFoundError: If there is no such file.
-    """
+    """Raises an error unless the argument `engine` of `owner` can be used."""
     if callable(engine):
         return
     if Path(engine).suffix not in SUFFIXES.values():
@@ -177,19 +164,17 @@ def check_engine(owner: str, engine: Engine) -> None:
 def predict_function(
     model: keras.Model, engine: Engine = KERAS, owner: str = "embed"
 ) -> Predict:
-    """The function that embeds a batch on a single replica.
+    """Returns a function that embeds a batch on a single replica.
 
     The model has the weights of the first call; an exported file has its own.
-    Keras embeds where OpenVINO cannot, see `by_openvino`. Errors are those of
-    `check_engine` for the argument `engine` of `owner`.
     """
     check_engine(owner, engine)
     if callable(engine):
         return lambda batch: engine(keras.tree.map_structure(np.asarray, batch))
-    by_keras = _by_keras(model)
-    if engine in ENGINES:
-        is_keras = engine == KERAS
-        return by_keras if is_keras else _first_compared(model, by_keras)
+    if engine == KERAS:
+        return _by_keras(model)
+    if engine == OPENVINO:
+        return _first_compared(model)
     path = Path(engine)
     [file_format] = [x for x in SUFFIXES if SUFFIXES[x] == path.suffix]
     return loader(file_format, f"engine={str(path)!r} of {owner}")(path)
@@ -198,11 +183,10 @@ def predict_function(
 def by_openvino(
     model: keras.Model, batch: Any, expected: FloatArray
 ) -> Predict | None:
-    """A function for a model's embeddings by OpenVINO on the CPU, in float32.
+    """Returns a model's function by OpenVINO on the CPU; None where it differs.
 
-    Threads may share it; their batches run one after another. It is None, which
-    is logged, where the model cannot be converted or its unit embeddings of a
-    batch differ from the expected ones by Keras, (B, D).
+    It is compared with the embeddings of a batch that Keras expects, (B, D).
+    Threads may share it; their batches run one after another.
     """
     try:
         predict = _compiled(model)
@@ -224,9 +208,10 @@ def by_openvino(
     return None
 
 
-def _first_compared(model: keras.Model, by_keras: Predict) -> Predict:
+def _first_compared(model: keras.Model) -> Predict:
     """Embeds by OpenVINO if that agrees with Keras on the first examples."""
     predict: Predict | None = None
+    by_keras = _by_keras(model)
 
     def embed(batch: Any) -> Any:
         nonlocal predict

@@ -69,15 +69,8 @@ def embed(
             embedding per example.
     """
     predict = predict_function(model, engine)
-    return embedded(
-        model,
-        examples,
-        "examples",
-        "embed",
-        batch_size,
-        progress,
-        predict=predict,
-    ).embeddings
+    about = "examples", "embed", batch_size, progress
+    return embedded(model, examples, *about, predict=predict).embeddings
 
 
 @dataclass(frozen=True)
@@ -155,13 +148,9 @@ def embed_shares(
     batch_size: int,
     strategy: tf.distribute.Strategy,
 ) -> FloatArray:
-    """Embeds all examples; all workers call it with them and read a share.
+    """Embeds all examples, (N, D); all workers call it and read a share.
 
-    Returns:
-        (N, D), bit-identical on all workers.
-
-    Raises:
-        ValueError: If there are more workers than examples.
+    The result is bit-identical on all workers.
     """
     worker = this_worker(strategy)
     if worker.count == 1:

@@ -36,7 +36,9 @@ class ShardActor:
         try:
             if self._writer is None:
                 [writer] = ray.get([self._reference])
-                writer.check_model()
+                # Unpickling may change a model.
+                identity = writer.run.model
+                identity.check(writer.model, "an actor of embed_shards")
                 self._writer = writer
             rows = self._writer(str(batch["item"][0]))
             return {"rows": [rows], "error": [""]}
@@ -51,11 +53,8 @@ def write_on_ray(
     """Writes shards by actors, one for each GPU of a cluster or else each CPU.
 
     `writer` is a `ShardWriter`, and `address` is as for `ray.init`. Yields the
-    number of rows of each shard when it is written.
-
-    Raises:
-        ImportError: If Ray is not installed.
-        OSError: If the cluster cannot be joined, or an actor fails.
+    number of rows of each shard when it is written. An `OSError` means that the
+    cluster cannot be joined, or that an actor failed.
     """
     data = import_extra("ray of embed_shards", "ray.data", "ray")
     import ray

@@ -25,6 +25,7 @@ from keras_dml.embedding.engines import (
 )
 from keras_dml.embedding.in_memory import embedded
 from keras_dml.embedding.shards import (
+    DOCUMENT,
     EMBEDDING,
     FILES,
     ID,
@@ -135,15 +136,8 @@ def embed_shards(
     dim = len(identity.test_embeddings[0])
     table = _source_table(examples, columns)
     run = _new_run(examples, table, identity, dim, rows_per_shard, dtype)
-    writer = ShardWriter(
-        run,
-        table,
-        absolute(folder),
-        examples,
-        model,
-        min(batch_size, rows_per_shard),
-        engine,
-    )
+    how = model, min(batch_size, rows_per_shard), engine
+    writer = ShardWriter(run, table, absolute(folder), examples, *how)
     return _write_missing(writer, overwrite, progress, ray)
 
 
@@ -184,8 +178,7 @@ def write_shards(
             f"array of shape {np.shape(embeddings)}."
         )
     rows = ArraySet(embeddings, labels, names, ids)
-    table = _source_table(rows, columns)
-    dim = embeddings.shape[1]
+    table, dim = _source_table(rows, columns), embeddings.shape[1]
     run = _new_run(rows, table, None, dim, rows_per_shard, dtype)
     writer = ShardWriter(run, table, absolute(folder), rows)
     return _write_missing(writer, overwrite, progress)
@@ -212,7 +205,7 @@ def source_ids(examples: Examples) -> list[str]:
 
 
 def unique_ids(ids: list[str]) -> list[str]:
-    """The ids, or row numbers if an id repeats."""
+    """Returns the ids, or row numbers if an id repeats."""
     return ids if len(set(ids)) == len(ids) else [*map(str, range(len(ids)))]
 
 
@@ -307,26 +300,16 @@ def _fingerprint(examples: Examples, table: "pa.Table", whole: bool) -> str:
 class ShardWriter:
     """Embeds the rows of a shard and writes its file; it can be pickled.
 
-    Attributes:
-        run: The run of the shards.
-        table: All columns but the embeddings, N rows.
-        folder: An absolute path, or a URL.
-        examples: What the model embeds; without a model, the embeddings.
-        model, batch_size, engine: As for `embed_shards`.
+    Without a model, the examples are the embeddings.
     """
 
     run: Run
-    table: "pa.Table"
-    folder: str
+    table: "pa.Table"  # All columns but the embeddings, N rows.
+    folder: str  # An absolute path, or a URL.
     examples: Examples
     model: keras.Model | None = None
     batch_size: int = 0
     engine: Engine = KERAS
-
-    def check_model(self) -> None:
-        """Raises ValueError if the model changed when it was unpickled."""
-        if self.run.model and self.model is not None:
-            self.run.model.check(self.model, "an actor of embed_shards")
 
     @cached_property
     def _predict(self) -> Predict:
@@ -338,12 +321,11 @@ class ShardWriter:
             stored: FloatArray = self.examples.inputs(rows)
             return stored
         with downloaded(self.examples.select(rows)) as local:
+            about = "examples", _OWNER, self.batch_size
             return embedded(
                 self.model,
                 local,
-                "examples",
-                _OWNER,
-                self.batch_size,
+                *about,
                 progress=False,
                 padded=True,
                 predict=self._predict,
@@ -449,7 +431,7 @@ def _begin(storage: Storage, run: Run) -> Run:
     """The run to continue, which is `run` in a new folder."""
     names = storage.names()
     if not names:
-        run.write(storage)
+        storage.write(MANIFEST, DOCUMENT.write(run).encode())
         return run
     received = f"shards without {MANIFEST}"
     if MANIFEST in names:

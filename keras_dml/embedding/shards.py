@@ -67,15 +67,7 @@ def absolute(name: Folder) -> str:
 class Storage:
     """A folder whose files are written aside and renamed.
 
-    Args:
-        folder: A path or a URL.
-
-    Attributes:
-        name: The folder as given by the user.
-
-    Raises:
-        ImportError: If a package that fsspec needs for such URLs is missing.
-        ValueError: If fsspec does not support such URLs.
+    Errors of fsspec say which package it needs for a URL.
     """
 
     def __init__(self, folder: Folder) -> None:
@@ -143,11 +135,7 @@ def with_paths(images: ImageSet, paths: Iterable[str]) -> ImageSet:
 
 @contextlib.contextmanager
 def downloaded(examples: Examples) -> Iterator[Examples]:
-    """Has the images of a set that are at URLs in files while the block runs.
-
-    Raises:
-        OSError: If an image cannot be downloaded, or there is no space.
-    """
+    """Has the images of a set that are at URLs in files meanwhile."""
     paths = (isinstance(examples, ImageSet) and examples.paths) or ()
     urls = list(filter(is_url, paths))
     if not isinstance(examples, ImageSet) or not urls:
@@ -183,25 +171,18 @@ def downloaded(examples: Examples) -> Iterator[Examples]:
 class Run:
     """Everything that the embeddings of a folder depend on.
 
-    Attributes:
-        id: A random name, which is also in each shard.
-        fingerprint: Checksum of the examples, their ids, labels and columns.
-        examples: Number of examples in the source, N.
-        num_labels: Number of labels in total, C, if examples can have several;
-            otherwise 0.
-        columns: Names of all columns but the embedding.
-        names: Names of classes by label.
+    `examples` is their number, N, and `names` are those of classes by label.
     """
 
-    id: str
+    id: str  # A random name, which is also in each shard.
     model: ModelIdentity | None
-    fingerprint: str
+    fingerprint: str  # Of the examples, their ids, labels and columns.
     examples: Annotated[int, Ge(1)]
     rows_per_shard: Annotated[int, Ge(1)]
     dim: Annotated[int, Ge(1), Le(2**18)]
     dtype: ShardDtype
-    num_labels: Annotated[int, Ge(0)]
-    columns: tuple[str, ...]
+    num_labels: Annotated[int, Ge(0)]  # C if examples can have several, or 0.
+    columns: tuple[str, ...]  # All but the embedding.
     names: Mapping[int, str]
 
     @property
@@ -230,21 +211,12 @@ class Run:
         )
         return listed(differences(before, after))
 
-    def write(self, storage: Storage) -> None:
-        """Writes the manifest of the run."""
-        storage.write(MANIFEST, _DOCUMENT.write(self).encode())
-
     @staticmethod
     def read(storage: Storage) -> "Run":
-        """Reads the run of a folder.
-
-        Raises:
-            FileNotFoundError: If there is no manifest.
-            ValueError: If it is damaged, or was written by another version.
-        """
+        """Reads the run of a folder; ValueError if its manifest is damaged."""
         try:
             with storage.open(MANIFEST) as file:
-                return _DOCUMENT.read(file.read())
+                return DOCUMENT.read(file.read())
         except FileNotFoundError:
             raise FileNotFoundError(
                 f"{storage.name!r} must be a folder of embeddings written by "
@@ -260,7 +232,7 @@ class Run:
             ) from None
 
 
-_DOCUMENT = Document(Run, "keras_dml.embedding")
+DOCUMENT = Document(Run, "keras_dml.embedding")
 
 
 @dataclass(frozen=True)
