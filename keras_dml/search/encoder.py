@@ -132,11 +132,7 @@ class Encoder:
         batch_size: int,
         engine: Engine = KERAS,
     ) -> FloatArray | None:
-        """Embeddings of the user's images, (N, D); None if not images.
-
-        Raises:
-            ValueError: If an image is invalid, or there is no model.
-        """
+        """Embeddings of the user's images, (N, D); None if not images."""
         check_count(owner, "batch_size", batch_size)
         if isinstance(items, Mapping | Relations):
             of = "ArraySet(x)" if isinstance(items, Mapping) else "x.examples"
@@ -195,9 +191,6 @@ def image_sets(items: Any, who: str) -> list[tuple[Rows, Examples]] | None:
     Items are examples; a path, bytes of a file, a PIL image, pixels, or a list
     of these; for anything else, the result is None. There are several sets
     where images differ in size. Messages call the items `who`.
-
-    Raises:
-        ValueError: If an image cannot be decoded, or pixels are not such.
     """
     images = as_image_set(items)
     if images is None and getattr(items, "dtype", None) == np.uint8:
@@ -219,13 +212,9 @@ def image_sets(items: Any, who: str) -> list[tuple[Rows, Examples]] | None:
 def thumbnail_column(
     sets: Sequence[tuple[Rows, Examples]],
 ) -> dict[str, list[str]]:
-    """A column with the thumbnail of each image of `image_sets`, for pages.
+    """A column with data URIs of the images of `image_sets`, for pages.
 
-    It has data URIs, in the order of the rows; there is no column unless all
-    sets are of images.
-
-    Raises:
-        ValueError: If a file cannot be decoded.
+    There is no column unless all sets are of images.
     """
     thumbnails: dict[int, str] = {}
     for rows, images in sets:
@@ -268,20 +257,19 @@ def _pictures(items: Any, who: str) -> list[Pixels] | None:
     if isinstance(items, PIL.Image.Image | bytes):
         return [_pixels(items, who)]
     if isinstance(items, list | tuple):
-        are_images = items and all(map(_is_image, items))
+        kinds = str | os.PathLike | bytes | PIL.Image.Image
+        are_images = items and all(
+            isinstance(x, kinds)
+            or (getattr(x, "dtype", None) == np.uint8 and x.ndim == 2)
+            or (_are_pixels(x) and np.ndim(x) == 3)
+            for x in items
+        )
         return [_pixels(item, who) for item in items] if are_images else None
     if not _are_pixels(items):
         return None
     array = np.asarray(items)
     batch = array if array.ndim == 4 else array[None]
     return [_as_uint8(pixels, who) for pixels in batch]
-
-
-def _is_image(item: Any) -> bool:
-    kinds = str | os.PathLike | bytes | PIL.Image.Image
-    is_gray = getattr(item, "dtype", None) == np.uint8 and item.ndim == 2
-    has_channels = _are_pixels(item) and np.ndim(item) == 3
-    return isinstance(item, kinds) or is_gray or has_channels
 
 
 def _are_pixels(x: Any) -> bool:
@@ -333,10 +321,7 @@ def _as_uint8(pixels: Any, who: str) -> Pixels:
 
 
 def as_image_set(x: Any) -> Examples | None:
-    """Examples unchanged, a set of one or several paths, or None.
-
-    Images from paths have no labels.
-    """
+    """Examples unchanged, a set of one or several paths, or None."""
     if isinstance(x, Examples):
         return x
     if isinstance(x, str | os.PathLike):

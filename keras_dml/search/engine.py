@@ -64,13 +64,8 @@ class Engine:
     """A faiss index and the ids of its vectors.
 
     Exact and flat kinds remove vectors. Graphs and lists hide them, and are
-    built anew without them when they hide more than half.
-
-    Args:
-        index: A trained faiss index.
-        spec: How it was made.
-        ids: Ids of the vectors in it, ascending, (N,); an attribute.
-        hidden: Those of them that no search returns, (n,).
+    built anew without them when they hide more than half. `ids`, (N,), ascend;
+    no search returns those that are `hidden`, (n,).
     """
 
     def __init__(
@@ -125,11 +120,7 @@ class Engine:
 
     @property
     def vectors(self) -> FloatArray:
-        """The vectors of an exact index, (N, D), where faiss has them.
-
-        Raises:
-            ValueError: If the index does not keep them unchanged.
-        """
+        """The vectors of an exact index, (N, D), where faiss has them."""
         if not self.is_exact:
             raise ValueError(
                 f"`factory` of an Index must be {EXACT!r} to read its "
@@ -154,11 +145,7 @@ class Engine:
         return np.concatenate([np.empty(0, np.int64), *parts])
 
     def stored(self, ids: Rows) -> FloatArray:
-        """Vectors with some ids as they are kept, (n, D) float32.
-
-        Raises:
-            ValueError: If this kind of index does not give them back.
-        """
+        """Vectors with some ids as they are kept, (n, D); or ValueError."""
         if self.is_exact:
             return self.vectors[self._labels(ids)]
         maps = library().DirectMap
@@ -266,20 +253,13 @@ class Engine:
     def search(
         self, queries: FloatArray, k: int, among: Rows | None = None
     ) -> tuple[FloatArray, Rows]:
-        """The k nearest vectors of each query.
+        """The k nearest vectors of each query: scores, (Q, k) float32, and ids.
 
         Equal scores come in the order of the ids. Scores of exact indexes are
         compared in float64, so they do not depend on the number of queries.
-
-        Args:
-            queries: Vectors, (Q, D) float32.
-            k: Number of neighbors; where there are fewer, scores are -inf and
-                ids -1.
-            among: Ids of which all are compared, whatever the kind of index,
-                ascending, none of them hidden; None to search as the kind does.
-
-        Returns:
-            Scores, (Q, k) float32, and ids, (Q, k).
+        Where there are fewer than k, scores are -inf and ids -1. With ids in
+        `among`, which ascend and are not hidden, all of these are compared,
+        whatever the kind of index.
         """
         limit = len(self) if among is None else len(among)
         if not (limit and len(queries)):
@@ -312,9 +292,8 @@ class Engine:
     ) -> tuple[Rows, FloatArray, Rows]:
         """All vectors whose scores reach a threshold, whatever the kind.
 
-        Returns:
-            Queries, scores and ids, (n,) each, ordered by query and then as by
-            `search`, whose arguments these are.
+        Returns queries, scores and ids, (n,) each, ordered by query and then as
+        by `search`, whose arguments these are.
         """
         if not len(queries):
             none = np.empty(0, np.int64)
@@ -462,7 +441,16 @@ def inverted(index: Any) -> Any:
 
 def set_parameters(index: Any, spec: IndexSpec) -> str:
     """Sets how thoroughly an index searches, see `Index`; returns the text."""
-    text = _default(index) if spec.parameters is None else spec.parameters
+    text = spec.parameters
+    if text is None:
+        settings, faiss = [], library()
+        if lists := inverted(index):
+            settings.append(f"nprobe={max(1, round(lists.nlist**0.5))}")
+        if isinstance(_innermost(index), faiss.IndexHNSW):
+            settings.append("efSearch=64")
+        if isinstance(faiss.downcast_index(index), faiss.IndexRefine):
+            settings.append("k_factor_rf=4")
+        text = ",".join(settings)
     try:
         if not _PARAMETERS.fullmatch(str(text)):
             raise ValueError("not of the form 'name=number,name=number'")
@@ -477,17 +465,6 @@ def set_parameters(index: Any, spec: IndexSpec) -> str:
             "parameters for Flat."
         ) from None
     return text
-
-
-def _default(index: Any) -> str:
-    settings = []
-    if lists := inverted(index):
-        settings.append(f"nprobe={max(1, round(lists.nlist**0.5))}")
-    if isinstance(_innermost(index), library().IndexHNSW):
-        settings.append("efSearch=64")
-    if isinstance(library().downcast_index(index), library().IndexRefine):
-        settings.append("k_factor_rf=4")
-    return ",".join(settings)
 
 
 def _innermost(index: Any) -> Any:

@@ -57,11 +57,7 @@ class Filters(Mapping[str, NDArray[Any]]):
         return len(self._values)
 
     def mask(self, where: Where) -> Mask:
-        """Evaluates conditions to the mask of the rows that pass, (N,).
-
-        Raises:
-            ValueError: If `where` is not as described in `Index.search`.
-        """
+        """Evaluates conditions of `Index.search` to a mask of rows, (N,)."""
         if isinstance(where, Mapping):
             mask = np.ones(self._count, bool)
             for name, condition in where.items():

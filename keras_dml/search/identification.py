@@ -119,10 +119,7 @@ def calibrate_search(
 class ClassRows:
     """The rows of a gallery by class, and what is nearest apart from some.
 
-    Args:
-        engine, table: The vectors and the rows.
-        labels: Classes of the queries, (Q,), integers or text.
-        names: Names of these classes, if they have names.
+    Queries have `labels`, (Q,), integers or text, with these `names`, if any.
     """
 
     def __init__(
@@ -149,10 +146,10 @@ class ClassRows:
     def nearest(
         self, queries: FloatArray, classes: Rows
     ) -> tuple[FloatArray, Rows]:
-        """The nearest row of another class, apart from copies of the query.
+        """Scores and ids, (Q,), of the nearest rows of other classes; -inf, -1.
 
-        Queries are (Q, D), with the numbers of their classes, (Q,). Returns
-        scores and ids, (Q,) each; -inf and -1 where there is none.
+        Queries are (Q, D), with the numbers of their classes, (Q,); copies of a
+        query do not count.
         """
         ids_of_class = {
             classes[i]: self._of_class.get(value, [])
@@ -172,10 +169,9 @@ class ClassRows:
         return self._first(queries, left_out)
 
     def within(self, seed: int) -> tuple[FloatArray, NDArray[np.bool_]]:
-        """The score of the nearest other row, of rows of the gallery.
+        """Scores of the nearest other rows, (n,), and whether classes agree.
 
-        At most 1,000 rows are drawn of those whose class has several. Returns
-        scores, and whether that row is of the same class, (n,) each.
+        At most 1,000 rows of the gallery are drawn, whose class has several.
         """
         class_of = {
             row_id: value

@@ -25,12 +25,7 @@ _TINY = float(np.finfo(np.float32).tiny)
 
 @dataclass(frozen=True)
 class Similarity:
-    """How two embeddings are compared.
-
-    Args:
-        name: "cosine", of embeddings that are brought to unit length;
-            "dot", x·y; or "euclidean", −|x − y|.
-    """
+    """How two embeddings are compared; "cosine" brings them to unit length."""
 
     name: MetricName = COSINE
 

@@ -37,11 +37,8 @@ _INT64 = np.iinfo(np.int64)
 class RowTable:
     """Columns of plain values of rows, whose ids count up from 0.
 
-    Attributes:
-        ids: Ids of the rows, ascending, (N,).
-        columns: Values by column, each a list of N.
-        next_id: The id of the next row that is added.
-        keys: Ids by key, in the order of the rows; None if rows have no keys.
+    `ids`, (N,), ascend, and each column is a list of N. The attribute `keys`
+    has the ids by key, in the order of the rows; None if rows have no keys.
     """
 
     def __init__(
@@ -95,13 +92,7 @@ class RowTable:
         return [int(i) if is_row else None for i, is_row in pairs]
 
     def new_keys(self, keys: Any, count: int, owner: str) -> list[Key] | None:
-        """Keys of `count` rows to be written, validated; None without any.
-
-        Raises:
-            ValueError: If they are not one each and unique, or not of the type
-                of those that rows have; also if the other rows have keys and
-                these have none, or the other way round.
-        """
+        """Keys of `count` rows to be written, validated; None without any."""
         if keys is None:
             if self.keys is not None:
                 raise ValueError(
@@ -298,11 +289,7 @@ class RowTable:
 
 
 def as_keys(keys: Any, owner: str, name: str = "keys") -> list[Key]:
-    """Several keys, or one, as a list of text or of Python's integers.
-
-    Raises:
-        ValueError: If they are something else, or of both kinds.
-    """
+    """Several keys, or one, as a list of text or of Python's integers."""
     if isinstance(keys, str | int | np.integer):
         keys = [keys]
     if isinstance(keys, bytes) or not np.iterable(keys):

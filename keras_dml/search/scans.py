@@ -39,14 +39,8 @@ def nearest(
 ) -> tuple[FloatArray, Rows]:
     """Finds the k nearest of some vectors by comparing all of them.
 
-    Args:
-        index: A faiss index of products or squared distances.
-        queries: (Q, D) float32.
-        k: Number of neighbors, at most that of the labels.
-        labels: faiss's labels of the vectors, ascending, (n,).
-
-    Returns:
-        Products or squared distances, (Q, k) float32, best first, and labels.
+    The vectors have faiss's `labels`, ascending, (n,), at least k. Returns
+    products or squared distances, (Q, k) float32, best first, and labels.
     """
     faiss = library()
     part, queries = vectors_of(index, queries)
@@ -115,16 +109,11 @@ def nearest_of_parts(
 def above(
     index: Any, queries: FloatArray, bound: float, labels: Rows | None
 ) -> tuple[Rows, FloatArray, Rows]:
-    """Finds all vectors whose score is better than a bound.
+    """Finds all vectors whose product, or squared distance, beats a bound.
 
-    Args:
-        index: A faiss index of products or squared distances.
-        queries: (Q, D) float32.
-        bound: A product that they exceed, or a squared distance above theirs.
-        labels: faiss's labels of the vectors to compare, ascending; or None.
-
-    Returns:
-        Queries, ascending; products or squared distances; labels; (n,) each.
+    Only those with faiss's `labels`, which ascend, are compared, if given.
+    Returns queries, ascending; products or squared distances; labels; (n,)
+    each.
     """
     part, queries = vectors_of(index, queries)
     parameters = _scan_parameters(part, labels)

@@ -66,43 +66,24 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Content:
-    """What an index is, beside its vectors and rows; see `Index`.
-
-    Attributes:
-        rows: Number of rows, N.
-        hidden: Ids of vectors that were to be removed, and could not be.
-        faiss: The version of faiss that wrote it.
-    """
+    """What an index is, beside its vectors and rows; see `Index`."""
 
     dim: Annotated[int, Ge(1), Le(2**18)]
-    rows: Annotated[int, Ge(0)]
+    rows: Annotated[int, Ge(0)]  # Their number, N.
     next_id: Annotated[int, Le(2**63 - 1)]
-    hidden: tuple[int, ...]
+    hidden: tuple[int, ...]  # Ids of vectors that could not be removed.
     factory: str
     parameters: str
     recall: Recall | None
     threshold: AnyThreshold | None
     model: ModelIdentity | None
-    faiss: str
+    faiss: str  # The version that wrote it.
     metric: MetricName
 
     @property
     def spec(self) -> IndexSpec:
         """How the index was made."""
         return IndexSpec(Similarity(self.metric), self.factory, self.parameters)
-
-    def check(self, has_model: bool) -> None:
-        """Raises ValueError where types are right and values are not."""
-        if self.rows + len(self.hidden) > self.next_id:
-            raise ValueError(
-                f"rows={self.rows} with {len(self.hidden)} hidden and "
-                f"next_id={self.next_id}"
-            )
-        if self.model is None:
-            if has_model:
-                raise ValueError("it does not identify its model")
-        elif [len(x) for x in self.model.test_embeddings] != [self.dim] * 2:
-            raise ValueError("its model has embeddings of a different size")
 
 
 @dataclass(frozen=True)
@@ -132,7 +113,17 @@ class Manifest:
                 raise ValueError(f"{name!r} is not a name given by Index.save")
         if any(x.bytes < 1 for x in self.files.values()):
             raise ValueError("one of its files is empty")
-        self.content.check(MODEL in self.files)
+        about = self.content
+        if about.rows + len(about.hidden) > about.next_id:
+            raise ValueError(
+                f"rows={about.rows} with {len(about.hidden)} hidden and "
+                f"next_id={about.next_id}"
+            )
+        if about.model is None:
+            if MODEL in self.files:
+                raise ValueError("it does not identify its model")
+        elif [len(x) for x in about.model.test_embeddings] != [about.dim] * 2:
+            raise ValueError("its model has embeddings of a different size")
 
 
 _DOCUMENT = Document(Manifest, FORMAT)
@@ -274,8 +265,28 @@ def _has_lock(folder: Path) -> bool:
 
 def _inspect(folder: Path) -> Manifest | None:
     """The manifest of an index beside which there is nothing else, or None."""
+    data, path = folder / DATA, folder / MANIFEST
     try:
-        return _inspect_files(folder)
+        for link in (folder, data, path, folder / LOCK):
+            if link.is_symlink():
+                raise ValueError(
+                    f"{str(link)!r} is a link, which is not followed"
+                )
+        if not folder.exists():
+            return None
+        manifest = read(folder) if path.exists() else None
+        foreign = {x.name for x in folder.iterdir()} - {MANIFEST, DATA, LOCK}
+        used = manifest.used if manifest else set()
+        has_lock = _has_lock(folder)  # Without one, no save has been here.
+        for file in data.iterdir() if data.exists() else ():
+            name = file.name
+            is_ours = name in used or (has_lock and NAME.fullmatch(name))
+            if not is_ours or file.is_symlink() or not file.is_file():
+                foreign.add(f"{DATA}/{name}")
+        if foreign:
+            names = ", ".join(sorted(foreign)[:3])
+            raise ValueError(f"it holds other files: {names}")
+        return manifest
     except (OSError, ValueError) as error:
         problem = str(error).removesuffix(".")
         raise FileExistsError(
@@ -284,27 +295,6 @@ def _inspect(folder: Path) -> Manifest | None:
             f"problem: {problem}. Nothing was written. Use another path, or "
             "move the other files away."
         ) from None
-
-
-def _inspect_files(folder: Path) -> Manifest | None:
-    data, path = folder / DATA, folder / MANIFEST
-    for link in (folder, data, path, folder / LOCK):
-        if link.is_symlink():
-            raise ValueError(f"{str(link)!r} is a link, which is not followed")
-    if not folder.exists():
-        return None
-    manifest = read(folder) if path.exists() else None
-    foreign = {x.name for x in folder.iterdir()} - {MANIFEST, DATA, LOCK}
-    used = manifest.used if manifest else set()
-    has_lock = _has_lock(folder)  # Without one, no save has been here.
-    for file in data.iterdir() if data.exists() else ():
-        is_ours = file.name in used or (has_lock and NAME.fullmatch(file.name))
-        if not is_ours or file.is_symlink() or not file.is_file():
-            foreign.add(f"{DATA}/{file.name}")
-    if foreign:
-        names = ", ".join(sorted(foreign)[:3])
-        raise ValueError(f"it holds other files: {names}")
-    return manifest
 
 
 def _load(
@@ -381,13 +371,10 @@ def _damaged(path: Path, reason: object) -> IndexFileError:
 
 
 def read_vectors(path: Path, content: Content) -> Any:
-    """Reads a faiss index whose kind, size and metric are known.
+    """Reads a faiss index of known kind, size and metric, or raises ValueError.
 
     What faiss stores within, such as the links of a graph, is not checked:
     checksums find accidents, and an index is read from people you trust.
-
-    Raises:
-        ValueError: If it is of another size, kind or metric, or cannot be read.
     """
     faiss, factory, dim = library(), content.factory, content.dim
     size, count = path.stat().st_size, content.rows + len(content.hidden)
