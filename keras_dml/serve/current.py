@@ -44,20 +44,16 @@ class Current:
 
     A request keeps the gallery that it began with.
 
-    Attributes:
-        name: Name of the model in addresses.
-        embed: From a batch of the model's inputs, for images of views, to
-            embeddings, (B, D) float32.
-        viewer: What the model sees of pictures; None if it takes none.
-        version: The number of this gallery, from 1.
+    `embed` maps a batch of the model's inputs, for images of views, to
+    embeddings, (B, D) float32.
     """
 
-    name: str
+    name: str  # Of the model, in addresses.
     model: keras.Model
     embed: Callable[[Any], FloatArray]
-    viewer: Viewer | None = None
+    viewer: Viewer | None = None  # None if the model takes no pictures.
     index: Index | None = None
-    version: int = 0
+    version: int = 0  # The number of this gallery, from 1.
 
     def with_gallery(self, path: str) -> "Current":
         """The same model with the gallery in a folder, ready to be searched."""
@@ -85,11 +81,10 @@ class Current:
 def scores_of_negatives(
     index: Index | None, max_pairs: int = MAX_PAIRS
 ) -> FloatArray | None:
-    """Scores of pairs of rows of different classes, ascending.
+    """Scores of pairs of rows of different classes, ascending, or None.
 
-    Of more pairs, `max_pairs` are drawn at random, with seed 0. None without
-    such a pair, if a row has no class or several, and if the gallery does not
-    keep its embeddings.
+    Of more pairs, `max_pairs` are drawn, with seed 0. There are none if a row
+    has no class or several, or the gallery does not keep its embeddings.
     """
     if index is None:
         return None

@@ -159,12 +159,6 @@ def read_picture(
 
     One of more than `MAX_WHOLE_PIXELS` is reduced before anything else is done
     with it; a JPEG file also to `sides`, height and width that are enough.
-
-    Returns:
-        Upright pixels, (H, W, 1) for a gray image and (H, W, 3) otherwise.
-
-    Raises:
-        ValueError: If the file cannot be decoded.
     """
     with opened(file) as image:
         if image.format in ("JPEG", "MPO"):
@@ -193,11 +187,7 @@ def _reduced(image: Image, factor: int) -> Pixels:
 
 
 class Viewer:
-    """The view that a model has of pictures, computed without a copy as floats.
-
-    Attributes:
-        shape: That of a view, (H, W, C).
-    """
+    """The view that a model has of pictures, computed without a float copy."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -205,11 +195,7 @@ class Viewer:
         self._apply = tf.function(view.apply, autograph=False)
 
     def see(self, data: bytes) -> FloatArray:
-        """The view of an image file, (H, W, C) float32.
-
-        Raises:
-            ValueError: If it cannot be decoded.
-        """
+        """The view of an image file, (H, W, C) float32; or ValueError."""
         file, sides = io.BytesIO(data), None
         if self._view.fast:
             with opened(file) as image:

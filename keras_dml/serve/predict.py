@@ -393,12 +393,10 @@ def _embed_files(
 
 
 def look_up(current: Current, embeddings: FloatArray) -> list[dict[str, Any]]:
-    """The nearest rows of the gallery to each embedding, (B, D).
-
-    One of zeros, or with an overflow in half precision, has none.
-    """
+    """The nearest rows of the gallery to each embedding, (B, D)."""
     index = current.index
     assert isinstance(index, Index)  # noqa: S101
+    # Zeros, and an overflow in half precision, have no neighbors.
     has_length = np.isfinite(embeddings).all(axis=1) & embeddings.any(axis=1)
     hits: list[list[Hit]] = [[] for _ in embeddings]
     if has_length.any():

@@ -94,19 +94,16 @@ class Service:
         """The result of one item, which may run in a batch with others.
 
         A caller that stops waiting cancels it. Work that has begun is
-        completed, and its result discarded.
+        completed, and its result discarded. Where it fails on a batch, each
+        item of it runs alone, so that one harms no other.
 
         Args:
-            key: Items of one key, function and gallery may be joined.
-            function: Work on a worker thread. Where it fails on a batch,
-                each item of it runs alone, so that one harms no other.
-            item: The item.
-            size: Examples in it, for the largest batch and the queue.
-            pixels: Pixels that are decoded for it.
-            current: The model and gallery that the request began with.
-
-        Raises:
-            Busy: If the queue is full, or if too many pixels wait in it.
+        key: Items of one key, function and gallery may be joined.
+        function: Work on a worker thread.
+        item: The item.
+        size: Examples in it, for the largest batch and the queue.
+        pixels: Pixels that are decoded for it.
+        current: The model and gallery that the request began with.
         """
         if self._queue and self.waiting + size > self.settings.queue:
             raise Busy()
@@ -212,11 +209,9 @@ class GalleryWatcher:
     """Replaces the gallery of a service whenever its folder is saved anew.
 
     One that cannot be loaded is logged, and not tried again before it changes;
-    the gallery before it is still served. So is one that has gone.
-
-    Attributes:
-        on_reload: Is called with "ok" or "failed" after each attempt.
-        problem: What is wrong with the folder; None if it is what is served.
+    the gallery before it is still served. So is one that has gone. `on_reload`
+    is called with "ok" or "failed" after each attempt, and `problem` is what is
+    wrong with the folder, or None.
     """
 
     def __init__(self, service: Service, folder: str) -> None:
@@ -281,11 +276,8 @@ def limit_memory() -> None:
 
 
 def release_memory(collect: bool = False) -> None:
-    """Gives free memory back to the system, which the allocator keeps.
-
-    With `collect`, looks for garbage first, which takes longer.
-    """
-    if collect:
+    """Gives free memory back to the system, which the allocator keeps."""
+    if collect:  # Looking for garbage takes longer.
         gc.collect()
     with _ignoring_other_allocators:
         ctypes.CDLL(None).malloc_trim(0)

@@ -87,11 +87,7 @@ def is_local(host: str) -> bool:
 
 
 def bind(settings: Settings) -> socket.socket:
-    """A socket bound to the address of the settings, not yet listening.
-
-    Raises:
-        OSError: If the port is in use, or there is no such address.
-    """
+    """A socket bound to the address of the settings, not yet listening."""
     host, port = settings.host, settings.port
     try:
         with contextlib.ExitStack() as on_error:
