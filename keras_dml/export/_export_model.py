@@ -227,9 +227,8 @@ def export_model(
 def version_folder(path: Path) -> Path:
     """The folder of NAME/VERSION, or of the next version of NAME.
 
-    A server loads the last of NAME/1, NAME/2, …, and ignores hidden folders, as
-    one that a killed process has left. An existing version is never changed,
-    since a server may be using it.
+    A server loads the last of NAME/1, NAME/2, …, and ignores hidden folders. An
+    existing version is never changed, since a server may be using it.
     """
 
     def is_version(folder: Path) -> bool:

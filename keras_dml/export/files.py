@@ -206,10 +206,9 @@ def _number(head: Tensor, start: int | Tensor, size: int) -> Tensor:
 
 
 def _orientation(contents: Tensor) -> Tensor:
-    """The orientation in the EXIF block of a JPEG file, () int32.
+    """The orientation in the EXIF block of a JPEG file, () int32, or 1.
 
-    It is a short number in the first directory of the block; 1 if there is
-    none, or another number.
+    It is a short number in the first directory of the block.
     """
     parts = tf.strings.split(contents, EXIF, maxsplit=1)
     block = tf.concat([parts, [""]], 0)[1]

@@ -187,10 +187,6 @@ class Lookup:
             self._ids = tf.Variable(gallery.ids, trainable=False)
             self._labels = tf.Variable(gallery.labels, trainable=False)
 
-    def __call__(self, status: Tensor, embeddings: Tensor) -> dict[str, Tensor]:
-        """The outputs of "lookup", of statuses, (B,)."""
-        return self._find(status, embeddings, self._k)
-
     def of_own_k(
         self, status: Tensor, embeddings: Tensor, k: Tensor
     ) -> dict[str, Tensor]:
@@ -205,16 +201,18 @@ class Lookup:
         searched = tf.boolean_mask(fits, status == OK)
         status = tf.where(fits | (status != OK), status, K_OUT_OF_RANGE)
         embeddings = tf.boolean_mask(embeddings, searched)
-        found = self._find(status, embeddings, columns)
+        found = self(status, embeddings, columns)
         is_asked = tf.range(columns) < k[:, None]
         return {
             name: x if name == "status" else tf.where(is_asked, x, _nothing(x))
             for name, x in found.items()
         }
 
-    def _find(
-        self, status: Tensor, embeddings: Tensor, k: int | Tensor
+    def __call__(
+        self, status: Tensor, embeddings: Tensor, k: Tensor = None
     ) -> dict[str, Tensor]:
+        """The outputs of "lookup", of statuses, (B,)."""
+        k = self._k if k is None else k
         # An overflow in half precision has no neighbors, but the other
         # images of the batch have.
         is_finite = tf.reduce_all(tf.math.is_finite(embeddings), axis=1)

@@ -32,6 +32,7 @@ from keras_dml.utils.arguments import (
     check_not_empty,
     import_extra,
 )
+from keras_dml.utils.models import input_like
 from keras_dml.utils.progress import stderr_held_back
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import FloatArray
@@ -120,16 +121,14 @@ def write_int8(
 ) -> Path:
     """Writes a model whose network computes in 8-bit integers.
 
-    Its input has the name of its spec. Activations are measured on the
-    calibration, on which the file is tried, too.
+    Activations are measured on the calibration, on which the file is tried,
+    too.
     """
     with new_portable(model, file_format, path, overwrite) as (new, load):
         examples = calibration_of(calibration)
         seen = eval_batches(examples, examples.view_for(model))
         views = np.concatenate([np.asarray(x) for x in seen])
-        x = keras.Input(
-            batch_shape=spec.shape, dtype=spec.dtype, name=spec.name
-        )
+        x = input_like(spec)
         features = model.backbone(x)
         outputs = {
             f"features_{i}": y

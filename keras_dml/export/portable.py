@@ -14,7 +14,7 @@ from keras_dml.export.served import check_difference, embed
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.files import atomic_file, sync
-from keras_dml.utils.models import computing_in_float32
+from keras_dml.utils.models import computing_in_float32, input_like
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import FloatArray
 
@@ -113,9 +113,7 @@ def write_portable(
     The model's input is like `spec`, has its name, and is tried on samples.
     """
     with new_portable(model, file_format, path, overwrite) as (new, load):
-        x = keras.Input(
-            batch_shape=spec.shape, dtype=spec.dtype, name=spec.name
-        )
+        x = input_like(spec)
         # The layers that an embedding needs, without the objective.
         is_ours = isinstance(model, MetricModel)
         embedding = model.outputs_of(x)["embedding"] if is_ours else model(x)

@@ -39,10 +39,8 @@ Batch = npt.NDArray[np.uint8]
 class Served:
     """A model of arrays, and the gallery that "lookup" and "lookup_k" search.
 
-    Attributes:
-        inputs: What "serving_default" takes, by name.
-        searched: What "lookup" takes, by name.
-        signatures: The names of all signatures.
+    `inputs` is what "serving_default" takes, by name, and `searched` what
+    "lookup" does.
     """
 
     def __init__(
@@ -83,11 +81,7 @@ class Served:
         return tf.fill(tf.shape(embeddings)[:1], OK), embeddings
 
     def write(self, folder: Path) -> None:
-        """Writes a SavedModel; an `OSError` if that fails.
-
-        It has no gradients of its own, which nobody asks a served model for:
-        who loads one with them keeps all of it in memory for good.
-        """
+        """Writes a SavedModel; an `OSError` if that fails."""
         archive = keras.export.ExportArchive()
         if ENCODED not in self.signatures:
             # Signatures bring the variables that they use, but no tables, such
@@ -99,6 +93,8 @@ class Served:
             specs = [self.inputs if name == PIXELS else self.searched]
             specs += [K_SPEC] * (name == LOOKUP_K)
             archive.add_endpoint(name, function, specs)
+        # Nobody asks a served model for gradients, and who loads one with
+        # them keeps all of it in memory for good.
         options = tf.saved_model.SaveOptions(
             experimental_custom_gradients=False
         )
@@ -149,10 +145,9 @@ class Served:
 
 
 class ServedImages(Served):
-    """A model of images, which are taken as pixels and as files.
+    """A model of images, taken as pixels of `input_dtype` and as files.
 
-    "serving_default" takes pixels of `input_dtype`; `batches` are images to try
-    it on.
+    It is tried on `batches`.
     """
 
     def __init__(
