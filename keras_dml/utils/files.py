@@ -37,10 +37,10 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     Others see the old file or the new one, never a part, also after a power
     cut. Where the block raises, the disk is full or the process is killed, the
-    old file is still there. The folder is made where needed. A link is
-    replaced, not what it points to; what is no file, such as /dev/stdout, is
-    written to as it is. The path that is yielded is in the same folder, hidden,
-    with the same suffix, of a name that no other writer has.
+    old file is still there. A link is replaced, not what it points to; what is
+    no file, such as /dev/stdout, is written to as it is. The path that is
+    yielded is in the same folder, hidden, with the same suffix, of a name that
+    no other writer has.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -219,12 +219,7 @@ class Document(Generic[D]):
         return json.dumps(plain, indent=1, allow_nan=False)
 
     def read(self, text: str | bytes) -> D:
-        """What `write` wrote.
-
-        Raises:
-            OtherDocument: If it is of another format, or another version.
-            ValueError: If it is damaged, or was edited.
-        """
+        """What `write` wrote; `OtherDocument`, or ValueError for damage."""
         try:
             plain = json.loads(text)
         except (ValueError, RecursionError):

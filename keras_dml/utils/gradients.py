@@ -40,12 +40,10 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_gradient(total: Tensor, slopes: Tensor, x: Tensor) -> Tensor:
-    """`total` with an analytic gradient.
+    """`total`, (B,), with an analytic gradient by `x`, (B, R).
 
-    Args:
-        total: (B,) values computed from `x` where no gradient passes.
-        slopes: (B, R) derivative of each value by its row of `x`.
-        x: (B, R).
+    No gradient passes where `total` was computed; `slopes`, (B, R), are the
+    derivatives of each value by its row of `x`.
     """
 
     @custom_gradient

@@ -20,11 +20,7 @@ class LazyRows(abc.ABC):
     """N rows of one shape and type, of which `x[rows]` reads some.
 
     What is made of them, such as a selection of rows, is lazy as well.
-    `np.asarray` reads all.
-
-    Attributes:
-        shape: (N, ...); of embeddings, (N, D).
-        dtype: Of what is read; of embeddings, float32 or float64.
+    `np.asarray` reads all. Embeddings, (N, D), are float32 or float64.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
@@ -81,14 +77,10 @@ def joined(parts: Sequence[EmbeddingRows]) -> EmbeddingRows:
 
 
 class ArrayRows(LazyRows):
-    """The rows of an array, in memory or in a file.
+    """The rows of an array, in memory or in a file; cast to `dtype`, if given.
 
     It is pickled as the array is, and a `np.memmap` without its content: what
     is unpickled opens the file again.
-
-    Args:
-        source: (N, ...): NumPy, memory-mapped, or of `h5py` or `zarr`.
-        dtype: What rows are cast to; that of the array by default.
     """
 
     def __init__(self, source: Any, dtype: Any = None) -> None:

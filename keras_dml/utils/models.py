@@ -19,11 +19,8 @@ def read_model(path: str | os.PathLike[str]) -> keras.Model:
     """The model in a `.keras` file, without its optimizer.
 
     Keras runs no code of the file: it refuses Lambda layers and classes that
-    are not registered.
-
-    Raises:
-        OSError: If it is not there, or is no regular file.
-        ValueError: If it is damaged, or Keras refuses it.
+    are not registered. An OSError means that there is no regular file, a
+    ValueError that it is damaged, or refused.
     """
     check_regular(path)
     try:
@@ -72,18 +69,16 @@ def copy_model(
     same_weights: bool = True,
     **kwargs: Any,
 ) -> keras.Model:
-    """A copy of a model with layers of its own and the same weights.
+    """A copy of a functional or sequential model, with layers of its own.
 
     Args:
-        model: A functional or sequential model. It is left as it is.
-        clone_function: What becomes of each layer, as for
-            `keras.models.clone_model`; it may change no weight's shape.
-        name: Name of the copy, by default that of the model.
-        inputs: The input of the copy, if the model has one; by default one
-            like the model's.
-        same_weights: Whether the copy has the weights of the model; otherwise
-            they are initialized anew.
-        **kwargs: Passed to `keras.models.clone_model`.
+    model: The model, which is left as it is.
+    clone_function: What becomes of each layer, as for
+    `keras.models.clone_model`; it may change no weight's shape.
+    name: Name of the copy, by default that of the model.
+    inputs: Its only input, by default one like the model's.
+    same_weights: Whether it has the weights of the model, not new ones.
+    **kwargs: Passed to `keras.models.clone_model`.
     """
     packed: Any = None  # Inputs like those of the model.
     if len(model.inputs) == 1:

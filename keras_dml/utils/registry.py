@@ -31,20 +31,13 @@ class Paper:
 
 @dataclass(frozen=True)
 class Entry(Generic[T]):
-    """One thing in a registry.
+    """One thing in a registry."""
 
-    Attributes:
-        name: What recipes, commands and messages call it.
-        value: The class or function itself.
-        definition: What it is, in one line.
-        paper: Where it was published, if anywhere.
-        details: What else its kind declares, by name.
-    """
-
-    name: str
-    value: T
-    definition: str
-    paper: Paper | None = None
+    name: str  # What recipes, commands and messages call it.
+    value: T  # The class or function itself.
+    definition: str  # What it is, in one line.
+    paper: Paper | None = None  # Where it was published, if anywhere.
+    # What else its kind declares, by name.
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -77,11 +70,9 @@ class Registry(Mapping[str, Entry[T]]):
         """A decorator that enters what it decorates, and leaves it as it is.
 
         Arguments are those of `Entry`. By default the definition is what the
-        first line of the docstring says after its name and colon, and the
-        paper the first one under "Reference:".
-
-        Raises:
-            ValueError: If the name is taken by something else.
+        first line of the docstring says after its name and colon, and the paper
+        the first one under "Reference:". A name that is taken by something else
+        is a ValueError.
         """
 
         def enter(value: T) -> T:
@@ -115,12 +106,9 @@ class Registry(Mapping[str, Entry[T]]):
         self._entries[entry.name] = entry
 
     def __getitem__(self, name: str) -> Entry[T]:
-        """The entry of a name, or of "package.module:name".
+        """The entry of a name, or of "package.module:name", which is imported.
 
-        The latter imports the module, which registers it, first.
-
-        Raises:
-            ValueError: If there is none, with the nearest known name.
+        A ValueError says the nearest known name if there is none.
         """
         module, colon, own = str(name).rpartition(":")
         if colon:

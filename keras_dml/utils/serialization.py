@@ -99,16 +99,11 @@ class SerializableRegistry(Registry[Any], Generic[T]):
             keras.saving.register_keras_serializable(package)(cls)
 
     def resolve(self, identifier: Any) -> T:
-        """The object that `identifier` stands for.
+        """The object that `identifier` stands for, or a ValueError.
 
-        Args:
-            identifier: Such an object; a registered name; a dict with such
-                a name and arguments, `{"name": "margin", "beta": 1.1}`; or
-                an object as serialized by Keras.
-
-        Raises:
-            ValueError: If there is no such name or argument; the error
-                names the nearest known one.
+        It is such an object; a registered name; a dict with such a name and
+        arguments, `{"name": "margin", "beta": 1.1}`; or an object as serialized
+        by Keras. The error names the nearest known name or argument.
         """
         given = identifier
         if isinstance(given, dict) and "class_name" in given:
