@@ -109,10 +109,7 @@ def expects_bytes(model: keras.Model) -> bool:
 def warn_of_pixels(
     images: npt.NDArray[Any], owner: str, messages: set[str] | None = None
 ) -> bool:
-    """Warns if pixels, (B, H, W, C), clearly do not range from 0 to 255.
-
-    Returns whether it did.
-    """
+    """Warns, and returns True, if pixels, (B, H, W, C), are not 0 to 255."""
     is_pixels = images.ndim == 4 and images.shape[-1] in (1, 3)
     if not is_pixels or images.dtype.kind not in "fiu" or not images.size:
         return False
@@ -154,10 +151,7 @@ def warn_model_of_pixels(model: Any, x: Any, owner: str) -> None:
 
 
 def print_pixels(images: tf.Tensor, owner: str) -> tf.Operation:
-    """Like `warn_of_pixels`, each time that a graph runs, to standard error.
-
-    Returns the operation that prints, if there is a reason.
-    """
+    """Like `warn_of_pixels`, whenever a graph runs, to standard error."""
     lowest, highest = tf.reduce_min(images), tf.reduce_max(images)
     is_wrong = _are_unit(lowest, highest) | _are_moved(lowest, highest)
     return tf.cond(
@@ -248,32 +242,25 @@ def warn_of_random_batches(
 # Collapse, and copies.
 
 
-def are_equal(parts: Sequence[EmbeddingRows], is_cosine: bool) -> bool:
-    """Whether all embeddings are equal; if `is_cosine`, their directions are.
+def warn_of_collapse(
+    parts: Sequence[EmbeddingRows], is_cosine: bool, owner: str
+) -> bool:
+    """Warns, and returns True, if all embeddings are zero, or all equal.
 
-    It is cheap, as it stops at the first rows that differ.
+    If `is_cosine`, their directions count. It stops at the first rows that
+    differ, so it is cheap.
     """
 
     def read(part: EmbeddingRows, rows: slice) -> FloatArray:
         return unit_rows(part[rows]) if is_cosine else part[rows]
 
-    first = read(parts[0], slice(0, 1))
-    largest = np.abs(first).max()
-    return sum(map(len, parts)) > 1 and not any(
-        np.abs(read(part, rows) - first).max() > _ROUNDING * largest
+    count, first = sum(map(len, parts)), read(parts[0], slice(0, 1))
+    limit = _ROUNDING * np.abs(first).max()
+    if count < 2 or any(
+        np.abs(read(part, rows) - first).max() > limit
         for part in parts
         for rows in blocks(len(part), CHUNK)
-    )
-
-
-def warn_of_collapse(
-    parts: Sequence[EmbeddingRows], is_cosine: bool, owner: str
-) -> bool:
-    """Warns if all embeddings of a model are zero, or all equal.
-
-    Returns whether it did.
-    """
-    if not are_equal(parts, is_cosine):
+    ):
         return False
     warn(
         "All %d embeddings measured by %s are %s, so ranks are only the "
@@ -281,7 +268,7 @@ def warn_of_collapse(
         "collapsed: check whether its weights are finite, whether the loss "
         "stays at its margin, and use a lower learning rate or an easier "
         "mining.",
-        sum(map(len, parts)),
+        count,
         owner,
         "equal" if np.any(parts[0][:1]) else "zero",
     )
