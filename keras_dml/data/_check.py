@@ -104,7 +104,6 @@ def _load(
 
 
 def _copies(splits: DataSplits) -> list[str]:
-    """Images with equal files, and where they are."""
     sets = {"training": splits.trainval, "test": splits.test}
     images = [
         _Image(name, label, path)

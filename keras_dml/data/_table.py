@@ -237,7 +237,6 @@ def as_texts(
 
 
 def read_cells(file: Path) -> dict[str, list[Any]]:
-    """The cells of all columns of a table, by name."""
     if file.suffix.lower() not in FORMATS:
         raise ValueError(
             f"`path` of table must end in one of {FORMATS}. Received: "

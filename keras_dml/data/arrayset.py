@@ -144,7 +144,6 @@ class ArraySet(Examples):
         return ArraySet(columns, about.labels, about.names, about.ids)
 
     def _kind(self) -> dict[str, Any]:
-        """Shape and type of an example, by name."""
         return {k: (x.shape[1:], x.dtype) for k, x in self.columns.items()}
 
     def __repr__(self) -> str:

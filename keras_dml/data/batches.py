@@ -72,7 +72,6 @@ class Views(Checked):
             )
 
     def of(self, images: ImageSet) -> Augment:
-        """The augmentation of an image set."""
         if self.size is None:
             raise ValueError(
                 "`size` of pipeline must be given for images: (height, width) "
@@ -139,7 +138,6 @@ def twice(batches: Planned) -> Planned:
 
 
 def rows_of(examples: Examples) -> Planned:
-    """The rows of a planned epoch, as they are."""
     read = _reader_of(examples)
 
     def batches(
@@ -274,8 +272,6 @@ def _named(views: Iterable[tf.Tensor]) -> Any:
 
 
 def _spec_of(examples: Examples) -> Any:
-    """The `tf.TensorSpec` of an example, or a dict of specs."""
-
     def spec_of(array: Any) -> tf.TensorSpec:
         dtype = tf.string if is_text(array.dtype) else array.dtype
         return tf.TensorSpec(array.shape[1:], dtype)

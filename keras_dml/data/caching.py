@@ -138,7 +138,6 @@ def megabytes(size: float) -> str:
 
 
 def _place(cache: str, size: int, file: Path) -> str:
-    """Where decoded images are kept: "memory", "disk" or "none"."""
     memory, disk = available_memory(), free_disk(file.parent)
     free = f"{megabytes(memory)} of memory, {megabytes(disk)} on disk free"
     if cache == "auto" and size <= MEMORY_SHARE * memory:

@@ -120,7 +120,6 @@ def draft(image: Image, side: int) -> None:
 
 
 def pixels_of(image: Image) -> Pixels:
-    """The pixels of a Pillow image, as returned by `read_image`."""
     is_gray = image.mode in ("1", "L", "LA")
     is_deep = image.mode == "I" and image.format == "TIFF"
     if is_deep or image.mode == "F":

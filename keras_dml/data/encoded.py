@@ -153,7 +153,6 @@ class Encoded:
     def _stored_windows(
         self, size: tf.Tensor, corners: tf.Tensor, extents: tf.Tensor
     ) -> tf.Tensor:
-        """`windows` of the image as it is stored."""
         scales = tf.constant(self._scales)
         room = tf.reduce_min(extents // (_LEAST * size))
         rank = tf.reduce_sum(tf.cast(room >= scales[1:], tf.int32))

@@ -52,7 +52,6 @@ class About:
         ids: Iterable[Any] | None,
         owner: str,
     ) -> "About":
-        """The checked values of a set's arguments."""
         named = None if ids is None else tuple(map(str, ids))
         if labels is None:
             none = np.empty(0, np.int64)
@@ -230,7 +229,6 @@ class Examples(abc.ABC):
         )._grouped(found)
 
     def _grouped(self, groups: Mapping[str, Any]) -> Self:
-        """These examples, which have just been made, with their groups."""
         vars(self)["groups"] = MappingProxyType(dict(groups))
         return self
 

@@ -176,7 +176,6 @@ def _visible(folder: Path) -> list[Path]:
 
 
 def _images(paths: list[Path], skipped: Skipped) -> list[Path]:
-    """The paths that are named like images; the others are skipped."""
     images = []
     for path in paths:
         kind = path.suffix.lower()
@@ -225,7 +224,6 @@ def _problem(file: Path, verify: bool) -> ValueError | None:
 
 
 def _said_of(skipped: Skipped) -> str:
-    """The number of things that are skipped, their paths, and why."""
     said = []
     for reason, paths in skipped.items():
         named = ", ".join(map(str, paths[:_NAMED]))

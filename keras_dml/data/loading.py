@@ -95,7 +95,6 @@ class Loader:
 
     @property
     def is_stack(self) -> bool:
-        """Whether whole batches can be read at once."""
         return self._stack is not None
 
     def batch(self, rows: tf.Tensor) -> tf.Tensor:
@@ -183,7 +182,6 @@ def _at(tensors: Element, number: tf.Tensor) -> Element:
 def parallel(
     dataset: tf.data.Dataset, function: Callable[..., Element]
 ) -> tf.data.Dataset:
-    """A dataset mapped by a function, in parallel and in order."""
     return dataset.map(
         tf.autograph.experimental.do_not_convert(function),
         num_parallel_calls=tf.data.AUTOTUNE,

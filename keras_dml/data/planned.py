@@ -89,7 +89,6 @@ def map_batches(
 
 
 def from_step(dataset: tf.data.Dataset, step: int) -> tf.data.Dataset:
-    """The batches of an epoch from a given step."""
     # If a user has changed the dataset, earlier batches are computed as well.
     plan: _Plan | None = getattr(dataset, _PLAN, None)
     return dataset.skip(step) if plan is None else plan.parts(WHOLE, step)

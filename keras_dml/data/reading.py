@@ -202,7 +202,6 @@ def _batches(reader: DatasetReader, progress: bool | None) -> Iterator[Columns]:
 
 
 def _size(batch: Columns) -> int:
-    """Size of a batch in bytes, or in characters."""
     return sum(
         sum(map(len, array.flat)) if is_text(array.dtype) else array.nbytes
         for array in batch.values()
@@ -241,7 +240,6 @@ def _checked_batches(reader: DatasetReader) -> Iterator[Columns]:
 
 
 def _columns(x: Any) -> dict[str, Any]:
-    """Tensors, or their specs, by the names of the model's inputs."""
     return dict(x) if isinstance(x, dict) else {"": x}
 
 

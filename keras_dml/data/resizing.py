@@ -106,7 +106,6 @@ def resize_window(
 
 
 def window(image: tf.Tensor, corner: tf.Tensor, extent: tf.Tensor) -> tf.Tensor:
-    """The window of an image (H, W, C) at a corner (top, left)."""
     (top, left), (bottom, right) = map(tf.unstack, (corner, corner + extent))
     return image[top:bottom, left:right]
 
@@ -114,7 +113,6 @@ def window(image: tf.Tensor, corner: tf.Tensor, extent: tf.Tensor) -> tf.Tensor:
 def _framed(
     resized: tf.Tensor, images: tf.Tensor, frame: tuple[int, int]
 ) -> tf.Tensor:
-    """The same images, with their known shape."""
     *batch, _, _, channels = images.shape
     return tf.ensure_shape(resized, (*batch, *frame, channels))
 

@@ -119,7 +119,6 @@ def symbol_names() -> DataSplits:
 
 
 def symbols() -> list[str]:
-    """The names that are classes, ordered by code point."""
     found: dict[frozenset[str], str] = {}
     for code in range(0x110000):
         name = _UNICODE.name(chr(code), "")

@@ -72,7 +72,6 @@ def tfds_images(
 
 
 def _image(tfds: Any, name: str, features: Any) -> str:
-    """The name of the only image feature."""
     found = [x for x, f in features.items() if type(f) is tfds.features.Image]
     if len(found) != 1:
         raise ValueError(
@@ -84,7 +83,6 @@ def _image(tfds: Any, name: str, features: Any) -> str:
 
 
 def _label(tfds: Any, features: Any) -> str | None:
-    """The name of the class feature, if there is one."""
     kind = tfds.features.ClassLabel
     found = [x for x, feature in features.items() if isinstance(feature, kind)]
     if "label" in found or len(found) == 1:

@@ -261,7 +261,6 @@ def as_names(
 
 
 def _pairs(names: Names | None) -> Iterable[tuple[int, str]]:
-    """Labels and names, from a mapping or a sequence."""
     if isinstance(names, Mapping):
         return ((int(k), str(v)) for k, v in names.items())
     return ((i, str(name)) for i, name in enumerate(names or ()))

@@ -202,7 +202,6 @@ class View(Checked):
 
 
 def center_crop(images: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
-    """The center of images (..., H, W, C)."""
     height, width = size
     shape = tf.shape(images)[-3:-1]
     top, left = tf.unstack((shape - size) // 2)

@@ -205,7 +205,6 @@ def source_ids(examples: Examples) -> list[str]:
 
 
 def unique_ids(ids: list[str]) -> list[str]:
-    """Returns the ids, or row numbers if an id repeats."""
     return ids if len(set(ids)) == len(ids) else [*map(str, range(len(ids)))]
 
 
@@ -395,7 +394,6 @@ def _write_missing(
     progress: bool | None,
     ray: str | bool | None = None,
 ) -> EmbeddingShards:
-    """Writes the missing shards; see `embed_shards`."""
     storage = Storage(writer.folder)
     foreign = {x for x in storage.names() if not FILES.fullmatch(x)}
     if foreign:

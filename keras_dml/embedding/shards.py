@@ -54,7 +54,6 @@ Folder: TypeAlias = str | os.PathLike[str]
 
 
 def is_url(name: str) -> bool:
-    """Whether a string is a URL instead of a path."""
     return "://" in name
 
 
@@ -107,7 +106,6 @@ class Storage:
             raise OSError(f"{self.name!r} is read-only") from None
 
     def remove(self, name: str) -> None:
-        """Removes a file."""
         self._files.rm_file(self._path(name))
 
     @contextlib.contextmanager
@@ -128,7 +126,6 @@ class Storage:
 
 
 def with_paths(images: ImageSet, paths: Iterable[str]) -> ImageSet:
-    """The same images at other paths."""
     about = images.labels, images.names, images.ids, images.boxes
     return ImageSet(list(paths), *about)
 
@@ -412,7 +409,6 @@ class EmbeddingShards:
     def _tables(
         self, columns: Sequence[str] | None
     ) -> Iterator[tuple[slice, Any]]:
-        """The rows and the Arrow table of each shard."""
         from pyarrow import ArrowException, parquet
 
         for name, rows in self._run.shards.items():

@@ -200,7 +200,6 @@ def _head(contents: Tensor, size: int) -> Tensor:
 
 
 def _number(head: Tensor, start: int | Tensor, size: int) -> Tensor:
-    """A number in little-endian order."""
     weights = [256**i for i in range(size)]
     return tf.reduce_sum(head[start : start + size] * weights)
 

@@ -234,7 +234,6 @@ def _write_litert(parts: keras.Model, path: Path, batches: Batches) -> None:
 
 @contextlib.contextmanager
 def _converter(model: keras.Model) -> Iterator[Any]:
-    """Converts a functional model to LiteRT."""
     with tempfile.TemporaryDirectory() as folder:
         write_by_keras(model, "tf_saved_model", Path(folder))
         yield tf.lite.TFLiteConverter.from_saved_model(folder)

@@ -237,7 +237,6 @@ class BatchChecks:
 
 
 def beyond(labels: Any) -> Any:
-    """Which integers, (B,), do not fit 32 bits."""
     limits = np.iinfo(np.int32)
     return (labels < limits.min) | (labels > limits.max)
 

@@ -126,12 +126,10 @@ def warn_of_pixels(
 
 
 def _are_unit(lowest: Any, highest: Any) -> Any:
-    """Whether pixels, numbers or tensors, range from 0 to 1."""
     return (lowest >= 0) & (highest > 0) & (highest <= 1)
 
 
 def _are_moved(lowest: Any, highest: Any) -> Any:
-    """Whether pixels, numbers or tensors, are standardized or centered."""
     is_standardized = (lowest < 0) & (highest <= _LARGEST_SCORE)
     return is_standardized | (lowest < _CENTERED[0]) & (highest < _CENTERED[1])
 

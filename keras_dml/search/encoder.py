@@ -48,7 +48,6 @@ class Encoder:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a model."""
         return self._model is not None or self.file is not None
 
     @property
@@ -170,7 +169,6 @@ class Encoder:
     def _embed(
         self, images: Examples, batch_size: int, predict: Predict
     ) -> FloatArray:
-        """Embeddings of a set, which may be empty."""
         if not len(images) and self.identity:
             dim = len(self.identity.test_embeddings[0])
             return np.empty((0, dim), np.float32)
@@ -236,7 +234,6 @@ def _thumbnail(images: ImageSet, row: int) -> str:
 
 
 def _batch(pixels: Pixels, who: str) -> Pixels:
-    """Pixels of several images, (N, H, W) or (N, H, W, C)."""
     shape = pixels.shape
     has_channels = len(shape) in (3, 4) and shape[-1] in (1, 3)
     # A batch of gray images that are 2 or 4 wide would be a rare one.

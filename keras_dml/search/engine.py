@@ -89,7 +89,6 @@ class Engine:
         self._longest: float | None = None
 
     def __len__(self) -> int:
-        """Number of vectors that are not hidden."""
         return len(self.ids) - int(self._is_hidden.sum())
 
     @classmethod
@@ -110,7 +109,6 @@ class Engine:
 
     @property
     def dim(self) -> int:
-        """Dimensions of the vectors, D."""
         return int(self.index.d)
 
     @property
@@ -198,7 +196,6 @@ class Engine:
             self.index.codes.resize(0)
 
     def remove(self, ids: Rows) -> None:
-        """Removes vectors, or hides them in graphs and lists."""
         self._is_hidden |= np.isin(self.ids, ids)
         is_flat = self._lists is None and self._can_remove()
         if is_flat or len(self.hidden) > MAX_HIDDEN_SHARE * len(self.ids):
@@ -242,7 +239,6 @@ class Engine:
         self.ids, self._is_hidden = kept, np.zeros(len(kept), bool)
 
     def write(self, path: Path) -> None:
-        """Writes the faiss index into a file."""
         faiss = library()
         # By faiss alone, a full disk can go unnoticed, and lists of an IVF
         # index take three times as long.
@@ -416,7 +412,6 @@ class Engine:
 
 
 def make_index(dim: int, spec: IndexSpec) -> Any:
-    """An index of faiss, by its factory string."""
     faiss, factory = library(), spec.factory
     try:
         if not KINDS.fullmatch(factory):

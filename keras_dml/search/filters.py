@@ -81,7 +81,6 @@ class Filters(Mapping[str, NDArray[Any]]):
         return array
 
     def column(self, name: Any) -> "Column":
-        """A column, to compare."""
         if name not in self._values:
             raise ValueError(
                 "`where` of an Index must use the names of its columns. "
@@ -199,7 +198,6 @@ class Column:
 
     @property
     def array(self) -> NDArray[Any]:
-        """All values as an array, (N,)."""
         if self._positions is None:
             values = self._array
             if not self._has_value.all():
@@ -289,7 +287,6 @@ def kind_of(value: Any) -> str:
 
 
 def _hashable(value: Any) -> Any:
-    """A value, lists as tuples."""
     if isinstance(value, list | tuple):
         return tuple(map(_hashable, value))
     return value

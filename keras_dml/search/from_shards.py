@@ -74,7 +74,6 @@ def _check(shards: EmbeddingShards, columns: Any, keys: Any) -> None:
 
 
 def _labels(labels: Any) -> Values:
-    """The column of labels, if they are known."""
     return {} if labels is None else {LABEL: label_values(labels)}
 
 

@@ -858,7 +858,6 @@ def _check_values(
 
 
 def _class_columns(labels: Any) -> dict[str, list[Any]]:
-    """Columns of classes, (N,), which are integers or strings."""
     numbers, names = encoded(labels, None, "Index")
     columns = {LABEL: label_values(numbers)}
     if names and numbers.ndim == 1:

@@ -34,12 +34,10 @@ class Similarity:
 
     @property
     def is_distance(self) -> bool:
-        """Whether scores are negative distances."""
         return self.name == "euclidean"
 
     @property
     def faiss_type(self) -> int:
-        """faiss's number of the metric."""
         name = "METRIC_L2" if self.is_distance else "METRIC_INNER_PRODUCT"
         return int(getattr(library(), name))
 

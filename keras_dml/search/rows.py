@@ -134,7 +134,6 @@ class RowTable:
             )
 
     def _changed(self) -> None:
-        """Forgets what was derived from the rows."""
         self._filters: Filters | None = None
         self._listed: list[Key] | None = None
 
@@ -220,7 +219,6 @@ class RowTable:
         return ids
 
     def remove(self, ids: Rows) -> None:
-        """Removes rows."""
         others = np.flatnonzero(~np.isin(self.ids, ids))
         rows = others.tolist()
         self.ids = self.ids[others]
@@ -232,7 +230,6 @@ class RowTable:
         self._changed()
 
     def row(self, row_id: int) -> dict[str, Any]:
-        """The values of a row by column."""
         position = int(np.searchsorted(self.ids, row_id))
         if position == len(self) or self.ids[position] != row_id:
             raise KeyError(f"There is no row {row_id} in the index.")

@@ -199,7 +199,6 @@ def _scan_parameters(part: Any, labels: Rows | None) -> Any:
 
 
 def _list_parameters(index: Any, lists: int, **options: Any) -> Any:
-    """Search parameters of inverted files for a number of lists."""
     faiss = library()
     quantizer = faiss.downcast_index(index.quantizer)
     if isinstance(quantizer, faiss.IndexHNSW):

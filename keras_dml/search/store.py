@@ -223,7 +223,6 @@ def read(folder: Path) -> Manifest:
 def _write(
     folder: Path, content: Content, writers: Mapping[str, Write]
 ) -> Manifest:
-    """Writes a version and makes it the one that counts."""
     token = secrets.token_hex(8)
     files = {
         part: _write_file(folder, f"{token}-{part}", write)

@@ -56,7 +56,6 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 def application(
     service: Service, settings: Settings, watcher: GalleryWatcher | None = None
 ) -> Starlette:
-    """All that a server answers."""
     metrics = Metrics(service)
     if watcher is not None:
         watcher.on_reload = lambda x: metrics.reloads.labels(x).inc()

@@ -115,7 +115,6 @@ def read_assets() -> dict[str, tuple[bytes, str]]:
 
 
 def _about(current: Current) -> dict[str, Any]:
-    """What the page says of the model and the gallery."""
     index = current.index
     return {
         "model": current.name,

@@ -59,8 +59,6 @@ _STATUS = {
 
 
 def routes(service: Service) -> list[BaseRoute]:
-    """The routes below /v1."""
-
     def current_of(request: Request) -> Current:
         current, name = service.current, request.path_params["name"]
         if name != current.name:
@@ -134,7 +132,6 @@ def memory_of(body: bytes) -> int:
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """The JSON object in a body."""
     try:
         document = orjson.loads(body)
     # Also lists in lists in lists, which would exhaust the stack, and numbers

@@ -87,7 +87,6 @@ def serve(
 def running(
     server: uvicorn.Server, opened: socket.socket
 ) -> Iterator[threading.Thread]:
-    """Runs a server in a thread, which ends with the block."""
     thread = threading.Thread(target=server.run, args=([opened],))
     thread.start()
     try:

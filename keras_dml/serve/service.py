@@ -78,7 +78,6 @@ class Service:
 
     @property
     def waiting(self) -> int:
-        """Examples in the queue."""
         return sum(item.size for item in self._queue)
 
     async def submit(
@@ -125,7 +124,6 @@ class Service:
         return not self._futures
 
     def _start(self) -> None:
-        """Starts batches while there are idle workers and items."""
         while self._queue and self._running < WORKERS:
             batch = self._next_batch()
             if not batch:

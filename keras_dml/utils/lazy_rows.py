@@ -43,11 +43,9 @@ class LazyRows(abc.ABC):
         return found
 
     def select(self, rows: Rows) -> "LazyRows":
-        """Some rows, in their order."""
         return _Selected(self, rows)
 
     def changed(self, change: Callable[[FloatArray], FloatArray]) -> "LazyRows":
-        """What a function makes of every row, (n, D) to (n, d)."""
         return _Changed(self, change)
 
 
@@ -115,8 +113,6 @@ class ArrayRows(LazyRows):
 
 
 class _Selected(LazyRows):
-    """Some rows of another one."""
-
     def __init__(self, whole: LazyRows, rows: Rows) -> None:
         super().__init__((len(rows), *whole.shape[1:]), whole.dtype)
         self._whole, self._rows = whole, rows
@@ -136,8 +132,6 @@ class _Selected(LazyRows):
 
 
 class _Changed(LazyRows):
-    """What a function makes of the rows of another one."""
-
     def __init__(
         self, given: LazyRows, change: Callable[[FloatArray], FloatArray]
     ) -> None:
@@ -150,8 +144,6 @@ class _Changed(LazyRows):
 
 
 class _Joined(LazyRows):
-    """The rows of several, one after another."""
-
     def __init__(self, parts: Sequence[EmbeddingRows]) -> None:
         counts = [len(part) for part in parts]
         dtype = np.result_type(*(part.dtype for part in parts))

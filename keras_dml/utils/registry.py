@@ -134,7 +134,6 @@ class Registry(Mapping[str, Entry[T]]):
         ]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The entry of a name, or `default`."""
         return self._entries.get(name, default)
 
     def __contains__(self, name: object) -> bool:

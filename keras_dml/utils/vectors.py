@@ -36,18 +36,15 @@ class Vectors:
         return len(self._x)
 
     def rows(self, which: Selection) -> FloatArray:
-        """Some rows, (n, D) float64."""
         rows: FloatArray = np.multiply(
             self._x[which], self._factors[which, None], dtype=np.float64
         )
         return rows
 
     def blocks(self, among: slice | None = None) -> list[slice]:
-        """See `row_blocks`."""
         return row_blocks(self._x, among)
 
     def mean(self) -> FloatArray:
-        """Mean of all rows, (D,)."""
         total = np.zeros(self._x.shape[1])
         for chunk in blocks(len(self), CHUNK):
             total += self.rows(chunk).sum(axis=0)

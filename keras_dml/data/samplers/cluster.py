@@ -175,7 +175,6 @@ class ClusterSampler(Assigned):
         }
 
     def _scheduled(self, epoch: int) -> Rows:
-        """The cluster or learner of every step."""
         drawn, sizes = self._drawable()
         if self.schedule == "round_robin":
             first = epoch * self.steps
@@ -232,7 +231,6 @@ class ClusterSampler(Assigned):
         return np.hstack([rows, alone[spread(counts, steps, rng)]])
 
     def _pool(self, inside: Rows) -> Rows:
-        """The rows that a cluster's classes are drawn from."""
         if self.fill == "none":
             return inside
         found, counts = np.unique(self.labels[inside], return_counts=True)
