@@ -46,17 +46,11 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class Drawings:
-    """Drawings of characters, sorted by code point, then by typeface.
+    """Drawings of characters, sorted by code point, then by typeface."""
 
-    Attributes:
-        pixels: Light on dark, (N, 48, 48) uint8.
-        code_points: Unicode code point of every drawing, (N,).
-        typefaces: Number of the typeface of every drawing, (N,).
-    """
-
-    pixels: Pixels
-    code_points: Rows
-    typefaces: Rows
+    pixels: Pixels  # Light on dark, (N, 48, 48) uint8.
+    code_points: Rows  # (N,).
+    typefaces: Rows  # Numbers, (N,).
 
 
 @dataset(
@@ -163,10 +157,7 @@ def drawing_digest(files: list[Path]) -> str:
 
 
 def draw_characters(files: list[Path]) -> Drawings:
-    """Draws the characters that at least eight typefaces draw differently.
-
-    See `glyphs` for what is excluded.
-    """
+    """Draws what at least eight typefaces draw differently; see `glyphs`."""
     from matplotlib.ft2font import FT2Font
     from PIL import ImageFont
 

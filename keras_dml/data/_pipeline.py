@@ -72,7 +72,11 @@ def pipeline(
         channels: 1 or 3; by default those of the images, 3 for files.
         resize: See `View`.
         resize_mode: See `View`.
-        crop: "random", "random_resized" or "center": see `Augment`.
+        crop: What is cropped from the resized image. "random": a window of
+            the view's size. "random_resized": a window of random area and
+            aspect ratio, resized to the view's size; without `resize`, it is
+            cropped from the original image. "center": the window of the test
+            view.
         flip: Whether to mirror half of the views horizontally.
         pad: Pixels added on every side before a "random" crop.
         pad_mode: "constant" (zeros) or "reflect".

@@ -15,32 +15,20 @@ Counts: TypeAlias = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Layout:
-    """The contents of an archive's folder.
+    """The contents of an archive's folder."""
 
-    Attributes:
-        folder: Name of the folder that the archive unpacks to.
-        entries: Files and folders that must be in it.
-        images: Folder that the paths in its lists are relative to.
-    """
-
-    folder: str
-    entries: tuple[str, ...]
-    images: str = "."
+    folder: str  # Name of the folder that the archive unpacks to.
+    entries: tuple[str, ...]  # Files and folders that must be in it.
+    images: str = "."  # Folder that the paths in its lists are relative to.
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A data set in the form of its unpacked archive.
-
-    Attributes:
-        title: Name of the data set.
-        layouts: The layouts that its folder may have.
-        counts: Numbers of classes and images, for all or some of the sets.
-    """
+    """A data set in the form of its unpacked archive, in one of its layouts."""
 
     title: str
     layouts: tuple[Layout, ...]
-    counts: Counts
+    counts: Counts  # Of classes and images, for all or some of the sets.
 
     def closest(self, path: Path) -> tuple[Layout, Path, list[str]]:
         """The best matching layout, its folder, and what is missing."""
@@ -103,10 +91,7 @@ def halves(
 
 
 def read_list(file: Path, columns: int, skip: int = 0) -> list[list[str]]:
-    """The columns of a text file, separated by any number of spaces.
-
-    Empty lines and the first `skip` lines are ignored.
-    """
+    """The columns of a text file, without its first `skip` lines."""
     check_regular(file)
     lines = file.read_text(encoding="utf-8").splitlines()
     rows = []

@@ -195,9 +195,9 @@ def augment_batches(
     seed: int,
     steps: tf.Tensor,
 ) -> tf.data.Dataset:
-    """Batches in which every view is changed with its own seed.
+    """Batches of x, or of {name: view}, each changed with its own seed.
 
-    They are of x, or of {name: view}, and have the step numbers `steps`, (S,).
+    `steps`, (S,), are the numbers of the batches.
     """
 
     def change_views(x: Any, step: tf.Tensor) -> Any:
@@ -256,10 +256,7 @@ def _called(step: Step, x: Any, seed: Tensor) -> Any:
 
 
 def _are_alike(found: Any, x: Any) -> bool:
-    """Whether tensors have equal shapes and types; float types may differ.
-
-    Numbers of any type are cast to floats.
-    """
+    """Whether shapes and types are equal, but for numbers cast to floats."""
     if isinstance(x, dict):
         return (
             isinstance(found, dict)

@@ -60,10 +60,7 @@ def cache_folder() -> Path:
 
 
 def cached(images: ImageSet, augment: Augment, cache: Cache) -> Decoded | None:
-    """The images after `augment.prepare`; None if they are not cached.
-
-    Images that are already in memory are not. For `cache`, see `pipeline`.
-    """
+    """The images of files after `augment.prepare`; None if not cached."""
     if cache == "none" or images.paths is None:
         return None
     file = _file(images, augment)

@@ -66,22 +66,18 @@ def read_image(
 
     The EXIF orientation is applied. Transparency is dropped, 16-bit samples
     keep their upper 8 bits, CMYK becomes RGB, and only the first frame of an
-    animation is read.
+    animation is read. A ValueError names a file that cannot be decoded, or is
+    longer than `MAX_SIDE_RATIO` allows.
 
     Args:
-        file: The file.
-        box: The part of the upright image to return, as in `ImageSet`.
-        side: If it is given, an image without a box may be returned smaller,
-            with sides at least twice as long as this. Its pixels change, and a
-            JPEG file is decoded in a fraction of time and memory.
+    file: The file.
+    box: The part of the upright image to return, as in `ImageSet`.
+    side: If it is given, an image without a box may be returned smaller,
+    with sides at least twice as long as this. Its pixels change, and a
+    JPEG file is decoded in a fraction of time and memory.
 
     Returns:
-        Pixels, (H, W, 1) for a gray image and (H, W, 3) otherwise.
-
-    Raises:
-        ValueError: If the file, which is named, cannot be decoded, the box
-            does not overlap the image, or it is longer than `MAX_SIDE_RATIO`
-            allows.
+    Pixels, (H, W, 1) for a gray image and (H, W, 3) otherwise.
     """
     with opened(file) as image:
         width, height = image.size

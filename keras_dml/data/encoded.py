@@ -52,20 +52,16 @@ class Encoded:
     """One image file in a graph, decoded as far as it is needed; see `of_file`.
 
     Of a JPEG file, only a window is decoded; if the image is `scaled`, at a
-    half, a quarter or an eighth of its size, if that is at least twice as
-    high and wide as the result. Other files are decoded whole.
+    half, a quarter or an eighth of its size, if that is at least twice as high
+    and wide as the result. Other files are decoded whole.
 
     The graph raises an error if a file cannot be decoded, the box is outside
     the image, or what counts is longer than `MAX_SIDE_RATIO` allows.
 
-    Args:
-        contents: The file's bytes, () string.
-        orientation: Returns what EXIF says, () int32, of a JPEG file.
-        others: Returns upright RGB pixels of other files, (H, W, 3) uint8.
-        box: The part of the upright image that counts, as in `ImageSet`.
-
-    Attributes:
-        sides: Height and width of the upright image or the box, (2,) int32.
+    `contents` are bytes, () string. `orientation` returns what EXIF says, ()
+    int32, of a JPEG file, and `others` the upright RGB pixels of another. A box
+    is the part that counts, as in `ImageSet`; its height and width, or those of
+    the upright image, are the attribute `sides`, (2,) int32.
     """
 
     def __init__(
@@ -126,8 +122,8 @@ class Encoded:
     ) -> tf.Tensor:
         """Resized windows of an image that is decoded once, (N, *size, C).
 
-        Windows are given by corners (top, left) and extents (height, width),
-        (N, 2) int32, N static.
+        Corners (top, left) and extents (height, width) are (N, 2) int32, N
+        static.
         """
         size = tf.convert_to_tensor(size)
         # Pixels are turned last, when they are few.

@@ -24,16 +24,12 @@ Element: TypeAlias = Any
 
 @dataclass(frozen=True)
 class Decoded:
-    """Pixels of images of different sizes, one image after the other.
+    """Pixels of images of different sizes, one image after the other."""
 
-    Attributes:
-        flat: All pixels, (M,) uint8. They are aligned to a memory page,
-            because TensorFlow uses them without copying.
-        shapes: (height, width, channels) of every image, (N, 3).
-    """
-
+    # All pixels, (M,) uint8. They are aligned to a memory page, because
+    # TensorFlow uses them without copying.
     flat: Pixels
-    shapes: Rows
+    shapes: Rows  # (height, width, channels) of every image, (N, 3).
 
 
 def _variable(pixels: npt.NDArray[Any] | tf.Tensor) -> tf.Variable:

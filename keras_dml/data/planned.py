@@ -103,10 +103,7 @@ def is_shuffled(dataset: tf.data.Dataset) -> bool:
 def share_of(
     dataset: tf.data.Dataset, worker: int, workers: int
 ) -> tf.data.Dataset | None:
-    """A worker's rows of every batch, the w-th of equally long parts.
-
-    None if the dataset is not as returned by `pipeline`.
-    """
+    """A worker's rows of every batch of `pipeline`; None for other datasets."""
     plan: _Plan | None = getattr(dataset, _PLAN, None)
     if plan is None:
         return None

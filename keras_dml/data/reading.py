@@ -39,8 +39,8 @@ Columns: TypeAlias = dict[str, Array]
 def as_examples(given: Any, name: str, owner: str) -> Examples:
     """The examples that the argument `name` of `owner` stands for.
 
-    They are a set, or arrays x, alone or as (x, y): uint8 pixels become an
-    `ImageSet`, everything else an `ArraySet`.
+    Of arrays x, alone or as (x, y), uint8 pixels become an `ImageSet`, all else
+    an `ArraySet`.
     """
     if isinstance(given, Examples):
         return given
@@ -249,12 +249,8 @@ class DatasetReader:
     Elements are x, (x, y) or (x, y, sample_weight), as for `fit`, batched or
     not. If `batched` is None, they are single examples if y is a number, or a
     vector of booleans, or if x has the shape that the model takes for one.
-
-    Attributes:
-        dataset: The dataset, in batches, of `batch_size` if it had none.
-        spec: Spec of x, batched.
-        count: Number of batches; None if unknown.
-        is_labeled: Whether elements have a y.
+    Others are batched by `batch_size`. The attribute `spec` is that of x,
+    batched, and `count` the number of batches, or None if unknown.
     """
 
     def __init__(

@@ -19,10 +19,8 @@ _LABELS = ("0", "1")
 class Relations:
     """Pairs of examples that are known to be positive or negative.
 
-    Attributes:
-        examples: The examples; labels, if they have any, are not used.
-        rows: Rows of the examples in each tuple, (M, width), which form
-            batches.
+    Labels of the examples, if they have any, are not used. `rows`, (M, width),
+    are the examples of each tuple, which form batches.
     """
 
     examples: Examples
@@ -73,15 +71,10 @@ class Relations:
         return len(self.rows)
 
     def between(self, rows: Rows, unknown: int = -1) -> npt.NDArray[np.int8]:
-        """Returns the relation between every two of some examples.
+        """Returns the relations of every two of some rows, (B,), as (B, B).
 
-        Args:
-            rows: (B,) rows of the examples, possibly with repetitions.
-            unknown: Value for pairs without a known relation.
-
-        Returns:
-            (B, B): 1 for positive pairs, 0 for negative pairs, −1 for an
-            example with itself.
+        It is 1 for positive pairs, 0 for negative pairs, −1 for an example with
+        itself, and `unknown` for pairs without a known relation.
         """
         keys = self._keys(rows[:, None], rows)
         places = np.searchsorted(self._known, keys)

@@ -37,10 +37,9 @@ def resize_shortest(images: Images, side: int) -> tf.Tensor:
 def resize_longest(images: Images, frame: tuple[int, int]) -> tf.Tensor:
     """Resizes images (..., H, W, C) to fit into a frame, and pads them.
 
-    The aspect ratio is kept. The side that does not fill the frame is rounded
-    to whole pixels, at least one, as in Pillow. The rest of the frame is
-    black: half of it before and half of it after the image, with the odd pixel
-    after it.
+    The aspect ratio is kept; the side that does not fill the frame is rounded
+    to whole pixels, at least one, as in Pillow. Half of the black rest is
+    before and half of it after the image, with the odd pixel after it.
     """
     # In this order, and with these digits, halves are rounded as in Pillow.
     sides = tf.cast(sides_of(images), tf.float64)
@@ -180,21 +179,17 @@ def random_area(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """A window of random area and aspect ratio, as in torchvision.
 
-    Area and the logarithm of the aspect ratio are uniform. The first of ten
-    tries that fits into the image is used; if none does, the window is the
-    largest centered one with a permitted aspect ratio.
-
-    Args:
-        sides: Height and width of the image, (2,) int32.
-        draws: (2 + 2 · `TRIES`,), uniform in [0, 1).
-        scale: Smallest and largest area, as fractions of the image area.
-        ratio: Smallest and largest width / height.
+    Area, as a fraction in `scale`, and the logarithm of the aspect ratio, width
+    / height in `ratio`, are uniform. The first of ten tries that fits into the
+    image is used; if none does, the window is the largest centered one with a
+    permitted aspect ratio. Sides are (2,) int32, and draws (2 + 2 · `TRIES`,),
+    uniform in [0, 1).
 
     Returns:
-        Top and left, and height and width, (2,) int32 each.
+    Top and left, and height and width, (2,) int32 each.
 
-    Reference:
-        Szegedy et al., "Going Deeper with Convolutions", CVPR 2015, Sec. 6.
+    Reference: Szegedy et al., "Going Deeper with Convolutions", CVPR 2015, Sec.
+    6.
     """
     extent = tf.cast(sides, tf.float32)
     areas, ratios = tf.split(draws[2:], 2)

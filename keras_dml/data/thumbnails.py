@@ -34,10 +34,7 @@ def thumbnail(
 
 
 def row_thumbnail(row: Mapping[str, Any], side: int = SIDE) -> str | None:
-    """The picture of a gallery row, as a data URI; None if it has none.
-
-    It is the row's "thumbnail", a data URI, or the part "box" of its "path".
-    """
+    """The "thumbnail" of a gallery row, or one of its "path"; or None."""
     uri, box = str(row.get("thumbnail")), row.get("box")
     # Another address would make the page ask for something.
     if uri.startswith("data:image/"):

@@ -214,16 +214,9 @@ class Augment(Checked):
     """The training view: resized like the test view, then cropped at random.
 
     It is a pure function of the image and of numbers drawn beforehand, so any
-    view of any step can be reproduced.
-
-    Args:
-        view: Size and channels, and how images are resized before cropping.
-        crop: What is cropped from the resized image. "random": a window of the
-            view's size. "random_resized": a window of random area and aspect
-            ratio, resized to the view's size; if the view has no `resize`, it
-            is cropped from the original image. "center": the window of the
-            test view.
-        flip, pad, pad_mode, scale, ratio: See `pipeline`.
+    view of any step can be reproduced. For the arguments, see `pipeline`. A
+    "random_resized" window is cut from the original image if the view has no
+    `resize`, and a "center" crop is that of the test view.
     """
 
     view: View

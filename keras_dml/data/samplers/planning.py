@@ -19,15 +19,9 @@ Seed: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Groups:
-    """Rows by class.
+    """Rows by class: of group g, `rows[starts[g] : starts[g] + sizes[g]]`.
 
-    The rows of group g are `rows[starts[g] : starts[g] + sizes[g]]`.
-
-    Attributes:
-        labels: Label of every group, (C,), ascending.
-        sizes: Number of images in every group, (C,).
-        starts: (C,).
-        rows: Row numbers, group after group.
+    Labels, sizes and starts are (C,), in the order of the labels.
     """
 
     labels: Rows
@@ -199,14 +193,9 @@ def draw_images(
 
     A class uses its images in random order, K at a time, and shuffles them
     again when fewer than K remain. A class with fewer than K images repeats
-    them, each as often as the others or once more.
-
-    Args:
-        groups: The classes.
-        drawn: Classes of every step, (steps, P).
-        before: Draws of every class before the first of these, (C,).
-        share: Images of every class in a batch, (P,), of which K is the most.
-        seed: Seed of the shuffles.
+    them, each as often as the others or once more. Classes of the steps are
+    `drawn`, (steps, P), after as many draws `before`, (C,); the share, (P,), is
+    the number of their images in a batch, of which K is the most.
     """
     most = int(share.max())
     draws_a_round = np.maximum(1, groups.sizes // most)[drawn]
