@@ -123,7 +123,10 @@ def preview(
     draw = ImageDraw.Draw(sheet)
     font = _font(max(6, min(14, cell // 2)))
     for i, label in enumerate(images.classes[spread]):
-        caption = _fitting(images.names.get(int(label), ""), font)
+        name = caption = images.names.get(int(label), "")
+        while font.getlength(caption) > _CAPTION - 4 * _GAP:
+            name = name[:-1]
+            caption = f"{name}…"
         middle = _GAP + i * step + cell / 2
         draw.text((2 * _GAP, middle), caption, "black", font, anchor="lm")
         of_class = labels == label
@@ -145,14 +148,6 @@ def _font(size: int) -> "FreeTypeFont":
 
     path = Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf"
     return ImageFont.truetype(path, size)
-
-
-def _fitting(name: str, font: "FreeTypeFont") -> str:
-    fitting = name
-    while font.getlength(fitting) > _CAPTION - 4 * _GAP:
-        name = name[:-1]
-        fitting = name + "…"
-    return fitting
 
 
 def _tile(pixels: Pixels, cell: int) -> "Image":

@@ -55,39 +55,30 @@ def tfds_images(
             "keras_dml.data.image_folder."
         ) from None
     features = builder.info.features
-    image = _image(tfds, name, features)
-    label = _label(tfds, features)
+    images = [x for x, f in features.items() if type(f) is tfds.features.Image]
+    if len(images) != 1:
+        raise ValueError(
+            "`name` of tfds_images must be a data set with one image per "
+            f"record. Received: {name!r}, with the features {list(features)}. "
+            "For others, use keras_dml.data.from_dataset(tfds.load(…))."
+        )
+    kind = tfds.features.ClassLabel
+    classes = [x for x, f in features.items() if isinstance(f, kind)]
+    label = "label" if "label" in classes else None
+    if len(classes) == 1:
+        label = classes[0]
     base = Path(cache or cache_folder() / "tfds-images")
     folder = base / builder.info.full_name / quote(split, safe="")
     index = folder / _INDEX
     if not index.exists():
         builder.download_and_prepare()
-        files, labels = _unpack(builder, split, folder, image, label)
+        files, labels = _unpack(builder, split, folder, images[0], label)
         write_atomically(index, json.dumps({"files": files, "labels": labels}))
     content = json.loads(index.read_text(encoding="utf-8"))
     names = features[label].names if label else None
     return listed_images(
         folder, folder, content["files"], content["labels"], names=names
     )
-
-
-def _image(tfds: Any, name: str, features: Any) -> str:
-    found = [x for x, f in features.items() if type(f) is tfds.features.Image]
-    if len(found) != 1:
-        raise ValueError(
-            "`name` of tfds_images must be a data set with one image per "
-            f"record. Received: {name!r}, with the features {list(features)}. "
-            "For others, use keras_dml.data.from_dataset(tfds.load(…))."
-        )
-    return str(found[0])
-
-
-def _label(tfds: Any, features: Any) -> str | None:
-    kind = tfds.features.ClassLabel
-    found = [x for x, feature in features.items() if isinstance(feature, kind)]
-    if "label" in found or len(found) == 1:
-        return "label" if "label" in found else str(found[0])
-    return None
 
 
 def _unpack(

@@ -139,7 +139,11 @@ class Index:
         if model is not None:
             encoder.use(model)
         if labels is not None:
-            columns = {**_class_columns(labels), **as_columns(columns)}
+            numbers, names = encoded(labels, None, "Index")
+            classes = {LABEL: label_values(numbers)}
+            if names and numbers.ndim == 1:
+                classes[NAME] = [names[i] for i in classes[LABEL]]
+            columns = {**classes, **as_columns(columns)}
         spec = IndexSpec(Similarity(metric), factory, parameters)
         if isinstance(embeddings, EmbeddingShards):
             encoder.expect(embeddings.model)
@@ -855,11 +859,3 @@ def _check_values(
     if isinstance(keys, str):
         keys = column_of_keys(keys, values)
     return values, RowTable.empty().new_keys(keys, count, "Index")
-
-
-def _class_columns(labels: Any) -> dict[str, list[Any]]:
-    numbers, names = encoded(labels, None, "Index")
-    columns = {LABEL: label_values(numbers)}
-    if names and numbers.ndim == 1:
-        columns[NAME] = [names[i] for i in columns[LABEL]]
-    return columns

@@ -100,8 +100,8 @@ class ClassBalanced(Sampler):
             )
         self.images_per_class = images_per_class
         labels = self._as_labels(labels)
-        self._least = min(2, self.images_per_class)
-        self._groups = Groups.of(labels, np.arange(len(labels)), self._least)
+        least = min(2, self.images_per_class)
+        self._groups = Groups.of(labels, np.arange(len(labels)), least)
         if batch_size is None:
             classes_per_batch = default_classes(
                 classes_per_batch, len(self._groups)
@@ -120,7 +120,19 @@ class ClassBalanced(Sampler):
         if classes_per_batch is None:
             classes_per_batch = self._classes_that_fit()
         elif classes_per_batch > len(self._groups):
-            raise ValueError(self._too_few_classes(classes_per_batch))
+            available = len(self._groups)
+            way_out = "Metric learning needs several images of a class."
+            if available:
+                way_out = (
+                    f"Use classes_per_batch={available}, or batch_size="
+                    f"{self.batch_size} instead, to fill the batch with more "
+                    "images of these classes."
+                )
+            raise ValueError(
+                f"`classes_per_batch` of {owner} must not exceed the number of "
+                f"classes with at least {least} images, {available}. "
+                f"Received: classes_per_batch={classes_per_batch}. {way_out}"
+            )
         self.classes_per_batch = classes_per_batch
         self._shares: FloatArray | None = None
         if weighting != "balanced":
@@ -162,21 +174,6 @@ class ClassBalanced(Sampler):
                 "these classes."
             )
         return classes
-
-    def _too_few_classes(self, classes: int) -> str:
-        available = len(self._groups)
-        way_out = "Metric learning needs several images of a class."
-        if available:
-            way_out = (
-                f"Use classes_per_batch={available}, or batch_size="
-                f"{self.batch_size} instead, to fill the batch with more "
-                "images of these classes."
-            )
-        return (
-            f"`classes_per_batch` of {type(self).__name__} must not exceed the "
-            f"number of classes with at least {self._least} images, "
-            f"{available}. Received: classes_per_batch={classes}. {way_out}"
-        )
 
 
 class SurrogateSampler(Assigned, ClassBalanced):
