@@ -19,7 +19,6 @@ Also known as:
 from typing import TYPE_CHECKING
 
 from keras_dml.data._check import Findings, check
-from keras_dml.data._from_source import from_source
 from keras_dml.data._glyphs import glyphs
 from keras_dml.data._pipeline import eval_batches, pipeline
 from keras_dml.data._table import table
@@ -32,7 +31,7 @@ from keras_dml.data.folder import image_folder, image_folder_splits
 from keras_dml.data.host import grain_pipeline
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.pictures import preview
-from keras_dml.data.reading import from_dataset
+from keras_dml.data.reading import from_dataset, from_source
 from keras_dml.data.relations import PairSet, TripletSet, read_trials
 from keras_dml.data.samplers import (
     ClassBalanced,
