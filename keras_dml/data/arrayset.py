@@ -18,7 +18,7 @@ from keras_dml.data.validation import (
     column_name,
     is_text,
 )
-from keras_dml.utils.lazy_rows import LazyRows, joined
+from keras_dml.utils.lazy_rows import LazyRows, joined, selected
 from keras_dml.utils.types import Rows
 
 _ONLY = ""
@@ -122,10 +122,10 @@ class ArraySet(Examples):
         return super().called(row)
 
     def _at(self, rows: Rows | None, about: About) -> "ArraySet":
-        columns = dict(self.columns)
+        columns: dict[str, Any] = dict(self.columns)
         if rows is not None:
             rows = self._checked(rows)
-            columns = {name: x.select(rows) for name, x in columns.items()}
+            columns = {k: selected(x, rows) for k, x in columns.items()}
         return ArraySet(columns, about.labels, about.names, about.ids)
 
     @classmethod

@@ -6,7 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.utils.lazy_rows import ArrayRows, EmbeddingRows, LazyRows
+from keras_dml.utils.lazy_rows import (
+    ArrayRows,
+    EmbeddingRows,
+    LazyRows,
+    changed,
+)
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks, in_threads, row_norms, squares
 
@@ -213,7 +218,7 @@ def as_unit_rows(x: Any, name: str, owner: str) -> EmbeddingRows:
         if len(bad):
             row = int(bad[0])
             raise _no_unit(given[row], rows.start + row, name, owner)
-    return x.changed(lambda rows: _unit(rows)[0].astype(np.float32))
+    return changed(x, lambda rows: _unit(rows)[0].astype(np.float32))
 
 
 def _unit(x: FloatArray) -> tuple[FloatArray, FloatArray]:

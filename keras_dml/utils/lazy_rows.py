@@ -42,12 +42,6 @@ class LazyRows(abc.ABC):
             found[start : start + step] = self[start : start + step]
         return found
 
-    def select(self, rows: Rows) -> "LazyRows":
-        return _Selected(self, rows)
-
-    def changed(self, change: Callable[[FloatArray], FloatArray]) -> "LazyRows":
-        return _Changed(self, change)
-
 
 EmbeddingRows: TypeAlias = FloatArray | LazyRows
 """Embeddings, (N, D), in memory or not."""
@@ -55,14 +49,16 @@ EmbeddingRows: TypeAlias = FloatArray | LazyRows
 
 def selected(x: EmbeddingRows, rows: Rows) -> EmbeddingRows:
     """Some rows, in their order."""
-    return x.select(rows) if isinstance(x, LazyRows) else x[rows]
+    if isinstance(x, _Selected):
+        return _Selected(x.whole, x.rows[rows])
+    return _Selected(x, rows) if isinstance(x, LazyRows) else x[rows]
 
 
 def changed(
     x: EmbeddingRows, change: Callable[[FloatArray], FloatArray]
 ) -> EmbeddingRows:
     """What a function makes of every row, (n, D) to (n, d)."""
-    return x.changed(change) if isinstance(x, LazyRows) else change(x)
+    return _Changed(x, change) if isinstance(x, LazyRows) else change(x)
 
 
 def joined(parts: Sequence[EmbeddingRows]) -> EmbeddingRows:
@@ -115,18 +111,15 @@ class ArrayRows(LazyRows):
 class _Selected(LazyRows):
     def __init__(self, whole: LazyRows, rows: Rows) -> None:
         super().__init__((len(rows), *whole.shape[1:]), whole.dtype)
-        self._whole, self._rows = whole, rows
+        self.whole, self.rows = whole, rows
 
     def __getitem__(self, which: Selection) -> AnyArray:
-        return self._whole[self._rows[which]]
-
-    def select(self, rows: Rows) -> LazyRows:
-        return _Selected(self._whole, self._rows[rows])
+        return self.whole[self.rows[which]]
 
     def __reduce__(self) -> Any:
-        source = getattr(self._whole, "source", None)
+        source = getattr(self.whole, "source", None)
         if isinstance(source, np.memmap):
-            return _Selected, (self._whole, self._rows)
+            return _Selected, (self.whole, self.rows)
         # The rows alone: the others are none of another process's business.
         return ArrayRows, (self[:],)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_dml.utils.arrays import as_rows
-from keras_dml.utils.lazy_rows import ArrayRows, joined, selected
+from keras_dml.utils.lazy_rows import ArrayRows, changed, joined, selected
 
 ROWS = np.array([7, 0, 7, 3])
 
@@ -36,7 +36,7 @@ def test_rows_are_those_of_the_array(array, path, which):
     rows = np.arange(19, -1, -1)
     some = selected(both, rows)
     np.testing.assert_array_equal(some[which], expected[rows][which])
-    twice = some.changed(lambda z: z[:, :2] * 2)
+    twice = changed(some, lambda z: z[:, :2] * 2)
     assert twice.shape == (20, 2)
     np.testing.assert_array_equal(twice[which], 2 * expected[rows][which, :2])
 

@@ -114,16 +114,14 @@ class ClusterSampler(Assigned):
                 f"`num_learners` − 1. Received: {assignments.min()} to "
                 f"{assignments.max()}, num_learners={self.num_learners}."
             )
-        if not self._usable(assignments).any():
+        labels, num_learners = self.labels, self.num_learners
+        if not usable_clusters(assignments, labels, num_learners).any():
             raise ValueError(
                 "`assignments` of ClusterSampler must include at least one "
                 "cluster with two classes of two images each. Received: "
                 "assignments without such a cluster. Merge clusters, or use "
                 "fewer learners."
             )
-
-    def _usable(self, assignments: Rows) -> npt.NDArray[np.bool_]:
-        return usable_clusters(assignments, self.labels, self.num_learners)
 
     def set_phase(self, loss: str, source: str) -> None:
         """Sets the phase of the next plans.
@@ -196,7 +194,7 @@ class ClusterSampler(Assigned):
                 "sampler) to `fit`, which sets them before every epoch that "
                 "needs them, or call set_assignments."
             )
-        usable = self._usable(assignments)
+        usable = usable_clusters(assignments, self.labels, self.num_learners)
         sizes = np.bincount(assignments, minlength=self.num_learners)
         return np.flatnonzero(usable), sizes[usable]
 
