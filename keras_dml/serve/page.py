@@ -1,31 +1,35 @@
-"""The page for people: its files, and the endpoints that they ask."""
+"""The page for people, and `POST /search`: a picture's nearest rows."""
 
+import base64
+import binascii
+import contextlib
 import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
+import PIL.Image
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from keras_dml.reports.html import SCORES, style
+from keras_dml.data.decode import open_image
+from keras_dml.data.thumbnails import SIDE, row_thumbnail, thumbnail
+from keras_dml.reports.html import SCORES, caption, style
 from keras_dml.reports.html import asset as report_asset
 from keras_dml.search import Index
+from keras_dml.search.metrics import Similarity
+from keras_dml.search.rows import Key
 from keras_dml.serve.current import Current
-from keras_dml.serve.errors import RequestError
-from keras_dml.serve.search import (
-    DEFAULT_K,
-    MAX_K,
-    find,
-    find_row,
-    key_of,
-    make_thumbnails,
-    query_of,
-    refusal,
-    weigh_row,
-)
+from keras_dml.serve.errors import RequestError, wrong
+from keras_dml.serve.pictures import Viewer, read_picture, weigh, weigh_image
 from keras_dml.serve.service import Service
+from keras_dml.utils.types import FloatArray
 
 HEADERS = {
     # Nothing from elsewhere, nothing that stands in the page itself.
@@ -51,6 +55,20 @@ _KINDS = {str: "text", int: "number", float: "number", bool: "boolean"}
 
 _HIDDEN = ("thumbnail", "box")
 """Columns that nobody filters by."""
+
+VIEW_SIDE = 384
+"""The longer side of the picture as the model sees it, in pixels, at most."""
+
+DEFAULT_K = 12
+MAX_K = 1000
+"""A request must not be able to ask for an answer of gigabytes."""
+
+_URI = re.compile(r"data:(image/(?:jpeg|png|webp|gif));base64,(.*)", re.DOTALL)
+"""Kinds of picture in which nothing can be run, as SVG could."""
+
+
+Query: TypeAlias = tuple[bytes, dict[str, Any]]
+"""An image file, and options of `Index.search`."""
 
 
 def routes(service: Service) -> list[BaseRoute]:
@@ -155,3 +173,180 @@ def _json(content: Any) -> Response:
 def _response(content: str | bytes, kind: str, caching: str) -> Response:
     headers = {"Cache-Control": caching, **HEADERS}
     return Response(content, 200, headers, kind)
+
+
+def query_of(data: bytes, params: Mapping[str, str]) -> Query:
+    """Reads a request: an image file, "k", "where" and "exclude" as JSON."""
+    k = _value(params, "k") if params.get("k") else DEFAULT_K
+    if type(k) is not int or not 1 <= k <= MAX_K:
+        raise wrong("k", f"be a whole number from 1 to {MAX_K}", params["k"])
+    where = _value(params, "where") if params.get("where") else None
+    if not isinstance(where, dict | None):
+        example = '{"name": "crow"} or {"price": {">=": 10, "<": 20}}'
+        rule = f"be conditions by column, as JSON, for instance {example}"
+        raise wrong("where", rule, params["where"])
+    exclude = [key_of(params, "exclude")] if params.get("exclude") else None
+    return data, {"k": k, "where": where, "exclude": exclude}
+
+
+def key_of(params: Mapping[str, str], name: str) -> Key:
+    """A key from JSON: a number, or a text in quotes."""
+    key = _value(params, name)
+    if type(key) not in (int, str):
+        rule = "be a key as JSON: a whole number, or a text in double quotes"
+        raise wrong(name, rule, params.get(name, ""))
+    return key
+
+
+def _value(params: Mapping[str, str], name: str) -> Any:
+    """The JSON value of a parameter; not a number if it has none."""
+    try:
+        # NaN and Infinity are constants, which int refuses.
+        return json.loads(params.get(name, ""), parse_constant=int)
+    except (ValueError, RecursionError):
+        return math.nan
+
+
+def refusal(current: Current) -> str | None:
+    """Why the server cannot search for a picture; None if it can."""
+    if current.viewer is not None:
+        return None
+    return (
+        f"The model {current.name!r} does not take pictures. Send its inputs "
+        f"to /v1/models/{current.name}:predict."
+    )
+
+
+async def find(service: Service, query: Query) -> dict[str, Any]:
+    """The answer to `POST /search`, of the gallery that is served now."""
+    current = service.current
+    file, options = query
+    if current.viewer is None:
+        raise RequestError(str(refusal(current)))
+    if current.index is None and (options["where"] or options["exclude"]):
+        raise RequestError(
+            "There is no gallery to search. Received: a filter. Start the "
+            "server with --gallery."
+        )
+    max_pixels = service.settings.max_pixels
+    pixels = await run_in_threadpool(weigh, file, max_pixels)
+    answer: dict[str, Any] = await service.submit(
+        "search", _find, query, pixels=pixels, current=current
+    )
+    return answer
+
+
+def _find(current: Current, queries: Sequence[Query]) -> list[dict[str, Any]]:
+    assert isinstance(current.viewer, Viewer)  # noqa: S101
+    try:
+        views = [current.viewer.see(file) for file, _ in queries]
+    except ValueError as error:
+        raise RequestError(str(error)) from error
+    embeddings = current.embed(np.stack(views))
+    pixels = [np.rint(x).clip(0, 255).astype(np.uint8) for x in views]
+    return [
+        {
+            "model": current.name,
+            "version": current.version,
+            "seen": thumbnail(seen, VIEW_SIDE, "webp", 90),
+            "hits": _hits(current, embedding, options),
+        }
+        for (_, options), seen, embedding in zip(
+            queries, pixels, embeddings, strict=True
+        )
+    ]
+
+
+def _hits(
+    current: Current, embedding: FloatArray, options: dict[str, Any]
+) -> list[dict[str, Any]] | None:
+    index, negatives = current.index, current.negatives
+    if index is None:
+        return None
+    try:
+        [hits] = index.search(embedding, **options)
+    except ValueError as error:
+        raise RequestError(str(error)) from error
+    scores = np.array([hit.score for hit in hits])
+    similarity = Similarity(index.metric)
+    copies = similarity.are_copies(embedding[None], scores[None])[0]
+    rates: list[float | None] = [None] * len(hits)
+    if negatives is not None:
+        # The share of pairs of different classes that score at least so high.
+        above = len(negatives) - np.searchsorted(negatives, scores)
+        rates = (above / len(negatives)).tolist()
+    return [
+        {
+            "key": hit.key,
+            "name": caption(hit.row),
+            "file": os.path.basename(str(hit.row.get("path") or "")),
+            "score": hit.score,
+            "is_match": hit.is_match,
+            "is_copy": bool(is_copy),
+            "false_matches": rate,
+            "row": {x: y for x, y in hit.row.items() if x != "thumbnail"},
+        }
+        for hit, is_copy, rate in zip(hits, copies, rates, strict=True)
+    ]
+
+
+def find_row(index: Index | None, key: Key) -> dict[str, Any]:
+    """The row of a key; no key leads to a file that is of no row."""
+    if index is None:
+        raise RequestError("There is no gallery.", 404)
+    try:
+        return index[key]
+    except KeyError:
+        raise RequestError(f"The gallery has no row {key!r}.", 404) from None
+    except ValueError as error:
+        raise RequestError(str(error)) from error
+
+
+def weigh_row(row: Mapping[str, Any], max_pixels: int) -> int:
+    """The pixels that a row's thumbnail takes; 0 if the row brings it."""
+    if row.get("thumbnail") or not row.get("path"):
+        return 0
+    with _reading_file(), open_image(str(row["path"])) as image:
+        # A box is cut out of the whole picture.
+        return weigh_image(image, max_pixels, is_whole=bool(row.get("box")))
+
+
+def make_thumbnails(
+    current: Current, rows: Sequence[Mapping[str, Any]]
+) -> list[tuple[bytes, str]]:
+    """The thumbnail that each row brings, or one of its file: bytes, type."""
+    pictures = []
+    for row in rows:
+        uri = str(row.get("thumbnail"))
+        if not row.get("thumbnail") and row.get("path"):
+            with _reading_file():
+                if row.get("box"):
+                    uri = row_thumbnail(row) or ""
+                else:
+                    sides = 2 * SIDE, 2 * SIDE
+                    uri = thumbnail(read_picture(str(row["path"]), sides))
+        match = _URI.fullmatch(uri)
+        if match is None:
+            raise RequestError("The row has no picture.", 404)
+        try:
+            content = base64.b64decode(match[2], validate=True)
+        except binascii.Error:
+            error = RequestError("The row has a damaged picture.", 404)
+            raise error from None
+        pictures.append((content, match[1]))
+    return pictures
+
+
+@contextlib.contextmanager
+def _reading_file() -> Iterator[None]:
+    """Turns errors of reading a row's file into that of a request."""
+    try:
+        yield
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        OverflowError,
+        PIL.Image.DecompressionBombError,
+    ):
+        raise RequestError("The file of the row cannot be read.", 404) from None

@@ -13,13 +13,13 @@ import pytest
 from keras_dml.data import View
 from keras_dml.serve import pictures
 from keras_dml.serve.errors import RequestError
+from keras_dml.serve.page import weigh_row
 from keras_dml.serve.pictures import (
     NoPicture,
     Viewer,
     read_picture,
     weigh,
 )
-from keras_dml.serve.search import weigh_row
 from tests.serve.conftest import encode
 
 
