@@ -30,14 +30,19 @@ from keras_dml.search.encoder import (
     image_columns,
     thumbnail_column,
 )
-from keras_dml.search.engine import EXACT, IndexSpec, make_index, set_parameters
+from keras_dml.search.engine import (
+    EXACT,
+    IndexSpec,
+    inverted,
+    make_index,
+    set_parameters,
+)
 from keras_dml.search.engine import Engine as SearchEngine
 from keras_dml.search.filters import Where, by_condition
-from keras_dml.search.from_shards import fill_from_shards
 from keras_dml.search.hits import NONE, Hits, padded, without_self
 from keras_dml.search.identification import calibrate_search
 from keras_dml.search.metrics import COSINE, MetricName, Similarity, library
-from keras_dml.search.recall import Recall, measure
+from keras_dml.search.recall import Recall, measure, take_rows
 from keras_dml.search.rows import (
     KEY,
     LABEL,
@@ -55,7 +60,7 @@ from keras_dml.search.rows import (
 )
 from keras_dml.utils.arguments import check_count, explain_removed
 from keras_dml.utils.arrays import Embeddings
-from keras_dml.utils.progress import waiting
+from keras_dml.utils.progress import throughput, waiting
 from keras_dml.utils.types import FloatArray, Rows
 
 if TYPE_CHECKING:
@@ -65,6 +70,9 @@ logger = logging.getLogger(__name__)
 
 MAX_HITS = 2**20
 """Hits of a query that may be asked for whatever the size of the gallery."""
+
+_TRAINED_VECTORS = 256
+"""Training vectors per list, or per value of a code, for faiss."""
 
 
 class Index:
@@ -147,7 +155,7 @@ class Index:
         spec = IndexSpec(Similarity(metric), factory, parameters)
         if isinstance(embeddings, EmbeddingShards):
             encoder.expect(embeddings.model)
-            gallery = fill_from_shards(embeddings, columns, keys, spec)
+            gallery = _fill_from_shards(embeddings, columns, keys, spec)
             self._use(encoder, *gallery)
         else:
             self._fill(encoder, embeddings, columns, keys, spec)
@@ -859,3 +867,68 @@ def _check_values(
     if isinstance(keys, str):
         keys = column_of_keys(keys, values)
     return values, RowTable.empty().new_keys(keys, count, "Index")
+
+
+def _fill_from_shards(
+    shards: EmbeddingShards, columns: Any, keys: Any, spec: IndexSpec
+) -> tuple[SearchEngine, RowTable, Recall | None]:
+    """Trains an engine on a sample of shards, and fills it; see `Index`."""
+    _check_shards(shards, columns, keys)
+    metric = spec.metric
+    sample = _training_sample(shards, spec)
+    x = metric.embeddings(sample, shards.dim, "embeddings", "Index")
+    engine, rows = SearchEngine.trained(x, spec), RowTable.empty()
+    engine.reserve(len(shards))
+    adding = f"Add rows to {spec.factory}"
+    with throughput(len(shards), 0, "rows", adding, None) as count:
+        for shard in shards:
+            x = metric.embeddings(
+                shard.embeddings, None, "embeddings", "a shard"
+            )
+            values = checked_columns(
+                {**_label_column(shard.labels), **shard.columns}, len(x)
+            )
+            row_keys: Any = shard.ids if keys in (None, "id") else values[keys]
+            engine.add(x, rows.add(values, len(x), row_keys))
+            count(len(x))
+
+    def read() -> Iterator[FloatArray]:
+        for part in shards.embeddings():
+            yield metric.embeddings(part, None, "embeddings", "Index").array
+
+    recall = None if engine.is_exact else measure(engine, read, rows.ids)
+    return engine, rows, recall
+
+
+def _check_shards(shards: EmbeddingShards, columns: Any, keys: Any) -> None:
+    """ValueError if columns or keys do not fit embeddings in shards."""
+    if columns is not None:
+        raise ValueError(
+            "`columns` of Index must not be given for EmbeddingShards, which "
+            f"have their own. Received: {columns!r}. Use Index(shards.array(), "
+            "columns) for others."
+        )
+    if not isinstance(keys, str | None):
+        raise ValueError(
+            "`keys` of Index must be the name of a column for EmbeddingShards, "
+            f"by default the ids. Received: a {type(keys).__name__}."
+        )
+    if keys not in (None, "id"):
+        values = {**_label_column(shards.labels), **shards.columns}
+        column = column_of_keys(keys, values)
+        RowTable.empty().new_keys(column, len(shards), "Index")
+
+
+def _label_column(labels: Any) -> Values:
+    return {} if labels is None else {LABEL: label_values(labels)}
+
+
+def _training_sample(shards: EmbeddingShards, spec: IndexSpec) -> FloatArray:
+    """Embeddings to train an index with, (n, D) float32."""
+    index = make_index(shards.dim, spec)
+    if index.is_trained:
+        return np.empty((0, shards.dim), np.float32)
+    lists = inverted(index)
+    size = _TRAINED_VECTORS * max(_TRAINED_VECTORS, lists.nlist if lists else 0)
+    drawn = np.random.default_rng(0).permutation(len(shards))[:size]
+    return take_rows(shards.embeddings(), np.sort(drawn), shards.dim)
