@@ -16,7 +16,7 @@ from keras_dml.callbacks.clustering import (
 from keras_dml.data import ClusterSampler, Examples, usable_clusters
 from keras_dml.data.samplers.cluster import LOSSES, SOURCES
 from keras_dml.embedding import EmbeddingShards
-from keras_dml.embedding.sharding import source_ids, unique_ids
+from keras_dml.embedding.shards import source_ids, unique_ids
 from keras_dml.utils.lazy_rows import ArrayRows, EmbeddingRows
 from keras_dml.utils.types import Count, FloatArray, Rows
 

@@ -2,14 +2,18 @@
 
 `embed` returns an array; start there, in in_memory.py; engines.py is what
 computes: Keras, OpenVINO, a function or an exported file. `embed_shards` in
-sharding.py is for millions of examples: it skips shards that are finished, and
-embeds and writes the others, also on a Ray cluster (on_ray.py). shards.py reads
-such a folder, on a disk or at a URL.
+shards.py is for millions of examples: it skips shards that are finished, and
+embeds and writes the others, also on a Ray cluster (on_ray.py), to a folder on
+a disk or at a URL, which `EmbeddingShards` reads.
 The room uses data and models; it knows nothing of evaluation and search.
 """
 
 from keras_dml.embedding.in_memory import embed
-from keras_dml.embedding.sharding import embed_shards, write_shards
-from keras_dml.embedding.shards import EmbeddingShards, Shard
+from keras_dml.embedding.shards import (
+    EmbeddingShards,
+    Shard,
+    embed_shards,
+    write_shards,
+)
 
 __all__ = ["EmbeddingShards", "Shard", "embed", "embed_shards", "write_shards"]
