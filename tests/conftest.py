@@ -5,6 +5,7 @@ that only hands out tests, and the others wait for it.
 """
 
 import gc
+import importlib.util
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -44,6 +45,16 @@ graph_and_xla = pytest.mark.parametrize(
     [False, pytest.param(True, marks=pytest.mark.slow)],
     ids=["graph", "xla"],
 )
+
+
+needs_jax = [
+    pytest.mark.slow,
+    pytest.mark.peers,
+    pytest.mark.skipif(
+        importlib.util.find_spec("jax") is None, reason="needs jax"
+    ),
+]
+"""Marks of modules whose tests run JAX, in processes of its own."""
 
 
 def quick(fast: Iterable[str], every: Iterable[str]) -> list[Any]:

@@ -1,25 +1,15 @@
 """Every loss under JAX, jitted, against TensorFlow."""
 
-import importlib.util
-import os
-import pathlib
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
+from tests.conftest import needs_jax
+from tests.forks import run_on
 from tests.losses.oracle import LABELS, value_and_gradient
 from tests.losses.test_contract import CLASSES, NAMES, without_draws
 from tests.losses.test_modes import PRECISION, representable
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.peers,
-    pytest.mark.skipif(
-        importlib.util.find_spec("jax") is None, reason="needs JAX"
-    ),
-]
+pytestmark = needs_jax
 
 MORE = ("contrastive", "histogram", "proxy_anchor", "smooth_ap")
 """Compilation is what takes long: most losses are compiled once."""
@@ -95,13 +85,8 @@ def jax_results(tmp_path_factory):
     labels = np.array(LABELS["unbalanced"])[-CLASSES:]
     x = representable(LABELS["unbalanced"])[-CLASSES:]
     np.savez(folder / "in.npz", labels=labels, x=x)
-    command = [sys.executable, "-W", "ignore", "-c", SCRIPT]
-    subprocess.run(
-        [*command, str(folder / "in.npz"), str(folder / "out.npz")],
-        check=True,
-        env={**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
-        cwd=pathlib.Path(__file__).parents[2],
-    )
+    files = str(folder / "in.npz"), str(folder / "out.npz")
+    run_on("jax", "-c", SCRIPT, *files)
     with np.load(folder / "out.npz") as archive:
         return labels, x, dict(archive)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
 from click.testing import CliRunner
 
 import keras_dml as dml
@@ -60,12 +61,8 @@ def read(folder: Path) -> None:
     expected = json.loads((folder / "metrics.json").read_text())
     for name, value in metrics_of(folder).items():
         same(value, expected[name], name)
-    try:
+    with pytest.raises(ValueError, match="(?s)versions.*jax|jax.*versions"):
         train(folder, epochs=2)
-    except ValueError as error:
-        assert "versions" in str(error) and "jax" in str(error), error
-    else:
-        raise AssertionError("the state of another backend was continued")
 
 
 def data_of(case: str) -> Any:
@@ -123,12 +120,6 @@ def write_exports(folder: Path) -> None:
         model = keras.models.load_model(made / f"{case}.keras")
         path = export.export_model(model, folder / name, **given)
         assert path == folder / name
-    try:
-        export.export_model(model, path, format="litert")
-    except FileExistsError as error:
-        assert "overwrite=True" in str(error), error
-    else:
-        raise AssertionError("a file was replaced")
 
 
 def main() -> None:

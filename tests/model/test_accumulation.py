@@ -37,17 +37,16 @@ def vectors(rows: int = ROWS):
     return x, np.arange(rows) % 3
 
 
-def model_with(loss, accumulate, dropout=0.0, mode="eager", outputs=None, **kw):
+def model_with(loss, accumulate, dropout=0.0, mode="eager", regularizer=None):
     keras.utils.set_random_seed(3)
     inputs = keras.Input((5,))
-    x = keras.layers.Dense(6, "tanh")(inputs)
+    x = keras.layers.Dense(6, "tanh", kernel_regularizer=regularizer)(inputs)
     x = keras.layers.Dropout(dropout)(x)
     model = methods.baseline(
-        keras.Model(inputs, outputs or x),
+        keras.Model(inputs, x),
         embedding_dim=4,
         loss=losses.get(loss),
         accumulate=accumulate,
-        **kw,
     )
     model.compile(
         keras.optimizers.SGD(0.1),
@@ -244,20 +243,11 @@ def test_losses_of_layers_for_a_batch_are_refused() -> None:
 
 
 def test_weights_are_regularized_once() -> None:
-    def made(accumulate):
-        keras.utils.set_random_seed(3)
-        inputs = keras.Input((5,))
-        x = keras.layers.Dense(6, "tanh", kernel_regularizer="l2")(inputs)
-        model = methods.baseline(
-            keras.Model(inputs, x),
-            embedding_dim=4,
-            loss="contrastive",
-            accumulate=accumulate,
-        )
-        model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
-        return model
-
-    assert_same(made(1), made(PARTS), *vectors())
+    models = [
+        model_with("contrastive", parts, regularizer="l2")
+        for parts in (1, PARTS)
+    ]
+    assert_same(*models, *vectors())
 
 
 def test_parts_of_a_batch_whose_size_is_not_known() -> None:

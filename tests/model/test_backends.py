@@ -1,12 +1,10 @@
 """What works on JAX and PyTorch, in a process of its own for each."""
 
 import importlib.util
-import os
-import pathlib
-import subprocess
-import sys
 
 import pytest
+
+from tests.forks import run_on
 
 pytestmark = [pytest.mark.slow, pytest.mark.peers]
 
@@ -147,12 +145,4 @@ def test_what_works_everywhere(backend, tmp_path) -> None:
     saved.train_on_batch(x, np.array([0, 0, 1, 1, 2, 2]))
     saved.save(tmp_path / "model.keras")
     np.savez(tmp_path / "model.npz", x=x, y=saved.predict(x, verbose=0))
-    command = [sys.executable, "-W", "ignore", "-c", SCRIPT, backend]
-    done = subprocess.run(
-        [*command, str(tmp_path / "model.keras")],
-        env={**os.environ, "KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu"},
-        cwd=pathlib.Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_on(backend, "-c", SCRIPT, backend, str(tmp_path / "model.keras"))

@@ -1,9 +1,5 @@
 """Files that one backend made and the other reads; see `crossing`."""
 
-import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +7,14 @@ import numpy as np
 import pytest
 
 from keras_dml.embedding.engines import loader
-from tests.conftest import blobs
+from tests.conftest import blobs, needs_jax
 from tests.export.serving import file_of, serve
+from tests.forks import run_on
 from tests.model import crossing
 
 pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.peers,
+    *needs_jax,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.skipif(
-        importlib.util.find_spec("jax") is None, reason="needs jax"
-    ),
 ]
 
 
@@ -31,20 +24,7 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("crossing")
     crossing.make(folder / "tensorflow")
     (folder / "exports").mkdir()
-    here = str(Path(__file__).parents[2])
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.model.crossing"],
-        env={
-            **os.environ,
-            "KERAS_BACKEND": "jax",
-            "JAX_PLATFORMS": "cpu",
-            "PYTHONPATH": here,
-        },
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_on("jax", "-m", "tests.model.crossing", cwd=folder)
     return folder
 
 

@@ -1,25 +1,15 @@
 """Training on JAX, in processes of its own, beside TensorFlow."""
 
-import importlib.util
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
 
 import keras_dml  # noqa: F401  What files name.
+from tests.conftest import needs_jax
+from tests.forks import run_on
 from tests.model.steps import CASES
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.peers,
-    pytest.mark.skipif(
-        importlib.util.find_spec("jax") is None, reason="needs jax"
-    ),
-]
+pytestmark = needs_jax
 
 DRAWING = {"baseline, margin", "baseline, some classes", "diva"}
 """Cases that draw, which each backend does in its own way."""
@@ -31,19 +21,7 @@ on within 20 steps, and grows from there."""
 
 
 def run(program: str, *arguments: str, backend: str, devices: int = 1) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", program, *arguments],
-        env={
-            **os.environ,
-            "KERAS_BACKEND": backend,
-            "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-        },
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_on(backend, "-m", program, *arguments, devices=devices)
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,10 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from keras_dml import MetricModel, methods
 from keras_dml.data import View
-from keras_dml.model.head import Head
+from keras_dml.model.identity import ModelIdentity
 from keras_dml.model.loss_weighting import weights_with
 from keras_dml.model.objective import Objective
 from keras_dml.model.update import multiplier_of
@@ -293,19 +292,29 @@ def test_mixed_precision_scales_the_loss(tiny_backbone) -> None:
     assert np.median(moved) == pytest.approx(1e-3, rel=0.1)
 
 
-def test_heads_and_objectives_must_be_written_out(tiny_backbone) -> None:
-    with pytest.raises(NotImplementedError):
-        Head().embed(tf.zeros((1, 2)))
-    with pytest.raises(NotImplementedError):
-        Objective().call({}, {})
-
-
-def test_unknown_pooling_is_refused() -> None:
-    with pytest.raises(ValueError, match="`pooling` of Head.*'sum'"):
-        Head(pooling="sum")
-
-
 def test_a_view_of_another_size_is_refused(tiny_backbone) -> None:
     for view in (View((16, 18), 1), View((16, 16), 3)):
         with pytest.raises(ValueError, match=r"input \(16, 16, 1\)\. Use View"):
             methods.baseline(tiny_backbone, view=view)
+
+
+@pytest.mark.parametrize("pooling", ["avg", "max"])
+def test_maps_of_any_size_are_pooled(pooling) -> None:
+    inputs = keras.Input((None, None, 6))
+    outputs = methods.EmbeddingHead(2, pooling=pooling)(inputs)
+    model = keras.Model(inputs, outputs["embedding"])
+    for size in ((4, 5), (2, 1)):
+        assert model(np.ones((3, *size, 6), "float32")).shape == (3, 2)
+
+
+def test_training_the_objective_leaves_the_identity(tiny_backbone) -> None:
+    """Which model made an index; see also tests/search/test_images.py."""
+    loss = {"name": "margin", "learn_beta": True}
+    model = methods.baseline(tiny_backbone, embedding_dim=6, loss=loss)
+    identity = ModelIdentity.of(model)
+    weight, kernel = model.objective.weights[0], model.head.weights[0]
+    weight.assign(weight + 1)
+    identity.check(model)
+    kernel.assign(kernel * 1.001)
+    with pytest.raises(ValueError, match="different weights"):
+        identity.check(model)

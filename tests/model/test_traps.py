@@ -383,11 +383,7 @@ def test_every_pattern_decides_on_a_variable(
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: callbacks.RetrievalEvaluation("photographs"),
         lambda: callbacks.RetrievalEvaluation(vectors()),
-        lambda: callbacks.RetrievalEvaluation(
-            (vectors(), LABELS), metrics=("recal@1",)
-        ),
         lambda: callbacks.Recluster("photographs", None),
         lambda: callbacks.Recluster(
             (vectors(), LABELS), ClassBalanced(LABELS, batch_size=8)
