@@ -91,53 +91,50 @@ X, LABELS = data()
 
 
 @pytest.mark.parametrize(
-    "x, labels, options, message",
+    "changes, message",
     [
-        (X[:0], LABELS[:0], {}, r"`embeddings` .* embeddings.shape=\(0, 4\)"),
-        (X[0], LABELS, {}, r"embeddings.shape=\(4,\)"),
-        (X[:, :0], LABELS, {}, r"embeddings.shape=\(60, 0\)"),
-        (X * 1j, LABELS, {}, "embeddings.dtype=complex128"),
-        (X > 0, LABELS, {}, "embeddings.dtype=bool"),
-        (X.astype(str), LABELS, {}, "embeddings.dtype=<U"),
-        (X, None, {}, "labels of type NoneType"),
-        (X, LABELS[1:], {}, r"labels.shape=\(59,\) for 60"),
-        (X, LABELS[:, None], {}, r"labels.shape=\(60, 1\)"),
-        (X, LABELS + 0.0, {}, "labels.dtype=float64"),
-        (X, LABELS > 3, {}, "labels.dtype=bool"),
-        (X, LABELS, {"distance": "l2"}, "distance='l2'"),
-        (X, LABELS, {"metrics": ()}, r"metrics=\(\)"),
-        (X, LABELS, {"metrics": "recal@1"}, "Did you mean 'recall@1'"),
-        (X, LABELS, {"metrics": ["map@R"]}, "Did you mean 'map@r'"),
-        (X, LABELS, {"metrics": ["recall"]}, "Did you mean 'recall@"),
-        (X, LABELS, {"metrics": ["recall@0"]}, "'recall@0'"),
-        (X, LABELS, {"metrics": ["zzz"]}, "'zzz'. Known: ami, density"),
-        (X, LABELS, {"ks": (1, 0)}, r"ks=\(1, 0\)"),
-        (X, LABELS, {"ks": ()}, r"ks=\(\)"),
-        (X, LABELS, {"seeds": ()}, r"seeds=\(\)"),
-        (X, LABELS, {"memory": "lots"}, "memory='lots'"),
-        (X, LABELS, {"memory": -5}, "memory=-5"),
-        (X, LABELS, {"memory": "3KB"}, "at least 1MB"),
-        (X, LABELS, {"gallery_labels": LABELS}, "gallery=None"),
-        (X, LABELS, {"gallery": X}, "gallery_labels of type NoneType"),
         (
-            X,
-            LABELS,
+            {"embeddings": X[:0], "labels": LABELS[:0]},
+            r"`embeddings` .* embeddings.shape=\(0, 4\)",
+        ),
+        ({"embeddings": X[0]}, r"embeddings.shape=\(4,\)"),
+        ({"embeddings": X[:, :0]}, r"embeddings.shape=\(60, 0\)"),
+        ({"embeddings": X * 1j}, "embeddings.dtype=complex128"),
+        ({"embeddings": X > 0}, "embeddings.dtype=bool"),
+        ({"embeddings": X.astype(str)}, "embeddings.dtype=<U"),
+        ({"labels": None}, "labels of type NoneType"),
+        ({"labels": LABELS[1:]}, r"labels.shape=\(59,\) for 60"),
+        ({"labels": LABELS[:, None]}, r"labels.shape=\(60, 1\)"),
+        ({"labels": LABELS + 0.0}, "labels.dtype=float64"),
+        ({"labels": LABELS > 3}, "labels.dtype=bool"),
+        ({"distance": "l2"}, "distance='l2'"),
+        ({"metrics": ()}, r"metrics=\(\)"),
+        ({"metrics": "recal@1"}, "Did you mean 'recall@1'"),
+        ({"metrics": ["map@R"]}, "Did you mean 'map@r'"),
+        ({"metrics": ["recall"]}, "Did you mean 'recall@"),
+        ({"metrics": ["recall@0"]}, "'recall@0'"),
+        ({"metrics": ["zzz"]}, "'zzz'. Known: ami, density"),
+        ({"ks": (1, 0)}, r"ks=\(1, 0\)"),
+        ({"ks": ()}, r"ks=\(\)"),
+        ({"seeds": ()}, r"seeds=\(\)"),
+        ({"memory": "lots"}, "memory='lots'"),
+        ({"memory": -5}, "memory=-5"),
+        ({"memory": "3KB"}, "at least 1MB"),
+        ({"gallery_labels": LABELS}, "gallery=None"),
+        ({"gallery": X}, "gallery_labels of type NoneType"),
+        (
             {"gallery": X[:, 1:], "gallery_labels": LABELS},
             r"embeddings.shape=\(60, 4\), gallery.shape=\(60, 3\)",
         ),
-        (X, LABELS, {"prefixes": ()}, "`prefixes` of"),
-        (X, LABELS, {"prefixes": (0,)}, "`prefixes` of"),
-        (X, LABELS, {"prefixes": (5,)}, "`prefixes` of"),
-        (X, LABELS, {"prefixes": (2.0,)}, "`prefixes` of"),
-        (X, LABELS, {"parts": 1}, "`parts` of"),
-        (X, LABELS, {"parts": 2.0}, "`parts` of"),
-        (X, LABELS, {"parts": 5}, "`parts` of"),
-        (X, LABELS, {"parts": 3}, "`parts` of"),  # None for the last.
-        (X, LABELS, {"protocol": "vehicleid"}, "`protocol` of"),
-        (X, LABELS, {"protocol": []}, "`protocol` of"),
+        *(
+            ({"prefixes": prefixes}, "`prefixes` of")
+            for prefixes in ((), (0,), (5,), (2.0,))
+        ),
+        # Of three parts, none is left for the last.
+        *(({"parts": parts}, "`parts` of") for parts in (1, 2.0, 5, 3)),
+        ({"protocol": "vehicleid"}, "`protocol` of"),
+        ({"protocol": []}, "`protocol` of"),
         (
-            X,
-            LABELS,
             {
                 "gallery": X[1:],
                 "gallery_labels": LABELS[1:],
@@ -145,30 +142,27 @@ X, LABELS = data()
             },
             "Omit one of them",
         ),
-        (X, LABELS, {"metrics": "fnmr@fmr=x"}, "x a share such as 0.01"),
-        (X, LABELS, {"metrics": "fnmr@fmr=2"}, "x a share such as 0.01"),
-        (X, LABELS, {"metrics": "fnmr@fmr=0.0"}, "x a share such as 0.01"),
-        (X, LABELS, {"metrics": "macro/nmi"}, "must be known metrics"),
-        (X, LABELS, {"metrics": "x/map@r"}, "must be known metrics"),
+        *(
+            ({"metrics": f"fnmr@fmr={share}"}, "x a share such as 0.01")
+            for share in ("x", "2", "0.0")
+        ),
+        ({"metrics": "macro/nmi"}, "must be known metrics"),
+        ({"metrics": "x/map@r"}, "must be known metrics"),
         (
-            X,
-            LABELS,
             {"metrics": "fnmr@fmr=0.1", "distance": lambda x, y: x @ y.T},
             "`distance` of .* must be one of",
         ),
-        (X, LABELS, {"exclude": LABELS[1:]}, r"exclude.shape=\(59,\)"),
-        (X, LABELS, {"exclude": X[:, 0]}, "exclude.dtype=float64"),
+        ({"exclude": LABELS[1:]}, r"exclude.shape=\(59,\)"),
+        ({"exclude": X[:, 0]}, "exclude.dtype=float64"),
         (
-            X,
-            LABELS,
             {"gallery": X, "gallery_labels": LABELS, "exclude": LABELS},
             "exclude of type ndarray",
         ),
     ],
 )
-def test_refused(x, labels, options, message):
+def test_refused(changes, message):
     with pytest.raises(ValueError, match="of evaluate_embeddings") as error:
-        evaluate_embeddings(x, labels, **options)
+        evaluate_embeddings(**{"embeddings": X, "labels": LABELS, **changes})
     error.match(message)
     error.match("Received: ")
 

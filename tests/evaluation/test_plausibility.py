@@ -74,11 +74,19 @@ def test_a_set_as_its_own_gallery(kind: str, model, tmp_path) -> None:
     found = evaluate(model, images, gallery=again, metrics=metrics)
     assert dict(found) == dict(alone)
     callback = RetrievalEvaluation(images, metrics=metrics, gallery=again)
+    assert logs_of(callback, model) == {
+        f"val_{name}": x for name, x in alone.items()
+    }
+
+
+def logs_of(callback: RetrievalEvaluation, model, epochs: int = 1) -> dict:
+    """Those of the last epoch."""
     callback.set_model(model)
-    callback.set_params({"epochs": 1})
+    callback.set_params({"epochs": epochs})
     callback.on_train_begin()
-    callback.on_epoch_end(0, logs := {})
-    assert logs == {f"val_{name}": x for name, x in alone.items()}
+    for epoch in range(epochs):
+        callback.on_epoch_end(epoch, logs := {})
+    return logs
 
 
 def image_files(folder) -> ImageSet:
@@ -178,11 +186,7 @@ def test_a_collapsed_model_is_said_once_in_training(model, said) -> None:
     dead = keras.models.clone_model(model)
     dead.set_weights([np.zeros_like(x) for x in model.get_weights()])
     callback = RetrievalEvaluation(ArraySet(X, Y))
-    callback.set_model(dead)
-    callback.set_params({"epochs": 3})
-    callback.on_train_begin()
-    for epoch in range(3):
-        callback.on_epoch_end(epoch, {})
+    logs_of(callback, dead, epochs=3)
     assert ["are zero" in x for x in said.messages] == [True]
     evaluate(dead, ArraySet(X, Y))
     assert len(said.messages) == 2
@@ -255,10 +259,7 @@ def test_a_pydataset_is_taken(model) -> None:
         embed(model, batches), embed(model, ArraySet(X)), rtol=1e-5
     )
     callback = RetrievalEvaluation(batches, metrics="recall@1")
-    callback.set_model(model)
-    callback.set_params({"epochs": 1})
-    callback.on_train_begin()
-    callback.on_epoch_end(0, logs := {})
+    logs = logs_of(callback, model)
     assert logs["val_recall@1"] == pytest.approx(expected["recall@1"])
     assert np.array_equal(from_dataset(batches).inputs(...), X)
 

@@ -10,15 +10,9 @@ import pytest
 from keras_dml.evaluation import evaluate_embeddings
 from keras_dml.evaluation.ranks import search, tiles
 from tests.evaluation import naive
+from tests.evaluation.ranks.test_exact_search import lattice
 
 METRICS = ("recall@1", "recall@10", "r_precision", "map@r")
-
-
-def lattice(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Points with many equal scores and duplicates; classes mean nothing."""
-    rng = np.random.default_rng(seed)
-    x = rng.integers(-3, 4, (count, 4)).astype(np.float32)
-    return x, rng.integers(0, count // 5, count)
 
 
 @pytest.fixture(params=[0.9, 2.0])
@@ -45,7 +39,7 @@ def ways(
 
 @pytest.mark.parametrize("kind", ["dot", "euclidean", "gallery", "groups"])
 def test_ranks_are_those_of_whole_rankings(ways: set[str], kind: str) -> None:
-    x, labels = lattice(350)
+    x, labels = lattice(350, 4, 70, width=3)
     rows = others = np.arange(350)
     options = {"distance": "euclidean" if kind == "euclidean" else "dot"}
     cameras = np.arange(350)
