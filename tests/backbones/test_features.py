@@ -200,18 +200,6 @@ def test_clusters_are_found_in_features() -> None:
     assert recluster.divisions
 
 
-def test_what_would_change() -> None:
-    model = methods.baseline(
-        backbones.small_convnet((16, 16, 1), filters=(4,)), embedding_dim=4
-    )
-    with pytest.raises(ValueError, match="must have a frozen backbone"):
-        backbones.features(model, IMAGES)
-    with pytest.raises(ValueError, match="`pad` of .* only be given for rand"):
-        backbones.features(made("baseline", frozen()), IMAGES, pad=2)
-    with pytest.raises(ValueError, match="must not be empty"):
-        backbones.features(frozen(), IMAGES.select([]))
-
-
 # Of its lower layers.
 
 
@@ -318,33 +306,47 @@ def test_clusters_see_what_the_whole_backbone_gives() -> None:
     )
 
 
-def test_layers_that_cannot_be_stored() -> None:
-    model = made("baseline", partly_frozen())
-    with pytest.raises(ValueError, match="frozen backbone.*or `until`"):
-        backbones.features(model, IMAGES)
-    with pytest.raises(ValueError, match="frozen until 'relu_1'.*freeze_until"):
-        backbones.features(model, IMAGES, until="relu_1")
-    with pytest.raises(ValueError, match="no layer 'relu_9'"):
-        backbones.features(model, IMAGES, until="relu_9")
+# What cannot be stored.
 
 
-def test_a_layer_inside_a_block_is_an_error() -> None:
+def trainable() -> keras.Model:
+    return made("baseline", backbones.small_convnet((16, 16, 1), filters=(4,)))
+
+
+def with_a_layer_inside_a_block() -> keras.Model:
     inputs = keras.Input((16, 16, 1))
     first = keras.layers.Conv2D(4, 3, padding="same", name="first")(inputs)
     inside = keras.layers.Conv2D(4, 3, padding="same", name="inside")(first)
     last = keras.layers.Add()([first, inside])
     backbone = keras.Model(inputs, keras.layers.Conv2D(4, 1)(last))
-    backbone = backbones.get(backbone, freeze_until="inside")
-    model = methods.baseline(backbone, embedding_dim=4)
-    with pytest.raises(ValueError, match="all connections pass through"):
-        backbones.features(model, IMAGES, until="inside")
+    return made("baseline", backbones.get(backbone, freeze_until="inside"))
 
 
-def test_masks_are_an_error() -> None:
+def with_masks() -> keras.Model:
     inputs = keras.Input((4,), dtype="int32")
     x = keras.layers.Embedding(9, 4, mask_zero=True, name="words")(inputs)
     backbone = keras.Model(inputs, keras.layers.Dense(4)(x))
-    backbone = backbones.get(backbone, freeze_until="words")
-    model = methods.baseline(backbone, embedding_dim=4)
-    with pytest.raises(ValueError, match="no mask"):
-        backbones.features(model, [[1, 2, 0, 0]], until="words")
+    return made("baseline", backbones.get(backbone, freeze_until="words"))
+
+
+def in_part() -> keras.Model:
+    return made("baseline", partly_frozen())
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments", "message"),
+    [
+        (trainable, {}, "must have a frozen backbone"),
+        (frozen, {"pad": 2}, "`pad` of .* only be given for rand"),
+        (frozen, {"examples": IMAGES.select([])}, "must not be empty"),
+        (in_part, {}, "frozen backbone.*or `until`"),
+        (in_part, {"until": "relu_1"}, "frozen until 'relu_1'.*freeze_until"),
+        (in_part, {"until": "relu_9"}, "no layer 'relu_9'"),
+        (with_a_layer_inside_a_block, {"until": "inside"},
+         "all connections pass through"),
+        (with_masks, {"examples": [[1, 2, 0, 0]], "until": "words"}, "no mask"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_stored(make, arguments, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        backbones.features(make(), **{"examples": IMAGES, **arguments})

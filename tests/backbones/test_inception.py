@@ -49,10 +49,7 @@ def test_numbers_of_weights(small) -> None:
     assert count(torchvision.trainable_weights) + 1025 * 1000 == 6_624_904
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["googlenet", "bn_inception", "torchvision_googlenet"],
-)
+@every_network
 @pytest.mark.slow
 def test_map_sizes_are_those_of_caffe(name) -> None:
     model = MAKERS[name]((67, 67, 3))

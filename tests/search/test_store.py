@@ -5,14 +5,13 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from keras_dml.search import Index, IndexFileError, store
+from tests.forks import run_on
 
 X = np.random.default_rng(0).normal(size=(50, 8))
 
@@ -147,20 +146,10 @@ def test_a_reader_gets_the_version_that_replaces(tmp_path, monkeypatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_killed_while_it_is_written(tmp_path) -> None:
+def test_killed_while_it_is_written(tmp_path, monkeypatch) -> None:
     """The old version, or the new one, loads after a kill at any moment."""
-    script = Path(__file__).with_name("kill.py")
-    result = subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "i")],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
-    for outcome in ("vectors old killed", "rows old killed",
-                    "fsync old killed", "fsync new killed",
-                    "replace old killed", "first killed"):  # fmt: skip
-        assert outcome in result.stdout
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    run_on("tensorflow", "-m", "tests.search.kill", str(tmp_path / "i"))
 
 
 def test_a_version_that_is_replaced_while_faiss_opens_it(

@@ -1,7 +1,6 @@
 """Pictures: what they weigh, and what the model sees of large ones."""
 
 import io
-import struct
 import sys
 import tracemalloc
 import zlib
@@ -20,23 +19,13 @@ from keras_dml.serve.pictures import (
     read_picture,
     weigh,
 )
+from tests.export.test_files import png
 from tests.serve.conftest import encode
 
 
 def png_of(width: int, height: int) -> bytes:
     """A file whose header claims a size, with hardly anything behind it."""
-
-    def chunk(name: bytes, content: bytes) -> bytes:
-        crc = struct.pack(">I", zlib.crc32(name + content))
-        return struct.pack(">I", len(content)) + name + content + crc
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", header)
-        + chunk(b"IDAT", zlib.compress(bytes(1000)))
-        + chunk(b"IEND", b"")
-    )
+    return png(width, height, (b"IDAT", zlib.compress(bytes(1000))))
 
 
 def photograph(width: int = 600, height: int = 400) -> np.ndarray:
