@@ -97,79 +97,73 @@ LABEL_SETS = ("multi-label supcon",)
 """Losses of examples with several labels each, here one."""
 
 
-def peers() -> dict[str, Callable[[int, int], tuple[Any, Any]]]:
-    """name → (classes, dimension) → (their loss, their miner or None)."""
+def peers() -> dict[str, Callable[[int, int], Any]]:
+    """name → (classes, dimension) → their loss."""
     from pytorch_metric_learning import losses as theirs
+    from pytorch_metric_learning.distances import LpDistance
+
+    def triplets(c: int, d: int) -> Any:
+        return theirs.TripletMarginLoss(0.2, distance=LpDistance(power=2))
+
+    def plain(name: str) -> Callable[[int, int], Any]:
+        return lambda c, d: getattr(theirs, name)()
+
+    def of_classes(name: str) -> Callable[[int, int], Any]:
+        return lambda c, d: getattr(theirs, name)(
+            num_classes=c, embedding_size=d
+        )
+
+    return {
+        "contrastive": plain("ContrastiveLoss"),
+        "triplet semihard": triplets,
+        "triplet all": triplets,
+        "triplet hard": triplets,
+        "margin + dws": plain("MarginLoss"),
+        "multi-similarity": plain("MultiSimilarityLoss"),
+        "multi-similarity + miner": plain("MultiSimilarityLoss"),
+        "nt-xent": lambda c, d: theirs.NTXentLoss(0.1),
+        "supcon": plain("SupConLoss"),
+        "circle": plain("CircleLoss"),
+        "lifted": plain("LiftedStructureLoss"),
+        "fastap": plain("FastAPLoss"),
+        "angular": plain("AngularLoss"),
+        "histogram": plain("HistogramLoss"),
+        "proxy-nca": of_classes("ProxyNCALoss"),
+        "proxy-anchor": of_classes("ProxyAnchorLoss"),
+        "softtriple": of_classes("SoftTripleLoss"),
+        "generalized lifted": plain("GeneralizedLiftedStructureLoss"),
+        "smooth-ap": plain("SmoothAPLoss"),
+        "pnp": lambda c, d: theirs.PNPLoss(variant="Dq"),
+        "nca": plain("NCALoss"),
+        "instance": plain("InstanceLoss"),
+        "tuplet margin": plain("TupletMarginLoss"),
+        "intra-pair variance": plain("IntraPairVarianceLoss"),
+        "ranked list": lambda c, d: theirs.RankedListLoss(0.4, 10),
+        "snr contrastive": plain("SignalToNoiseRatioContrastiveLoss"),
+        "vicreg": plain("VICRegLoss"),
+        "normalized softmax": of_classes("NormalizedSoftmaxLoss"),
+        "arcface": of_classes("ArcFaceLoss"),
+        "sub-center arcface": of_classes("SubCenterArcFaceLoss"),
+        "sphereface": of_classes("SphereFaceLoss"),
+        "p2sgrad": lambda c, d: theirs.P2SGradLoss(d, c),
+    }
+
+
+def miner_of(name: str) -> Any:
+    """Their miner, of the losses that take one."""
     from pytorch_metric_learning import miners
     from pytorch_metric_learning.distances import LpDistance
 
-    squared = LpDistance(power=2)
-    return {
-        "contrastive": lambda c, d: (theirs.ContrastiveLoss(), None),
-        "triplet semihard": lambda c, d: (
-            theirs.TripletMarginLoss(0.2, distance=squared),
-            miners.TripletMarginMiner(
-                0.2, type_of_triplets="semihard", distance=squared
-            ),
+    squared = {"distance": LpDistance(power=2)}
+    found: dict[str, Callable[[], Any]] = {
+        "triplet semihard": lambda: miners.TripletMarginMiner(
+            0.2, type_of_triplets="semihard", **squared
         ),
-        "triplet all": lambda c, d: (
-            theirs.TripletMarginLoss(0.2, distance=squared),
-            None,
-        ),
-        "triplet hard": lambda c, d: (
-            theirs.TripletMarginLoss(0.2, distance=squared),
-            miners.BatchHardMiner(distance=squared),
-        ),
-        "margin + dws": lambda c, d: (
-            theirs.MarginLoss(),
-            miners.DistanceWeightedMiner(),
-        ),
-        "multi-similarity": lambda c, d: (theirs.MultiSimilarityLoss(), None),
-        "multi-similarity + miner": lambda c, d: (
-            theirs.MultiSimilarityLoss(),
-            miners.MultiSimilarityMiner(),
-        ),
-        "nt-xent": lambda c, d: (theirs.NTXentLoss(0.1), None),
-        "supcon": lambda c, d: (theirs.SupConLoss(), None),
-        "circle": lambda c, d: (theirs.CircleLoss(), None),
-        "lifted": lambda c, d: (theirs.LiftedStructureLoss(), None),
-        "fastap": lambda c, d: (theirs.FastAPLoss(), None),
-        "angular": lambda c, d: (theirs.AngularLoss(), None),
-        "histogram": lambda c, d: (theirs.HistogramLoss(), None),
-        "proxy-nca": lambda c, d: (theirs.ProxyNCALoss(c, d), None),
-        "proxy-anchor": lambda c, d: (theirs.ProxyAnchorLoss(c, d), None),
-        "softtriple": lambda c, d: (theirs.SoftTripleLoss(c, d), None),
-        "generalized lifted": lambda c, d: (
-            theirs.GeneralizedLiftedStructureLoss(),
-            None,
-        ),
-        "smooth-ap": lambda c, d: (theirs.SmoothAPLoss(), None),
-        "pnp": lambda c, d: (theirs.PNPLoss(variant="Dq"), None),
-        "nca": lambda c, d: (theirs.NCALoss(), None),
-        "instance": lambda c, d: (theirs.InstanceLoss(), None),
-        "tuplet margin": lambda c, d: (theirs.TupletMarginLoss(), None),
-        "intra-pair variance": lambda c, d: (
-            theirs.IntraPairVarianceLoss(),
-            None,
-        ),
-        "ranked list": lambda c, d: (theirs.RankedListLoss(0.4, 10), None),
-        "snr contrastive": lambda c, d: (
-            theirs.SignalToNoiseRatioContrastiveLoss(),
-            None,
-        ),
-        "vicreg": lambda c, d: (theirs.VICRegLoss(), None),
-        "normalized softmax": lambda c, d: (
-            theirs.NormalizedSoftmaxLoss(c, d),
-            None,
-        ),
-        "arcface": lambda c, d: (theirs.ArcFaceLoss(c, d), None),
-        "sub-center arcface": lambda c, d: (
-            theirs.SubCenterArcFaceLoss(num_classes=c, embedding_size=d),
-            None,
-        ),
-        "sphereface": lambda c, d: (theirs.SphereFaceLoss(c, d), None),
-        "p2sgrad": lambda c, d: (theirs.P2SGradLoss(d, c), None),
+        "triplet hard": lambda: miners.BatchHardMiner(**squared),
+        "margin + dws": miners.DistanceWeightedMiner,
+        "multi-similarity + miner": miners.MultiSimilarityMiner,
     }
+    return found[name]() if name in found else lambda x, labels: None
 
 
 def inputs(batch: int, dim: int, classes: int) -> tuple[Any, Any]:
@@ -216,12 +210,11 @@ def their_step(name: str, size: tuple[int, int, int]) -> Callable:
     batch, dim, classes = size
     device = "cuda" if torch.cuda.is_available() else "cpu"
     labels, x = (torch.tensor(v, device=device) for v in inputs(*size))
-    loss, miner = peers()[name](classes, dim)
-    loss = loss.to(device)
+    loss, mine = peers()[name](classes, dim).to(device), miner_of(name)
 
     def run() -> None:
         leaf = x.clone().requires_grad_(True)
-        pairs = None if miner is None else miner(leaf, labels)
+        pairs = mine(leaf, labels)
         if name in TWO_VIEWS:
             value = loss(leaf, ref_emb=leaf.flip(1))
         else:

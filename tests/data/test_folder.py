@@ -5,7 +5,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -20,7 +19,6 @@ from keras_dml.data import (
     image_folder_splits,
 )
 from keras_dml.data.folder import EXTENSIONS, readable_extensions
-from keras_dml.evaluation import embed
 
 
 def save(path: Path, value: int = 0) -> None:
@@ -244,14 +242,6 @@ def test_what_is_no_file_is_left_out_unverified(hostile: Path, name) -> None:
     BAD[name](hostile / "class 1" / name)
     with pytest.warns(UserWarning, match=rf"1 \([^:]*{name}\): cannot be"):
         assert len(image_folder(hostile, verify=False)) == 12
-
-
-def test_unverified_file_raises_when_it_is_embedded(hostile: Path) -> None:
-    truncated(hostile / "class 1" / "bad.jpg", "JPEG")
-    images = image_folder(hostile, verify=False)
-    layers = [keras.Input((16, 16, 3)), keras.layers.Flatten()]
-    with pytest.raises(Exception, match=r"bad\.jpg' cannot be decoded"):
-        embed(keras.Sequential(layers), images)
 
 
 def test_links_that_go_round(hostile: Path) -> None:

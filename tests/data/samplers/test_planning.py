@@ -7,13 +7,11 @@ from hypothesis import strategies as st
 
 from keras_dml.data.samplers.planning import (
     Groups,
-    balanced_counts,
     draw_images,
     occurrences,
     proportional_shares,
     put_first,
     random_counts,
-    spread,
 )
 
 
@@ -27,20 +25,6 @@ def test_groups() -> None:
     some = Groups.of(labels, np.array([5, 3, 0]))
     assert some.rows.tolist() == [3, 5, 0]
     assert len(some) == 2
-
-
-@given(
-    items=st.integers(1, 40), slots=st.integers(1, 100), seed=st.integers(0, 99)
-)
-def test_balanced_in_every_epoch_and_over_all(items, slots, seed) -> None:
-    total = np.zeros(items, np.int64)
-    for epoch in range(12):
-        counts, before = balanced_counts(items, slots, epoch, (seed,))
-        np.testing.assert_array_equal(before, total)
-        assert counts.sum() == slots
-        assert np.ptp(counts) <= 1
-        total += counts
-        assert np.ptp(total) <= 1
 
 
 def test_put_first() -> None:
@@ -73,24 +57,6 @@ def test_shares_are_proportional_between_the_bounds() -> None:
     shares = proportional_shares(weights, slots=20, steps=10)
     # 1000 is capped at one a step, 1 raised to one an epoch.
     np.testing.assert_allclose(shares, [1, 9 / 7, 18 / 7, 36 / 7, 10])
-
-
-@st.composite
-def counts_of_steps(draw: st.DrawFn) -> tuple[np.ndarray, int]:
-    steps = draw(st.integers(1, 12))
-    some = draw(st.lists(st.integers(0, steps), min_size=1, max_size=20))
-    rest = -sum(some) % steps
-    return np.array([*some, rest]), steps
-
-
-@given(counts_of_steps(), st.integers(0, 99))
-def test_spread_gives_each_item_its_count_once_a_step(case, seed) -> None:
-    counts, steps = case
-    dealt = spread(counts, steps, np.random.default_rng(seed))
-    assert dealt.shape == (steps, counts.sum() // steps)
-    found = np.bincount(dealt.ravel(), minlength=len(counts))
-    np.testing.assert_array_equal(found, counts)
-    assert all(len(set(step)) == len(step) for step in dealt.tolist())
 
 
 def test_occurrences_against_a_loop() -> None:
