@@ -109,8 +109,3 @@ def test_density_is_that_of_random_points():
     density = np.exp(-np.array(distances.log_inverse_density(middle, 5)))
     ratio = counts / counts.sum() / (density / density.sum())
     np.testing.assert_allclose(ratio, np.ones(20), atol=0.1)
-
-
-def test_unknown_distance():
-    with pytest.raises(ValueError, match="no distance 'manhattan'"):
-        distances.get("manhattan")

@@ -72,8 +72,6 @@ def test_training_fills_it_and_the_model_keeps_it(
     np.testing.assert_array_equal(copy.objective.loss.histogram, filled)
 
 
-def test_what_it_refuses() -> None:
+def test_it_needs_an_owner() -> None:
     with pytest.raises(RuntimeError, match="DynamicSoftMarginLoss owns"):
         losses.DynamicSoftMarginLoss()(LABEL, batches()[0])
-    with pytest.raises(ValueError, match="a memory of its own"):
-        losses.CrossBatchMemory("dynamic_soft_margin", size=9)

@@ -21,24 +21,6 @@ def test_arguments_that_are_missing_are_named():
         losses.get({"contrastive": 1.0, "proxy_anchor": 0.5})
 
 
-def test_unknown_names_the_nearest():
-    with pytest.raises(ValueError, match="Did you mean 'margin'"):
-        losses.get("marign")
-    with pytest.raises(ValueError, match="Did you mean 'multi_similarity'"):
-        losses.get("multisimilarity")
-    with pytest.raises(ValueError, match="Known are: .*triplet"):
-        losses.get("zzz")
-
-
-def test_unknown_argument_names_the_nearest():
-    with pytest.raises(ValueError, match="Did you mean 'beta'"):
-        losses.get({"name": "margin", "betta": 1.1})
-    with pytest.raises(ValueError, match="Did you mean 'cutoff'"):
-        mining.get({"name": "distance_weighted", "cut_off": 0.4})
-    with pytest.raises(ValueError, match="Did you mean 'semihard'"):
-        losses.TripletLoss(mining="semi-hard")
-
-
 OWN = """
 from keras_dml.losses import LOSSES, TripletLoss
 

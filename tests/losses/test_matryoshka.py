@@ -81,18 +81,3 @@ def test_a_model_logs_every_prefix_and_owns_proxies_for_each(tmp_path):
     copy = keras.saving.load_model(tmp_path / "model.keras")
     assert copy.objective.loss.get_config() == model.objective.loss.get_config()
     np.testing.assert_array_equal(copy(X[:, :5]), model(X[:, :5]))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"dims": ()}, "`dims` of MatryoshkaLoss must not be empty"),
-        ({"dims": (4, 2)}, r"must be ascending.*Use \(2, 4\)"),
-        ({"dims": (0, 2)}, "`dims` of MatryoshkaLoss must be an integer"),
-        ({"dims": (2, 4), "weights": (1,)}, "`weights` of MatryoshkaLoss"),
-        ({"dims": (2, 4)}, r"must end with.* 6\..*dims=\(2, 4, 6\)"),
-    ],
-)
-def test_arguments_are_checked(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        MatryoshkaLoss("triplet", **arguments)(LABEL, X)

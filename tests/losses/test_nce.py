@@ -121,13 +121,6 @@ def test_weights_without_a_near_negative_are_zero(weighting):
     assert float(value[0]) == pytest.approx(math.log1p(math.exp(-10)), rel=1e-5)
 
 
-def test_arguments_are_checked():
-    with pytest.raises(ValueError, match="`weighting` of nce"):
-        nce(QUERIES, KEYS, QUEUE, weighting="papers")
-    with pytest.raises(ValueError, match="`limit` of nce"):
-        nce(QUERIES, KEYS, QUEUE, weighting="paper")
-
-
 def test_along_the_queue_negatives_hardly_count():
     """What the docstring says, of random keys in 128 dimensions."""
     rng = np.random.default_rng(0)

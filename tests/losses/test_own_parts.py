@@ -114,14 +114,3 @@ def test_unregistered_ones_train_and_say_so_when_saved() -> None:
     assert loss.copy().distance is mine
     with pytest.raises(ValueError, match="of TripletLoss must.*mine"):
         keras.saving.serialize_keras_object(loss)
-
-
-def test_mistakes() -> None:
-    with pytest.raises(ValueError, match="`distance` must be a name"):
-        losses.TripletLoss(distance=3)
-    with pytest.raises(ValueError, match="function and takes no arguments"):
-        losses.TripletLoss(distance={"name": "squared", "power": 2})
-    with pytest.raises(ValueError, match="`reduction` of TripletLoss must be"):
-        losses.TripletLoss(reduction="average")
-    with pytest.raises(ValueError, match="CircleLoss must be a similarity"):
-        losses.CircleLoss(distance="euclidean")

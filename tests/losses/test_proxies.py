@@ -259,21 +259,6 @@ def test_relation_labels_and_references_are_errors():
         loss.per_example(np.array([0, 1, 2]), x, np.array([0, 1, 2]), x)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: ArcFaceLoss(3, margin=28.6), "use margin=0.4992"),
-        (lambda: DynamicArcFaceLoss(3, [1, 2]), "Received: 2 counts"),
-        (lambda: DynamicArcFaceLoss(2, [1, 0]), "smallest of which is 0"),
-        (lambda: DynamicArcFaceLoss(2, [1, 9], b=3.0), "an angle in radians"),
-        (lambda: SubCenterArcFaceLoss(3, margin=28.6), "use margin=0.4992"),
-    ],
-)
-def test_arguments_are_checked(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
 def test_proxies_that_are_not_trained() -> None:
     """One-hot vectors, which stay as they are."""
     loss = ProxyNCALoss(3, initializer="identity", trainable_proxies=False)

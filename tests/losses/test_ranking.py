@@ -71,15 +71,3 @@ def test_pnp_variants_with_the_anchor_as_a_positive(variant):
 
     loss = PNPLoss(variant, 2.0, 3.0, temperature=0.1, include_self=True)
     check_against_loop(loss, loop, LABELS["unbalanced"], rtol=5e-5)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: RecallAtKLoss(()), "`k` of RecallAtKLoss must not be empty"),
-        (lambda: RecallAtKLoss((1, 2), (1,)), "or one for each k of"),
-    ],
-)
-def test_arguments_are_checked(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()

@@ -83,12 +83,3 @@ def test_correlation_is_diva_eq_7():
     np.testing.assert_allclose(total, expected, rtol=1e-5)
     mean = regularizers.correlation(a, b)
     np.testing.assert_allclose(mean, np.array(expected) / 5, rtol=1e-5)
-
-
-def test_reductions_are_checked():
-    for function in (regularizers.divergence, regularizers.diversity):
-        name = function.__name__
-        with pytest.raises(ValueError, match=f"`reduction` of {name}"):
-            function(PARTS, reduction="none")
-    with pytest.raises(ValueError, match="`reduction` of correlation"):
-        regularizers.correlation(PARTS[0], PARTS[1], "none")

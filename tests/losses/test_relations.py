@@ -35,13 +35,6 @@ def test_against_sets(rule, dtype) -> None:
     assert np.sum(actual[3]) == 0
 
 
-def test_bad_arguments() -> None:
-    with pytest.raises(ValueError, match="`rule` of relations.*'some'"):
-        losses.relations(LABELS, rule="some")
-    with pytest.raises(ValueError, match=r"must be a matrix.*\(12,\)"):
-        losses.relations(LABELS[:, 0])
-
-
 @pytest.mark.slow
 def test_boolean_labels_train(tiny_backbone, tmp_path) -> None:
     rule = "all"  # By default it is "any", as in plain `compile`.

@@ -114,14 +114,3 @@ def test_more_examples_than_drawn_classes_are_refused() -> None:
     loss = built(loss_on_proxies("arc_face", CLASSES, class_share=0.3))
     with pytest.raises(ValueError, match="room.*3 classes, for a batch of 4"):
         loss.per_example(np.arange(4), np.eye(DIM))
-
-
-@pytest.mark.parametrize("share", [0, -0.5, 1.5, 0.1, float("nan"), "1e-1"])
-def test_a_share_is_at_least_two_classes_and_at_most_all(share) -> None:
-    with pytest.raises(ValueError, match="`class_share` of ArcFaceLoss must"):
-        losses.ArcFaceLoss(CLASSES, class_share=share)
-
-
-def test_hist_does_not_sample() -> None:
-    with pytest.raises(ValueError, match="`class_share` of HISTLoss must be 1"):
-        losses.HISTLoss(CLASSES, class_share=0.5)

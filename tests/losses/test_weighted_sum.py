@@ -113,22 +113,6 @@ def test_config_round_trip_and_copy() -> None:
     assert not loss.weights_pairs
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"contrastiv": 1.0}, "`loss` must be.*Did you mean 'contrastive'"),
-        ({"triplet": 1.0, "nonsense": 2.0}, "no loss 'nonsense'"),
-        ([], "must not be empty"),
-        ({"triplet": {"weight": "lerned"}}, "`weights`.*'lerned'"),
-        ({"a/b": {"name": "triplet"}}, "names of letters.*'a/b'"),
-        ({"loss": {"name": "triplet"}}, "names of letters.*'loss'"),
-    ],
-)
-def test_mistakes_are_named(given, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        losses.get(given)
-
-
 def test_weights_that_one_weight_a_term_cannot_say() -> None:
     inner = losses.TripletLoss() + losses.MarginLoss()
     with pytest.raises(ValueError, match="must belong to a loss with a sing"):

@@ -91,12 +91,6 @@ def test_ties_are_broken_once():
     np.testing.assert_array_equal(np.sum(negative, axis=1), np.ones(5))
 
 
-@pytest.mark.parametrize("name", ["positive", "negative"])
-def test_strategies_are_checked(name):
-    with pytest.raises(ValueError, match=f"`{name}` of Selection"):
-        Selection(**{name: "harder"})
-
-
 @pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
 @pytest.mark.parametrize("epsilon", [0.1, -0.4])
 def test_multi_similarity_keeps_hard_pairs(labels, epsilon):
