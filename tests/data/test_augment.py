@@ -68,13 +68,6 @@ def test_random_areas_are_cut_out_of_the_resized_image(mode: str) -> None:
     np.testing.assert_allclose(seen, np.asarray(expected, float), atol=2)
 
 
-def test_what_would_not_be_resized_has_no_mode() -> None:
-    for mode in SQUARES:
-        view = View((12, 10), 3, resize_mode=mode)
-        with pytest.raises(ValueError, match="`resize_mode` .* resize=12"):
-            Augment(view, "random_resized")
-
-
 def test_padding_is_measured_by_the_resized_image() -> None:
     view = View((12, 6), 3, resize_mode="squash")
     Augment(view, pad=5)
@@ -151,19 +144,3 @@ def test_images_smaller_than_the_view(crop: str) -> None:
     assert seen.shape == (32, 40, 3)
     assert seen.std() > 20
     assert 0 <= seen.min() <= seen.max() <= 255
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"scale": (0.5, 1.5)}, "`scale` of Augment"),
-        ({"scale": (0.0, 1.0)}, "`scale` of Augment"),
-        ({"ratio": (2.0, 1.0)}, "`ratio` of Augment"),
-        ({"pad": -1}, "`pad` of Augment"),
-        ({"pad": 16}, "`pad` of Augment"),
-        ({"pad": 2, "crop": "center"}, "`pad` of Augment requires"),
-    ],
-)
-def test_unfit_arguments(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Augment(SMALL, **arguments)

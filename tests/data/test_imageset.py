@@ -115,15 +115,6 @@ def test_images_of_no_kind(images: object) -> None:
         ImageSet(images, [0, 1])  # type: ignore[arg-type]
 
 
-def test_lengths_differ() -> None:
-    with pytest.raises(ValueError, match="3 labels, 2 images"):
-        ImageSet(["a", "b"], [0, 1, 2])
-    with pytest.raises(ValueError, match="1 ids, 2 images"):
-        ImageSet(["a", "b"], [0, 1], ids=["x"])
-    with pytest.raises(ValueError, match="2 names, labels from 0 to 2"):
-        ImageSet(["a", "b"], [0, 2], names=["x", "y"])
-
-
 def test_concatenate() -> None:
     array = pixels(4, 3, 3)
     images = ImageSet(array, [1, 2, 3, 2], names={2: "two"}, ids="abcd")

@@ -211,23 +211,6 @@ def test_eval_batches_are_in_order(images: ImageSet, files: ImageSet) -> None:
         np.testing.assert_array_equal(again, tf.concat(batches, 0))
 
 
-def test_unfit_arguments(images: ImageSet) -> None:
-    others = images.select(np.arange(20))
-    with pytest.raises(ValueError, match="made from the labels of `examples`"):
-        pipeline(images, sampler_of(others), 8)
-    with pytest.raises(ValueError, match="`num_views` of pipeline"):
-        pipeline(images, sampler_of(images), 8, num_views=3)
-    with pytest.raises(ValueError, match="`sampler` of pipeline .*ndarray"):
-        pipeline(images, LABELS, 8)
-    with pytest.raises(ValueError, match="`seed` of pipeline .*0.5"):
-        pipeline(images, sampler_of(images), 8, seed=0.5)
-    for size in (0, (4, 4, 3)):
-        with pytest.raises(ValueError, match="`size` of View"):
-            pipeline(images, sampler_of(images), size)
-    with pytest.raises(ValueError, match="`batch_size` of eval_batches"):
-        eval_batches(images, batch_size=0)
-
-
 def test_a_bad_file_is_named(files: ImageSet) -> None:
     sampler = sampler_of(files, steps=2)
     bad = sampler.plan(0).ravel()[7]

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from keras_dml.data import ImageSet, preview
@@ -55,13 +54,3 @@ def test_rows_begin_with_the_names_of_their_classes() -> None:
     without = captions({2: "crow"})
     assert (without[0] == 128).all()
     assert np.array_equal(without[1], second)
-
-
-def test_unfit_arguments() -> None:
-    images = ImageSet(np.zeros((2, 4, 4), np.uint8), [0, 1])
-    with pytest.raises(ValueError, match="rows=0"):
-        preview(images, rows=0)
-    with pytest.raises(
-        ValueError, match="`images` of preview must not be empty"
-    ):
-        preview(images.select([]))

@@ -30,14 +30,6 @@ def test_caltech_sizes(train_classes: int | float, expected: int) -> None:
     assert len(train) + len(test) == 303
 
 
-@pytest.mark.parametrize("train_classes", [0, 4, -1, 0.0, 1.0, 0.01, True])
-def test_no_class_on_a_side(train_classes: int | float) -> None:
-    with pytest.raises(ValueError, match=r"`train_classes` of split_classes"):
-        split_classes(make(4), train_classes)
-    with pytest.raises(ValueError, match=r"=1. Use .*two"):
-        split_classes(make(1), train_classes)
-
-
 def test_holdout_is_seeded() -> None:
     images = make(20)
     train, held_out = holdout_classes(images, seed=3)
@@ -56,12 +48,6 @@ def test_holdout_is_seeded() -> None:
 def test_two_classes_are_held_out_where_two_remain(classes, held_out) -> None:
     parts = holdout_classes(make(classes))
     assert [x.num_classes for x in parts] == [classes - held_out, held_out]
-
-
-@pytest.mark.parametrize("fraction", [1.0, -0.1, 0.9])
-def test_holdout_of_all(fraction: float) -> None:
-    with pytest.raises(ValueError, match=r"`fraction` of holdout_classes"):
-        holdout_classes(make(3), fraction)
 
 
 def test_groups_are_held_out_whole() -> None:
@@ -89,16 +75,6 @@ def test_groups_come_as_near_to_the_fraction_as_they_can() -> None:
     for fraction, count in [(0.1, 2), (0.3, 4), (0.5, 6), (0.9, 10)]:
         held_out = holdout_classes(images, fraction, 1, pairs)[1]
         assert held_out.num_classes == count
-
-
-def test_groups_that_do_not_divide_the_classes() -> None:
-    images = make(4)
-    with pytest.raises(ValueError, match="class 10 in"):
-        holdout_classes(images, 0.2, 0, np.arange(12) % 5)
-    with pytest.raises(ValueError, match="at least two groups"):
-        holdout_classes(images, 0.2, 0, ["one"] * 12)
-    with pytest.raises(ValueError, match="one item per image"):
-        holdout_classes(images, 0.2, 0, ["one"] * 11)
 
 
 def test_trainval_is_train_and_validation() -> None:

@@ -55,17 +55,3 @@ def test_bytes_then_zeros() -> None:
     ]
     assert byte_tokens(np.array(["a", "b"]), 1).tolist() == [[97], [98]]
     assert byte_tokens([], 3).shape == (0, 3)
-
-
-@pytest.mark.parametrize(
-    ("texts", "length", "message"),
-    [
-        ("one", 4, r"sequence of strings.*\['one'\]"),
-        (["a", ""], 4, "non-empty strings. Received: '' at row 1"),
-        (["a", 3], 4, "must be non-empty strings.*Received: 3 at row 1"),
-        (["a"], 0, "`length` of byte_tokens"),
-    ],
-)
-def test_bad_input(texts, length, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        byte_tokens(texts, length)

@@ -133,25 +133,3 @@ def test_the_view_of_a_model() -> None:
 def test_models_without_a_view(shape: Any) -> None:
     with pytest.raises(ValueError, match=r"`model` of View\.of must"):
         View.of(SimpleNamespace(input_shape=shape))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (((0, 4), 3), "`size` of View"),
-        (((4,), 3), "`size` of View"),
-        (((4, 4), 2), "`channels` of View"),
-        (((4, 6), 3, 5), r"`resize` of View .* resize=6 or more"),
-        (((4, 6), 3, 0), "`resize` of View"),
-        (((4, 6), 3, 5, "longest"), "`resize` of View"),
-        (((4, 6), 3, 8, "pad"), "`resize_mode` of View must be one of"),
-    ],
-)
-def test_unfit_arguments(arguments: tuple[Any, ...], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        View(*arguments)
-
-
-def test_images_with_other_channels() -> None:
-    with pytest.raises(ValueError, match="1 or 3 channels"):
-        View((4, 4), 3).apply(np.zeros((4, 4, 2), np.uint8))

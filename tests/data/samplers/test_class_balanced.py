@@ -1,7 +1,6 @@
 """Tests of ClassBalanced and SurrogateSampler: guarantees, as properties."""
 
 import logging
-from typing import Any
 
 import numpy as np
 import pytest
@@ -184,31 +183,6 @@ def test_large_labels_and_seeds() -> None:
         assert sorted(rows.tolist()) == list(range(12))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            {"classes_per_batch": 2, "batch_size": 8},
-            "either `classes_per_batch` or `batch_size`",
-        ),
-        (
-            {"classes_per_batch": 4},
-            "images, 3. Received: classes_per_batch=4. Use classes_per_batch=3",
-        ),
-        ({"batch_size": 3}, "`batch_size` of ClassBalanced must leave"),
-        (
-            {"labels": [1, 2, 3], "classes_per_batch": 2},
-            "several images of a class",
-        ),
-        ({"labels": [1, 2, 3], "batch_size": 8}, "0 of these classes"),
-        ({"labels": [0.5, 1.5]}, "`labels` of ClassBalanced must be"),
-    ],
-)
-def test_unfit_arguments(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        ClassBalanced(**{"labels": labels_of([4, 4, 4]), **arguments})
-
-
 @pytest.mark.parametrize(("classes", "expected"), [(3, 3), (32, 32), (40, 32)])
 def test_the_default_number_of_classes(classes, expected, caplog) -> None:
     caplog.set_level(logging.INFO)
@@ -246,8 +220,3 @@ def test_state_of_a_sampler_has_its_surrogates() -> None:
     sampler.set_assignments(SURROGATES)
     again.set_state(sampler.get_state())
     np.testing.assert_array_equal(again.assignments, SURROGATES)
-
-
-def test_surrogates_must_be_set() -> None:
-    with pytest.raises(ValueError, match=r"SurrogateLabels\(images, sampler\)"):
-        surrogate_sampler().targets(0)

@@ -164,31 +164,3 @@ def test_without_assignments() -> None:
     sampler.set_phase("sliced", "all")
     assert set(sampler.targets(0)["learner"]) <= {0, 1, 2, 3}
     assert sampler.plan(0).shape == (sampler.steps, 8)
-
-
-@pytest.mark.parametrize(
-    ("assignments", "message"),
-    [
-        (CLUSTERS[:5], r"shape \(5,\), 120 images"),
-        (CLUSTERS.astype(float), "dtype float64"),
-        (CLUSTERS - 1, "-1 to 2"),
-        (CLUSTERS + 1, "1 to 4, num_learners=4"),
-    ],
-)
-def test_unfit_assignments(assignments, message) -> None:
-    sampler = ClusterSampler(LABELS, 4, 2, num_learners=4)
-    with pytest.raises(ValueError, match=message):
-        sampler.set_assignments(assignments)
-
-
-def test_no_cluster_that_can_be_drawn() -> None:
-    sampler = ClusterSampler([0, 0, 1, 1], 2, 2, num_learners=2)
-    with pytest.raises(ValueError, match="Merge clusters"):
-        sampler.set_assignments([0, 0, 1, 1])
-
-
-def test_unfit_phase() -> None:
-    with pytest.raises(ValueError, match="`loss` of ClusterSampler"):
-        make().set_phase("half", "all")
-    with pytest.raises(ValueError, match="`source` of ClusterSampler"):
-        make().set_phase("full", "cluster")

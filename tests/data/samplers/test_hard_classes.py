@@ -107,19 +107,3 @@ def test_nearest_classes_against_a_loop() -> None:
     ]
     np.testing.assert_array_equal(nearest_classes(x, 4), expected)
     assert nearest_classes(x, 99).shape == (12, 11)
-
-
-def test_mistakes() -> None:
-    made = HardClassBalanced(LABELS, classes_per_batch=8)
-    with pytest.raises(ValueError, match="Add the callback HardClasses"):
-        made.plan(0)
-    with pytest.raises(ValueError, match=r"one row for each of the 30 classes"):
-        made.set_neighbors(np.zeros((3, 2), int))
-    with pytest.raises(ValueError, match="0 to 29. Received: 0 to 30"):
-        made.set_neighbors(np.full((30, 1), 30) * np.eye(30, 1, dtype=int))
-    with pytest.raises(ValueError, match="one row per image"):
-        made.set_embeddings(np.ones((3, 2)))
-    with pytest.raises(ValueError, match="must be finite"):
-        made.set_embeddings(np.full((len(LABELS), 2), np.nan))
-    with pytest.raises(ValueError, match="`num_neighbors`.*=-1"):
-        HardClassBalanced(LABELS, classes_per_batch=8, num_neighbors=-1)

@@ -79,19 +79,6 @@ def test_labels_of_one_example_are_not_drawn(caplog) -> None:
     assert table[sampler.plan(0)][..., [1, 2]].any(axis=-1).all()
 
 
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        (np.arange(4), "several per example.*ClassBalanced"),
-        (np.eye(4, dtype=int), r"labels.astype\(bool\)"),
-        (np.eye(4, dtype=bool), "examples, 0. Received: classes_per_batch=2"),
-    ],
-)
-def test_bad_labels(labels, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        data.MultiLabelBalanced(labels, 2, 2)
-
-
 @pytest.mark.parametrize(("labels", "expected"), [(3, 3), (40, 32)])
 def test_the_default_number_of_labels(labels, expected) -> None:
     table = np.eye(labels, dtype=bool)[np.arange(3 * labels) % labels]

@@ -1,7 +1,6 @@
 """Tests of PairSampler."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,18 +66,3 @@ def test_the_papers_batch() -> None:
     )
     assert not np.array_equal(sampler.plan(2), sampler.plan(3))
     assert sampler.targets(0) == {}
-
-
-@pytest.mark.parametrize(
-    ("labels", "pairs", "message"),
-    [
-        ([0, 0, 1, 1], 3, "must be even"),
-        ([0, 0, 1, 1], 6, "4 images in such classes, num_pairs=6"),
-        ([0, 0, 0, 0], 2, "1 classes"),
-        ([0, 1, 2, 3], 2, "0 images in such classes"),
-        ([0, 0, 1, 1], 0, "`num_pairs` of PairSampler"),
-    ],
-)
-def test_unfit_arguments(labels: list[int], pairs: int, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        PairSampler(labels, num_pairs=pairs)
