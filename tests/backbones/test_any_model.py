@@ -286,19 +286,6 @@ def test_attention_that_is_on_no_grid() -> None:
         attention_maps(model, blobs())
 
 
-def test_pooling_of_a_transformer() -> None:
-    backbone = backbones.get(patches(), num_prefix_tokens=1)
-    x = x_of(backbone)
-    features = backbone(x).numpy()
-    for pooling, expected in (
-        ("cls", features[:, 0]),
-        ("avg", features[:, 1:].mean(axis=1)),
-        ("max", features[:, 1:].max(axis=1)),
-    ):
-        head = methods.EmbeddingHead(3, pooling=pooling)
-        np.testing.assert_allclose(head.pool(backbone(x)), expected, 1e-5)
-
-
 def blocks(num_blocks: int = 3) -> keras.Model:
     """A transformer whose blocks are layers: it can be cut between them."""
     inputs = keras.Input((16, 16, 1), name="image")

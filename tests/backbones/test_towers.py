@@ -42,24 +42,14 @@ def dinov3():
     )
 
 
-def clip():
-    vision = hub.models.CLIPVisionEncoder(
+def two_towers(kind: str, **more):
+    vision = getattr(hub.models, f"{kind}VisionEncoder")(
         4, intermediate_dim=16, image_shape=SHAPE, **SIZES
     )
-    text = hub.models.CLIPTextEncoder(
+    text = getattr(hub.models, f"{kind}TextEncoder")(
         20, 8, intermediate_dim=16, max_sequence_length=6, **SIZES
     )
-    return hub.models.CLIPBackbone(vision, text, projection_dim=5)
-
-
-def siglip():
-    vision = hub.models.SigLIPVisionEncoder(
-        4, intermediate_dim=16, image_shape=SHAPE, **SIZES
-    )
-    text = hub.models.SigLIPTextEncoder(
-        20, 8, intermediate_dim=16, max_sequence_length=6, **SIZES
-    )
-    return hub.models.SigLIPBackbone(vision, text)
+    return getattr(hub.models, f"{kind}Backbone")(vision, text, **more)
 
 
 def bert():
@@ -73,8 +63,8 @@ IMAGES = {
     "vit": (vit, HALF, 1),
     "dinov2": (dinov2, IMAGENET, 3),
     "dinov3": (dinov3, IMAGENET, 5),
-    "clip": (clip, OPENAI, 1),
-    "siglip": (siglip, HALF, 0),
+    "clip": (lambda: two_towers("CLIP", projection_dim=5), OPENAI, 1),
+    "siglip": (lambda: two_towers("SigLIP"), HALF, 0),
 }
 
 

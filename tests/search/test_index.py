@@ -9,6 +9,7 @@ import pytest
 
 from keras_dml.evaluation.clustering import kmeans
 from keras_dml.search import Index
+from tests.forks import exit_status, forked
 
 
 def gallery(count: int = 300, dim: int = 12, seed: int = 0) -> np.ndarray:
@@ -292,16 +293,12 @@ def test_a_process_forked_after_a_search_can_search(work) -> None:
         "kmeans": lambda: kmeans(x, 20, iterations=1),
     }
     calls[work]()
-    child = os.fork()
-    if not child:
+
+    def again() -> None:
         signal.alarm(30)  # Ends the process if it hangs.
-        status = 1
-        try:
-            calls[work]()
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitpid(child, 0)[1] == 0
+        calls[work]()
+
+    assert exit_status(forked(again)) == 0
 
 
 def test_removed_argument_names_its_replacement() -> None:
