@@ -167,12 +167,17 @@ def test_trial_below_the_median_is_pruned_after_the_warm_up(
 ) -> None:
     recipe, folder = small(tmp_path), tmp_path / "study"
     study = runs.tune(recipe, SPACE, folder, timeout=1e-9)
-    rates = optuna.distributions.FloatDistribution(1e-4, 1e-1, log=True)
+    distributions = optuna.distributions
     good = optuna.trial.create_trial(
         value=0.9,
         intermediate_values={1: 0.9, 2: 0.9},
-        params={RATE: 1e-3},
-        distributions={RATE: rates},
+        params={RATE: 1e-3, "method.embedding_dim": 4},
+        distributions={
+            RATE: distributions.FloatDistribution(1e-4, 1e-1, log=True),
+            "method.embedding_dim": distributions.CategoricalDistribution(
+                [4, 8]
+            ),
+        },
     )
     study.add_trials([good] * 5)
     measured += [0.1, 0.1, 0.1]
