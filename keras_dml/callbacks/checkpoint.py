@@ -12,6 +12,7 @@ from typing import Any
 
 import keras
 
+from keras_dml.callbacks.logs import RetrievalEvaluation
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import alone, this_worker
 from keras_dml.utils.arguments import did_you_mean
@@ -39,10 +40,13 @@ class Checkpoint(keras.callbacks.Callback):
             `MetricModel.fit` rejects an unknown name before training,
             provided that neither the model nor an earlier callback is of a
             custom class, whose logs are not known in advance.
+        start: A `RetrievalEvaluation` with `start=True` that comes before this
+            callback. The model before the first epoch then is `best.keras`
+            until an epoch beats it by more than one standard error.
 
     Attributes:
-        best_epoch: The epoch of `best.keras`, counted from 1; None until it is
-            saved.
+        best_epoch: The epoch of `best.keras`, counted from 1, or 0 for the
+            start; None until it is saved.
         best: The monitored value in that epoch; None until then.
         last: The content of `last.keras`, such as "epoch 3"; None until it is
             saved.
@@ -54,8 +58,10 @@ class Checkpoint(keras.callbacks.Callback):
         self,
         folder: str | os.PathLike[str],
         monitor: str | None = "val_map@r",
+        start: RetrievalEvaluation | None = None,
     ) -> None:
         super().__init__()
+        self.start = start
         self.folder = Path(folder)
         self.monitor = monitor
         self.best_epoch: int | None = None
@@ -85,6 +91,12 @@ class Checkpoint(keras.callbacks.Callback):
             )
         self._is_logged = True
 
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        values = (self.start and self.start.start_values) or {}
+        is_first = self.best is None and self._reached is None
+        if is_first and self.monitor is not None and self.monitor in values:
+            self._save_best(0, values[self.monitor])
+
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         logs = logs or {}
         if not self._is_logged:
@@ -96,13 +108,23 @@ class Checkpoint(keras.callbacks.Callback):
         value = logs.get(self.monitor)
         if value is None or (self.best is not None and value <= self.best):
             return
-        error = self._save("best", epoch=epoch + 1, value=float(value))
+        if self.best_epoch == 0 and not self._beats_start():
+            return
+        self._save_best(epoch + 1, float(value))
+
+    def _beats_start(self) -> bool:
+        return self.start is None or self.start.beats_start(str(self.monitor))
+
+    def _save_best(self, epoch: int, value: float) -> None:
+        if not this_worker(strategy_of(self.model)).is_chief:
+            return
+        error = self._save("best", epoch=epoch, value=value)
         if error is None:
-            self.best, self.best_epoch = float(value), epoch + 1
+            self.best, self.best_epoch = value, epoch
         # If a better model could not be saved, it is still missing.
         if value >= self._missed:
-            self._missed = float(value)
-            self._note("best", reached, error)
+            self._missed = value
+            self._note("best", f"epoch {epoch}", error)
 
     def on_train_end(self, logs: Any = None) -> None:
         if self._reached is not None and self.last != self._reached:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import keras
+import numpy as np
 from annotated_types import Ge, Le
 
 from keras_dml.data import Examples
@@ -78,6 +79,8 @@ class RetrievalEvaluation(Checked, keras.callbacks.Callback):
             overwrite the best model in an epoch without the metric.
         metrics: Metrics of `evaluate`, by name or as functions.
         prefix: Prefix of the names in the logs.
+        start: Whether to measure before the first epoch as well, so that
+            `beats_start` can tell whether an epoch gained anything.
         batch_size: Number of examples to embed at a time.
         labels, gallery, gallery_labels, protocol, exclude, distance,
             relevance, levels, prefixes, parts, rerank, memory: As for
@@ -85,6 +88,8 @@ class RetrievalEvaluation(Checked, keras.callbacks.Callback):
 
     Attributes:
         seconds: Time spent measuring so far.
+        start_values: What was measured before the first epoch, by the names in
+            the logs; None without `start`.
 
     Raises:
         ValueError: If `images` is of another type or does not have labels,
@@ -106,6 +111,7 @@ class RetrievalEvaluation(Checked, keras.callbacks.Callback):
         prefix: str = "val_",
         batch_size: int = 256,
         *,
+        start: bool = False,
         labels: Any = None,
         gallery: Any = None,
         gallery_labels: Any = None,
@@ -127,6 +133,10 @@ class RetrievalEvaluation(Checked, keras.callbacks.Callback):
         self.metrics = metrics
         self.prefix = prefix
         self.batch_size = batch_size
+        self.start = start
+        self.start_values: dict[str, float] | None = None
+        self._start_by_class: dict[str, list[float]] = {}
+        self._by_class: dict[str, list[float]] = {}
         self.seconds = 0.0
         self._has_measured = False
         self.labels = labels
@@ -164,6 +174,7 @@ class RetrievalEvaluation(Checked, keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         self._has_measured = False
+        self.start_values = None
         output = getattr(self.model, "output", None)  # If it is known.
         dim = getattr(output, "shape", (None,))[-1]
         if dim is not None and max(self.prefixes or (0,)) > dim:
@@ -172,6 +183,31 @@ class RetrievalEvaluation(Checked, keras.callbacks.Callback):
                 f"dimension of the embeddings, {dim}. Received: prefixes="
                 f"{tuple(self.prefixes or ())}."
             )
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if self.start and self.start_values is None and not self._has_measured:
+            self.start_values = self._measure()
+            self._start_by_class = self._by_class
+
+    def beats_start(self, name: str) -> bool:
+        """Whether the last epoch measured is better than the start.
+
+        It is if the mean of a metric's gains over classes is above one standard
+        error of that mean. A metric without values for single queries only has
+        to be larger.
+
+        Args:
+            name: The name in the logs.
+        """
+        metric = name.removeprefix(self.prefix)
+        if self.start_values is None or metric not in self._by_class:
+            return True
+        gains = np.subtract(
+            self._by_class[metric], self._start_by_class[metric]
+        )
+        if len(gains) < 2:
+            return bool(gains.mean() > 0)
+        return bool(gains.mean() > gains.std(ddof=1) / len(gains) ** 0.5)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         is_first, self._has_measured = not self._has_measured, True
@@ -185,31 +221,44 @@ class RetrievalEvaluation(Checked, keras.callbacks.Callback):
 
     def get_state(self) -> dict[str, Any]:
         """The state of this callback, for `Resume`."""
-        return {"has_measured": self._has_measured, "seconds": self.seconds}
+        return {
+            "has_measured": self._has_measured,
+            "seconds": self.seconds,
+            "start": (self.start_values, self._start_by_class),
+        }
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Restores the result of `get_state`."""
         self._has_measured = state["has_measured"]
         self.seconds = state["seconds"]
+        self.start_values, self._start_by_class = state["start"]
 
     def _measure(self) -> dict[str, float]:
         start = time.perf_counter()
         with saying_once(self._said):
-            results = done_by_chief(
-                lambda: dict(
-                    evaluate(
-                        self.model,
-                        self.images,
-                        batch_size=self.batch_size,
-                        **self._options,
-                    )
-                ),
-                strategy_of(self.model),
+            values, self._by_class = done_by_chief(
+                self._values_and_classes, strategy_of(self.model)
             )
         self.seconds += time.perf_counter() - start
-        return {
-            f"{self.prefix}{name}": value for name, value in results.items()
-        }
+        return {f"{self.prefix}{name}": value for name, value in values.items()}
+
+    def _values_and_classes(
+        self,
+    ) -> tuple[dict[str, float], dict[str, list[float]]]:
+        """The metrics, and of those of single queries the means by class."""
+        results = evaluate(
+            self.model,
+            self.images,
+            batch_size=self.batch_size,
+            **self._options,
+        )
+        by_class = {}
+        if self.start:
+            by_class = {
+                name: list(results.per_class(name).values())
+                for name in results.per_query
+            }
+        return dict(results), by_class
 
 
 class LearningRateMonitor(keras.callbacks.Callback):

@@ -206,6 +206,12 @@ class AttentionEnsemble(layers.Layer):
             )
         return l2_normalize(parts)
 
+    def pooled(self, inputs: Tensor) -> Tensor:
+        """What the first projection receives without a mask, (B, C)."""
+        if self.stacked:
+            inputs = ops.split(inputs, self.num_learners, axis=-1)[0]
+        return self.pools[0](self.trunks[0](inputs))
+
     def _embed_by(self, k: int, maps: Tensor) -> Tensor:
         return self.projections[k](self.pools[k](self.trunks[k](maps)))
 

@@ -14,7 +14,7 @@ from keras_dml.losses.base import LossLike
 from keras_dml.losses.pairs import IGNORE
 from keras_dml.losses.regularizers import divergence
 from keras_dml.methods.declaration import Arguments, Traits, Uses, declare
-from keras_dml.model.head import Head
+from keras_dml.model.head import Head, Linear
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
 from keras_dml.utils.models import copy_model
@@ -67,6 +67,16 @@ class EnsembleHead(Head):
 
     def build(self, features_shape: Shape) -> None:
         self.ensemble.build(features_shape)
+
+    def linear_layers(self) -> list[Linear]:
+        # One that all learners share spans as many dimensions as one of them.
+        projections = self.ensemble.projections
+        return [Linear.of(*projections, is_rotated=len(projections) > 1)]
+
+    def linear_inputs(
+        self, features: Tensor, mask: Tensor | None = None
+    ) -> list[Tensor]:
+        return [self.ensemble.pooled(features)]
 
     def call(self, features: Tensor, mask: Tensor | None = None) -> Tensors:
         if mask is not None:

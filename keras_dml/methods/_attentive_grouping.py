@@ -14,10 +14,11 @@ from keras_dml.layers import (
     Grouping,
     LinearGrouping,
 )
+from keras_dml.layers.pooling import average
 from keras_dml.losses.base import LossLike
 from keras_dml.losses.regularizers import diversity
 from keras_dml.methods.declaration import Traits, declare
-from keras_dml.model.head import Head
+from keras_dml.model.head import Head, Linear
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
 from keras_dml.utils.gradients import l2_normalize
@@ -112,6 +113,21 @@ class GroupedHead(Head):
 
     def build(self, features_shape: Shape) -> None:
         self.module.build(features_shape)
+
+    def linear_layers(self) -> list[Linear]:
+        # What groups share spans as many dimensions as one of them.
+        if self.grouping == "A":
+            return [Linear([self.module.value_kernel])]
+        if self.grouping == "G":  # Random gates leave nothing of features.
+            return []
+        return [Linear.of(self.module.embed, is_rotated=self.grouping == "M")]
+
+    def linear_inputs(
+        self, features: Tensor, mask: Tensor | None = None
+    ) -> list[Tensor]:
+        if self.grouping == "A":
+            return [average(features, mask)]
+        return [self.module.pool(features, mask=mask)]
 
     def call(self, features: Tensor, mask: Tensor | None = None) -> Tensors:
         # Not pooled: the modules need all positions.

@@ -7,7 +7,7 @@ import keras
 from keras_dml import backbones, losses
 from keras_dml.losses.base import LossLike
 from keras_dml.methods.declaration import declare
-from keras_dml.model.head import Head
+from keras_dml.model.head import Head, Linear
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
 from keras_dml.utils.gradients import l2_normalize
@@ -64,6 +64,15 @@ class EmbeddingHead(Head):
         super().build(features_shape)
         self.dense.build((None, features_shape[-1]))
         self.norm.build((None, features_shape[-1]))
+
+    def linear_layers(self) -> list[Linear]:
+        return [Linear.of(self.dense)]
+
+    def linear_inputs(
+        self, features: Tensor, mask: Tensor | None = None
+    ) -> list[Tensor]:
+        pooled = self.pool(features, mask)
+        return [self.norm(pooled) if self.layer_norm else pooled]
 
     def embed(self, pooled: Tensor) -> Tensors:
         if self.layer_norm:

@@ -14,7 +14,7 @@ from keras_dml.losses.base import LossLike
 from keras_dml.losses.distances import inner_product
 from keras_dml.losses.regularizers import correlation
 from keras_dml.methods.declaration import Traits, declare
-from keras_dml.model.head import Head
+from keras_dml.model.head import Head, Linear
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
 from keras_dml.utils.gradients import l2_normalize
@@ -114,6 +114,10 @@ class BoostedHead(Head):
     def build(self, features_shape: Shape) -> None:
         super().build(features_shape)
         self.dense.build((None, features_shape[-1]))
+
+    def linear_layers(self) -> list[Linear]:
+        # Lengths for which the penalty of weights is zero.
+        return [Linear.of(self.dense, is_rotated=True, has_unit_columns=True)]
 
     def embed(self, pooled: Tensor) -> Tensors:
         sizes = self.group_sizes

@@ -21,6 +21,7 @@ from keras_dml.methods._divide_and_conquer import (
 )
 from keras_dml.methods._parts import SeparateTasks, SharedTask
 from keras_dml.methods.declaration import declare
+from keras_dml.model.head import Linear
 from keras_dml.model.loss_weighting import weights_with
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective, check_objective
@@ -188,6 +189,9 @@ class LearnersHead(EmbeddingHead):
             )
         super().__init__(embedding_dim, **kwargs)
         self.num_learners = num_learners
+
+    def linear_layers(self) -> list[Linear]:
+        return [Linear.of(self.dense, is_rotated=True)]
 
     def embed(self, pooled: Tensor) -> Tensors:
         y = self.dense(pooled)

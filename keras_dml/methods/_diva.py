@@ -22,7 +22,7 @@ from keras_dml.methods._diva_tasks import (
 )
 from keras_dml.methods.declaration import Arguments, Traits, declare
 from keras_dml.model.checks import check_momentum
-from keras_dml.model.head import Head
+from keras_dml.model.head import Head, Linear
 from keras_dml.model.loss_weighting import weights_with
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective
@@ -311,6 +311,9 @@ class TaskHead(Head):
         super().build(features_shape)
         for head in self.heads:
             head.build((None, features_shape[-1]))
+
+    def linear_layers(self) -> list[Linear]:
+        return [Linear.of(*self.heads, is_rotated=True)]
 
     def embed(self, pooled: Tensor) -> Tensors:
         parts = ops.stack([head(pooled) for head in self.heads], axis=1)

@@ -13,7 +13,7 @@ from keras_dml.layers import EmbeddingSlicer
 from keras_dml.losses.base import LossLike
 from keras_dml.methods._baseline import baseline
 from keras_dml.methods.declaration import Arguments, Traits, Uses, declare
-from keras_dml.model.head import Head
+from keras_dml.model.head import Head, Linear
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective, remembered
 from keras_dml.utils.serialization import register
@@ -54,6 +54,10 @@ class SlicedHead(Head):
     def build(self, features_shape: Shape) -> None:
         super().build(features_shape)
         self.slicer.build((None, features_shape[-1]))
+
+    def linear_layers(self) -> list[Linear]:
+        slicer = self.slicer
+        return [Linear(slicer.kernels, slicer.biases, is_rotated=True)]
 
     def embed(self, pooled: Tensor) -> Tensors:
         embedding = self.slicer(pooled)

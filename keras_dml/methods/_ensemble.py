@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import keras
-import numpy as np
 from keras import layers, ops
 
 from keras_dml import backbones, losses
@@ -14,11 +13,11 @@ from keras_dml.losses.base import LossLike
 from keras_dml.methods._baseline import EmbeddingObjective
 from keras_dml.methods._parts import ObjectiveWrapper, SeparateTasks
 from keras_dml.methods.declaration import declare
-from keras_dml.model.head import Head
+from keras_dml.model.head import Head, Linear
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective
 from keras_dml.utils.gradients import l2_normalize
-from keras_dml.utils.models import copy_model
+from keras_dml.utils.models import copy_model, is_untrained
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Pooling, Shape, Tensor, Tensors, Units
 
@@ -89,13 +88,24 @@ class IndependentHead(Head):
         for dense in self.dense:
             dense.build((None, channels // shares))
 
+    def linear_layers(self) -> list[Linear]:
+        return [Linear.of(*self.dense, is_rotated=True)]
+
+    def linear_inputs(
+        self, features: Tensor, mask: Tensor | None = None
+    ) -> list[Tensor]:
+        # Networks of an ensemble that are not trained yet give the same.
+        return self._features(self.pool(features, mask))[:1]
+
+    def _features(self, pooled: Tensor) -> list[Tensor]:
+        """What each learner receives, (B, C)."""
+        if self.shared_trunk:
+            return [pooled] * self.num_learners
+        shares: list[Tensor] = ops.split(pooled, self.num_learners, axis=-1)
+        return shares
+
     def embed(self, pooled: Tensor) -> Tensors:
-        count = self.num_learners
-        features = (
-            [pooled] * count
-            if self.shared_trunk
-            else ops.split(pooled, count, axis=-1)
-        )
+        count, features = self.num_learners, self._features(pooled)
         activations = ops.stack(
             [dense(x) for dense, x in zip(self.dense, features, strict=True)],
             axis=1,
@@ -346,12 +356,7 @@ def _start(
 ) -> Start | None:
     """How K networks start; None if there is one network."""
     if not is_one:
-        # Biases, scales, offsets and moving statistics start as zeros or ones.
-        vectors = [v for v in network.weights if len(v.shape) == 1]
-        is_untrained = vectors and all(
-            np.ptp(ops.convert_to_numpy(v)) == 0 for v in vectors
-        )
-        return start or ("random" if is_untrained else "same")
+        return start or ("random" if is_untrained(network) else "same")
     if start is not None:
         raise ValueError(
             "`start` of an ensemble is only for several backbones. Received: "

@@ -16,7 +16,7 @@ from keras_dml.losses.base import LossLike
 from keras_dml.losses.distances import inner_product
 from keras_dml.losses.pairs import pair_masks
 from keras_dml.methods.declaration import Traits, declare
-from keras_dml.model.head import Head
+from keras_dml.model.head import Head, Linear
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
 from keras_dml.utils.arguments import check_count
@@ -111,6 +111,17 @@ class CascadeHead(Head):
         for template in self._templates:
             template.forget()
 
+    def linear_layers(self) -> list[Linear]:
+        return [Linear.of(dense) for dense in self.denses]
+
+    def linear_inputs(
+        self, features: Tensor, mask: Tensor | None = None
+    ) -> list[Tensor]:
+        maps = [features]
+        for stage in self.stages:
+            maps.append(stage(maps[-1]))
+        return [pool(x) for pool, x in zip(self.pools, maps, strict=True)]
+
     def call(self, features: Tensor, mask: Tensor | None = None) -> Tensors:
         if mask is not None:
             raise ValueError(
@@ -119,16 +130,9 @@ class CascadeHead(Head):
                 f"of shape {features.shape} with a mask. For texts, use "
                 "another method, such as bier."
             )
-        maps = [features]
-        for stage in self.stages:
-            maps.append(stage(maps[-1]))
+        pooled = self.linear_inputs(features)
         parts = ops.stack(
-            [
-                dense(pool(x))
-                for pool, dense, x in zip(
-                    self.pools, self.denses, maps, strict=True
-                )
-            ],
+            [dense(x) for dense, x in zip(self.denses, pooled, strict=True)],
             axis=1,
         )
         parts = l2_normalize(parts)  # (B, K, d)

@@ -12,7 +12,7 @@ from keras_dml.losses.base import LossLike
 from keras_dml.methods._diva import DivaObjective, term_weights
 from keras_dml.methods._diva_tasks import LossTask
 from keras_dml.methods.declaration import Traits, Uses, declare
-from keras_dml.model.head import Head
+from keras_dml.model.head import Head, Linear
 from keras_dml.model.loss_weighting import weights_with
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.utils.gradients import l2_normalize
@@ -59,6 +59,10 @@ class MicHead(Head):
         super().build(features_shape)
         for encoder in self.encoders:
             encoder.build((None, features_shape[-1]))
+
+    def linear_layers(self) -> list[Linear]:
+        classes, auxiliary = self.encoders
+        return [Linear.of(classes), Linear.of(auxiliary, is_rotated=True)]
 
     def embed(self, pooled: Tensor) -> Tensors:
         # Not a part of `parts`, so that embedding needs no auxiliary encoder.

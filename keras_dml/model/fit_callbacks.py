@@ -98,6 +98,18 @@ def split_resume(callbacks: Any) -> tuple[Resume | None, Any]:
     return found[0], [x for x in flat if x is not found[0]]
 
 
+def restores_state(callbacks: Any) -> bool:
+    """Whether a callback is going to restore the state of a training."""
+    for callback in _flat(callbacks):
+        if isinstance(callback, Resume) and callback.has_state:
+            return True
+        if isinstance(callback, keras.callbacks.BackupAndRestore):
+            return keras.utils.file_utils.exists(
+                callback._training_metadata_path
+            )
+    return False
+
+
 def _flat(callbacks: Any) -> list[Any]:
     """Callbacks as given to `fit`, in a flat list."""
     if isinstance(callbacks, keras.callbacks.CallbackList):

@@ -1,12 +1,39 @@
 """Head: the interface of heads, from backbone features to named outputs."""
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 import keras
 
 from keras_dml.layers import FeaturePooling
 from keras_dml.utils.serialization import SerializableLayer
 from keras_dml.utils.types import Pooling, Shape, Shapes, Tensor, Tensors
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Linear layers that one projection of what they receive may start.
+
+    Attributes:
+        kernels: Their kernels, (C, d), whose columns side by side are those of
+            the projection.
+        biases: Their biases, (d,); none for a map without offset.
+        is_rotated: Whether columns are mixed by a random rotation, so that
+            parts of the embedding are alike, not the first ones the best.
+        has_unit_columns: Whether columns must have length 1.
+    """
+
+    kernels: Sequence[keras.Variable]
+    biases: Sequence[keras.Variable] = ()
+    is_rotated: bool = False
+    has_unit_columns: bool = False
+
+    @classmethod
+    def of(cls, *layers: keras.layers.Layer, **kwargs: Any) -> Self:
+        """`Dense` layers that are built."""
+        biases = [x.bias for x in layers if x.bias is not None]
+        return cls([x.kernel for x in layers], biases, **kwargs)
 
 
 class Head(SerializableLayer):
@@ -92,6 +119,24 @@ class Head(SerializableLayer):
         features = keras.KerasTensor(features_shape, self.compute_dtype)
         outputs = keras.Operation.compute_output_spec(self, features)
         return {name: output.shape for name, output in outputs.items()}
+
+    def linear_layers(self) -> list[Linear]:
+        """Returns the last linear layers that `head_init` may start.
+
+        By default there are none, and the head starts as it was built.
+        """
+        return []
+
+    def linear_inputs(
+        self, features: Tensor, mask: Tensor | None = None
+    ) -> list[Tensor]:
+        """Returns what each of `linear_layers` receives, (B, C).
+
+        Args:
+            features: See the call arguments.
+            mask: See the call arguments.
+        """
+        return [self.pool(features, mask)] * len(self.linear_layers())
 
     def learner_variables(self) -> list[list[keras.Variable]]:
         """Returns the variables of each single learner, one list per learner.

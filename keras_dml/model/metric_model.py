@@ -27,6 +27,7 @@ from keras_dml.model.fit_callbacks import (
     any_measures_embeddings,
     check_readers,
     measured_epochs_only,
+    restores_state,
     steering,
     with_callback,
 )
@@ -37,6 +38,14 @@ from keras_dml.model.fit_data import (
     split_rows,
 )
 from keras_dml.model.head import Head
+from keras_dml.model.head_start import (
+    KINDS,
+    HeadInit,
+    fingerprint,
+    needs_start,
+    start_head,
+    training_batches,
+)
 from keras_dml.model.loss_weighting import LossWeighting, weights_with
 from keras_dml.model.momentum import MomentumEncoder
 from keras_dml.model.objective import Objective, check_objective
@@ -128,6 +137,14 @@ class MetricModel(Checked, EmbeddingModel):
             uses the statistics of a part. With several replicas, each embeds
             its share in this number of parts, and moving statistics are
             averaged.
+        head_init: How the last linear layers of the head start, in the first
+            `fit`, if their weights are as they were built: from a projection of
+            the features of the training examples, or of 10,000 of them, which
+            keeps what a pretrained backbone knows of other classes. "pca" and
+            "whitening" are the projections of `methods.whitening`; "auto"
+            takes the better one on held-out classes where the backbone is
+            trained, and otherwise "random", the initializers of the layers.
+            Which layers start so, `Head.linear_layers` says.
         freeze_steps: Number of updates at the beginning of training that change
             only head and loss, not the weights of the backbone. Statistics of
             batch normalization change unless they are frozen.
@@ -183,9 +200,12 @@ class MetricModel(Checked, EmbeddingModel):
         gather: Gather = "replicas",
         accumulate: Count = 1,
         freeze_steps: NonNegativeInt = 0,
+        head_init: HeadInit = "auto",
         **kwargs: Any,
     ) -> None:
         super().__init__(backbone, head, **kwargs)
+        self.head_init = head_init
+        self.built_head = fingerprint(head)
         self.gather = gather
         self.accumulate = accumulate
         self.freeze_steps = freeze_steps
@@ -396,6 +416,8 @@ class MetricModel(Checked, EmbeddingModel):
         if not any_measures_embeddings(callbacks):
             watch = NoticeCollapse(self, data.checks)
             callbacks = with_callback(watch, callbacks)
+        if not restores_state(callbacks) and needs_start(self):
+            self.start_head(x, y)
         self._initial_epoch = None  # Of an earlier `fit`.
         steered = steering(
             self, data, callbacks, initial_epoch, shuffle, class_weight,
@@ -427,6 +449,25 @@ class MetricModel(Checked, EmbeddingModel):
                 validation_batch_size=held_out.batch_size,
                 validation_freq=validation_freq,
             )
+
+    def start_head(self, x: Any, y: Any = None) -> None:
+        """Starts the head from projected features; see `head_init`.
+
+        The first `fit` does so by itself. After this, it does not.
+
+        Args:
+            x: As for `fit`; or examples with labels, such as an `ImageSet`.
+            y: As for `fit`.
+        """
+        batches = training_batches(self, x, y)
+        if batches is not None:
+            start_head(self, batches, KINDS[self.head_init])
+            return
+        logger.warning(
+            "The head starts at random: its start requires reading the data "
+            "once before training. For a start from features, fit arrays, a "
+            "tf.data.Dataset or a PyDataset."
+        )
 
     def evaluate(
         self,
@@ -640,6 +681,7 @@ class MetricModel(Checked, EmbeddingModel):
             "gather": self.gather,
             "accumulate": self.accumulate,
             "freeze_steps": self.freeze_steps,
+            "head_init": self.head_init,
             # Pairs, as keys of JSON would be strings.
             "label_names": [[k, v] for k, v in self.label_names.items()],
         }

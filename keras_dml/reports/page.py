@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import os
 from html import escape
 from itertools import chain
@@ -178,6 +179,7 @@ def render(run: Run, content: dict[str, Any]) -> str:
         kind=kind,
         headline=escape(line),
         about=escape(_about(run)),
+        before=escape(run.outcome.before_title()),
         metrics=_metrics(run),
         verdicts=escape(VERDICTS),
         definitions=_pairs({x: definition(x) for x in run.results}),
@@ -212,6 +214,7 @@ def _about(run: Run) -> str:
         f"{recipe.backbone.name}: trained on {outcome.images['train']:,} "
         f"images, measured on {outcome.images['test']:,} images of "
         f"{run.images.num_classes:,} test classes.",
+        *outcome.baseline_lines(),
         outcome.choice_line(),
         f"Training took {outcome.seconds['training']:,.0f} s.",
     ]
@@ -225,8 +228,9 @@ def headline(run: Run) -> tuple[str, str]:
     metric, results = run.metric, run.results
     kind, words = _HEADLINES.get(run.outcome.verdicts[metric], ("", "Trained"))
     before, after = run.outcome.before[metric], results[metric]
+    than = "" if run.outcome.baseline is None else " of the untouched network"
     return kind, (
-        f"{words}: {metric} {before:.2f} → {after:.2f} on "
+        f"{words}: {metric} {before:.2f}{than} → {after:.2f} on "
         f"{results.num_classes:,} unseen classes"
     )
 
@@ -235,7 +239,7 @@ def _metrics(run: Run) -> str:
     intervals = bootstrap(run.results) if run.results.per_query else {}
     rows = []
     for name, value in run.results.items():
-        before = run.outcome.before[name]
+        before = run.outcome.before.get(name, math.nan)
         verdict = run.outcome.verdicts.get(name, "")
         kind = _HEADLINES.get(verdict, ("",))[0]
         sign = "▲ " if value > before else "▼ " if value < before else ""

@@ -29,7 +29,9 @@ class Outcome:
     Attributes:
         recipe: The recipe that ran.
         images: Number of images by role: "train", "validation", "test".
-        before: Metrics of the untrained model on the test set.
+        before: Metrics on the test set without training: of the model with
+            random weights; of a pretrained network, of the projection of its
+            features that `baseline` names.
         after: Metrics of the best model on the test set, also for each query.
         best_epoch: The epoch of the best model, counted from 1; None if there
             is none, so that `after` belongs to another model.
@@ -47,6 +49,9 @@ class Outcome:
         refit: Metrics of the model that was trained again on all training
             classes, if the recipe has `refit`.
         verdicts: Whether training changed each metric, in words.
+        baseline: Of a pretrained network: the `projection` of its features to
+            `dim` numbers that `before` belongs to, and the metrics of all
+            `num_features` `features` as they are; see `runs.baselines`.
         unsaved: Files that are missing or incomplete because they could not be
             saved, and the reasons; see `Checkpoint`.
     """
@@ -66,6 +71,7 @@ class Outcome:
     measured: str = "best.keras"
     refit: dict[str, float] | None = None
     verdicts: dict[str, str] = field(default_factory=dict)
+    baseline: dict[str, Any] | None = None
     unsaved: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,17 +83,46 @@ class Outcome:
     def metrics_table(self) -> Table:
         """A table of the metrics on the test classes."""
         columns: dict[str, Mapping[str, float]]
-        columns = {"before": self.before, "after": self.after}
+        columns = {self.before_title(): self.before, "after": self.after}
         if self.refit is not None:
             columns["refit"] = self.refit
         table = [["metric", *columns]]
         for name in self.after:
-            values = (f"{x[name]:.4f}" for x in columns.values())
-            table.append([name, *values])
+            values = (x.get(name) for x in columns.values())
+            table.append([name, *map(_number, values)])
         if self.verdicts:
             words = {"metric": "verdict", **self.verdicts}
-            table = [[*row, words[row[0]]] for row in table]
+            table = [[*row, words.get(row[0], NOTHING)] for row in table]
         return table
+
+    def before_title(self) -> str:
+        """What training is compared with, in a few words."""
+        if self.baseline is None:
+            return "before"
+        return str(self.baseline["projection"]).split(" with ")[0]
+
+    def baseline_lines(self) -> list[str]:
+        """Sentences on a pretrained network that was not trained, if it was."""
+        if self.baseline is None:
+            return []
+        dim, count = (self.baseline[x] for x in ("dim", "num_features"))
+        metrics = " and ".join(
+            f"{name} {value:.4f}"
+            for name, value in self.baseline["features"].items()
+        )
+        lines = [
+            f"The untouched network with its {count:,} numbers has {metrics}. "
+            f"The verdicts compare with {self.baseline['projection']} of "
+            f"these to {dim:,}, the size of the embedding, without training."
+        ]
+        verdict = self.verdicts.get(self.recipe.evaluation.monitor, "")
+        if not verdict.startswith(("better", "higher")):
+            lines.append(
+                f"Training did not beat {self.before_title()} of the same "
+                "size. Use `method: whitening`, which takes a second; or try "
+                "a tenth of the learning rate, fewer epochs, or more classes."
+            )
+        return lines
 
     def metrics_title(self) -> str:
         """A line on what the metrics were measured on."""
@@ -128,6 +163,12 @@ class Outcome:
                     "model."
                 )
             return f"{start} metrics belong to {self.measured}."
+        if self.best_epoch == 0:
+            return (
+                "No epoch was better than the start, which is kept: on "
+                f"{self.images['validation']:,} validation images none gained "
+                "more than one standard error."
+            )
         monitor = self.recipe.evaluation.monitor
         missed = "best.keras" in self.unsaved
         return (
@@ -164,6 +205,7 @@ class Outcome:
             f"{self.images['test']} test images, "
             f"{self.protocol_phrase()}:",
             markdown(self.metrics_table()),
+            "\n".join(self.baseline_lines()),
             "\n".join(f"- {line}" for line in definitions(self.after)),
             VERDICTS if self.verdicts else "",
             self.choice_line(),
@@ -191,6 +233,8 @@ def verdicts(before: Results, after: Results) -> dict[str, str]:
         differences = compare(before, after, units="classes")
     words = {}
     for name, value in after.items():
+        if name not in before:
+            continue
         interval = differences.get(name)
         if interval is None:
             way = (value > before[name]) - (value < before[name])
@@ -203,6 +247,10 @@ def verdicts(before: Results, after: Results) -> dict[str, str]:
             is_worse = interval.high < 0
             words[name] = "worse" if is_worse else "within the noise"
     return words
+
+
+def _number(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.4f}"
 
 
 def divisions_table(divisions: list[dict[str, Any]]) -> Table:

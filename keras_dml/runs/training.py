@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,11 @@ from keras_dml.distribution.strategies import (
 )
 from keras_dml.distribution.workers import this_worker
 from keras_dml.evaluation import Results
+from keras_dml.model.head_start import needs_start
 from keras_dml.model.warnings import saying_once
 from keras_dml.recipes import Recipe
 from keras_dml.recipes.schema import Training
+from keras_dml.runs.baselines import measure_baseline
 from keras_dml.runs.folder import (
     METRICS,
     STATE,
@@ -40,7 +42,7 @@ from keras_dml.runs.measuring import check_splits, measure
 from keras_dml.runs.outcome import Outcome, verdicts
 from keras_dml.runs.tracking import Trackers, check_trackers
 from keras_dml.utils.files import one_at_a_time, sweep
-from keras_dml.utils.models import read_model
+from keras_dml.utils.models import is_untrained, read_model
 from keras_dml.utils.progress import printable
 from keras_dml.utils.provenance import environment, hardware
 from keras_dml.utils.tensorflow import tf
@@ -182,7 +184,15 @@ def _train(
     training = recipe.training(model, sampler, splits, with_test=True)
     seconds = time.perf_counter() - start
     seen = training.splits
-    progress = _Progress(None if goes_on else measure(recipe, model, seen))
+    if training.validation is not None:
+        training.validation.start = not is_untrained(network)
+    progress = _Progress(
+        *(
+            (None, None)
+            if goes_on
+            else _before(training, recipe, network, splits)
+        )
+    )
     with one_at_a_time(folder, "run"), ExitStack() as exits:
         if goes_on:
             sweep(folder)
@@ -203,7 +213,6 @@ def _train(
             entries["seconds"]["features"] = seconds
         name, best = _best(checkpoint, model)
         after = measure(recipe, best, seen)
-        # Both were measured on the same queries.
         before = replace(
             after, _values=progress.before, per_query=progress.per_query
         )
@@ -214,6 +223,7 @@ def _train(
                 for role in ("train", "validation", "test")
             },
             before=progress.before,
+            baseline=progress.baseline,
             after=after,
             verdicts=verdicts(before, after),
             test_set=digest(splits.test),
@@ -226,6 +236,29 @@ def _train(
         if is_finished(folder):
             shutil.rmtree(states.folder, ignore_errors=True)
     return outcome
+
+
+def _before(
+    training: Training,
+    recipe: Recipe,
+    network: keras.Model,
+    splits: data.DataSplits,
+) -> tuple[Results, dict[str, Any] | None]:
+    """What a run is compared with: results, and what they belong to.
+
+    Of an untrained network, the model before training; of a pretrained one,
+    a projection of its features.
+    """
+    model = training.model
+    if is_untrained(network):
+        return measure(recipe, model, training.splits), None
+    if needs_start(model):
+        model.start_head(training.splits.train)
+    # Features in place of examples are of the model's own backbone.
+    seen = training.splits if model.backbone is network else splits
+    dim = model.compute_output_shape(model.input_shape)[-1]
+    results, baseline = measure_baseline(recipe, network, seen, dim)
+    return results, asdict(baseline)
 
 
 def before_training(
@@ -266,9 +299,12 @@ def before_training(
 class _Progress(keras.callbacks.Callback):
     """Results before training, and its time, kept where it is resumed."""
 
-    def __init__(self, before: Results | None) -> None:
+    def __init__(
+        self, before: Results | None, baseline: dict[str, Any] | None
+    ) -> None:
         super().__init__()
         self.before = dict(before or {})
+        self.baseline = baseline
         self.per_query = before.per_query if before else {}
         self._earlier = 0.0
         self._began = time.perf_counter()
@@ -284,12 +320,14 @@ class _Progress(keras.callbacks.Callback):
     def get_state(self) -> dict[str, Any]:
         return {
             "before": self.before,
+            "baseline": self.baseline,
             "per_query": self.per_query,
             "seconds": self.seconds,
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
         self.before = state["before"]
+        self.baseline = state["baseline"]
         self.per_query = state["per_query"]
         self._earlier = state["seconds"]
 
@@ -319,7 +357,8 @@ def _fit(
     """Trains; what saved the model, and entries of the outcome."""
     validation = training.validation
     monitor = f"val_{training.monitor}" if validation else None
-    checkpoint = callbacks.Checkpoint(folder, monitor)
+    start = validation if validation and validation.start else None
+    checkpoint = callbacks.Checkpoint(folder, monitor, start)
     interrupted = False
 
     def stop(epoch: int, logs: Any) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_dml.utils.arguments import did_you_mean
 from keras_dml.utils.files import check_regular
@@ -58,6 +59,17 @@ def computing_in_float32(model: keras.Model) -> Iterator[None]:
     finally:
         for layer, policy in mixed.items():
             layer.dtype_policy = policy
+
+
+def is_untrained(network: keras.Model) -> bool:
+    """Whether all biases and normalization weights of a network are constant.
+
+    Biases, scales, offsets and moving statistics start as zeros or ones. A
+    network without any counts as trained.
+    """
+    vectors = [v for v in network.weights if len(v.shape) == 1]
+    values = (keras.ops.convert_to_numpy(v) for v in vectors)
+    return bool(vectors) and all(np.ptp(x) == 0 for x in values)
 
 
 def copy_model(

@@ -115,6 +115,8 @@ def train(
     common.print_table(outcome.metrics_table(), outcome.metrics_title())
     common.say("\n".join(definitions(outcome.after)))
     common.say(VERDICTS)
+    for line in outcome.baseline_lines():
+        common.say(line)
     if outcome.divisions:
         common.print_table(divisions_table(outcome.divisions), "Divisions")
     common.say(outcome.choice_line())

@@ -1,0 +1,249 @@
+"""The start of a head: linear layers that begin with a projection of features.
+
+A head that starts at random throws away what a pretrained backbone knows of
+classes that nobody trains on, and a few epochs do not bring it back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import keras
+import numpy as np
+
+from keras_dml.data import Examples, eval_batches
+from keras_dml.data.feature_set import MASK
+from keras_dml.data.host import host_batches_in_order
+from keras_dml.data.planned import examples_of
+from keras_dml.distribution.strategies import strategy_of
+from keras_dml.distribution.workers import done_by_chief, on_this_process
+from keras_dml.model.checks import label_of
+from keras_dml.model.embedding_model import backbone_features
+from keras_dml.model.head import Head, Linear
+from keras_dml.model.projections import MAX_ROWS, Kind, fit_projection
+from keras_dml.utils.models import is_untrained
+from keras_dml.utils.tensorflow import is_dataset, tf
+from keras_dml.utils.types import FloatArray, Labels, Rows, Tensor
+
+logger = logging.getLogger(__name__)
+
+HeadInit: TypeAlias = Literal["auto", "pca", "whitening", "random"]
+"""How the linear layers of a head start; see `MetricModel`."""
+
+Batch: TypeAlias = tuple[Any, Labels | None]
+"""Inputs of a model, and their labels if these are known."""
+
+_BATCH_SIZE = 64
+
+KINDS: dict[str, tuple[Kind, ...]] = {
+    "auto": ("pca", "whitening"),
+    "pca": ("pca",),
+    "random": (),
+    "whitening": ("whitening",),
+}
+"""Projections that each `HeadInit` chooses among."""
+
+
+def fingerprint(head: Head) -> bytes:
+    """A digest of a head's weights: whether they are as they were built."""
+    total = hashlib.sha256()
+    for variable in head.weights:
+        total.update(keras.ops.convert_to_numpy(variable).tobytes())
+    return total.digest()
+
+
+def needs_start(model: Any) -> bool:
+    """Whether the head of a `MetricModel` is to start from its features."""
+    if model.head_init == "random" or not model.head.linear_layers():
+        return False
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is not None and int(optimizer.iterations) > 0:
+        return False
+    if model.head_init == "auto" and is_untrained(model.backbone):
+        return False
+    return bool(fingerprint(model.head) == model.built_head)
+
+
+def training_batches(model: Any, x: Any, y: Any) -> Iterable[Batch] | None:
+    """At most 10,000 of the examples that `fit` is given.
+
+    Those of a pipeline are in the test view. None if the data can be read only
+    once.
+    """
+    if y is not None:
+        labels = np.asarray(label_of(y))
+        rows = _chosen(len(labels))
+        parts = np.array_split(rows, -(-len(rows) // _BATCH_SIZE))
+        return ((_rows(x, part), labels[part]) for part in parts)
+    examples = x if isinstance(x, Examples) else examples_of(x)
+    if examples is not None:
+        return example_batches(model, examples)
+    if isinstance(x, keras.utils.PyDataset) and x.num_batches:
+        return _unpacked(x[number] for number in range(x.num_batches))
+    return _unpacked(x.as_numpy_iterator()) if is_dataset(x) else None
+
+
+def example_batches(model: Any, examples: Examples) -> Iterable[Batch]:
+    """Examples in their test view: 10,000 at random, if there are more."""
+    rows = _chosen(len(examples))
+    examples = examples.select(rows)
+    view, batches = examples.view_for(model), None
+    if keras.backend.backend() != "tensorflow":
+        batches = host_batches_in_order(examples, view, _BATCH_SIZE)
+    if batches is None:
+        batches = eval_batches(examples, view, _BATCH_SIZE).as_numpy_iterator()
+    starts = range(0, len(rows), _BATCH_SIZE)
+    for start, inputs in zip(starts, batches, strict=True):
+        part = slice(start, start + _BATCH_SIZE)
+        yield inputs, None if examples.labels is None else examples.labels[part]
+
+
+def _chosen(count: int) -> Rows:
+    if count <= MAX_ROWS:
+        return np.arange(count)
+    chosen = np.random.default_rng(0).choice(count, MAX_ROWS, replace=False)
+    return np.sort(chosen)
+
+
+def _rows(x: Any, rows: Rows) -> Any:
+    return keras.tree.map_structure(lambda a: a[rows], x)
+
+
+def _unpacked(batches: Iterable[Any]) -> Iterator[Batch]:
+    count = 0
+    for batch in batches:
+        x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
+        x = x["image"] if isinstance(x, dict) and "image2" in x else x
+        labels = np.asarray(label_of(y))
+        yield x, labels
+        count += len(labels)
+        if count >= MAX_ROWS:
+            return
+
+
+class Received(NamedTuple):
+    """What each of the linear layers receives, (N, C), and labels, (N,)."""
+
+    features: list[FloatArray]
+    labels: Labels | None
+
+
+def receive(
+    model: Any,
+    batches: Iterable[Batch],
+    inputs_of: Callable[[Tensor, Tensor | None], list[Tensor]] | None = None,
+) -> Received:
+    """Features of batches, by default exactly as linear layers receive them.
+
+    Args:
+        model: A `MetricModel`.
+        batches: Inputs and labels.
+        inputs_of: A function from the backbone's features and their mask to
+            what is wanted of them, by default `Head.linear_inputs`.
+    """
+    inputs_of = inputs_of or model.head.linear_inputs
+
+    def compute(inputs: Any) -> list[Tensor]:
+        features = backbone_features(model.backbone, inputs)
+        given = isinstance(inputs, dict) and MASK in inputs
+        mask = inputs[MASK] if given else getattr(features, "_keras_mask", None)
+        return inputs_of(features, mask)
+
+    if keras.backend.backend() == "jax":
+        function = on_this_process(compute, model.variables)
+    else:
+        function = tf.function(compute, reduce_retracing=True)
+    rows: list[list[FloatArray]] = []
+    labels = []
+    for inputs, its_labels in batches:
+        rows.append([keras.ops.convert_to_numpy(x) for x in function(inputs)])
+        labels.append(its_labels)
+    features = [np.concatenate(parts) for parts in zip(*rows, strict=True)]
+    known = [x for x in labels if x is not None and x.ndim == 1]
+    if len(known) < len(labels):
+        return Received(features, None)
+    return Received(features, np.concatenate(known))
+
+
+def start_head(
+    model: Any, batches: Iterable[Batch], kinds: Sequence[Kind]
+) -> None:
+    """Starts the linear layers of a model's head from projected features.
+
+    Args:
+        model: A `MetricModel`.
+        batches: Inputs and labels of the training examples.
+        kinds: Projections to choose among.
+    """
+    linears = model.head.linear_layers()
+
+    def values() -> list[tuple[Any, Any]]:
+        features, labels = receive(model, batches)
+        return [
+            _start(linear, x, labels, kinds)
+            for linear, x in zip(linears, features, strict=True)
+        ]
+
+    starts = done_by_chief(values, strategy_of(model))
+    for linear, (kernel, bias) in zip(linears, starts, strict=True):
+        _assign(linear.kernels, np.asarray(kernel))
+        _assign(linear.biases, np.asarray(bias))
+    encoder = model.momentum_encoder
+    if encoder is not None:
+        encoder.head.set_weights(model.head.get_weights())
+
+
+def _start(
+    linear: Linear,
+    features: FloatArray,
+    labels: Labels | None,
+    kinds: Sequence[Kind],
+) -> tuple[Any, Any]:
+    """Kernel and bias of linear layers side by side, as lists."""
+    built = np.concatenate(
+        [keras.ops.convert_to_numpy(x) for x in linear.kernels], axis=-1
+    ).astype(np.float64)
+    dim = built.shape[1]
+    if linear.has_unit_columns:
+        kinds = ("pca",)
+    projection = fit_projection(
+        features.reshape(len(features), -1), labels, dim, kinds,
+        bool(linear.biases),
+    )  # fmt: skip
+    if projection.rank < dim:
+        logger.warning(
+            "The head starts from %d directions in which the features of the "
+            "training examples vary; the other %d of %d numbers start at "
+            "random.",
+            projection.rank, dim - projection.rank, dim,
+        )  # fmt: skip
+    logger.info("The head starts from %s to %d numbers.", projection.name, dim)
+    kernel = _completed(projection.kernel, projection.rank, built)
+    if linear.is_rotated:
+        normal = np.random.default_rng(0).normal(size=(dim, dim))
+        kernel = kernel @ np.linalg.qr(normal)[0]
+    # Columns of another length would learn at another speed.
+    length = dim**0.5 if linear.has_unit_columns else np.linalg.norm(built)
+    kernel *= length / np.linalg.norm(kernel)
+    return kernel.tolist(), (-projection.center @ kernel).tolist()
+
+
+def _completed(kernel: FloatArray, rank: int, built: FloatArray) -> FloatArray:
+    """The kernel, with columns as they were built behind its rank."""
+    lengths = np.linalg.norm(kernel[:, :rank], axis=0)
+    shortest = lengths.min() if rank else 1.0
+    rest = built[:, rank:]
+    rest = rest / np.maximum(np.linalg.norm(rest, axis=0), 1e-12) * shortest
+    return np.concatenate([kernel[:, :rank], rest], axis=1)
+
+
+def _assign(variables: list[keras.Variable], values: FloatArray) -> None:
+    """Assigns consecutive columns, the last axis, to variables."""
+    start = 0
+    for variable in variables:
+        stop = start + variable.shape[-1]
+        variable.assign(values[..., start:stop])
+        start = stop
