@@ -180,14 +180,8 @@ class AttentionEnsemble(layers.Layer):
                     "return_attention_scores=True. Use a layer with an "
                     "`attention`."
                 )
-            maps = (
-                ops.split(inputs, self.num_learners, axis=-1)
-                if self.stacked
-                else [inputs] * self.num_learners
-            )
-            return self._embed(maps)
-        context = self.attention(inputs)
-        masks = [mask(context) for mask in self.masks]
+            return self._embed(self._maps(inputs))
+        masks = self._masks(inputs)
         parts = self._embed([inputs * mask for mask in masks])
         if return_attention_scores:
             return parts, ops.stack(masks, axis=1)
@@ -207,13 +201,30 @@ class AttentionEnsemble(layers.Layer):
         return l2_normalize(parts)
 
     def pooled(self, inputs: Tensor) -> Tensor:
-        """What the first projection receives without a mask, (B, C)."""
-        if self.stacked:
-            inputs = ops.split(inputs, self.num_learners, axis=-1)[0]
-        return self.pools[0](self.trunks[0](inputs))
+        """What projections receive, averaged over the learners, (B, C)."""
+        maps = self._maps(inputs)
+        if self.has_attention:
+            maps = [inputs * mask for mask in self._masks(inputs)]
+        pooled = [self._pooled_by(m, x) for m, x in enumerate(maps)]
+        return ops.mean(ops.stack(pooled), axis=0)
+
+    def _maps(self, inputs: Tensor) -> list[Tensor]:
+        """The maps of the learners without masks."""
+        if not self.stacked:
+            return [inputs] * self.num_learners
+        maps: list[Tensor] = ops.split(inputs, self.num_learners, axis=-1)
+        return maps
+
+    def _masks(self, inputs: Tensor) -> list[Tensor]:
+        context = self.attention(inputs)
+        return [mask(context) for mask in self.masks]
 
     def _embed_by(self, k: int, maps: Tensor) -> Tensor:
-        return self.projections[k](self.pools[k](self.trunks[k](maps)))
+        return self.projections[k](self._pooled_by(k, maps))
+
+    def _pooled_by(self, k: int, maps: Tensor) -> Tensor:
+        k = 0 if self.shared else k
+        return self.pools[k](self.trunks[k](maps))
 
     def merge(self, parts: Tensor) -> Tensor:
         """Merges the learners into the unit-length embedding of the ensemble.

@@ -51,6 +51,7 @@ from keras_dml.methods._ensemble import (
     ensemble,
 )
 from keras_dml.methods._parts import SeparateTasks, SharedTask
+from keras_dml.methods._whitening import ProjectionModel, whitening
 from keras_dml.methods.declaration import METHODS, Traits, Uses, declare
 from keras_dml.utils.registry import Paper, import_modules, no_attribute
 
@@ -87,6 +88,7 @@ __all__ = [
     "LossTask",
     "MetaClasses",
     "Paper",
+    "ProjectionModel",
     "SeparateTasks",
     "SharedTask",
     "SlicedHead",
@@ -104,4 +106,5 @@ __all__ = [
     "divide_and_conquer",
     "dreml",
     "ensemble",
+    "whitening",
 ]

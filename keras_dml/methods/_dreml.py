@@ -257,6 +257,9 @@ def dreml(
             name=f"learner_{k}",
         )
 
+    if kwargs.get("head_init", "auto") == "auto":
+        # Learners are to differ as much as they can.
+        kwargs["head_init"] = "random"
     return independent_learners(
         backbone, objective, embedding_dim, num_learners, shared_trunk, start,
         pooling, loss_input == "activation", **kwargs,

@@ -31,6 +31,7 @@ class ProjectionModel(MetricModel):
         epochs: int = 1,
         verbose: Any = "auto",
         callbacks: Any = None,
+        *args: Any,
         **kwargs: Any,
     ) -> Any:
         """Computes the head from the features of the examples, in one pass.
@@ -38,14 +39,15 @@ class ProjectionModel(MetricModel):
         Callbacks see one epoch without steps, whatever `epochs`.
 
         Args:
-            x: See `MetricModel.fit`; of more than 10,000 examples, it takes
-                as many at random.
+            x: See `MetricModel.fit`. It takes at most 10,000 examples: at
+                random, or the first of batches without a plan.
             y: See `MetricModel.fit`.
-            batch_size: Ignored, as are `epochs`, `verbose` and `kwargs`: there
-                are no steps.
+            batch_size: Ignored, as are `epochs`, `verbose` and all others:
+                there are no steps.
             epochs: See `batch_size`.
             verbose: See `batch_size`.
             callbacks: See `MetricModel.fit`. There is nothing to resume.
+            *args: See `batch_size`.
             **kwargs: See `batch_size`.
 
         Returns:
@@ -53,7 +55,8 @@ class ProjectionModel(MetricModel):
 
         Raises:
             ValueError: If the data can be read only once, as those of a
-                generator, or examples have several labels each.
+                generator, or have no classes: examples with several labels
+                each.
         """
         data = prepared(self, "fit", (x, y, None))
         self.label_names = data.names or self.label_names
@@ -74,7 +77,7 @@ class ProjectionModel(MetricModel):
         )
         listed.on_train_begin()
         listed.on_epoch_begin(0)
-        start_head(self, batches, ("whitening",))
+        start_head(self, batches, ("whitening",), "whitening")
         logs: dict[str, float] = {}
         listed.on_epoch_end(0, logs)
         listed.on_train_end(logs)
@@ -102,8 +105,10 @@ def whitening(
     distances that are left tell classes apart, also those that nobody trains
     on:
 
-    $$ x = \frac{W (f - \bar{f})}{\| W (f - \bar{f}) \|} , \qquad
-    W^T = E (\Lambda + \lambda \bar{\Lambda} I)^{-1/2} V_D , $$
+    $$
+    x = \frac{W (f - \bar{f})}{\| W (f - \bar{f}) \|} , \qquad
+    W^T = E (\Lambda + \lambda \bar{\Lambda} I)^{-1/2} V_D ,
+    $$
 
     where $f$ are the pooled features, $\bar{f}$ their mean, $S_w = E \Lambda
     E^T$ is their covariance within classes, $\bar{\Lambda}$ its mean
@@ -136,7 +141,7 @@ def whitening(
         Bar-Hillel et al., "Learning Distance Functions using Equivalence
         Relations", ICML 2003 (RCA).
     """
-    kwargs.setdefault("head_init", "random")  # `fit` computes it in any case.
+    kwargs["head_init"] = "random"  # `fit` computes it.
     return ProjectionModel(
         backbone=backbones.get(backbone),
         head=EmbeddingHead(embedding_dim, pooling=pooling, name="head"),

@@ -108,7 +108,7 @@ def prepared(
         return found
     if isinstance(y, list | tuple) and not are_label_sets(y):
         check_known(y, "y", f"MetricModel.{use}")
-    x, y = keras.tree.map_structure(_as_array, (x, _as_array(y)))
+    x, y = keras.tree.map_structure(as_array, (x, as_array(y)))
     given = FitData(x, y, weight, checks, batch_size, steps)
     if label_of(y) is None or not _are_arrays(x, y):
         return given  # Keras says what is wrong.
@@ -517,7 +517,7 @@ def _are_arrays(x: Any, y: Any) -> bool:
     return all(hasattr(leaf, "shape") for leaf in keras.tree.flatten((x, y)))
 
 
-def _as_array(value: Any) -> Any:
+def as_array(value: Any) -> Any:
     """Turns lists of labels and columns of tables into arrays."""
     if isinstance(value, list) and np.ndim(value) == 1:
         return np.asarray(value)

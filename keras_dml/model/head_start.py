@@ -22,6 +22,7 @@ from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import done_by_chief, on_this_process
 from keras_dml.model.checks import label_of
 from keras_dml.model.embedding_model import backbone_features
+from keras_dml.model.fit_data import as_array
 from keras_dml.model.head import Head, Linear
 from keras_dml.model.projections import MAX_ROWS, Kind, fit_projection
 from keras_dml.utils.models import is_untrained
@@ -70,10 +71,13 @@ def needs_start(model: Any) -> bool:
 def training_batches(model: Any, x: Any, y: Any) -> Iterable[Batch] | None:
     """At most 10,000 of the examples that `fit` is given.
 
-    Those of a pipeline are in the test view. None if the data can be read only
-    once.
+    Of arrays and of a pipeline they are a random sample, and images of a
+    pipeline are in the test view; of other batches they are the first. None if
+    the data can be read only once.
     """
     if y is not None:
+        x, y = keras.tree.map_structure(as_array, (x, as_array(y)))
+        x = keras.tree.map_structure(np.asarray, x)
         labels = np.asarray(label_of(y))
         rows = _chosen(len(labels))
         parts = np.array_split(rows, -(-len(rows) // _BATCH_SIZE))
@@ -162,14 +166,21 @@ def receive(
         rows.append([keras.ops.convert_to_numpy(x) for x in function(inputs)])
         labels.append(its_labels)
     features = [np.concatenate(parts) for parts in zip(*rows, strict=True)]
-    known = [x for x in labels if x is not None and x.ndim == 1]
+    known = [
+        x.ravel()  # Keras takes labels of shape (B, 1), too.
+        for x in labels
+        if x is not None and x.shape in ((x.size,), (x.size, 1))
+    ]
     if len(known) < len(labels):
         return Received(features, None)
     return Received(features, np.concatenate(known))
 
 
 def start_head(
-    model: Any, batches: Iterable[Batch], kinds: Sequence[Kind]
+    model: Any,
+    batches: Iterable[Batch],
+    kinds: Sequence[Kind],
+    owner: str | None = None,
 ) -> None:
     """Starts the linear layers of a model's head from projected features.
 
@@ -177,11 +188,21 @@ def start_head(
         model: A `MetricModel`.
         batches: Inputs and labels of the training examples.
         kinds: Projections to choose among.
+        owner: A method that cannot do without classes.
+
+    Raises:
+        ValueError: If an owner is given, and examples have several labels each.
     """
     linears = model.head.linear_layers()
 
     def values() -> list[tuple[Any, Any]]:
         features, labels = receive(model, batches)
+        if owner is not None and labels is None:
+            raise ValueError(
+                f"`y` of {owner} must be one class per example, (N,). "
+                "Received: several labels per example, or none. Use "
+                'baseline(…, head_init="pca").'
+            )
         return [
             _start(linear, x, labels, kinds)
             for linear, x in zip(linears, features, strict=True)

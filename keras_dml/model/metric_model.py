@@ -139,12 +139,12 @@ class MetricModel(Checked, EmbeddingModel):
             averaged.
         head_init: How the last linear layers of the head start, in the first
             `fit`, if their weights are as they were built: from a projection of
-            the features of the training examples, or of 10,000 of them, which
-            keeps what a pretrained backbone knows of other classes. "pca" and
-            "whitening" are the projections of `methods.whitening`; "auto"
-            takes the better one on held-out classes where the backbone is
-            trained, and otherwise "random", the initializers of the layers.
-            Which layers start so, `Head.linear_layers` says.
+            the features of at most 10,000 training examples, which keeps what a
+            pretrained backbone knows of other classes. "pca" and "whitening"
+            are the projections of `methods.whitening`; "auto" takes the better
+            one on held-out classes where the backbone is trained, and otherwise
+            "random", the initializers of the layers. Which layers start so,
+            `Head.linear_layers` says.
         freeze_steps: Number of updates at the beginning of training that change
             only head and loss, not the weights of the backbone. Statistics of
             batch normalization change unless they are frozen.

@@ -75,7 +75,9 @@ def fit_projection(
     within-class whitening with several shrinkages λ, followed by principal
     components:
 
-    $$ W = E (\Lambda + \lambda \bar{\Lambda} I)^{-1/2} V_D , $$
+    $$
+    W = E (\Lambda + \lambda \bar{\Lambda} I)^{-1/2} V_D ,
+    $$
 
     where $S_w = E \Lambda E^T$ is the covariance within classes,
     $\bar{\Lambda}$ its mean eigenvalue, and $V_D$ are the first D principal
@@ -100,9 +102,10 @@ def fit_projection(
         vary, its rank is less than D.
 
     Deviations:
-        - Fu et al. use λ = 0, and Mikolajczyk and Matas have covariances of
-          matching pairs; pairs of all images of a class give $S_w$ with classes
-          weighted by their size.
+        - The papers invert $S_w$ as it is, λ = 0.
+        - Mikolajczyk and Matas have covariances of matching pairs; those of
+          all pairs of a class would give $S_w$ with larger weights of large
+          classes.
 
     Reference:
         Bar-Hillel et al., "Learning Distance Functions using Equivalence
@@ -200,7 +203,9 @@ class _Sums:
                 total = scaled.T @ total @ scaled
         values, vectors = np.linalg.eigh(total)
         largest = values[::-1][:dim]
-        limit = max(values[-1], 0) * len(values) * np.finfo(np.float64).eps
+        # What rounding leaves of constant features is no direction.
+        size = np.trace(scaled.T @ self.second @ scaled) / count
+        limit = size * len(values) * np.finfo(np.float64).eps
         rank = int((largest > limit).sum())
         kernel = np.zeros((len(center), dim))
         kernel[:, :rank] = (scaled @ vectors)[:, ::-1][:, :rank]

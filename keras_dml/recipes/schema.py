@@ -27,6 +27,7 @@ from keras_dml.evaluation.metrics import expanded
 from keras_dml.evaluation.reranking import rerankings
 from keras_dml.losses.labels import Rule
 from keras_dml.methods.declaration import find
+from keras_dml.model.head_start import HeadInit
 from keras_dml.model.metric_model import Gather, MetricModel
 from keras_dml.recipes.data_sections import Augmentation, Batches, Data, View
 from keras_dml.recipes.model_sections import Backbone, Method, Optimizer
@@ -149,6 +150,7 @@ class Recipe(Section):
     augmentation: Augmentation = Field(Augmentation(), validate_default=True)
     optimizer: Optimizer = Optimizer()
     relation_rule: Rule | None = None
+    head_init: HeadInit = "auto"
     gather: Gather = "replicas"
     accumulate: Count = 1
     loss_weights: dict[str, float | Literal["learned"]] = {}
@@ -370,6 +372,7 @@ _MODEL_ARGUMENTS = {
     "loss_weights",
     "rate_multipliers",
     "relation_rule",
+    "head_init",
     "gather",
     "accumulate",
 }

@@ -200,6 +200,8 @@ def _entry(run: Run, status: int) -> Entry | None:
         images_per_second=outcome.images_per_second,
         test_set=outcome.test_set,
         environment=outcome.environment,
+        untouched=outcome.baseline
+        and {**outcome.baseline, "before": outcome.before},
     )
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from keras_dml.recipes import Recipe, RecipeError, dump, load
 from keras_dml.resuming import parsed_every
@@ -149,6 +150,8 @@ class Entry:
         error: Why the run failed; None if it did not.
         metrics: Metrics of the best model on test.
         seconds: Duration of the training, with evaluation and division.
+        untouched: Of a pretrained network: `baseline` of the outcome, and its
+            metrics `before` training.
 
     The other attributes are those of `Outcome`.
     """
@@ -163,6 +166,7 @@ class Entry:
     images_per_second: float | None = None
     test_set: str | None = None
     environment: dict[str, str] | None = None
+    untouched: dict[str, Any] | None = None
 
     @property
     def key(self) -> tuple[str, int]:

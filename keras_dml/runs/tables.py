@@ -258,6 +258,33 @@ def leaderboard(plan: Plan, metric: str, ranking: list[Line]) -> Table:
     return [header, *rows]
 
 
+def untouched_table(entries: Sequence[Entry]) -> Table:
+    """What pretrained networks reach that are not trained, the best last.
+
+    One row for all pooled features as they are, and one for the projection to
+    each size that an embedding has, with means over the runs.
+    """
+    rows: dict[tuple[str, int], list[dict[str, float]]] = {}
+    for entry in entries:
+        about = entry.untouched or {}
+        whole = "untouched network", about["num_features"]
+        rows.setdefault(whole, []).append(about["features"])
+        size = "PCA or whitening of it", about["dim"]
+        rows.setdefault(size, []).append(about["before"])
+    if not rows:
+        return []
+    names = list(next(iter(rows.values()))[0])
+    means = [
+        [
+            what,
+            f"{dim:,}",
+            *(f"{np.mean([x[y] for x in all_]):.4f}" for y in names),
+        ]
+        for (what, dim), all_ in sorted(rows.items(), reverse=True)
+    ]
+    return [["model", "numbers", *names], *means]
+
+
 def latex(table: Table) -> str:
     """A table in LaTeX, for the package booktabs."""
     replacements = {
@@ -331,6 +358,9 @@ def _report(
             f"of the data. `{VALUES}` has intervals and p values of all "
             "metrics.",
         ]
+    untouched = untouched_table([x for x in done.values() if x.untouched])
+    if untouched:
+        parts += ["## Without training", markdown(untouched)]
     strangers = [line.recipe for line in lines if line.on_other_images]
     if strangers:
         parts.append(

@@ -22,6 +22,7 @@ from keras_dml.distribution.strategies import (
 )
 from keras_dml.distribution.workers import this_worker
 from keras_dml.evaluation import Results
+from keras_dml.methods import ProjectionModel
 from keras_dml.model.head_start import needs_start
 from keras_dml.model.warnings import saying_once
 from keras_dml.recipes import Recipe
@@ -185,7 +186,10 @@ def _train(
     seconds = time.perf_counter() - start
     seen = training.splits
     if training.validation is not None:
-        training.validation.start = not is_untrained(network)
+        # A start at random is nothing to keep.
+        training.validation.start = not (
+            is_untrained(network) or isinstance(model, ProjectionModel)
+        )
     progress = _Progress(
         *(
             (None, None)

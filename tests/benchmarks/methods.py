@@ -65,7 +65,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 # The baseline first, with which the others are compared.
 NAMES = sorted(
-    {*methods.METHODS, *VARIANTS}, key=lambda x: (x != "baseline", x)
+    # Whitening takes no step.
+    {*methods.METHODS, *VARIANTS} - {"whitening"},
+    key=lambda x: (x != "baseline", x),
 )
 
 

@@ -212,3 +212,72 @@ def test_own_models_and_metrics_may_log_anything(tmp_path) -> None:
     for network in (own, measured):
         with pytest.raises(Stopped):
             fit(network, Checkpoint(tmp_path, "val_map@r"))
+
+
+class Scripted(RetrievalEvaluation):
+    """Measures, one after another, a MAP@R of each class that it is told."""
+
+    def __init__(self, *by_class: list[float]) -> None:
+        super().__init__(
+            ArraySet(np.zeros((4, 2)), [0, 0, 1, 1]),
+            metrics="map@r",
+            start=True,
+        )
+        self.script = list(by_class)
+
+    def _values_and_classes(self):
+        values = self.script.pop(0)
+        return {"map@r": float(np.mean(values))}, {"map@r": values}
+
+
+def test_start_stays_the_best_until_an_epoch_gains_a_standard_error(
+    tmp_path,
+) -> None:
+    network = model()
+    # Gains of 0.025 ± 0.048, 0.0875 ± 0.0125 and, over this, 0.0025.
+    start = Scripted(
+        [0.5, 0.5, 0.5, 0.5],
+        [0.6, 0.4, 0.6, 0.5],
+        [0.6, 0.6, 0.55, 0.6],
+        [0.6, 0.6, 0.56, 0.6],
+    )
+    checkpoint = Checkpoint(tmp_path, "val_map@r", start)
+    callbacks = keras.callbacks.CallbackList(
+        [start, checkpoint], model=network, epochs=3, steps=1, verbose=0
+    )
+    callbacks.on_train_begin()
+    best = []
+    for epoch in range(3):
+        callbacks.on_epoch_begin(epoch)
+        best.append(checkpoint.best_epoch)
+        network.set_weights([np.full((2, 1), epoch + 1), np.zeros(1)])
+        callbacks.on_epoch_end(epoch, {})
+    assert [*best, checkpoint.best_epoch] == [0, 0, 2, 3]
+    assert checkpoint.best == pytest.approx(0.59)
+    assert np.all(weights_in(tmp_path / "best.keras") == 3)
+
+
+def test_resumed_training_keeps_its_start(tmp_path) -> None:
+    network = model()
+    start = Scripted([0.5, 0.5], [0.4, 0.4], [0.9, 0.9])
+    checkpoint = Checkpoint(tmp_path, "val_map@r", start)
+    for callback in (start, checkpoint):
+        callback.set_params({"epochs": 2})
+        callback.set_model(network)
+        callback.on_train_begin()
+        callback.on_epoch_begin(0)
+        callback.on_epoch_end(0, {"val_map@r": 0.4})
+    states = [start.get_state(), checkpoint.get_state()]
+    again = Scripted([0.51, 0.6])
+    other = Checkpoint(tmp_path, "val_map@r", again)
+    for callback, state in zip((again, other), states, strict=True):
+        callback.set_params({"epochs": 2})
+        callback.set_model(network)
+        callback.on_train_begin()
+        callback.set_state(state)
+        callback.on_epoch_begin(1)
+    assert again.start_values == {"val_map@r": 0.5}
+    assert (other.best_epoch, other.best) == (0, 0.5)
+    again.on_epoch_end(1, {})
+    assert again.beats_start("val_map@r")
+    assert not again.script

@@ -28,8 +28,9 @@ caltech101/frozen_dcml cars196/bier cars196/dreml cars196/hdc cars196/mic
 cub200/divide_and_conquer_triplet cub200/hyp cub200/proxy_anchor
 cub200/proxy_nca_pp cub200/recall_at_k cub200/soft_triple
 emoji/s2sd glyphs/bier glyphs/dcml glyphs/dcml_clusters glyphs/distillation
-glyphs/diva glyphs/dreml glyphs/ensemble glyphs/matryoshka glyphs/mic inshop/abe
-quickstart sop/attentive_grouping_inception symbol_names vehicleid/dcml
+glyphs/diva glyphs/dreml glyphs/ensemble glyphs/matryoshka glyphs/mic
+glyphs/whitening inshop/abe quickstart sop/attentive_grouping_inception
+symbol_names vehicleid/dcml
 """.split()
     ),
 ]

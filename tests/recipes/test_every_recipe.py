@@ -105,8 +105,10 @@ def test_trains_a_step_and_embeds(path, tmp_path, monkeypatch) -> None:
         callbacks=callbacks_of(recipe, splits.train, batches),
         verbose=0,
     )
-    assert np.isfinite(history.history["loss"]).all()
-    assert int(model.optimizer.iterations) == 1
+    steps = int(recipe.method.name != "whitening")
+    assert len(history.history.get("loss", ())) == steps
+    assert np.isfinite(history.history.get("loss", ())).all()
+    assert int(model.optimizer.iterations) == steps
     assert not np.array_equal(probe(model), before)
     embeddings = embed(model, splits.test.select([0, 5]))
     dim = recipe.method.embedding_dim

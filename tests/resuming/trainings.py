@@ -40,6 +40,7 @@ METHODS: dict[str, dict[str, Any]] = {
         **({} if name in ("abe", "bier", "hdc") else {"loss": MARGIN}),
     }
     for name, arguments in ARGUMENTS.items()
+    if name != "whitening"  # It takes no steps in which it could be killed.
 }
 METHODS["dcml"]["num_learners"] = 2
 METHODS["divide_and_conquer"]["num_learners"] = 2

@@ -1,0 +1,107 @@
+"""Runs of pretrained networks are compared with these networks, untouched."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from keras_dml import backbones, recipes, runs
+from keras_dml.evaluation import evaluate_embeddings
+from keras_dml.model.projections import fit_projection
+from keras_dml.runs.folder import load_outcome
+from tests.recipes.builds import data_of
+from tests.runs.small_run import QUICK, write_recipe
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory) -> tuple[str, keras.Model]:
+    """The file of a network with weights that are not those of a new one."""
+    keras.utils.set_random_seed(0)
+    network = backbones.small_convnet((16, 16, 1), filters=(8, 16))
+    rng = np.random.default_rng(0)
+    for weight in network.weights:
+        if len(weight.shape) == 1:
+            values = keras.ops.convert_to_numpy(weight)
+            weight.assign(values + 0.1 * rng.uniform(size=weight.shape))
+    path = tmp_path_factory.mktemp("network") / "network.keras"
+    network.save(path)
+    return str(path), network
+
+
+def recipe_of(tmp_path, network: str, *settings: str) -> recipes.Recipe:
+    baseline = "method={name: baseline, embedding_dim: 6, loss: contrastive}"
+    return recipes.load(
+        write_recipe(tmp_path),
+        (*QUICK, baseline, f"backbone.name={network}", *settings),
+    )
+
+
+def features_of(network: keras.Model, images) -> np.ndarray:
+    """Pooled features, by hand."""
+    pixels = np.stack([images.read(row) for row in range(len(images))])
+    maps = network.predict(pixels.astype("float32"), verbose=0)
+    return maps.mean(axis=(1, 2))
+
+
+def test_run_of_a_pretrained_network_is_compared_with_its_features(
+    pretrained, tmp_path
+) -> None:
+    path, network = pretrained
+    recipe = recipe_of(tmp_path, path)
+    outcome = runs.train(recipe, tmp_path / "run", verbose=0)
+    splits = data_of(recipe)
+    train, test = (
+        features_of(network, splits.part(x)) for x in ("train", "test")
+    )
+    labels = splits.test.labels
+    whole = evaluate_embeddings(
+        test / np.linalg.norm(test, axis=1, keepdims=True), labels
+    )
+    projected = fit_projection(train, splits.train.labels, 6)
+    x = projected(test)
+    at_size = evaluate_embeddings(
+        x / np.linalg.norm(x, axis=1, keepdims=True), labels
+    )
+    baseline = outcome.baseline
+    assert baseline is not None
+    assert baseline["projection"] == projected.name
+    assert (baseline["dim"], baseline["num_features"]) == (6, 16)
+    for name in ("recall@1", "map@r"):
+        assert baseline["features"][name] == pytest.approx(
+            whole[name], abs=0.02
+        )
+        assert outcome.before[name] == pytest.approx(at_size[name], abs=0.02)
+    assert load_outcome(tmp_path / "run").baseline == baseline
+    summary = (tmp_path / "run" / "summary.md").read_text()
+    assert "The untouched network with its 16 numbers has " in summary
+    assert (
+        f"| metric | {projected.name.split(' with ')[0]} | after |" in summary
+    )
+
+
+def test_run_of_a_new_network_is_compared_with_random_weights(tmp_path) -> None:
+    recipe = recipe_of(tmp_path, "small_convnet")
+    outcome = runs.train(recipe, tmp_path / "run", verbose=0)
+    assert outcome.baseline is None
+    assert "| metric | before | after |" in outcome.summary()
+    assert "untouched" not in outcome.summary()
+
+
+def test_start_is_kept_and_said_where_training_harms(
+    pretrained, tmp_path
+) -> None:
+    recipe = recipe_of(
+        tmp_path,
+        pretrained[0],
+        "optimizer={name: sgd, learning_rate: 1000.0}",
+        "data.validation=0.5",
+    )
+    outcome = runs.train(recipe, tmp_path / "run", verbose=0)
+    assert outcome.best_epoch == 0
+    assert outcome.choice_line().startswith(
+        "No epoch was better than the start"
+    )
+    assert any("did not beat" in x for x in outcome.baseline_lines())
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["baseline"] == outcome.baseline
