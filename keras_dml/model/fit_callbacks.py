@@ -104,9 +104,7 @@ def restores_state(callbacks: Any) -> bool:
         if isinstance(callback, Resume) and callback.has_state:
             return True
         if isinstance(callback, keras.callbacks.BackupAndRestore):
-            return keras.utils.file_utils.exists(
-                callback._training_metadata_path
-            )
+            return Path(callback._training_metadata_path).exists()
     return False
 
 

@@ -39,7 +39,8 @@ class Outcome:
         divisions: Reports of the data divisions, if the method divides the
             data.
         seconds: Durations by name: "training" in total, of which "evaluation"
-            and "division" are parts.
+            and "division" are parts; before that, "start", the measurement of
+            what training is compared with, and the start of the head.
         images_per_second: Training images per second, not counting these two
             parts; None if no epoch was completed.
         interrupted: Whether Ctrl-C ended the training.
@@ -115,6 +116,8 @@ class Outcome:
             f"The verdicts compare with {self.baseline['projection']} of "
             f"these to {dim:,}, the size of the embedding, without training."
         ]
+        if self.recipe.method.name == "whitening":
+            return lines
         verdict = self.verdicts.get(self.recipe.evaluation.monitor, "")
         if not verdict.startswith(("better", "higher")):
             lines.append(
@@ -141,6 +144,9 @@ class Outcome:
             for name in ("division", "evaluation")
             if self.seconds.get(name)
         ]
+        if self.seconds.get("start"):
+            start = self.seconds["start"]
+            lines.append(f"before it, start and comparison {start:.1f} s")
         if self.images_per_second is not None:
             speed = f"{self.images_per_second:.0f}"
             images = "image" if speed == "1" else "images"

@@ -190,13 +190,12 @@ def _train(
         training.validation.start = not (
             is_untrained(network) or isinstance(model, ProjectionModel)
         )
-    progress = _Progress(
-        *(
-            (None, None)
-            if goes_on
-            else _before(training, recipe, network, splits)
-        )
-    )
+    start = time.perf_counter()
+    before = (None, None)
+    if not goes_on:
+        before = _before(training, recipe, network, splits)
+    progress = _Progress(*before)
+    progress.start_seconds = time.perf_counter() - start
     with one_at_a_time(folder, "run"), ExitStack() as exits:
         if goes_on:
             sweep(folder)
@@ -215,6 +214,7 @@ def _train(
             entries["unsaved"][METRICS] = f"the end: {rows.error}"
         if seen is not splits:
             entries["seconds"]["features"] = seconds
+        entries["seconds"]["start"] = progress.start_seconds
         name, best = _best(checkpoint, model)
         after = measure(recipe, best, seen)
         before = replace(
@@ -309,6 +309,7 @@ class _Progress(keras.callbacks.Callback):
         super().__init__()
         self.before = dict(before or {})
         self.baseline = baseline
+        self.start_seconds = 0.0
         self.per_query = before.per_query if before else {}
         self._earlier = 0.0
         self._began = time.perf_counter()
@@ -325,6 +326,7 @@ class _Progress(keras.callbacks.Callback):
         return {
             "before": self.before,
             "baseline": self.baseline,
+            "start_seconds": self.start_seconds,
             "per_query": self.per_query,
             "seconds": self.seconds,
         }
@@ -332,6 +334,7 @@ class _Progress(keras.callbacks.Callback):
     def set_state(self, state: dict[str, Any]) -> None:
         self.before = state["before"]
         self.baseline = state["baseline"]
+        self.start_seconds = state["start_seconds"]
         self.per_query = state["per_query"]
         self._earlier = state["seconds"]
 

@@ -87,3 +87,35 @@ def test_killed_at_random_it_ends_with_the_same_bits(tmp_path) -> None:
     """See `kills`: a method with a queue, a momentum network and four heads."""
     run("tests.resuming.kills", str(tmp_path), "2", "diva",
         backend="jax")  # fmt: skip
+
+
+START = """
+import sys
+import keras
+import numpy as np
+from keras_dml import methods
+from tests.model.test_head_start import DIM, LABELS, TRAIN, identity
+kernels = {}
+for name in ("baseline", "divide_and_conquer"):
+    model = methods.METHODS[name].value(
+        identity(), embedding_dim=DIM, pooling="none", loss="contrastive"
+    )
+    built = model.head.get_weights()[0]
+    model.compile(keras.optimizers.SGD(0.0))
+    model.fit(TRAIN, LABELS, verbose=0)
+    kernels[name] = model.head.get_weights()[0]
+    assert not np.allclose(kernels[name], built)
+    kernels[name] /= np.linalg.norm(kernels[name])
+np.savez(sys.argv[1], **kernels)
+"""
+
+
+def test_head_starts_as_on_tensorflow(tmp_path) -> None:
+    found = {}
+    for backend in ("tensorflow", "jax"):
+        run_on(backend, "-c", START, str(tmp_path / backend))
+        found[backend] = np.load(tmp_path / f"{backend}.npz")
+    for name, kernel in found["tensorflow"].items():
+        # The sign of a principal component is that of rounding.
+        x, y = np.abs(kernel), np.abs(found["jax"][name])
+        np.testing.assert_allclose(x, y, atol=1e-4)

@@ -78,7 +78,9 @@ def test_models_that_do_not_scale_take_any_range(caplog) -> None:
     inputs = keras.Input((8, 8, 3))
     flat = keras.Model(inputs, keras.layers.Flatten()(inputs))
     evaluation.embed(flat, RANGES["-1 to 1"])
-    network = methods.baseline(flat, embedding_dim=2, loss="contrastive")
+    network = methods.baseline(
+        flat, embedding_dim=2, loss="contrastive", head_init="random"
+    )
     network.compile("sgd", run_eagerly=True)
     network.fit(RANGES["0 to 1"], LABELS, verbose=0)
     assert not told(caplog)

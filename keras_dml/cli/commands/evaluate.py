@@ -1,5 +1,6 @@
 """`keras-dml evaluate`."""
 
+import contextlib
 import csv
 import io
 from collections.abc import Iterable
@@ -130,6 +131,7 @@ def evaluate(
     from keras_dml import runs
     from keras_dml.embedding import EmbeddingShards
     from keras_dml.embedding.shards import MANIFEST, is_url
+    from keras_dml.runs.folder import load_outcome
     from keras_dml.utils.files import write_atomically
 
     drawn = units if intervals else None
@@ -150,6 +152,11 @@ def evaluate(
         title = f"{first.recipe.name}: {len(first.images)} {split} images"
         _show(first.results, drawn, which, title, run=run, split=split,
               model=which)  # fmt: skip
+        if split == "test":
+            # Of a run that was stopped, only the model is there.
+            with contextlib.suppress(FileNotFoundError):
+                for line in load_outcome(run).baseline_lines():
+                    common.say(line)
         return
     changes = runs.Changes(first, runs.remeasure(other, *how), units)
     monitor = first.recipe.evaluation.monitor
