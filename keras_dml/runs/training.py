@@ -47,6 +47,7 @@ from keras_dml.utils.models import is_untrained, read_model
 from keras_dml.utils.progress import printable
 from keras_dml.utils.provenance import environment, hardware
 from keras_dml.utils.tensorflow import tf
+from keras_dml.utils.types import FloatArray
 
 REFIT = "refit"
 """Folder, within a run's, of the training on all classes."""
@@ -191,10 +192,10 @@ def _train(
             is_untrained(network) or isinstance(model, ProjectionModel)
         )
     start = time.perf_counter()
-    before = (None, None)
+    progress = _Progress()
     if not goes_on:
-        before = _before(training, recipe, network, splits)
-    progress = _Progress(*before)
+        untouched = _before(training, recipe, network, splits)
+        progress.compare_with(*untouched)
     progress.start_seconds = time.perf_counter() - start
     with one_at_a_time(folder, "run"), ExitStack() as exits:
         if goes_on:
@@ -303,16 +304,22 @@ def before_training(
 class _Progress(keras.callbacks.Callback):
     """Results before training, and its time, kept where it is resumed."""
 
-    def __init__(
-        self, before: Results | None, baseline: dict[str, Any] | None
-    ) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.before = dict(before or {})
-        self.baseline = baseline
+        self.before: dict[str, float] = {}
+        self.per_query: dict[str, FloatArray] = {}
+        self.baseline: dict[str, Any] | None = None
         self.start_seconds = 0.0
-        self.per_query = before.per_query if before else {}
         self._earlier = 0.0
         self._began = time.perf_counter()
+
+    def compare_with(
+        self, results: Results, baseline: dict[str, Any] | None
+    ) -> None:
+        """Takes results without training, and what they belong to."""
+        self.before = dict(results)
+        self.per_query = results.per_query
+        self.baseline = baseline
 
     @property
     def seconds(self) -> float:
