@@ -4,6 +4,7 @@ Each is one matrix and an offset: the start of a linear layer, or a head of its
 own.
 """
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,6 +24,9 @@ MAX_ROWS = 10_000
 
 NUM_FOLDS = 3
 """Parts of the classes, each of which is held out once to choose by."""
+
+_recent: dict[bytes, "Projection"] = {}
+"""The last projection: a run needs it twice, to start and to compare with."""
 
 _MAX_WIDTH = 512
 _MAX_RANKED = 1500
@@ -114,6 +118,21 @@ def fit_projection(
         2007; Radenović et al., "Fine-tuning CNN Image Retrieval with No Human
         Annotation", TPAMI 2018, Sec. 3.4.
     """
+    asked = (dim, *kinds, has_bias)
+    key = _digest(asked, features, labels)
+    if key not in _recent:
+        _recent.clear()
+        _recent[key] = _fitted(features, labels, dim, kinds, has_bias)
+    return _recent[key]
+
+
+def _fitted(
+    features: FloatArray,
+    labels: Labels | None,
+    dim: int,
+    kinds: Sequence[Kind],
+    has_bias: bool,
+) -> Projection:
     features = np.asarray(features, np.float64)
     is_finite = np.isfinite(features).all(axis=1)
     features = features[is_finite]
@@ -130,6 +149,16 @@ def fit_projection(
         kernel=basis @ projection.kernel,
         center=basis @ projection.center,
     )
+
+
+def _digest(asked: Any, *arrays: Any) -> bytes:
+    """A digest of arguments and arrays, of which some may be None."""
+    total = hashlib.sha256(repr(asked).encode())
+    for array in arrays:
+        total.update(f"{getattr(array, 'shape', None)}".encode())
+        if array is not None:
+            total.update(np.ascontiguousarray(array).tobytes())
+    return total.digest()
 
 
 def _candidates(
@@ -183,35 +212,39 @@ class _Sums:
         )
 
     @cached_property
-    def _directions_within(self) -> tuple[FloatArray, FloatArray]:
-        """Variances within classes, (C,), and their directions, (C, C)."""
-        values, vectors = np.linalg.eigh(self.within / max(self.count, 1))
-        return np.maximum(values, 0), vectors
+    def _plain(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Variances of 1, the axes as they are, and second moments by these."""
+        axes: FloatArray = np.eye(len(self.first))
+        return np.ones(len(axes)), axes, self.second / max(self.count, 1)
+
+    @cached_property
+    def _within(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Variances within classes, their axes, and second moments by these."""
+        count = max(self.count, 1)
+        values, axes = np.linalg.eigh(self.within / count)
+        return (
+            np.maximum(values, 0),
+            axes,
+            axes.T @ (self.second / count) @ axes,
+        )
 
     def projection(self, candidate: _Candidate, dim: int) -> Projection:
-        count = max(self.count, 1)
-        center = self.first / count
-        total = self.second / count
-        if candidate.centered:
-            total = total - np.outer(center, center)
-        scaled: FloatArray = np.eye(len(center))
-        if candidate.kind == "whitening":
-            variance, vectors = self._directions_within
-            added = candidate.shrinkage * variance.mean()
-            if added > 0:
-                scaled = vectors / np.sqrt(variance + added)
-                total = scaled.T @ total @ scaled
+        is_pca = candidate.kind == "pca"
+        variance, axes, total = self._plain if is_pca else self._within
+        shrunk = variance + candidate.shrinkage * variance.mean()
+        scale = 1 / np.sqrt(np.where(shrunk > 0, shrunk, 1))
+        # What rounding leaves of constant features is no direction.
+        size = (np.diag(total) * scale**2).sum()
+        center = self.first / max(self.count, 1) * candidate.centered
+        mean = center @ axes
+        total = (total - np.outer(mean, mean)) * scale * scale[:, None]
         values, vectors = np.linalg.eigh(total)
         largest = values[::-1][:dim]
-        # What rounding leaves of constant features is no direction.
-        size = np.trace(scaled.T @ self.second @ scaled) / count
         limit = size * len(values) * np.finfo(np.float64).eps
         rank = int((largest > limit).sum())
         kernel = np.zeros((len(center), dim))
-        kernel[:, :rank] = (scaled @ vectors)[:, ::-1][:, :rank]
-        return Projection(
-            kernel, center * candidate.centered, rank, str(candidate)
-        )
+        kernel[:, :rank] = (axes * scale) @ vectors[:, ::-1][:, :rank]
+        return Projection(kernel, center, rank, str(candidate))
 
 
 class _Moments:
