@@ -1,6 +1,8 @@
 #!/bin/sh
 # The commands of the tables in docs/results, each below what it measures: not
 # to be run as a whole. Folders of the same name are one benchmark.
+# Heads started at random when these were measured: for the same numbers, add
+# --set head_init=random.
 # Emoji and Caltech-101 need a table of pictures and a network, see emoji.md.
 
 # glyphs: six methods, five seeds
@@ -73,6 +75,17 @@ keras-dml benchmark \
     glyphs/diva::name=diva-no-decorrelation::method.rho=0 \
     'glyphs/diva::name=diva-discriminative-only::method.tasks=[discriminative, discriminative, discriminative, discriminative]::method.test_weights=null' \
     --seeds 5 --output runs/glyphs --baseline glyphs-diva
+
+# Caltech-101: without training, by all 51 classes
+keras-dml train caltech101/whitening \
+    --set data.path=caltech101 \
+    --set backbone.name=efficientnet_lite0_imagenet.keras \
+    --set data.validation=0 --output runs/caltech101_whitening
+keras-dml train caltech101/whitening \
+    --set data.path=caltech101 \
+    --set backbone.name=efficientnet_lite0_imagenet.keras \
+    --set data.validation=0 --set method.embedding_dim=512 \
+    --output runs/caltech101_whitening_512
 
 # Caltech-101: photographs, a pretrained network, three seeds
 keras-dml benchmark \
