@@ -7,8 +7,8 @@ from typing import Any
 
 import griffe
 
-PUBLISHING = {"declare", "network", "register"}
-"""Decorators of what is an attribute of its package without a line there."""
+PUBLISHING = {"methods": {"declare", "register"}, "backbones": {"network"}}
+"""Decorators of what is an attribute of a package without a line there."""
 
 FUNCTIONAL = re.compile(r"functional\(['\"]\w+['\"], (\w+)\)")
 SESSION = re.compile(r"^Example:(?=\n +>>>)", re.M)
@@ -21,8 +21,9 @@ class PublicNames(griffe.Extension):
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         if pkg.path != "keras_dml":
             return
-        for package in (pkg["methods"], pkg["backbones"]):
-            for value in list(published(package)):
+        for name, decorators in PUBLISHING.items():
+            package = pkg[name]
+            for value in list(published(package, decorators)):
                 if value.name not in package.members:
                     package[value.name] = griffe.Alias(value.name, value)
                     package.exports.append(value.name)
@@ -48,7 +49,9 @@ def shown(docstring: str) -> str:
     return CALL.sub("", docstring)
 
 
-def published(package: griffe.Module) -> Iterator[griffe.Object]:
+def published(
+    package: griffe.Module, decorators: set[str]
+) -> Iterator[griffe.Object]:
     """`methods.bier` is `methods._bier.bier`, by `__getattr__`."""
     for module in package.modules.values():
         if module.is_alias or not module.name.startswith("_"):
@@ -57,7 +60,7 @@ def published(package: griffe.Module) -> Iterator[griffe.Object]:
             if value.is_alias:
                 continue
             names = (x.callable_path for x in value.decorators)
-            if any(x.rpartition(".")[2] in PUBLISHING for x in names):
+            if any(x.rpartition(".")[2] in decorators for x in names):
                 yield value
 
 
