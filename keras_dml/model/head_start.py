@@ -61,7 +61,10 @@ def needs_start(model: Any) -> bool:
     if model.head_init == "random" or not model.head.linear_layers():
         return False
     optimizer = getattr(model, "optimizer", None)
-    if optimizer is not None and int(optimizer.iterations) > 0:
+    if (
+        optimizer is not None
+        and int(keras.ops.convert_to_numpy(optimizer.iterations)) > 0
+    ):
         return False
     if model.head_init == "auto" and is_untrained(model.backbone):
         return False
