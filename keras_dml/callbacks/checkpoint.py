@@ -108,12 +108,10 @@ class Checkpoint(keras.callbacks.Callback):
         value = logs.get(self.monitor)
         if value is None or (self.best is not None and value <= self.best):
             return
-        if self.best_epoch == 0 and not self._beats_start():
-            return
+        if self.best_epoch == 0 and self.start is not None:
+            if not self.start.beats_start(str(self.monitor)):
+                return
         self._save_best(epoch + 1, float(value))
-
-    def _beats_start(self) -> bool:
-        return self.start is None or self.start.beats_start(str(self.monitor))
 
     def _save_best(self, epoch: int, value: float) -> None:
         if not this_worker(strategy_of(self.model)).is_chief:
