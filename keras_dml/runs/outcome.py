@@ -119,7 +119,7 @@ class Outcome:
         if self.recipe.method.name == "whitening":
             return lines
         verdict = self.verdicts.get(self.recipe.evaluation.monitor, "")
-        if not verdict.startswith(("better", "higher")):
+        if verdict.startswith(("worse", "within", "lower", "equal")):
             lines.append(
                 f"Training did not beat {self.before_title()} of the same "
                 "size. Use `method: whitening`, which takes a second; or try "

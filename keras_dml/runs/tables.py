@@ -259,10 +259,11 @@ def leaderboard(plan: Plan, metric: str, ranking: list[Line]) -> Table:
 
 
 def untouched_table(entries: Sequence[Entry]) -> Table:
-    """What pretrained networks reach that are not trained, the best last.
+    """What pretrained networks reach that are not trained.
 
     One row for all pooled features as they are, and one for the projection to
-    each size that an embedding has, with means over the runs.
+    each size that an embedding has, with means over the runs of the metrics
+    that all of them have.
     """
     rows: dict[tuple[str, int], list[dict[str, float]]] = {}
     for entry in entries:
@@ -273,7 +274,8 @@ def untouched_table(entries: Sequence[Entry]) -> Table:
         rows.setdefault(size, []).append(about["before"])
     if not rows:
         return []
-    names = list(next(iter(rows.values()))[0])
+    found = [x for all_ in rows.values() for x in all_]
+    names = [name for name in found[0] if all(name in x for x in found)]
     means = [
         [
             what,

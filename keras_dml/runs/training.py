@@ -218,6 +218,7 @@ def _train(
         entries["seconds"]["start"] = progress.start_seconds
         name, best = _best(checkpoint, model)
         after = measure(recipe, best, seen)
+        # Both were measured on the same queries.
         before = replace(
             after, _values=progress.before, per_query=progress.per_query
         )

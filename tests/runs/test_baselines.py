@@ -1,6 +1,7 @@
 """Runs of pretrained networks are compared with these networks, untouched."""
 
 import json
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -10,6 +11,9 @@ from keras_dml import backbones, recipes, runs
 from keras_dml.evaluation import evaluate_embeddings
 from keras_dml.model.projections import fit_projection
 from keras_dml.runs.folder import load_outcome
+from keras_dml.runs.outcome import Outcome
+from keras_dml.runs.plan import Entry
+from keras_dml.runs.tables import untouched_table
 from tests.recipes.builds import data_of
 from tests.runs.small_run import QUICK, write_recipe
 
@@ -86,6 +90,56 @@ def test_run_of_a_new_network_is_compared_with_random_weights(tmp_path) -> None:
     assert outcome.baseline is None
     assert "| metric | before | after |" in outcome.summary()
     assert "untouched" not in outcome.summary()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "is_said"),
+    [
+        ("worse", True),
+        ("within the noise", True),
+        ("lower, no interval", True),
+        ("better", False),
+        ("too few classes to tell", False),
+        (None, False),
+    ],
+)
+def test_training_is_said_to_lose_only_where_it_was_measured(
+    verdict, is_said, tmp_path
+) -> None:
+    about = {"projection": "PCA", "dim": 6, "num_features": 16, "features": {}}
+    found = {} if verdict is None else {"map@r": verdict}
+    recipe = recipe_of(tmp_path, "small_convnet")
+    run = SimpleNamespace(
+        baseline=about,
+        recipe=recipe,
+        verdicts=found,
+        before_title=lambda: "PCA",
+    )
+    lines = Outcome.baseline_lines(run)
+    assert any("did not beat" in line for line in lines) == is_said
+
+
+def test_table_without_training_has_what_all_rows_measured() -> None:
+    about = {"dim": 6, "num_features": 16}
+    entries = [
+        Entry(
+            "a",
+            seed,
+            "",
+            untouched={
+                **about,
+                "features": {"map@r": 0.5, "recall@1": 0.8},
+                "before": {"recall@1": value, "nmi": 0.4},
+            },
+        )
+        for seed, value in enumerate((0.6, 0.7))
+    ]
+    assert untouched_table(entries) == [
+        ["model", "numbers", "recall@1"],
+        ["untouched network", "16", "0.8000"],
+        ["PCA or whitening of it", "6", "0.6500"],
+    ]
+    assert untouched_table([]) == []
 
 
 def test_start_is_kept_and_said_where_training_harms(

@@ -153,8 +153,8 @@ def evaluate(
         _show(first.results, drawn, which, title, run=run, split=split,
               model=which)  # fmt: skip
         if split == "test":
-            # Of a run that was stopped, only the model is there.
-            with contextlib.suppress(FileNotFoundError):
+            # Of a run that was stopped, or is damaged, the model may be whole.
+            with contextlib.suppress(FileNotFoundError, ValueError):
                 for line in load_outcome(run).baseline_lines():
                     common.say(line)
         return
