@@ -10,6 +10,7 @@ Imports: `visualization`, `evaluation` and below.
 from typing import TYPE_CHECKING
 
 from keras_dml.callbacks.checkpoint import Checkpoint
+from keras_dml.callbacks.guard import Guard
 from keras_dml.callbacks.hard_classes import HardClasses
 from keras_dml.callbacks.logs import LearningRateMonitor, RetrievalEvaluation
 from keras_dml.callbacks.projector import export_projector
@@ -23,6 +24,7 @@ if not TYPE_CHECKING:
 
 __all__ = [
     "Checkpoint",
+    "Guard",
     "HardClasses",
     "LearningRateMonitor",
     "Recluster",

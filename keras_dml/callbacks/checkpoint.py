@@ -12,6 +12,7 @@ from typing import Any
 
 import keras
 
+from keras_dml.callbacks.guard import Guard
 from keras_dml.callbacks.logs import RetrievalEvaluation
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import alone, this_worker
@@ -20,7 +21,14 @@ from keras_dml.utils.files import atomic_file
 
 logger = logging.getLogger(__name__)
 
-_STATE = ("unsaved", "_reached", "_missed", "_training", "_is_logged")
+_STATE = (
+    "unsaved",
+    "_epoch",
+    "_reached",
+    "_missed",
+    "_training",
+    "_is_logged",
+)
 
 
 class Checkpoint(keras.callbacks.Callback):
@@ -43,10 +51,14 @@ class Checkpoint(keras.callbacks.Callback):
         start: A `RetrievalEvaluation` with `start=True` that comes before this
             callback. The model before the first epoch then is `best.keras`
             until an epoch beats it by more than one standard error.
+        guard: A `Guard` that comes before this callback. What it keeps at the
+            end of training is `best.keras` if it is better than all epochs.
 
     Attributes:
         best_epoch: The epoch of `best.keras`, counted from 1, or 0 for the
             start; None until it is saved.
+        share: How much of the way from the start to the last epoch
+            `best.keras` is; None if it is an epoch's model.
         best: The monitored value in that epoch; None until then.
         last: The content of `last.keras`, such as "epoch 3"; None until it is
             saved.
@@ -59,13 +71,17 @@ class Checkpoint(keras.callbacks.Callback):
         folder: str | os.PathLike[str],
         monitor: str | None = "val_map@r",
         start: RetrievalEvaluation | None = None,
+        guard: Guard | None = None,
     ) -> None:
         super().__init__()
         self.start = start
+        self.guard = guard
         self.folder = Path(folder)
         self.monitor = monitor
         self.best_epoch: int | None = None
         self.best: float | None = None
+        self.share: float | None = None
+        self._epoch = 0
         self.last: str | None = None
         self.unsaved: dict[str, str] = {}
         self._reached: str | None = None
@@ -101,6 +117,7 @@ class Checkpoint(keras.callbacks.Callback):
         logs = logs or {}
         if not self._is_logged:
             self.check_logged(logs)
+        self._epoch = epoch + 1
         if not this_worker(strategy_of(self.model)).is_chief:
             return
         reached = f"epoch {epoch + 1}"
@@ -113,12 +130,14 @@ class Checkpoint(keras.callbacks.Callback):
                 return
         self._save_best(epoch + 1, float(value))
 
-    def _save_best(self, epoch: int, value: float) -> None:
+    def _save_best(
+        self, epoch: int, value: float, share: float | None = None
+    ) -> None:
         if not this_worker(strategy_of(self.model)).is_chief:
             return
-        error = self._save("best", epoch=epoch, value=value)
+        error = self._save("best", epoch=epoch, value=value, share=share)
         if error is None:
-            self.best, self.best_epoch = value, epoch
+            self.best, self.best_epoch, self.share = value, epoch, share
         # If a better model could not be saved, it is still missing.
         if value >= self._missed:
             self._missed = value
@@ -127,6 +146,12 @@ class Checkpoint(keras.callbacks.Callback):
     def on_train_end(self, logs: Any = None) -> None:
         if self._reached is not None and self.last != self._reached:
             self.save_last(self._reached)
+        share = self.guard and self.guard.share
+        if self.guard is None or not share or share == 1:
+            return  # The start and the last epoch were candidates before.
+        value = self.guard.values[share]
+        if self.best is None or value > self.best:
+            self._save_best(self._epoch, value, share)
 
     def get_state(self) -> dict[str, Any]:
         """The state of this callback, for `Resume`."""
@@ -142,6 +167,7 @@ class Checkpoint(keras.callbacks.Callback):
             setattr(self, name, state[name])
         best = self._said_by("best")
         self.best, self.best_epoch = best.get("value"), best.get("epoch")
+        self.share = best.get("share")
         self.last = self._said_by("last").get("reached")
         if self.best is not None and self.best >= self._missed:
             self._missed = self.best

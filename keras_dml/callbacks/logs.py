@@ -186,7 +186,7 @@ class RetrievalEvaluation(Checked, keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         if self.start and self.start_values is None and not self._has_measured:
-            self.start_values = self._measure()
+            self.start_values = self.measure()
             self._start_by_class = self._by_class
 
     def beats_start(self, name: str) -> bool:
@@ -215,7 +215,7 @@ class RetrievalEvaluation(Checked, keras.callbacks.Callback):
             epoch, self.every, self.params["epochs"]
         ):
             return
-        measured = self._measure()
+        measured = self.measure()
         if logs is not None:
             logs.update(measured)
 
@@ -233,7 +233,8 @@ class RetrievalEvaluation(Checked, keras.callbacks.Callback):
         self.seconds = state["seconds"]
         self.start_values, self._start_by_class = state["start"]
 
-    def _measure(self) -> dict[str, float]:
+    def measure(self) -> dict[str, float]:
+        """Measures the model as it is; returns what the logs have."""
         start = time.perf_counter()
         with saying_once(self._said):
             values, self._by_class = done_by_chief(

@@ -16,6 +16,8 @@ from keras_dml.utils.types import Positive, Tensor
 class CosineClassifier(ProxyLoss):
     """Base: cross entropy of logits made of cosines with class vectors."""
 
+    gains_from_means = True
+
     def values(
         self, labels: Tensor, embeddings: Tensor, proxies: Tensor
     ) -> Tensor:

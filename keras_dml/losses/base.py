@@ -173,7 +173,8 @@ class MetricLoss(Serializable, keras.losses.Loss):
 
         Args:
             parts: A copy for each of the K slices. Concatenated and divided by
-                √K, the slices form the embedding.
+                √K, the slices form the embedding. Losses that gain from class
+                means may be given none.
             class_means: (C, D): the mean embedding of each class, to be used as
                 initial proxies. None: use the proxies of the parts.
         """

@@ -84,6 +84,10 @@ class ProxyLoss(MetricLoss):
                 )
             self.sampled = SampledClasses(owner, num_classes, class_share, seed)
 
+    gains_from_means = False
+    """Whether proxies should start at class means where the head starts from
+    features: measured for each loss, see "Heads" in the results."""
+
     needs_positives = False  # Each is compared with its class's proxies.
     num_classes: int
 
@@ -123,10 +127,12 @@ class ProxyLoss(MetricLoss):
         examples: several that start at one point would never part.
         """
         proxies = cast(keras.Variable, self.proxies)
-        slices = [l2_normalize(part.proxies) for part in parts]
-        # The last slice is padded where K does not divide D.
-        start = ops.concatenate(slices, axis=1)[:, : proxies.shape[1]]
-        start = start / math.sqrt(len(slices))
+        start = ops.convert_to_tensor(proxies)
+        if parts:
+            slices = [l2_normalize(part.proxies) for part in parts]
+            # The last slice is padded where K does not divide D.
+            start = ops.concatenate(slices, axis=1)[:, : proxies.shape[1]]
+            start = start / math.sqrt(len(slices))
         if class_means is not None and self._rows_each == 1:
             means = ops.cast(class_means, "float32")
             has_examples = ops.any(means != 0.0, axis=1, keepdims=True)

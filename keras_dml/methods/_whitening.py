@@ -1,5 +1,6 @@
 """Whitening: a projection of a network's features, computed in one pass."""
 
+from functools import partial
 from typing import Any
 
 import keras
@@ -10,7 +11,7 @@ from keras_dml.methods._baseline import EmbeddingHead, EmbeddingObjective
 from keras_dml.methods.declaration import declare
 from keras_dml.model.fit_callbacks import split_resume
 from keras_dml.model.fit_data import prepared
-from keras_dml.model.head_start import start_head, training_batches
+from keras_dml.model.head_start import receive, start_head, training_batches
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Pooling, Units
@@ -77,7 +78,8 @@ class ProjectionModel(MetricModel):
         )
         listed.on_train_begin()
         listed.on_epoch_begin(0)
-        start_head(self, batches, ("whitening",), "whitening")
+        received = partial(receive, self, batches)
+        start_head(self, received, ("whitening",), "whitening")
         logs: dict[str, float] = {}
         listed.on_epoch_end(0, logs)
         listed.on_train_end(logs)

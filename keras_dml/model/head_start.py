@@ -181,7 +181,7 @@ def receive(
 
 def start_head(
     model: Any,
-    batches: Iterable[Batch],
+    received: Callable[[], Received],
     kinds: Sequence[Kind],
     owner: str | None = None,
 ) -> None:
@@ -189,7 +189,8 @@ def start_head(
 
     Args:
         model: A `MetricModel`.
-        batches: Inputs and labels of the training examples.
+        received: A function that returns what its linear layers receive of the
+            training examples; only the chief calls it.
         kinds: Projections to choose among.
         owner: A method that cannot do without classes.
 
@@ -198,26 +199,61 @@ def start_head(
     """
     linears = model.head.linear_layers()
 
-    def values() -> list[tuple[Any, Any]]:
-        features, labels = receive(model, batches)
+    def values() -> tuple[list[tuple[Any, Any]], Any]:
+        found = received()
+        features, labels = found
         if owner is not None and labels is None:
             raise ValueError(
                 f"`y` of {owner} must be one class per example, (N,). "
                 "Received: several labels per example, or none. Use "
                 'baseline(…, head_init="pca").'
             )
-        return [
+        starts = [
             _start(linear, x, labels, kinds)
             for linear, x in zip(linears, features, strict=True)
         ]
+        return starts, _class_means(model, found, starts)
 
-    starts = done_by_chief(values, strategy_of(model))
+    starts, means = done_by_chief(values, strategy_of(model))
     for linear, (kernel, bias) in zip(linears, starts, strict=True):
         _assign(linear.kernels, np.asarray(kernel))
         _assign(linear.biases, np.asarray(bias))
+    if means is not None:
+        model.objective.loss.start_from((), np.asarray(means))
     encoder = model.momentum_encoder
     if encoder is not None:
         encoder.head.set_weights(model.head.get_weights())
+
+
+def _class_means(
+    model: Any,
+    received: Received,
+    starts: list[tuple[Any, Any]],
+) -> Any:
+    """Directions of classes in the embedding, for a loss that gains by them.
+
+    None where the head has more layers than the one that makes the embedding.
+    """
+    loss = getattr(model.objective, "loss", None)
+    proxies = getattr(loss, "proxies", None)
+    gains = getattr(loss, "gains_from_means", False)
+    if not gains or proxies is None or len(starts) > 1:
+        return None
+    labels = received.labels
+    if labels is not None and labels.dtype.kind not in "iu":
+        numbers = {name: number for number, name in model.label_names.items()}
+        labels = np.array([numbers.get(x, -1) for x in labels.tolist()])
+    if labels is None or labels.min() < 0 or labels.max() >= proxies.shape[0]:
+        return None
+    kernel, bias = (np.asarray(x) for x in starts[0])
+    if kernel.shape[1] != proxies.shape[1]:
+        return None
+    unit = received.features[0] @ kernel + bias
+    unit /= np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), 1e-12)
+    means = np.zeros(proxies.shape)
+    np.add.at(means, labels, unit)
+    lengths = np.linalg.norm(means, axis=1, keepdims=True)
+    return (means / np.maximum(lengths, 1e-12)).tolist()
 
 
 def _start(

@@ -6,6 +6,7 @@ methods.
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import keras
@@ -43,6 +44,7 @@ from keras_dml.model.head_start import (
     HeadInit,
     fingerprint,
     needs_start,
+    receive,
     start_head,
     training_batches,
 )
@@ -461,7 +463,8 @@ class MetricModel(Checked, EmbeddingModel):
         """
         batches = training_batches(self, x, y)
         if batches is not None:
-            start_head(self, batches, KINDS[self.head_init])
+            received = partial(receive, self, batches)
+            start_head(self, received, KINDS[self.head_init])
             return
         logger.warning(
             "The head starts at random: its start requires reading the data "

@@ -137,7 +137,8 @@ class Recipe(Section):
     given; settings that depend on the length of training, such as schedules,
     always use `epochs`. `refit: true` trains once more on all classes, for the
     number of epochs that was chosen on held-out classes, in the folder `refit`
-    of the run.
+    of the run. `guard: true` goes back toward a pretrained network as far as
+    held-out classes demand; see `callbacks.Guard`.
     """
 
     name: str
@@ -159,6 +160,7 @@ class Recipe(Section):
     stop_after: int | None = Field(None, ge=1, le=MAX_EPOCHS)
     train_on: Literal["train", "all"] = "train"
     refit: bool = False
+    guard: bool = False
     precision: Literal["float32", "mixed_float16", "mixed_bfloat16"] = "float32"
     jit: bool | Literal["auto"] = "auto"
     evaluation: Evaluation = Evaluation()
@@ -179,6 +181,23 @@ class Recipe(Section):
         for pattern in multipliers:
             matches(pattern, "")
         return multipliers
+
+    @field_validator("guard")
+    @classmethod
+    def _has_a_start(cls, guard: bool, info: ValidationInfo) -> bool:
+        if not guard:
+            return guard
+        if info.data.get("head_init") == "random":
+            raise ValueError(
+                "a guard requires a start to go back to; leave out "
+                "`head_init: random`, or `guard`"
+            )
+        if info.data.get("refit"):
+            raise ValueError(
+                "a guard requires held-out classes, of which `refit` leaves "
+                "none; leave out one of them"
+            )
+        return guard
 
     @property
     def holds_out(self) -> bool:

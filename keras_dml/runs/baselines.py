@@ -13,12 +13,22 @@ from keras_dml.evaluation import Results
 from keras_dml.methods import EmbeddingHead
 from keras_dml.model.embedding_model import EmbeddingModel
 from keras_dml.model.head import Head
-from keras_dml.model.head_start import example_batches, receive
-from keras_dml.model.projections import fit_projection
+from keras_dml.model.head_start import (
+    KINDS,
+    Received,
+    example_batches,
+    needs_start,
+    receive,
+    start_head,
+)
+from keras_dml.model.metric_model import MetricModel
+from keras_dml.model.projections import Projection, fit_projection
 from keras_dml.recipes import Recipe
+from keras_dml.recipes.schema import Training
 from keras_dml.runs.measuring import measure
 from keras_dml.utils.gradients import l2_normalize
-from keras_dml.utils.types import FloatArray, Shape, Tensor, Tensors
+from keras_dml.utils.models import is_untrained
+from keras_dml.utils.types import FloatArray, Labels, Shape, Tensor, Tensors
 
 
 @dataclass(frozen=True)
@@ -50,34 +60,94 @@ class _Pooled(Head):
         return {"embedding": l2_normalize(pooled) if self.is_unit else pooled}
 
 
-def measure_baseline(
-    recipe: Recipe, network: keras.Model, splits: data.DataSplits, dim: int
-) -> tuple[Results, Baseline]:
-    """Results of an untouched network's features at the run's dimension.
+def measure_before(
+    recipe: Recipe,
+    network: keras.Model,
+    training: Training,
+    splits: data.DataSplits,
+) -> tuple[Results, Baseline | None]:
+    """What a run is compared with: results, and what they belong to.
 
-    Of PCA and whitening, the one is taken that finds more of the classes held
-    out in folds of the training classes.
+    Of an untrained network, these are results of the model before training. Of
+    a pretrained one, they are those of its features at the dimension of the
+    embedding: of PCA and whitening, the one is taken that finds more of the
+    classes held out in folds of the training classes.
+
+    The head of a model that is to start from features does so here, as these
+    features are computed anyway.
 
     Args:
         recipe: The recipe of the run.
         network: Its backbone, not trained.
-        splits: The data; training and test examples may be features of it.
-        dim: Dimensions of the run's embedding.
+        training: What the recipe's model is fitted with; its examples may be
+            features of the model's backbone.
+        splits: The examples themselves.
 
     Returns:
         Results on the test set, and what they belong to.
     """
+    model = training.model
+    if is_untrained(network):
+        return measure(recipe, model, training.splits), None
     pooling = getattr(recipe.method, "pooling", "avg")
     pooled = EmbeddingModel(network, _Pooled(pooling=pooling))
-    features, labels = receive(
+    if model.backbone is network:
+        seen = training.splits
+        # A loss with a row per class takes numbers from 0.
+        examples = recipe.method.number_classes(seen.train)
+        features, labels = _pool_and_start(pooled, model, examples)
+    else:
+        seen = splits
+        if needs_start(model):
+            model.start_head(
+                recipe.method.number_classes(training.splits.train)
+            )
+        features, labels = _pool(pooled, seen.train)
+    dim = model.compute_output_shape(model.input_shape)[-1]
+    projection = fit_projection(features, labels, dim)
+    return _measure_untouched(recipe, pooled, seen, projection)
+
+
+def _pool(
+    pooled: EmbeddingModel, examples: data.Examples
+) -> tuple[FloatArray, Labels | None]:
+    (features,), labels = receive(
         pooled,
-        example_batches(pooled, splits.train),
+        example_batches(pooled, examples),
         lambda x, mask: [pooled.head.pool(x, mask)],
     )
-    projection = fit_projection(features[0], labels, dim)
+    return features, labels
+
+
+def _pool_and_start(
+    pooled: EmbeddingModel, model: MetricModel, examples: data.Examples
+) -> tuple[FloatArray, Labels | None]:
+    """Pooled features, from the pass over examples that starts the head."""
+    starts = needs_start(model)
+
+    def inputs_of(x: Tensor, mask: Tensor | None) -> list[Tensor]:
+        received = model.head.linear_inputs(x, mask) if starts else []
+        return [pooled.head.pool(x, mask), *received]
+
+    batches = example_batches(model, examples)
+    (features, *received), labels = receive(model, batches, inputs_of)
+    if starts:
+        kinds = KINDS[model.head_init]
+        start_head(model, lambda: Received(received, labels), kinds)
+    return features, labels
+
+
+def _measure_untouched(
+    recipe: Recipe,
+    pooled: EmbeddingModel,
+    splits: data.DataSplits,
+    projection: Projection,
+) -> tuple[Results, Baseline]:
+    """Results of projected features, and those of the features as they are."""
+    channels, dim = projection.kernel.shape
+    network, shape = pooled.backbone, (None, channels)
     test = _as_features(splits.test, embed(pooled, splits.test))
     splits = replace(splits, test=test)
-    shape = (None, features[0].shape[-1])
     projected = _on_features(network, EmbeddingHead(dim, pooling="none"), shape)
     dense = projected.head.dense
     dense.kernel.assign(projection.kernel)
@@ -89,7 +159,7 @@ def measure_baseline(
     metrics = {"recall@1", "map@r", recipe.evaluation.monitor}
     few = _without(recipe, "parts", "prefixes", metrics=tuple(sorted(metrics)))
     whole = dict(measure(few, untouched, splits))
-    return results, Baseline(projection.name, dim, shape[-1], whole)
+    return results, Baseline(projection.name, dim, channels, whole)
 
 
 def _as_features(examples: data.Examples, features: FloatArray) -> FeatureSet:

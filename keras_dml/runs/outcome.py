@@ -35,6 +35,8 @@ class Outcome:
         after: Metrics of the best model on the test set, also for each query.
         best_epoch: The epoch of the best model, counted from 1; None if there
             is none, so that `after` belongs to another model.
+        share: How much of the way from the start to that epoch the best model
+            is, if a guard went back; see `callbacks.Guard`.
         monitored: The best value of the recipe's monitor.
         divisions: Reports of the data divisions, if the method divides the
             data.
@@ -70,6 +72,7 @@ class Outcome:
     test_set: str
     environment: dict[str, str]
     measured: str = "best.keras"
+    share: float | None = None
     refit: dict[str, float] | None = None
     verdicts: dict[str, str] = field(default_factory=dict)
     baseline: dict[str, Any] | None = None
@@ -169,6 +172,8 @@ class Outcome:
                     "model."
                 )
             return f"{start} metrics belong to {self.measured}."
+        if self.best_epoch == 0 and self.images_per_second is None:
+            return "No epoch was completed; these metrics belong to the start."
         if self.best_epoch == 0:
             return (
                 "No epoch was better than the start, which is kept: on "
@@ -177,9 +182,11 @@ class Outcome:
             )
         monitor = self.recipe.evaluation.monitor
         missed = "best.keras" in self.unsaved
+        best = f"Best epoch{' of those saved' if missed else ''}: "
+        if self.share is not None:
+            best = f"Best: {self.share:g} of the way from the start to epoch "
         return (
-            f"Best epoch{' of those saved' if missed else ''}: "
-            f"{self.best_epoch} of {self.recipe.epochs}, by "
+            f"{best}{self.best_epoch} of {self.recipe.epochs}, by "
             f"val_{monitor} = {self.monitored:.4f} on "
             f"{self.images['validation']:,} validation images. The table "
             "is on the test images."

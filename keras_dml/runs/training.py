@@ -23,11 +23,10 @@ from keras_dml.distribution.strategies import (
 from keras_dml.distribution.workers import this_worker
 from keras_dml.evaluation import Results
 from keras_dml.methods import ProjectionModel
-from keras_dml.model.head_start import needs_start
 from keras_dml.model.warnings import saying_once
 from keras_dml.recipes import Recipe
 from keras_dml.recipes.schema import Training
-from keras_dml.runs.baselines import measure_baseline
+from keras_dml.runs.baselines import Baseline, measure_before
 from keras_dml.runs.folder import (
     METRICS,
     STATE,
@@ -185,17 +184,13 @@ def _train(
             print(printable(line), flush=True)
     training = recipe.training(model, sampler, splits, with_test=True)
     seconds = time.perf_counter() - start
-    seen = training.splits
-    if training.validation is not None:
-        # A start at random is nothing to keep.
-        training.validation.start = not (
-            is_untrained(network) or isinstance(model, ProjectionModel)
-        )
+    _choose_by_start(training, recipe, network)
     start = time.perf_counter()
     progress = _Progress()
     if not goes_on:
-        untouched = _before(training, recipe, network, splits)
-        progress.compare_with(*untouched)
+        progress.compare_with(
+            *measure_before(recipe, network, training, splits)
+        )
     progress.start_seconds = time.perf_counter() - start
     with one_at_a_time(folder, "run"), ExitStack() as exits:
         if goes_on:
@@ -208,34 +203,16 @@ def _train(
             Trackers(log, recipe, folder, splits.validation or splits.train)
         )
         checkpoint, entries = _fit(
-            training, folder, recipe.epochs, recipe.stop_after, verbose,
-            progress, states, [rows, *trackers.callbacks],
+            training, folder, recipe, verbose, progress, states,
+            [rows, *trackers.callbacks],
         )  # fmt: skip
         if rows.error is not None:
             entries["unsaved"][METRICS] = f"the end: {rows.error}"
-        if seen is not splits:
+        if training.splits is not splits:
             entries["seconds"]["features"] = seconds
         entries["seconds"]["start"] = progress.start_seconds
-        name, best = _best(checkpoint, model)
-        after = measure(recipe, best, seen)
-        # Both were measured on the same queries.
-        before = replace(
-            after, _values=progress.before, per_query=progress.per_query
-        )
-        outcome = Outcome(
-            recipe=recipe,
-            images={
-                role: len(getattr(splits, role))
-                for role in ("train", "validation", "test")
-            },
-            before=progress.before,
-            baseline=progress.baseline,
-            after=after,
-            verdicts=verdicts(before, after),
-            test_set=digest(splits.test),
-            environment=environment(),
-            measured=name,
-            **entries,
+        outcome = _measured(
+            recipe, training, splits, checkpoint, progress, entries
         )
         write_outcome(folder, outcome)
         trackers.log_outcome(outcome)
@@ -244,27 +221,22 @@ def _train(
     return outcome
 
 
-def _before(
-    training: Training,
-    recipe: Recipe,
-    network: keras.Model,
-    splits: data.DataSplits,
-) -> tuple[Results, dict[str, Any] | None]:
-    """What a run is compared with: results, and what they belong to.
-
-    Of an untrained network, the model before training; of a pretrained one,
-    a projection of its features.
-    """
-    model = training.model
-    if is_untrained(network):
-        return measure(recipe, model, training.splits), None
-    if needs_start(model):
-        model.start_head(training.splits.train)
-    # Features in place of examples are of the model's own backbone.
-    seen = training.splits if model.backbone is network else splits
-    dim = model.compute_output_shape(model.input_shape)[-1]
-    results, baseline = measure_baseline(recipe, network, seen, dim)
-    return results, asdict(baseline)
+def _choose_by_start(
+    training: Training, recipe: Recipe, network: keras.Model
+) -> None:
+    """Makes the start a candidate for the best model, unless it is random."""
+    has_start = not (
+        is_untrained(network) or isinstance(training.model, ProjectionModel)
+    )
+    if training.validation is not None:
+        training.validation.start = has_start
+    if recipe.guard and not (has_start and training.validation):
+        raise ValueError(
+            "`guard` of a recipe requires a pretrained network to go back to, "
+            f"and held-out classes. Received: {recipe.backbone.name} with "
+            f"{recipe.method.name}, {len(training.splits.validation)} "
+            "validation examples. Leave out `guard`."
+        )
 
 
 def before_training(
@@ -291,6 +263,9 @@ def before_training(
     )
     dim = model.compute_output_shape(model.input_shape)[-1]
     devices = f", {replicas} replicas" if replicas > 1 else ""
+    when = "before and after training"
+    if not is_untrained(model.backbone):
+        when = "of the untouched network and after training"
     return [
         f"Data: {recipe.source}; {'; '.join(parts)}",
         f"Network: {recipe.backbone.name} with {recipe.method.name}, "
@@ -298,7 +273,7 @@ def before_training(
         f"{dim} dimensions",
         f"Device: {hardware()}{devices}, {recipe.precision}",
         f"Measured: {monitored}; {', '.join(evaluation.metrics)} on the test "
-        "images, which are never trained on, before and after training",
+        f"images, which are never trained on, {when}",
     ]
 
 
@@ -314,13 +289,11 @@ class _Progress(keras.callbacks.Callback):
         self._earlier = 0.0
         self._began = time.perf_counter()
 
-    def compare_with(
-        self, results: Results, baseline: dict[str, Any] | None
-    ) -> None:
+    def compare_with(self, results: Results, baseline: Baseline | None) -> None:
         """Takes results without training, and what they belong to."""
         self.before = dict(results)
         self.per_query = results.per_query
-        self.baseline = baseline
+        self.baseline = None if baseline is None else asdict(baseline)
 
     @property
     def seconds(self) -> float:
@@ -347,6 +320,38 @@ class _Progress(keras.callbacks.Callback):
         self._earlier = state["seconds"]
 
 
+def _measured(
+    recipe: Recipe,
+    training: Training,
+    splits: data.DataSplits,
+    checkpoint: callbacks.Checkpoint,
+    progress: _Progress,
+    entries: dict[str, Any],
+) -> Outcome:
+    """The outcome, with the best model measured on the test set."""
+    name, best = _best(checkpoint, training.model)
+    after = measure(recipe, best, training.splits)
+    # Both were measured on the same queries.
+    before = replace(
+        after, _values=progress.before, per_query=progress.per_query
+    )
+    return Outcome(
+        recipe=recipe,
+        images={
+            role: len(getattr(splits, role))
+            for role in ("train", "validation", "test")
+        },
+        before=progress.before,
+        baseline=progress.baseline,
+        after=after,
+        verdicts=verdicts(before, after),
+        test_set=digest(splits.test),
+        environment=environment(),
+        measured=name,
+        **entries,
+    )
+
+
 def _best(
     checkpoint: callbacks.Checkpoint, model: keras.Model
 ) -> tuple[str, keras.Model]:
@@ -362,8 +367,7 @@ def _best(
 def _fit(
     training: Training,
     folder: Path,
-    epochs: int,
-    stop_after: int | None,
+    recipe: Recipe,
     verbose: int | str,
     progress: _Progress,
     states: callbacks.Resume,
@@ -373,17 +377,21 @@ def _fit(
     validation = training.validation
     monitor = f"val_{training.monitor}" if validation else None
     start = validation if validation and validation.start else None
-    checkpoint = callbacks.Checkpoint(folder, monitor, start)
+    guard = None
+    if recipe.guard and start is not None:
+        guard = callbacks.Guard(start, training.splits.train, str(monitor))
+    checkpoint = callbacks.Checkpoint(folder, monitor, start, guard)
     interrupted = False
 
     def stop(epoch: int, logs: Any) -> None:
-        if stop_after and epoch + 1 >= stop_after:
+        if recipe.stop_after and epoch + 1 >= recipe.stop_after:
             training.model.stop_training = True
 
     try:
         training.fit(
-            epochs,
+            recipe.epochs,
             [
+                *([guard] if guard else []),
                 checkpoint,
                 callbacks.LearningRateMonitor(),
                 *writers,
@@ -420,6 +428,7 @@ def _fit(
         rate = steps * sampler.batch_size / rest
     return checkpoint, {
         "best_epoch": checkpoint.best_epoch,
+        "share": checkpoint.share,
         "monitored": checkpoint.best,
         "divisions": [vars(x) for x in divisions],
         "seconds": seconds,

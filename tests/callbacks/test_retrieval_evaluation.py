@@ -63,7 +63,7 @@ class Told(RetrievalEvaluation):
         super().__init__(data, every=every)
         self.values = list(values)
 
-    def _measure(self) -> dict[str, float]:
+    def measure(self) -> dict[str, float]:
         value = self.values.pop(0)
         return {"val_recall@1": value, "val_map@r": value}
 

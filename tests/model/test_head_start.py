@@ -246,3 +246,44 @@ def test_started_model_evaluates_as_its_projection() -> None:
     by_model = evaluate_embeddings(model.predict(UNSEEN, verbose=0), LABELS)
     by_hand = evaluate_embeddings(whitened.astype("float32"), LABELS)
     assert by_model["map@r"] == pytest.approx(by_hand["map@r"], abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["arc_face", "normalized_softmax"])
+def test_class_vectors_start_at_class_means(name: str) -> None:
+    model = started({"name": name, "num_classes": CLASSES + 1})
+    unit = model.predict(TRAIN, verbose=0)
+    means = np.stack([unit[LABELS == c].mean(axis=0) for c in range(CLASSES)])
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    proxies = keras.ops.convert_to_numpy(model.objective.loss.proxies)
+    np.testing.assert_allclose(proxies[:CLASSES], means, atol=1e-5)
+    # A class without examples keeps its vector.
+    np.testing.assert_array_equal(proxies[CLASSES:], model.as_built[CLASSES:])
+
+
+def test_class_vectors_of_classes_with_names_start_at_means() -> None:
+    loss = {"name": "normalized_softmax", "num_classes": CLASSES}
+    names = np.array([f"class {x:02}" for x in range(CLASSES)])
+    named = started(loss, starts=False)
+    named.compile(keras.optimizers.SGD(0.0))
+    named.fit(TRAIN, names[LABELS], batch_size=64, epochs=1, verbose=0)
+    np.testing.assert_allclose(
+        named.objective.loss.proxies, started(loss).objective.loss.proxies
+    )
+
+
+@pytest.mark.parametrize("name", ["proxy_anchor", "proxy_nca"])
+def test_proxies_that_lose_by_class_means_start_as_built(name: str) -> None:
+    model = started({"name": name, "num_classes": CLASSES})
+    np.testing.assert_array_equal(model.objective.loss.proxies, model.as_built)
+
+
+def started(loss: dict[str, Any], starts: bool = True) -> MetricModel:
+    keras.utils.set_random_seed(0)
+    model = methods.baseline(
+        identity(), embedding_dim=DIM, pooling="none", loss=loss
+    )
+    model.compile("adam")
+    model.as_built = model.objective.loss.proxies.numpy()
+    if starts:
+        model.start_head(TRAIN, LABELS)
+    return model

@@ -9,7 +9,10 @@ import pytest
 
 from keras_dml import backbones, recipes, runs
 from keras_dml.evaluation import evaluate_embeddings
+from keras_dml.model import MetricModel
+from keras_dml.model.head_start import example_batches
 from keras_dml.model.projections import fit_projection
+from keras_dml.runs import baselines
 from keras_dml.runs.folder import load_outcome
 from keras_dml.runs.outcome import Outcome
 from keras_dml.runs.plan import Entry
@@ -159,3 +162,58 @@ def test_start_is_kept_and_said_where_training_harms(
     assert any("did not beat" in x for x in outcome.baseline_lines())
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["baseline"] == outcome.baseline
+
+
+def test_start_and_comparison_read_the_training_images_once(
+    pretrained, tmp_path, monkeypatch, capsys
+) -> None:
+    passes = []
+
+    def counted(model, examples):
+        passes.append(len(examples))
+        return example_batches(model, examples)
+
+    monkeypatch.setattr(baselines, "example_batches", counted)
+    monkeypatch.delattr(MetricModel, "start_head")
+    recipe = recipe_of(tmp_path, pretrained[0], "head_init=whitening")
+    outcome = runs.train(recipe, tmp_path / "run", verbose=2)
+    assert passes == [outcome.images["train"]]
+    said = capsys.readouterr().out
+    assert "of the untouched network and after training" in said
+
+
+def test_guarded_run_says_how_far_it_went(pretrained, tmp_path) -> None:
+    recipe = recipe_of(
+        tmp_path,
+        pretrained[0],
+        "guard=true",
+        "optimizer={name: sgd, learning_rate: 0.05}",
+        "data.validation=0.5",
+    )
+    outcome = runs.train(recipe, tmp_path / "run", verbose=0)
+    share = outcome.share
+    assert load_outcome(tmp_path / "run").share == share
+    assert ("of the way from" in outcome.choice_line()) == (share is not None)
+    best = runs.remeasure(tmp_path / "run", "validation").results
+    assert best["map@r"] == pytest.approx(outcome.monitored, abs=1e-5)
+
+
+def test_guard_of_a_run_requires_a_start_and_held_out_classes(
+    pretrained, tmp_path
+) -> None:
+    for settings in (
+        ("small_convnet", "guard=true"),
+        (pretrained[0], "guard=true", "train_on=all"),
+    ):
+        recipe = recipe_of(tmp_path, *settings)
+        with pytest.raises(ValueError, match="`guard` of a recipe requires"):
+            runs.train(recipe, tmp_path / "run", verbose=0)
+        assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("setting", ["head_init=random", "refit=true"])
+def test_recipe_with_a_guard_rejects_what_leaves_no_start(
+    pretrained, tmp_path, setting
+) -> None:
+    with pytest.raises(recipes.RecipeError, match="a guard requires"):
+        recipe_of(tmp_path, pretrained[0], "guard=true", setting)

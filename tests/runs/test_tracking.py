@@ -56,7 +56,7 @@ def train_in_two_parts(folder, monkeypatch, name, after_first=lambda: None):
     """Interrupts the second epoch of a run, and resumes it."""
     path = write_recipe(folder)
     recipe = recipes.load(path, (METHODS["baseline"], *QUICK, "epochs=2"))
-    measure = RetrievalEvaluation._measure
+    measure = RetrievalEvaluation.measure
 
     def interrupt(self) -> dict[str, float]:
         if self.model.history.epoch:
@@ -64,7 +64,7 @@ def train_in_two_parts(folder, monkeypatch, name, after_first=lambda: None):
         return measure(self)
 
     with monkeypatch.context() as patched:
-        patched.setattr(RetrievalEvaluation, "_measure", interrupt)
+        patched.setattr(RetrievalEvaluation, "measure", interrupt)
         assert runs.train(recipe, folder / "run", 0, log=[name]).interrupted
     after_first()
     return runs.train(recipe, folder / "run", 0, log=[name], resume=True)

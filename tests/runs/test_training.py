@@ -199,14 +199,14 @@ def test_ctrl_c_leaves_a_whole_log_and_a_model(
     epochs, tmp_path, monkeypatch
 ) -> None:
     recipe, folder = start(tmp_path, "epochs=5", METHODS["baseline"])
-    measure = RetrievalEvaluation._measure
+    measure = RetrievalEvaluation.measure
 
     def interrupt(self) -> dict[str, float]:
         if len(self.model.history.epoch) == epochs:
             raise KeyboardInterrupt
         return measure(self)
 
-    monkeypatch.setattr(RetrievalEvaluation, "_measure", interrupt)
+    monkeypatch.setattr(RetrievalEvaluation, "measure", interrupt)
     outcome = runs.train(recipe, folder, verbose=0, log=["tensorboard"])
     assert outcome.interrupted
     assert outcome.best_epoch == (epochs or None)

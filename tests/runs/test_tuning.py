@@ -45,7 +45,7 @@ def measured(monkeypatch):
     def measure(self) -> dict[str, float]:
         return dict.fromkeys(self.logged_names, values.pop(0))
 
-    monkeypatch.setattr(RetrievalEvaluation, "_measure", measure)
+    monkeypatch.setattr(RetrievalEvaluation, "measure", measure)
     return values
 
 
