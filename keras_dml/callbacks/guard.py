@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_dml.callbacks.logs import RetrievalEvaluation
 from keras_dml.data import Examples
+from keras_dml.layers import FrozenBatchNormalization
 from keras_dml.model.embedding_model import backbone_features
 from keras_dml.model.head_start import example_batches
 from keras_dml.utils.types import FloatArray
@@ -168,7 +169,9 @@ class Guard(keras.callbacks.Callback):
         norms = [
             x
             for x in backbone._flatten_layers()
-            if isinstance(x, keras.layers.BatchNormalization) and x.trainable
+            if isinstance(x, keras.layers.BatchNormalization)
+            and not isinstance(x, FrozenBatchNormalization)
+            and x.trainable
         ]
         if not norms:
             return

@@ -23,7 +23,7 @@ from keras_dml.distribution.workers import done_by_chief, on_this_process
 from keras_dml.model.checks import label_of
 from keras_dml.model.embedding_model import backbone_features
 from keras_dml.model.fit_data import as_array
-from keras_dml.model.head import Head, Linear
+from keras_dml.model.head import Linear
 from keras_dml.model.projections import MAX_ROWS, Kind, fit_projection
 from keras_dml.utils.models import is_untrained
 from keras_dml.utils.tensorflow import is_dataset, tf
@@ -48,12 +48,25 @@ KINDS: dict[str, tuple[Kind, ...]] = {
 """Projections that each `HeadInit` chooses among."""
 
 
-def fingerprint(head: Head) -> bytes:
-    """A digest of a head's weights: whether they are as they were built."""
+def fingerprint(variables: Iterable[keras.Variable]) -> bytes:
+    """A digest of values: whether they are as they were built."""
     total = hashlib.sha256()
-    for variable in head.weights:
+    for variable in variables:
         total.update(keras.ops.convert_to_numpy(variable).tobytes())
     return total.digest()
+
+
+def class_vectors(objective: Any) -> list[keras.Variable]:
+    """Proxies that start at class means: those of a loss that gains by it.
+
+    With more classes than examples are read, most would have no mean.
+    """
+    loss = getattr(objective, "loss", None)
+    vectors = getattr(loss, "proxies", None)
+    if vectors is None or not getattr(loss, "gains_from_means", False):
+        return []
+    is_few = vectors.shape[0] <= MAX_ROWS
+    return [vectors] if is_few and vectors.trainable else []
 
 
 def needs_start(model: Any) -> bool:
@@ -68,7 +81,7 @@ def needs_start(model: Any) -> bool:
         return False
     if model.head_init == "auto" and is_untrained(model.backbone):
         return False
-    return bool(fingerprint(model.head) == model.built_head)
+    return bool(fingerprint(model.head.weights) == model.built_head)
 
 
 def training_batches(model: Any, x: Any, y: Any) -> Iterable[Batch] | None:
@@ -226,31 +239,33 @@ def start_head(
 
 
 def _class_means(
-    model: Any,
-    received: Received,
-    starts: list[tuple[Any, Any]],
+    model: Any, received: Received, starts: list[tuple[Any, Any]]
 ) -> Any:
-    """Directions of classes in the embedding, for a loss that gains by them.
+    """Directions of classes in the embedding, for vectors as they were built.
 
     None where the head has more layers than the one that makes the embedding.
     """
-    loss = getattr(model.objective, "loss", None)
-    proxies = getattr(loss, "proxies", None)
-    gains = getattr(loss, "gains_from_means", False)
-    if not gains or proxies is None or len(starts) > 1:
-        return None
+    vectors = class_vectors(model.objective)
     labels = received.labels
-    if labels is not None and labels.dtype.kind not in "iu":
+    kernel, bias = (np.asarray(x) for x in starts[0])
+    if (
+        not vectors
+        or labels is None
+        or len(starts) > 1
+        or kernel.shape[1] != vectors[0].shape[1]
+        or fingerprint(vectors) != model.built_vectors
+    ):
+        return None
+    if labels.dtype.kind not in "iu":
         numbers = {name: number for number, name in model.label_names.items()}
         labels = np.array([numbers.get(x, -1) for x in labels.tolist()])
-    if labels is None or labels.min() < 0 or labels.max() >= proxies.shape[0]:
-        return None
-    kernel, bias = (np.asarray(x) for x in starts[0])
-    if kernel.shape[1] != proxies.shape[1]:
-        return None
-    unit = received.features[0] @ kernel + bias
+    features = received.features[0].reshape(len(labels), -1)
+    is_finite = np.isfinite(features).all(axis=1)
+    unit, labels = features[is_finite] @ kernel + bias, labels[is_finite]
     unit /= np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), 1e-12)
-    means = np.zeros(proxies.shape)
+    means = np.zeros(vectors[0].shape)
+    if not len(labels) or not 0 <= labels.min() <= labels.max() < len(means):
+        return None
     np.add.at(means, labels, unit)
     lengths = np.linalg.norm(means, axis=1, keepdims=True)
     return (means / np.maximum(lengths, 1e-12)).tolist()

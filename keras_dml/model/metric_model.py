@@ -42,6 +42,7 @@ from keras_dml.model.head import Head
 from keras_dml.model.head_start import (
     KINDS,
     HeadInit,
+    class_vectors,
     fingerprint,
     needs_start,
     receive,
@@ -146,7 +147,8 @@ class MetricModel(Checked, EmbeddingModel):
             are the projections of `methods.whitening`; "auto" takes the better
             one on held-out classes where the backbone is trained, and otherwise
             "random", the initializers of the layers. Which layers start so,
-            `Head.linear_layers` says.
+            `Head.linear_layers` says. Class vectors of cosine classifiers then
+            start at the means of their classes.
         freeze_steps: Number of updates at the beginning of training that change
             only head and loss, not the weights of the backbone. Statistics of
             batch normalization change unless they are frozen.
@@ -207,7 +209,7 @@ class MetricModel(Checked, EmbeddingModel):
     ) -> None:
         super().__init__(backbone, head, **kwargs)
         self.head_init = head_init
-        self.built_head = fingerprint(head)
+        self.built_head = fingerprint(head.weights)
         self.gather = gather
         self.accumulate = accumulate
         self.freeze_steps = freeze_steps
@@ -230,6 +232,7 @@ class MetricModel(Checked, EmbeddingModel):
             name="weighting",
         )
         self._build_parts()
+        self.built_vectors = fingerprint(class_vectors(objective))
         self.sampled_rows = [
             SampledRows(v)
             for v in self.objective.trainable_variables

@@ -271,6 +271,17 @@ def test_class_vectors_of_classes_with_names_start_at_means() -> None:
     )
 
 
+def test_class_vectors_that_were_set_stay() -> None:
+    loss = {"name": "normalized_softmax", "num_classes": CLASSES}
+    model = started(loss, starts=False)
+    mine = np.ones((CLASSES, DIM), np.float32)
+    model.objective.loss.proxies.assign(mine)
+    model.start_head(TRAIN, LABELS)
+    np.testing.assert_array_equal(model.objective.loss.proxies, mine)
+    fixed = started({**loss, "trainable_proxies": False})
+    np.testing.assert_array_equal(fixed.objective.loss.proxies, fixed.as_built)
+
+
 @pytest.mark.parametrize("name", ["proxy_anchor", "proxy_nca"])
 def test_proxies_that_lose_by_class_means_start_as_built(name: str) -> None:
     model = started({"name": name, "num_classes": CLASSES})
