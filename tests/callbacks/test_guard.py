@@ -7,7 +7,7 @@ import pytest
 from keras_dml import methods
 from keras_dml.callbacks import Checkpoint, Guard, Resume, RetrievalEvaluation
 from keras_dml.data import ArraySet
-from keras_dml.model.projections import map_at_r
+from tests.callbacks.test_checkpoint import Scripted
 from tests.model.test_head_start import CHANNELS, LABELS, features, found
 
 
@@ -124,16 +124,33 @@ def test_guard_computes_statistics_of_batch_normalization_again() -> None:
 
 def test_best_file_is_what_the_guard_keeps(tmp_path) -> None:
     model = model_of(rate=0.1)
-    validation, guard = guard_of()
+    start = weights_of(model)
+    # The start, two epochs, ¼, ½, ¾, and the eighths beside ½.
+    values = (0.5, 0.7, 0.6, 0.6, 0.8, 0.7, 0.9, 0.85)
+    validation = Scripted(*([x, x + 0.01] for x in values))
+    guard = Guard(validation, IMAGES)
     checkpoint = Checkpoint(tmp_path, MONITOR, validation, guard)
     trained(model, validation, guard, checkpoint)
-    assert guard.share not in (0.0, 1.0)
-    assert (checkpoint.best_epoch, checkpoint.share) == (2, guard.share)
-    assert checkpoint.best == guard.values[guard.share]
+    assert (checkpoint.best_epoch, checkpoint.share) == (2, 0.375)
+    assert checkpoint.best == pytest.approx(0.905)
+    end = keras.models.load_model(tmp_path / "last.keras")
     best = keras.models.load_model(tmp_path / "best.keras")
-    assert map_at_r(best.predict(UNSEEN, verbose=0), LABELS) == pytest.approx(
-        checkpoint.best, abs=1e-5
-    )
+    rows = zip(start, weights_of(end), weights_of(best), strict=True)
+    for first, last, kept in rows:
+        np.testing.assert_allclose(
+            kept, 0.625 * first + 0.375 * last, rtol=1e-5, atol=1e-6
+        )
+
+
+def test_best_file_is_of_an_epoch_that_beats_the_guard(tmp_path) -> None:
+    model = model_of(rate=0.1)
+    values = (0.5, 0.9, 0.6, 0.6, 0.8, 0.7, 0.7, 0.7)
+    validation = Scripted(*([x, x + 0.01] for x in values))
+    guard = Guard(validation, IMAGES)
+    checkpoint = Checkpoint(tmp_path, MONITOR, validation, guard)
+    trained(model, validation, guard, checkpoint)
+    assert guard.share == 0.5
+    assert (checkpoint.best_epoch, checkpoint.share) == (1, None)
 
 
 def test_resumed_guard_goes_back_to_the_first_start(tmp_path) -> None:

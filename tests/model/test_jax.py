@@ -119,3 +119,7 @@ def test_head_starts_as_on_tensorflow(tmp_path) -> None:
         # The sign of a principal component is that of rounding.
         x, y = np.abs(kernel), np.abs(found["jax"][name])
         np.testing.assert_allclose(x, y, atol=1e-4)
+
+
+def test_guard_keeps_what_it_keeps_on_tensorflow() -> None:
+    run("pytest", "-q", "tests/callbacks/test_guard.py", backend="jax")
