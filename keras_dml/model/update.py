@@ -7,7 +7,7 @@ which `tensorflow_step` and `jax_step` compute.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any, NamedTuple
 
 import keras
@@ -91,6 +91,20 @@ def check_sampling(optimizer: keras.Optimizer) -> None:
                 f"rows. Received: {name}={value}. Omit it, or use "
                 "class_share=1."
             )
+
+
+def check_no_accumulation(optimizer: keras.Optimizer) -> None:
+    """Rejects updates from the gradients of several learners' turns."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    steps = inner.gradient_accumulation_steps
+    if steps:
+        raise ValueError(
+            f"`gradient_accumulation_steps` of {type(inner).__name__} must be "
+            "off for alternating learners, because its gradients are of steps "
+            "in which different learners have their turn. Received: "
+            f"gradient_accumulation_steps={steps}. Use accumulate={steps} of "
+            "the method, which computes each batch in parts."
+        )
 
 
 def multiplier_of(model: keras.Model, variable: keras.Variable) -> float:
@@ -223,8 +237,11 @@ class RestrictedUpdate:
     gradients would not be sufficient, since momentum and weight decay also
     move weights whose gradient is zero. A rate multiplier m turns an update u
     into m·u, which for every first-order optimizer is the same as a learning
-    rate m times as large. If a step reads only some rows of a table, the rows
-    replace the table, see `SampledRows`; the optimizer is built for both.
+    rate m times as large. What Keras does with weights after an update,
+    constraints and averages (`use_ema`), comes after these corrections: of a
+    weight that stays as it is, the average stays as well. If a step reads only
+    some rows of a table, the rows replace the table, see `SampledRows`; the
+    optimizer is built for both.
 
     `learners` are the variables of each learner, none if all are always
     updated. In the first `freeze_steps` updates, `frozen` variables stay as
@@ -301,21 +318,25 @@ class RestrictedUpdate:
         active: Tensor | None,
     ) -> None:
         turn, learners = (-1, []) if active is None else (active, self.learners)
+        if learners:
+            check_no_accumulation(self.optimizer)
         kept = [[_copy(v) for v in group] for group in learners]
         before = [(v, m, _copy(v)) for v, m in self.multipliers]
         is_early = self.optimizer.iterations < self.freeze_steps
         start = [(v, _copy(v)) for v in self.frozen]
-        _optimize(self.optimizer, self._prepared(gradients), variables)
-        for variable, multiplier, old in before:
-            variable.assign(old + multiplier * (variable - old))
-        for variable, old in start:
-            new = ops.convert_to_tensor(variable)
-            variable.assign(ops.where(is_early, old, new))
-        for k, group in enumerate(learners):
-            moves = ops.logical_or(turn < 0, ops.equal(turn, k))
-            for variable, old in zip(group, kept[k], strict=True):
+        changed = [v for v, _, _ in before] + [v for v, _ in start]
+        with _Afterwards(self.optimizer, [*changed, *chain(*learners)]):
+            _optimize(self.optimizer, self._prepared(gradients), variables)
+            for variable, multiplier, old in before:
+                variable.assign(old + multiplier * (variable - old))
+            for variable, old in start:
                 new = ops.convert_to_tensor(variable)
-                variable.assign(ops.where(moves, new, old))
+                variable.assign(ops.where(is_early, old, new))
+            for k, group in enumerate(learners):
+                moves = ops.logical_or(turn < 0, ops.equal(turn, k))
+                for variable, old in zip(group, kept[k], strict=True):
+                    new = ops.convert_to_tensor(variable)
+                    variable.assign(ops.where(moves, new, old))
 
     def _prepared(self, gradients: list[Tensor]) -> list[Tensor]:
         """Dense gradients, which overflow and are clipped on all replicas.
@@ -333,6 +354,74 @@ class RestrictedUpdate:
         if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
             dense = overflowing_together(dense)
         return clipped_together(dense, self.optimizer)
+
+
+class _Afterwards:
+    """Constraints and averages of an update that is corrected within.
+
+    Keras constrains weights, averages them and overwrites them by averages at
+    the end of `apply`. Within this context it does not; all of this is done
+    when the context ends, unless the update was skipped, as after an overflow.
+    Nothing changes where no variable is corrected.
+
+    Args:
+        optimizer: The optimizer, which may scale the loss.
+        corrected: Variables that are corrected.
+    """
+
+    def __init__(
+        self, optimizer: keras.Optimizer, corrected: list[keras.Variable]
+    ) -> None:
+        inner = getattr(optimizer, "inner_optimizer", optimizer)
+        self.optimizer = inner
+        self.averages = bool(corrected and inner.use_ema)
+        found = {id(v): v for v in corrected if v.constraint is not None}
+        self.constraints = [(v, v.constraint) for v in found.values()]
+        # In updates, and in steps, of which several may be one update.
+        self.updates, self.steps = (
+            ops.copy(ops.convert_to_tensor(x))
+            for x in (inner.iterations, inner._iterations)
+        )
+
+    def __enter__(self) -> None:
+        if self.averages:
+            self.optimizer.use_ema = False
+        for variable, _ in self.constraints:
+            variable.constraint = None
+
+    def __exit__(self, kind: Any, *error: Any) -> None:
+        for variable, constraint in self.constraints:
+            variable.constraint = constraint
+            if kind is None:
+                variable.assign(constraint(variable))
+        if self.averages:
+            self.optimizer.use_ema = True
+            if kind is None:
+                self._average()
+
+    def _average(self) -> None:
+        """As Keras, in a form that keeps the average of what does not move."""
+        inner = self.optimizer
+        is_done = ops.not_equal(inner._iterations, self.steps)
+        rate = ops.where(
+            ops.equal(self.updates, 0), 1.0, 1.0 - inner.ema_momentum
+        )
+        every = inner.ema_overwrite_frequency
+        variables = inner._trainable_variables
+        for variable, average in zip(
+            variables, inner._model_variables_moving_average, strict=True
+        ):
+            if average is None:
+                continue
+            share = ops.cast(ops.where(is_done, rate, 0.0), variable.dtype)
+            average.assign(average + share * (variable - average))
+            if every:
+                is_due = ops.logical_and(
+                    is_done, ops.equal((self.updates + 1) % every, 0)
+                )
+                new = ops.convert_to_tensor(average)
+                old = ops.convert_to_tensor(variable)
+                variable.assign(ops.where(is_due, new, old))
 
 
 def _copy(variable: keras.Variable) -> Tensor:
