@@ -125,8 +125,8 @@ class ContrastiveLoss(PairLoss):
 
     def values(self, pairs: Pairs) -> Tensor:
         orient = pairs.metric.orient
-        excess = ops.relu(pairs.distances - orient(self.positive_margin))
-        lack = ops.relu(orient(self.negative_margin) - pairs.distances)
+        excess = pairs.hinge(pairs.distances - orient(self.positive_margin))
+        lack = pairs.hinge(orient(self.negative_margin) - pairs.distances)
         if self.power == 2:  # 1 as a power, above all its gradient, is slow
             excess, lack = excess**2, lack**2
         lack = self.negative_weight * lack

@@ -174,8 +174,8 @@ class MarginLoss(PairLoss):
         """As for `PairLoss`, with boundaries that broadcast to (B, 1)."""
         beta = self._beta() if beta is None else beta
         boundary = pairs.metric.orient(beta)
-        excess = ops.relu(self.alpha + pairs.distances - boundary)
-        lack = ops.relu(self.alpha + boundary - pairs.distances)
+        excess = pairs.hinge(self.alpha + pairs.distances - boundary)
+        lack = pairs.hinge(self.alpha + boundary - pairs.distances)
         by_triplets = self.normalize_by == "triplets"
         if by_triplets:
             *counts, triplets, active = self._count(pairs, excess, lack)

@@ -182,9 +182,10 @@ class TripletLoss(PairLoss):
                 # Each costs something, be it too little for a number.
                 costs = ops.ones_like(gap, "bool")
                 return TripletTerms(ops.softplus(gap), slope, -slope, costs)
-            costs = gap > 0
+            is_equal = gap <= pairs.rounding  # False where this is NaN.
+            costs = ops.logical_and(gap > 0, ops.logical_not(is_equal))
             slope = ops.cast(costs, "float32")
-            return TripletTerms(ops.relu(gap), slope, -slope, costs)
+            return TripletTerms(slope * gap, slope, -slope, costs)
 
         return reduced_triplets(self, pairs, terms_of)
 

@@ -189,14 +189,19 @@ def _of_differences(
     return among(x) if refs is None else across(x, refs)
 
 
+ROUNDING = 32 * 2.0**-23
+"""What rounding can make of a sum of products that should be 0, relative to the
+sizes of the sums: up to 18 units of float32 were found with 2,048 numbers."""
+
+
 def _squared(x: Tensor, refs: Tensor) -> Tensor:
-    squared = (
-        inner_product(-2.0 * x, refs)
-        + ops.sum(ops.square(x), axis=1)[:, None]
+    sizes = (
+        ops.sum(ops.square(x), axis=1)[:, None]
         + ops.sum(ops.square(refs), axis=1)[None, :]
     )
-    # Rounding makes tiny distances negative.
-    return ops.relu(squared)
+    squared = inner_product(-2.0 * x, refs) + sizes
+    # Of equal rows rounding leaves a little, of either sign. NaN stays.
+    return ops.where(squared <= ROUNDING * sizes, 0.0, squared)
 
 
 def _pull(weights: Tensor, x: Tensor, refs: Tensor) -> Tensor:

@@ -77,6 +77,24 @@ class Pairs(NamedTuple):
     embedding_dim: int
     weights: tuple[Tensor | None, Tensor | None] = (None, None)
 
+    @property
+    def rounding(self) -> Tensor:
+        """What rounding can make of a difference of distances that are equal.
+
+        A scalar without a gradient.
+        """
+        largest = ops.max(ops.abs(self.distances))
+        return ops.stop_gradient(distances_lib.ROUNDING * largest)
+
+    def hinge(self, excess: Tensor) -> Tensor:
+        """max(excess, 0) of differences of `distances` and a margin, (B, R).
+
+        What rounding can make is 0, so that pairs exactly on a margin count
+        alike in every rotation of the embeddings.
+        """
+        excess = ops.relu(excess)
+        return ops.where(excess <= self.rounding, 0.0, excess)  # NaN stays.
+
     def counts(self) -> tuple[Tensor, Tensor]:
         """How much each pair counts, (B, R): the masks, or the weights."""
         masks = self.positive, self.negative
