@@ -22,6 +22,7 @@ from keras_dml.data.validation import Pixels
 from keras_dml.embedding.engines import KERAS, Engine, Predict, predict_function
 from keras_dml.embedding.in_memory import embedded
 from keras_dml.model.checks import check_channels_last
+from keras_dml.model.embedding_model import EmbeddingModel
 from keras_dml.model.generated import input_specs
 from keras_dml.model.identity import ModelIdentity, WatchedWeights
 from keras_dml.search.rows import label_values
@@ -29,6 +30,9 @@ from keras_dml.utils.arguments import check_count
 from keras_dml.utils.models import read_model
 from keras_dml.utils.progress import track
 from keras_dml.utils.types import FloatArray, Rows
+
+_UNIT = 0.01
+"""How far a length may be from 1, as those of embeddings in half precision."""
 
 THUMBNAIL = "thumbnail"
 """The column of small pictures, data URIs; see `row_thumbnail`."""
@@ -142,6 +146,7 @@ class Encoder:
             )
         sets = self.sets(items, name, owner)
         if sets is None:
+            self._check_unit(items, name, owner)
             return None
         model = self.unchanged(owner)
         check_channels_last(model, items, name, owner)
@@ -152,6 +157,34 @@ class Encoder:
         order = np.argsort(np.concatenate([rows for rows, _ in sets]))
         result: FloatArray = np.concatenate(parts)[order]
         return result
+
+    def _check_unit(self, items: Any, name: str, owner: str) -> None:
+        """Raises ValueError if numbers are inputs of the model, by their looks.
+
+        They are if they are as wide, and not of unit length, which all
+        embeddings of this package's models have.
+        """
+        try:
+            rows = np.atleast_2d(np.asarray(items, np.float64))
+        except (TypeError, ValueError):
+            return
+        lengths = np.linalg.norm(rows, axis=-1)
+        is_odd = np.abs(lengths - 1) > _UNIT
+        if not (self.exists and rows.ndim == 2 and is_odd.any()):
+            return
+        model = self.model
+        if not isinstance(model, EmbeddingModel):
+            return
+        specs = keras.tree.flatten(input_specs(model))
+        if len(specs) == 1 and tuple(specs[0].shape[1:]) == rows.shape[1:]:
+            raise ValueError(
+                f"`{name}` of {owner} must be examples, or embeddings of unit "
+                "length, as those of its model are. Received: rows of length "
+                f"{lengths.min():.3g} to {lengths.max():.3g}, as wide as the "
+                f"inputs of the model, {rows.shape[1]}. For inputs, use "
+                "ArraySet(x); for other embeddings, x / np.linalg.norm(x, "
+                "axis=1, keepdims=True)."
+            )
 
     def _texts(self, items: Any) -> list[tuple[Rows, Examples]] | None:
         """Texts as a set, if `items` are texts and the model takes text."""

@@ -322,3 +322,44 @@ def test_a_kind_is_checked_before_images_are_embedded(
     ):
         with pytest.raises(ValueError, match=f"`{argument}` of an Index must"):
             Index.build(model, files, **kind)
+
+
+def model_of_vectors(width: int) -> keras.Model:
+    inputs = keras.Input((width,))
+    backbone = keras.Model(inputs, keras.layers.Dense(6)(inputs))
+    return methods.baseline(backbone, embedding_dim=6, pooling="none")
+
+
+@pytest.mark.parametrize("length", [6, 5.9, 0.5])
+def test_inputs_as_wide_as_embeddings_are_not_taken_for_these(length) -> None:
+    x = np.random.default_rng(0).normal(size=(12, 6)).astype("float32")
+    x *= length / np.linalg.norm(x, axis=1, keepdims=True)
+    labels = np.repeat(np.arange(4), 3)
+    index = Index.build(model_of_vectors(6), ArraySet(x, labels))
+    asked = "must be examples, or embeddings of unit length"
+    for use in (
+        lambda: index.search(x),
+        lambda: index.search(x[0]),
+        lambda: index.search(x.tolist()),
+        lambda: index.range_search(x, 0.5),
+        lambda: index.add(x, {"label": labels}),
+        lambda: index.calibrate(x, labels),
+    ):
+        with pytest.raises(ValueError, match=asked):
+            use()
+    assert len(index) == 12
+    found = index.search(ArraySet(x), 1).ids[:, 0]
+    assert found.tolist() == list(range(12))
+    unit = embed(index._encoder.model, ArraySet(x)).astype("float16")
+    assert index.search(unit, 1).ids[:, 0].tolist() == list(range(12))
+
+
+def test_embeddings_of_any_length_are_searched_where_none_is_an_input() -> None:
+    x = np.random.default_rng(0).normal(size=(12, 6)).astype("float32")
+    wider = np.random.default_rng(0).normal(size=(12, 9)).astype("float32")
+    index = Index.build(model_of_vectors(9), ArraySet(wider))
+    assert len(index.search(x, 1)) == 12
+    inputs = keras.Input((6,))
+    plain = keras.Model(inputs, keras.layers.Dense(6)(inputs))
+    own = Index(plain.predict(x, verbose=0), model=plain)
+    assert len(own.search(3 * x, 1)) == 12
