@@ -63,6 +63,7 @@ MAKE = {
         'diva("small_convnet", embedding_dim=66, '
         'tasks=("discriminative", "shared", "intra"))'
     ),
+    "hdc": 'hdc("small_convnet", embedding_dim=66)',
     "dreml": 'dreml("small_convnet", embedding_dim=64, num_classes=4)',
     "s2sd": 's2sd("small_convnet", embedding_dim=64, target_dims=(128, 256))',
     "whitening": 'whitening("small_convnet", embedding_dim=8)',

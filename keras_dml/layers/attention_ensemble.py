@@ -8,6 +8,7 @@ import keras
 from keras import layers, ops
 
 from keras_dml.layers.pooling import FeaturePooling
+from keras_dml.utils.arguments import check_divisible
 from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.models import ModelTemplate
 from keras_dml.utils.serialization import register
@@ -104,13 +105,9 @@ class AttentionEnsemble(layers.Layer):
     ) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
-        if min(num_learners, embedding_dim) < 1 or embedding_dim % num_learners:
-            raise ValueError(
-                "`num_learners` of AttentionEnsemble must divide "
-                f"`embedding_dim`. Received: num_learners={num_learners}, "
-                f"embedding_dim={embedding_dim}. Use an embedding_dim of "
-                f"{max(num_learners, 1)} times the units of one learner."
-            )
+        check_divisible(
+            "AttentionEnsemble", embedding_dim, "`num_learners`", num_learners
+        )
         if stacked and attention is not None:
             raise ValueError(
                 "`attention` of AttentionEnsemble requires a single map, not "

@@ -30,7 +30,8 @@ class AttentiveGrouping(Grouping):
     multiplications.
 
     Args:
-        embedding_dim: Total number of units of all groups, D.
+        embedding_dim: Total number of units of all groups, D; `num_groups`
+            must divide it.
         num_groups: Number of groups, P. Each has d = D // P units.
         key_dim: Number of units of keys and queries; C / 8 by default.
         query_initializer: Initializer of the queries, (key_dim, P); by default,

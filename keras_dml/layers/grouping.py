@@ -6,6 +6,7 @@ import keras
 from keras import layers, ops
 
 from keras_dml.layers.pooling import FeaturePooling, average
+from keras_dml.utils.arguments import check_divisible
 from keras_dml.utils.serialization import SerializableLayer, register
 from keras_dml.utils.types import Count, Pooling, Shape, Tensor
 
@@ -17,7 +18,8 @@ class Grouping(SerializableLayer):
     `group`. The groups are not normalized here.
 
     Args:
-        embedding_dim: Total number of units of all groups, D.
+        embedding_dim: Total number of units of all groups, D; `num_groups`
+            must divide it.
         num_groups: Number of groups, P. Each has d = D // P units; any
             remainder is dropped: 512 units and 3 groups result in 3 × 170.
         **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to
@@ -54,14 +56,9 @@ class Grouping(SerializableLayer):
         owner = type(self).__name__
         self.embedding_dim = embedding_dim
         self.num_groups = num_groups
-        if embedding_dim < num_groups:
-            raise ValueError(
-                f"`num_groups` of {owner} must leave at least one unit for "
-                f"every group. Received: num_groups={num_groups}, "
-                f"embedding_dim={embedding_dim}. Use an embedding_dim of "
-                f"{num_groups} or more."
-            )
-        self.group_dim = embedding_dim // num_groups
+        self.group_dim = check_divisible(
+            owner, embedding_dim, "`num_groups`", num_groups
+        )
 
     def channels_of(self, input_shape: Shape) -> int:
         """The number of channels, C, of a feature map or of tokens.

@@ -54,8 +54,8 @@ class GroupedHead(Head):
     """Positions → grouping module → P unit groups and their embedding.
 
     Args:
-        embedding_dim: Total number of units of all groups, D; each has d = D
-            // P.
+        embedding_dim: Total number of units of all groups, D; each has d =
+            D / P.
         num_groups: Number of groups, P.
         grouping: A letter in `GROUPINGS`.
         key_dim: Units of keys and queries of A-grouping, by default C / 8.
@@ -260,8 +260,8 @@ def attentive_grouping(
             the tokens that the backbone's mask keeps count: the words of a
             text; the patches of a vision transformer, but not its class token.
             See `layers.TokenMask`.
-        embedding_dim: Dimensions of the whole embedding, D. Each group has D
-            // P: with D = 512, three groups have 170 dimensions each.
+        embedding_dim: Dimensions of the whole embedding, D; P must divide it.
+            Three groups of the paper have 170 each, of D = 510.
         num_groups: Number of groups, P; by default 4, and 1 for N-grouping.
         grouping: "A", attentive; or, for comparison, "N", no grouping; "M",
             linear; "G", gate; "C", channel. See `keras_dml.layers`.

@@ -25,6 +25,7 @@ from keras_dml.model.head import Linear
 from keras_dml.model.loss_weighting import weights_with
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective, check_objective
+from keras_dml.utils.arguments import check_divisible
 from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
@@ -181,12 +182,7 @@ class LearnersHead(EmbeddingHead):
     def __init__(
         self, embedding_dim: Units, num_learners: Units, **kwargs: Any
     ) -> None:
-        if embedding_dim % num_learners:
-            raise ValueError(
-                "`num_learners` of dcml must divide `embedding_dim`. Received: "
-                f"num_learners={num_learners}, embedding_dim={embedding_dim}. "
-                "Use, for example, num_learners=4, embedding_dim=512."
-            )
+        check_divisible("dcml", embedding_dim, "`num_learners`", num_learners)
         super().__init__(embedding_dim, **kwargs)
         self.num_learners = num_learners
 

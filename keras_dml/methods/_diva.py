@@ -26,7 +26,7 @@ from keras_dml.model.head import Head, Linear
 from keras_dml.model.loss_weighting import weights_with
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective
-from keras_dml.utils.arguments import check_count
+from keras_dml.utils.arguments import check_divisible
 from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.serialization import SerializableLayer, register
 from keras_dml.utils.types import (
@@ -443,8 +443,8 @@ def diva(
 
     Args:
         backbone: See `baseline`.
-        embedding_dim: Dimensions of the whole embedding; each of K tasks gets
-            ⌊embedding_dim / K⌋ of them.
+        embedding_dim: Dimensions of the whole embedding, which K tasks share
+            equally; K must divide them.
         tasks: Any of "discriminative", "dance", "shared", "intra", in their
             order in the embedding. `["discriminative"] * 4` is the purely
             discriminative ensemble of Figure 4.
@@ -511,7 +511,6 @@ def diva(
         Milbich et al., "DiVA: Diverse Visual Feature Aggregation for Deep
         Metric Learning", ECCV 2020, https://arxiv.org/abs/2004.13458.
     """
-    check_count("diva", "embedding_dim", embedding_dim, least=len(tasks))
     layers = diva_tasks(
         tasks,
         loss,
@@ -526,7 +525,9 @@ def diva(
         layers, rho != 0, psi_units, reduction, name="objective"
     )
     names = [layer.name for layer in layers]
-    dim = embedding_dim // len(names)
+    dim = check_divisible(
+        "diva", embedding_dim, "the number of its tasks", len(names)
+    )
     weights = term_weights(objective, alpha, rho)
     return MetricModel(
         backbone=backbones.get(backbone),

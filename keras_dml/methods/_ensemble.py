@@ -16,6 +16,7 @@ from keras_dml.methods.declaration import declare
 from keras_dml.model.head import Head, Linear
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective
+from keras_dml.utils.arguments import check_divisible
 from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.models import copy_model, is_untrained
 from keras_dml.utils.serialization import register
@@ -55,13 +56,9 @@ class IndependentHead(Head):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if embedding_dim % num_learners:
-            raise ValueError(
-                "`num_learners` of an ensemble must divide `embedding_dim`. "
-                f"Received: num_learners={num_learners}, embedding_dim="
-                f"{embedding_dim}. Use embedding_dim="
-                f"{num_learners * -(-embedding_dim // num_learners)}."
-            )
+        check_divisible(
+            "an ensemble", embedding_dim, "`num_learners`", num_learners
+        )
         self.embedding_dim = embedding_dim
         self.num_learners = num_learners
         self.shared_trunk = shared_trunk

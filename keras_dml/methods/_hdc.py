@@ -19,7 +19,7 @@ from keras_dml.methods.declaration import Traits, declare
 from keras_dml.model.head import Head, Linear
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
-from keras_dml.utils.arguments import check_count
+from keras_dml.utils.arguments import check_count, check_divisible
 from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.models import ModelTemplate
 from keras_dml.utils.serialization import register
@@ -55,7 +55,7 @@ class CascadeHead(Head):
         stages: K − 1 functional models: the rest of the backbone, in pieces.
             The head makes its own copies, which start from the same weights.
         embedding_dim: Dimensions of the whole embedding, D; each model has
-            d = ⌊D / K⌋ of them.
+            d = ⌊D / K⌋ of them, which `hdc` takes only where K divides D.
         **kwargs: See `Head`.
 
     Call arguments:
@@ -307,8 +307,8 @@ def hdc(
 
     Args:
         backbone: See `baseline`.
-        embedding_dim: Dimensions of the whole embedding; each of K models gets
-            ⌊embedding_dim / K⌋ of them.
+        embedding_dim: Dimensions of the whole embedding, which K models share
+            equally; K must divide them.
         branches: Names of K − 1 layers of the backbone, from below to above,
             after which models branch off. The default is known for three
             models on "googlenet" (as in the release), "torchvision_googlenet",
@@ -360,6 +360,9 @@ def hdc(
             f"{list(names)}. Received: hard_shares={hard_shares!r}. Use one "
             "share per branch, and one for the whole backbone."
         )
+    check_divisible(
+        "hdc", embedding_dim, "the number of its models", len(hard_shares)
+    )
     ends = [*names[1:], None]
     return MetricModel(
         backbone=splitting.lower_part(whole, names[0]),

@@ -210,7 +210,20 @@ def parse_setting(setting: str) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Without YAML 1.1's numbers such as 1:30, which is 90 there."""
+    """Without YAML 1.1's numbers such as 1:30, which is 90 there.
+
+    A key must not be there twice: YAML has it so, and PyYAML takes the last.
+    """
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        keys = [key.value for key, _ in node.value]
+        for place, key in enumerate(keys):
+            if key in keys[:place] and isinstance(key, str):
+                raise yaml.constructor.ConstructorError(
+                    problem=f"the key {key!r} is there twice, leave out one",
+                    problem_mark=node.value[place][0].start_mark,
+                )
+        return super().construct_mapping(node, deep)
 
 
 def _plain_number(loader: _Loader, node: yaml.ScalarNode) -> Any:

@@ -223,6 +223,28 @@ def check_count(owner: str, name: str, value: Any, least: int = 1) -> int:
     return int(value)
 
 
+def check_divisible(owner: str, dim: Any, what: str, parts: Any) -> int:
+    """Dimensions of each of equal parts; `ValueError` if there are none.
+
+    Args:
+        owner: What takes the arguments.
+        dim: `embedding_dim`, D.
+        what: What the parts are counted by, such as "`num_learners`".
+        parts: Their number, K.
+    """
+    dim = check_count(owner, "embedding_dim", dim)
+    if what.startswith("`"):
+        parts = check_count(owner, what.strip("`"), parts)
+    if dim % parts:
+        less, more = dim // parts * parts, -(-dim // parts) * parts
+        ways = f"{less} or {more}" if less else f"{more}"
+        raise ValueError(
+            f"`embedding_dim` of {owner} must be divisible by {what}, "
+            f"{parts}. Received: embedding_dim={dim}. Use embedding_dim={ways}."
+        )
+    return dim // parts
+
+
 def check_not_empty(owner: str, name: str, value: Sized) -> None:
     """Raises `ValueError` if there is nothing in `value`."""
     if not len(value):

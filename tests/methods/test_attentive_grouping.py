@@ -108,8 +108,10 @@ def test_defaults_are_those_of_the_papers_comparison(tiny_backbone) -> None:
     assert model_of(tiny_backbone, grouping="N").head.num_groups == 1
 
 
-def test_what_groups_do_not_divide_is_left_out(tiny_backbone) -> None:
-    model = model_of(tiny_backbone, embedding_dim=512, num_groups=3)
+def test_three_groups_of_170_make_an_embedding_of_510(tiny_backbone) -> None:
+    with pytest.raises(ValueError, match="Use embedding_dim=510 or 513"):
+        model_of(tiny_backbone, embedding_dim=512, num_groups=3)
+    model = model_of(tiny_backbone, embedding_dim=510, num_groups=3)
     assert model.compute_output_shape((None, 16, 16, 1)) == (None, 510)
     assert model(batch()[0]).shape == (12, 510)
 

@@ -150,7 +150,7 @@ def test_purely_discriminative_ensemble(tiny_backbone) -> None:
     """Figure 4: the same architecture, all tasks discriminative."""
     loss = {"name": "margin", "learn_beta": True}
     tasks = ["discriminative"] * 3
-    model = model_of(tiny_backbone, tasks=tasks, loss=loss)
+    model = model_of(tiny_backbone, tasks=tasks, loss=loss, embedding_dim=15)
     names = ["discriminative", "discriminative_2", "discriminative_3"]
     assert list(model.objective.terms) == [
         *names, *(f"decorrelation_{name}" for name in names[1:]),

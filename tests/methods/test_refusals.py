@@ -1,5 +1,6 @@
 """Arguments that do not fit, of every method."""
 
+import re
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ GIVEN: dict[str, dict[str, Any]] = {
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("abe", {"variant": "ensemble"}, "`variant` of abe.*variant='ensemble'"),
     ("abe", {"pairs": "some"}, "`pairs` of abe.*pairs='some'"),
-    ("abe", {"num_learners": 5}, "`num_learners`.*divide.*num_learners=5"),
+    ("abe", {"num_learners": 5}, "divisible by `num_learners`, 5"),
     ("abe", {"branch": "relu0"}, "There is no layer 'relu0'.*mean 'relu_0'"),
     ("abe", {"pooling": "sum"}, "`pooling`.*pooling='sum'"),
     ("attentive_grouping", {"grouping": "B"}, "`grouping`.*one of.*ing='B'"),
@@ -48,7 +49,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
             ["contrastive", PROXIES],
         )
     ),
-    ("dcml", {"num_learners": 5}, "num_learners=5, embedding_dim=12"),
+    ("dcml", {"num_learners": 5}, "divisible by `num_learners`, 5.*=10 or 15"),
     ("dcml", {"num_learners": 0}, "`num_learners` of dcml.*num_learners=0"),
     ("dcml", {"num_compositors": -1}, "num_compositors=-1"),
     ("dcml", {"tasks": "cluster"}, '"metric", "clusters".*tasks=\'cluster\''),
@@ -57,7 +58,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("diva", {"tasks": ["dicriminative"]}, "`tasks` of diva.*'dicriminative'"),
     ("diva", {"tasks": []}, "`tasks` of diva"),
     ("diva", {"shared": "loose"}, "`shared` of diva.*'loose'"),
-    ("diva", {"embedding_dim": 3}, "`embedding_dim` of diva.*at least 4"),
+    ("diva", {"embedding_dim": 3}, "diva .* tasks, 4.*Use embedding_dim=4"),
     ("diva", {"auxiliary_loss": "fast_ap"}, 'must accept `mining`.*"shared"'),
     ("diva", {"test_weights": [1, 1]}, "`test_weights` of diva"),
     ("diva", {"test_weights": [0, 0, 0, 0]}, "`test_weights` of diva"),
@@ -76,13 +77,14 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("dreml", {"num_classes": "auto"}, "only recipes can resolve"),
     ("dreml", {"num_meta_classes": 5}, "num_meta_classes=5 for 4"),
     ("dreml", {"num_classes": 3, "num_meta_classes": 4}, "num_classes"),
-    ("ensemble", {"num_learners": 4}, "must divide `embedding_dim`.*=8"),
+    ("ensemble", {"num_learners": 4},
+     "divisible by `num_learners`, 4.*=4 or 8"),
     ("ensemble", {"start": "zero"}, "start"),
     *(
         ("ensemble", {"start": "same", **more}, "only for several backbones")
         for more in ({"shared_trunk": True}, {"num_learners": 1})
     ),
-    ("hdc", {"embedding_dim": 2}, "`embedding_dim` of hdc .* at least 3"),
+    ("hdc", {"embedding_dim": 2}, "hdc .* models, 3.*=2. Use embedding_dim=3"),
     ("hdc", {"hard_shares": (1.0, 0.5)}, "one more than the branches"),
     ("hdc", {"hard_shares": (1.0, 0.2, 0.5)}, "none larger"),
     ("hdc", {"hard_shares": (0.5, 0.5, 0.2)}, "1 for the first"),
@@ -104,3 +106,27 @@ def test_unfit_arguments_are_refused(name, arguments, message) -> None:
         methods.METHODS[name].value(
             backbone, **{**given, **GIVEN.get(name, {}), **arguments}
         )
+
+
+@pytest.mark.parametrize("dim", [130, 131])
+@pytest.mark.parametrize("name", [*methods.METHODS])
+def test_embedding_has_the_dimensions_that_were_asked_for(name, dim) -> None:
+    """Or the error names two that the method can have."""
+    make = methods.METHODS[name].value
+    own = {"num_classes": 40} if name == "dreml" else {}
+    try:
+        model = make(
+            backbones.small_convnet((32, 32, 1)), embedding_dim=dim, **own
+        )
+    except ValueError as error:
+        found = re.search(
+            r"divisible .* Use embedding_dim=(\d+) or (\d+)", str(error)
+        )
+        assert found, error
+        for other in map(int, found.groups()):
+            model = make(
+                backbones.small_convnet((32, 32, 1)), embedding_dim=other, **own
+            )
+            assert model.compute_output_shape((1, 32, 32, 1)) == (1, other)
+        return
+    assert model.compute_output_shape((1, 32, 32, 1)) == (1, dim)

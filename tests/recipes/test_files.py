@@ -134,3 +134,20 @@ def test_parse_setting() -> None:
     assert parse_setting("a.b=1.0e-3") == {"a": {"b": 0.001}}
     assert parse_setting("x=[1, 2]") == {"x": [1, 2]}
     assert parse_setting("x=a=b") == {"x": "a=b"}
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("epochs: 100\nname: twice\nepochs: 1\n", "epochs"),
+        ("optimizer: {learning_rate: 1.0, learning_rate: 2.0}\n",
+         "learning_rate"),
+        ("method:\n  loss: {name: margin, beta: 1.2, name: triplet}\n", "name"),
+    ],
+)  # fmt: skip
+def test_key_that_is_there_twice_is_refused(tmp_path, text, key) -> None:
+    path = write(tmp_path, "twice.yaml", text)
+    with pytest.raises(RecipeError, match=f"the key '{key}' is there twice"):
+        load(path)
+    with pytest.raises(RecipeError, match="the key 'a' is there twice"):
+        load("quickstart", ("rate_multipliers={a: 1, a: 2}",))
