@@ -36,7 +36,7 @@ def by_hand(layer: AttentiveGrouping, maps: np.ndarray):
 
 
 @pytest.mark.parametrize(
-    ("dim", "groups", "key_dim"), [(8, 4, None), (10, 3, 5), (4, 1, 1)]
+    ("dim", "groups", "key_dim"), [(8, 4, None), (12, 3, 5), (4, 1, 1)]
 )
 def test_is_keys_values_softmax_and_sum(dim, groups, key_dim) -> None:
     layer = AttentiveGrouping(dim, groups, key_dim)

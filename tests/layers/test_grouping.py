@@ -73,7 +73,7 @@ BY_HAND = {LinearGrouping: linear, GateGrouping: gate, ChannelGrouping: channel}
 
 @pytest.mark.parametrize("module", PEERS)
 @pytest.mark.parametrize("pooling", ["avg", "max"])
-@pytest.mark.parametrize(("dim", "groups"), [(8, 2), (11, 3), (4, 1)])
+@pytest.mark.parametrize(("dim", "groups"), [(8, 2), (12, 3), (4, 1)])
 def test_matches_its_definition(module, pooling, dim, groups) -> None:
     layer = with_biases(module(dim, groups, pooling=pooling))
     maps = feature_map()
