@@ -165,12 +165,16 @@ class Encoder:
         embeddings of this package's models have.
         """
         try:
-            rows = np.atleast_2d(np.asarray(items, np.float64))
+            rows = np.atleast_2d(np.asarray(items))
         except (TypeError, ValueError):
+            return  # An error for these comes next, and for other kinds.
+        if rows.dtype.kind not in "fiu":
             return
-        lengths = np.linalg.norm(rows, axis=-1)
-        is_odd = np.abs(lengths - 1) > _UNIT
-        if not (self.exists and rows.ndim == 2 and is_odd.any()):
+        with np.errstate(over="ignore", invalid="ignore"):
+            lengths = np.linalg.norm(rows.astype(np.float64), axis=-1)
+            is_unit = np.all(np.abs(lengths - 1) <= _UNIT)
+        is_finite = np.isfinite(lengths).all()
+        if is_unit or not (self.exists and is_finite and rows.ndim == 2):
             return
         model = self.model
         if not isinstance(model, EmbeddingModel):
