@@ -86,7 +86,7 @@ class ProxyLoss(MetricLoss):
 
     gains_from_means = False
     """Whether proxies should start at class means where the head starts from
-    features: measured for each loss, see "Heads" in the results."""
+    features: measured, see "Class vectors" in the results of Caltech-101."""
 
     needs_positives = False  # Each is compared with its class's proxies.
     num_classes: int
