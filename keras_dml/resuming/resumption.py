@@ -389,10 +389,21 @@ class Resumption(keras.callbacks.CallbackList):
         if callable(self._handler):
             self._handler(signal.SIGTERM, None)
             return
+        folder, has_state = self.resume.folder, self.resume.has_state
+        if not has_state:
+            logger.error(
+                "SIGTERM: training stops here, and is lost: no state could be "
+                "written to %s.",
+                folder,
+            )
+            raise SystemExit(128 + signal.SIGTERM)
         logger.warning(
             "SIGTERM: training stops here. The same call continues from the "
-            "state in %s.",
-            self.resume.folder,
+            "state in %s%s.",
+            folder,
+            ", an earlier one: this one could not be written"
+            if self._has_failed
+            else "",
         )
         raise SystemExit(TERMINATED)
 

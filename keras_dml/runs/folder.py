@@ -182,7 +182,7 @@ def load_outcome(folder: str | os.PathLike[str]) -> Outcome:
         if not path.exists():
             raise FileNotFoundError(
                 f"The run {os.fspath(folder)!r} has no {path.name}: it ended "
-                "before it was measured. Train it again with --overwrite."
+                f"before it was measured. {_way_on(folder)}"
             )
         check_regular(path)
     try:
@@ -192,9 +192,9 @@ def load_outcome(folder: str | os.PathLike[str]) -> Outcome:
     except Exception as error:
         raise ValueError(
             f"The result of the run {os.fspath(folder)!r} is damaged: "
-            f"{RESULT} and {QUERIES} cannot be read. Restore them from a copy, "
-            f"or train it again with --overwrite. {type(error).__name__}: "
-            f"{error}"
+            f"{RESULT} and {QUERIES} cannot be read. Restore them from a "
+            "copy, or measure its models with `keras-dml evaluate`. "
+            f"{type(error).__name__}: {error}"
         ) from error
 
 
@@ -224,8 +224,15 @@ def load_model(
             return read_model(path)
     raise FileNotFoundError(
         f"The run {os.fspath(folder)!r} has no {which}.keras: it ended "
-        "before a model was saved. Train it again with --overwrite."
+        f"before a model was saved. {_way_on(folder)}"
     )
+
+
+def _way_on(folder: str | os.PathLike[str]) -> str:
+    """What to do with a run that was not finished, without a loss."""
+    if any((Path(folder) / STATE).glob("state-*.npz")):
+        return f"Continue it with --resume --output {os.fspath(folder)}."
+    return "Train it again with --overwrite."
 
 
 def read_queries(path: Path) -> Results:

@@ -311,6 +311,37 @@ def test_sigterm_writes_a_state_and_exits(tmp_path, caplog) -> None:
     assert end.first == (1, 3)
 
 
+@pytest.mark.parametrize("fails_from", [1, 2])
+def test_sigterm_on_a_full_disk_promises_nothing(
+    fails_from, tmp_path, monkeypatch, caplog
+) -> None:
+    savez, count = np.savez, [0]
+
+    def write(path, **arrays: Any) -> None:
+        count[0] += 1
+        if count[0] >= fails_from:
+            raise OSError(28, "No space left on device")
+        savez(path, **arrays)
+
+    def terminate() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(np, "savez", write)
+    with pytest.raises(SystemExit) as raised:
+        fit(Resume(tmp_path), End(1, 2, terminate))
+    if fails_from == 1:
+        assert raised.value.code == 143
+        assert "and is lost: no state could be written" in caplog.text
+        assert "continues from" not in caplog.text
+        return
+    assert raised.value.code == 75
+    assert "an earlier one: this one could not be written" in caplog.text
+    monkeypatch.setattr(np, "savez", savez)
+    end = End(9, 9)
+    fit(Resume(tmp_path), end)
+    assert end.first == (1, 0)
+
+
 @pytest.mark.parametrize("when", ["in a step", "at the end"])
 def test_a_handler_of_the_program_comes_after_the_state(when, tmp_path) -> None:
     """What comes after the last step is not lost."""

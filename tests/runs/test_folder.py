@@ -73,6 +73,13 @@ def test_unfinished_run_is_named(recipe, tmp_path) -> None:
         runs.load_model(folder)
     with pytest.raises(FileNotFoundError, match="queries.npz.*--overwrite"):
         load_outcome(folder)
+    (folder / "state").mkdir()
+    (folder / "state" / "state-3.npz").touch()
+    way_on = f"Continue it with --resume --output {folder}"
+    for read in (load_outcome, runs.load_model):
+        with pytest.raises(FileNotFoundError, match=way_on) as raised:
+            read(folder)
+        assert "--overwrite" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,7 @@ def train(
     common.say(", ".join([f"Recipe: {recipe}", *settings]))
     common.import_package()
     from keras_dml import distribution, recipes, runs
+    from keras_dml.resuming import TERMINATED
     from keras_dml.runs.outcome import VERDICTS, definitions, divisions_table
     from keras_dml.runs.tracking import check_trackers
 
@@ -105,11 +106,13 @@ def train(
             checked, folder, verbose, overwrite, log, strategy,
             resume, save_every,
         )  # fmt: skip
-    except SystemExit:
-        common.say(
-            f"Ended by SIGTERM. Use --resume --output {folder} to continue.",
-            err=True,
-        )
+    except SystemExit as ended:
+        if ended.code == TERMINATED:
+            common.say(
+                f"Ended by SIGTERM. Use --resume --output {folder} to "
+                "continue.",
+                err=True,
+            )
         raise
     common.answer({"run": folder, "recipe": checked.name, **outcome.to_dict()})
     common.print_table(outcome.metrics_table(), outcome.metrics_title())
