@@ -29,7 +29,7 @@ CASES: dict[str, dict[str, Any]] = {
     "divide_and_conquer": {"loss": "contrastive"},
     "dreml": {"num_classes": CLASSES, "num_learners": 2},
     "ensemble": {"loss": "contrastive", "num_learners": 2},
-    "hdc": {"loss": "contrastive"},
+    "hdc": {"loss": "contrastive", "embedding_dim": 15},
     "mic": {"loss": "contrastive"},
     "s2sd": {"loss": "contrastive"},
     # What has code of its own in a step.
@@ -82,13 +82,13 @@ def model_of(case: str) -> tuple[Any, list[keras.Variable]]:
 
     method = case.partition(",")[0]
     network = backbones.small_convnet((16, 16, 1), filters=(8, 8, 16, 16))
-    arguments = dict(CASES[case])
+    arguments = {"embedding_dim": 16, **CASES[case]}
     others = []
     if method == "distillation":
         copy = keras.models.clone_model(network)
         arguments["teacher"] = methods.baseline(copy, embedding_dim=4)
         others = arguments["teacher"].variables
-    model = getattr(methods, method)(network, embedding_dim=16, **arguments)
+    model = getattr(methods, method)(network, **arguments)
     model.compile(keras.optimizers.SGD(1e-4, momentum=0.9, weight_decay=1e-2))
     return model, [*model.variables, *others]
 
