@@ -56,8 +56,9 @@ def trained(model, examples, steps=2, **kwargs) -> list[float]:
 
 def made(method: str, backbone: keras.Model, **kwargs) -> keras.Model:
     keras.utils.set_random_seed(2)
+    dim = 9 if method == "hdc" else 8  # Its models share it.
     sizes = SIZES.get(method, {})
-    return METHODS[method].value(backbone, embedding_dim=8, **sizes, **kwargs)
+    return METHODS[method].value(backbone, embedding_dim=dim, **sizes, **kwargs)
 
 
 @pytest.mark.slow

@@ -90,8 +90,9 @@ def model_of(name: str, options: argparse.Namespace) -> MetricModel:
         copy = keras.models.clone_model(backbone)
         arguments["teacher"] = methods.baseline(copy, embedding_dim=512)
     arguments |= VARIANTS.get(name, {})
+    dim = 510 if name == "hdc" else 512  # Three models share it.
     model: MetricModel = method(
-        backbone, embedding_dim=512, loss=LOSS, **arguments
+        backbone, embedding_dim=dim, loss=LOSS, **arguments
     )
     model.compile(keras.optimizers.Adam(1e-5), jit_compile=options.jit)
     return model
