@@ -325,17 +325,23 @@ class RestrictedUpdate:
         is_early = self.optimizer.iterations < self.freeze_steps
         start = [(v, _copy(v)) for v in self.frozen]
         changed = [v for v, _, _ in before] + [v for v, _ in start]
-        with _Afterwards(self.optimizer, [*changed, *chain(*learners)]):
+        turns = {
+            id(v): ops.logical_or(turn < 0, ops.equal(turn, k))
+            for k, group in enumerate(learners)
+            for v in group
+        }
+        corrected = [*changed, *chain(*learners)]
+        with _Afterwards(self.optimizer, corrected, turns):
             _optimize(self.optimizer, self._prepared(gradients), variables)
             for variable, multiplier, old in before:
                 variable.assign(old + multiplier * (variable - old))
             for variable, old in start:
                 new = ops.convert_to_tensor(variable)
                 variable.assign(ops.where(is_early, old, new))
-            for k, group in enumerate(learners):
-                moves = ops.logical_or(turn < 0, ops.equal(turn, k))
-                for variable, old in zip(group, kept[k], strict=True):
+            for group, olds in zip(learners, kept, strict=True):
+                for variable, old in zip(group, olds, strict=True):
                     new = ops.convert_to_tensor(variable)
+                    moves = turns[id(variable)]
                     variable.assign(ops.where(moves, new, old))
 
     def _prepared(self, gradients: list[Tensor]) -> list[Tensor]:
@@ -367,11 +373,17 @@ class _Afterwards:
     Args:
         optimizer: The optimizer, which may scale the loss.
         corrected: Variables that are corrected.
+        turns: Whether the learner that owns a variable has its turn, by id.
+            Averages of others stay, but for the first, which all begin with.
     """
 
     def __init__(
-        self, optimizer: keras.Optimizer, corrected: list[keras.Variable]
+        self,
+        optimizer: keras.Optimizer,
+        corrected: list[keras.Variable],
+        turns: dict[int, Tensor],
     ) -> None:
+        self.turns = turns
         inner = getattr(optimizer, "inner_optimizer", optimizer)
         self.optimizer = inner
         self.averages = bool(corrected and inner.use_ema)
@@ -403,9 +415,7 @@ class _Afterwards:
         """As Keras, in a form that keeps the average of what does not move."""
         inner = self.optimizer
         is_done = ops.not_equal(inner._iterations, self.steps)
-        rate = ops.where(
-            ops.equal(self.updates, 0), 1.0, 1.0 - inner.ema_momentum
-        )
+        is_first = ops.equal(self.updates, 0)
         every = inner.ema_overwrite_frequency
         variables = inner._trainable_variables
         for variable, average in zip(
@@ -413,7 +423,10 @@ class _Afterwards:
         ):
             if average is None:
                 continue
-            share = ops.cast(ops.where(is_done, rate, 0.0), variable.dtype)
+            moves = ops.logical_and(is_done, self.turns.get(id(variable), True))
+            rate = ops.where(moves, 1.0 - inner.ema_momentum, 0.0)
+            rate = ops.where(ops.logical_and(is_done, is_first), 1.0, rate)
+            share = ops.cast(rate, variable.dtype)
             average.assign(average + share * (variable - average))
             if every:
                 is_due = ops.logical_and(

@@ -123,13 +123,19 @@ def test_multiplied_update_is_that_of_an_optimizer_of_that_rate(
 
 
 def averaged(
-    kwargs: dict[str, Any], step: int, old: list, new: list
+    kwargs: dict[str, Any], step: int, old: list, new: list, moved: list[bool]
 ) -> tuple[list, list]:
-    """Averages and weights after a step, by the definition."""
+    """Averages and weights after a step, by the definition.
+
+    The average of a weight whose learner is idle stays, but for the first.
+    """
     if "use_ema" not in kwargs:
         return new, new
     rate = 1.0 if step == 0 else 1 - kwargs["ema_momentum"]
-    averages = [a + rate * (v - a) for a, v in zip(old, new, strict=True)]
+    averages = [
+        a + rate * (v - a) if turn or step == 0 else a
+        for a, v, turn in zip(old, new, moved, strict=True)
+    ]
     every = kwargs.get("ema_overwrite_frequency")
     is_due = every and (step + 1) % every == 0
     return averages, averages if is_due else new
@@ -153,7 +159,10 @@ def by_steps(make: Any, kwargs: dict[str, Any], moves: Any) -> list[np.ndarray]:
                 alone[k].apply([gradient], [variable])
             if not keeps:
                 variable.assign(before)
-        averages, new = averaged(kwargs, step, averages, values(variables))
+        moved = [moves(step, k)[0] for k in (OWN, OTHER)]
+        averages, new = averaged(
+            kwargs, step, averages, values(variables), moved
+        )
         for variable, value in zip(variables, new, strict=True):
             variable.assign(value)
     return [*values(variables), *averages]
