@@ -1,8 +1,9 @@
 #!/bin/sh
 # The commands of the tables in docs/results, each below what it measures: not
 # to be run as a whole. Folders of the same name are one benchmark.
-# Heads started at random when these were measured: for the same numbers, add
-# --set head_init=random.
+# Heads started at random when these were measured, but for those "from
+# features": for the same numbers, add --set head_init=random, and for frozen
+# heads on Caltech-101 the settings in caltech101_trials.csv.
 # Emoji and Caltech-101 need a table of pictures and a network, see emoji.md.
 
 # glyphs: six methods, five seeds
@@ -99,21 +100,24 @@ keras-dml benchmark \
     --set backbone.name=efficientnet_lite0_imagenet.keras \
     --seeds 3 --output runs/caltech101
 
-# Frozen, and every row tuned
+# Caltech-101: frozen, from features; the tuning, and five seeds
+keras-dml tune caltech101/frozen_dcml \
+    --space docs/results/spaces/caltech101/frozen_dcml.yaml --trials 16 \
+    --set data.path=caltech101 \
+    --set backbone.name=efficientnet_lite0_imagenet.keras
 keras-dml benchmark \
     caltech101/frozen_baseline \
     caltech101/frozen_proxy_anchor \
     caltech101/frozen_ensemble \
     caltech101/frozen_dcml \
-    caltech101/frozen_diva \
     caltech101/frozen_divide_and_conquer \
     caltech101/frozen_bier \
-    caltech101/frozen_attentive_grouping \
+    caltech101/frozen_diva \
     --set data.path=caltech101 \
     --set backbone.name=efficientnet_lite0_imagenet.keras \
     --metrics recall@1,map@r --seeds 5 --output runs/caltech101_frozen
 
-# Frozen, and every row tuned
+# Caltech-101: frozen, pooling
 keras-dml benchmark caltech101/frozen_baseline \
     caltech101/frozen_baseline::name=gem::method.pooling=gem \
     caltech101/frozen_baseline::name=max::method.pooling=max \

@@ -35,7 +35,7 @@ BOARDS = {
     "emoji_lower": "emoji, lower layer",
     "emoji_upper": "emoji, upper layers",
     "emoji_full": "emoji, whole network",
-    "caltech101: frozen": "Caltech-101",
+    "caltech101_frozen": "Caltech-101",
 }
 """The columns of the table of results: journals and experiments."""
 
