@@ -7,7 +7,7 @@ from keras import ops
 from keras_dml.losses.base import LOSSES
 from keras_dml.losses.distances import DistanceLike
 from keras_dml.losses.pair_loss import PairLoss
-from keras_dml.losses.pairs import Pairs
+from keras_dml.losses.pairs import Pairs, hinge
 from keras_dml.utils.types import Tensor
 
 
@@ -125,8 +125,10 @@ class ContrastiveLoss(PairLoss):
 
     def values(self, pairs: Pairs) -> Tensor:
         orient = pairs.metric.orient
-        excess = pairs.hinge(pairs.distances - orient(self.positive_margin))
-        lack = pairs.hinge(orient(self.negative_margin) - pairs.distances)
+        near, far = orient(self.positive_margin), orient(self.negative_margin)
+        rounding = pairs.rounding
+        excess = hinge(pairs.distances - near, rounding)
+        lack = hinge(far - pairs.distances, rounding)
         if self.power == 2:  # 1 as a power, above all its gradient, is slow
             excess, lack = excess**2, lack**2
         lack = self.negative_weight * lack

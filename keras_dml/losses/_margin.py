@@ -10,7 +10,7 @@ from keras_dml.losses.base import LOSSES, MetricLoss
 from keras_dml.losses.distances import DistanceLike
 from keras_dml.losses.mining.miner import State, value_at
 from keras_dml.losses.pair_loss import PairLoss
-from keras_dml.losses.pairs import Batch, Pairs
+from keras_dml.losses.pairs import Batch, Pairs, hinge
 from keras_dml.losses.reductions import Terms, reduce_terms, sum_terms
 from keras_dml.losses.variables import (
     add_loss_variable,
@@ -174,8 +174,9 @@ class MarginLoss(PairLoss):
         """As for `PairLoss`, with boundaries that broadcast to (B, 1)."""
         beta = self._beta() if beta is None else beta
         boundary = pairs.metric.orient(beta)
-        excess = pairs.hinge(self.alpha + pairs.distances - boundary)
-        lack = pairs.hinge(self.alpha + boundary - pairs.distances)
+        rounding = pairs.rounding
+        excess = hinge(self.alpha + pairs.distances - boundary, rounding)
+        lack = hinge(self.alpha + boundary - pairs.distances, rounding)
         by_triplets = self.normalize_by == "triplets"
         if by_triplets:
             *counts, triplets, active = self._count(pairs, excess, lack)

@@ -14,7 +14,7 @@ from keras_dml.losses.labels import is_multi_hot, relations
 from keras_dml.losses.mining.miner import State, value_at
 from keras_dml.losses.mining.selection import Selection
 from keras_dml.losses.pair_loss import PairLoss
-from keras_dml.losses.pairs import Batch, Pairs
+from keras_dml.losses.pairs import Batch, Pairs, hinge
 from keras_dml.losses.reductions import Terms, reduce_terms
 from keras_dml.losses.variables import (
     add_loss_variable,
@@ -175,6 +175,8 @@ class TripletLoss(PairLoss):
         self.soft_margin = soft_margin
 
     def values(self, pairs: Pairs) -> Tensor:
+        rounding = pairs.rounding
+
         def terms_of(positive: Tensor, distances: Tensor) -> TripletTerms:
             gap = (positive + self.margin) - distances
             if self.soft_margin:
@@ -182,10 +184,10 @@ class TripletLoss(PairLoss):
                 # Each costs something, be it too little for a number.
                 costs = ops.ones_like(gap, "bool")
                 return TripletTerms(ops.softplus(gap), slope, -slope, costs)
-            is_equal = gap <= pairs.rounding  # False where this is NaN.
-            costs = ops.logical_and(gap > 0, ops.logical_not(is_equal))
+            value = hinge(gap, rounding)
+            costs = value > 0
             slope = ops.cast(costs, "float32")
-            return TripletTerms(slope * gap, slope, -slope, costs)
+            return TripletTerms(value, slope, -slope, costs)
 
         return reduced_triplets(self, pairs, terms_of)
 

@@ -86,15 +86,6 @@ class Pairs(NamedTuple):
         largest = ops.max(ops.abs(self.distances))
         return ops.stop_gradient(distances_lib.ROUNDING * largest)
 
-    def hinge(self, excess: Tensor) -> Tensor:
-        """max(excess, 0) of differences of `distances` and a margin, (B, R).
-
-        What rounding can make is 0, so that pairs exactly on a margin count
-        alike in every rotation of the embeddings.
-        """
-        excess = ops.relu(excess)
-        return ops.where(excess <= self.rounding, 0.0, excess)  # NaN stays.
-
     def counts(self) -> tuple[Tensor, Tensor]:
         """How much each pair counts, (B, R): the masks, or the weights."""
         masks = self.positive, self.negative
@@ -105,6 +96,20 @@ class Pairs(NamedTuple):
             for mask, weight in zip(masks, self.weights, strict=True)
         )
         return positive, negative
+
+
+def hinge(excess: Tensor, rounding: Tensor) -> Tensor:
+    """max(excess, 0), and 0 for what rounding can make; NaN stays.
+
+    So pairs exactly on a margin count alike in every rotation of the
+    embeddings.
+
+    Args:
+        excess: Differences of distances and a margin, of any shape.
+        rounding: `Pairs.rounding`.
+    """
+    excess = ops.relu(excess)
+    return ops.where(excess <= rounding, 0.0, excess)
 
 
 class Batch(NamedTuple):

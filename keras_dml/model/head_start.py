@@ -211,6 +211,8 @@ def start_head(
         ValueError: If an owner is given, and examples have several labels each.
     """
     linears = model.head.linear_layers()
+    if not (linears and kinds):
+        return
 
     def values() -> tuple[list[tuple[Any, Any]], Any]:
         found = received()
@@ -243,18 +245,14 @@ def _class_means(
 ) -> Any:
     """Directions of classes in the embedding, for vectors as they were built.
 
-    None where the head has more layers than the one that makes the embedding.
+    None where it is not one layer that makes the embedding.
     """
-    vectors = class_vectors(model.objective)
-    labels = received.labels
+    vectors, labels = class_vectors(model.objective), received.labels
+    if not vectors or labels is None or len(starts) != 1:
+        return None
     kernel, bias = (np.asarray(x) for x in starts[0])
-    if (
-        not vectors
-        or labels is None
-        or len(starts) > 1
-        or kernel.shape[1] != vectors[0].shape[1]
-        or fingerprint(vectors) != model.built_vectors
-    ):
+    is_built = fingerprint(vectors) == model.built_vectors
+    if kernel.shape[1] != vectors[0].shape[1] or not is_built:
         return None
     if labels.dtype.kind not in "iu":
         numbers = {name: number for number, name in model.label_names.items()}

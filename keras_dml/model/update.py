@@ -6,7 +6,8 @@ which `tensorflow_step` and `jax_step` compute.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain, zip_longest
 from typing import Any, NamedTuple
 
@@ -332,9 +333,12 @@ class RestrictedUpdate:
         }
         corrected = [*changed, *chain(*learners)]
         with _Afterwards(self.optimizer, corrected, turns):
-            _optimize(self.optimizer, self._prepared(gradients), variables)
+            with _unconstrained([v for v, _, _ in before]):
+                _optimize(self.optimizer, self._prepared(gradients), variables)
             for variable, multiplier, old in before:
-                variable.assign(old + multiplier * (variable - old))
+                new = old + multiplier * (variable - old)
+                constraint = variable.constraint
+                variable.assign(constraint(new) if constraint else new)
             for variable, old in start:
                 new = ops.convert_to_tensor(variable)
                 variable.assign(ops.where(is_early, old, new))
@@ -362,13 +366,26 @@ class RestrictedUpdate:
         return clipped_together(dense, self.optimizer)
 
 
-class _Afterwards:
-    """Constraints and averages of an update that is corrected within.
+@contextmanager
+def _unconstrained(variables: list[keras.Variable]) -> Iterator[None]:
+    """A context in which Keras does not constrain some variables."""
+    held = [(v, v.constraint) for v in variables]
+    for variable, _ in held:
+        variable.constraint = None
+    try:
+        yield
+    finally:
+        for variable, constraint in held:
+            variable.constraint = constraint
 
-    Keras constrains weights, averages them and overwrites them by averages at
-    the end of `apply`. Within this context it does not; all of this is done
-    when the context ends, unless the update was skipped, as after an overflow.
-    Nothing changes where no variable is corrected.
+
+class _Afterwards:
+    """Averages of weights, after an update that is corrected within.
+
+    Keras averages weights and overwrites them by averages at the end of
+    `apply`. Within this context it does not; this is done when the context
+    ends, unless the update was skipped, as after an overflow. Nothing changes
+    where no variable is corrected.
 
     Args:
         optimizer: The optimizer, which may scale the loss.
@@ -387,8 +404,6 @@ class _Afterwards:
         inner = getattr(optimizer, "inner_optimizer", optimizer)
         self.optimizer = inner
         self.averages = bool(corrected and inner.use_ema)
-        found = {id(v): v for v in corrected if v.constraint is not None}
-        self.constraints = [(v, v.constraint) for v in found.values()]
         # In updates, and in steps, of which several may be one update.
         self.updates, self.steps = (
             ops.copy(ops.convert_to_tensor(x))
@@ -398,14 +413,8 @@ class _Afterwards:
     def __enter__(self) -> None:
         if self.averages:
             self.optimizer.use_ema = False
-        for variable, _ in self.constraints:
-            variable.constraint = None
 
     def __exit__(self, kind: Any, *error: Any) -> None:
-        for variable, constraint in self.constraints:
-            variable.constraint = constraint
-            if kind is None:
-                variable.assign(constraint(variable))
         if self.averages:
             self.optimizer.use_ema = True
             if kind is None:

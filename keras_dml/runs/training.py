@@ -182,9 +182,14 @@ def _train(
         replicas = count_replicas(strategy)
         for line in before_training(recipe, splits, model, replicas):
             print(printable(line), flush=True)
+    has_start = not (
+        is_untrained(network) or isinstance(model, ProjectionModel)
+    )
+    _check_guard(recipe, splits, has_start)
     training = recipe.training(model, sampler, splits, with_test=True)
     seconds = time.perf_counter() - start
-    _choose_by_start(training, recipe, network)
+    if training.validation is not None:
+        training.validation.start = has_start  # One at random is no candidate.
     start = time.perf_counter()
     progress = _Progress()
     if not goes_on:
@@ -221,21 +226,15 @@ def _train(
     return outcome
 
 
-def _choose_by_start(
-    training: Training, recipe: Recipe, network: keras.Model
+def _check_guard(
+    recipe: Recipe, splits: data.DataSplits, has_start: bool
 ) -> None:
-    """Makes the start a candidate for the best model, unless it is random."""
-    has_start = not (
-        is_untrained(network) or isinstance(training.model, ProjectionModel)
-    )
-    if training.validation is not None:
-        training.validation.start = has_start
-    if recipe.guard and not (has_start and training.validation):
+    if recipe.guard and not (has_start and len(splits.validation)):
         raise ValueError(
             "`guard` of a recipe requires a pretrained network to go back to, "
             f"and held-out classes. Received: {recipe.backbone.name} with "
-            f"{recipe.method.name}, {len(training.splits.validation)} "
-            "validation examples. Leave out `guard`."
+            f"{recipe.method.name}, {len(splits.validation)} validation "
+            "examples. Leave out `guard`."
         )
 
 

@@ -30,6 +30,7 @@ from keras_dml.utils.arguments import check_count
 from keras_dml.utils.models import read_model
 from keras_dml.utils.progress import track
 from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.vectors import row_norms
 
 _UNIT = 0.01
 """How far a length may be from 1, as those of embeddings in half precision."""
@@ -164,17 +165,18 @@ class Encoder:
         They are if they are as wide, and not of unit length, which all
         embeddings of this package's models have.
         """
+        if not self.exists:
+            return
         try:
             rows = np.atleast_2d(np.asarray(items))
         except (TypeError, ValueError):
             return  # An error for these comes next, and for other kinds.
-        if rows.dtype.kind not in "fiu":
+        if rows.dtype.kind not in "fiu" or rows.ndim != 2 or not rows.size:
             return
-        with np.errstate(over="ignore", invalid="ignore"):
-            lengths = np.linalg.norm(rows.astype(np.float64), axis=-1)
-            is_unit = np.all(np.abs(lengths - 1) <= _UNIT)
-        is_finite = np.isfinite(lengths).all()
-        if is_unit or not (self.exists and is_finite and rows.ndim == 2):
+        with np.errstate(invalid="ignore"):
+            lengths = row_norms(rows)
+        is_unit = np.all(np.abs(lengths - 1) <= _UNIT)
+        if is_unit or not np.isfinite(lengths).all():
             return
         model = self.model
         if not isinstance(model, EmbeddingModel):

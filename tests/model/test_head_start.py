@@ -298,3 +298,21 @@ def started(loss: dict[str, Any], starts: bool = True) -> MetricModel:
     if starts:
         model.start_head(TRAIN, LABELS)
     return model
+
+
+@pytest.mark.parametrize(
+    ("grouping", "init"), [("G", "pca"), ("N", "random"), ("G", "random")]
+)
+def test_head_with_nothing_to_start_stays_as_it_was_built(
+    grouping, init
+) -> None:
+    keras.utils.set_random_seed(0)
+    model = methods.attentive_grouping(
+        identity((1, 1, CHANNELS)), embedding_dim=DIM, grouping=grouping,
+        head_init=init,
+    )  # fmt: skip
+    model.compile("adam")
+    before = model.head.get_weights()
+    model.start_head(TRAIN.reshape(-1, 1, 1, CHANNELS), LABELS)
+    for x, y in zip(before, model.head.get_weights(), strict=True):
+        np.testing.assert_array_equal(x, y)

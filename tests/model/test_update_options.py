@@ -222,6 +222,27 @@ def test_constraint_holds_after_a_multiplied_update() -> None:
     np.testing.assert_allclose(own, values([variable])[0], rtol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["freezes", "alternates"])
+def test_constraint_leaves_what_stays_to_the_bit(kind) -> None:
+    norms = keras.constraints.UnitNorm(axis=0)
+    variables = weights(norms)
+    start = values(variables)[OWN]
+    optimizer = keras.optimizers.SGD(0.1)
+    optimizer.build(variables)
+    update = RestrictedUpdate(
+        optimizer,
+        variables,
+        [[v] for v in variables] if kind == "alternates" else [],
+        [(variables[OWN], FACTOR)],
+        frozen=[variables[OWN]] if kind == "freezes" else [],
+        freeze_steps=9,
+    )
+    active = keras.ops.convert_to_tensor(1) if kind == "alternates" else None
+    for both in gradients():
+        update(list(map(keras.ops.convert_to_tensor, both)), variables, active)
+    np.testing.assert_array_equal(values(variables)[OWN], start)
+
+
 def test_skipped_update_is_not_averaged() -> None:
     inner = keras.optimizers.SGD(0.1, **EMA)
     optimizer = keras.optimizers.LossScaleOptimizer(inner)
