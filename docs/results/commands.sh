@@ -102,7 +102,7 @@ keras-dml benchmark \
 
 # Caltech-101: frozen, from features; the tuning, and five seeds
 keras-dml tune caltech101/frozen_dcml \
-    --space docs/results/spaces/caltech101/frozen_dcml.yaml --trials 16 \
+    --space docs/results/spaces/caltech101_from_features/frozen_dcml.yaml --trials 16 \
     --set data.path=caltech101 \
     --set backbone.name=efficientnet_lite0_imagenet.keras
 keras-dml benchmark \
