@@ -52,11 +52,23 @@ def features_of(network: keras.Model, images) -> np.ndarray:
 
 
 def test_run_of_a_pretrained_network_is_compared_with_its_features(
-    pretrained, tmp_path
+    pretrained, tmp_path, monkeypatch, capsys
 ) -> None:
+    """By one pass over the training images, which starts the head, too."""
+    passes = []
+
+    def counted(model, examples):
+        passes.append(len(examples))
+        return example_batches(model, examples)
+
+    monkeypatch.setattr(baselines, "example_batches", counted)
+    monkeypatch.delattr(MetricModel, "start_head")
     path, network = pretrained
-    recipe = recipe_of(tmp_path, path)
-    outcome = runs.train(recipe, tmp_path / "run", verbose=0)
+    recipe = recipe_of(tmp_path, path, "head_init=whitening")
+    outcome = runs.train(recipe, tmp_path / "run", verbose=2)
+    assert passes == [outcome.images["train"]]
+    said = capsys.readouterr().out
+    assert "of the untouched network and after training" in said
     splits = data_of(recipe)
     train, test = (
         features_of(network, splits.part(x)) for x in ("train", "test")
@@ -162,24 +174,6 @@ def test_start_is_kept_and_said_where_training_harms(
     assert any("did not beat" in x for x in outcome.baseline_lines())
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["baseline"] == outcome.baseline
-
-
-def test_start_and_comparison_read_the_training_images_once(
-    pretrained, tmp_path, monkeypatch, capsys
-) -> None:
-    passes = []
-
-    def counted(model, examples):
-        passes.append(len(examples))
-        return example_batches(model, examples)
-
-    monkeypatch.setattr(baselines, "example_batches", counted)
-    monkeypatch.delattr(MetricModel, "start_head")
-    recipe = recipe_of(tmp_path, pretrained[0], "head_init=whitening")
-    outcome = runs.train(recipe, tmp_path / "run", verbose=2)
-    assert passes == [outcome.images["train"]]
-    said = capsys.readouterr().out
-    assert "of the untouched network and after training" in said
 
 
 def test_guarded_run_says_how_far_it_went(pretrained, tmp_path) -> None:
