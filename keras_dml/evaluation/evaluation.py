@@ -16,7 +16,11 @@ from keras_dml.evaluation.label_sets import LabelSets, ids_of, labels_in
 from keras_dml.evaluation.metrics import MACRO, Metric, Wanted, expanded
 from keras_dml.evaluation.pair_counts import count_pairs_searched
 from keras_dml.evaluation.ranks.positives import Ranks
-from keras_dml.evaluation.ranks.relevance import Images, relevance_of
+from keras_dml.evaluation.ranks.relevance import (
+    Images,
+    are_ignored,
+    relevance_of,
+)
 from keras_dml.evaluation.ranks.scores import DISTANCES
 from keras_dml.evaluation.ranks.search import (
     DistanceFunction,
@@ -288,18 +292,18 @@ class Evaluation:
             return
         queries, gallery = inputs.searches(given, self.protocol, self.owner)[0]
         # Own rows are left out of a search.
-        if not np.isin(queries.rows, gallery.rows).any():
-
-            def ignored(rows: Rows) -> list[Rows]:
-                sample = queries.select(rows)
-                level = next(iter(sample.targets))
-                relevance = relevance_of(sample, gallery, level)
-                lists = relevance.of(slice(0, len(rows)))[1]
-                return np.split(lists.items, lists.starts[1:-1])
-
-            warn_of_copies(
-                queries.embeddings, gallery.embeddings, ignored, self.owner
-            )
+        is_inside = np.isin(queries.rows, gallery.rows)
+        if is_inside.all():
+            return
+        warn_of_copies(
+            queries.embeddings,
+            gallery.embeddings,
+            lambda rows, items: (
+                is_inside[rows] | are_ignored(queries, gallery, rows, items)
+            ),
+            is_cosine,
+            self.owner,
+        )
 
     def _check_sample(self, given: Inputs) -> None:
         """Rejects samples smaller than the clusters, and too large files."""

@@ -28,7 +28,7 @@ from keras_dml.distribution.workers import (
 from keras_dml.utils.lazy_rows import EmbeddingRows
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import FloatArray, Rows
-from keras_dml.utils.vectors import CHUNK, blocks, unit_rows
+from keras_dml.utils.vectors import CHUNK, blocks, row_norms, unit_rows
 
 logger = logging.getLogger(__name__)
 
@@ -48,10 +48,14 @@ _ROUNDING = 1e-5
 """Relative difference up to which embeddings count as equal: batches of other
 sizes are computed in another order."""
 
-_COPY_QUERIES = 64
-"""Number of queries that are looked for in the gallery."""
+_COPY_SHARE = 0.05
+"""Share of queries with a copy in the gallery from which it is said."""
 
-_COPY_SHARE = 0.9
+_COPY_NUMBERS = 2**22
+"""Numbers of queries, or of the gallery, that are compared at a time."""
+
+_PROBES = 8
+"""Rows of the gallery that are looked at on either side of a query's key."""
 
 _PIXELS = (
     "Pixels of %s range from %.3g to %.3g, and the model scales pixels itself, "
@@ -314,48 +318,101 @@ class NoticeCollapse(keras.callbacks.Callback):
 def warn_of_copies(
     queries: EmbeddingRows,
     gallery: EmbeddingRows,
-    ignored: Callable[[Rows], list[Rows]],
+    is_ignored: Callable[[Rows, Rows], npt.NDArray[np.bool_]],
+    is_cosine: bool,
     owner: str,
 ) -> None:
-    """Warns if nearly every query finds an exact copy of itself.
+    """Warns if 5 % of the queries, or more, have a copy in the gallery.
 
-    Queries and gallery have rows of their own; `ignored` returns the rows of
-    the gallery that each of some queries must not find.
+    Queries and gallery have rows of their own; `is_ignored` says which pairs of
+    a query and a row of the gallery, (n,) each, do not count. Embeddings that
+    several queries share are not counted, and nothing is said if most are
+    shared: a model, or a code of few bits, maps different examples to one
+    point there. Of more than 4 million numbers, a sample of queries, evenly
+    spaced, is compared.
     """
-    count = min(_COPY_QUERIES, len(queries))
-    rows = np.linspace(0, len(queries) - 1, count).astype(np.int64)
-    # A few first, as hardly any evaluation needs more.
-    for sample in map(np.unique, (rows[:: max(1, count // 8)], rows)):
-        x = np.asarray(queries[sample])
-        copies = _count_copies(x, gallery, ignored(sample))
-        if copies < _COPY_SHARE * len(sample):
-            return
+    size, dim = len(queries), queries.shape[1]
+    if is_cosine and dim < 3:
+        return  # Directions in a plane are equal by chance.
+    count = min(size, max(1, _COPY_NUMBERS // dim))
+    rows = np.linspace(0, size - 1, count).astype(np.int64)
+    x = queries[rows]
+
+    def is_out(query: Rows, item: Rows) -> npt.NDArray[np.bool_]:
+        return is_ignored(rows[query], item)
+
+    is_copy = _have_copies(x, gallery, is_out, is_cosine)
+    if is_copy.sum() < _COPY_SHARE * count:
+        return
+    is_shared = _have_copies(x, x, np.equal, is_cosine)
+    copies = int((is_copy & ~is_shared).sum())
+    if copies < max(_COPY_SHARE * count, is_shared.sum()):
+        return
     warn(
-        "Nearly every query of %s (%d of %d sampled) has an exact copy of "
-        "itself in the gallery and finds it first, so recall@1 says nothing. "
-        "Leave the queries out of the gallery. To search a set among itself, "
-        "omit `gallery`; to search it for some of its rows, use "
+        "%d of %d %squeries of %s (%.1f %%) stand in the gallery, too: an "
+        "embedding there equals theirs, so they find themselves first, and "
+        "recall@1 and other metrics are too high. Leave them out of the "
+        "gallery or of the queries. To search a set among itself, omit "
+        "`gallery`; to search it for some of its rows, use "
         "protocol=Protocol(queries=rows).",
-        owner,
         copies,
         count,
+        "sampled " if count < size else "",
+        owner,
+        100 * copies / count,
     )
 
 
-def _count_copies(
-    x: FloatArray, gallery: EmbeddingRows, ignored: list[Rows]
-) -> int:
-    """Number of queries, (Q, D), that may find an exact copy of themselves."""
-    limits = _ROUNDING * np.linalg.norm(x, axis=1)
-    # Few rows are near in the largest coordinate, so few are compared.
-    axes = np.abs(x).argmax(axis=1)
+def _have_copies(
+    x: FloatArray,
+    gallery: EmbeddingRows,
+    is_ignored: Callable[[Rows, Rows], npt.NDArray[np.bool_]],
+    is_cosine: bool,
+) -> npt.NDArray[np.bool_]:
+    """Whether queries, (Q, D), have an equal row in the gallery, (Q,)."""
+    # Equal rows are next to each other on any axis, and few others are near
+    # on two. So hardly any row is compared as a whole.
+    axes = np.random.default_rng(0).normal(size=(2, x.shape[1]))
+    axes = unit_rows(axes).T
+    keys, norms = _keys(x, axes, is_cosine)
+    limits = _ROUNDING * (np.ones(len(x)) if is_cosine else norms)
     has_copy = np.zeros(len(x), bool)
-    for rows in blocks(len(gallery), max(1, 2**24 // x.shape[1])):
+    for rows in blocks(len(gallery), max(1, _COPY_NUMBERS // x.shape[1])):
         y = gallery[rows]
-        for i in np.flatnonzero(~has_copy).tolist():
-            is_near = np.abs(y[:, axes[i]] - x[i, axes[i]]) <= limits[i]
-            near = np.flatnonzero(is_near)
-            near = near[~np.isin(near + rows.start, ignored[i])]
-            gaps = np.linalg.norm(y[near] - x[i], axis=1)
-            has_copy[i] = (gaps <= limits[i]).any()
-    return int(has_copy.sum())
+        gallery_keys = _keys(y, axes, is_cosine)[0]
+        order = np.argsort(gallery_keys[:, 0])
+        gallery_keys = gallery_keys[order]
+        first, middle, end = (
+            np.searchsorted(gallery_keys[:, 0], keys[:, 0] + gap)
+            for gap in (-limits, 0, limits)
+        )
+        place = np.maximum(first, middle - _PROBES)
+        end = np.minimum(end, middle + _PROBES)
+        while len(rest := np.flatnonzero((place < end) & ~has_copy)):
+            near = place[rest]
+            place[rest] += 1
+            gaps = np.abs(gallery_keys[near, 1] - keys[rest, 1])
+            is_near = gaps <= limits[rest]
+            which, near = rest[is_near], near[is_near]
+            items = order[near]
+            whole = x[which], y[items]
+            if is_cosine:
+                whole = unit_rows(whole[0]), unit_rows(whole[1])
+            gaps = row_norms(np.subtract(*whole, dtype=np.float64))
+            is_equal = gaps <= limits[which]
+            is_equal &= ~is_ignored(which, items + rows.start)
+            has_copy[which[is_equal]] = True
+    return has_copy
+
+
+def _keys(
+    x: FloatArray, axes: FloatArray, is_cosine: bool
+) -> tuple[FloatArray, FloatArray]:
+    """Places on two axes, (N, 2), and norms, (N,); of directions, or of x."""
+    with np.errstate(all="ignore"):
+        norms = np.linalg.norm(x, axis=1)
+        # Squares of very large or very small numbers leave the range.
+        if not 1e-15 < norms.min() <= norms.max() < 1e15:
+            norms = row_norms(x)
+        keys = x @ axes
+        return (keys / norms[:, None] if is_cosine else keys), norms

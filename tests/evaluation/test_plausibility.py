@@ -6,9 +6,12 @@ from collections.abc import Iterator
 import keras
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from keras_dml.callbacks import RetrievalEvaluation
+from keras_dml.cli import main
 from keras_dml.data import ArraySet, ImageSet, PairSet, from_dataset
+from keras_dml.embedding import EmbeddingShards, embed_shards
 from keras_dml.evaluation import Protocol, embed, evaluate, evaluate_embeddings
 from keras_dml.model.warnings import saying_once
 
@@ -111,19 +114,19 @@ def test_copies_of_the_queries_in_the_gallery_are_said(
     labels = np.concatenate([np.full(50, 20), Y[::-1]])
     options = {"distance": distance, "metrics": "recall@1"}
     evaluate_embeddings(X, Y, gallery=gallery, gallery_labels=labels, **options)
-    assert len(said.messages) == 1
-    assert "64 of 64 sampled" in said.messages[0]
-    assert "Protocol(queries=rows)" in said.messages[0]
+    (message,) = said.messages
+    assert message.startswith("100 of 100 queries of evaluate_embeddings")
+    assert "Protocol(queries=rows)" in message
     said.clear()
     both = np.concatenate([X, gallery]), np.concatenate([Y, labels])
     apart = Protocol(np.arange(len(X)), np.arange(len(X), len(both[0])))
     evaluate_embeddings(*both, protocol=apart, **options)
-    assert "64 of 64 sampled" in said.text
+    assert "100 of 100 queries" in said.text
     said.clear()
-    # Near is no copy, some are not nearly all, and their own metrics are right.
+    # Near is no copy, a few are too few, and their own metrics are right.
     for near in (
         gallery + np.float32(0.01),
-        np.concatenate([more, gallery[:50], gallery[100:]]),
+        np.concatenate([more, more, gallery[50:54]]),
     ):
         evaluate_embeddings(
             X,
@@ -137,6 +140,123 @@ def test_copies_of_the_queries_in_the_gallery_are_said(
         everything, labels[::-1], protocol=Protocol(np.arange(100)), **options
     )
     assert not said.messages
+
+
+def mixed(copies: int) -> np.ndarray:
+    """A gallery of 100 rows, some of which are rows of `X`."""
+    new = np.random.default_rng(2).normal(size=(100 - copies, 8))
+    return np.concatenate([new, X[100 - copies :]]).astype(np.float32)
+
+
+def measured(kind: str, gallery: np.ndarray, model, folder) -> None:
+    """Measures the rows of `X` in a gallery."""
+    if kind == "array":
+        evaluate_embeddings(X, Y, gallery=gallery, gallery_labels=Y)
+    elif kind in ("file", "shards"):
+        stored = []
+        for name, x in (("x", X), ("y", gallery)):
+            if kind == "file":
+                np.save(folder / f"{name}.npy", x)
+                stored.append(np.load(folder / f"{name}.npy", mmap_mode="r"))
+            else:
+                stored.append(shards_of(x, folder / name))
+        evaluate_embeddings(
+            stored[0], Y, gallery=stored[1], gallery_labels=Y, metrics="map@r"
+        )
+    elif kind == "command":
+        folders = []
+        for name, x in (("x", X), ("y", gallery)):
+            shards_of(x, folder / name)
+            folders.append(str(folder / name))
+        command = ["evaluate", folders[0], "--gallery", folders[1]]
+        assert CliRunner().invoke(main, command).exit_code == 0
+    elif kind == "callback":
+        images, others = ArraySet(X, Y), ArraySet(gallery, Y)
+        logs_of(RetrievalEvaluation(images, gallery=others), model, epochs=3)
+    elif kind == "dataset":
+        import tensorflow as tf
+
+        data = tf.data.Dataset.from_tensor_slices((gallery, Y)).batch(9)
+        evaluate(model, (X, Y), gallery=data)
+    else:
+        evaluate(model, ArraySet(X, Y), gallery=(gallery, Y))
+
+
+def shards_of(x: np.ndarray, folder) -> EmbeddingShards:
+    identity = keras.Sequential([keras.Input((8,)), keras.layers.Identity()])
+    return embed_shards(identity, ArraySet(x, Y), folder)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["array", "file", "shards", "command", "callback", "dataset", "model"],
+)
+def test_share_of_queries_in_the_gallery_is_said_from_5_percent(
+    kind: str, model, said, tmp_path
+) -> None:
+    for copies, count in ((4, 0), (5, 1), (50, 1)):
+        (folder := tmp_path / str(copies)).mkdir()
+        said.clear()
+        measured(kind, mixed(copies), model, folder)
+        messages = [x for x in said.messages if "stand in the gallery" in x]
+        assert len(messages) == count, said.messages
+        for message in messages:
+            assert message.startswith(f"{copies} of 100 queries of evaluate")
+            assert f"({copies}.0 %)" in message
+
+
+def some_points(count: int, dim: int, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    points = np.random.default_rng(0).normal(size=(20, dim))
+    noise = 1e-7 * rng.normal(size=(count, dim))
+    return points[rng.integers(20, size=count)] + noise
+
+
+@pytest.mark.parametrize(
+    ("queries", "gallery", "share"),
+    [
+        # Classes that a model maps to a point each, and dead embeddings.
+        (some_points(400, 16, 1), some_points(900, 16, 2), 0),
+        (np.outer(np.arange(400) % 2, X[0]), np.outer(np.arange(9), X[0]), 0),
+        (
+            np.sign(RNG.normal(size=(400, 8))),
+            np.sign(RNG.normal(size=(900, 8))),
+            0,
+        ),
+        # Circles: of many directions, some are equal.
+        (RNG.normal(size=(400, 2)), RNG.normal(size=(50000, 2)), 0),
+        # Norms of any size, far from the origin, and rows that repeat.
+        (1e30 * X, 1e30 * mixed(20), 20),
+        (1e-30 * X, 1e-30 * mixed(20), 20),
+        (1000 + X, 1000 + mixed(20), 20),
+        (X, np.repeat(mixed(20), 50, axis=0), 20),
+    ],
+)
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+def test_equal_embeddings_of_different_examples_are_not_said(
+    queries: np.ndarray, gallery: np.ndarray, share: int, distance: str, said
+) -> None:
+    evaluate_embeddings(
+        queries.astype(np.float32),
+        np.arange(len(queries)) % 50,
+        gallery=gallery.astype(np.float32),
+        gallery_labels=np.arange(len(gallery)) % 50,
+        distance=distance,
+        metrics="recall@1",
+    )
+    assert len(said.messages) == bool(share), said.messages
+    assert f"({share}.0 %)" in said.text or not share
+
+
+def test_repeated_rows_of_one_set_are_not_queries_in_the_gallery(said) -> None:
+    twice, labels = np.concatenate([X, X]), np.concatenate([Y, Y])
+    evaluate_embeddings(twice, labels)
+    for protocol in (Protocol(queries=np.arange(50)), "official"):
+        evaluate_embeddings(X, Y, protocol=protocol)
+    assert not said.messages
+    apart = Protocol(np.arange(104), np.arange(100, 200))
+    evaluate_embeddings(twice, labels, protocol=apart)
+    assert said.messages[0].startswith("96 of 104 queries")
 
 
 @pytest.mark.parametrize("are_sets", [False, True])

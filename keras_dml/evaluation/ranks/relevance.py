@@ -185,6 +185,27 @@ def relevance_of(queries: Images, gallery: Images, level: str) -> Relevance:
     return ClassRelevance(queries, gallery, level)
 
 
+def are_ignored(
+    queries: Images, gallery: Images, rows: Rows, items: Rows
+) -> NDArray[np.bool_]:
+    """Whether pairs of a query and an image, (n,) each, do not count.
+
+    These are in one group and, at the first level, of one class.
+    """
+    if queries.groups is None or gallery.groups is None:
+        return np.zeros(len(rows), bool)
+    level = next(iter(queries.targets))
+    own, other = queries.targets[level], gallery.targets[level]
+    if isinstance(own, LabelSets) and isinstance(other, LabelSets):
+        shared = own.matrix[rows].multiply(other.matrix[items]).sum(axis=1)
+        is_same = np.asarray(shared).ravel() > 0
+    else:
+        is_same = ids_of(own)[rows] == ids_of(other)[items]
+    same: NDArray[np.bool_]
+    same = is_same & (queries.groups[rows] == gallery.groups[items])
+    return same
+
+
 def _lists(
     owners: Rows, items: Rows, queries: int, gains: FloatArray | None = None
 ) -> Positives:
