@@ -269,17 +269,20 @@ def _decode_other(contents: tf.Tensor, path: tf.Tensor) -> tf.Tensor:
         is_small = tf.reduce_prod(png_sides(contents)) <= MOST_PIXELS
         return tf.io.decode_png(tf.where(is_small, contents, ""), channels=3)
 
-    # The name of a block with EXIF, which may also occur in other data.
-    without = tf.strings.regex_replace(
-        contents, r"eXIf", "", replace_global=False
-    )
-    has_no_exif = tf.strings.length(without) == tf.strings.length(contents)
     pixels = tf.cond(
-        starts_with(contents, PNG) & has_no_exif,
+        starts_with(contents, PNG) & ~may_have_exif(contents),
         decode_png,
         lambda: tf.numpy_function(read_rgb, [path], tf.uint8),
     )
     return tf.ensure_shape(pixels, (None, None, 3))
+
+
+def may_have_exif(contents: tf.Tensor) -> tf.Tensor:
+    """Whether the name of a PNG's block with EXIF occurs, be it in its data."""
+    without = tf.strings.regex_replace(
+        contents, r"eXIf", "", replace_global=False
+    )
+    return tf.strings.length(without) < tf.strings.length(contents)
 
 
 def png_sides(contents: tf.Tensor) -> tf.Tensor:

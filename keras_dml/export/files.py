@@ -10,7 +10,8 @@ the numbers of the others say which these were. Datasets are operations of
 TensorFlow's runtime, and run wherever a SavedModel does.
 
 Reference:
-    CIPA DC-008 (Exif 2.32), 4.5.2 and 4.6.2; GIF89a Specification, 18 to 26.
+    CIPA DC-008 (Exif 2.32), 4.5.2 and 4.6.2; GIF89a Specification, 18 to 26;
+    PNG Specification (Third Edition), 5.3 and 11.3.3.6.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from keras_dml.data.decode import (
 from keras_dml.data.encoded import (
     DCT,
     Encoded,
+    may_have_exif,
     png_sides,
     starts_with,
     turn_of_jpeg,
@@ -51,6 +53,9 @@ _LARGE_IMAGE = 2**22
 
 _GIF_HEAD = 2**16
 """Bytes at the start of a GIF among which its first frame must begin."""
+
+_EXIF_HEAD = 2**16
+"""Bytes of an EXIF block among which its first directory must be."""
 
 
 def load_files(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:
@@ -153,7 +158,7 @@ def _view_of(contents: Tensor, view: View) -> Tensor:
         # It is decoded as far as the view needs it.
         file = Encoded(
             contents,
-            lambda: _orientation(contents),
+            lambda: _orientation_of_jpeg(contents),
             lambda: _decode_other(contents),
         )
         return view.apply(file)
@@ -177,7 +182,7 @@ def decode_whole(contents: Tensor) -> Tensor:
     """RGB pixels of a supported file, upright, (H, W, 3) uint8."""
 
     def decode_jpeg() -> Tensor:
-        turn = turn_of_jpeg(contents, lambda: _orientation(contents))
+        turn = turn_of_jpeg(contents, lambda: _orientation_of_jpeg(contents))
         return upright(tf.io.decode_jpeg(contents, 3, dct_method=DCT), turn)
 
     pixels = tf.cond(
@@ -190,7 +195,13 @@ def decode_whole(contents: Tensor) -> Tensor:
 
 def _decode_other(contents: Tensor) -> Tensor:
     pixels = tf.io.decode_image(contents, 3, expand_animations=False)
-    return tf.ensure_shape(pixels, (None, None, 3))
+    pixels = tf.ensure_shape(pixels, (None, None, 3))
+    upright_pixels = tf.cond(
+        starts_with(contents, PNG),  # GIF and BMP have no EXIF.
+        lambda: upright(pixels, _orientation_of(_exif_of_png(contents))),
+        lambda: pixels,
+    )
+    return tf.ensure_shape(upright_pixels, (None, None, 3))
 
 
 def _head(contents: Tensor, size: int) -> Tensor:
@@ -204,31 +215,59 @@ def _number(head: Tensor, start: int | Tensor, size: int) -> Tensor:
     return tf.reduce_sum(head[start : start + size] * weights)
 
 
-def _orientation(contents: Tensor) -> Tensor:
-    """The orientation in the EXIF block of a JPEG file, () int32, or 1.
-
-    It is a short number in the first directory of the block.
-    """
+def _orientation_of_jpeg(contents: Tensor) -> Tensor:
     parts = tf.strings.split(contents, EXIF, maxsplit=1)
-    block = tf.concat([parts, [""]], 0)[1]
-    is_little = starts_with(block, b"II*\0")
-    little, big = (
-        tf.cast(
-            tf.io.decode_raw(
-                block, tf.uint16, little_endian=order, fixed_length=2**16
-            ),
-            "int32",
+    return _orientation_of(tf.concat([parts, [""]], 0)[1])
+
+
+def _exif_of_png(contents: Tensor) -> Tensor:
+    """The last EXIF block of a PNG file, () string; empty if there is none.
+
+    A chunk is the length of its data, a name, the data and a checksum.
+    """
+    size = tf.strings.length(contents)
+    has_exif = may_have_exif(contents)
+
+    def skip(at: Tensor, block: Tensor) -> tuple[Tensor, Tensor]:
+        name = tf.strings.substr(contents, at + 4, 4)
+        length = tf.strings.substr(contents, at, 4)
+        length = _number(_head(length, 4)[::-1], 0, 4)
+        behind = at + 12 + tf.cast(tf.minimum(length, 2**30), "int32")
+        block = tf.cond(
+            name == "eXIf",
+            lambda: tf.strings.substr(contents, at + 8, behind - at - 12),
+            lambda: block,
         )
-        for order in (True, False)
-    )
-    words = tf.where(is_little, little, big)
-    start = tf.where(is_little, words[2], words[3]) // 2 + 1
-    count = tf.minimum(words[start - 1], (tf.size(words) - start) // 6)
-    entries = tf.reshape(words[start : start + 6 * count], (-1, 6))
-    # Tag, type, and number of values in two words.
-    is_short = tf.reduce_all(entries[:, :2] == (ORIENTATION, 3), axis=1)
-    is_short &= tf.reduce_sum(entries[:, 2:4], axis=1) == 1
-    values = tf.boolean_mask(entries[:, 4], is_short)
-    value = tf.concat([values, [1]], 0)[0]
-    is_known = is_little | starts_with(block, b"MM\0*")
-    return tf.where(is_known & (value >= 1) & (value <= 8), value, 1)
+        return tf.where(name == "IEND", size, behind), block
+
+    return tf.while_loop(
+        lambda at, _: has_exif & (at + 12 <= size), skip, (8, "")
+    )[1]
+
+
+def _orientation_of(exif: Tensor) -> Tensor:
+    """`exif_orientation` of an EXIF block, () int32."""
+    head = _head(exif, _EXIF_HEAD)
+    is_little = starts_with(exif, b"II")
+
+    def number(digits: Tensor) -> Tensor:
+        """Numbers from their bytes, (..., size)."""
+        weights = [256**i for i in range(digits.shape[-1])]
+        digits = tf.where(is_little, digits, digits[..., ::-1])
+        return tf.reduce_sum(digits * weights, -1)
+
+    start = tf.minimum(number(head[4:8]), _EXIF_HEAD - 2)
+    count = number(tf.slice(head, [start], [2]))
+    entries = head[start + 2 :]
+    count = tf.minimum(count, tf.size(entries, tf.int64) // 12)
+    entries = tf.reshape(entries[: 12 * count], (-1, 12))
+    # Tag, type, number of values, and a value: a byte, a short or a long.
+    is_found = number(entries[:, :2]) == ORIENTATION
+    entry = tf.boolean_mask(entries, is_found)
+    entry = tf.concat([entry, tf.zeros((1, 12), tf.int64)], 0)[0]
+    values = tf.stack([number(entry[8 : 8 + size]) for size in (1, 2, 4)])
+    is_type = number(entry[2:4]) == tf.constant([1, 3, 4], tf.int64)
+    value = tf.reduce_sum(tf.where(is_type, values, 0))
+    is_known = is_little | starts_with(exif, b"MM")
+    is_known &= (number(entry[4:8]) == 1) & (value >= 1) & (value <= 8)
+    return tf.cast(tf.where(is_known, value, 1), "int32")
