@@ -45,6 +45,7 @@ def push_to_hub(
     private: bool | None = None,
     tags: Sequence[str] = (),
     token: str | None = None,
+    trust: bool = False,
 ) -> str:
     """Uploads a model with its card to the Hugging Face Hub.
 
@@ -61,6 +62,7 @@ def push_to_hub(
             default.
         tags: Additional tags of the card. You must choose a license yourself.
         token: Access token; by default, the one from `hf auth login`.
+        trust: As for `runs.load_model`.
 
     Returns:
         The address of the commit.
@@ -74,7 +76,8 @@ def push_to_hub(
     hub = import_extra("push_to_hub", "huggingface_hub", "hub")
     outcome, model = None, model_or_run
     if not isinstance(model, keras.Model):
-        outcome, model = load_outcome(model), load_model(model)
+        outcome = load_outcome(model, trust=trust)
+        model = load_model(model, trust=trust)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         keras.saving.save_model(model, folder, zipped=False)

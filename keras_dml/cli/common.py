@@ -96,6 +96,25 @@ engine_option = click.option(
 )
 
 
+def _trust(
+    context: click.Context, option: click.Parameter, is_given: bool
+) -> None:
+    """Has all that the command reads trusted, until it ends."""
+    from keras_dml.utils.trust import reading
+
+    context.with_resource(reading(trust=is_given))
+
+
+trust_option = click.option(
+    "--trust",
+    is_flag=True,
+    expose_value=False,
+    callback=_trust,
+    help="Import modules that the recipe of a run names, and run code in the "
+    "model. Use it only if you know who made them.",
+)
+
+
 def example(*lines: str) -> str:
     """The end of a command's help: lines to type, which docs also show."""
     return "\n".join(["\b", "Example:", *(f"  {line}" for line in lines)])

@@ -9,7 +9,6 @@ seed, so a batch depends only on its seed. What draws otherwise is refused.
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import pickle
 import random
@@ -23,6 +22,7 @@ import numpy as np
 from keras_dml.data.loading import parallel
 from keras_dml.utils.arguments import did_you_mean
 from keras_dml.utils.tensorflow import tf
+from keras_dml.utils.trust import import_named
 from keras_dml.utils.types import Tensor
 
 Named: TypeAlias = Mapping[str, Mapping[str, Any] | None]
@@ -124,9 +124,7 @@ def _named(name: str, arguments: Mapping[str, Any]) -> Step:
 def _imported(name: str) -> Callable[..., Any]:
     module, _, attribute = name.partition(":")
     try:
-        function: Callable[..., Any] = getattr(
-            importlib.import_module(module), attribute
-        )
+        function: Callable[..., Any] = getattr(import_named(module), attribute)
     except (ImportError, AttributeError) as error:
         raise ValueError(
             f"`augment` of pipeline must name a function that can be imported. "

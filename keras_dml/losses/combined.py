@@ -1,6 +1,5 @@
 """Losses of several losses and of functions, `get`, and losses as functions."""
 
-import importlib
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from inspect import Parameter, Signature, signature
@@ -24,6 +23,7 @@ from keras_dml.losses.proxy_loss import ProxyLoss
 from keras_dml.losses.variables import scope_of
 from keras_dml.utils.arguments import did_you_mean
 from keras_dml.utils.serialization import deserialized, parameters_of
+from keras_dml.utils.trust import import_named
 from keras_dml.utils.types import Config, Tensor, Tensors
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.@-]*")
@@ -428,7 +428,7 @@ def _by_name(config: dict[str, Any]) -> MetricLoss:
     module, colon, own = str(name).rpartition(":")
     if colon and len(config) == 1:
         try:
-            value = getattr(importlib.import_module(module), own, None)
+            value = getattr(import_named(module), own, None)
         except ImportError:  # The registry says so.
             value = None
         is_known = own in LOSSES or isinstance(value, type)

@@ -4,7 +4,6 @@ Methods do not depend on data, callbacks and reports. They name what they need
 from them, and the code that builds a recipe or a report looks it up.
 """
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.utils.arguments import checked
 from keras_dml.utils.registry import Registry
+from keras_dml.utils.trust import import_named
 from keras_dml.utils.types import IntArray
 
 Arguments: TypeAlias = Mapping[str, Any]
@@ -157,7 +157,7 @@ def find(name: str) -> tuple[Callable[..., MetricModel], Traits]:
         return METHODS[name].value, METHODS[name].details["traits"]
     module, _, attribute = name.partition(":")
     try:
-        factory = getattr(importlib.import_module(module), attribute)
+        factory = getattr(import_named(module), attribute)
     except ImportError as error:
         raise ValueError(
             f"The module {module!r} of the method {name!r} cannot be "

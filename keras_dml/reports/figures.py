@@ -35,6 +35,7 @@ class Run:
 
     Args:
         folder: The folder of the run.
+        trust: As for `runs.load_model`.
 
     Attributes:
         outcome: Its outcome.
@@ -46,9 +47,12 @@ class Run:
         FileNotFoundError: If the run is not finished.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, folder: str | os.PathLike[str], *, trust: bool = False
+    ) -> None:
         self.folder = Path(folder)
-        self.outcome = load_outcome(folder)
+        self.trust = trust
+        self.outcome = load_outcome(folder, trust=trust)
         self.recipe = self.outcome.recipe
         self.results = self.outcome.after
 
@@ -74,7 +78,7 @@ class Run:
     def model(self) -> keras.Model:
         """The best model of the run."""
         keras.config.set_dtype_policy(self.recipe.precision)
-        return runs.load_model(self.folder)
+        return runs.load_model(self.folder, trust=self.trust)
 
     @cached_property
     def view(self) -> View | None:

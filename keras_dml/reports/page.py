@@ -43,6 +43,8 @@ def report(
     output: str | os.PathLike[str] | None = None,
     num_queries: int = 60,
     progress: bool | None = None,
+    *,
+    trust: bool = False,
 ) -> Path:
     """Writes the report of a finished run as one HTML page.
 
@@ -58,6 +60,7 @@ def report(
             fixed seed.
         progress: Whether to show a progress bar; by default, if standard error
             is a terminal.
+        trust: As for `runs.load_model`.
 
     Returns:
         The path of the page.
@@ -66,7 +69,7 @@ def report(
         RecipeError: If the folder is not that of a run.
         FileNotFoundError: If the run is not finished.
     """
-    run = Run(folder)
+    run = Run(folder, trust=trust)
     path = Path(output) if output else run.folder / "report.html"
     with waiting("Searching the test images", progress):
         content = explorer(run, num_queries)

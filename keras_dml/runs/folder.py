@@ -17,6 +17,7 @@ import numpy as np
 from keras_dml.evaluation import Results
 from keras_dml.recipes import Recipe, RecipeError, dump, load
 from keras_dml.recipes.included import RECIPE
+from keras_dml.recipes.inheritance import complete
 from keras_dml.runs.outcome import Outcome
 from keras_dml.utils.files import (
     LOCK,
@@ -26,6 +27,7 @@ from keras_dml.utils.files import (
     write_atomically,
 )
 from keras_dml.utils.models import read_model
+from keras_dml.utils.trust import reading
 
 logger = logging.getLogger(__name__)
 
@@ -107,8 +109,12 @@ def check_same_recipe(path: str | os.PathLike[str], recipe: Recipe) -> None:
 
 def changed_settings(path: str | os.PathLike[str], recipe: Recipe) -> list[str]:
     """Settings that are not those of a run, "key.key: before → after"."""
-    file = Path(path) / RECIPE
-    before = load(file).model_dump(mode="json") if file.exists() else {}
+    file, before = Path(path) / RECIPE, {}
+    if file.exists():
+        try:
+            before = load_recipe(path).model_dump(mode="json")
+        except RecipeError:  # It may name a module that `recipe` does not.
+            before = complete(file)
     return differences(before, recipe.model_dump(mode="json"))
 
 
@@ -159,11 +165,19 @@ def write_outcome(folder: Path, outcome: Outcome) -> None:
     write_atomically(folder / RESULT, result)
 
 
-def load_recipe(folder: str | os.PathLike[str]) -> Recipe:
+def load_recipe(
+    folder: str | os.PathLike[str], *, trust: bool = False
+) -> Recipe:
     """Reads the recipe of a run.
 
+    Args:
+        folder: The folder of the run.
+        trust: Whether modules that the recipe names, as "module:function", are
+            imported. Otherwise they must be imported already.
+
     Raises:
-        RecipeError: If the folder is not that of a run.
+        RecipeError: If the folder is not that of a run, or its recipe names a
+            module that is neither imported nor trusted.
     """
     path = Path(folder) / RECIPE
     if not path.exists():
@@ -171,12 +185,15 @@ def load_recipe(folder: str | os.PathLike[str]) -> Recipe:
             f"{os.fspath(folder)!r} is not the folder of a run: it has no "
             f"{RECIPE}. Use the folder that `keras-dml train` prints."
         )
-    return load(path)
+    with reading(folder, trust):
+        return load(path)
 
 
-def load_outcome(folder: str | os.PathLike[str]) -> Outcome:
-    """Reads the outcome of a finished run."""
-    recipe = load_recipe(folder)
+def load_outcome(
+    folder: str | os.PathLike[str], *, trust: bool = False
+) -> Outcome:
+    """Reads the outcome of a finished run; for `trust`, see `load_recipe`."""
+    recipe = load_recipe(folder, trust=trust)
     queries, result = (Path(folder) / name for name in (QUERIES, RESULT))
     for path in (queries, result):
         if not path.exists():
@@ -199,20 +216,29 @@ def load_outcome(folder: str | os.PathLike[str]) -> Outcome:
 
 
 def load_model(
-    folder: str | os.PathLike[str], which: str = "best"
+    folder: str | os.PathLike[str], which: str = "best", *, trust: bool = False
 ) -> keras.Model:
     """Loads the best or the last model of a run.
 
     If the run ended before its first epoch did, or the disk was full, there is
     no best model. In this case, the last one is returned, with a warning.
 
+    Args:
+        folder: The folder of the run.
+        which: "best" or "last".
+        trust: Whether code that comes with the run may be used: modules that
+            its recipe names are imported, and Keras's `safe_mode` is off.
+            Otherwise only what the program has imported is used.
+
     Raises:
-        RecipeError: If the folder is not that of a run.
+        RecipeError: If the folder is not that of a run, or its recipe names a
+            module that is neither imported nor trusted.
         FileNotFoundError: If the run did not save a model.
+        ValueError: If the model is damaged, or has code that is not trusted.
     """
-    # This also imports the module of a method that is not of this package,
-    # without which Keras does not know the model's layers.
-    recipe = load_recipe(folder)
+    # Keras does not know the model's layers before the module of a method that
+    # is not of this package is imported.
+    recipe = load_recipe(folder, trust=trust)
     for name in (which, "last"):
         path = Path(folder) / f"{name}.keras"
         if path.exists():
@@ -221,7 +247,8 @@ def load_model(
                     "The run %s has no %s.keras; %s.keras is used instead."
                 )
                 logger.warning(message, folder, which, name)
-            return read_model(path)
+            with reading(path, trust):
+                return read_model(path)
     raise FileNotFoundError(
         f"The run {os.fspath(folder)!r} has no {which}.keras: it ended "
         f"before a model was saved. {_way_on(folder)}"

@@ -154,6 +154,8 @@ def remeasure(
     split: str = "test",
     which: str = "best",
     engine: Engine = KERAS,
+    *,
+    trust: bool = False,
 ) -> Measurement:
     """Measures the model of a run again, with identical results.
 
@@ -164,6 +166,7 @@ def remeasure(
         which: The "best" or the "last" model.
         engine: What embeds the images; see `evaluation.embed`. Results of
             "openvino" are not identical, as embeddings differ by up to 1e-5.
+        trust: As for `load_model`.
 
     Raises:
         ImportError: If the extra "openvino" is required but not installed.
@@ -172,11 +175,11 @@ def remeasure(
         ValueError: If the data set has no such split.
     """
     check_engine("remeasure", engine)
-    recipe = load_recipe(folder)
+    recipe = load_recipe(folder, trust=trust)
     keras.config.set_dtype_policy(recipe.precision)
     splits = recipe.data.load(recipe.seed, recipe.train_on)
     images = splits.part(split)
-    model = load_model(folder, which)
+    model = load_model(folder, which, trust=trust)
     results = measure(recipe, model, splits, split, engine)
     return Measurement(recipe, images, results)
 

@@ -31,6 +31,7 @@ from keras_dml.search.metrics import Similarity
 from keras_dml.serve.pictures import Viewer
 from keras_dml.serve.settings import check_is_there
 from keras_dml.utils.models import read_model
+from keras_dml.utils.trust import reading
 from keras_dml.utils.types import FloatArray
 from keras_dml.utils.vectors import blocks
 
@@ -103,8 +104,15 @@ def scores_of_negatives(
     return np.sort(np.concatenate(scores)) if scores else None
 
 
-def load(path: str, name: str | None = None, engine: Engine = KERAS) -> Current:
+def load(
+    path: str,
+    name: str | None = None,
+    engine: Engine = KERAS,
+    trust: bool = False,
+) -> Current:
     """Loads the best model of a run's folder, or a `.keras` file.
+
+    For `trust`, see `runs.load_model`.
 
     Raises:
         OSError: If there is nothing, or it cannot be read.
@@ -123,7 +131,8 @@ def load(path: str, name: str | None = None, engine: Engine = KERAS) -> Current:
             f"There is a SavedModel in {path!r}, which TensorFlow Serving "
             "serves. Use the folder of a run, or a .keras file."
         )
-    model = load_model(place) if place.is_dir() else read_model(place)
+    with reading(path, trust):
+        model = load_model(place) if place.is_dir() else read_model(place)
     viewer = Viewer(View.of(model)) if takes_images(model) else None
     return Current(name, model, embedder(model, engine), viewer)
 

@@ -36,6 +36,7 @@ def serve(
     name: str | None = None,
     settings: Settings | None = None,
     engine: Engine = KERAS,
+    trust: bool = False,
     opened: socket.socket | None = None,
     on_ready: Callable[[str, str], object] = lambda address, name: None,
 ) -> None:
@@ -57,7 +58,7 @@ def serve(
                 "no --token.",
                 settings.host,
             )
-        service = Service(load(path, name, engine), settings)
+        service = Service(load(path, name, engine, trust), settings)
         watcher = None
         if gallery is not None:
             watcher = GalleryWatcher(service, gallery)

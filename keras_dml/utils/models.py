@@ -13,19 +13,23 @@ import numpy as np
 
 from keras_dml.utils.arguments import did_you_mean
 from keras_dml.utils.files import check_regular
+from keras_dml.utils.trust import is_trusted, reading
 from keras_dml.utils.types import Config
 
 
 def read_model(path: str | os.PathLike[str]) -> keras.Model:
     """The model in a `.keras` file, without its optimizer.
 
-    Keras runs no code of the file: it refuses Lambda layers and classes that
-    are not registered. An OSError means that there is no regular file, a
-    ValueError that it is damaged, or refused.
+    Keras runs no code of the file, unless it is trusted: it refuses Lambda
+    layers and classes that are not registered. An OSError means that there is
+    no regular file, a ValueError that it is damaged, or refused.
     """
     check_regular(path)
     try:
-        return keras.models.load_model(path, compile=False)
+        with reading(path):
+            return keras.models.load_model(
+                path, compile=False, safe_mode=not is_trusted()
+            )
     # Whatever Keras stumbles over, the file is what is wrong.
     except Exception as error:
         raise ValueError(
@@ -41,7 +45,13 @@ def why_unreadable(path: str | os.PathLike[str], error: Exception) -> str:
             "It is cut off or damaged: a .keras file is a zip archive. Save or "
             "copy it again."
         )
-    return f"{type(error).__name__}: {error}"
+    text = f"{type(error).__name__}: {error}"
+    if "safe_mode" in text:
+        text += (
+            " For a run, that is trust=True; for a command, --trust. For "
+            "another model, load it by Keras."
+        )
+    return text
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from keras_dml.utils.arguments import did_you_mean
+from keras_dml.utils.trust import import_named
 
 T = TypeVar("T")
 
@@ -170,7 +171,7 @@ def cited_paper(value: Any) -> Paper | None:
 def import_own(kind: str, name: str, module: str) -> None:
     """Imports the module of a user that registers something by name."""
     try:
-        importlib.import_module(module)
+        import_named(module)
     except ImportError as error:
         raise ValueError(
             f"The {kind} {name!r} belongs to the module {module!r}, which "

@@ -57,6 +57,7 @@ REPEAT_SECONDS = 5.0
 )
 @common.engine_option
 @common.model_option
+@common.trust_option
 @common.command_body
 def embed(
     model: str,

@@ -43,6 +43,7 @@ _OF_RUNS = "other", "split", "which", "by", "top", "file", "engine"
 )
 @common.engine_option
 @common.model_option
+@common.trust_option
 @click.option(
     "--intervals", is_flag=True, help="For one run: add confidence intervals."
 )

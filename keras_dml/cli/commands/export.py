@@ -30,6 +30,7 @@ FORMATS = ("saved_model", "onnx", "litert", "openvino")
     ".onnx, .tflite or .xml]",
 )
 @common.model_option
+@common.trust_option
 @click.option(
     "--format",
     "file_format",

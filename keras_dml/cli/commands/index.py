@@ -79,6 +79,7 @@ _CONDITION = re.compile(r"([^=<>!]+)(!=|<=|>=|=|<|>)(.+)", re.DOTALL)
 )
 @common.engine_option
 @common.model_option
+@common.trust_option
 @common.command_body
 def index(
     model: str,
@@ -232,6 +233,7 @@ def _rows(built: "Index") -> list[list[str]]:
     type=click.Path(dir_okay=False, writable=True),
     help="Also write a page with the images found.",
 )
+@common.trust_option
 @common.command_body
 def search(
     images: tuple[str, ...],

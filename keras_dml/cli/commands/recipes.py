@@ -71,16 +71,20 @@ def list_(folder: str | None) -> None:
 @recipes.command()
 @common.recipe_argument
 @common.setting_option
+@common.trust_option
 @common.command_body
 def show(recipe: str, settings: tuple[str, ...]) -> None:
     """Print RECIPE with everything filled in.
 
     RECIPE is the path of a file or, where there is none, a name from the list,
-    here and in every other command.
+    here and in every other command. Training imports modules that it names;
+    this does so only with --trust.
     """
     from keras_dml.recipes import dump, load
+    from keras_dml.utils.trust import reading
 
-    complete = load(recipe, settings)
+    with reading(recipe):
+        complete = load(recipe, settings)
     common.answer(complete.model_dump(mode="json"))
     common.say(dump(complete).rstrip("\n"))
 

@@ -23,6 +23,7 @@ from keras_dml.cli import common
     default=60,
     help="Maximum number of test images that can be explored.",
 )
+@common.trust_option
 @common.command_body
 def report(run: str, output: str | None, queries: int) -> None:
     """Write the report of the finished RUN as one page for a browser."""
@@ -53,6 +54,7 @@ def report(run: str, output: str | None, queries: int) -> None:
     default="val_recall@1",
     help="With OTHERS: the column of metrics.csv to compare.",
 )
+@common.trust_option
 @common.command_body
 def figures(
     run: str,

@@ -90,6 +90,7 @@ TOKEN = "KERAS_DML_SERVE_TOKEN"
     "stops.",
 )
 @common.engine_option
+@common.trust_option
 @common.on_tensorflow
 def serve(
     path: str,
