@@ -37,10 +37,26 @@ def encoded(
 
 def check_known(labels: Any, name: str, owner: str) -> None:
     """Raises `ValueError` unless all labels are known and of one kind."""
+    if labels is None:
+        return  # All are missing, of which callers say what to do.
     # NumPy makes a text of NaN, and `astype(int)` a number of it.
-    items = labels if isinstance(labels, list | tuple) else np.ravel(labels)
+    is_list = isinstance(labels, list | tuple)
+    items = labels if is_list else np.ravel(labels)
     if getattr(items, "dtype", np.dtype(object)).kind in "biuSU":
         return
+    lengths = [
+        len(x)
+        for x in items
+        if isinstance(x, list | tuple) or getattr(x, "shape", ())
+    ]
+    # Lists of one length are a table, unless an array holds them as objects.
+    is_table = is_list and len(lengths) == len(items) and len(set(lengths)) == 1
+    if lengths and not is_table:
+        raise ValueError(
+            f"`{name}` of {owner} must have one label per example. Received: "
+            f"lists as labels, of {min(lengths)} to {max(lengths)} items. For "
+            "several labels per example, use sets: [set(x) for x in labels]."
+        )
 
     def is_missing(label: Any) -> bool:
         if label is None or type(label).__name__ in ("NAType", "NaTType"):
@@ -73,15 +89,8 @@ def as_labels(
             "Received: labels=None. Examples without labels can be embedded "
             "and indexed, but not sampled or evaluated."
         )
-    try:
-        array = np.asarray(labels)
-    except ValueError as error:
-        raise ValueError(
-            f"`labels` of {owner} must be one label per example. "
-            f"Received: a sequence whose items differ in length: {error}. For "
-            "several labels per example, use sets: [set(x) for x in labels]."
-        ) from error
-    check_known(labels if array.ndim == 1 else array, "labels", owner)
+    check_known(labels, "labels", owner)
+    array = np.asarray(labels)
     if not array.ndim:
         raise ValueError(
             f"`labels` of {owner} must be a vector with one label per "

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
+from keras_dml.data.validation import check_known
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.arrays import as_ids
 from keras_dml.utils.types import FloatArray, Rows
@@ -75,6 +76,9 @@ def as_targets(
     """
     check_choice(owner, "relevance", relevance, RELEVANCES)
     given = list(zip(labels, counts, names, strict=True))
+    for x, _, name in given:
+        if not (isinstance(x, Mapping) or hasattr(x, "tocsr") or _are_sets(x)):
+            check_known(x, name, owner)
     if levels is not None or any(isinstance(x, Mapping) for x in labels):
         if levels is None and isinstance(labels[0], Mapping):
             levels = tuple(labels[0])
@@ -179,6 +183,8 @@ def as_class_ids(
 
     Strings of both are numbered together, in alphabetical order.
     """
+    for x, name in zip(labels, names, strict=True):
+        check_known(x, name, owner)
     given = [np.asarray(x) for x in labels]
     class_names: ClassNames = {}
     if all(_are_strings(x) for x in given):

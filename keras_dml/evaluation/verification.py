@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from keras_dml.data.relations import PairSet, Relations
+from keras_dml.data.validation import check_known
 from keras_dml.embedding import EmbeddingShards
 from keras_dml.evaluation.confidence import (
     FEWEST_CLASSES,
@@ -339,6 +340,7 @@ def _classes(labels: Any, count: int) -> Rows:
             "`labels` of calibrate must be classes or a PairSet. Received: "
             f"{labels!r}. Use a PairSet, whose pairs say 1 or 0."
         )
+    check_known(labels, "labels", "calibrate")
     if np.ndim(labels) == 2:
         raise ValueError(
             "`labels` of calibrate must be one class per image, because the "

@@ -17,6 +17,7 @@ from keras_dml.losses.labels import (
     are_relations,
     check_label_kind,
     check_order,
+    conversion_of,
     dtype_name,
     is_multi_hot,
     is_one_hot,
@@ -357,7 +358,7 @@ class MetricLoss(Serializable, keras.losses.Loss):
         for given in (batch.labels, batch.ref_labels):
             if given is not None:
                 dtype = dtype_name(given)
-                check_label_kind(name, "labels", dtype, given.shape)
+                check_label_kind(name, "labels", dtype, given.shape, given)
 
     def _check_relations(self, batch: Batch) -> None:
         name, shape = type(self).__name__, tuple(batch.labels.shape)
@@ -365,7 +366,7 @@ class MetricLoss(Serializable, keras.losses.Loss):
             raise ValueError(
                 f"The relation matrix of {name} must have one row per anchor "
                 f"and one column per reference, here {batch.size}. Received: "
-                f"labels of shape {shape}. {ONE_HOT}"
+                f"labels of shape {shape}. {conversion_of(batch.labels)}"
             )
         if batch.ref_embeddings is not None:
             return

@@ -13,6 +13,10 @@ ONE_HOT = (
     "One-hot labels become class ids by `labels.argmax(-1)`, in a tf.data "
     "pipeline by `dataset.map(lambda x, y: (x, tf.argmax(y, -1)))`."
 )
+_SEVERAL = (
+    "Several labels per example become booleans by `labels.astype(bool)`, in "
+    'a tf.data pipeline by `dataset.map(lambda x, y: (x, tf.cast(y, "bool")))`.'
+)
 
 
 def label_tensors(
@@ -39,17 +43,35 @@ def label_tensors(
     return (*tensors, None) if ref_labels is None else (tensors[0], tensors[1])
 
 
-def check_label_kind(owner: str, name: str, dtype: str, shape: Shape) -> None:
+def conversion_of(table: Any) -> str:
+    """How to convert numbers, (B, C), to labels, by their values if known.
+
+    `argmax` keeps one label of a row, so it is for rows that have one.
+    """
+    values = values_of(table)
+    if values is None or not values.size:
+        return f"{ONE_HOT} {_SEVERAL}"
+    if not np.isin(values, (0, 1)).all():
+        return "Use one column, labels[:, 0], for instance."
+    return ONE_HOT if (values.sum(axis=1) == 1).all() else _SEVERAL
+
+
+def check_label_kind(
+    owner: str, name: str, dtype: str, shape: Shape, labels: Any
+) -> None:
     """Raises `ValueError` for labels that are floats.
 
     Ids above 2²⁴ are equal as float32, and floats in a matrix are mostly
-    one-hot labels.
+    one-hot labels, or several labels per example.
     """
     if "float" not in dtype:
         return
     way_out = f"Use {name}.astype('int64')."
     if len(shape) == 2:
-        way_out = f"{ONE_HOT} A relation matrix becomes one by .astype('int8')."
+        way_out = (
+            f"{conversion_of(labels)} A relation matrix becomes one by "
+            ".astype('int8')."
+        )
     raise ValueError(
         f"`{name}` of {owner} must be integers: class ids, (B,), or a "
         f"relation matrix. Received: {name} of dtype {dtype} and shape "
@@ -76,14 +98,15 @@ def values_of(tensor: Tensor) -> npt.NDArray[Any] | None:
     try:
         # Not `np.asarray`, which warns before it fails on a graph's tensor.
         values: npt.NDArray[Any] = tensor.__array__()
-    # A RuntimeError: other processes of JAX have a part of it.
-    except (NotImplementedError, TypeError, RuntimeError):
+    # A RuntimeError: other processes of JAX have a part of it. An
+    # AttributeError: it is the spec of a tensor.
+    except (AttributeError, NotImplementedError, TypeError, RuntimeError):
         return None
     return values
 
 
-def is_one_hot(relations: npt.NDArray[Any] | None) -> bool:
-    """Whether a (B, B) matrix is one-hot labels and no relation of a batch.
+def are_by_class(relations: npt.NDArray[Any] | None) -> bool:
+    """Whether a (B, B) matrix has columns of classes, and is no relation.
 
     With as many classes as examples the two have the same shape. Relations
     of a batch with itself are symmetric. One-hot labels are not, unless
@@ -92,9 +115,14 @@ def is_one_hot(relations: npt.NDArray[Any] | None) -> bool:
     if relations is None or len(set(relations.shape)) > 1:
         return False
     is_binary = np.isin(relations, (0, 1)).all()
-    has_one_a_row = (relations.sum(axis=1) == 1).all()
-    is_relation = np.array_equal(relations, relations.T)
-    return bool(is_binary and has_one_a_row and not is_relation)
+    return bool(is_binary and not np.array_equal(relations, relations.T))
+
+
+def is_one_hot(relations: npt.NDArray[Any] | None) -> bool:
+    """Whether a (B, B) matrix is one-hot labels and no relation of a batch."""
+    if relations is None or not are_by_class(relations):
+        return False
+    return bool((relations.sum(axis=1) == 1).all())
 
 
 def are_relations(owner: str, matrix: Tensor) -> Tensor:

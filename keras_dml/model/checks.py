@@ -11,7 +11,11 @@ from keras_dml.data.feature_set import are_features
 from keras_dml.data.samplers.base import UNKNOWN
 from keras_dml.data.view import View
 from keras_dml.layers.memory import has_narrow_ids
-from keras_dml.losses.labels import ONE_HOT, check_label_kind, is_one_hot
+from keras_dml.losses.labels import (
+    are_by_class,
+    check_label_kind,
+    conversion_of,
+)
 from keras_dml.model.warnings import (
     expects_bytes,
     warn,
@@ -98,14 +102,14 @@ class BatchChecks:
             )
         if len(shape) == 2 and shape[1] == 1:
             shape = shape[:1]
-        check_label_kind(f"MetricModel.{self.use}", "y", dtype, shape)
+        check_label_kind(f"MetricModel.{self.use}", "y", dtype, shape, labels)
         # Booleans, (B, C), are several labels an example.
         is_table = len(shape) == 2 and not self.is_share
         if is_table and shape[0] != shape[1] and dtype != "bool":
             raise ValueError(
                 f"`y` of MetricModel.{self.use} must be class ids, (B,), or "
                 "the relation matrix of the batch, (B, B). Received: labels "
-                f"of shape {shape}. {ONE_HOT}"
+                f"of shape {shape}. {conversion_of(labels)}"
             )
 
     def check_values(
@@ -141,11 +145,12 @@ class BatchChecks:
         if labels.ndim == 2:
             are_sets = labels.dtype == bool
             # A share has only some rows of a relation matrix.
-            if not are_sets and not self.is_share and is_one_hot(labels):
+            if not are_sets and not self.is_share and are_by_class(labels):
                 raise ValueError(
                     f"`y` of MetricModel.{self.use} must be class ids, or a "
-                    "relation matrix, which is symmetric. Received: one-hot "
-                    f"labels of shape {labels.shape}. {ONE_HOT}"
+                    "relation matrix, which is symmetric. Received: a column "
+                    "for each class, such as one-hot labels, of shape "
+                    f"{labels.shape}. {conversion_of(labels)}"
                 )
             if self.needs_positives if are_sets else self.needs_triplets:
                 warn_of_tables(labels, self._messages)

@@ -84,9 +84,9 @@ def as_ids(ids: Any, count: int, name: str, owner: str) -> Rows:
     ids = np.asarray(ids)
     if ids.dtype.kind not in "iu":
         raise ValueError(
-            f"`{name}` of {owner} must be integers, because float32 cannot "
-            f"distinguish ids above 2**24. Received: {name}.dtype={ids.dtype}. "
-            f"Use `np.unique({name}, return_inverse=True)[1]` to number other "
+            f"`{name}` of {owner} must be integers, or strings for classes. "
+            f"Received: {name}.dtype={ids.dtype}. Use "
+            f"`np.unique({name}, return_inverse=True)[1]` to number other "
             "kinds of ids."
         )
     if ids.shape != (count,):
