@@ -101,7 +101,8 @@ def nmi(labels: Rows, clusters: Rows) -> float:
 
     Also known as:
         - scikit-learn: `normalized_mutual_info_score`. Until 0.22 it divided by
-          the geometric mean of the entropies, and so do older papers.
+          the geometric mean of the entropies, and so do older papers. Also
+          `v_measure_score`.
         - pytorch-metric-learning: `NMI`, whose K-means trains on at most 256
           images per cluster and on embeddings as they are.
 

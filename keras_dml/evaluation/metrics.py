@@ -34,7 +34,13 @@ import numpy as np
 
 from keras_dml.evaluation.ranks.positives import UNLIMITED, Limits, Ranks
 from keras_dml.utils.arguments import did_you_mean
-from keras_dml.utils.registry import Entry, Paper, Registry, import_own
+from keras_dml.utils.registry import (
+    Entry,
+    Paper,
+    Registry,
+    import_own,
+    names_elsewhere,
+)
 from keras_dml.utils.types import FloatArray
 
 KINDS = ("ranks", "clusters", "embeddings", "pairs")
@@ -59,6 +65,21 @@ class _Metrics(Registry[MetricFunction]):
         self.check(name, details)
         return super().register(name, definition, paper, **details)
 
+    def known_as(self, name: str) -> list[str]:
+        """The name of what other libraries, or another spelling, call `name`.
+
+        "PrecisionAtK" is "precision@k", and "precision_at_10" "precision@10".
+        """
+        spelled = _spelled(name)
+        k = re.sub(r".*?(\d*)$", r"\1", spelled)
+        for key, number in ((spelled, ""), (spelled.removesuffix(k) + "k", k)):
+            for entry in self.values():
+                names = names_elsewhere(entry.value, with_functions=True)
+                if key != "k" and key in map(_spelled, {entry.name, *names}):
+                    is_at_k = number and entry.name.endswith("@k")
+                    return [entry.name[:-1] + number if is_at_k else entry.name]
+        return []
+
     def check(self, name: str, details: dict[str, Any]) -> None:
         """Raises `ValueError` unless `details` are valid for a metric."""
         of = details.get("of", "ranks")
@@ -68,6 +89,12 @@ class _Metrics(Registry[MetricFunction]):
                 "`limits` and `of_one`, or none of them. Received: "
                 f"{details} for {name!r}."
             )
+
+
+def _spelled(name: str) -> str:
+    """A name without what spellings differ in: MapAtK, map_at_k, mAP@k."""
+    letters = re.sub("[^a-z0-9]", "", name.lower())
+    return re.sub(r"at(?=(\d+|k|r)$)", "", letters)
 
 
 METRICS = _Metrics("metric")
@@ -224,9 +251,12 @@ def _of_function(function: MetricFunction, owner: str) -> Metric:
 
 def _unknown(name: object, owner: str) -> str:
     candidates = [*METRICS, *(x[:-1] + "1" for x in METRICS if x[-2:] == "@k")]
-    hint = did_you_mean(str(name).lower(), candidates)
+    hint = "." + did_you_mean(str(name).lower(), candidates)
+    if same := METRICS.known_as(str(name).removeprefix(MACRO)):
+        macro = MACRO if str(name).startswith(MACRO) else ""
+        hint = f", which is {macro + same[0]!r} here."
     return (
-        f"`metrics` of {owner} must be known metrics. Received: {name!r}."
+        f"`metrics` of {owner} must be known metrics. Received: {name!r}"
         f"{hint} Known: {', '.join(METRICS)}, where k is a positive integer, "
         "or the letter for each of `ks`, and x a share such as 0.01; "
         f"{MACRO!r} before a name is the mean over classes. Use a function "

@@ -31,6 +31,9 @@ def recall(ranks: Ranks, k: int) -> FloatArray:
 
     Also known as:
         - TF Similarity: `RecallAtK`.
+        - scikit-learn: `top_k_accuracy_score`, if scores are those of classes.
+        - Elsewhere: R@k, hit rate@k, hits@k, success@k, rank-k, CMC@k, top-k,
+          top-k accuracy.
 
     Reference:
         Song et al., "Deep Metric Learning via Lifted Structured Feature
@@ -60,6 +63,9 @@ def precision(ranks: Ranks, k: int) -> FloatArray:
 
     A query with R < k relevant images scores at most R / k. The metric of this
     name in Open Metric Learning divides by min(k, R).
+
+    Also known as:
+        - TF Similarity: `PrecisionAtK`.
     """
     return ranks.sum(ranks.ranks <= k) / k
 
@@ -77,6 +83,7 @@ def ndcg(ranks: Ranks, k: int) -> FloatArray:
     gains of 2^g − 1, which are the same for g of 0 or 1.
 
     Also known as:
+        - TF Similarity: `BNDCG`.
         - scikit-learn: `ndcg_score`, which averages over the orders of tied
           scores; here, the order of the gallery decides.
 
@@ -173,7 +180,8 @@ def average_precision(ranks: Ranks) -> FloatArray:
 
     Also known as:
         - pytorch-metric-learning: `mean_average_precision` with `k=None`.
-        - scikit-learn: `average_precision_score` of one query, without ties.
+        - scikit-learn: `average_precision_score` of one query, without ties,
+          and `label_ranking_average_precision_score`.
     """
     depth = np.full_like(ranks.counts, UNLIMITED)
     return _average_precision(ranks, depth, ranks.counts)
@@ -191,6 +199,10 @@ def map_at_k(ranks: Ranks, k: int) -> FloatArray:
     With a number as `k`, `mean_average_precision` of pytorch-metric-learning
     and `MapAtK` of TensorFlow Similarity divide by R, even where k is too small
     for R hits. Others divide by k, or by the number of hits found.
+
+    Also known as:
+        - TF Similarity: `MapAtK`.
+        - Elsewhere: mean average precision@k.
     """
     depth = np.full_like(ranks.counts, k)
     return _average_precision(ranks, depth, np.minimum(ranks.counts, k))

@@ -131,7 +131,7 @@ class Registry(Mapping[str, Entry[T]]):
         return [
             entry.name
             for entry in self._entries.values()
-            if _spelled(name) in _names(entry.value)
+            if _spelled(name) in names_elsewhere(entry.value)
         ]
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -208,7 +208,7 @@ def no_attribute(module: str, name: str) -> AttributeError:
     others = {
         id(value): place
         for place, value in found.items()
-        if _spelled(name) in _names(value)
+        if _spelled(name) in names_elsewhere(value)
     }
     if others:
         return AttributeError(
@@ -243,8 +243,11 @@ def _public(module: ModuleType) -> Iterator[tuple[str, Any]]:
             yield f"{module.__name__}.{name}", value
 
 
-def _names(value: Any) -> set[str]:
-    """The name of a class, and those in its docstring's "Also known as"."""
+def names_elsewhere(value: Any, with_functions: bool = False) -> set[str]:
+    """The name of a class, and those in its docstring's "Also known as".
+
+    Names of functions there are mostly those of arguments, and left out.
+    """
     if isinstance(value, partial):
         value = value.func
     is_module = isinstance(value, ModuleType)
@@ -256,7 +259,7 @@ def _names(value: Any) -> set[str]:
         flags=re.MULTILINE,
     )
     section = " ".join(found[1].split()) if found else ""
-    first = r"\w" if is_module else "[A-Z]"  # Others are arguments.
+    first = r"\w" if is_module or with_functions else "[A-Z]"
     names = re.findall(rf"`({first}\w*)(?:\([^`]*)?`", section)
     names += re.split(", |[.] ", section.partition("Elsewhere: ")[2])
     return {_spelled(x) for x in [value.__name__, *names]}
