@@ -73,6 +73,32 @@ def test_network_is_in_integers_and_head_is_not(
     assert len(np.unique(found)) > 1000
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["abe", "baseline"])
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_bright_images_among_dark_ones_keep_their_embeddings(
+    file_format: str, method: str, tmp_path: Path
+) -> None:
+    for package in (*PACKAGES[file_format], *QUANTIZERS.get(file_format, ())):
+        pytest.importorskip(package)
+    keras.utils.set_random_seed(0)
+    model = getattr(methods, method)(
+        backbones.small_convnet((16, 16, 1)), embedding_dim=16
+    )
+    even = striped()
+    pixels = np.stack([even.read(i) for i in range(len(even))])
+    shares = np.random.default_rng(1).uniform(0.05, 1, (len(even), 1, 1, 1))
+    images = ImageSet((pixels * shares).astype(np.uint8), even.labels)
+    path = export_model(
+        model, tmp_path / FILES[file_format], format=file_format,
+        quantize="int8", calibration=images,
+    )  # fmt: skip
+    expected, found = embed(model, images), embed(model, images, engine=path)
+    spread = np.linalg.norm(expected - expected.mean(0), axis=1).mean()
+    # 1.8 and 6 with ranges that cut off what the brighter half reaches.
+    assert np.linalg.norm(found - expected, axis=1).max() < 0.5 * spread
+
+
 def test_head_is_what_features_are_not_computed_from() -> None:
     sources = {
         "b": ("double", ["a"]),
