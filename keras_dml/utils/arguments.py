@@ -340,8 +340,8 @@ REMOVED = {
         "Write models.config by hand, as docs/guides/tensorflow_serving.md "
         "shows."
     ),
-    "index --precision": _PRECISION,
-    "index --store": _DATABASE,
+    "build --precision": _PRECISION,
+    "build --store": _DATABASE,
     "precision": _PRECISION,
     "push": _DATABASE,
     "store": _DATABASE,

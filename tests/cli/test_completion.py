@@ -24,6 +24,9 @@ def test_commands_and_options() -> None:
     assert offered("tr") == {"train"}
     assert offered("recipes", "") == {"list", "show", "copy"}
     assert "--json" in offered("evaluate", "--")
+    assert {"add", "build", "remove", ""} <= offered("index", "")
+    assert offered("index", "runs/f") == {"runs/f"}
+    assert "--calibrate" in offered("index", "--cal")
     assert offered("evaluate", "--split", "te") == {"test"}
 
 

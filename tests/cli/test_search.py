@@ -189,6 +189,99 @@ def test_keys_metric_and_all(trained, tmp_path) -> None:
     assert "0.0000" in output
 
 
+@pytest.fixture(scope="module")
+def shop(trained):
+    """A model, four images of two classes, and two of another class."""
+    first = write_images(trained / "first", classes=2, images=2)
+    more = trained / "more" / "new"
+    more.mkdir(parents=True)
+    for name in ("a.png", "b.png"):
+        shutil.copy(trained / "images" / "class_09" / "054.png", more / name)
+    return str(trained / "run" / "best.keras"), str(first), str(more.parent)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", [None, "path"])
+@pytest.mark.parametrize("command", [(), ("build",)])
+def test_images_are_added_and_removed(command, key, shop, tmp_path) -> None:
+    model, first, more = shop
+    place = str(tmp_path / "i")
+    keyed = [] if key is None else ["--key", key]
+    run("index", *command, model, first, "--output", place, *keyed)
+    before = Index.load(place)
+    # The column of the keys is that of `build`.
+    assert "Added 2 images" in run("index", "add", place, more)
+    index = Index.load(place)
+    np.testing.assert_array_equal(index.embeddings[:4], before.embeddings)
+    assert index.columns["name"][4:] == ["new", "new"]
+    assert len({*index.columns["label"]}) == 3
+    new = index.columns["path"][4:]
+    assert index.keys[4:] == ([4, 5] if key is None else new)
+    hits = index.search(new[:1], 2)[0]
+    assert {hit.row["path"] for hit in hits} == set(new)
+    if key is not None:
+        said = run("index", "add", place, more, "--key", key, code=1)
+        assert "already exists" in said
+        said = run("index", "add", place, more, "--replace")
+        assert "of which 2 replace others: 6 images" in said
+    keys = [str(x) for x in Index.load(place).keys]
+    said = run("index", "remove", place, "--key", keys[0], "--key", "x", code=1)
+    assert "Received: x, which does not exist" in plain(said)
+    assert len(Index.load(place)) == 6
+    assert "Removed 2 from" in run(
+        "index", "remove", place, "--key", keys[0], "--key", keys[5]
+    )
+    run("index", "remove", place, "--where", "name=new")
+    index = Index.load(place)
+    assert [str(x) for x in index.keys] == keys[1:4]
+    # It still has its model.
+    assert len(index.search(new[:1], 1)[0]) == 1
+
+
+@pytest.mark.slow
+def test_an_index_without_its_model_takes_images_with_it(
+    shop, tmp_path
+) -> None:
+    model, first, more = shop
+    place = str(tmp_path / "i")
+    run("index", model, first, "--output", place)
+    index = Index.load(place)
+    index.save(place, include_model=False)
+    assert "without a model" in run("index", "add", place, more, code=1)
+    run("index", "add", place, more, "--model-of", model)
+    assert len(Index.load(place)) == 6
+    assert "without a model" in run("index", "add", place, more, code=1)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ("", 2, "Commands:"),
+        ("remove {index}", 2, "Use either --key or --where."),
+        ("remove {index} --key 1 --where name=a", 2, "--key or --where."),
+        ("remove {index} --key nowhere", 1, "nowhere, which does not exist"),
+        ("remove {index} --where name", 1, "column=value"),
+        ("remove {images} --key 1", 1, "no index"),
+        ("add {index}", 2, "Missing argument 'DATA...'"),
+        ("add {index} test", 1, "requires the data of a run"),
+        ("add {index} {images} --key price", 1, "path, label, name"),
+        ("add {index} {images} --key path", 1, "rows have only ids"),
+        ("add {index} {images} --replace", 1, "requires `keys`"),
+        ("add {images} {images}", 1, "no index"),
+        ("add nowhere {images}", 2, "does not exist"),
+        ("{run} test --precision int8", 2, "Use a factory string"),
+    ],
+)
+def test_index_commands_refuse(words, code, message, indexed, trained) -> None:
+    folder, before = indexed[0], Index.load(indexed[0])
+    filled = words.format(
+        index=folder, run=trained / "run", images=trained / "images"
+    )
+    output = plain(run("index", *filled.split(), code=code))
+    assert message in output
+    assert Index.load(folder).ids.tolist() == before.ids.tolist()
+
+
 COLUMNS = {"name": ["a", None], "price": [3, 2.5], "sold": [True, None],
            "any": ["1", 1]}  # fmt: skip
 

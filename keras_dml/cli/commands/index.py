@@ -1,4 +1,4 @@
-"""`keras-dml index`, and `keras-dml search` in what it makes."""
+"""`keras-dml index`: build, add, remove; and `keras-dml search` in an index."""
 
 import contextlib
 import logging
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from keras_dml.cli import common
 
@@ -22,10 +23,38 @@ logger = logging.getLogger(__name__)
 _CONDITION = re.compile(r"([^=<>!]+)(!=|<=|>=|=|<|>)(.+)", re.DOTALL)
 
 
-@common.command(
-    "keras-dml train glyphs/baseline --set epochs=1 --output runs/first",
-    "keras-dml index runs/first test --calibrate validation "
-    "--output indexes/first",
+class _BuildByDefault(click.Group):
+    """A group in which what names no command is for `build`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in {*self.commands, *ctx.help_option_names}:
+            args = ["build", *args]
+        return super().parse_args(ctx, args)
+
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[CompletionItem]:
+        """Its commands, the options of `build`, and files."""
+        names = super().shell_complete(ctx, incomplete)
+        options = self.commands["build"].shell_complete(ctx, incomplete)
+        return [*names, *options, CompletionItem(incomplete, type="file")]
+
+
+@click.group(cls=_BuildByDefault)
+def index() -> None:
+    """Build an index, add images to it, or remove them.
+
+    `keras-dml index RUN_OR_MODEL DATA` is `keras-dml index build RUN_OR_MODEL
+    DATA`. Write ./add for a run with the name of a command.
+    """
+
+
+@index.command(
+    epilog=common.example(
+        "keras-dml train glyphs/baseline --set epochs=1 --output runs/first",
+        "keras-dml index runs/first test --calibrate validation "
+        "--output indexes/first",
+    )
 )
 @click.argument("model", metavar="RUN_OR_MODEL", type=click.Path(exists=True))
 @click.argument("data", nargs=-1, required=True)
@@ -81,7 +110,7 @@ _CONDITION = re.compile(r"([^=<>!]+)(!=|<=|>=|=|<|>)(.+)", re.DOTALL)
 @common.model_option
 @common.trust_option
 @common.command_body
-def index(
+def build(
     model: str,
     data: tuple[str, ...],
     output: str | None,
@@ -173,6 +202,132 @@ def _rows(built: "Index") -> list[list[str]]:
     return rows
 
 
+_index_argument = click.argument(
+    "place", metavar="INDEX", type=click.Path(exists=True, file_okay=False)
+)
+
+_where_option = click.option(
+    "--where",
+    "conditions",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="Only rows with this value in a column; !=, <, <=, > and >= work too. "
+    "May be repeated: a row needs one of the values given by = for a column, "
+    "and must meet all other conditions.",
+)
+
+_model_of_option = click.option(
+    "--model-of",
+    "source",
+    metavar="RUN_OR_MODEL",
+    type=click.Path(exists=True),
+    help="Run or .keras file with the model that made the index. Needed for "
+    "an index that was saved without it.",
+)
+
+
+@index.command()
+@_index_argument
+@click.argument("data", nargs=-1, required=True)
+@click.option(
+    "--key",
+    metavar="COLUMN",
+    help="Column with keys of the new rows, for an index with keys. [default: "
+    "the column that has the keys of the index]",
+)
+@click.option("--replace", is_flag=True, help="Replace rows of the same key.")
+@_model_of_option
+@common.command_body
+def add(
+    place: str,
+    data: tuple[str, ...],
+    key: str | None,
+    replace: bool,
+    source: str | None,
+) -> None:
+    """Add the images in DATA to the folder INDEX.
+
+    DATA are folders of images, tables or lists, as for `keras-dml embed`. A
+    class has the label of the class with the same name in the index. If
+    anything fails, the index stays as it is.
+    """
+    from keras_dml.cli.sources import read_images
+    from keras_dml.search.encoder import image_columns
+
+    built = _load(place, source)
+    images = read_images(data, None)
+    new, keys, before = image_columns(images), built.keys, len(built)
+    if key is None and before and keys != built.ids.tolist():
+        columns = built.columns
+        key = next((x for x in new if columns.get(x) == keys), None)
+        if key is None:
+            raise ValueError(
+                "--key must be given for an index whose keys are in no column "
+                f"of the images. Received: {place}, with keys such as "
+                f"{keys[0]!r}. Use one of {', '.join(new)}."
+            )
+    if key is not None and key not in new:
+        raise ValueError(
+            f"--key must be a column of the images: {', '.join(new)}. "
+            f"Received: {key}."
+        )
+    ids = built.add(images, keys=new.get(key or ""), replace=replace)
+    built.save(place, include_model=source is None)
+    replaced = before + len(ids) - len(built)
+    common.answer(
+        {"added": len(ids), "replaced": replaced, "images": len(built)}
+    )
+    common.say(
+        f"Added {len(ids):,} images to {place}, of which {replaced:,} replace "
+        f"others: {len(built):,} images."
+    )
+
+
+@index.command()
+@_index_argument
+@click.option(
+    "--key",
+    "texts",
+    multiple=True,
+    metavar="KEY",
+    help="Key of a row, or its number if rows have no keys; may be repeated.",
+)
+@_where_option
+@common.command_body
+def remove(
+    place: str, texts: tuple[str, ...], conditions: tuple[str, ...]
+) -> None:
+    """Remove images from the folder INDEX, by --key or by --where.
+
+    If a key does not exist, the index stays as it is.
+    """
+    if bool(texts) == bool(conditions):
+        raise click.UsageError("Use either --key or --where.")
+    built = _load(place, None)
+    where = read_conditions(conditions, built.columns) or None
+    by_text = {str(key): key for key in built.keys}
+    if unknown := [text for text in texts if text not in by_text]:
+        raise ValueError(
+            f"--key must be the key of a row of {place}. Received: "
+            f"{unknown[0]}, which does not exist. Nothing was removed. `keras-"
+            "dml search` shows keys."
+        )
+    keys = [by_text[text] for text in texts] or None
+    count = built.remove(keys, where=where)
+    built.save(place)
+    common.answer({"removed": count, "images": len(built)})
+    common.say(f"Removed {count:,} from {place}: {len(built):,} images.")
+
+
+def _load(place: str, source: str | None) -> "Index":
+    """An index; its model is that of a run or file, where `source` is one."""
+    from keras_dml.cli.sources import read_model
+    from keras_dml.search import Index
+
+    model = None if source is None else read_model(source, "best")[0]
+    return Index.load(place, model)
+
+
 @common.command(
     "keras-dml train photographs --output runs/p --set epochs=1",
     "keras-dml index runs/p test --output indexes/p",
@@ -193,14 +348,7 @@ def _rows(built: "Index") -> list[list[str]]:
     metavar="FOLDER",
     help="Folder of the index.",
 )
-@click.option(
-    "--model-of",
-    "source",
-    metavar="RUN_OR_MODEL",
-    type=click.Path(exists=True),
-    help="Run or .keras file with the model that made the index. Needed for "
-    "an index that was saved without it.",
-)
+@_model_of_option
 @click.option(
     "-k",
     type=click.IntRange(min=1),
@@ -212,15 +360,7 @@ def _rows(built: "Index") -> list[list[str]]:
     type=float,
     help="Minimum score of a match. [default: the calibrated one]",
 )
-@click.option(
-    "--where",
-    "conditions",
-    multiple=True,
-    metavar="COLUMN=VALUE",
-    help="Search only rows with this value in a column; !=, <, <=, > and >= "
-    "work too. May be repeated: a row needs one of the values given by = for "
-    "a column, and must meet all other conditions.",
-)
+@_where_option
 @click.option(
     "--all",
     "finds_all",
@@ -250,13 +390,10 @@ def search(
     Each call loads the model, which takes seconds. For many queries, use
     `keras-dml serve`.
     """
-    from keras_dml.cli.sources import read_model
     from keras_dml.reports.html import caption, results_page
-    from keras_dml.search import Index
     from keras_dml.utils.files import write_atomically
 
-    model = None if source is None else read_model(source, "best")[0]
-    index = Index.load(place, model)
+    index = _load(place, source)
     where = read_conditions(conditions, index.columns) or None
     if finds_all:
         hits = index.range_search(list(images), threshold, where=where)
