@@ -2,7 +2,7 @@
 
 import csv
 import os
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,12 @@ import numpy.typing as npt
 
 from keras_dml.data.examples import Examples, check_examples
 from keras_dml.data.hashing import equal_contents
-from keras_dml.data.imageset import listed_images
+from keras_dml.data.imageset import ImageSet, listed_images
 from keras_dml.utils.types import Rows
 
 _LABELS = ("0", "1")
+
+_AMBIGUOUS = -1
 
 
 class Relations:
@@ -238,7 +240,8 @@ def read_trials(
     Args:
         path: The file, in UTF-8.
         examples: The folder of the images, whose files the list names; or
-            examples whose `ids` it names.
+            examples whose `ids` it names; or those of `image_folder` and other
+            files without ids, whose paths end with the names.
 
     Returns:
         The pairs. Of a folder, `pairs.examples` has the listed images alone,
@@ -246,13 +249,13 @@ def read_trials(
 
     Raises:
         FileNotFoundError: If the file or an image does not exist.
-        ValueError: If a line is not as described, a name is not that of an
+        ValueError: If a line is not as described, a name is not that of one
             example, or the pairs are not as `PairSet` requires.
 
     Example:
 
     ```python
-    pairs = read_trials("lfw/pairs.txt", "lfw")
+    pairs = read_trials("lfw/pairs.txt", image_folder("lfw"))
     results = evaluate_trials(embed(model, pairs.examples), pairs)
     ```
     """
@@ -282,17 +285,39 @@ def read_trials(
     listed = sorted({name for pair in names for name in pair})
     if not isinstance(examples, Examples):
         examples = listed_images(file, Path(examples), listed, None)
-    rows = {name: row for row, name in enumerate(examples.ids or ())}
+    rows = _rows_by_name(examples, listed)
     unknown = [name for name in listed if name not in rows]
     if unknown:
         raise ValueError(
             "`examples` of read_trials must have the names in the list as "
-            f"`ids`. Received: {examples!r}, without {len(unknown):,} of "
-            f"{len(listed):,}, such as {unknown[0]!r}. Pass ids, or the folder "
-            "of the images."
+            "`ids`, or be files whose paths end with them. Received: "
+            f"{examples!r}, without {len(unknown):,} of {len(listed):,}, such "
+            f"as {unknown[0]!r}. Pass ids, or the folder of the images."
         )
     pairs = [[rows[a], rows[b]] for a, b in names]
     return PairSet(examples, np.reshape(pairs, (-1, 2)).astype(int), positive)
+
+
+def _rows_by_name(examples: Examples, listed: list[str]) -> dict[str, int]:
+    """Rows of the listed names: of ids, or else of what paths end with."""
+    if examples.ids is not None or not isinstance(examples, ImageSet):
+        return {name: row for row, name in enumerate(examples.ids or ())}
+    parts = {name: PurePath(name).parts for name in listed}
+    lengths = {len(x) for x in parts.values()}
+    ends: dict[tuple[str, ...], int] = {}
+    for row, path in enumerate(examples.paths or ()):
+        for end in {PurePath(path).parts[-length:] for length in lengths}:
+            # Of several files with one end, a list cannot mean any.
+            ends[end] = row if end not in ends else _AMBIGUOUS
+    rows = {name: ends[end] for name, end in parts.items() if end in ends}
+    for name, row in rows.items():
+        if row == _AMBIGUOUS:
+            raise ValueError(
+                "A name in the list of read_trials must be that of one image. "
+                f"Received: {name!r}, with which several paths of "
+                f"{examples!r} end. Pass the folder of the images."
+            )
+    return rows
 
 
 def _trial(cells: list[str], is_table: bool) -> tuple[str, str, bool] | None:

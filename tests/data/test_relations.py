@@ -235,14 +235,24 @@ def test_trials_of_text_files(name, tmp_path) -> None:
     # Only a table has names with spaces.
     is_table = name.lower().endswith(".csv")
     faces = [x if is_table else x.replace(" ", "_") for x in FACES]
+    root = tmp_path / "faces"
     for face in faces:
-        write_image(tmp_path / face)
+        write_image(root / face)
     (tmp_path / name).write_text(LISTS[name].format(*faces), "utf-8-sig")
     expected = [[0, 1], [0, 2], [2, 1]]
-    pairs = read_trials(tmp_path / name, tmp_path)
+    pairs = read_trials(tmp_path / name, root)
     assert pairs.rows.tolist() == expected
     assert pairs.positive.tolist() == [True, False, False]
-    assert pairs.examples.paths == tuple(str(tmp_path / x) for x in faces)
+    assert pairs.examples.paths == tuple(str(root / x) for x in faces)
+    # Of the image folder, by the ends of paths; among others.
+    write_image(root / "Zoe" / "Zoe_0001.jpg")
+    folder = data.image_folder(root)
+    for images in (folder, data.concatenate([folder, folder.select([0])])
+                   .select([3, 2, 1, 0])):  # fmt: skip
+        pairs = read_trials(tmp_path / name, images)
+        assert pairs.examples is images
+        found = [[images.paths[x] for x in row] for row in pairs.rows]
+        assert found == [[str(root / faces[x]) for x in y] for y in expected]
     # As ids, in another order, among others.
     ids = ["other", *faces[::-1]]
     examples = data.ArraySet(np.eye(4, dtype=np.float32), ids=ids)
@@ -254,13 +264,39 @@ def test_trials_of_text_files(name, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1 1.png b/2.png\n", "that of one image.*'1.png', with which several"),
+        ("1 a/1.png c/1.png\n", "without 1 of 2, such as 'c/1.png'"),
+        ("1 x/a/1.png b/1.png\n", "without 1 of 2, such as 'x/a/1.png'"),
+        ("1 /1.png b/1.png\n", "without 1 of 2, such as '/1.png'"),
+    ],
+)
+def test_trials_name_one_image_of_a_folder_each(
+    text, message, tmp_path
+) -> None:
+    for name in ("a/1.png", "b/1.png", "b/2.png"):
+        write_image(tmp_path / "faces" / name)
+    images = data.image_folder(tmp_path / "faces")
+    (tmp_path / "list.txt").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_trials(tmp_path / "list.txt", images)
+    (tmp_path / "list.txt").write_text("1 ./a/1.png 2.png\n")
+    assert read_trials(tmp_path / "list.txt", images).rows.tolist() == [[0, 2]]
+
+
+@pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         ("a.txt", "1 a b\n2 a c\n", "must be a trial.*'2 a c'"),
         ("a.txt", "Ann 1 4\n3 300\n", "must be a trial.*'3 300'"),
         ("a.csv", "a,b,2\na,c,1\n", "must be a trial.*'a b 2'"),
         ("a.csv", "x,y,label\na,b,same\n", "must be a trial.*'a b same'"),
-        ("a.txt", "1 a b\n0 a d\n", "without 1 of 3, such as 'd'"),
+        (
+            "a.txt",
+            "1 a b\n0 a d\n",
+            "end with them.*without 1 of 3, such as 'd'",
+        ),
         ("a.txt", "300\n", "must not be empty"),
     ],
 )
