@@ -130,6 +130,11 @@ class Engine:
         flat: FloatArray = faiss.rev_swig_ptr(start, shape[0] * shape[1])
         return flat.reshape(shape)
 
+    @property
+    def is_graph(self) -> bool:
+        """Whether vectors are linked to each other."""
+        return isinstance(_innermost(self.index), library().IndexHNSW)
+
     def stored_ids(self) -> Rows | None:
         """The ids that lists keep, in their order; None without lists."""
         if self._lists is None:
@@ -162,19 +167,25 @@ class Engine:
                 self._lists.set_direct_map_type(maps.NoMap)
         return x
 
-    def add(self, x: Embeddings, ids: Rows) -> None:
+    def add(self, x: Embeddings | FloatArray, ids: Rows) -> None:
         """Adds vectors, (N, D), by ids greater than before, or raises."""
         index, self._longest = self.index, None
         try:
-            if self._has_ids:
-                index.add_with_ids(x.array, ids)
-            elif len(self.ids) or not self.is_exact:
-                index.add(x.array)
-            else:
+            if (
+                isinstance(x, Embeddings)
+                and self.is_exact
+                and not len(self.ids)
+            ):
                 # Where faiss keeps them: a copy takes as long as the rest.
                 index.codes.resize(4 * len(x) * self.dim)
                 index.ntotal = len(x)
                 x.write(self.vectors)
+            else:
+                array = x.array if isinstance(x, Embeddings) else x
+                if self._has_ids:
+                    index.add_with_ids(array, ids)
+                else:
+                    index.add(array)
         except ValueError:
             if not len(self.ids):
                 index.reset()
@@ -187,6 +198,15 @@ class Engine:
             ) from None
         self.ids = np.concatenate([self.ids, ids])
         self._is_hidden = np.append(self._is_hidden, np.zeros(len(ids), bool))
+
+    def sort(self) -> None:
+        """Brings vectors of a graph that were added last to their ids' places.
+
+        It takes as much memory as they do.
+        """
+        order = np.argsort(self.ids)
+        self.ids, self._is_hidden = self.ids[order], self._is_hidden[order]
+        _permute(self.index, order)
 
     def reserve(self, count: int) -> None:
         """Reserves memory for a number of vectors in an exact index."""
@@ -460,6 +480,16 @@ def set_parameters(index: Any, spec: IndexSpec) -> str:
             "parameters for Flat."
         ) from None
     return text
+
+
+def _permute(index: Any, order: Rows) -> None:
+    """Numbers the vectors of a graph, and of what is around it, anew."""
+    index = library().downcast_index(index)
+    if hasattr(index, "permute_entries"):
+        index.permute_entries(order)
+    for name in ("index", "base_index", "refine_index"):
+        if hasattr(index, name):
+            _permute(getattr(index, name), order)
 
 
 def _innermost(index: Any) -> Any:

@@ -24,6 +24,14 @@ logger = logging.getLogger(__name__)
 _ENOUGH_CLASSES = 20
 """Of fewer calibration classes, a rate of new classes is hardly known."""
 
+WAYS_OUT = (
+    "Use images of other classes of the same kind, for instance of products "
+    "of another shop, which need not be in the gallery; or leave this out, and "
+    "choose a score between those of pictures that are in the gallery and of "
+    "some that are not:"
+)
+"""What helps if there are too few classes to calibrate a search with."""
+
 _MOST_QUERIES = 1000
 """Rows of the gallery that are searched in it, at most."""
 
@@ -60,17 +68,17 @@ def calibrate_search(
     best = best[is_usable]
     sample = OpenSet(best, classes[0][0][is_usable], rate)
     count = sample.num_classes
-    if count < 2:
+    if count < FEWEST_CLASSES:
         raise ValueError(
-            f"`images` of {owner} must have at least 2 classes with an image "
-            "that a row of another class can match. Received: "
-            f"{count} of them, for {len(table):,} rows. Use images of more "
-            "classes, which the model was not trained on."
+            f"`images` of {owner} must have at least {FEWEST_CLASSES} classes, "
+            "better 20, with an image that a row of another class can match. "
+            f"Received: {count} of them, for {len(table):,} rows. "
+            f"{WAYS_OUT} search(…, threshold=0.6)."
         )
     value = sample.threshold(np.ones(count))
     rates = sample.held_out(seed)
     ends: list[Any] = [(None, None)] * 2
-    if num_resamples and count >= FEWEST_CLASSES:
+    if num_resamples:
         estimates = value, float(rates.mean())
         samples = sample.resampled(num_resamples, seed)
         ends = [

@@ -42,7 +42,7 @@ from keras_dml.search.filters import Where, by_condition
 from keras_dml.search.hits import NONE, Hits, padded, without_self
 from keras_dml.search.identification import calibrate_search
 from keras_dml.search.metrics import COSINE, MetricName, Similarity, library
-from keras_dml.search.recall import Recall, measure, take_rows
+from keras_dml.search.recall import Filling, Recall, take_rows
 from keras_dml.search.rows import (
     KEY,
     LABEL,
@@ -62,6 +62,7 @@ from keras_dml.utils.arguments import check_count, explain_removed
 from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.progress import throughput, waiting
 from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.vectors import blocks
 
 if TYPE_CHECKING:
     import pyarrow
@@ -109,6 +110,10 @@ class Index:
             columns "label" and, for strings, "name".
         model: The model that computed the embeddings. It is needed to search by
             image.
+        queries: Embeddings, (Q, D), or images, such as those that will be
+            searched for, to measure `recall` with; best of hundreds that are
+            not in the gallery. By default, it is measured with a sample of the
+            rows. An exact index has no need of them.
 
     Attributes:
         threshold: The score from which a hit counts as a match; None until the
@@ -142,6 +147,7 @@ class Index:
         parameters: str | None = None,
         labels: Any = None,
         model: keras.Model | None = None,
+        queries: Any = None,
     ) -> None:
         encoder = Encoder()
         if model is not None:
@@ -155,10 +161,13 @@ class Index:
         spec = IndexSpec(Similarity(metric), factory, parameters)
         if isinstance(embeddings, EmbeddingShards):
             encoder.expect(embeddings.model)
-            gallery = _fill_from_shards(embeddings, columns, keys, spec)
+            new = _new_queries(encoder, queries, embeddings.dim, spec, "Index")
+            gallery = _fill_from_shards(embeddings, columns, keys, spec, new)
             self._use(encoder, *gallery)
         else:
-            self._fill(encoder, embeddings, columns, keys, spec)
+            dim = np.shape(embeddings)[-1] if np.ndim(embeddings) else None
+            new = _new_queries(encoder, queries, dim, spec, "Index")
+            self._fill(encoder, embeddings, columns, keys, spec, new)
 
     def _fill(
         self,
@@ -167,6 +176,7 @@ class Index:
         columns: Columns | None,
         keys: Any,
         spec: IndexSpec,
+        queries: FloatArray | None,
     ) -> None:
         """Builds the index of embeddings, (N, D), and measures its recall."""
         x = spec.metric.embeddings(embeddings, None, "embeddings", "Index")
@@ -177,9 +187,15 @@ class Index:
         if engine.is_exact:
             engine.add(x, ids)
         else:
+            filling = Filling(engine, len(x), queries)
+
+            def read() -> Iterator[FloatArray]:
+                return (x.array[part] for part in blocks(len(x), 2**16))
+
             with waiting(f"Fill {spec.factory} with {len(x):,} vectors"):
-                engine.add(x, ids)
-                recall = measure(engine, lambda: iter([x.array]), ids)
+                for part in read():
+                    filling.add(part)
+                recall = filling.finish(read)
         self._use(encoder, engine, rows, recall)
 
     def _use(
@@ -211,6 +227,7 @@ class Index:
         batch_size: int = 256,
         thumbnails: bool = False,
         engine: Engine = KERAS,
+        queries: Any = None,
     ) -> "Index":
         """Embeds a gallery and builds its index.
 
@@ -232,6 +249,8 @@ class Index:
                 index is.
             engine: What embeds the images: "keras", "openvino", an exported
                 file or a function; see `embed`.
+            queries: Images, in any of these forms, or embeddings, to measure
+                `recall` with; see `Index`.
 
         Raises:
             ImportError: If the extra "openvino" is required but not installed.
@@ -257,6 +276,8 @@ class Index:
                     "out."
                 )
             values = {**pictures, **values}
+        how = batch_size, engine
+        new = _new_queries(encoder, queries, dim, spec, "Index.build", *how)
         x = encoder.embed(images, "images", "Index.build", batch_size, engine)
         if x is None:
             raise ValueError(
@@ -267,7 +288,7 @@ class Index:
                 "tf.data.Dataset or a PyDataset."
             )
         index = cls.__new__(cls)
-        index._fill(encoder, x, values, keys, spec)
+        index._fill(encoder, x, values, keys, spec, new)
         return index
 
     @classmethod
@@ -389,7 +410,10 @@ class Index:
 
     @property
     def recall(self) -> Recall | None:
-        """How much the index missed when it was built; None if it is exact."""
+        """How much the index missed when it was built; None if it is exact.
+
+        It holds for queries like those that `Recall.source` names.
+        """
         return self._recall
 
     @property
@@ -745,8 +769,9 @@ class Index:
         negative distance.
 
         Args:
-            images: Images of classes that the model was not trained on, best
-                of 20 classes and more: an `ImageSet`, or embeddings, (N, D).
+            images: Images of classes that the model was not trained on, at
+                least 5 for "fpir", and best 20 and more: an `ImageSet`, or
+                embeddings, (N, D). They need not be in the gallery.
             labels: Their classes, (N,); by default, the labels of the set.
             criterion: "fpir=0.01" for that share of queries; or, for comparing
                 pairs of images (1:1), "eer", "f1" or "fpr=0.01": see
@@ -759,8 +784,8 @@ class Index:
             The threshold. The index keeps it and saves it, too.
 
         Raises:
-            ValueError: If there are fewer than two classes, the gallery is
-                empty, or an argument is not as described.
+            ValueError: If there are too few classes, the gallery is empty, or
+                an argument is not as described.
 
         Reference:
             ISO/IEC 19795-1:2021, "Biometric performance testing and
@@ -869,8 +894,35 @@ def _check_values(
     return values, RowTable.empty().new_keys(keys, count, "Index")
 
 
+def _new_queries(
+    encoder: Encoder,
+    queries: Any,
+    dim: int | None,
+    spec: IndexSpec,
+    owner: str,
+    batch_size: int = 256,
+    engine: Engine = KERAS,
+) -> FloatArray | None:
+    """The vectors of a user's queries, (Q, D); None without any."""
+    if queries is None:
+        return None
+    x = encoder.embed(queries, "queries", owner, batch_size, engine)
+    x = queries if x is None else x
+    new = spec.metric.embeddings(x, dim, "queries", owner).array
+    if not len(new):
+        raise ValueError(
+            f"`queries` of {owner} must have at least one row. Received: none. "
+            "Leave them out to measure recall with rows of the gallery."
+        )
+    return new
+
+
 def _fill_from_shards(
-    shards: EmbeddingShards, columns: Any, keys: Any, spec: IndexSpec
+    shards: EmbeddingShards,
+    columns: Any,
+    keys: Any,
+    spec: IndexSpec,
+    queries: FloatArray | None,
 ) -> tuple[SearchEngine, RowTable, Recall | None]:
     """Trains an engine on a sample of shards, and fills it; see `Index`."""
     _check_shards(shards, columns, keys)
@@ -879,6 +931,7 @@ def _fill_from_shards(
     x = metric.embeddings(sample, shards.dim, "embeddings", "Index")
     engine, rows = SearchEngine.trained(x, spec), RowTable.empty()
     engine.reserve(len(shards))
+    filling = Filling(engine, len(shards), queries)
     adding = f"Add rows to {spec.factory}"
     with throughput(len(shards), 0, "rows", adding, None) as count:
         for shard in shards:
@@ -889,15 +942,18 @@ def _fill_from_shards(
                 {**_label_column(shard.labels), **shard.columns}, len(x)
             )
             row_keys: Any = shard.ids if keys in (None, "id") else values[keys]
-            engine.add(x, rows.add(values, len(x), row_keys))
+            ids = rows.add(values, len(x), row_keys)
+            if engine.is_exact:
+                engine.add(x, ids)
+            else:
+                filling.add(x.array)
             count(len(x))
 
     def read() -> Iterator[FloatArray]:
         for part in shards.embeddings():
             yield metric.embeddings(part, None, "embeddings", "Index").array
 
-    recall = None if engine.is_exact else measure(engine, read, rows.ids)
-    return engine, rows, recall
+    return engine, rows, None if engine.is_exact else filling.finish(read)
 
 
 def _check_shards(shards: EmbeddingShards, columns: Any, keys: Any) -> None:

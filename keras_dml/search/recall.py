@@ -6,17 +6,26 @@ from dataclasses import dataclass
 import numpy as np
 
 from keras_dml.search.engine import Engine
+from keras_dml.search.hits import NONE
 from keras_dml.search.scans import nearest_of_parts
 from keras_dml.utils.types import FloatArray, Rows
 
 QUERIES, NEIGHBORS = 500, 10
+
+MAX_LEFT_OUT_SHARE = 0.1
+"""Share of a gallery that is left out of a graph until it has been searched."""
+
+ROWS = "rows of the gallery, each searched for among the others"
+LEFT_OUT = "rows of the gallery, searched for before they were added"
+OWN_QUERIES = "queries of your own"
 
 
 @dataclass(frozen=True)
 class Recall:
     """Recall of an index, compared to exact search, when it was built.
 
-    A sample of gallery images is searched for among all others.
+    It holds for queries like those that it was measured with: text that is
+    searched for among images, for instance, may have a much lower one.
 
     Attributes:
         at: By k, the fraction of the true k nearest neighbors among the k
@@ -24,48 +33,98 @@ class Recall:
         score_error: For compressed vectors, the 95th percentile of the error of
             the returned scores.
         queries: Number of queries used for the measurement.
-        rows: Number of images in the index at that time.
+        rows: Number of images that were searched.
+        source: What the queries were, in words: those given as `queries`, or a
+            sample of the gallery. A graph is searched for the sample before it
+            is added, because rows are linked to their neighbors.
     """
 
     at: dict[int, float]
     score_error: float
     queries: int
     rows: int
+    source: str = ROWS  # Of indexes of former versions.
+
+    def __str__(self) -> str:
+        values = [f"recall@{k} {value:.4f}" for k, value in self.at.items()]
+        return f"{', '.join(values)}; {self.meaning}"
+
+    @property
+    def meaning(self) -> str:
+        """The queries that it holds for, in words."""
+        return f"for queries like these: {self.queries} {self.source}"
 
 
-def measure(
-    engine: Engine, read: Callable[[], Iterable[FloatArray]], ids: Rows
-) -> Recall | None:
-    """Recall of an index; None if there are fewer than two vectors.
+class Filling:
+    """Adds the rows 0 to N − 1 to an engine, and measures its recall.
 
-    `read` reads its vectors, (N, D) float32, with these ids, a part at a time.
+    A row of a graph is linked to its neighbors, so a search for it finds more
+    of them than one for a new query. Therefore some rows are left out of a
+    graph until they have been searched for. What lists and codes find does not
+    depend on whether the query is among them.
     """
-    count = len(ids)
-    if count < 2:
-        return None
-    k = min(NEIGHBORS, count - 1)
-    rng = np.random.default_rng(0)
-    drawn = rng.choice(count, min(QUERIES, count), replace=False)
-    queries = take_rows(read(), drawn, engine.dim)
-    parts = _with_ids(read(), ids)
-    metric = engine.metric
-    exact = nearest_of_parts(parts, queries, k + 1, metric.faiss_type)[1]
-    scores, hits = engine.search(queries, k + 1)
-    # Lists of ids, without the query itself.
-    pairs = [
-        (a[a != query][:k], b[b != query][:k])
-        for a, b, query in zip(exact, hits, ids[drawn], strict=True)
-    ]
-    at = {
-        n: float(np.mean([np.isin(a[:n], b[:n]).mean() for a, b in pairs]))
-        for n in sorted({1, k})
-    }
-    row, column = np.nonzero(hits >= 0)
-    hit_rows = np.searchsorted(ids, hits[row, column])
-    true = metric.pairs(queries[row], take_rows(read(), hit_rows, engine.dim))
-    errors = np.abs(true - scores[row, column])
-    error = float(np.quantile(errors, 0.95)) if len(errors) else 0.0
-    return Recall(at, error, len(queries), count)
+
+    def __init__(
+        self, engine: Engine, count: int, queries: FloatArray | None
+    ) -> None:
+        self._engine, self._count, self._queries = engine, count, queries
+        rest = int(MAX_LEFT_OUT_SHARE * count) if engine.is_graph else 0
+        size = min(QUERIES, rest or count) if queries is None else 0
+        rng = np.random.default_rng(0)
+        self._drawn = np.sort(rng.choice(count, size, replace=False))
+        self._left_out = self._drawn[: size if rest else 0]
+        self._next = 0
+
+    def add(self, x: FloatArray) -> None:
+        """Adds the next rows, (n, D)."""
+        ids = np.arange(self._next, self._next + len(x))
+        self._next += len(x)
+        is_in = ~np.isin(ids, self._left_out)
+        self._engine.add(x[is_in], ids[is_in])
+
+    def finish(self, read: Callable[[], Iterable[FloatArray]]) -> Recall | None:
+        """Measures the recall, and adds the rest; None for less than 2 rows.
+
+        `read` reads all rows, (N, D) float32, once more, a part at a time.
+        """
+        engine = self._engine
+        x = take_rows(read(), self._drawn, engine.dim)
+        recall = None if self._count < 2 else self._measure(read, x)
+        if len(self._left_out):
+            engine.add(x, self._drawn)
+            engine.sort()
+        return recall
+
+    def _measure(
+        self, read: Callable[[], Iterable[FloatArray]], x: FloatArray
+    ) -> Recall:
+        engine, metric = self._engine, self._engine.metric
+        queries = x if self._queries is None else self._queries
+        own, source = np.full(len(queries), NONE - 1), OWN_QUERIES
+        if len(self._drawn):
+            own, source = self._drawn, LEFT_OUT if len(self._left_out) else ROWS
+        # A row finds itself, which does not count.
+        more = int(source == ROWS)
+        k = min(NEIGHBORS, len(engine) - more)
+        parts = _with_ids(read(), self._left_out)
+        exact = nearest_of_parts(parts, queries, k + more, metric.faiss_type)[1]
+        scores, hits = engine.search(queries, k + more)
+        pairs = [
+            (a[a != row][:k], b[b != row][:k])
+            for a, b, row in zip(exact, hits, own, strict=True)
+        ]
+        at = {
+            n: float(np.mean([np.isin(a[:n], b[:n]).mean() for a, b in pairs]))
+            for n in sorted({1, k})
+        }
+        row, column = np.nonzero(hits >= 0)
+        hit_rows = hits[row, column]
+        true = metric.pairs(
+            queries[row], take_rows(read(), hit_rows, engine.dim)
+        )
+        errors = np.abs(true - scores[row, column])
+        error = float(np.quantile(errors, 0.95)) if len(errors) else 0.0
+        return Recall(at, error, len(queries), len(engine), source)
 
 
 def take_rows(parts: Iterable[FloatArray], rows: Rows, dim: int) -> FloatArray:
@@ -80,9 +139,11 @@ def take_rows(parts: Iterable[FloatArray], rows: Rows, dim: int) -> FloatArray:
 
 
 def _with_ids(
-    parts: Iterable[FloatArray], ids: Rows
+    parts: Iterable[FloatArray], left_out: Rows
 ) -> Iterator[tuple[FloatArray, Rows]]:
     first = 0
     for part in parts:
-        yield part, ids[first : first + len(part)]
+        ids = np.arange(first, first + len(part))
         first += len(part)
+        is_in = ~np.isin(ids, left_out)
+        yield part[is_in], ids[is_in]

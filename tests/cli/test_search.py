@@ -158,7 +158,28 @@ def test_four_classes_have_no_threshold(trained, tmp_path, caplog) -> None:
         str(tmp_path / "new"), "--calibrate", str(few))  # fmt: skip
     assert "at least 5 classes, better 20" in caplog.text
     assert f"Received: {few}, with 4" in caplog.text
-    assert Index.load(tmp_path / "new").threshold is None
+    assert "keras-dml search --threshold 0.6" in caplog.text
+    index = Index.load(tmp_path / "new")
+    assert index.threshold is None
+    # Both ways out that it names.
+    image = index.row(0)["path"]
+    output = run("search", image, "--index", str(tmp_path / "new"),
+                 "--threshold", "0.6")  # fmt: skip
+    assert f"{image}: match" in " ".join(output.split())
+    shutil.copytree(few / "crow", few / "owl")
+    run("index", str(trained / "run"), "test", "--output",
+        str(tmp_path / "again"), "--calibrate", str(few))  # fmt: skip
+    assert Index.load(tmp_path / "again").threshold.num_classes == 5
+
+
+@pytest.mark.slow
+def test_recall_is_measured_on_queries_of_the_user(trained, tmp_path) -> None:
+    folder = str(tmp_path / "i")
+    output = run("index", str(trained / "run"), "test", "--output", folder,
+                 "--factory", "HNSW8", "--queries", "validation")  # fmt: skip
+    recall = Index.load(folder).recall
+    assert recall.source == "queries of your own"
+    assert f"{recall.queries} queries of your own" in " ".join(output.split())
 
 
 def test_search_refuses(indexed, tmp_path) -> None:

@@ -76,7 +76,7 @@ def test_an_index_is_a_gallery(model: keras.Model) -> None:
     images = ImageSet(random_images(4, 18, 18), [5, 6, 5, 6])
     index = Index.build(model, images)
     index.remove(0)
-    index.calibrate(images)
+    index.calibrate(images, criterion="eer")
     gallery = as_gallery(model, index)
     np.testing.assert_allclose(
         gallery.embeddings, embed(model, images)[1:], atol=1e-6

@@ -177,20 +177,41 @@ def test_quantiles_by_hand() -> None:
 def test_too_few_classes(caplog) -> None:
     x, labels = draw(10, 4, 8, 1)
     index = Index(x, {"label": labels})
-    with pytest.raises(ValueError, match="at least 2 classes with an image"):
-        index.calibrate(x[:4], labels[:4])
-    with pytest.raises(ValueError, match="at least 2 classes .* for 0 rows"):
+    for count in (1, 2, 4):
+        with pytest.raises(ValueError, match=f"least 5.*: {count} of them"):
+            index.calibrate(*draw(count, 40, 8, 2))
+    with pytest.raises(ValueError, match="at least 5 classes.* for 0 rows"):
         Index(x[:0]).calibrate(x, labels)
     assert not caplog.records
-    found = index.calibrate(*draw(4, 40, 8, 2))
-    assert (found.low, found.false_positive_low) == (None, None)
+    # Pairs are compared without a gallery, and the interval is left out.
+    assert index.calibrate(*draw(4, 40, 8, 2), "eer").no_interval
+    found = index.calibrate(*draw(5, 40, 8, 2))
+    assert found.num_classes == 5
     (said,) = caplog.records
-    assert "4 classes with 160 images" in said.getMessage()
+    assert "5 classes with 200 images" in said.getMessage()
     caplog.clear()
     index.calibrate(*draw(20, 5, 8, 2), num_resamples=20)
     assert not caplog.records
     index.calibrate(*draw(20, 4, 8, 2), num_resamples=20)
     assert "100 images for criterion='fpir=0.01'" in caplog.text
+
+
+def test_small_shop_gets_a_threshold_by_the_ways_that_are_named() -> None:
+    """26 products, of which 3 were held out: other products calibrate."""
+    x, labels = draw(26, 6, 16, 1, signal=3.0)
+    index = Index(x, {"label": labels})
+    with pytest.raises(ValueError) as error:
+        index.calibrate(x[-18:], labels[-18:])
+    assert "products of another shop, which need not be" in str(error.value)
+    assert "search(…, threshold=0.6)" in str(error.value)
+    new = draw(50, 6, 16, 3, signal=3.0)[0]
+    others = draw(20, 6, 16, 2, signal=3.0)
+    found = index.calibrate(others[0], others[1] + 1000, "fpir=0.05")
+    rate = np.mean([hit is not None for hit in index.search(new).matches])
+    assert rate < 0.15
+    known = draw(26, 12, 16, 1, signal=3.0)[0]
+    hits = index.search(known, threshold=found.value).matches
+    assert np.mean([hit is not None for hit in hits]) > 0.5
 
 
 @pytest.mark.parametrize("criterion", ["fpir=2", "fpir=", "fpir", "FPIR=0.1"])

@@ -120,7 +120,8 @@ def test_threshold_decides_what_matches() -> None:
     with pytest.raises(ValueError, match="requires a threshold"):
         _ = plain.matches
     labels = [0, 0, 1, 1]
-    index.calibrate([[1, 0, 0], [1, 0.1, 0], [0, 0, 1], [0, 0.1, 1]], labels)
+    pictures = [[1, 0, 0], [1, 0.1, 0], [0, 0, 1], [0, 0.1, 1]]
+    index.calibrate(pictures, labels, "eer")
     assert index.search([1, 0, 0]).threshold == index.threshold.value
 
 

@@ -142,7 +142,8 @@ def test_range_search_reaches_scores_that_are_just_the_threshold() -> None:
         for factory in ("Flat", "HNSW8"):
             index = Index(x, metric=metric, factory=factory)
             score = float(index.search(X[0], 1).scores[0, 0])
-            if metric == "dot":
+            # A graph of copies may not lead from one vector's to the next.
+            if metric == "dot" or factory != "Flat":
                 score = float(index.range_search(X[0], -1e9).scores.max())
             found = index.range_search(X[0], score)
             assert (found.ids >= 0).sum() == 50, (metric, factory)

@@ -86,6 +86,12 @@ def index() -> None:
     help="Search parameters: nprobe=32 for IVF, efSearch=64 for HNSW.",
 )
 @click.option(
+    "--queries",
+    metavar="PATH_OR_SPLIT",
+    help="Images such as those that will be searched for, to measure the "
+    "recall of an approximate index. [default: a sample of DATA]",
+)
+@click.option(
     "--thumbnails",
     is_flag=True,
     help="Store a small picture of each file, about 10 kB, for an index that "
@@ -118,6 +124,7 @@ def build(
     calibration: str | None,
     criterion: str,
     which: str,
+    queries: str | None,
     **kind: Any,
 ) -> None:
     """Build a searchable index of the images in DATA.
@@ -133,7 +140,7 @@ def build(
     from keras_dml.search import Index
 
     # All of this before images are embedded.
-    parse_rate(criterion)
+    is_of_searches = parse_rate(criterion) is not None
     target = Path(output or Path("indexes") / Path(model).resolve().stem)
     if not overwrite and (target / "index.json").exists():
         raise FileExistsError(
@@ -142,9 +149,11 @@ def build(
         )
     network, recipe = sources.read_model(model, which)
     images = sources.read_images(data, recipe)
-    unseen = _calibrating(calibration, recipe)
+    unseen = _calibrating(calibration, recipe, is_of_searches)
     is_in_no_file = isinstance(images, ImageSet) and images.paths is None
     kind["thumbnails"] |= is_in_no_file
+    if queries is not None:
+        kind["queries"] = sources.read_images([queries], recipe)
     built = Index.build(network, images, **kind)
     if unseen is not None:
         built.calibrate(unseen, criterion=criterion)
@@ -156,7 +165,7 @@ def build(
 
 
 def _calibrating(
-    source: str | None, recipe: "Recipe | None"
+    source: str | None, recipe: "Recipe | None", is_of_searches: bool
 ) -> "Examples | None":
     """The labeled images of `--calibrate`; None where they are too few.
 
@@ -166,6 +175,7 @@ def _calibrating(
     """
     from keras_dml.cli import sources
     from keras_dml.evaluation.confidence import FEWEST_CLASSES
+    from keras_dml.search.identification import WAYS_OUT
 
     if source is None:
         return None
@@ -175,14 +185,17 @@ def _calibrating(
             "--calibrate must be images with a class each. Received: "
             f"{source}, without classes. Use a folder with a folder for each."
         )
-    if (count := images.num_classes) < FEWEST_CLASSES:
+    count = images.num_classes
+    if is_of_searches and count < FEWEST_CLASSES:
         logger.warning(
             "The index gets no threshold: --calibrate must hold at least %d "
             "classes, better 20. Received: %s, with %d. Searches show scores "
-            "without saying which are matches.",
+            "without saying which are matches. %s keras-dml search --threshold "
+            "0.6, or threshold=0.6 of Index.search.",
             FEWEST_CLASSES,
             source,
             count,
+            WAYS_OUT,
         )
         return None
     return images
@@ -197,6 +210,7 @@ def _rows(built: "Index") -> list[list[str]]:
             [f"recall@{k} of exact search", f"{value:.4f}"]
             for k, value in built.recall.at.items()
         ]
+        rows.append(["recall holds", built.recall.meaning])
     if built.threshold is not None:
         rows.append(["threshold", str(built.threshold)])
     return rows
