@@ -26,6 +26,7 @@ from keras_dml.evaluation.confidence import (
     bootstrap,
     compare,
 )
+from keras_dml.evaluation.fold_accuracy import FoldAccuracy, fold_accuracy
 from keras_dml.evaluation.identification import IdentificationThreshold
 from keras_dml.evaluation.inputs import Protocol, one_per_class
 from keras_dml.evaluation.metrics import METRICS
@@ -58,6 +59,7 @@ __all__ = [
     "Comparison",
     "DatabaseAugmentation",
     "Difference",
+    "FoldAccuracy",
     "IdentificationThreshold",
     "Interval",
     "KReciprocal",
@@ -75,6 +77,7 @@ __all__ = [
     "evaluate",
     "evaluate_embeddings",
     "evaluate_trials",
+    "fold_accuracy",
     "kmeans",
     "one_per_class",
     "rerank",

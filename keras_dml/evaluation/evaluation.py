@@ -13,9 +13,16 @@ from keras_dml.evaluation import inputs
 from keras_dml.evaluation.clustering import kmeans
 from keras_dml.evaluation.inputs import Inputs, Protocols
 from keras_dml.evaluation.label_sets import LabelSets, ids_of, labels_in
-from keras_dml.evaluation.metrics import MACRO, Metric, Wanted, expanded
+from keras_dml.evaluation.metrics import (
+    MACRO,
+    OF_QUERIES,
+    Metric,
+    Wanted,
+    expanded,
+)
+from keras_dml.evaluation.neighbors import Neighbors, neighbors_of
 from keras_dml.evaluation.pair_counts import count_pairs_searched
-from keras_dml.evaluation.ranks.positives import Ranks
+from keras_dml.evaluation.ranks.positives import Limits, Ranks
 from keras_dml.evaluation.ranks.relevance import (
     Images,
     are_ignored,
@@ -187,24 +194,26 @@ class Evaluation:
         self, searches: list[tuple[Images, Images]]
     ) -> tuple[Rows, dict[str, FloatArray]]:
         """Rows of the included queries, and their metrics."""
-        metrics = self._wanted_of("ranks")
+        metrics = self._wanted_of(*OF_QUERIES)
         if not metrics:
             return np.empty(0, np.int64), {}
         rows: list[Rows] = []
         values: dict[str, list[FloatArray]] = defaultdict(list)
         levels = list(searches[0][0].targets)
         for queries, gallery in searches:
+            near = self._neighbors(queries, gallery, levels)
             for panel in self._ranks(queries, gallery, levels):
                 found = functools.reduce(
                     np.union1d, (ranks.queries for ranks in panel)
                 )
                 rows.append(queries.rows[found])
                 for level, ranks in zip(levels, panel, strict=True):
+                    its = near and near[level].select(ranks.queries)
                     for metric in metrics:
                         # NaN for queries without a value at this level.
                         among = np.full(len(found), np.nan)
                         at = np.searchsorted(found, ranks.queries)
-                        among[at] = metric.per_query(ranks)
+                        among[at] = metric.per_query(ranks, its)
                         values[_named(level, metric.name)].append(among)
         joined = {name: np.concatenate(x) for name, x in values.items()}
         for level in levels:
@@ -217,7 +226,9 @@ class Evaluation:
     ) -> Iterator[tuple[Ranks, ...]]:
         """Ranks at each level, one panel of queries at a time."""
         limits = functools.reduce(
-            operator.or_, (metric.limits for metric in self._wanted_of("ranks"))
+            operator.or_,
+            (metric.limits for metric in self._wanted_of("ranks")),
+            Limits(),
         )
         relevances = [relevance_of(queries, gallery, x) for x in levels]
         queries, gallery, distances = self._reranked(queries, gallery)
@@ -227,6 +238,23 @@ class Evaluation:
             return dense_search(*images, distances, **options)
         assert not callable(self.distance)  # noqa: S101
         return search(*images, self.distance, limits, **options)
+
+    def _neighbors(
+        self, queries: Images, gallery: Images, levels: list[str]
+    ) -> dict[str, Neighbors]:
+        """The nearest of all queries at each level, if metrics need them."""
+        ks = [int(x.arguments[0]) for x in self._wanted_of("neighbors")]
+        if not ks:
+            return {}
+        relevances = {x: relevance_of(queries, gallery, x) for x in levels}
+        queries, gallery, distances = self._reranked(queries, gallery)
+        how: Any = self.distance if distances is None else distances
+        return {
+            level: neighbors_of(
+                queries, gallery, level, x, how, max(ks), self._memory
+            )
+            for level, x in relevances.items()
+        }
 
     def _reranked(
         self, queries: Images, gallery: Images
@@ -261,14 +289,15 @@ class Evaluation:
         )
 
     def _check_classes(self, given: Inputs) -> None:
-        clusterings = self._wanted_of("clusters")
+        clusterings = self._wanted_of("clusters", "neighbors")
         several = [
             x for x in given[0].targets.values() if isinstance(x, LabelSets)
         ]
         if clusterings and several:
             raise ValueError(
                 f"`metrics` of {self.owner} must not compare clusters with "
-                "classes if examples have several labels. Received: "
+                "classes, or classify, if examples have several labels. "
+                "Received: "
                 f"{[metric.name for metric in clusterings]}."
             )
         for level in given[0].targets:
@@ -288,7 +317,7 @@ class Evaluation:
         parts = [images.embeddings for images in given]
         is_cosine = self.distance == "cosine"
         collapsed = warn_of_collapse(parts, is_cosine, self.owner)
-        if collapsed or not self._wanted_of("ranks"):
+        if collapsed or not self._wanted_of(*OF_QUERIES):
             return
         queries, gallery = inputs.searches(given, self.protocol, self.owner)[0]
         # Own rows are left out of a search.
@@ -378,8 +407,8 @@ class Evaluation:
                     values[_named(level, metric.name)].append(found)
         return {name: float(np.mean(x)) for name, x in values.items()}
 
-    def _wanted_of(self, kind: str) -> list[Metric]:
-        return [metric for metric in self._wanted if metric.of == kind]
+    def _wanted_of(self, *kinds: str) -> list[Metric]:
+        return [metric for metric in self._wanted if metric.of in kinds]
 
 
 def _places(rows: Rows, among: Rows) -> Rows:

@@ -13,6 +13,8 @@ name, a one-line definition, its paper and, by keyword:
         `labels` is None if an example may have several.
         "pairs": `metric(counts)` returns a number; `counts` is a
         `PairCounts`.
+        "neighbors": `metric(neighbors, k)` returns a value for each query,
+        (Q,); `neighbors` is a `Neighbors`, and the name ends in "@k".
     limits: For "ranks", the `Limits` up to which it requires exact ranks; by
         default all are exact, which takes longer.
     of_one: The definition for k = 1, if it has a better one.
@@ -43,7 +45,10 @@ from keras_dml.utils.registry import (
 )
 from keras_dml.utils.types import FloatArray
 
-KINDS = ("ranks", "clusters", "embeddings", "pairs")
+KINDS = ("ranks", "clusters", "embeddings", "pairs", "neighbors")
+
+OF_QUERIES = "ranks", "neighbors"
+"""Kinds with a value for each query."""
 
 MACRO = "macro/"
 """Prefix of a metric's name for the mean over classes of their means."""
@@ -88,6 +93,11 @@ class _Metrics(Registry[MetricFunction]):
                 f"METRICS.register must be given `of`, one of {KINDS}, "
                 "`limits` and `of_one`, or none of them. Received: "
                 f"{details} for {name!r}."
+            )
+        if of == "neighbors" and not name.endswith("@k"):
+            raise ValueError(
+                "The name of a metric of neighbors must end in '@k'. Received: "
+                f"{name!r}. Register it with METRICS.register."
             )
 
 
@@ -135,9 +145,13 @@ class Metric:
         mean = "mean over classes: " if self.is_macro else ""
         return mean + definition
 
-    def per_query(self, ranks: Ranks) -> FloatArray:
-        """Its value for each query, (Q,) float64, checked."""
-        values = np.asarray(self.entry.value(ranks, *self.arguments))
+    def per_query(self, ranks: Ranks, neighbors: Any = None) -> FloatArray:
+        """Its value for each query, (Q,) float64, checked.
+
+        `neighbors` are the `Neighbors` of these queries, if it is of them.
+        """
+        queries = neighbors if self.of == "neighbors" else ranks
+        values = np.asarray(self.entry.value(queries, *self.arguments))
         if values.shape != ranks.counts.shape:
             raise ValueError(
                 f"The metric {self.name!r} must return one value per "
@@ -170,7 +184,7 @@ def metric(name: str) -> Metric | None:
         found = metric(rest)
         if found is None or first + slash != MACRO:
             return found
-        is_mean = found.of == "ranks" and not found.is_macro
+        is_mean = found.of in OF_QUERIES and not found.is_macro
         return replace(found, name=name, is_macro=True) if is_mean else None
     if name in METRICS and not name.endswith(("@k", "@x", "=x")):
         return Metric(name, METRICS[name])

@@ -309,7 +309,7 @@ class Trials:
         names, numbers = np.unique(subjects, return_inverse=True)
         self.num_classes = len(names)
         self._first, self._second = numbers.reshape(subjects.shape)
-        self._cells = np.empty(len(pairs.rows), np.int64)
+        self.cells = np.empty(len(pairs.rows), np.int64)
         for part in blocks(len(pairs.rows), _LISTED_PAIRS):
             left, right = (
                 np.asarray(factor[rows], np.float64)
@@ -318,13 +318,13 @@ class Trials:
                     strict=True,
                 )
             )  # fmt: skip
-            self._cells[part] = _cells(np.einsum("nd,nd->n", left, right))
+            self.cells[part] = _cells(np.einsum("nd,nd->n", left, right))
 
     @property
     def counts(self) -> PairCounts:
         """How many trials reach each threshold."""
         return PairCounts.of(
-            *(np.bincount(self._cells[x], None, CELLS + 1) for x in self._kinds)
+            *(np.bincount(self.cells[x], None, CELLS + 1) for x in self._kinds)
         )
 
     def bootstrap(
@@ -333,7 +333,7 @@ class Trials:
         """Trials of samples of the subjects, as `AllPairs.bootstrap`."""
         rng = np.random.default_rng(seed)
         samples = times_drawn(rng, num_resamples, self.num_classes)
-        bins = np.searchsorted(positions, self._cells, side="right")
+        bins = np.searchsorted(positions, self.cells, side="right")
         width = len(positions) + 1
         counts = np.empty((2, num_resamples, width))
         lowest, highest = np.empty((2, num_resamples), np.int64)
@@ -345,7 +345,7 @@ class Trials:
             weights = times[self._first] * second
             for count, kind in zip(counts, self._kinds, strict=True):
                 count[sample] = np.bincount(bins[kind], weights[kind], width)
-            alike, apart = (self._cells[x & (weights > 0)] for x in self._kinds)
+            alike, apart = (self.cells[x & (weights > 0)] for x in self._kinds)
             lowest[sample] = alike.min(initial=CELLS)
             highest[sample] = apart.max(initial=-1)
         hits, false = map(_reached, counts)

@@ -275,7 +275,7 @@ def calibrate(
             "`labels` of calibrate must be integers, one per embedding, "
             "unless shards have their own. Received: labels=None."
         )
-    factors = _factors(embeddings, distance, "calibrate")
+    factors = factors_of(embeddings, distance, "calibrate")
     count = len(factors.left)
     pairs: AllPairs | Trials
     if isinstance(labels, PairSet):
@@ -327,10 +327,21 @@ def calibrate(
     )
 
 
-def _factors(embeddings: Any, distance: str, owner: str) -> Factors:
+def factors_of(embeddings: Any, distance: str, owner: str) -> Factors:
+    """Factors of all pairs of embeddings, (N, D), validated."""
     as_valid = as_unit_rows if distance == "cosine" else as_rows
     x = as_valid(embeddings, "embeddings", owner)
     return Factors.of(x, x, distance)
+
+
+def check_pair_set(pairs: Any, owner: str) -> None:
+    """Raises `ValueError` unless trials are a `PairSet`."""
+    if not isinstance(pairs, PairSet):
+        raise ValueError(
+            f"`pairs` of {owner} must be a PairSet. Received: pairs of type "
+            f"{type(pairs).__name__}. Use keras_dml.data.PairSet(examples, "
+            "pairs, positive)."
+        )
 
 
 def _classes(labels: Any, count: int) -> Rows:
@@ -458,12 +469,7 @@ def evaluate_trials(
     ```
     """
     owner = "evaluate_trials"
-    if not isinstance(pairs, PairSet):
-        raise ValueError(
-            f"`pairs` of {owner} must be a PairSet. Received: pairs of type "
-            f"{type(pairs).__name__}. Use keras_dml.data.PairSet(examples, "
-            "pairs, positive)."
-        )
+    check_pair_set(pairs, owner)
     chosen = expanded(metrics, (), owner)
     for metric in chosen:
         if metric.of != "pairs":
@@ -472,7 +478,7 @@ def evaluate_trials(
                 f"'eer' or 'tpr@fpr=0.01'. Received: {metric.name!r}, of "
                 f"{metric.of}. Use evaluate."
             )
-    factors = _factors(embeddings, distance, owner)
+    factors = factors_of(embeddings, distance, owner)
     trials = Trials(factors, pairs, owner, progress)
     counts = trials.counts
     if not (counts.positives and counts.negatives):

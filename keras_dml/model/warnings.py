@@ -372,8 +372,7 @@ def _have_copies(
     """Whether queries, (Q, D), have an equal row in the gallery, (Q,)."""
     # Equal rows are next to each other on any axis, and few others are near
     # on two. So hardly any row is compared as a whole.
-    axes = np.random.default_rng(0).normal(size=(2, x.shape[1]))
-    axes = unit_rows(axes).T
+    axes = unit_rows(np.random.default_rng(0).normal(size=(2, x.shape[1]))).T
     keys, norms = _keys(x, axes, is_cosine)
     limits = _ROUNDING * (np.ones(len(x)) if is_cosine else norms)
     has_copy = np.zeros(len(x), bool)
