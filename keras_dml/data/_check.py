@@ -2,18 +2,16 @@
 
 import os
 import warnings
-from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from keras_dml.data._table import FORMATS, table
+from keras_dml.data.copies import NAMED, Copies, find_copies
 from keras_dml.data.folder import image_folder_splits
-from keras_dml.data.hashing import equal_contents
-from keras_dml.data.imageset import ImageSet
 from keras_dml.data.splits import DATASETS, DataSplits
 
 
@@ -28,38 +26,37 @@ class Findings:
             loaded.
         problems: What is missing or wrong, each described in a sentence or
             more.
+        copies: Groups of images that are the same, pixel by pixel or nearly.
     """
 
     kind: str
     loader: str
     splits: DataSplits | None
     problems: tuple[str, ...]
+    copies: tuple[Copies, ...] = ()
 
 
-_NAMED = 3
-"""Number of copies that are named."""
-
-
-class _Image(NamedTuple):
-    split: str
-    label: int
-    path: str
-
-
-def check(path: str | os.PathLike[str]) -> Findings:
+def check(
+    path: str | os.PathLike[str] | Callable[[], DataSplits],
+) -> Findings:
     """Returns which data set is at a path, and what is missing.
 
     Archives of benchmarks are recognized by their lists, tables by their file
     extension. Any other folder is treated as an image folder, and all of its
-    images are decoded. Files with equal contents are reported: within a class,
-    in several classes, and in training as well as in the test.
+    images are decoded. Copies are reported: within a class, in several
+    classes, and in training as well as in the test. They are exact if their
+    pixels are equal, in whatever format, and near if small gray pictures of
+    them are, as for another size, brightness or quality, but not for a crop.
 
     Args:
-        path: A folder or file.
+        path: A folder or file; or a function that loads splits, such as
+            `lambda: recipe.data.load(recipe.seed)` for those of a recipe.
 
     Raises:
         FileNotFoundError: If the path does not exist.
     """
+    if callable(path):
+        return _load("loaded by a function", path.__name__, path)
     place = Path(path).expanduser()
     if not place.exists():
         raise FileNotFoundError(
@@ -67,63 +64,67 @@ def check(path: str | os.PathLike[str]) -> Findings:
             f"{os.fspath(path)!r}, which does not exist."
         )
     if place.suffix.lower() in FORMATS and place.is_file():
-        return _load(place, "a table of images", table)
+        return _load_from(place, "a table of images", table)
     for entry in DATASETS.values():
         if (archive := entry.details["archive"]) is None:
             continue
         layout, _, missing = archive.closest(place)
         # Of an archive, a list is there: other folders have `images` as well.
         if any(Path(x).suffix for x in {*layout.entries} - {*missing}):
-            return _load(place, f"the data set {archive.title}", entry.value)
-    return _load(place, "a folder of images", image_folder_splits)
+            title = f"the data set {archive.title}"
+            return _load_from(place, title, entry.value)
+    return _load_from(place, "a folder of images", image_folder_splits)
 
 
-def _load(
+def _load_from(
     place: Path, kind: str, loader: Callable[..., DataSplits]
 ) -> Findings:
+    return _load(kind, loader.__name__, partial(loader, place))
+
+
+def _load(kind: str, name: str, loader: Callable[[], DataSplits]) -> Findings:
     splits = None
+    copies: list[Copies] = []
     problems = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            splits = loader(place)
+            splits = loader()
         except (ValueError, OSError, ImportError) as error:
             problems.append(str(error))
     problems += [str(x.message) for x in caught if x.category is UserWarning]
     if splits is not None:
         sets = {"Training": splits.trainval, "Test": splits.test}
-        for name, images in sets.items():
+        for role, images in sets.items():
+            if images.has_label_sets:
+                continue
             counts = np.unique(images.known_labels, return_counts=True)[1]
             if lonely := int(np.sum(counts == 1)):
                 problems.append(
-                    f"{name} classes with a single image: {lonely}. They are "
+                    f"{role} classes with a single image: {lonely}. They are "
                     "excluded from batches, and as queries they have no match."
                 )
-        problems += _copies(splits)
-    return Findings(kind, loader.__name__, splits, tuple(problems))
+        copies, errors = find_copies(splits)
+        problems += [x for x in errors if x not in problems]
+        for copy_kind in ("exact", "near"):
+            groups = [x for x in copies if x.kind == copy_kind]
+            problems += _said_of(groups, copy_kind, splits.test.has_label_sets)
+    return Findings(kind, name, splits, tuple(problems), tuple(copies))
 
 
-def _copies(splits: DataSplits) -> list[str]:
-    sets = {"training": splits.trainval, "test": splits.test}
-    images = [
-        _Image(name, label, path)
-        for name, x in sets.items()
-        if isinstance(x, ImageSet)
-        for label, path in zip(x.known_labels, x.paths or (), strict=True)
-    ]
-    copies: dict[int, list[_Image]] = defaultdict(list)
-    numbers = equal_contents(*sets.values())
-    for number, image in zip(numbers, images, strict=True):
-        copies[number].append(image)
-    groups = [x for x in copies.values() if len(x) > 1]
+def _said_of(
+    groups: Sequence[Copies], kind: str, has_label_sets: bool
+) -> list[str]:
     within = [
-        same
+        Copies(kind, same)
         for group in groups
-        for label in {x.label for x in group}
-        if len(same := [x for x in group if x.label == label]) > 1
+        for label in {x.label for x in group.images}
+        if len(same := tuple(x for x in group.images if x.label == label)) > 1
     ]
-    across = [x for x in groups if len({image.label for image in x}) > 1]
-    leaks = [x for x in groups if len({image.split for image in x}) > 1]
+    across = [x for x in groups if len({y.label for y in x.images}) > 1]
+    leaks = [
+        x for x in groups if len({y.split == "test" for y in x.images}) > 1
+    ]
     kinds = {
         "in their class": (
             within,
@@ -139,17 +140,20 @@ def _copies(splits: DataSplits) -> list[str]:
             "The test is not of unseen images. Remove them from training.",
         ),
     }
+    if has_label_sets:  # Images with the same labels are no class.
+        del kinds["in their class"], kinds["in other classes"]
+    look = "" if kind == "exact" else "If they show the same picture: "
     return [
-        f"Images with exact copies {where}: {sum(map(len, groups))} "
-        f"({_names(groups)}). {why}"
+        f"Images with {kind} copies {where}: "
+        f"{sum(len(x.images) for x in groups)} ({_names(groups)}). {look}{why}"
         for where, (groups, why) in kinds.items()
         if groups
     ]
 
 
-def _names(groups: list[list[_Image]]) -> str:
+def _names(groups: Sequence[Copies]) -> str:
     names = [
-        " = ".join(image.path for image in group[:_NAMED])
-        for group in groups[:_NAMED]
+        " = ".join(image.path for image in group.images[:NAMED])
+        for group in groups[:NAMED]
     ]
-    return "; ".join([*names, *["…"] * (len(groups) > _NAMED)])
+    return "; ".join([*names, *["…"] * (len(groups) > NAMED)])

@@ -3,8 +3,9 @@
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ from keras_dml.utils.types import Rows
 from keras_dml.utils.vectors import blocks
 
 _ROWS = 1024
+
+_MIDDLE = 512
+"""Bytes in the middle of a file, in which files of one size mostly differ."""
 
 
 def contents(examples: Examples) -> Iterator[bytes]:
@@ -47,14 +51,7 @@ def equal_contents(*sets: Examples) -> Rows:
     Images are equal if their files have the same bytes, and the same box.
     """
     images = [x for x in sets if isinstance(x, ImageSet)]
-    paths = list({path for x in images for path in x.paths or ()})
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        sizes = dict(zip(paths, pool.map(os.path.getsize, paths), strict=True))
-        often = Counter(sizes.values())
-        # Only files of one size can be equal.
-        alike = [path for path in paths if often[sizes[path]] > 1]
-        digests = pool.map(files.digest, map(Path, alike))
-        file_keys = {**sizes, **dict(zip(alike, digests, strict=True))}
+    file_keys = _file_keys({path for x in images for path in x.paths or ()})
     keys: list[Any] = []
     for examples in sets:
         if isinstance(examples, ImageSet) and examples.paths is not None:
@@ -68,6 +65,39 @@ def equal_contents(*sets: Examples) -> Rows:
             keys.append(hashlib.sha256(b"".join(one)).digest())
     numbers: dict[Any, int] = {}
     return np.array([numbers.setdefault(x, len(numbers)) for x in keys])
+
+
+def _file_keys(paths: Iterable[str]) -> dict[str, tuple[Any, ...]]:
+    """Keys that are equal for files with the same bytes.
+
+    Only files of one size are read, and as a whole if they agree in the middle.
+    """
+    keys: dict[str, tuple[Any, ...]] = dict.fromkeys(paths, ())
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for read in (os.path.getsize, _middle, files.digest):
+            counts = Counter(keys.values())
+            alike = [path for path, key in keys.items() if counts[key] > 1]
+            for path, part in zip(
+                alike,
+                pool.map(partial(_read_or_name, read), alike),
+                strict=True,
+            ):
+                keys[path] = (*keys[path], part)
+    return keys
+
+
+def _middle(path: Path) -> bytes:
+    with path.open("rb") as file:
+        file.seek(file.seek(0, os.SEEK_END) // 2)
+        return file.read(_MIDDLE)
+
+
+def _read_or_name(read: Callable[[Any], Any], path: str) -> Any:
+    """What `read` returns; the path of a file that cannot be read."""
+    try:
+        return read(Path(path))
+    except OSError:
+        return path
 
 
 def digest(examples: Examples) -> str:

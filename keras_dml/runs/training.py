@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import time
@@ -15,6 +16,7 @@ import keras
 
 from keras_dml import callbacks, data
 from keras_dml.callbacks.clustering import Clustering
+from keras_dml.data.copies import leaks
 from keras_dml.data.hashing import digest
 from keras_dml.distribution.strategies import (
     count_replicas,
@@ -47,6 +49,8 @@ from keras_dml.utils.progress import printable
 from keras_dml.utils.provenance import environment, hardware
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import FloatArray
+
+logger = logging.getLogger(__name__)
 
 REFIT = "refit"
 """Folder, within a run's, of the training on all classes."""
@@ -174,6 +178,8 @@ def _train(
         network = recipe.backbone.build()  # May fail, and needs no data.
     splits = recipe.data.load(recipe.seed, recipe.train_on)
     check_splits(recipe, splits)
+    for leak in leaks(splits):
+        logger.warning("%s", leak)
     sampler = recipe.method.sampler(splits.train, recipe.batches, recipe.seed)
     with strategy.scope():
         model = recipe.build(sampler, network)

@@ -1,19 +1,35 @@
 """`keras-dml data`: check."""
 
 import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from keras_dml.cli import common
 
+if TYPE_CHECKING:
+    from keras_dml.data import Findings
 
-@click.group(epilog=common.example("keras-dml data check photographs"))
+
+_GROUPS = 50
+"""Number of groups of copies that are shown; --json has all."""
+
+
+@click.group(
+    epilog=common.example(
+        "keras-dml data check photographs",
+        "keras-dml data check recipe.yaml --set data.train_classes=0.8",
+    )
+)
 def data() -> None:
     """Show the contents and splits of a data set."""
 
 
 @data.command()
 @click.argument("path", type=click.Path())
+@common.setting_option
 @click.option(
     "--preview",
     type=click.Path(dir_okay=False),
@@ -21,13 +37,17 @@ def data() -> None:
     help="Write a sheet of training images, with one class per row.",
 )
 @common.command_body
-def check(path: str, preview: str | None) -> None:
-    """Report which data set is at PATH, and what is missing."""
-    from keras_dml.data import check as look_at
+def check(path: str, settings: tuple[str, ...], preview: str | None) -> None:
+    """Report which data set is at PATH, and what is missing.
+
+    PATH is a folder or a table; or a recipe, whose own splits are checked.
+    Copies are listed in groups: exact ones have the same pixels, near ones look
+    the same.
+    """
     from keras_dml.data import preview as draw
     from keras_dml.utils.files import atomic_file
 
-    findings = look_at(path)
+    findings = _findings(path, settings)
     common.say(f"{path} is {findings.kind}: keras_dml.data.{findings.loader}")
     for problem in findings.problems:
         common.say(f"! {problem}")
@@ -35,6 +55,10 @@ def check(path: str, preview: str | None) -> None:
         "kind": findings.kind,
         "loader": findings.loader,
         "problems": findings.problems,
+        "copies": [
+            {"kind": x.kind, "images": [y._asdict() for y in x.images]}
+            for x in findings.copies
+        ],
     }
     splits = findings.splits
     if splits is None:
@@ -55,7 +79,39 @@ def check(path: str, preview: str | None) -> None:
     common.print_table(
         [["classes for", "classes", "images"], *rows], splits.name
     )
+    if findings.copies:
+        copies = [
+            [f"{number} {group.kind}", *image]
+            for number, group in enumerate(findings.copies[:_GROUPS], 1)
+            for image in group.images
+        ]
+        title = f"Copies, {_GROUPS} of {len(findings.copies)} groups"
+        if len(findings.copies) <= _GROUPS:
+            title = "Copies"
+        header = ["group", "split", "class", "image"]
+        common.print_table([header, *copies], title)
     if preview:
         with atomic_file(preview) as partial:
             draw(splits.train).save(partial)
         common.say(f"Wrote {preview}")
+
+
+def _findings(path: str, settings: tuple[str, ...]) -> "Findings":
+    from keras_dml import recipes
+    from keras_dml.data import DATASETS
+    from keras_dml.data import check as look_at
+
+    is_recipe = Path(path).suffix.lower() in (".yaml", ".yml")
+    is_name = not Path(path).exists() and path in recipes.names()
+    if not (is_recipe or is_name):
+        if settings:
+            raise click.UsageError("--set is for recipes. Leave it out.")
+        return look_at(path)
+    recipe = recipes.load(path, settings)
+    recipe.check_files()
+    findings = look_at(lambda: recipe.data.load(recipe.seed, recipe.train_on))
+    return replace(
+        findings,
+        kind=f"a recipe for {recipe.source}",
+        loader=DATASETS[recipe.data.name].value.__name__,
+    )
