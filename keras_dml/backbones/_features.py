@@ -24,6 +24,7 @@ from keras_dml.data.examples import WHOLE, About, Examples
 from keras_dml.data.feature_set import FEATURES, MASK, FeatureSet
 from keras_dml.data.hashing import contents
 from keras_dml.data.imageset import ImageSet
+from keras_dml.data.loading import python_errors
 from keras_dml.distribution.workers import on_this_process
 from keras_dml.model.head import Head
 from keras_dml.utils.arguments import check_choice, check_count
@@ -254,11 +255,12 @@ def _kept(
     total, shown = progress
     store: _Store | None = None
     try:
-        for batch in tracked(batches(), total, "Computing features", shown):
-            found = compute(batch)
-            if store is None:
-                store = _Store(found, count, folder, cache)
-            store.add(found)
+        with python_errors():
+            for batch in tracked(batches(), total, "Computing features", shown):
+                found = compute(batch)
+                if store is None:
+                    store = _Store(found, count, folder, cache)
+                store.add(found)
         return store.finished() if store else {}
     finally:
         if store is not None and store.partial is not None:

@@ -5,7 +5,6 @@ With `--json`, one document is on standard output, all else on standard error.
 
 import logging
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
@@ -29,13 +28,6 @@ INTERRUPTED = 130
 # What users can fix; anything else is a bug and keeps its traceback.
 USER_ERRORS = (ValueError, OSError, ImportError)
 _EXHAUSTED = "ResourceExhausted"
-_IN_PIPELINE = re.compile(
-    # TensorFlow's words around an error of Python code in a tf.data pipeline.
-    r"Error in user-defined function .*?: (?:ValueError|OSError): (.*?)\n"
-    r"Traceback",
-    re.DOTALL,
-)
-
 _FILES = (".csv", ".tsv", ".parquet", ".npy", ".npz", ".json", ".index")
 """Ends of names of which a folder is hardly meant."""
 
@@ -200,10 +192,7 @@ def _said_of(error: Exception) -> str | None:
             f"Not enough memory ({why}). Use smaller batches, images, queues "
             "or embeddings."
         )
-    if isinstance(error, USER_ERRORS):
-        return str(error)
-    found = _IN_PIPELINE.search(str(error))
-    return found[1] if found else None
+    return str(error) if isinstance(error, USER_ERRORS) else None
 
 
 def import_package() -> None:

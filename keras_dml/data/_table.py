@@ -5,13 +5,15 @@ import csv
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from keras_dml.data.bad_files import OnBadFile
 from keras_dml.data.imageset import listed_images
 from keras_dml.data.splits import DataSplits, dataset, split_classes
+from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.types import Count, Fraction, HeldOut, Rows
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -32,6 +34,7 @@ def table(
     levels: Sequence[str] = (),
     groups: Sequence[str] = (),
     held_out_by: str | None = None,
+    on_bad_file: OnBadFile = "raise",
 ) -> DataSplits:
     """Images listed in a CSV or Parquet file.
 
@@ -73,6 +76,8 @@ def table(
         held_out_by: A column with groups of classes, such as super-classes.
             Classes of a group are held out together; see `holdout_classes`.
             Only for a table without validation rows.
+        on_bad_file: What to do with files that cannot be decoded; see
+            `image_folder`.
 
     Returns:
         The splits, named after the file. Ids are the texts in `path`.
@@ -83,6 +88,7 @@ def table(
             are no training or no test rows, a class is in more than one
             split, or `held_out_by` is given beside validation rows.
     """
+    check_choice("table", "on_bad_file", on_bad_file, get_args(OnBadFile))
     file = Path(path).expanduser()
     _check_columns(label, separator, levels)
     by = () if held_out_by is None else (held_out_by,)
@@ -115,6 +121,7 @@ def table(
         parts = (text.split(separator) for text in columns[label])
         labels = [frozenset(filter(None, map(str.strip, x))) for x in parts]
     images = listed_images(file, folder, columns["path"], labels, names=names)
+    images = images.with_policy(on_bad_file)
     images = images.with_groups({x: columns[x] for x in groups})
     if "split" in columns:
         split = _checked_split(columns["split"], file)

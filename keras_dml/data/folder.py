@@ -8,10 +8,11 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
+from keras_dml.data.bad_files import OnBadFile
 from keras_dml.data.decode import read_image
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.splits import DataSplits, dataset
@@ -45,6 +46,7 @@ def image_folder(
     path: str | os.PathLike[str],
     unreadable: str = "skip",
     verify: bool = True,
+    on_bad_file: OnBadFile = "raise",
 ) -> ImageSet:
     """The images of a folder with one subfolder per class.
 
@@ -67,6 +69,12 @@ def image_folder(
         verify: Whether to decode every file once in order to find them.
             Otherwise, a damaged file raises an error when it is read; whether
             it is a file is always checked.
+        on_bad_file: What to do with a file that goes bad later: "raise" an
+            error that names it, or "skip" it. In training, the next file of
+            its class then takes its place; evaluations and indexes leave it
+            out, and embeddings of it are NaN. The log names each file, and
+            their number at the end. More than 1 % of the files, and more than
+            one, are an error.
 
     Returns:
         A set of file paths, with classes named after their folders.
@@ -77,6 +85,9 @@ def image_folder(
             `unreadable="raise"`, if a file cannot be decoded.
     """
     check_choice("image_folder", "unreadable", unreadable, ("skip", "raise"))
+    check_choice(
+        "image_folder", "on_bad_file", on_bad_file, get_args(OnBadFile)
+    )
     root = Path(path)
     if not root.is_dir():
         raise FileNotFoundError(
@@ -110,7 +121,8 @@ def image_folder(
     paths = [file for files in classes.values() for file in files]
     sizes = [len(files) for files in classes.values()]
     labels = np.repeat(np.arange(len(classes)), sizes)
-    return ImageSet(paths, labels, names=list(classes))
+    images = ImageSet(paths, labels, names=list(classes))
+    return images.with_policy(on_bad_file)
 
 
 @dataset(
@@ -125,6 +137,7 @@ def image_folder_splits(
     seed: int = 0,
     unreadable: Literal["skip", "raise"] = "skip",
     verify: bool = True,
+    on_bad_file: OnBadFile = "raise",
 ) -> DataSplits:
     """An image folder, split by class.
 
@@ -132,6 +145,7 @@ def image_folder_splits(
         path: See `image_folder`.
         unreadable: See `image_folder`.
         verify: See `image_folder`.
+        on_bad_file: See `image_folder`.
         train_classes: Number or fraction of the classes, in byte order, for
             training; the others are for testing.
         validation: Fraction of the training classes that is held out for model
@@ -145,7 +159,7 @@ def image_folder_splits(
         FileNotFoundError: See `image_folder`.
         ValueError: See `image_folder`; also if there are too few classes.
     """
-    images = image_folder(path, unreadable, verify)
+    images = image_folder(path, unreadable, verify, on_bad_file)
     name = Path(path).resolve().name
     return DataSplits.by_class(images, name, train_classes, validation, seed)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from keras_dml.data.bad_files import BadFiles, OnBadFile
 from keras_dml.data.examples import About, Examples, described
 from keras_dml.data.validation import (
     Names,
@@ -75,6 +76,7 @@ class ImageSet(Examples):
 
     images: Pixels | tuple[str, ...]
     boxes: Rows | None
+    bad_files: BadFiles | None = None
 
     def __init__(
         self,
@@ -155,7 +157,8 @@ class ImageSet(Examples):
                 if isinstance(images, np.ndarray)
                 else tuple(images[row] for row in rows)
             )
-        return ImageSet(images, about.labels, about.names, about.ids, boxes)
+        made = ImageSet(images, about.labels, about.names, about.ids, boxes)
+        return made.skipping(self.bad_files)
 
     @classmethod
     def _joined(cls, sets: Sequence["ImageSet"], about: About) -> "ImageSet":
@@ -173,13 +176,25 @@ class ImageSet(Examples):
                 f"Received: {len(boxes)} of {len(sets)} with boxes."
             )
         files = [path for part in sets for path in part.paths or ()]
-        return ImageSet(
+        joined = ImageSet(
             np.concatenate(pixels) if pixels else files,
             about.labels,
             about.names,
             about.ids,
             np.concatenate(boxes) if boxes else None,
         )
+        policies = {part.bad_files for part in sets}
+        return joined.skipping(policies.pop() if len(policies) == 1 else None)
+
+    def with_policy(self, on_bad_file: OnBadFile) -> "ImageSet":
+        """The set itself, with an `on_bad_file`; see `image_folder`."""
+        is_skipped = on_bad_file == "skip"
+        return self.skipping(BadFiles(len(self)) if is_skipped else None)
+
+    def skipping(self, bad_files: BadFiles | None) -> "ImageSet":
+        """The set itself, which counts bad files instead of raising errors."""
+        vars(self)["bad_files"] = bad_files
+        return self
 
     def view_for(self, model: "keras.Model") -> "View":
         from keras_dml.data.view import View

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -20,6 +22,27 @@ from keras_dml.utils.types import Rows
 
 Element: TypeAlias = Any
 """A tensor, or a structure of tensors."""
+
+
+_IN_PIPELINE = re.compile(
+    # TensorFlow's words around an error of Python code in a tf.data pipeline.
+    r"Error in user-defined function .*?: (ValueError|OSError): (.*?)\n"
+    r"Traceback",
+    re.DOTALL,
+)
+
+
+@contextmanager
+def python_errors() -> Iterator[None]:
+    """Raises errors of Python code in a pipeline without TensorFlow's words."""
+    try:
+        yield
+    except Exception as error:
+        match = _IN_PIPELINE.search(str(error))
+        if match is None:
+            raise
+        kind = {"ValueError": ValueError, "OSError": OSError}[match[1]]
+        raise kind(match[2]) from None
 
 
 @dataclass(frozen=True)
@@ -112,10 +135,11 @@ class Loader:
         self, view: Callable[[tf.Tensor | Encoded], tf.Tensor]
     ) -> Iterator[npt.NDArray[Any]]:
         """Views of all files, in order; a `ValueError` names a bad one."""
-        loaded = parallel(
+        loaded = self._loaded(
             tf.data.Dataset.range(len(self._images)),
-            lambda row: (row, view(self.image(row))),
-        ).ignore_errors()
+            lambda row: row,
+            lambda row, image: view(image),
+        )
         expected = 0
         for found, seen in loaded.prefetch(16).as_numpy_iterator():
             if found != expected:
@@ -141,10 +165,6 @@ class Loader:
         """
         numbers = tf.data.Dataset.range(tf.shape(rows, tf.int64)[0])
 
-        def load(number: tf.Tensor) -> Element:
-            image = self.image(tf.gather(rows, number))
-            return number, view(image, _at(inputs, number))
-
         def check(expected: tf.Tensor, loaded: Element) -> Element:
             found, views = loaded
             bad = _explain(found, expected, rows, self.files)
@@ -153,14 +173,17 @@ class Loader:
                     lambda x: x[: tf.shape(expected)[0]], views
                 )
 
-        loaded = parallel(numbers, load)
-        if not self.files:
+        loaded = self._loaded(
+            numbers,
+            lambda number: tf.gather(rows, number),
+            lambda number, image: view(image, _at(inputs, number)),
+        )
+        if not self.files or self._images.bad_files is not None:
             return loaded.map(lambda _, views: views).batch(batch_size)
         # An error in the graph cannot say which file it is about. So files
         # that fail are dropped, and a gap in the numbers is explained. An
         # element of zeros, with a number that no image has, shows a gap at
         # the end.
-        loaded = loaded.ignore_errors()
         number, views = tf.nest.map_structure(
             lambda spec: tf.zeros(spec.shape, spec.dtype), loaded.element_spec
         )
@@ -169,6 +192,49 @@ class Loader:
         return tf.data.Dataset.zip(
             numbers.batch(batch_size), loaded.batch(batch_size)
         ).map(check)
+
+    def _loaded(
+        self,
+        numbers: tf.data.Dataset,
+        row_of: Callable[[tf.Tensor], tf.Tensor],
+        view: Callable[[tf.Tensor, tf.Tensor | Encoded], Element],
+    ) -> tf.data.Dataset:
+        """Numbers and their views, without those of files that fail.
+
+        If bad files are skipped, the next file of the class takes the place of
+        one that fails.
+        """
+
+        def load(number: tf.Tensor) -> Element:
+            return number, view(number, self.image(row_of(number)))
+
+        bad_files = self._images.bad_files
+        if not self.files:
+            return parallel(numbers, load)
+        if bad_files is None:
+            return parallel(numbers, load).ignore_errors()
+
+        def replace(row: Any) -> Any:
+            return np.int64(bad_files.replacement(self._images, int(row)))
+
+        def load_other(number: tf.Tensor) -> Element:
+            row = tf.numpy_function(replace, [row_of(number)], tf.int64)
+            return number, view(number, self.image(tf.reshape(row, ())))
+
+        def load_one(number: tf.Tensor) -> tf.data.Dataset:
+            one = tf.data.Dataset.from_tensors(number)
+            other = one.map(plain(load_other))
+            return (
+                one.map(plain(load)).ignore_errors().concatenate(other).take(1)
+            )
+
+        plain = tf.autograph.experimental.do_not_convert
+        return numbers.interleave(
+            plain(load_one),
+            cycle_length=tf.data.AUTOTUNE,
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
 
 
 def _at(tensors: Element, number: tf.Tensor) -> Element:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from keras_dml.data._pipeline import eval_batches
 from keras_dml.data.examples import Examples, any_labels_of
 from keras_dml.data.imageset import ImageSet
+from keras_dml.data.loading import python_errors
 from keras_dml.data.validation import Pixels
 from keras_dml.data.view import View
 from keras_dml.utils.arguments import checked
@@ -53,8 +54,9 @@ def each_seen(
     if not isinstance(images, ImageSet):
         yield from (text_tile(images.called(row)) for row in rows.tolist())
         return
-    for batch in eval_batches(images.select(rows), view):
-        yield from np.rint(batch.numpy()).clip(0, 255).astype(np.uint8)
+    with python_errors():
+        for batch in eval_batches(images.select(rows), view):
+            yield from np.rint(batch.numpy()).clip(0, 255).astype(np.uint8)
 
 
 def class_name(images: Examples, row: int, longest: int = 18) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from keras_dml.data import eval_batches
 from keras_dml.data.examples import Examples
 from keras_dml.data.host import host_batches_in_order
 from keras_dml.data.imageset import ImageSet
+from keras_dml.data.loading import python_errors
 from keras_dml.data.reading import DatasetReader, as_examples, of_batches
 from keras_dml.data.validation import is_text
 from keras_dml.distribution.workers import rows_of_all, this_worker
@@ -60,7 +61,8 @@ def embed(
             arrays, to its embeddings, (B, D); these are not compared.
 
     Returns:
-        (N, D) float32, in the order of the examples.
+        (N, D) float32, in the order of the examples; NaN for files that were
+        left out, see `on_bad_file` of `data.image_folder`.
 
     Raises:
         ImportError: If the extra of the engine is not installed.
@@ -70,7 +72,7 @@ def embed(
     """
     predict = predict_function(model, engine)
     about = "examples", "embed", batch_size, progress
-    return embedded(model, examples, *about, predict=predict).embeddings
+    return embedded(model, examples, *about, predict=predict).with_gaps
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,14 @@ class Embedded:
     embeddings: FloatArray
     labels: Rows | None
     names: Mapping[int, str]
+    left_out: Rows = field(default_factory=lambda: np.empty(0, np.int64))
+    """Rows of bad files, which have the embeddings of others."""
+
+    @property
+    def with_gaps(self) -> FloatArray:
+        """The embeddings, NaN for bad files."""
+        self.embeddings[self.left_out] = np.nan
+        return self.embeddings
 
 
 def source_of(value: Any, name: str, owner: str) -> Any:
@@ -129,17 +139,15 @@ def embedded(
     if batches is None:
         batches = eval_batches(examples, view, batch_size)
     count, size = -(-len(examples) // batch_size), batch_size if padded else 0
-    try:
+    with python_errors():
         embeddings = _embedded(
             model, predict, batches, count, owner, progress, size
         )
-    except Exception:
-        # TensorFlow's errors are long, and this one names the file at fault.
-        if isinstance(examples, ImageSet):
-            for row in range(len(examples)):
-                examples.read(row)
-        raise
-    return Embedded(embeddings, examples.labels, examples.names)
+    about = embeddings, examples.labels, examples.names
+    if not isinstance(examples, ImageSet) or examples.bad_files is None:
+        return Embedded(*about)
+    examples.bad_files.say()
+    return Embedded(*about, examples.bad_files.rows_of(examples))
 
 
 def embed_shares(

@@ -163,7 +163,7 @@ class Evaluation:
             per_query=per_query,
             per_seed=per_seed,
             query_rows=found,
-            query_labels=labels[found],
+            query_labels=labels[np.searchsorted(given[0].rows, found)],
             memberships=_memberships(given, found),
             class_names=given[0].class_names,
             cluster_sample=self.cluster_sample if per_seed else None,

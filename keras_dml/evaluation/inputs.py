@@ -99,8 +99,10 @@ def from_model(
     embeddings = [x.embeddings for x in results]
     if checked is not None:
         return [
-            replace(images, embeddings=x)
-            for images, x in zip(checked, embeddings, strict=False)
+            replace(images, embeddings=x.embeddings).select(
+                np.delete(np.arange(len(images)), x.left_out)
+            )
+            for images, x in zip(checked, results, strict=False)
         ]
     own = [labels, gallery_labels]
     class_names = _names([x.names for x in results], own, "evaluate")
@@ -403,8 +405,8 @@ class Protocol:
             ValueError: If a row is out of range or repeated.
         """
         return (
-            images.select(_checked(self.queries, len(images), "queries")),
-            images.select(_checked(self.gallery, len(images), "gallery")),
+            images.select(_places(self.queries, images, "queries")),
+            images.select(_places(self.gallery, images, "gallery")),
         )
 
 
@@ -444,9 +446,15 @@ def one_per_class(
     return tuple(protocols)
 
 
-def _checked(rows: Rows | None, count: int, name: str) -> Rows:
+def _places(rows: Rows | None, images: Images, name: str) -> Rows:
+    """Places of rows among the images, of which bad files are left out."""
     if rows is None:
-        return np.arange(count)
+        return np.arange(len(images))
+    rows = _checked(rows, int(images.rows[-1]) + 1, name)
+    return np.searchsorted(images.rows, rows[np.isin(rows, images.rows)])
+
+
+def _checked(rows: Rows, count: int, name: str) -> Rows:
     rows = np.asarray(rows)
     if rows.dtype.kind not in "iu" or rows.ndim != 1 or not len(rows):
         raise ValueError(

@@ -20,6 +20,7 @@ import keras
 import numpy as np
 
 from keras_dml.data import Examples, eval_batches
+from keras_dml.data.loading import python_errors
 from keras_dml.data.reading import as_examples
 from keras_dml.export.portable import (
     new_portable,
@@ -127,7 +128,8 @@ def write_int8(
     with new_portable(model, file_format, path, overwrite) as (new, load):
         examples = calibration_of(calibration)
         seen = eval_batches(examples, examples.view_for(model))
-        views = np.concatenate([np.asarray(x) for x in seen])
+        with python_errors():
+            views = np.concatenate([np.asarray(x) for x in seen])
         x = input_like(spec)
         features = model.backbone(x)
         outputs = {

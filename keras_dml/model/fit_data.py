@@ -21,13 +21,20 @@ from keras_dml.data import (
     ArraySet,
     ClassBalanced,
     Examples,
+    ImageSet,
     MultiLabelBalanced,
     Sampler,
     pipeline,
 )
 from keras_dml.data.examples import any_labels_of
 from keras_dml.data.host import HostBatches, host_pipeline
-from keras_dml.data.planned import Repeated, map_batches, sampler_of
+from keras_dml.data.loading import python_errors
+from keras_dml.data.planned import (
+    Repeated,
+    examples_of,
+    map_batches,
+    sampler_of,
+)
 from keras_dml.data.relations import Relations
 from keras_dml.data.validation import are_label_sets, as_table, check_known
 from keras_dml.distribution.batches import share_of_worker
@@ -526,12 +533,18 @@ def as_array(value: Any) -> Any:
 
 @contextmanager
 def named_errors(*data: FitData) -> Iterator[None]:
-    """Raises the error of a check, of which TensorFlow reports only the
-    text."""
+    """Raises the error of a check, of which TensorFlow reports only the text.
+
+    Errors of Python code in a pipeline are raised without TensorFlow's words.
+    """
     try:
-        yield
+        with python_errors():
+            yield
     except Exception:
         for x in data:
             if x.checks is not None and x.checks.error is not None:
                 raise x.checks.error from None
         raise
+    for examples in map(examples_of, (x.x for x in data)):
+        if isinstance(examples, ImageSet) and examples.bad_files is not None:
+            examples.bad_files.say()

@@ -422,7 +422,8 @@ class MetricModel(Checked, EmbeddingModel):
             watch = NoticeCollapse(self, data.checks)
             callbacks = with_callback(watch, callbacks)
         if not restores_state(callbacks) and needs_start(self):
-            self.start_head(x, y)
+            with named_errors():
+                self.start_head(x, y)
         self._initial_epoch = None  # Of an earlier `fit`.
         steered = steering(
             self, data, callbacks, initial_epoch, shuffle, class_weight,

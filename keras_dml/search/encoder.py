@@ -219,7 +219,7 @@ class Encoder:
             batch_size,
             progress=None,
             predict=predict,
-        ).embeddings
+        ).with_gaps
 
 
 def image_sets(items: Any, who: str) -> list[tuple[Rows, Examples]] | None:

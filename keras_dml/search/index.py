@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
+from keras_dml.data.imageset import ImageSet
 from keras_dml.data.validation import encoded
 from keras_dml.embedding import EmbeddingShards
 from keras_dml.embedding.engines import KERAS, Engine, check_engine
@@ -287,6 +288,13 @@ class Index:
                 "embeddings, and keras_dml.data.from_dataset for a "
                 "tf.data.Dataset or a PyDataset."
             )
+        if isinstance(images, ImageSet) and images.bad_files is not None:
+            bad = images.bad_files.rows_of(images)
+            good = np.delete(np.arange(len(x)), bad).tolist()
+            x = x[good]
+            values = {k: [v[row] for row in good] for k, v in values.items()}
+            if keys is not None and not isinstance(keys, str):
+                keys = [keys[row] for row in good]
         index = cls.__new__(cls)
         index._fill(encoder, x, values, keys, spec, new)
         return index

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_dml.data import eval_batches
+from keras_dml.data.loading import python_errors
 from keras_dml.utils.arguments import check_not_empty
 from keras_dml.utils.progress import tracked
 from keras_dml.utils.types import FloatArray, Shape, Tensor
@@ -56,10 +57,11 @@ def predict(
     outputs = _Outputs(model, chosen)
     batches = eval_batches(images, images.view_for(model), batch_size)
     count = -(-len(images) // batch_size)
-    found = [
-        outputs.predict_on_batch(np.asarray(batch))
-        for batch in tracked(batches, count, "Embedding", progress)
-    ]
+    with python_errors():
+        found = [
+            outputs.predict_on_batch(np.asarray(batch))
+            for batch in tracked(batches, count, "Embedding", progress)
+        ]
     return {
         name: np.concatenate([part[name] for part in found])
         for name in found[0]

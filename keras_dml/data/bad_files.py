@@ -1,0 +1,92 @@
+"""Bad files: image files that go bad after they were listed."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+
+from keras_dml.utils.types import Rows
+
+if TYPE_CHECKING:
+    from keras_dml.data.imageset import ImageSet
+
+logger = logging.getLogger(__name__)
+
+MAX_SHARE = 0.01
+"""Share of the files that may be bad; one file always may be."""
+
+OnBadFile: TypeAlias = Literal["raise", "skip"]
+"""What is done with a file that goes bad; see `image_folder`."""
+
+_NAMED = 20
+
+
+class BadFiles:
+    """The bad files of a data set, shared by all sets that are made of it."""
+
+    def __init__(self, total: int) -> None:
+        self._max = max(1, int(MAX_SHARE * total))
+        self._total = total
+        self._paths: list[str] = []
+        self._said = 0
+
+    def add(self, path: str, error: ValueError) -> None:
+        """Counts a file; raises `ValueError` if there are too many."""
+        if path in self._paths:
+            return
+        self._paths.append(path)
+        if len(self._paths) > self._max:
+            raise ValueError(
+                f'`on_bad_file="skip"` leaves out at most {self._max:,} of '
+                f"{self._total:,} files (1 %). Received: {self._names()}. "
+                "Check the disk, and replace these files or leave them out of "
+                f"the data. The last one: {error}"
+            ) from error
+        logger.warning("Left out: %s", error)
+
+    def say(self) -> None:
+        """Logs how many files were left out, if there are new ones."""
+        if len(self._paths) > self._said:
+            self._said = len(self._paths)
+            logger.warning(
+                "%d of %s image files could not be decoded and were left out: "
+                "%s.",
+                len(self._paths),
+                f"{self._total:,}",
+                self._names(),
+            )
+
+    def rows_of(self, images: ImageSet) -> Rows:
+        """Rows of the bad files in a set."""
+        return np.flatnonzero(np.isin(images.paths or (), self._paths))
+
+    def replacement(self, images: ImageSet, row: int) -> int:
+        """The row itself if it can be read, or the next one of its class.
+
+        Raises:
+            ValueError: If there are too many bad files, or a class has no good
+                one.
+        """
+        labels = images.labels
+        alike = np.arange(len(images))
+        if labels is not None:
+            same = (labels == labels[row]).reshape(len(labels), -1)
+            alike = np.flatnonzero(same.all(axis=1))
+        start = int(np.searchsorted(alike, row))
+        for other in np.roll(alike, -start).tolist():
+            try:
+                images.read(other)
+            except ValueError as error:
+                self.add(images.images[other], error)
+            else:
+                return int(other)
+        raise ValueError(
+            f"{images.images[row]!r} cannot be decoded, and its class has no "
+            "other file that can. Replace it, or leave the class out."
+        )
+
+    def _names(self) -> str:
+        names = ", ".join(self._paths[-_NAMED:])
+        return names + ", …" * (len(self._paths) > _NAMED)
