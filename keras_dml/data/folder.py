@@ -16,8 +16,9 @@ from keras_dml.data.bad_files import OnBadFile
 from keras_dml.data.decode import read_image
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.splits import DataSplits, dataset
+from keras_dml.data.validation import is_utf8
 from keras_dml.utils.arguments import check_choice
-from keras_dml.utils.progress import track
+from keras_dml.utils.progress import printable, track
 from keras_dml.utils.types import Count, Fraction, HeldOut
 
 EXTENSIONS = (
@@ -223,6 +224,11 @@ def _unreadable(
 
 
 def _problem(file: Path, verify: bool) -> ValueError | None:
+    if not is_utf8(str(file)):
+        return ValueError(
+            f"The image file {str(file)!a} cannot be decoded: its path is not "
+            "in UTF-8. Rename it."
+        )
     # Opening a pipe could block forever.
     if not os.path.isfile(file):
         return ValueError(
@@ -240,7 +246,7 @@ def _problem(file: Path, verify: bool) -> ValueError | None:
 def _said_of(skipped: Skipped) -> str:
     said = []
     for reason, paths in skipped.items():
-        named = ", ".join(map(str, paths[:_NAMED]))
+        named = ", ".join(printable(str(x)) for x in paths[:_NAMED])
         more = len(paths) - _NAMED
         named += f" and {more} more" if more > 0 else ""
         said += [f"{len(paths)} ({named}): {reason}"] * bool(paths)

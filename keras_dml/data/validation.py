@@ -250,7 +250,22 @@ def as_images(
             f"{type(odd[0]).__name__}. Combine images of one size into an "
             "array with np.stack(images)."
         )
-    return tuple(os.fspath(path) for path in images)
+    paths = tuple(os.fspath(path) for path in images)
+    if bad := next((x for x in paths if not is_utf8(x)), None):
+        raise ValueError(
+            "`images` of ImageSet must be paths in UTF-8. Received: "
+            f"{bad!a}. Rename the file."
+        )
+    return paths
+
+
+def is_utf8(path: str) -> bool:
+    """Whether a path is a text, which TensorFlow and files of JSON can hold."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def as_names(

@@ -15,6 +15,9 @@ from keras_dml.utils.files import read_regular, write_atomically
 MAX_BYTES = 2**20
 """The size of the largest file that is read."""
 
+_LONGEST_NUMBER = 400
+"""Number of characters. Python prints no integer of 4,300 digits."""
+
 _IN_ORDER = ("rate_multipliers", "decay_multipliers")
 """Mappings of which the first pattern that matches counts."""
 
@@ -186,7 +189,8 @@ def parse_yaml(text: str) -> Any:
     """Parses YAML; raises `ValueError` if a text is none."""
     try:
         return yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
+    # PyYAML stumbles over values that do not have the type of their tag.
+    except (yaml.YAMLError, AttributeError, LookupError, ValueError) as error:
         raise ValueError(f"it is not YAML: {error}") from None
 
 
@@ -229,6 +233,12 @@ class _Loader(yaml.SafeLoader):
 def _plain_number(loader: _Loader, node: yaml.ScalarNode) -> Any:
     if ":" in node.value:
         return node.value
+    if len(node.value) > _LONGEST_NUMBER:
+        raise yaml.constructor.ConstructorError(
+            problem=f"the number {node.value[:20]}… has {len(node.value):,} "
+            f"characters, and must have at most {_LONGEST_NUMBER}",
+            problem_mark=node.start_mark,
+        )
     if node.tag.endswith("int"):
         return loader.construct_yaml_int(node)
     return loader.construct_yaml_float(node)

@@ -69,14 +69,19 @@ class Filters(Mapping[str, NDArray[Any]]):
                     mask &= column.passing(sign, values)
             return mask
         result = where(self) if callable(where) else where
-        array = np.asarray(result)
+        try:
+            array = np.asarray(result)
+        except ValueError:  # Filters of several kinds.
+            array = np.empty(len(result), object)
         if array.dtype != bool or array.shape != (self._count,):
             raise ValueError(
                 "`where` of an Index must be conditions by column, one boolean "
                 f"for each of its {self._count:,} rows, or a function that "
                 f"returns these booleans. Received: {type(result).__name__} of "
                 f"shape {array.shape} and dtype "
-                f'{array.dtype}. Use for instance {{"name": "crow"}}.'
+                f'{array.dtype}. Use for instance {{"name": "crow"}}; a list, '
+                "of one filter per query, must have conditions or None, and no "
+                "booleans."
             )
         return array
 

@@ -50,6 +50,8 @@ def import_named(module: str) -> ModuleType:
     # Not above, as commands choose the backend before Keras is imported.
     from keras.src.saving.serialization_lib import in_safe_mode
 
+    if not module or module.startswith("."):
+        raise ImportError(f"{module!r} is no absolute name of a module")
     source, way_out = _source.get(), "trust=True (--trust in a command)"
     if not source and in_safe_mode():  # Read by Keras itself.
         source, way_out = "a saved model", "safe_mode=False"
