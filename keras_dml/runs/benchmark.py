@@ -5,14 +5,17 @@ Their training is resumed where it ended.
 
 import contextlib
 import datetime
+import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
 
 from keras_dml.recipes import RecipeError, dump
 from keras_dml.resuming import TERMINATED
@@ -46,9 +49,10 @@ def benchmark(
 ) -> tuple[list[Entry], list[Line]]:
     """Trains the remaining runs of a plan, and writes the tables.
 
-    Each run is a process of its own. The next call with the same plan resumes
-    unfinished runs from their last saved states. If a run fails, this is
-    recorded, and the other runs continue.
+    First, each recipe without an ended run is tried for a step, so mistakes
+    show before time is spent. Each run is a process of its own. The next call
+    with the same plan resumes unfinished runs from their last saved states. If
+    a run fails, this is recorded, and the other runs continue.
 
     Args:
         plan: See `read_plan`.
@@ -62,7 +66,8 @@ def benchmark(
         How each run of the plan ended, and their results by recipe.
 
     Raises:
-        RecipeError: If a recipe was changed after a run of it had ended.
+        RecipeError: If a recipe was changed after a run of it had ended, or
+            cannot be trained for a step.
         ValueError: If `jobs` is not a positive number.
         BlockingIOError: If another benchmark is at work in the folder.
         KeyboardInterrupt: On Ctrl-C, after runs wrote their states, and the
@@ -72,6 +77,11 @@ def benchmark(
     with one_at_a_time(plan.output, "benchmark"):
         done = _finished_runs(plan, retry)
         remaining = [run for run in plan.runs() if run.key not in done]
+        ended = {name for name, _ in done}
+        new = [run for run in remaining if run.recipe.name not in ended]
+        first = {run.recipe.name: run for run in reversed(new)}
+        with _sigterm_as_exit():
+            rehearse(list(first.values()), echo)
         try:
             for entry in _train_all(remaining, jobs, echo):
                 append_entry(plan.output, entry)
@@ -106,6 +116,44 @@ def _finished_runs(plan: Plan, retry: bool) -> Done:
                 "use another --output."
             )
     return done
+
+
+def rehearse(runs: list[Run], echo: Callable[[str], None]) -> None:
+    """Trains each run for a step, in a process; `RecipeError` if some fail."""
+    if not runs:
+        return
+    echo(f"Trying a step of each recipe first ({len(runs)})")
+    paths = {str(_write_recipe(run)): run.recipe.name for run in runs}
+    program = "import sys; from keras_dml.runs.training import rehearse; "
+    program += "rehearse(sys.argv[2:], sys.argv[1])"
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "failures.json"
+        words = [sys.executable, "-c", program, str(output), *paths]
+        ended = subprocess.run(
+            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        if not output.exists():
+            printed = ended.stdout.decode(errors="replace")[-1000:]
+            raise RuntimeError(
+                "The process that tries the recipes must end by itself. "
+                f"Received: status {ended.returncode}. {printed}"
+            )
+        failures = json.loads(output.read_text())
+    if failures:
+        raise RecipeError(
+            "Recipes of a benchmark must be trainable, and nothing was trained "
+            "yet. Received, from a first step:\n  "
+            + "\n  ".join(f"{paths[x]}: {why}" for x, why in failures.items())
+            + "\nMend them, or leave them out."
+        )
+
+
+def _write_recipe(run: Run) -> Path:
+    """Writes the recipe of a run beside its folder; returns its path."""
+    run.folder.parent.mkdir(parents=True, exist_ok=True)
+    path = run.folder.with_suffix(".yaml")
+    write_atomically(path, dump(run.recipe))
+    return path
 
 
 def _train_all(
@@ -151,9 +199,7 @@ def _train_all(
 
 def start_training(run: Run, jobs: int) -> "subprocess.Popen[bytes]":
     """Starts `keras-dml train` for a run, which prints to its log."""
-    run.folder.parent.mkdir(parents=True, exist_ok=True)
-    recipe = run.folder.with_suffix(".yaml")
-    write_atomically(recipe, dump(run.recipe))
+    recipe = _write_recipe(run)
     # An unfinished run with other settings is replaced.
     is_same = not changed_settings(run.folder, run.recipe)
     mode = "--resume" if is_same else "--overwrite"

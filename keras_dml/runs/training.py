@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
 import time
+import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -13,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_dml import callbacks, data
 from keras_dml.callbacks.clustering import Clustering
 from keras_dml.data.copies import leaks
 from keras_dml.data.hashing import digest
+from keras_dml.data.samplers.base import Assigned
 from keras_dml.distribution.strategies import (
     count_replicas,
     current_strategy,
@@ -25,8 +29,9 @@ from keras_dml.distribution.strategies import (
 from keras_dml.distribution.workers import this_worker
 from keras_dml.evaluation import Results
 from keras_dml.methods import ProjectionModel
+from keras_dml.model import MetricModel
 from keras_dml.model.warnings import saying_once
-from keras_dml.recipes import Recipe
+from keras_dml.recipes import Recipe, load
 from keras_dml.recipes.schema import Training
 from keras_dml.runs.baselines import Baseline, measure_before
 from keras_dml.runs.folder import (
@@ -43,7 +48,7 @@ from keras_dml.runs.folder import (
 from keras_dml.runs.measuring import check_splits, measure
 from keras_dml.runs.outcome import Outcome, verdicts
 from keras_dml.runs.tracking import Trackers, check_trackers
-from keras_dml.utils.files import one_at_a_time, sweep
+from keras_dml.utils.files import one_at_a_time, sweep, write_atomically
 from keras_dml.utils.models import is_untrained, read_model
 from keras_dml.utils.progress import printable
 from keras_dml.utils.provenance import environment, hardware
@@ -172,17 +177,9 @@ def _train(
     strategy: tf.distribute.Strategy,
     states: callbacks.Resume,
 ) -> Outcome:
-    keras.utils.set_random_seed(recipe.seed)
-    keras.config.set_dtype_policy(recipe.precision)
-    with strategy.scope():
-        network = recipe.backbone.build()  # May fail, and needs no data.
-    splits = recipe.data.load(recipe.seed, recipe.train_on)
-    check_splits(recipe, splits)
+    network, splits, sampler, model = _built(recipe, strategy)
     for leak in leaks(splits):
         logger.warning("%s", leak)
-    sampler = recipe.method.sampler(splits.train, recipe.batches, recipe.seed)
-    with strategy.scope():
-        model = recipe.build(sampler, network)
     start = time.perf_counter()
     if verbose:
         replicas = count_replicas(strategy)
@@ -230,6 +227,51 @@ def _train(
         if is_finished(folder):
             shutil.rmtree(states.folder, ignore_errors=True)
     return outcome
+
+
+def _built(
+    recipe: Recipe, strategy: tf.distribute.Strategy
+) -> tuple[keras.Model, data.DataSplits, data.Sampler, MetricModel]:
+    """The network of a recipe, its data, their sampler, and the model."""
+    keras.utils.set_random_seed(recipe.seed)
+    keras.config.set_dtype_policy(recipe.precision)
+    with strategy.scope():
+        network = recipe.backbone.build()  # May fail, and needs no data.
+    splits = recipe.data.load(recipe.seed, recipe.train_on)
+    check_splits(recipe, splits)
+    sampler = recipe.method.sampler(splits.train, recipe.batches, recipe.seed)
+    with strategy.scope():
+        model = recipe.build(sampler, network)
+    return network, splits, sampler, model
+
+
+def rehearse(paths: Sequence[str], output: str) -> None:
+    """Trains each recipe for a step; writes what fails, by path, as JSON."""
+    failures = {}
+    for path in paths:
+        try:
+            recipe = load(path)
+            recipe.check_files()
+            _, splits, sampler, model = _built(recipe, current_strategy())
+            # Callbacks find these in training, with embeddings of all images.
+            if isinstance(sampler, Assigned):
+                sampler.set_assignments(np.zeros(len(sampler.labels), int))
+            elif isinstance(sampler, data.HardClassBalanced):
+                sampler.set_neighbors(None)
+            # Of images, even if the backbone is frozen: features of all take
+            # long.
+            batches = recipe.augmentation.pipeline(
+                recipe.method.number_classes(splits.train),
+                sampler,
+                model.input_shape,
+                recipe.seed,
+            )
+            model.train_on_batch(*next(iter(batches)))
+        except Exception as error:
+            traceback.print_exc()
+            failures[path] = f"{type(error).__name__}: {error}"
+        keras.backend.clear_session()
+    write_atomically(output, json.dumps(failures))
 
 
 def _check_guard(

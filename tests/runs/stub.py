@@ -104,6 +104,7 @@ def in_place(stub: Stub) -> Iterator[None]:
     """
     with (
         mock.patch("keras_dml.runs.benchmark.start_training", stub),
+        mock.patch("keras_dml.runs.benchmark.rehearse"),
         mock.patch("keras_dml.runs.tables._chart", return_value=""),
     ):
         yield

@@ -1,17 +1,21 @@
 """What is done, what is not done again, what is refused, and what fails."""
 
+import contextlib
+import json
 import os
 import signal
 import threading
 import time
 from pathlib import Path
 
+import keras
 import pytest
 
 from keras_dml import recipes, runs
 from keras_dml.recipes import RecipeError
 from keras_dml.runs.benchmark import _entry, benchmark, read_plan
-from keras_dml.runs.plan import JOURNAL, Run
+from keras_dml.runs.plan import JOURNAL, Run, read_journal
+from keras_dml.runs.training import rehearse
 from keras_dml.utils.files import one_at_a_time
 from tests.runs.small_run import METHODS, write_recipe, write_unread
 from tests.runs.stub import Stub, in_place
@@ -188,8 +192,62 @@ def test_sigterm_saves_the_state_and_the_run_continues(tmp_path) -> None:
     assert "val_map@r" in run.log.read_text()
 
 
+OWN_METHOD = """
+import keras_dml as dml
+
+class Broken(dml.LossObjective):
+    def call(self, outputs, targets):
+        return {"metric": outputs["no_such_output"]}
+
+def broken(backbone, *, embedding_dim: int = 8, **kwargs):
+    backbone = dml.backbones.get(backbone)
+    head = dml.methods.EmbeddingHead(embedding_dim)
+    return dml.MetricModel(backbone, head, Broken("triplet"), **kwargs)
+"""
+
+
 @pytest.mark.slow
-def test_run_that_cannot_begin_is_a_failure(recipe) -> None:
-    plan = read_plan([recipe], 1, Path(recipe).parent / "out")
-    (entry,), _ = benchmark(plan, "command")
-    assert "does not exist" in entry.error
+def test_recipes_are_tried_before_the_first_run(tmp_path, monkeypatch) -> None:
+    (tmp_path / "own_method.py").write_text(OWN_METHOD)
+    monkeypatch.syspath_prepend(tmp_path)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    monkeypatch.setenv("PYTHONPATH", path)
+    good, out = write_recipe(tmp_path), tmp_path / "out"
+    quick = f"{METHODS['baseline']}::epochs=1"
+    texts = [
+        f"{good}::{quick}",
+        f"{good}::name=own::method={{name: 'own_method:broken'}}",
+        f"{good}::name=unread::data.path={tmp_path / 'nowhere'}",
+    ]
+    said: list[str] = []
+    with pytest.raises(RecipeError, match="nothing was trained") as error:
+        benchmark(read_plan(texts, 2, out), "command", echo=said.append)
+    message = str(error.value)
+    assert "own: KeyError: " in message and "no_such_output" in message
+    assert "unread: " in message and "small: " not in message
+    assert said == ["Trying a step of each recipe first (3)"]
+    assert not read_journal(out) and not list(out.glob("*/seed-*/"))
+    # The step that was tried leaves no trace in the digits of the run.
+    (entry,), _ = benchmark(read_plan(texts[:1], 1, out), "command")
+    alone = runs.train(
+        read_plan(texts[:1], 1, out).runs()[0].recipe, tmp_path / "alone",
+        verbose=0,
+    )  # fmt: skip
+    assert entry.metrics == dict(alone.after)
+    # Recipes that have ended a run are not tried again.
+    said.clear()
+    benchmark(read_plan(texts[:1], 2, out), "command", echo=said.append)
+    assert not [x for x in said if "Trying" in x]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+def test_every_kind_of_method_can_be_tried(method, tmp_path) -> None:
+    path = tmp_path / "tried.json"
+    settings = (METHODS[method], "epochs=1")
+    recipe = recipes.load(str(write_recipe(tmp_path)), settings)
+    (tmp_path / "tried.yaml").write_text(recipes.dump(recipe))
+    with contextlib.ExitStack() as stack:
+        stack.callback(keras.config.set_dtype_policy, "float32")
+        rehearse([str(tmp_path / "tried.yaml")], str(path))
+    assert json.loads(path.read_text()) == {}
