@@ -17,7 +17,7 @@ from keras_dml.backbones.networks import (
 )
 from keras_dml.backbones.tokens import image_shape, single_output
 from keras_dml.layers import FrozenBatchNormalization
-from keras_dml.model.embedding_model import freeze_positions
+from keras_dml.model.embedding_model import EmbeddingModel, freeze_positions
 from keras_dml.utils.arguments import check_count, check_type, did_you_mean
 from keras_dml.utils.models import copy_model, lower_part, why_unreadable
 from keras_dml.utils.types import Config, Positive, Units
@@ -103,6 +103,13 @@ def get(
         model = presets.build(backbone, input_shape, output, num_prefix_tokens)
     else:
         found = _find(backbone, input_shape, weights, options)
+        if isinstance(found, EmbeddingModel):
+            raise ValueError(
+                "`backbone` must be a model without a head. Received: a "
+                f"{type(found).__name__}, {_describe(backbone)}. Use its "
+                "`backbone`, for another head and loss; to train it further, "
+                "compile and fit it as it is."
+            )
         model = _functional(found, input_shape)
         if hasattr(model, "vision_encoder"):  # KerasHub's CLIP and the like.
             model = presets.image_tower(model)

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+from types import FunctionType
 from typing import Any, TypeAlias
 
 import keras
@@ -17,6 +18,7 @@ from keras_dml.data.decode import pixels_of
 from keras_dml.data.examples import About, Examples, Inputs
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.relations import Relations
+from keras_dml.data.splits import DataSplits
 from keras_dml.data.validation import (
     Array,
     Names,
@@ -49,6 +51,17 @@ Field: TypeAlias = str | int | Callable[[Any], Any]
 """A key of a record, or a function that computes a value from it."""
 
 
+def check_one_set(given: Any, name: str, owner: str) -> None:
+    """Raises `ValueError` for all sets of a data set, or their function."""
+    is_function = isinstance(given, FunctionType)
+    if is_function or isinstance(given, DataSplits):
+        call = f"data = {given.__name__}(…), and " if is_function else ""
+        raise ValueError(
+            f"`{name}` of {owner} must be one set. Received: {given!r:.80}. "
+            f"Use {call}one of data.train, data.validation and data.test."
+        )
+
+
 def as_examples(given: Any, name: str, owner: str) -> Examples:
     """The examples that the argument `name` of `owner` stands for.
 
@@ -57,6 +70,7 @@ def as_examples(given: Any, name: str, owner: str) -> Examples:
     """
     if isinstance(given, Examples):
         return given
+    check_one_set(given, name, owner)
     if isinstance(given, str | bytes) or not hasattr(given, "__len__"):
         raise ValueError(
             f"`{name}` of {owner} must be an ImageSet, an ArraySet, arrays "

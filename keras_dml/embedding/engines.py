@@ -17,6 +17,7 @@ from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import is_one_of_several, on_this_process
 from keras_dml.model.generated import input_specs
 from keras_dml.utils.arguments import check_choice, import_extra
+from keras_dml.utils.models import check_model
 from keras_dml.utils.progress import stderr_held_back
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import FloatArray
@@ -171,6 +172,7 @@ def predict_function(
     check_engine(owner, engine)
     if callable(engine):
         return lambda batch: engine(keras.tree.map_structure(np.asarray, batch))
+    check_model(model, owner)
     if engine == KERAS:
         return _by_keras(model)
     if engine == OPENVINO:

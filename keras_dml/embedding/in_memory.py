@@ -24,7 +24,7 @@ from keras_dml.embedding.engines import (
     Predict,
     predict_function,
 )
-from keras_dml.model.checks import check_channels_last
+from keras_dml.model.checks import check_channels_last, check_shape
 from keras_dml.model.generated import input_specs
 from keras_dml.model.warnings import warn_model_of_pixels
 from keras_dml.utils.progress import tracked
@@ -187,6 +187,7 @@ def _embedded(
     for batch in tracked(batches, count, "Embedding", progress):
         batch = _of_rank(model, batch)
         if not parts:
+            check_shape(getattr(model, "input_shape", None), batch, owner)
             warn_model_of_pixels(model, batch, owner)
         if keras.backend.backend() != "tensorflow":
             batch = keras.tree.map_structure(np.asarray, batch)

@@ -26,9 +26,10 @@ from keras_dml.evaluation.label_sets import (
 from keras_dml.evaluation.ranks.relevance import Images
 from keras_dml.model.checks import check_channels_last
 from keras_dml.model.warnings import warn
-from keras_dml.utils.arguments import check_count
+from keras_dml.utils.arguments import check_count, check_not_empty
 from keras_dml.utils.arrays import as_embeddings, as_ids, as_rows
 from keras_dml.utils.lazy_rows import EmbeddingRows
+from keras_dml.utils.models import check_model
 from keras_dml.utils.types import Rows
 
 ProtocolName = Literal["all_vs_all", "official"]
@@ -69,12 +70,7 @@ def from_model(
     engine: Engine,
 ) -> Inputs:
     """The inputs of `evaluate`, checked and embedded."""
-    if not isinstance(model, keras.Model):
-        raise ValueError(
-            "`model` of evaluate must be a Keras model. Received: model of "
-            f"type {type(model).__name__}. For embeddings, use "
-            "`evaluate_embeddings(embeddings, labels)`."
-        )
+    check_model(model, "evaluate")
     check_channels_last(model, examples, "examples", "evaluate")
     check_channels_last(model, gallery, "gallery", "evaluate")
     given = _sources(examples, gallery, gallery_labels, "evaluate")
@@ -141,7 +137,11 @@ def _sources(
 ) -> dict[str, Any]:
     """Sets or datasets, by argument."""
     given = _given("examples", examples, gallery, gallery_labels, owner)
-    return {name: source_of(x, name, owner) for name, x in given.items()}
+    sources = {name: source_of(x, name, owner) for name, x in given.items()}
+    for name, source in sources.items():
+        if isinstance(source, Examples):
+            check_not_empty(owner, name, source)
+    return sources
 
 
 def _given(

@@ -37,6 +37,7 @@ from keras_dml.model.generated import (
 )
 from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.files import new_folder
+from keras_dml.utils.models import check_model
 from keras_dml.utils.tensorflow import tf
 
 FORMATS = ("saved_model", *SUFFIXES)
@@ -112,7 +113,8 @@ def export_model(
         path: For a SavedModel, `saved_models/NAME/VERSION` with an integer
             version, or `saved_models/NAME` for the next free version; an
             existing version is never replaced. For the other formats, a file
-            name that ends in .onnx, .tflite or .xml.
+            name that ends in .onnx, .tflite or .xml, as that of a SavedModel
+            must not.
         format: "saved_model", "onnx", "litert" or "openvino".
         gallery: A `Gallery`, an `ImageSet` or `ArraySet`, or anything with
             `embeddings`, (N, D), `labels` and perhaps `ids` and `threshold`.
@@ -151,7 +153,8 @@ def export_model(
     """
     check_choice("export", "format", format, FORMATS)
     check_choice("export", "input_dtype", input_dtype, PIXEL_DTYPES)
-    check_options(format, gallery, overwrite)
+    check_model(model, "export")
+    check_options(format, gallery, overwrite, path)
     check_quantize(model, format, quantize, calibration)
     images = takes_images(model)
     if not images and (check or input_dtype != "float32"):

@@ -18,9 +18,22 @@ from keras_dml.utils.models import computing_in_float32, input_like
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import FloatArray
 
+_OTHER_FILES = (".keras", ".h5", ".pb", ".bin", ".zip")
+"""Endings of files that are no folder of a SavedModel, and no other export."""
 
-def check_options(format: str, gallery: Any, overwrite: bool) -> None:
-    """Raises `ValueError` for options of another format."""
+
+def check_options(
+    format: str, gallery: Any, overwrite: bool, path: str | os.PathLike[str]
+) -> None:
+    """Raises `ValueError` for options, or a path, of another format."""
+    ending = Path(path).suffix.lower()
+    formats = [name for name, suffix in SUFFIXES.items() if suffix == ending]
+    if format == "saved_model" and (formats or ending in _OTHER_FILES):
+        way_out = f"format={formats[0]!r}" if formats else "model.save(path)"
+        raise ValueError(
+            "`path` of export must be a folder for format='saved_model'. "
+            f"Received: path={os.fspath(path)!r}. Use {way_out}."
+        )
     if format != "saved_model" and gallery is not None:
         raise ValueError(
             "`gallery` of export must only be given for format='saved_model', "

@@ -32,6 +32,7 @@ from keras_dml.losses.reductions import (
     reduce_terms,
     sum_terms,
 )
+from keras_dml.utils.arguments import check_not_empty
 from keras_dml.utils.gradients import l2_normalize
 from keras_dml.utils.serialization import (
     Serializable,
@@ -325,6 +326,8 @@ class MetricLoss(Serializable, keras.losses.Loss):
 
     def _check(self, batch: Batch) -> None:
         name, labels = type(self).__name__, batch.labels
+        if 0 in batch.size[:1]:
+            check_not_empty(name, "embeddings", ())
         ranks = len(labels.shape), len(batch.embeddings.shape)
         if ranks not in ((1, 2), (2, 2)):
             raise ValueError(

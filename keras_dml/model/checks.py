@@ -24,6 +24,7 @@ from keras_dml.model.warnings import (
     warn_of_random_batches,
     warn_of_tables,
 )
+from keras_dml.utils.arguments import check_not_empty
 from keras_dml.utils.types import Tensors
 
 WAY_OF_IDS = (
@@ -52,6 +53,7 @@ class BatchChecks:
         self, use: str, model: keras.Model, is_share: bool = False
     ) -> None:
         self.use = use
+        self.input_shape = model.input_shape
         objective = model.objective
         self.label_limit = objective.label_limit
         self.needs_positives = objective.needs_positives and not is_share
@@ -74,6 +76,11 @@ class BatchChecks:
                     f"Received: {leaf}. Use dataset.map(lambda x, y: "
                     "(x.to_tensor(), y)), or keras.utils.pad_sequences."
                 )
+        if not are_features(x):
+            # Second views may be smaller; a momentum network takes them.
+            is_pair = isinstance(x, Mapping) and "image2" in x
+            views = x["image"] if is_pair else x
+            check_shape(self.input_shape, views, f"MetricModel.{self.use}")
         labels = label_of(y)
         if labels is None:
             raise ValueError(
@@ -128,6 +135,7 @@ class BatchChecks:
     def _check_values(
         self, x: Any, labels: npt.NDArray[Any], is_batch: bool
     ) -> None:
+        check_not_empty(f"MetricModel.{self.use}", "x", labels)
         inputs = keras.tree.flatten(x)
         if len(inputs[0]) != len(labels):
             raise ValueError(
@@ -337,6 +345,43 @@ def check_view(view: View | None, backbone: keras.Model) -> None:
             f"Received: view={view}, input {expected}. Use View((height, "
             "width), channels, …), or omit it if the input is not an image."
         )
+
+
+def check_shape(expected: Any, x: Any, owner: str) -> None:
+    """Raises `ValueError` for a batch, or its spec, of another shape.
+
+    `expected` is the shape of a model's only input; there is no check of
+    several. Keras adds a last axis of 1, and removes it.
+    """
+    shape = getattr(x, "shape", None)
+    is_known = shape is not None and getattr(shape, "rank", 0) is not None
+    if not is_known or not isinstance(expected, tuple):
+        return
+    if shape[0] == 0:
+        check_not_empty(owner, "x", ())
+    given, wanted = tuple(shape)[1:], expected[1:]
+    forms = [given, (*given, 1)] + [given[:-1]] * (given[-1:] == (1,))
+    for form in forms:
+        pairs = zip(form, wanted, strict=False)
+        is_equal = all(None in pair or len({*pair}) == 1 for pair in pairs)
+        if is_equal and len(form) == len(wanted):
+            return
+    way_out = f"Use a backbone with input_shape={given}, or convert the inputs."
+    if len(given) == len(wanted) == 3:
+        if given[0] == wanted[2] != given[2]:
+            way_out = (
+                "Channels come last: use numpy.moveaxis(x, 1, -1), or dataset."
+                "map(lambda x, y: (tf.transpose(x, (0, 2, 3, 1)), y))."
+            )
+        elif given[2] == wanted[2]:
+            way_out = (
+                f"Use keras_dml.data.pipeline(…, size={wanted[:2]}), or "
+                f"keras.ops.image.resize(x, {wanted[:2]})."
+            )
+    raise ValueError(
+        f"Inputs of {owner} must have the shape that the model takes, "
+        f"{expected}. Received: shape {tuple(shape)}. {way_out}"
+    )
 
 
 def check_channels_last(model: Any, x: Any, name: str, owner: str) -> None:

@@ -129,7 +129,8 @@ class EmbeddingModel(keras.Model):
         contains nothing that only training needs. If backbone and head consist
         of Keras layers, it can be saved and loaded without this package.
         """
-        return plain_encoder(self.backbone, self.head)
+        # Models of two encoders need two names.
+        return plain_encoder(self.backbone, self.head, f"{self.name}_encoder")
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         features_shape = self.backbone.compute_output_shape(input_shape)
@@ -184,7 +185,9 @@ def freeze_positions(model: keras.Model) -> None:
             v.trainable = False
 
 
-def plain_encoder(backbone: keras.Model, head: Head) -> keras.Model:
+def plain_encoder(
+    backbone: keras.Model, head: Head, name: str = "encoder"
+) -> keras.Model:
     """The functional model from inputs to unit embeddings.
 
     Keras layers are shared. The computations of the head are recorded as
@@ -232,7 +235,7 @@ def plain_encoder(backbone: keras.Model, head: Head) -> keras.Model:
         # gradient of its own, or needs a size that is not known: the head
         # stays a layer of this package.
         outputs = head(features)
-    return keras.Model(inputs, outputs["embedding"], name="encoder")
+    return keras.Model(inputs, outputs["embedding"], name=name)
 
 
 def _traced(head: Head, features: Any, mask: Any) -> Any:

@@ -35,6 +35,7 @@ from keras_dml.data.planned import (
     map_batches,
     sampler_of,
 )
+from keras_dml.data.reading import check_one_set
 from keras_dml.data.relations import Relations
 from keras_dml.data.validation import are_label_sets, as_table, check_known
 from keras_dml.distribution.batches import share_of_worker
@@ -117,7 +118,9 @@ def prepared(
         check_known(y, "y", f"MetricModel.{use}")
     x, y = keras.tree.map_structure(as_array, (x, as_array(y)))
     given = FitData(x, y, weight, checks, batch_size, steps)
-    if label_of(y) is None or not _are_arrays(x, y):
+    if label_of(y) is None:
+        checks.check_kinds(x, y)  # Which says that there are none.
+    if not _are_arrays(x, y):
         return given  # Keras says what is wrong.
     return _of_arrays(model, given, class_weight, balanced, shuffle)
 
@@ -212,6 +215,7 @@ def _balanced(model: keras.Model, data: FitData, examples: ArraySet) -> FitData:
 
 def _check_source(x: Any, use: str) -> None:
     """Raises `ValueError` for examples without a plan of batches."""
+    check_one_set(x, "x", f"MetricModel.{use}")
     if isinstance(x, Examples):
         way = (
             "pipeline(examples, ClassBalanced(examples.labels, batch_size=…)) "
@@ -373,7 +377,7 @@ def _looked_at(
 
 def _is_odd(labels: tf.Tensor, checks: BatchChecks) -> tf.Tensor:
     """Whether labels are out of range, -1, all different, or all the same."""
-    odd = tf.constant(False)
+    odd = tf.equal(tf.size(labels), 0)
     if not checks.is_planned:
         odd |= tf.reduce_any(tf.equal(labels, tf.cast(-1, labels.dtype)))
     if checks.label_limit is not None:
@@ -532,15 +536,18 @@ def as_array(value: Any) -> Any:
 
 
 @contextmanager
-def named_errors(*data: FitData) -> Iterator[None]:
+def named_errors(model: keras.Model, *data: FitData) -> Iterator[None]:
     """Raises the error of a check, of which TensorFlow reports only the text.
 
     Errors of Python code in a pipeline are raised without TensorFlow's words.
+    On JAX, the model gets its values back, which only `fit` of Keras does.
     """
     try:
         with python_errors():
             yield
-    except Exception:
+    except BaseException:
+        if keras.backend.backend() == "jax":
+            model.jax_state_sync()
         for x in data:
             if x.checks is not None and x.checks.error is not None:
                 raise x.checks.error from None

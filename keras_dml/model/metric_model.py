@@ -5,6 +5,7 @@ methods.
 """
 
 import logging
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -20,6 +21,7 @@ from keras_dml.model.checks import (
     check_backend,
     check_compiled,
     check_momentum,
+    check_shape,
     check_terms,
     check_view,
 )
@@ -67,7 +69,7 @@ from keras_dml.model.update import (
 )
 from keras_dml.model.warnings import NoticeCollapse, warn_model_of_pixels
 from keras_dml.utils.arguments import Checked
-from keras_dml.utils.serialization import register
+from keras_dml.utils.serialization import deserialized_part, register
 from keras_dml.utils.types import (
     Config,
     Count,
@@ -438,7 +440,7 @@ class MetricModel(Checked, EmbeddingModel):
         # The order of a dataset is its sampler's, or the user's.
         shuffle = shuffle and data.y is not None
         data = replicated(self, data, shuffle)
-        with named_errors(data, held_out), readers, steered as callbacks:
+        with named_errors(self, data, held_out), readers, steered as callbacks:
             return super().fit(
                 x=data.x,
                 y=data.y,
@@ -519,7 +521,7 @@ class MetricModel(Checked, EmbeddingModel):
         data = self._held_out(
             (x, y, sample_weight), batch_size, steps, balanced
         )
-        with named_errors(data):
+        with named_errors(self, data):
             return super().evaluate(
                 data.x, data.y, data.batch_size, verbose,
                 data.sample_weight, data.steps, callbacks, return_dict,
@@ -559,12 +561,14 @@ class MetricModel(Checked, EmbeddingModel):
                 on each worker separately.
         """
         check_one_worker(self, "predict")
+        check_shape(self.input_shape, x, "MetricModel.predict")
         warn_model_of_pixels(self, x, "MetricModel.predict")
         data = FitData(x, batch_size=batch_size, steps=steps)
         data = replicated(self, data)
-        return super().predict(
-            data.x, data.batch_size, verbose, data.steps, callbacks
-        )
+        with named_errors(self):
+            return super().predict(
+                data.x, data.batch_size, verbose, data.steps, callbacks
+            )
 
     def predict_on_batch(self, x: Any) -> Any:
         """Returns the embeddings of a batch, (B, D).
@@ -624,6 +628,16 @@ class MetricModel(Checked, EmbeddingModel):
                 metrics.build(keras.KerasTensor((None,), "int64"), self.output)
         if self._steered is not None:  # It may begin within an epoch.
             self._steered.steer(iterator)
+
+    def _get_jax_state(self, **kinds: bool) -> tuple[list[Tensor], ...]:
+        """The values that a step takes, kept for the case that it fails.
+
+        Keras takes them out of the variables, and has them back with the
+        result of the first step.
+        """
+        state: tuple[list[Tensor], ...] = super()._get_jax_state(**kinds)
+        self._jax_state = dict(zip(kinds, state, strict=False))
+        return state
 
     _maybe_symbolic_build = _symbolic_build  # As TensorFlow's trainer calls it.
 
@@ -699,8 +713,12 @@ class MetricModel(Checked, EmbeddingModel):
     ) -> "MetricModel":
         config = dict(config)
         names = config.pop("label_names", [])
+        # One of Keras's names is made anew: two models of one name cannot be
+        # in a third.
+        if re.fullmatch(r"metric_model(_\d+)?", config["name"]):
+            del config["name"]
         restored = {
-            key: keras.saving.deserialize_keras_object(value, custom_objects)
+            key: deserialized_part(key, value, custom_objects)
             for key, value in config.items()
             if key != "name"
         }

@@ -197,10 +197,13 @@ class Objective(SerializableLayer):
 
 def check_objective(owner: str, name: str, given: Any) -> Objective:
     """`given`; raises `ValueError` unless it is an objective."""
-    if not isinstance(given, Objective):
+    # A base class, which has no terms of its own.
+    is_base = getattr(type(given), "call", None) is Objective.call
+    if is_base or not isinstance(given, Objective):
         raise ValueError(
-            f"`{name}` of {owner} must be given as Objective. Received: "
-            f"{given!r}. For a loss, use methods.EmbeddingObjective(loss)."
+            f"`{name}` of {owner} must be given as an Objective that defines "
+            f"`call`. Received: {given!r}. For a loss, use "
+            "methods.EmbeddingObjective(loss)."
         )
     return given
 

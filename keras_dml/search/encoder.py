@@ -16,6 +16,7 @@ import PIL.Image
 
 from keras_dml.data import ArraySet, Examples, ImageSet
 from keras_dml.data.decode import pixels_of, read_image
+from keras_dml.data.reading import check_one_set
 from keras_dml.data.relations import Relations
 from keras_dml.data.thumbnails import row_thumbnail, thumbnail
 from keras_dml.data.validation import Pixels
@@ -27,7 +28,7 @@ from keras_dml.model.generated import input_specs
 from keras_dml.model.identity import ModelIdentity, WatchedWeights
 from keras_dml.search.rows import label_values
 from keras_dml.utils.arguments import check_count
-from keras_dml.utils.models import read_model
+from keras_dml.utils.models import check_model, read_model
 from keras_dml.utils.progress import track
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import row_norms
@@ -99,6 +100,7 @@ class Encoder:
 
     def use(self, model: keras.Model) -> None:
         """Sets the model; ValueError if the index was not built with it."""
+        check_model(model, "an Index")
         if self.identity is None:
             self.identity = ModelIdentity.of(model)
         else:
@@ -138,6 +140,7 @@ class Encoder:
     ) -> FloatArray | None:
         """Embeddings of the user's images, (N, D); None if not images."""
         check_count(owner, "batch_size", batch_size)
+        check_one_set(items, name, owner)
         if isinstance(items, Mapping | Relations):
             of = "ArraySet(x)" if isinstance(items, Mapping) else "x.examples"
             raise ValueError(

@@ -38,6 +38,17 @@ def read_model(path: str | os.PathLike[str]) -> keras.Model:
         ) from error
 
 
+def check_model(model: Any, owner: str) -> None:
+    """Raises `ValueError` unless `model`, an argument of `owner`, is one."""
+    if not isinstance(model, keras.Model):
+        raise ValueError(
+            f"`model` of {owner} must be a Keras model. Received: "
+            f"{model!r:.80}. For the folder of a run, use "
+            "keras_dml.runs.load_model(folder); for embeddings, "
+            "evaluate_embeddings or Index(embeddings)."
+        )
+
+
 def why_unreadable(path: str | os.PathLike[str], error: Exception) -> str:
     """Why Keras cannot load a model; of half a file, it says "not found"."""
     if os.path.isfile(path) and not zipfile.is_zipfile(path):

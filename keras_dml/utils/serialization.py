@@ -1,6 +1,7 @@
 """Serialization: configs from constructors, and registration with Keras."""
 
 import inspect
+import re
 from collections.abc import Callable, Container, Mapping
 from typing import Any, Generic, Self, TypeVar
 
@@ -156,6 +157,23 @@ def deserialized(argument: str, config: Mapping[str, Any]) -> Any:
             f"make. Received: {argument}={dict(config)!r}. Of a class of your "
             'own, import its module, or name it "package.module:name". Keras '
             f"reports: {str(error).partition('Full object config')[0].strip()}"
+        ) from error
+
+
+def deserialized_part(name: str, config: Any, custom_objects: Any) -> Any:
+    """The part `name` of a model, from its config; an error without that."""
+    try:
+        return keras.saving.deserialize_keras_object(config, custom_objects)
+    except TypeError as error:
+        # Around one TypeError, Keras writes the config of the whole model.
+        reason = str(error).rpartition("Exception encountered: ")[2]
+        reason = reason.partition("Full object config")[0].strip()
+        missing = re.search(r"Could not locate class '(\w+)'", reason)
+        known = missing[1] if missing else "MyClass"
+        raise ValueError(
+            f"`{name}` of a saved model cannot be restored. Keras reports: "
+            f"{reason} Or use keras.models.load_model(path, custom_objects="
+            f'{{"{known}": {known}}}).'
         ) from error
 
 

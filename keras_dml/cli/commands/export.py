@@ -101,7 +101,7 @@ def export(
         )
     if tolerance is not None and not quantize:
         raise click.ClickException("--tolerance is for --quantize.")
-    check_options(file_format, gallery, overwrite)
+    check_options(file_format, gallery, overwrite, output or "")
     recipe = runs.load_recipe(run)
     name = f"{recipe.name}{SUFFIXES.get(file_format, '')}"
     path = Path(output or Path("saved_models") / name)
