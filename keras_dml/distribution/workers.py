@@ -183,12 +183,33 @@ def _own_value(variable: keras.Variable) -> Tensor:
     return value.addressable_data(0)
 
 
+def devices_of_batches() -> int:
+    """Number of devices of JAX among which a batch is divided."""
+    distribution = keras.distribution.distribution()
+    is_jax = keras.backend.backend() == "jax" and distribution is not None
+    return int(distribution.num_model_replicas) if is_jax else 1
+
+
+def check_rows(rows: int, devices: int) -> None:
+    """Raises `ValueError` if devices cannot divide the rows of a batch."""
+    if rows % devices:
+        raise ValueError(
+            "Batches must have the same number of rows for each of "
+            f"{devices} devices. Received: {rows} rows. Use a batch size that "
+            "is a multiple, and dataset.batch(…, drop_remainder=True); "
+            "keras_dml.evaluation.embed takes any number of rows."
+        )
+
+
 def rows_of_process(batch: Any, is_share: bool = False) -> Any:
     """This process's rows of a batch of arrays.
 
     The batch has the rows of all processes, in their order, or, if `is_share`,
     those of this process.
     """
+    if not is_one_of_several():
+        check_rows(len(keras.tree.flatten(batch)[0]), devices_of_batches())
+        return batch
     distribution = keras.distribution.distribution()
     if not isinstance(distribution, keras.distribution.DataParallel):
         raise ValueError(
@@ -200,12 +221,7 @@ def rows_of_process(batch: Any, is_share: bool = False) -> Any:
     among = 1 if is_share else jax.process_count()
     devices = distribution.num_model_replicas * among // jax.process_count()
     rows = len(keras.tree.flatten(batch)[0])
-    if rows % devices:
-        raise ValueError(
-            "Batches must have the same number of rows for each of "
-            f"{devices} devices. Received: {rows} rows. Use a batch size that "
-            "is a multiple, and dataset.batch(…, drop_remainder=True)."
-        )
+    check_rows(rows, devices)
     first = 0 if is_share else jax.process_index() * rows // among
     own = slice(first, first + rows // among)
     return keras.tree.map_structure(

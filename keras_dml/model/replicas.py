@@ -19,7 +19,12 @@ from keras_dml.distribution.strategies import (
     strategy_of,
     synchronize,
 )
-from keras_dml.distribution.workers import alone, this_worker
+from keras_dml.distribution.workers import (
+    alone,
+    check_rows,
+    devices_of_batches,
+    this_worker,
+)
 from keras_dml.model.checks import BatchChecks
 from keras_dml.model.fit_data import FitData, checked_batch
 from keras_dml.utils.tensorflow import tf
@@ -73,7 +78,8 @@ def replicated(
     """
     strategy = strategy_of(model)
     workers = this_worker(strategy).count
-    if strategy.num_replicas_in_sync == workers == 1:
+    devices = max(strategy.num_replicas_in_sync, devices_of_batches())
+    if devices == workers == 1:
         return data
     if shuffle and workers > 1:
         raise ValueError(
@@ -110,6 +116,7 @@ def one_batch(
 ) -> Any:
     """A batch of arrays for a single step, in the form that replicas take."""
     batch = checked_batch(batch, BatchChecks(use, model), class_weight)
+    check_rows(len(keras.tree.flatten(batch)[0]), devices_of_batches())
     return rows_of_replicas(batch, strategy_of(model), _least_rows(model))
 
 

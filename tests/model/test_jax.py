@@ -73,6 +73,11 @@ def test_weights_of_classes_are_divided_among_devices() -> None:
     run("tests.model.sharded", backend="jax", devices=4)
 
 
+def test_model_keeps_its_values_when_devices_cannot_divide_a_batch() -> None:
+    """See `uneven`."""
+    run("tests.model.uneven", backend="jax", devices=4)
+
+
 @pytest.mark.parametrize("program", ["jax_fit", "without_tensorflow"])
 def test_fit(program, tmp_path) -> None:
     """See the programs; what they save is read here."""
