@@ -26,10 +26,11 @@ _CONDITION = re.compile(r"([^=<>!]+)(!=|<=|>=|=|<|>)(.+)", re.DOTALL)
 class _BuildByDefault(click.Group):
     """A group in which what names no command is for `build`."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] not in {*self.commands, *ctx.help_option_names}:
-            args = ["build", *args]
-        return super().parse_args(ctx, args)
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        default = [] if args[0] in self.commands else ["build"]
+        return super().resolve_command(ctx, default + args)
 
     def shell_complete(
         self, ctx: click.Context, incomplete: str
@@ -40,7 +41,9 @@ class _BuildByDefault(click.Group):
         return [*names, *options, CompletionItem(incomplete, type="file")]
 
 
-@click.group(cls=_BuildByDefault)
+@click.group(
+    cls=_BuildByDefault, context_settings={"ignore_unknown_options": True}
+)
 def index() -> None:
     """Build an index, add images to it, or remove them.
 
@@ -273,17 +276,11 @@ def add(
     new, keys, before = image_columns(images), built.keys, len(built)
     if key is None and before and keys != built.ids.tolist():
         columns = built.columns
-        key = next((x for x in new if columns.get(x) == keys), None)
-        if key is None:
-            raise ValueError(
-                "--key must be given for an index whose keys are in no column "
-                f"of the images. Received: {place}, with keys such as "
-                f"{keys[0]!r}. Use one of {', '.join(new)}."
-            )
+        key = next((x for x in new if columns.get(x) == keys), "")
     if key is not None and key not in new:
         raise ValueError(
             f"--key must be a column of the images: {', '.join(new)}. "
-            f"Received: {key}."
+            f"Received: {key!r}. The index has keys such as {keys[:1]}."
         )
     ids = built.add(images, keys=new.get(key or ""), replace=replace)
     built.save(place, include_model=source is None)
@@ -291,10 +288,8 @@ def add(
     common.answer(
         {"added": len(ids), "replaced": replaced, "images": len(built)}
     )
-    common.say(
-        f"Added {len(ids):,} images to {place}, of which {replaced:,} replace "
-        f"others: {len(built):,} images."
-    )
+    said = f"Added {len(ids):,} images to {place}, {replaced:,} for others: "
+    common.say(f"{said}{len(built):,} images.")
 
 
 @index.command()
@@ -323,8 +318,7 @@ def remove(
     if unknown := [text for text in texts if text not in by_text]:
         raise ValueError(
             f"--key must be the key of a row of {place}. Received: "
-            f"{unknown[0]}, which does not exist. Nothing was removed. `keras-"
-            "dml search` shows keys."
+            f"{unknown[0]!r}. `keras-dml search` shows keys."
         )
     keys = [by_text[text] for text in texts] or None
     count = built.remove(keys, where=where)
