@@ -2,6 +2,7 @@
 
 import csv
 import os
+from collections import defaultdict
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -14,8 +15,6 @@ from keras_dml.data.imageset import ImageSet, listed_images
 from keras_dml.utils.types import Rows
 
 _LABELS = ("0", "1")
-
-_AMBIGUOUS = -1
 
 
 class Relations:
@@ -290,7 +289,7 @@ def read_trials(
     if unknown:
         raise ValueError(
             "`examples` of read_trials must have the names in the list as "
-            "`ids`, or be files whose paths end with them. Received: "
+            "`ids`, or be files of which one path each ends so. Received: "
             f"{examples!r}, without {len(unknown):,} of {len(listed):,}, such "
             f"as {unknown[0]!r}. Pass ids, or the folder of the images."
         )
@@ -299,25 +298,18 @@ def read_trials(
 
 
 def _rows_by_name(examples: Examples, listed: list[str]) -> dict[str, int]:
-    """Rows of the listed names: of ids, or else of what paths end with."""
+    """Rows by id, or of names that exactly one path ends with."""
     if examples.ids is not None or not isinstance(examples, ImageSet):
         return {name: row for row, name in enumerate(examples.ids or ())}
     parts = {name: PurePath(name).parts for name in listed}
     lengths = {len(x) for x in parts.values()}
-    ends: dict[tuple[str, ...], int] = {}
+    ends = defaultdict(list)
     for row, path in enumerate(examples.paths or ()):
         for end in {PurePath(path).parts[-length:] for length in lengths}:
-            # Of several files with one end, a list cannot mean any.
-            ends[end] = row if end not in ends else _AMBIGUOUS
-    rows = {name: ends[end] for name, end in parts.items() if end in ends}
-    for name, row in rows.items():
-        if row == _AMBIGUOUS:
-            raise ValueError(
-                "A name in the list of read_trials must be that of one image. "
-                f"Received: {name!r}, with which several paths of "
-                f"{examples!r} end. Pass the folder of the images."
-            )
-    return rows
+            ends[end].append(row)
+    return {
+        name: ends[end][0] for name, end in parts.items() if len(ends[end]) == 1
+    }
 
 
 def _trial(cells: list[str], is_table: bool) -> tuple[str, str, bool] | None:
