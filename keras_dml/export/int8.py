@@ -246,7 +246,7 @@ def _write_openvino(parts: keras.Model, path: Path, batches: Batches) -> None:
 
     nncf = import_extra("quantize='int8' of export", "nncf", "openvino")
     from nncf.quantization import advanced_parameters as advanced
-    from nncf.quantization import range_estimator
+    from nncf.quantization.range_estimator import RangeEstimatorParametersSet
 
     def name(output: Any) -> str:
         node: str = output.get_node().get_friendly_name()
@@ -263,6 +263,7 @@ def _write_openvino(parts: keras.Model, path: Path, batches: Batches) -> None:
     for output in features:
         program.remove_result(output.get_node())
     views = [x[None] for batch in batches for x in batch]
+    ranges = RangeEstimatorParametersSet.MINMAX
     quantized = nncf.quantize(
         program,
         nncf.Dataset(views),
@@ -273,9 +274,7 @@ def _write_openvino(parts: keras.Model, path: Path, batches: Batches) -> None:
         # what each image reaches: half of the images are cut off somewhere.
         advanced_parameters=advanced.AdvancedQuantizationParameters(
             overflow_fix=advanced.OverflowFix.ENABLE,
-            activations_range_estimator_params=(
-                range_estimator.RangeEstimatorParametersSet.MINMAX
-            ),
+            activations_range_estimator_params=ranges,
         ),
     )
     openvino.save_model(quantized, path, compress_to_fp16=False)
