@@ -42,17 +42,21 @@ def test_value_and_gradient_are_those_of_unit_prefixes():
     np.testing.assert_allclose(terms["dim_2"], first, rtol=1e-6)
 
 
-def test_references_are_cut_too_and_raw_prefixes_stay_raw():
+@pytest.mark.parametrize("normalize", [True, False])
+def test_prefixes_of_rows_and_references_are_unit_or_raw(normalize):
     refs = batch([0] * 4, dim=6, seed=2).astype("float32")
     labels = np.array([0, 1, 2, 3])
-    loss = MatryoshkaLoss("n_pair", dims=(2, 6), normalize=False)
+    # A loss that takes embeddings as they are.
+    loss = MatryoshkaLoss("n_pair", dims=(2, 6), normalize=normalize)
     values = loss.per_example(LABEL, X, labels, refs)
-    expected = sum(
-        np.array(
-            losses.NPairLoss().per_example(LABEL, X[:, :d], labels, refs[:, :d])
+    expected = 0.0
+    for d in (2, 6):
+        x, y = X[:, :d], refs[:, :d]
+        if normalize:
+            x, y = unit(x), unit(y)
+        expected += np.array(
+            losses.NPairLoss().per_example(LABEL, x, labels, y)
         )
-        for d in (2, 6)
-    )
     np.testing.assert_allclose(values, expected, rtol=1e-5)
 
 
