@@ -107,10 +107,11 @@ def find_copies(splits: DataSplits) -> tuple[list[Copies], list[str]]:
             images.append(Copy(name, x.class_called(row), path))
             items.append((x, row))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        looks = pool.map(_look, items)
-        looks = [*track(looks, len(items), "Comparing images")]
-    rows = [i for i, x in enumerate(looks) if isinstance(x, _Look)]
-    errors = [str(x) for x in looks if not isinstance(x, _Look)]
+        results = pool.map(_look, items)
+        looked = [*track(results, len(items), "Comparing images")]
+    looks = {i: x for i, x in enumerate(looked) if isinstance(x, _Look)}
+    rows = list(looks)
+    errors = [str(x) for x in looked if not isinstance(x, _Look)]
     if not rows:
         return [], errors
     digests = [looks[row].digest for row in rows]
@@ -144,7 +145,7 @@ def _look(item: tuple[ImageSet, int]) -> _Look | ValueError:
         return error
     pixels = np.broadcast_to(pixels, (*pixels.shape[:2], 3)).copy()
     hashed = xxh3_128(repr(pixels.shape).encode())
-    hashed.update(pixels)
+    hashed.update(pixels.data)
     small = Image.fromarray(pixels).convert("L")
     gray = small.resize((_SIDE, _SIDE), Image.Resampling.BOX)
     picture = np.asarray(gray, np.float32).ravel()

@@ -47,7 +47,7 @@ def check_known(labels: Any, name: str, owner: str) -> None:
     lengths = [
         len(x)
         for x in items
-        if isinstance(x, list | tuple) or getattr(x, "shape", ())
+        if isinstance(x, list | tuple) or getattr(x, "shape", False)
     ]
     # Lists of one length are a table, unless an array holds them as objects.
     is_table = is_list and len(lengths) == len(items) and len(set(lengths)) == 1

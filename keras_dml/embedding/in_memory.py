@@ -143,11 +143,11 @@ def embedded(
         embeddings = _embedded(
             model, predict, batches, count, owner, progress, size
         )
-    about = embeddings, examples.labels, examples.names
-    if not isinstance(examples, ImageSet) or examples.bad_files is None:
-        return Embedded(*about)
-    examples.bad_files.say()
-    return Embedded(*about, examples.bad_files.rows_of(examples))
+    left_out = np.empty(0, np.int64)
+    if isinstance(examples, ImageSet) and examples.bad_files is not None:
+        examples.bad_files.say()
+        left_out = examples.bad_files.rows_of(examples)
+    return Embedded(embeddings, examples.labels, examples.names, left_out)
 
 
 def embed_shares(

@@ -353,7 +353,7 @@ def check_shape(expected: Any, x: Any, owner: str) -> None:
     `expected` is the shape of a model's only input; there is no check of
     several. Keras adds a last axis of 1, and removes it.
     """
-    shape = getattr(x, "shape", None)
+    shape: Any = getattr(x, "shape", None)
     is_known = shape is not None and getattr(shape, "rank", 0) is not None
     if not is_known or not isinstance(expected, tuple):
         return

@@ -424,7 +424,7 @@ class MetricModel(Checked, EmbeddingModel):
             watch = NoticeCollapse(self, data.checks)
             callbacks = with_callback(watch, callbacks)
         if not restores_state(callbacks) and needs_start(self):
-            with named_errors():
+            with named_errors(self):
                 self.start_head(x, y)
         self._initial_epoch = None  # Of an earlier `fit`.
         steered = steering(

@@ -34,7 +34,9 @@ def trials(data: str) -> dict[str, dict[int, Settings]]:
             name = NAMES.get(study, study)
             pairs = (x.split("=", 1) for x in row["settings"].split("; "))
             settings = {key: yaml.safe_load(value) for key, value in pairs}
-            found.setdefault(f"{folder}/{name}", {})[int(row["trial"])] = settings
+            found.setdefault(f"{folder}/{name}", {})[int(row["trial"])] = (
+                settings
+            )
     return found
 
 
