@@ -166,8 +166,7 @@ class Index:
             gallery = _fill_from_shards(embeddings, columns, keys, spec, new)
             self._use(encoder, *gallery)
         else:
-            dim = np.shape(embeddings)[-1] if np.ndim(embeddings) else None
-            new = _new_queries(encoder, queries, dim, spec, "Index")
+            new = _new_queries(encoder, queries, None, spec, "Index")
             self._fill(encoder, embeddings, columns, keys, spec, new)
 
     def _fill(
@@ -182,6 +181,11 @@ class Index:
         """Builds the index of embeddings, (N, D), and measures its recall."""
         x = spec.metric.embeddings(embeddings, None, "embeddings", "Index")
         # Before time is spent on training.
+        if queries is not None:
+            dim = x.shape[1]
+            queries = spec.metric.embeddings(
+                queries, dim, "queries", "Index"
+            ).array
         values, row_keys = _check_values(columns, keys, len(x))
         engine, rows = SearchEngine.trained(x, spec), RowTable.empty()
         ids, recall = rows.add(values, len(x), row_keys), None

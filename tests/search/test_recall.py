@@ -126,6 +126,8 @@ def test_queries_must_be_embeddings_like_those_of_the_gallery() -> None:
         with pytest.raises(ValueError, match=message):
             Index(X, factory="HNSW8", queries=queries)
     assert Index(X, queries=OTHER).recall is None
+    with pytest.raises(ValueError, match="`embeddings` of Index must be"):
+        Index([[1, 2], [3]], queries=OTHER[:, :2])
 
 
 def test_recall_of_an_index_of_a_former_version_names_its_rows(
