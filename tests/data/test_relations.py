@@ -213,11 +213,73 @@ def test_nearly_all_pairs_are_drawn_without_duplicates() -> None:
     assert len(drawn) >= len(pairs) - 4
 
 
-def test_too_few_pairs_without_duplicates() -> None:
-    pairs = PairSet(EXAMPLES, [[0, 1], [0, 2], [0, 3]])
-    sampler = RelationSampler(pairs, tuples_per_batch=2, no_duplicates=True)
-    with pytest.raises(ValueError, match="no_duplicates=True.*after 1"):
-        sampler.plan(0)
+LETTERS = data.ArraySet(np.array([*"abcdefghijklmnopqrstuvwxyzabcdefgh"]))
+CHAIN = [[i, i + 1] for i in range(25)]
+RELATIONS = {
+    "chain": (PairSet, CHAIN, 13),
+    "cycle": (PairSet, [*CHAIN[:8], [8, 0]], 4),
+    "star": (PairSet, [[0, i] for i in range(1, 9)], 1),
+    "star of equal contents": (PairSet, [[i * 26, i + 1] for i in range(2)], 1),
+    "triangles": (
+        PairSet,
+        [[a + i, a + (i + 1) % 3] for a in (0, 3, 6) for i in range(3)],
+        3,
+    ),
+    "one of every two alike": (PairSet, [[0, 26], [1, 27], [0, 1], [2, 3]], 3),
+    "group": (PairSet, [[i, j] for i in range(7) for j in range(i)], 3),
+    "twice": (PairSet, [[0, 1], [1, 0], [2, 3], [2, 3]], 2),
+    "triplets in a chain": (
+        TripletSet, [[i, i + 1, i + 2] for i in range(20)], 7,
+    ),
+    "triplets of a plane": (
+        TripletSet,
+        [[0, 1, 2], [0, 3, 4], [0, 5, 6], [1, 3, 5], [1, 4, 6], [2, 3, 6],
+         [2, 4, 5]],
+        1,
+    ),
+}  # fmt: skip
+"""Tuples, and the largest number of them without common contents."""
+
+
+@pytest.mark.parametrize("kind", RELATIONS)
+def test_largest_batch_without_duplicates_is_filled_in_every_epoch(
+    kind,
+) -> None:
+    made, rows, largest = RELATIONS[kind]
+    relations = made(LETTERS, rows)
+    for size in {largest, max(1, largest - 1)}:
+        sampler = RelationSampler(relations, size, no_duplicates=True)
+        drawn: set[tuple[int, ...]] = set()
+        for epoch in range(30):
+            plan = sampler.plan(epoch)
+            assert plan.shape == (sampler.steps, size * len(rows[0]))
+            np.testing.assert_array_equal(plan, sampler.plan(epoch))
+            for batch in plan.reshape(sampler.steps, -1, size):
+                tuples = [*map(tuple, batch.T.tolist())]
+                drawn |= {*tuples}
+                contents = [{x % 26 for x in row} for row in tuples]
+                assert len(set.union(*contents)) == sum(map(len, contents))
+        assert drawn <= set(map(tuple, rows))
+        if size < largest:  # Every tuple has its turn.
+            assert len(drawn) == len(set(map(tuple, rows)))
+
+
+@pytest.mark.parametrize("kind", RELATIONS)
+def test_larger_batch_without_duplicates_is_refused_at_once(kind) -> None:
+    made, rows, largest = RELATIONS[kind]
+    if largest == len(rows):
+        return
+    message = f"of which {largest} have none in common. Use tuples_per_ba"
+    with pytest.raises(ValueError, match=message):
+        RelationSampler(made(LETTERS, rows), largest + 1, no_duplicates=True)
+
+
+def test_sampler_says_that_little_choice_is_left(caplog) -> None:
+    RelationSampler(PairSet(LETTERS, CHAIN[:5]), 2, no_duplicates=True)
+    assert not caplog.records
+    pairs = PairSet(LETTERS, [CHAIN[i] for i in (1, 0, 2, 3, 4)])
+    RelationSampler(pairs, 3, no_duplicates=True)
+    assert "at most 3 of 5 have no examples in common" in caplog.text
 
 
 FACES = ["Ann/Ann_0001.jpg", "Ann/Ann_0004.jpg", "Bob B/Bob B_0012.jpg"]

@@ -1,5 +1,6 @@
 """RelationSampler: batches of given pairs or triplets."""
 
+import logging
 from collections import deque
 from itertools import islice
 from typing import Literal, TypeAlias
@@ -14,8 +15,13 @@ from keras_dml.utils.types import Count, Rows
 
 Others: TypeAlias = Literal["ignore", "negative"]
 
+logger = logging.getLogger(__name__)
+
 _TRIED = 8
 """Tuples that are tried for a place in a batch."""
+
+_SECONDS = 60
+"""Time in which a batch without common examples is looked for."""
 
 
 class RelationSampler(Sampler):
@@ -43,11 +49,13 @@ class RelationSampler(Sampler):
         no_duplicates: Whether no example of a batch belongs to two of its
             tuples, nor has the same contents as one of another tuple. So a
             second positive of an anchor is never its in-batch negative. Tuples
-            are then drawn about equally often.
+            are then drawn about equally often, unless hardly any batch can be
+            filled, which is said.
 
     Raises:
-        ValueError: If there are fewer tuples than a batch requires, or an
-            argument is not as described.
+        ValueError: If there are fewer tuples than a batch requires, with
+            `no_duplicates` fewer without common examples, or an argument is
+            not as described.
 
     Also known as:
         - pytorch-metric-learning: `FixedSetOfTriplets` draws its triplets from
@@ -92,6 +100,7 @@ class RelationSampler(Sampler):
         if no_duplicates:
             contents = equal_contents(relations.examples)
             self._contents = contents[relations.rows]
+            self._filling = self._full_batch()
         super().__init__(
             # No two are alike but those that are said to be.
             labels=np.arange(len(relations.examples)),
@@ -139,16 +148,67 @@ class RelationSampler(Sampler):
                 others = rng.permutation(len(self.relations)).tolist()
                 fitting = (x for x in others if self._fits(x, seen))
                 batch += islice(fitting, self.tuples_per_batch - len(batch))
-            if len(batch) < self.tuples_per_batch:
-                raise ValueError(
-                    "`tuples_per_batch` of RelationSampler must be at most the "
-                    "number of tuples without common examples, because of "
-                    "no_duplicates=True. Received: tuples_per_batch="
-                    f"{self.tuples_per_batch}, and a batch that ends after "
-                    f"{len(batch)}. Use fewer, or no_duplicates=False."
-                )
+            # One after the other, tuples of the full batch take the places of
+            # those that they meet, until there is room for one more.
+            for number in rng.permutation(self._filling).tolist():
+                if len(batch) == self.tuples_per_batch:
+                    break
+                met = [x for x in batch if self._meet(x, number)]
+                if number not in met:
+                    batch = [*(x for x in batch if x not in met), number]
+                    waiting.extendleft(met)
             batches.append(batch)
         return np.array(batches)
+
+    def _full_batch(self) -> list[int]:
+        """As many tuples without common contents as a batch has."""
+        from scipy.optimize import LinearConstraint, milp
+        from scipy.sparse import csr_array
+
+        seen: set[int] = set()
+        size, total = self.tuples_per_batch, len(self.relations)
+        fitting = (x for x in range(total) if self._fits(x, seen))
+        batch = [*islice(fitting, size)]
+        if len(batch) == size:
+            return batch
+        # The largest set of tuples in which no content is there twice.
+        kinds, first = np.unique(
+            np.sort(self._contents, axis=1), axis=0, return_index=True
+        )
+        uses = csr_array((int(kinds.max()) + 1, len(kinds)), dtype=np.int8)
+        for column in kinds.T:
+            one = np.ones(len(kinds), np.int8), (column, np.arange(len(kinds)))
+            uses = uses.maximum(csr_array(one, shape=uses.shape))
+        found = milp(
+            -np.ones(len(kinds)),
+            integrality=np.ones(len(kinds)),
+            bounds=(0, 1),
+            constraints=LinearConstraint(uses, ub=1),
+            options={"time_limit": _SECONDS},
+        )
+        if found.x is not None:
+            batch = first[found.x > 0.5].tolist()
+        if len(batch) < size:
+            searched = "" if found.status == 0 else f", in {_SECONDS} seconds"
+            raise ValueError(
+                "`tuples_per_batch` of RelationSampler must be at most the "
+                "number of tuples without common examples, because of "
+                f"no_duplicates=True. Received: tuples_per_batch={size} for "
+                f"{self.relations!r}, of which {len(batch)} have none in "
+                f"common{searched}. Use tuples_per_batch={len(batch)} or "
+                "less, or no_duplicates=False."
+            )
+        logger.warning(
+            "Batches of %d tuples leave little choice, because at most %d of "
+            "%d have no examples in common: some tuples are drawn rarely or "
+            "never. Use a smaller tuples_per_batch.",
+            size, len(batch), total,
+        )  # fmt: skip
+        return batch
+
+    def _meet(self, first: int, second: int) -> bool:
+        pair = (set(self._contents[x].tolist()) for x in (first, second))
+        return not set.isdisjoint(*pair)
 
     def _fits(self, number: int, seen: set[int]) -> bool:
         """Whether a tuple has no content that was seen, which it then is."""
