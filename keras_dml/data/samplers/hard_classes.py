@@ -1,5 +1,7 @@
 """HardClassBalanced: batches of classes that are easily confused."""
 
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import Annotated, Any
 
 import numpy as np
@@ -7,8 +9,12 @@ import numpy.typing as npt
 from annotated_types import Ge, Le
 
 from keras_dml.data.samplers.class_balanced import ClassBalanced
+from keras_dml.utils.provenance import usable_cores
 from keras_dml.utils.types import Count, FloatArray, Rows
 from keras_dml.utils.vectors import blocks
+
+_FEW = 4096
+"""Number of classes of which all cosines are sorted."""
 
 
 class HardClassBalanced(ClassBalanced):
@@ -168,13 +174,11 @@ class HardClassBalanced(ClassBalanced):
         """`size` classes: random ones that are due, and their neighbors."""
         chosen = dict.fromkeys(due.tolist())
         # Those that are due bring their neighbors first.
-        for first in (*chosen, *rng.permutation(len(left)).tolist()):
+        order = rng.permutation(len(left))
+        for first in chain([*chosen], map(int, order[left[order] > 0])):
             if len(chosen) >= size:
                 break
-            if first not in chosen:
-                if left[first] == 0:
-                    continue
-                chosen[first] = None
+            chosen.setdefault(first)
             near = [
                 c
                 for c in neighbors[first].tolist()
@@ -186,14 +190,14 @@ class HardClassBalanced(ClassBalanced):
 
 def class_means(embeddings: FloatArray, rows: Rows, starts: Rows) -> FloatArray:
     """Unit mean embedding of each class, (C, D) float64."""
-    points = np.asarray(embeddings, np.float64)[rows]
+    points = np.asarray(embeddings)[rows]
     if not np.isfinite(points).all():
         raise ValueError(
             "`embeddings` of HardClassBalanced must be finite. Received: NaN "
             "or infinite values. The model has diverged, or its input is not "
             "finite."
         )
-    means = np.add.reduceat(points, starts, axis=0)
+    means = np.add.reduceat(points, starts, axis=0, dtype=np.float64)
     norms = np.linalg.norm(means, axis=1, keepdims=True)
     return np.asarray(means / np.where(norms == 0, 1.0, norms))
 
@@ -201,14 +205,68 @@ def class_means(embeddings: FloatArray, rows: Rows, starts: Rows) -> FloatArray:
 def nearest_classes(means: FloatArray, count: int) -> Rows:
     """(C, min(count, C − 1)): other classes by cosine, nearest first.
 
-    The result is exact and computed in blocks; ties keep their order.
+    The result is exact and computed in blocks; ties keep their order. All
+    cosines are sorted only for few classes, and where float32 cannot tell which
+    are the nearest.
     """
     total = len(means)
     count = min(count, total - 1)
-    found = np.empty((total, count), np.int64)
-    for rows in blocks(total, max(1, 2**24 // total)):
-        cosines = means[rows] @ means.T
-        np.fill_diagonal(cosines[:, rows], -np.inf)
-        order = np.argsort(-cosines, axis=1, kind="stable")
-        found[rows] = order[:, :count]
+    if total <= _FEW:
+        x, rest, inverse = means, np.arange(total), np.arange(total)
+        found = np.empty((total, count), np.int64)
+    else:
+        found, rest = _nearest_by_float32(means, count)
+        # Equal rows have the same neighbors, but for themselves.
+        x, inverse = np.unique(means[rest], axis=0, return_inverse=True)
+        inverse = inverse.ravel()
+    for rows in blocks(len(x), max(1, 2**24 // total)):
+        order = np.argsort(-(x[rows] @ means.T), axis=1, kind="stable")
+        its = np.flatnonzero(np.isin(inverse, np.arange(len(x))[rows]))
+        near = order[inverse[its] - rows.start, : count + 1]
+        left_out = near == rest[its, None]
+        left_out[:, -1] |= ~left_out.any(axis=1)
+        found[rest[its]] = near[~left_out].reshape(-1, count)
     return found
+
+
+def _nearest_by_float32(means: FloatArray, count: int) -> tuple[Rows, Rows]:
+    """The nearest classes, and those for which rounding leaves them open."""
+    import faiss
+    from threadpoolctl import threadpool_limits
+
+    # x·y is (x − m)·(y − m) + m·(y − m), but for what depends on x alone.
+    # So what all have in common does not cost digits.
+    total, dim = means.shape
+    width = min(count + 16, total)
+    centered = means - (mean := means.mean(axis=0))
+    offsets = centered @ mean
+    queries = np.insert(centered, 0, 1, axis=1).astype(np.float32)
+    keys = np.insert(centered, 0, offsets, axis=1).astype(np.float32)
+
+    def search(rows: slice) -> Any:
+        kind = faiss.METRIC_INNER_PRODUCT
+        return faiss.knn(queries[rows], keys, width, kind)
+
+    # Threads of one block wait for each other wherever others need the cores.
+    pool = ThreadPoolExecutor(
+        usable_cores(), initializer=lambda: faiss.omp_set_num_threads(1)
+    )
+    with threadpool_limits(1, "blas"), pool:
+        parts = zip(*pool.map(search, blocks(total, 4096)), strict=True)
+        scores, candidates = map(np.concatenate, parts)
+    largest = np.square(centered).sum(axis=1).max() + np.abs(offsets).max()
+    # No other class can be nearer than the last candidate and all rounding.
+    limits = scores[:, -1] + means @ mean
+    limits += (dim + 8) * (2.0**-23 * largest + 2.0**-52)
+    candidates.sort(axis=1)
+    found = np.empty((total, count), np.int64)
+    is_open = np.full(total, width < total)
+    for rows in blocks(total, 1 + 2**22 // (width * dim)):
+        near = candidates[rows]
+        exact = np.einsum("ij,ikj->ik", means[rows], means[near])
+        exact[near == np.arange(total)[rows, None]] = -np.inf
+        order = np.argsort(-exact, axis=1, kind="stable")[:, :count]
+        found[rows] = np.take_along_axis(near, order, axis=1)
+        farthest = np.take_along_axis(exact, order[:, -1:], axis=1)[:, 0]
+        is_open[rows] &= farthest <= limits[rows]
+    return found, np.flatnonzero(is_open)

@@ -1,9 +1,13 @@
 """HardClassBalanced: near classes together, and still balanced."""
 
+import time
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from keras_dml.data import ClassBalanced, HardClassBalanced
+from keras_dml.data.samplers import hard_classes
 from keras_dml.data.samplers.hard_classes import nearest_classes
 
 CLASSES = 30
@@ -107,3 +111,75 @@ def test_nearest_classes_against_a_loop() -> None:
     ]
     np.testing.assert_array_equal(nearest_classes(x, 4), expected)
     assert nearest_classes(x, 99).shape == (12, 11)
+
+
+def sorted_whole(means, count):
+    """The nearest classes, by sorting all cosines."""
+    cosines = means @ means.T
+    np.fill_diagonal(cosines, -np.inf)
+    count = min(count, len(means) - 1)
+    return np.argsort(-cosines, axis=1, kind="stable")[:, :count]
+
+
+MEANS = {
+    "random": lambda rng, x: x,
+    "alike": lambda rng, x: 1 + 1e-3 * x,
+    "copies": lambda rng, x: x[rng.integers(0, len(x) // 3, len(x))],
+    "equal": lambda rng, x: np.ones_like(x),
+    "zeros": lambda rng, x: x * (np.arange(len(x)) % 3 > 0)[:, None],
+    "axes": lambda rng, x: np.eye(x.shape[1])[rng.integers(0, 3, len(x))],
+    "opposite": lambda rng, x: np.concatenate([x[::2], -x[::2]]),
+}
+
+
+@pytest.mark.parametrize("kind", MEANS)
+@pytest.mark.parametrize("seed", range(3))
+def test_nearest_of_many_classes_are_those_of_a_whole_sort(
+    kind, seed, monkeypatch
+) -> None:
+    rng = np.random.default_rng(seed)
+    monkeypatch.setattr(hard_classes, "_FEW", 0)
+    for classes, dim in ((400, 8), (30, 4), (52, 3)):
+        means = MEANS[kind](rng, rng.normal(size=(classes, dim)))
+        norms = np.linalg.norm(means, axis=1, keepdims=True)
+        means = means / np.where(norms == 0, 1, norms)
+        for count in (1, 35):
+            np.testing.assert_array_equal(
+                nearest_classes(means, count), sorted_whole(means, count)
+            )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_batches_are_those_of_a_whole_sort(seed, monkeypatch) -> None:
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(500), rng.integers(1, 6, 500))
+    embeddings = rng.normal(size=(len(labels), 6)).astype("float32")
+    kept = np.flatnonzero(np.bincount(labels) >= 2)
+    sums = np.stack([embeddings[labels == c].sum(0, float) for c in kept])
+    expected = HardClassBalanced(labels, 16, 2, seed=seed)
+    means = sums / np.linalg.norm(sums, axis=1, keepdims=True)
+    expected.set_neighbors(sorted_whole(means, 35))
+    for few in (0, 4096):
+        monkeypatch.setattr(hard_classes, "_FEW", few)
+        made = HardClassBalanced(labels, 16, 2, seed=seed)
+        made.set_embeddings(embeddings)
+        for epoch in range(2):
+            np.testing.assert_array_equal(
+                made.plan(epoch), expected.plan(epoch)
+            )
+
+
+def test_nearest_of_20000_classes_need_no_sort_of_all_cosines() -> None:
+    means = np.random.default_rng(0).normal(size=(20_000, 32))
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    tracemalloc.start()
+    began = time.process_time()
+    found = nearest_classes(means, 35)
+    seconds = time.process_time() - began
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    cosines = means[:50] @ means.T
+    np.fill_diagonal(cosines, -np.inf)
+    expected = np.argsort(-cosines, axis=1, kind="stable")[:, :35]
+    np.testing.assert_array_equal(found[:50], expected)
+    assert peak < 2**28 and seconds < 15  # A sort takes 50.
