@@ -321,6 +321,7 @@ class FunctionLoss(MetricLoss):
     """
 
     takes_references = False
+    needs_negatives = False  # As far as is known.
 
     def __init__(
         self,

@@ -160,8 +160,7 @@ class BatchChecks:
                     "for each class, such as one-hot labels, of shape "
                     f"{labels.shape}. {conversion_of(labels)}"
                 )
-            if self.needs_positives if are_sets else self.needs_triplets:
-                warn_of_tables(labels, self._messages)
+            warn_of_tables(labels, self, self._messages)
             return
         self._check_range(labels)
         self._check_width(labels)

@@ -23,6 +23,7 @@ from keras_dml.data import (
     Examples,
     ImageSet,
     MultiLabelBalanced,
+    RelationSampler,
     Sampler,
     pipeline,
 )
@@ -48,6 +49,7 @@ from keras_dml.model.checks import (
     beyond,
     label_of,
 )
+from keras_dml.model.warnings import missing_relation
 from keras_dml.utils.arguments import check_type
 from keras_dml.utils.tensorflow import is_dataset, tf
 from keras_dml.utils.types import Fraction, Labels, Rows
@@ -56,6 +58,9 @@ ClassWeight = Mapping[int, float]
 
 BATCH_SIZE = 32
 """Default number of examples in a batch of arrays, the same as in Keras."""
+
+_LOOKED_AT = 64
+"""Number of batches of relations that are looked at before training."""
 
 LOOK_AHEAD = 2
 """Number of batches that are checked ahead of the training step."""
@@ -113,6 +118,8 @@ def prepared(
         )
         if use == "fit" and found.sampler is not None:
             _check_planned(found.sampler, steps)
+            if isinstance(found.sampler, RelationSampler):
+                _check_relations(found.sampler, checks)
         return found
     if isinstance(y, list | tuple) and not are_label_sets(y):
         check_known(y, "y", f"MetricModel.{use}")
@@ -248,6 +255,26 @@ def _check_planned(sampler: Sampler, steps_per_epoch: int | None) -> None:
             f"Received: steps_per_epoch={steps_per_epoch} and {sampler!r}. "
             f"Use {type(sampler).__name__}(…, steps_per_epoch="
             f"{steps_per_epoch})."
+        )
+
+
+def _check_relations(sampler: RelationSampler, checks: BatchChecks) -> None:
+    """Raises `ValueError` if batches lack what the loss compares."""
+    most = min(_LOOKED_AT, 1 + 2**20 // sampler.batch_size**2)
+    missing = [
+        missing_relation(sampler.batch_labels(rows), checks)
+        for rows in sampler.plan(sampler.epoch)[:most]
+    ]
+    if all(missing):
+        raise ValueError(
+            "Batches of RelationSampler must have what the loss needs, or it "
+            f"learns nothing. Received: {sampler.relations!r}, others="
+            f"{sampler.others!r}, tuples_per_batch={sampler.tuples_per_batch}; "
+            f"the first {len(missing)} batches lack {missing[0]}. Use "
+            'others="negative", which takes unknown pairs as negatives, with '
+            "at least 2 tuples per batch; a TripletSet; or positive and "
+            "negative pairs with a loss on single pairs, such as "
+            "ContrastiveLoss()."
         )
 
 

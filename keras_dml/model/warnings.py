@@ -187,11 +187,10 @@ _NOTHING_SHARED = (
     "positive pair and teaches almost nothing. Use batches of "
     "keras_dml.data.MultiLabelBalanced."
 )
-_NO_TRIPLETS = (
-    "None of the %d examples in a batch has both a positive and a negative, "
-    "which the loss compares, so the batch teaches nothing. Use a loss on "
-    "single pairs, such as ContrastiveLoss(), or RelationSampler(…, "
-    'others="negative").'
+_NO_RELATIONS = (
+    "The relations of the %d examples in a batch lack %s, which the loss "
+    "needs, so the batch teaches nothing, or only to collapse. Use "
+    'RelationSampler(…, others="negative"), triplets, or pairs of both kinds.'
 )
 
 
@@ -206,19 +205,38 @@ def warn_of_classes(
         warn(_NO_NEGATIVES, count, messages=messages)
 
 
-def warn_of_tables(labels: npt.NDArray[Any], messages: set[str]) -> None:
-    """Warns if no labels, (B, C), are shared, or no relations, (B, B), meet.
+def warn_of_tables(
+    labels: npt.NDArray[Any], needs: Any, messages: set[str]
+) -> None:
+    """Warns if labels, (B, C), are not shared, or relations, (B, B), lack.
 
-    Labels are booleans; a relation is 1 for a positive and 0 for a negative.
+    Labels are booleans; for the others, see `missing_relation`.
     """
     count = len(labels)
     if labels.dtype == bool:
-        if count > 1 and not np.triu(labels @ labels.T, 1).any():
+        is_shared = np.triu(labels @ labels.T, 1).any()
+        if needs.needs_positives and count > 1 and not is_shared:
             warn(_NOTHING_SHARED, count, messages=messages)
-        return
-    positive = (labels == 1) & ~np.eye(count, dtype=bool)
-    if not (positive.any(axis=1) & (labels == 0).any(axis=1)).any():
-        warn(_NO_TRIPLETS, count, messages=messages)
+    elif missing := missing_relation(labels, needs):
+        warn(_NO_RELATIONS, count, missing, messages=messages)
+
+
+def missing_relation(relations: npt.NDArray[Any], needs: Any) -> str:
+    """What a loss needs and a batch lacks, in words; "" if nothing.
+
+    A relation, (B, B), is 1 for a positive pair and 0 for a negative one;
+    `needs` has the `needs_…` of an objective.
+    """
+    others = ~np.eye(len(relations), dtype=bool)
+    positive = ((relations == 1) & others).any(axis=1)
+    negative = ((relations == 0) & others).any(axis=1)
+    if needs.needs_positives and not positive.any():
+        return "a positive pair"
+    if needs.needs_negatives and not negative.any():
+        return "a negative pair"
+    if needs.needs_triplets and not (positive & negative).any():
+        return "an example with both a positive and a negative"
+    return ""
 
 
 def warn_of_random_batches(

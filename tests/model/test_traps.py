@@ -9,7 +9,13 @@ import pytest
 import tensorflow as tf
 
 from keras_dml import MetricModel, callbacks, losses, methods
-from keras_dml.data import ArraySet, ClassBalanced, PairSet, pipeline
+from keras_dml.data import (
+    ArraySet,
+    ClassBalanced,
+    PairSet,
+    RelationSampler,
+    pipeline,
+)
 from keras_dml.model.checks import BatchChecks
 from keras_dml.resuming.states import variables_of
 from tests.conftest import graph_and_xla
@@ -220,6 +226,92 @@ def test_fit_refuses_data(name) -> None:
     make, message = REFUSED[name]
     with pytest.raises(ValueError, match=message):
         small().fit(**make(), shuffle=False, verbose=0)
+
+
+POSITIVE = [[i, i + 1] for i in range(0, 24, 2)]
+BOTH = [*POSITIVE, [0, 2], [4, 6]]
+IN_BATCH = (
+    "triplet",
+    "multi_similarity",
+    "nt_xent",
+    "circle",
+    "lifted_structure",
+)
+RELATIONS: dict[str, tuple] = {
+    "positive": (POSITIVE, None, {}, "a negative pair"),
+    "transitive": (POSITIVE, None, {"transitive": True}, "a negative pair"),
+    "negative": (POSITIVE, [0] * 12, {}, "a positive pair"),
+    "apart": (
+        [*POSITIVE, [30, 31], [32, 33]], [1] * 12 + [0] * 2,
+        {"tuples_per_batch": 14},
+        "an example with both a positive and a negative",
+    ),
+    "one pair": (POSITIVE, None, {"others": "negative", "tuples_per_batch": 1},
+                 "a negative pair"),
+}  # fmt: skip
+"""Pairs, whether they are positive, options, and what batches lack."""
+
+
+def related(pairs, positive=None, transitive=False, **options) -> dict:
+    examples = ArraySet(vectors())
+    relations = PairSet(examples, pairs, positive, transitive)
+    options = {"tuples_per_batch": 4, **options}
+    return {"x": pipeline(examples, RelationSampler(relations, **options))}
+
+
+@pytest.mark.parametrize("kind", RELATIONS)
+@pytest.mark.parametrize("loss", ["contrastive", "histogram", *IN_BATCH[:2]])
+def test_fit_refuses_relations_that_teach_a_loss_nothing(kind, loss) -> None:
+    pairs, positive, options, missing = RELATIONS[kind]
+    if kind == "apart" and loss not in IN_BATCH:
+        missing = None  # These compare single pairs.
+    data = related(pairs, positive, **options)
+    if missing is None:
+        small(loss).fit(**data, verbose=0)
+        return
+    message = f'batches lack {missing}. Use others="negative"'
+    with pytest.raises(ValueError, match=message):
+        small(loss).fit(**data, verbose=0)
+
+
+@pytest.mark.parametrize("loss", IN_BATCH)
+def test_pairs_train_a_loss_on_negatives_of_the_batch(loss) -> None:
+    with pytest.raises(ValueError, match="batches lack a negative pair"):
+        small(loss).fit(**related(POSITIVE), verbose=0)
+    data = related(POSITIVE, others="negative")
+    history = small(loss).fit(**data, epochs=2, verbose=0).history["loss"]
+    assert history[0] > 1e-4
+    pairs, positive = BOTH, [1] * 12 + [0] * 2
+    small(loss).fit(**related(pairs, positive, tuples_per_batch=14), verbose=0)
+
+
+def test_function_is_trained_on_any_relations() -> None:
+    attract = losses.FunctionLoss(
+        lambda y, x: keras.ops.mean(1 - x @ keras.ops.transpose(x))
+    )
+    data = related(POSITIVE)
+    assert fresh(attract).fit(**data, verbose=0).history["loss"][0] > 0
+
+
+@pytest.mark.parametrize(
+    ("loss", "relation", "missing"),
+    [
+        ("contrastive", 1, "a negative pair"),
+        ("contrastive", 0, "a positive pair"),
+        ("triplet", 1, "a negative pair"),
+        ("triplet", None, "an example with both"),
+    ],
+)
+def test_fit_tells_of_relation_matrices_that_lack_something(
+    loss, relation, missing, caplog
+) -> None:
+    matrix = np.full((12, 12), -1 if relation is None else relation)
+    if relation is None:
+        matrix[0, 1] = matrix[1, 0] = 1
+        matrix[2, 3] = matrix[3, 2] = 0
+    data = tf.data.Dataset.from_tensors((vectors()[:12], matrix))
+    small(loss).fit(data, verbose=0)
+    assert any(f"lack {missing}" in x for x in told(caplog))
 
 
 ONE_CLASS = "All %d examples in a batch have the same class.*no negative pair"
