@@ -44,8 +44,8 @@ def check_model(model: Any, owner: str) -> None:
         raise ValueError(
             f"`model` of {owner} must be a Keras model. Received: "
             f"{model!r:.80}. For the folder of a run, use "
-            "keras_dml.runs.load_model(folder); for embeddings, "
-            "evaluate_embeddings or Index(embeddings)."
+            "keras_dml.runs.load_model(folder); for embeddings, use "
+            "`evaluate_embeddings` or `Index(embeddings)`."
         )
 
 
