@@ -77,14 +77,16 @@ keras-dml benchmark \
     'glyphs/diva::name=diva-discriminative-only::method.tasks=[discriminative, discriminative, discriminative, discriminative]::method.test_weights=null' \
     --seeds 5 --output runs/glyphs --baseline glyphs-diva
 
-# Emoji: without training, by all training classes; the same with
-# emoji/lower_baseline for the lower layer
-keras-dml train emoji/baseline \
-    --set 'method={name: whitening, embedding_dim: 128}' \
+# Emoji: without training, by all training classes, on both layers
+keras-dml train emoji/whitening \
     --set data.path=emoji.csv \
     --set backbone.name=efficientnet_lite0_imagenet.keras \
-    --set backbone.feature_views=0 --set augmentation={} \
-    --set epochs=1 --set data.validation=0 --output runs/emoji_whitening
+    --set data.validation=0 --output runs/emoji_whitening
+keras-dml train emoji/whitening \
+    --set data.path=emoji.csv \
+    --set backbone.name=efficientnet_lite0_imagenet.keras \
+    --set backbone.output=block6b_add \
+    --set data.validation=0 --output runs/emoji_lower_whitening
 
 # Caltech-101: without training, by all 51 classes
 keras-dml train caltech101/whitening \
