@@ -142,7 +142,7 @@ def _said_of(
     }
     if has_label_sets:  # Images with the same labels are no class.
         del kinds["in their class"], kinds["in other classes"]
-    look = "" if kind == "exact" else "If they show the same picture: "
+    look = "" if kind == "exact" else "Look at them. "
     return [
         f"Images with {kind} copies {where}: "
         f"{sum(len(x.images) for x in groups)} ({_names(groups)}). {look}{why}"

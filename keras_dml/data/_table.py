@@ -10,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from keras_dml.data.bad_files import OnBadFile
+from keras_dml.data.bad_files import BadFiles, OnBadFile
 from keras_dml.data.imageset import listed_images
 from keras_dml.data.splits import DataSplits, dataset, split_classes
 from keras_dml.utils.arguments import check_choice
@@ -121,7 +121,7 @@ def table(
         parts = (text.split(separator) for text in columns[label])
         labels = [frozenset(filter(None, map(str.strip, x))) for x in parts]
     images = listed_images(file, folder, columns["path"], labels, names=names)
-    images = images.with_policy(on_bad_file)
+    images = images.skipping(BadFiles.of(images, on_bad_file))
     images = images.with_groups({x: columns[x] for x in groups})
     if "split" in columns:
         split = _checked_split(columns["split"], file)

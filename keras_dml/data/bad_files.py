@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from keras_dml.utils.types import Rows
-
-if TYPE_CHECKING:
-    from keras_dml.data.imageset import ImageSet
 
 logger = logging.getLogger(__name__)
 
@@ -24,13 +21,17 @@ _NAMED = 20
 
 
 class BadFiles:
-    """The bad files of a data set, shared by all sets that are made of it."""
+    """The bad files of a data set, shared by all `ImageSet`s made of it."""
 
     def __init__(self, total: int) -> None:
         self._max = max(1, int(MAX_SHARE * total))
         self._total = total
         self._paths: list[str] = []
         self._said = 0
+
+    @classmethod
+    def of(cls, images: Any, on_bad_file: OnBadFile) -> BadFiles | None:
+        return cls(len(images)) if on_bad_file == "skip" else None
 
     def add(self, path: str, error: ValueError) -> None:
         """Counts a file; raises `ValueError` if there are too many."""
@@ -58,11 +59,11 @@ class BadFiles:
                 self._names(),
             )
 
-    def rows_of(self, images: ImageSet) -> Rows:
+    def rows_of(self, images: Any) -> Rows:
         """Rows of the bad files in a set."""
         return np.flatnonzero(np.isin(images.paths or (), self._paths))
 
-    def replacement(self, images: ImageSet, row: int) -> int:
+    def replacement(self, images: Any, row: int) -> int:
         """The row itself if it can be read, or the next one of its class.
 
         Raises:
@@ -79,7 +80,7 @@ class BadFiles:
             try:
                 images.read(other)
             except ValueError as error:
-                self.add(images.images[other], error)
+                self.add(str(images.images[other]), error)
             else:
                 return int(other)
         raise ValueError(

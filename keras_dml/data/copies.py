@@ -52,6 +52,7 @@ class Copies(NamedTuple):
 
 
 class _Look(NamedTuple):
+    image: Copy
     digest: str
     picture: FloatArray
 
@@ -75,58 +76,51 @@ def leaks(splits: DataSplits) -> Iterator[str]:
     parts = np.split(equal_contents(*sets.values()), ends)
     numbers = dict(zip(sets, parts, strict=False))
     for first, second in combinations(sets, 2):
-        rows = np.flatnonzero(np.isin(numbers[second], numbers[first]))
-        if not len(rows):
-            continue
-        names = "; ".join(
-            f"{_first_copy(sets[first], numbers[first], number)} = "
-            f"{sets[second].paths[row]}"  # type: ignore[index]
-            for row, number in zip(
-                rows[:NAMED], numbers[second][rows], strict=False
+        known = zip(
+            numbers[first].tolist(), sets[first].paths or (), strict=True
+        )
+        paths = dict(reversed([*known]))  # The first path of each number.
+        found = zip(
+            numbers[second].tolist(), sets[second].paths or (), strict=True
+        )
+        pairs = [f"{paths[x]} = {path}" for x, path in found if x in paths]
+        if pairs:
+            names = "; ".join([*pairs[:NAMED], *["…"] * (len(pairs) > NAMED)])
+            yield (
+                f"{len(pairs):,} of the {len(sets[second]):,} "
+                f"{_SPLITS[second]} images are exact copies of "
+                f"{_SPLITS[first]} images ({names}), so results on them do not "
+                "hold for new images. Remove one of each; `keras-dml data "
+                "check RECIPE` lists them all."
             )
-        )
-        yield (
-            f"{len(rows):,} of the {len(sets[second]):,} {_SPLITS[second]} "
-            f"images are exact copies of {_SPLITS[first]} images ({names}"
-            f"{'; …' * (len(rows) > NAMED)}), so results on them do not hold "
-            "for new images. Remove one of each; `keras-dml data check RECIPE` "
-            "lists them all."
-        )
-
-
-def _first_copy(images: ImageSet, numbers: Rows, number: int) -> str:
-    return images.paths[int(np.argmax(numbers == number))]  # type: ignore[index]
 
 
 def find_copies(splits: DataSplits) -> tuple[list[Copies], list[str]]:
     """Groups of copies among all files, and why some cannot be decoded."""
-    sets = _files_of(splits)
-    images, items = [], []
-    for name, x in sets.items():
-        for row, path in enumerate(x.paths or ()):
-            images.append(Copy(name, x.class_called(row), path))
-            items.append((x, row))
+    items = [
+        (name, x, row)
+        for name, x in _files_of(splits).items()
+        for row in range(len(x))
+    ]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         results = pool.map(_look, items)
-        looked = [*track(results, len(items), "Comparing images")]
-    looks = {i: x for i, x in enumerate(looked) if isinstance(x, _Look)}
-    rows = list(looks)
-    errors = [str(x) for x in looked if not isinstance(x, _Look)]
-    if not rows:
+        all_looks = [*track(results, len(items), "Comparing images")]
+    looks = [x for x in all_looks if isinstance(x, _Look)]
+    errors = [str(x) for x in all_looks if isinstance(x, ValueError)]
+    if not looks:
         return [], errors
-    digests = [looks[row].digest for row in rows]
     _, first, numbers = np.unique(
-        digests, return_index=True, return_inverse=True
+        [x.digest for x in looks], return_index=True, return_inverse=True
     )
-    groups = _near_groups(np.stack([looks[rows[i]].picture for i in first]))
+    groups = _near_groups(np.stack([looks[i].picture for i in first]))
     # Exact copies alone are no near copies.
     sizes = np.bincount(groups)
     near = np.where(sizes[groups] > 1, groups, -1)[numbers]
     result = []
     for kind, keys in (("exact", numbers), ("near", near)):
         members = defaultdict(list)
-        for row, key in zip(rows, keys.tolist(), strict=True):
-            members[key].append(images[row])
+        for look, key in zip(looks, keys.tolist(), strict=True):
+            members[key].append(look.image)
         result += [
             Copies(kind, tuple(group))
             for key, group in members.items()
@@ -135,10 +129,10 @@ def find_copies(splits: DataSplits) -> tuple[list[Copies], list[str]]:
     return result, errors
 
 
-def _look(item: tuple[ImageSet, int]) -> _Look | ValueError:
+def _look(item: tuple[str, ImageSet, int]) -> _Look | ValueError:
     from PIL import Image
 
-    images, row = item
+    split, images, row = item
     try:
         pixels = images.read(row)
     except ValueError as error:
@@ -152,7 +146,9 @@ def _look(item: tuple[ImageSet, int]) -> _Look | ValueError:
     picture -= picture.mean()
     length = float(np.linalg.norm(picture))
     is_flat = length < _FLAT * _SIDE
-    return _Look(hashed.hexdigest(), picture / (np.inf if is_flat else length))
+    copy = Copy(split, images.class_called(row), str(images.images[row]))
+    picture /= np.inf if is_flat else length
+    return _Look(copy, hashed.hexdigest(), picture)
 
 
 def _near_groups(pictures: FloatArray) -> Rows:

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from keras_dml.data.bad_files import OnBadFile
+from keras_dml.data.bad_files import BadFiles, OnBadFile
 from keras_dml.data.decode import read_image
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.splits import DataSplits, dataset
@@ -123,7 +123,7 @@ def image_folder(
     sizes = [len(files) for files in classes.values()]
     labels = np.repeat(np.arange(len(classes)), sizes)
     images = ImageSet(paths, labels, names=list(classes))
-    return images.with_policy(on_bad_file)
+    return images.skipping(BadFiles.of(images, on_bad_file))
 
 
 @dataset(

@@ -157,7 +157,16 @@ def host_pipeline(
 
             def read(step: int) -> Any:
                 key = (seed, number, step)
-                x = _inputs(examples, rows[step], part, prepare, key)
+                try:
+                    x = _inputs(examples, rows[step], part, prepare, key)
+                except ValueError:
+                    bad_files = getattr(examples, "bad_files", None)
+                    if bad_files is None:
+                        raise
+                    good = [
+                        bad_files.replacement(examples, x) for x in rows[step]
+                    ]
+                    x = _inputs(examples, np.array(good), part, prepare, key)
                 own = {
                     name: np.broadcast_to(targets[name][step], rows[step].shape)
                     for name in sampler.target_names

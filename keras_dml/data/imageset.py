@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from keras_dml.data.bad_files import BadFiles, OnBadFile
+from keras_dml.data.bad_files import BadFiles
 from keras_dml.data.examples import About, Examples, described
 from keras_dml.data.validation import (
     Names,
@@ -185,11 +185,6 @@ class ImageSet(Examples):
         )
         policies = {part.bad_files for part in sets}
         return joined.skipping(policies.pop() if len(policies) == 1 else None)
-
-    def with_policy(self, on_bad_file: OnBadFile) -> "ImageSet":
-        """The set itself, with an `on_bad_file`; see `image_folder`."""
-        is_skipped = on_bad_file == "skip"
-        return self.skipping(BadFiles(len(self)) if is_skipped else None)
 
     def skipping(self, bad_files: BadFiles | None) -> "ImageSet":
         """The set itself, which counts bad files instead of raising errors."""
