@@ -41,7 +41,7 @@ def check_known(labels: Any, name: str, owner: str) -> None:
         return  # All are missing, of which callers say what to do.
     # NumPy makes a text of NaN, and `astype(int)` a number of it.
     is_list = isinstance(labels, list | tuple)
-    items = labels if is_list else np.ravel(labels)
+    items: Any = labels if is_list else np.ravel(labels)
     if getattr(items, "dtype", np.dtype(object)).kind in "biuSU":
         return
     lengths = [
