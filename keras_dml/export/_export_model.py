@@ -154,8 +154,8 @@ def export_model(
     check_choice("export", "format", format, FORMATS)
     check_choice("export", "input_dtype", input_dtype, PIXEL_DTYPES)
     check_model(model, "export")
-    check_options(format, gallery, overwrite, path)
     check_quantize(model, format, quantize, calibration)
+    check_options(format, gallery, overwrite, path)
     images = takes_images(model)
     if not images and (check or input_dtype != "float32"):
         raise ValueError(

@@ -196,7 +196,7 @@ def test_check_and_train_say_the_leaks_of_a_recipe(tmp_path, caplog) -> None:
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setattr(
-            "keras_dml.recipes.schema.Recipe.build", lambda *_: stop()
+            "keras_dml.recipes.schema.Recipe.training", lambda *_, **__: stop()
         )
         with caplog.at_level(logging.WARNING):
             runs.train(recipes.load(recipe, settings), tmp_path / "run", 0)

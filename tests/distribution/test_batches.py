@@ -116,7 +116,7 @@ def test_pairs_are_not_judged_by_a_share(caplog) -> None:
 
 def test_rows_of_a_relation_matrix_are_a_share() -> None:
     rows = np.array([[1, 1, 0, 0], [1, 1, 0, 0]])
-    x = np.zeros((2, 3), "float32")
+    x = np.zeros((2, 2), "float32")
     share = BatchChecks("fit", comparing(), is_share=True)
     share.check_kinds(x, rows)
     share.check_values(x, rows)
