@@ -271,6 +271,9 @@ class Recorded(Objective):
 
     terms = ("none",)
 
+    def call(self, outputs, targets):
+        return {"none": outputs["embedding"][:, 0] * 0}
+
     def after_step(self, outputs, targets) -> None:
         self.given = outputs["embedding"], targets["label"]
         self.key = outputs["momentum_embedding"]
