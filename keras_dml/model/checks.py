@@ -76,11 +76,6 @@ class BatchChecks:
                     f"Received: {leaf}. Use dataset.map(lambda x, y: "
                     "(x.to_tensor(), y)), or keras.utils.pad_sequences."
                 )
-        if not are_features(x):
-            # Second views may be smaller; a momentum network takes them.
-            is_pair = isinstance(x, Mapping) and "image2" in x
-            views = x["image"] if is_pair else x
-            check_shape(self.input_shape, views, f"MetricModel.{self.use}")
         labels = label_of(y)
         if labels is None:
             raise ValueError(
@@ -88,12 +83,8 @@ class BatchChecks:
                 f"{'none' if y is None else sorted(y)}. Use batches (x, y) "
                 'where y holds the class ids, (B,), or is a dict with "label".'
             )
-        if getattr(labels.shape, "rank", 0) is None:
-            return
-        dtype = str(getattr(labels.dtype, "name", labels.dtype))
-        shape = tuple(labels.shape)
-        self.label_rank = len(shape)
-        if not shape:
+        is_known = getattr(labels.shape, "rank", 0) is not None
+        if is_known and not tuple(labels.shape):
             rank = len(next(iter(keras.tree.flatten(x))).shape)
             raise ValueError(
                 f"Data for MetricModel.{self.use} must be batched. Received: "
@@ -101,6 +92,16 @@ class BatchChecks:
                 "dataset.batch(64), or batches with several examples per "
                 "class."
             )
+        if not are_features(x):
+            # Second views may be smaller; a momentum network takes them.
+            is_pair = isinstance(x, Mapping) and "image2" in x
+            views = x["image"] if is_pair else x
+            check_shape(self.input_shape, views, f"MetricModel.{self.use}")
+        if not is_known:
+            return
+        dtype = str(getattr(labels.dtype, "name", labels.dtype))
+        shape = tuple(labels.shape)
+        self.label_rank = len(shape)
         if dtype.startswith(("str", "<U", "bytes", "object")):
             raise ValueError(
                 f"`y` of MetricModel.{self.use} must be class ids. Received: "
