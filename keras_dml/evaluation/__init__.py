@@ -26,7 +26,7 @@ from keras_dml.evaluation.confidence import (
     bootstrap,
     compare,
 )
-from keras_dml.evaluation.fold_accuracy import FoldAccuracy, fold_accuracy
+from keras_dml.evaluation.folds import FoldAccuracy, fold_accuracy
 from keras_dml.evaluation.identification import IdentificationThreshold
 from keras_dml.evaluation.inputs import Protocol, one_per_class
 from keras_dml.evaluation.metrics import METRICS

@@ -161,7 +161,8 @@ class BatchChecks:
                     "for each class, such as one-hot labels, of shape "
                     f"{labels.shape}. {conversion_of(labels)}"
                 )
-            warn_of_tables(labels, self, self._messages)
+            if are_sets or not self.is_share:
+                warn_of_tables(labels, self, self._messages)
             return
         self._check_range(labels)
         self._check_width(labels)

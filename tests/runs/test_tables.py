@@ -44,8 +44,8 @@ def plan_in(folder):
 def plan(tmp_path_factory):
     plan = plan_in(tmp_path_factory.mktemp("report"))
     with pytest.MonkeyPatch.context() as patched:
-        name = "keras_dml.runs.benchmark.start_training"
-        patched.setattr(name, Stub())
+        patched.setattr("keras_dml.runs.benchmark.start_training", Stub())
+        patched.setattr("keras_dml.runs.benchmark.rehearse", lambda *_: None)
         benchmark(plan, COMMAND)
     return plan
 
