@@ -20,6 +20,7 @@ from keras_dml.data import (
 )
 from keras_dml.embedding import embed, embed_shards
 from keras_dml.search import Index
+from tests.conftest import quick
 from tests.runs.small_run import write_images
 
 BAD, COUNT = 7, 48
@@ -137,8 +138,8 @@ def frozen() -> keras.Model:
     return model
 
 
-@pytest.mark.parametrize("kind", ["folder", "table"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", quick(["folder"], ["folder", "table"]))
+@pytest.mark.parametrize("way", quick(["fit", "evaluate"], WAYS))
 def test_bad_file_is_left_out_and_counted(paths, way, kind, caplog) -> None:
     images = as_set(paths, kind, "skip")
     name = str(images.paths[BAD])
@@ -154,7 +155,7 @@ def test_bad_file_is_left_out_and_counted(paths, way, kind, caplog) -> None:
         ]
 
 
-@pytest.mark.parametrize("kind", ["folder", "table"])
+@pytest.mark.parametrize("kind", quick(["folder"], ["folder", "table"]))
 @pytest.mark.parametrize(
     "way", ["fit", "evaluate", "embed", "an index", "features"]
 )
@@ -168,7 +169,9 @@ def test_error_names_the_bad_file_alone(paths, way, kind) -> None:
     assert "Graph" not in message and "Traceback" not in message
 
 
-@pytest.mark.parametrize("way", ["fit", "evaluate", "embed", "an index"])
+@pytest.mark.parametrize(
+    "way", quick(["embed"], ["fit", "evaluate", "embed", "an index"])
+)
 def test_more_than_one_percent_is_an_error(paths, way) -> None:
     images = as_set(paths, "folder", "skip")
     for row in (BAD, BAD + 5, BAD + 9):
