@@ -20,7 +20,7 @@ _GROUPS = 50
 @click.group(
     epilog=common.example(
         "keras-dml data check photographs",
-        "keras-dml data check recipe.yaml --set data.train_classes=0.8",
+        "keras-dml data check quickstart",
     )
 )
 def data() -> None:
