@@ -25,6 +25,7 @@ from keras_dml.evaluation.pair_counts import count_pairs_searched
 from keras_dml.evaluation.ranks.positives import Limits, Ranks
 from keras_dml.evaluation.ranks.relevance import (
     Images,
+    Relevance,
     are_ignored,
     relevance_of,
 )
@@ -201,8 +202,12 @@ class Evaluation:
         values: dict[str, list[FloatArray]] = defaultdict(list)
         levels = list(searches[0][0].targets)
         for queries, gallery in searches:
-            near = self._neighbors(queries, gallery, levels)
-            for panel in self._ranks(queries, gallery, levels):
+            relevances = [relevance_of(queries, gallery, x) for x in levels]
+            images = self._reranked(queries, gallery)
+            near = self._neighbors(
+                *images, dict(zip(levels, relevances, strict=True))
+            )
+            for panel in self._ranks(*images, relevances):
                 found = functools.reduce(
                     np.union1d, (ranks.queries for ranks in panel)
                 )
@@ -222,7 +227,11 @@ class Evaluation:
         return np.concatenate(rows), joined
 
     def _ranks(
-        self, queries: Images, gallery: Images, levels: list[str]
+        self,
+        queries: Images,
+        gallery: Images,
+        distances: Distances | None,
+        relevances: list[Relevance],
     ) -> Iterator[tuple[Ranks, ...]]:
         """Ranks at each level, one panel of queries at a time."""
         limits = functools.reduce(
@@ -230,8 +239,6 @@ class Evaluation:
             (metric.limits for metric in self._wanted_of("ranks")),
             Limits(),
         )
-        relevances = [relevance_of(queries, gallery, x) for x in levels]
-        queries, gallery, distances = self._reranked(queries, gallery)
         images = queries, gallery, relevances
         options: Any = {"memory": self._memory, "progress": self.progress}
         if distances is not None:
@@ -240,14 +247,16 @@ class Evaluation:
         return search(*images, self.distance, limits, **options)
 
     def _neighbors(
-        self, queries: Images, gallery: Images, levels: list[str]
+        self,
+        queries: Images,
+        gallery: Images,
+        distances: Distances | None,
+        relevances: dict[str, Relevance],
     ) -> dict[str, Neighbors]:
         """The nearest of all queries at each level, if metrics need them."""
         ks = [int(x.arguments[0]) for x in self._wanted_of("neighbors")]
         if not ks:
             return {}
-        relevances = {x: relevance_of(queries, gallery, x) for x in levels}
-        queries, gallery, distances = self._reranked(queries, gallery)
         how: Any = self.distance if distances is None else distances
         return {
             level: neighbors_of(

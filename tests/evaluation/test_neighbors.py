@@ -9,7 +9,12 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from keras_dml.callbacks import RetrievalEvaluation
 from keras_dml.data import ArraySet
-from keras_dml.evaluation import Protocol, bootstrap, evaluate_embeddings
+from keras_dml.evaluation import (
+    KReciprocal,
+    Protocol,
+    bootstrap,
+    evaluate_embeddings,
+)
 
 RNG = np.random.default_rng(0)
 Y = RNG.integers(5, size=80)
@@ -100,6 +105,22 @@ def test_groups_protocols_and_functions_of_distances_count() -> None:
     )
     expected = naive(X, Y, X, Y, 6, "euclidean", ignored)
     np.testing.assert_array_equal(found.per_query[name], expected)
+
+
+def test_distances_are_reranked_once_for_votes_and_ranks(monkeypatch) -> None:
+    calls = []
+
+    def counted(step, *arguments):
+        calls.append(step)
+        return rerank_distances(step, *arguments)
+
+    rerank_distances = KReciprocal.distances
+    monkeypatch.setattr(KReciprocal, "distances", counted)
+    results = evaluate_embeddings(
+        X, Y, metrics=("knn_accuracy@1", "recall@1"), rerank="k_reciprocal"
+    )
+    assert len(calls) == 1
+    assert results["knn_accuracy@1"] == results["recall@1"]
 
 
 def test_results_have_means_levels_intervals_and_logs() -> None:
