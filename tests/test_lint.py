@@ -30,7 +30,8 @@ From 0.1 to 0.2 and
 from 0.3 to 0.4.
 """
 
-MODULE = """def f():
+MODULE = """found = 1
+def f():
     if f:
         return "half a sentence, "
         "and the other half"
@@ -97,6 +98,7 @@ EXPECTED = {
     "notebooks": ["did not run", "a cell failed", "no text", "names a folder"],
     "readable": ["a cell has 91 characters", "a paragraph has 4 decimals"],
     "project": ["the version is 9.9.9"],
+    "wording": ["found has no noun"],
     "tables": ['there is no row | `"small_convnet"` |'],
 }  # fmt: skip
 """By rule, parts of what it must say."""
