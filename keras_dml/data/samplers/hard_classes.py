@@ -1,6 +1,8 @@
 """HardClassBalanced: batches of classes that are easily confused."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import chain
 from typing import Annotated, Any
 
@@ -229,6 +231,19 @@ def nearest_classes(means: FloatArray, count: int) -> Rows:
     return found
 
 
+@contextmanager
+def _cache_sized_blocks() -> Iterator[None]:
+    """Lets faiss multiply blocks of queries whose scores fit into a cache."""
+    from faiss import cvar
+
+    default = cvar.distance_compute_blas_query_bs
+    cvar.distance_compute_blas_query_bs = 1024
+    try:
+        yield
+    finally:
+        cvar.distance_compute_blas_query_bs = default
+
+
 def _nearest_by_float32(means: FloatArray, count: int) -> tuple[Rows, Rows]:
     """The nearest classes, and those for which rounding leaves them open."""
     import faiss
@@ -251,7 +266,7 @@ def _nearest_by_float32(means: FloatArray, count: int) -> tuple[Rows, Rows]:
     pool = ThreadPoolExecutor(
         usable_cores(), initializer=lambda: faiss.omp_set_num_threads(1)
     )
-    with threadpool_limits(1, "blas"), pool:
+    with threadpool_limits(1, "blas"), _cache_sized_blocks(), pool:
         parts = zip(*pool.map(search, blocks(total, 4096)), strict=True)
         scores, candidates = map(np.concatenate, parts)
     largest = np.square(centered).sum(axis=1).max() + np.abs(offsets).max()
