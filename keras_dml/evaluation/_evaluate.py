@@ -7,7 +7,7 @@ from keras_dml.embedding.engines import KERAS, Engine, check_engine
 from keras_dml.evaluation import inputs
 from keras_dml.evaluation.evaluation import Evaluation
 from keras_dml.evaluation.inputs import Protocols, Relation
-from keras_dml.evaluation.metrics import Wanted
+from keras_dml.evaluation.metrics import MetricLike
 from keras_dml.evaluation.ranks.search import DistanceFunction
 from keras_dml.evaluation.reranking import Kind
 from keras_dml.evaluation.results import Results
@@ -20,7 +20,7 @@ def evaluate(
     examples: Any,
     labels: Any = None,
     *,
-    metrics: Wanted | Sequence[Wanted] = DEFAULT_METRICS,
+    metrics: MetricLike | Sequence[MetricLike] = DEFAULT_METRICS,
     ks: Sequence[int] = (1, 2, 4, 8),
     distance: str | DistanceFunction = "cosine",
     gallery: Any = None,
@@ -109,7 +109,7 @@ def evaluate_embeddings(
     embeddings: Any,
     labels: Any = None,
     *,
-    metrics: Wanted | Sequence[Wanted] = DEFAULT_METRICS,
+    metrics: MetricLike | Sequence[MetricLike] = DEFAULT_METRICS,
     ks: Sequence[int] = (1, 2, 4, 8),
     distance: str | DistanceFunction = "cosine",
     gallery: Any = None,

@@ -296,7 +296,7 @@ class Engine:
             if hits.min() < 0:
                 scores = np.where(hits < 0, np.float32(-np.inf), scores)
                 ids = np.where(hits < 0, NONE, ids)
-            scores, ids = exact.ranked(scores, ids)
+            scores, ids = exact.sort_by_score(scores, ids)
         if limit < k:
             wider = ((0, 0), (0, k - limit))
             scores = np.pad(scores, wider, constant_values=-np.inf)

@@ -76,11 +76,11 @@ def calibrate_search(
             f"{WAYS_OUT} search(…, threshold=0.6)."
         )
     value = sample.threshold(np.ones(count))
-    rates = sample.held_out(seed)
+    rates = sample.held_out_rates(seed)
     ends: list[Any] = [(None, None)] * 2
     if num_resamples:
         estimates = value, float(rates.mean())
-        samples = sample.resampled(num_resamples, seed)
+        samples = sample.resample(num_resamples, seed)
         ends = [
             percentiles(*each, confidence) or (None, None)
             for each in zip(samples, estimates, strict=True)

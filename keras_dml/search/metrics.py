@@ -74,7 +74,7 @@ class Similarity:
         score depends on nothing but its two vectors.
         """
         compare = _negative_squares if self.is_distance else exact.products
-        return exact.paired(compare, queries, vectors, labels)
+        return exact.score_pairs(compare, queries, vectors, labels)
 
     def pairs(self, x: FloatArray, y: FloatArray) -> FloatArray:
         """Outer scores of pairs, (N, D) each, in float32."""
