@@ -151,7 +151,7 @@ def test_the_price_is_measured_in_the_gallery(factory) -> None:
 
 
 def test_at_most_some_rows_of_the_gallery_are_searched(monkeypatch) -> None:
-    monkeypatch.setattr(searched, "_MOST_QUERIES", 30)
+    monkeypatch.setattr(searched, "_MAX_QUERIES", 30)
     x, labels = draw(20, 5, 8, 1)
     index = Index(x, {"label": labels})
     found = index.calibrate(*draw(40, 5, 8, 2), num_resamples=0)
