@@ -61,8 +61,8 @@ def evaluate(
         exclude: Group of every example, (N,), or a pair of groups for examples
             and gallery; see `evaluate_embeddings`.
         batch_size: Number of examples to embed at a time.
-        engine: What embeds them: "keras", "openvino", an exported file or a
-            function; see `embed`.
+        engine: Engine for the examples: "keras", "openvino", an exported file
+            or a function; see `embed`.
 
     Returns:
         The metrics by name, the number of queries and more; see

@@ -75,7 +75,7 @@ def bootstrap(
         results: The result of `evaluate`.
         confidence: Probability mass of the intervals.
         num_resamples: Number of bootstrap samples.
-        units: What is drawn with replacement: "queries", with fixed classes;
+        units: Units to draw with replacement: "queries", with fixed classes;
             or "classes" with all their queries, which measures how the metric
             varies with the classes in the test set, and gives wider intervals.
             With fewer than 5 classes there are none: their ends are NaN.

@@ -22,7 +22,7 @@ _MAX_FOLDS = 100
 
 @dataclass(frozen=True)
 class IdentificationThreshold(StoredThreshold):
-    """The score from which a search says "match", and its rates per query.
+    """The score from which a hit is a match, and its rates per query.
 
     Attributes:
         value: The score: a cosine, a dot product, or a negative distance.

@@ -587,10 +587,9 @@ def equal_error_rate(counts: PairCounts) -> float:
 def min_dcf(counts: PairCounts, x: float) -> float:
     """Lowest normalized detection cost, for a prior x of same-class pairs.
 
-    The cost of accepting or refusing every pair is 1.
-
-    The cost x·FNMR + (1 − x)·FMR, at the threshold where it is lowest, divided
-    by min(x, 1 − x), as in the speaker recognition evaluations of NIST.
+    This is the cost x·FNMR + (1 − x)·FMR at the threshold where it is lowest,
+    divided by min(x, 1 − x), the lowest cost of one answer for all pairs, as in
+    the speaker recognition evaluations of NIST.
 
     Args:
         counts: Pairs by their scores.

@@ -108,14 +108,14 @@ class Encoder:
         self._model, self._weights = model, WatchedWeights(model)
 
     def unchanged_model(self, owner: str) -> keras.Model:
-        """The model; ValueError if its weights have changed since `use`."""
+        """The model; raises ValueError if its weights changed since `use`."""
         model = self.model
         assert self._weights is not None  # noqa: S101
         self._weights.check(owner)
         return model
 
     def check(self, model: keras.Model, owner: str) -> None:
-        """ValueError if a model is not the one behind the embeddings."""
+        """Raises ValueError unless a model computed the embeddings."""
         if model is self._model:
             self.unchanged_model(owner)
         elif self.identity is not None:
@@ -312,7 +312,7 @@ def _pictures(items: Any, who: str) -> list[Pixels] | None:
 
 
 def _are_pixels(x: Any) -> bool:
-    """Whether this is (H, W, C), or several of those."""
+    """Whether the shape is that of one image or several, (H, W, C) each."""
     shape: Any = getattr(x, "shape", ())
     return len(shape) in (3, 4) and shape[-1] in (1, 3)
 

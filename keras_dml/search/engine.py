@@ -64,7 +64,7 @@ class Engine:
     """A faiss index and the ids of its vectors.
 
     Exact and flat kinds remove vectors. Graphs and lists hide them, and are
-    built anew without them when they hide more than half. `ids`, (N,), ascend;
+    rebuilt without them when they hide more than half. `ids`, (N,), ascend;
     no search returns those that are `hidden`, (n,).
     """
 

@@ -55,8 +55,8 @@ class Hits(Sequence[list[Hit]]):
             threshold.
         metric: The metric of the scores: "cosine", "dot", or "euclidean", whose
             scores are negative distances.
-        meaning: What share of which queries, or pairs, reach the threshold;
-            empty unless it is the calibrated one.
+        meaning: The share of queries, or of pairs, that reaches the threshold,
+            in words; empty unless it is the calibrated one.
     """
 
     scores: FloatArray

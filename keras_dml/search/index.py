@@ -252,7 +252,7 @@ class Index:
             thumbnails: Whether rows get the column "thumbnail", with a small
                 picture of the image, about 10 kB, that pages show wherever the
                 index is.
-            engine: What embeds the images: "keras", "openvino", an exported
+            engine: Engine for the images: "keras", "openvino", an exported
                 file or a function; see `embed`.
             queries: Images, in any of these forms, or embeddings, to measure
                 `recall` with; see `Index`.
@@ -342,7 +342,7 @@ class Index:
     ) -> None:
         """Writes the index to a folder, atomically.
 
-        The folder then has `index.json`, which says what it is, and `data`,
+        The folder then has the manifest, `index.json`, and the folder `data`
         with the faiss index, the rows as JSON and the model. Only files that
         `index.json` lists are ever removed.
 
@@ -606,7 +606,7 @@ class Index:
 
         Graphs and lists hide the vectors at first, which stay in memory and in
         the file. With more than half hidden, kinds that keep whole vectors are
-        built anew, and lists of codes drop theirs.
+        rebuilt, and lists of codes drop theirs.
 
         Args:
             keys: Keys of rows, or one key.

@@ -25,7 +25,7 @@ _SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
 
 @dataclass(frozen=True)
 class Similarity:
-    """How two embeddings are compared; "cosine" brings them to unit length."""
+    """How two embeddings are compared; "cosine" scales them to unit length."""
 
     name: MetricName = COSINE
 
@@ -49,7 +49,7 @@ class Similarity:
         return kind(x, dim, name, owner)
 
     def inner(self, scores: Any) -> Any:
-        """Inner scores from what faiss returns, or the other way round."""
+        """Converts faiss's scores to inner scores, or vice versa."""
         return -scores if self.is_distance else scores
 
     def outer(self, scores: FloatArray) -> FloatArray:

@@ -34,8 +34,8 @@ class Recall:
             the returned scores.
         queries: Number of queries used for the measurement.
         rows: Number of images that were searched.
-        source: What the queries were, in words: those given as `queries`, or a
-            sample of the gallery. A graph is searched for the sample before it
+        source: The queries in words: those passed as `queries`, or a sample of
+            the gallery. A graph is searched for the sample before it
             is added, because rows are linked to their neighbors.
     """
 

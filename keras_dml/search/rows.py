@@ -337,7 +337,7 @@ def checked_columns(columns: Columns | None, count: int) -> Values:
 
 
 def as_columns(columns: Any) -> Columns:
-    """`columns`, none by default; ValueError unless they go by name."""
+    """Columns by name, none by default; ValueError if they have no names."""
     if columns is None:
         return {}
     if hasattr(columns, "columns") and hasattr(columns, "isna"):

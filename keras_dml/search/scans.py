@@ -149,7 +149,7 @@ def run_search(
 
 
 def share_threads(lists: Any, queries: int) -> None:
-    """Has inverted files, if there are any, use all threads."""
+    """Makes inverted files, if there are any, use all threads."""
     if lists is not None:
         # With few queries, faiss would leave threads idle: mode 1 divides the
         # lists of a query among threads, mode 0 the queries.

@@ -159,7 +159,7 @@ def save(
         try:
             _inspect(folder)
         except FileExistsError:
-            if not _has_lock(folder):  # Nor was one made meanwhile.
+            if not _has_lock(folder):  # None was made in the meantime.
                 raise
     (folder / DATA).mkdir(parents=True, exist_ok=True)
     with locked(folder / LOCK):
@@ -372,8 +372,8 @@ def _damage(path: Path, reason: object) -> IndexFileError:
 def read_vectors(path: Path, content: Content) -> Any:
     """Reads a faiss index of known kind, size and metric, or raises ValueError.
 
-    What faiss stores within, such as the links of a graph, is not checked:
-    checksums find accidents, and an index is read from people you trust.
+    Inner structures, such as the links of a graph, are not checked: checksums
+    find accidents, and an index is read from people you trust.
     """
     faiss, factory, dim = library(), content.factory, content.dim
     size, count = path.stat().st_size, content.rows + len(content.hidden)

@@ -203,7 +203,7 @@ def _outcomes(batch: list[_Item]) -> Sequence[Any]:
 
 
 class GalleryWatcher:
-    """Replaces the gallery of a service whenever its folder is saved anew.
+    """Replaces the gallery of a service whenever its folder is saved again.
 
     If the new one cannot be loaded, or is gone, the error is logged and the
     previous one is still served, until the folder changes again. `on_reload` is
@@ -218,7 +218,7 @@ class GalleryWatcher:
         self.problem: str | None = None
 
     def start(self, seconds: float) -> None:
-        """Looks at the folder every so many seconds, in a thread."""
+        """Checks the folder every `seconds` seconds, in a thread."""
         never = threading.Event()
 
         def watch() -> None:

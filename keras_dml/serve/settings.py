@@ -25,8 +25,8 @@ class Settings(Checked):
         host: The address to listen on; by default, only this machine can reach
             the server.
         port: The port; 0 chooses a free one.
-        token: What clients must send as `Authorization: Bearer TOKEN`; None
-            allows everyone.
+        token: Token that clients must send as `Authorization: Bearer TOKEN`;
+            None allows everyone.
         max_body: Largest size of a request body, in bytes.
         max_pixels: Largest number of pixels of a picture, according to its
             header, and of those that are decoded at a time. Kinds of file
