@@ -170,7 +170,7 @@ class Guard:
             self._record(scope, exchange, time.perf_counter() - began)
 
     def _hold(self, total: int, part: int) -> None:
-        # The server has waited long enough before it stops; the task ends.
+        """Counts a part of a body with `total` bytes received so far."""
         self._held_bytes += part
         self._check_size(total)
         if self._held_bytes > MAX_BODIES * self._settings.max_body:
