@@ -17,7 +17,7 @@ from keras_dml.evaluation import Protocol, evaluate
 from keras_dml.evaluation._evaluate import check_evaluation
 from keras_dml.evaluation.inputs import ProtocolName
 from keras_dml.evaluation.label_sets import RelevanceName
-from keras_dml.evaluation.metrics import Wanted
+from keras_dml.evaluation.metrics import MetricLike
 from keras_dml.evaluation.ranks.scores import DistanceName
 from keras_dml.evaluation.ranks.search import DistanceFunction
 from keras_dml.evaluation.reranking import Kind
@@ -107,7 +107,7 @@ class RetrievalEvaluation(Checked, keras.callbacks.Callback):
         self,
         images: Any,
         every: Count = 1,
-        metrics: Wanted | Sequence[Wanted] = ("recall@1", "map@r"),
+        metrics: MetricLike | Sequence[MetricLike] = ("recall@1", "map@r"),
         prefix: str = "val_",
         batch_size: int = 256,
         *,

@@ -7,7 +7,7 @@ from keras_dml.embedding.engines import KERAS, Engine, check_engine
 from keras_dml.evaluation import inputs
 from keras_dml.evaluation.evaluation import Evaluation
 from keras_dml.evaluation.inputs import Protocols, Relation
-from keras_dml.evaluation.metrics import Wanted
+from keras_dml.evaluation.metrics import MetricLike
 from keras_dml.evaluation.ranks.search import DistanceFunction
 from keras_dml.evaluation.reranking import Kind
 from keras_dml.evaluation.results import Results
@@ -20,7 +20,7 @@ def evaluate(
     examples: Any,
     labels: Any = None,
     *,
-    metrics: Wanted | Sequence[Wanted] = DEFAULT_METRICS,
+    metrics: MetricLike | Sequence[MetricLike] = DEFAULT_METRICS,
     ks: Sequence[int] = (1, 2, 4, 8),
     distance: str | DistanceFunction = "cosine",
     gallery: Any = None,
@@ -61,8 +61,8 @@ def evaluate(
         exclude: Group of every example, (N,), or a pair of groups for examples
             and gallery; see `evaluate_embeddings`.
         batch_size: Number of examples to embed at a time.
-        engine: What embeds them: "keras", "openvino", an exported file or a
-            function; see `embed`.
+        engine: Engine for the examples: "keras", "openvino", an exported file
+            or a function; see `embed`.
 
     Returns:
         The metrics by name, the number of queries and more; see
@@ -109,7 +109,7 @@ def evaluate_embeddings(
     embeddings: Any,
     labels: Any = None,
     *,
-    metrics: Wanted | Sequence[Wanted] = DEFAULT_METRICS,
+    metrics: MetricLike | Sequence[MetricLike] = DEFAULT_METRICS,
     ks: Sequence[int] = (1, 2, 4, 8),
     distance: str | DistanceFunction = "cosine",
     gallery: Any = None,

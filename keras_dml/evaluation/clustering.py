@@ -1,4 +1,4 @@
-"""Clusters of K-means, and metrics of their agreement with the classes."""
+"""K-means, and metrics of the agreement of clusters and classes."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,8 +13,8 @@ from keras_dml.utils.arrays import as_rows
 from keras_dml.utils.types import Rows
 from keras_dml.utils.vectors import blocks
 
-_ELEMENTS = 2**21
-"""Number of points that are assigned to centroids together."""
+_BLOCK_NUMBERS = 2**21
+"""Numbers of the points that are assigned to centroids together."""
 
 
 def kmeans(
@@ -60,13 +60,13 @@ def kmeans(
     if sample is not None:
         check_count("kmeans", "sample", sample, least=clusters)
     if sample is None or sample >= len(points):
-        used = np.asarray(points).astype(np.float32, copy=False)
-        rest: Iterable[Any] = [used]
+        subset = np.asarray(points).astype(np.float32, copy=False)
+        rest: Iterable[Any] = [subset]
     else:
         rng = np.random.default_rng(seed)
-        drawn = rng.choice(len(points), sample, replace=False, shuffle=False)
-        used = points[np.sort(drawn)].astype(np.float32, copy=False)
-        size = max(1, _ELEMENTS // points.shape[1])
+        picks = rng.choice(len(points), sample, replace=False, shuffle=False)
+        subset = points[np.sort(picks)].astype(np.float32, copy=False)
+        size = max(1, _BLOCK_NUMBERS // points.shape[1])
         rest = (points[rows] for rows in blocks(len(points), size))
     # By default faiss trains on 256 points a centroid and warns below 39.
     algorithm = faiss.Kmeans(
@@ -75,9 +75,9 @@ def kmeans(
         niter=int(iterations),
         seed=int(seed),
         min_points_per_centroid=1,
-        max_points_per_centroid=len(used),
+        max_points_per_centroid=len(subset),
     )
-    algorithm.train(used)
+    algorithm.train(subset)
     nearest = [
         algorithm.index.search(x.astype(np.float32, copy=False), 1)[1][:, 0]
         for x in rest

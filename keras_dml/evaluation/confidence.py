@@ -17,7 +17,7 @@ from keras_dml.utils.vectors import blocks
 UNITS = ("queries", "classes")
 
 FEWEST_CLASSES = 5
-"""Of fewer classes, samples repeat each other too often for an interval."""
+"""With fewer classes, samples repeat too often for an interval."""
 
 Ends: TypeAlias = tuple[float, float] | None
 """Lower and upper end of an interval; None without one."""
@@ -75,7 +75,7 @@ def bootstrap(
         results: The result of `evaluate`.
         confidence: Probability mass of the intervals.
         num_resamples: Number of bootstrap samples.
-        units: What is drawn with replacement: "queries", with fixed classes;
+        units: Units to draw with replacement: "queries", with fixed classes;
             or "classes" with all their queries, which measures how the metric
             varies with the classes in the test set, and gives wider intervals.
             With fewer than 5 classes there are none: their ends are NaN.
@@ -99,8 +99,8 @@ def bootstrap(
     options = confidence, num_resamples, units, seed
     labels = results.query_labels
     weights = {name: results.weights(name) for name in results.per_query}
-    found = resampled("bootstrap", results.per_query, weights, labels, *options)
-    return {name: interval for name, (interval, _) in found.items()}
+    stats = resample("bootstrap", results.per_query, weights, labels, *options)
+    return {name: interval for name, (interval, _) in stats.items()}
 
 
 class Comparison(dict[str, Difference]):
@@ -119,14 +119,14 @@ class Comparison(dict[str, Difference]):
     def better(self, metric: str) -> Rows:
         """Returns rows of queries where the second is better, largest gain
         first."""
-        return self._ordered(metric, sign=1)
+        return self._sort_by_gain(metric, sign=1)
 
     def worse(self, metric: str) -> Rows:
         """Returns rows of queries where the second is worse, largest loss
         first."""
-        return self._ordered(metric, sign=-1)
+        return self._sort_by_gain(metric, sign=-1)
 
-    def _ordered(self, metric: str, sign: int) -> Rows:
+    def _sort_by_gain(self, metric: str, sign: int) -> Rows:
         gain = self._second.per_query[metric] - self._first.per_query[metric]
         gain = sign * gain
         order = np.argsort(-gain, kind="stable")
@@ -193,10 +193,10 @@ def compare(
         )
     options = confidence, num_resamples, units, seed
     weights = {name: first.weights(name) for name in gains}
-    found = resampled("compare", gains, weights, first.query_labels, *options)
+    stats = resample("compare", gains, weights, first.query_labels, *options)
     differences = {}
-    for name, (gain, means) in found.items():
-        # On the smaller side of zero, with what was measured among them.
+    for name, (gain, means) in stats.items():
+        # Samples on the smaller side of zero, and the measured value itself.
         smaller = 1 + min((means <= 0).sum(), (means >= 0).sum())
         share = float((means > 0).mean() + 0.5 * (means == 0).mean())
         tests = share, float(min(1, 2 * smaller / (num_resamples + 1)))
@@ -207,7 +207,7 @@ def compare(
     return Comparison(first, second, differences)
 
 
-def resampled(
+def resample(
     owner: str,
     values: Mapping[str, FloatArray],
     weights: Mapping[str, FloatArray],
@@ -217,7 +217,7 @@ def resampled(
     units: str = "queries",
     seed: int = 0,
 ) -> dict[str, tuple[Interval, FloatArray]]:
-    """The mean of each metric with its interval, and in each resample.
+    """Bootstraps means; returns each with its interval and its samples.
 
     Means are weighted by the weight of each query in a metric.
     """
@@ -230,8 +230,8 @@ def resampled(
     unit_of_query = np.arange(len(labels))
     if units == "classes":
         unit_of_query = np.unique(labels, return_inverse=True)[1]
-    # Sums over the queries of a unit: how often a unit is drawn then
-    # weighs its sum and its size.
+    # A unit enters a sample by the sum and number of its queries, weighted
+    # with how often it is drawn.
     count = int(unit_of_query.max()) + 1
     sums, sizes = (
         np.stack([np.bincount(unit_of_query, x, count) for x in part.T], axis=1)
@@ -239,12 +239,12 @@ def resampled(
     )
     rng = np.random.default_rng(seed)
     means = np.empty((num_resamples, len(values)))
-    for some in blocks(num_resamples, max(1, 2**21 // count)):
-        times = times_drawn(rng, some.stop - some.start, count)
+    for samples in blocks(num_resamples, max(1, 2**21 // count)):
+        times = times_drawn(rng, samples.stop - samples.start, count)
         total = times @ sizes
-        # A sample may have no query with a value.
+        # A sample without any query that has a value is NaN.
         empty = np.full(total.shape, np.nan)
-        means[some] = np.divide(times @ sums, total, empty, where=total > 0)
+        means[samples] = np.divide(times @ sums, total, empty, where=total > 0)
     tail = (1 - confidence) / 2
     quantile = np.nanquantile if np.isnan(means).any() else np.quantile
     ends = quantile(means, [tail, 1 - tail], axis=0)
@@ -265,9 +265,9 @@ def times_drawn(
     rng: np.random.Generator, samples: int, units: int
 ) -> FloatArray:
     """How often samples contain each of `units`, (samples, units)."""
-    drawn = rng.integers(0, units, (samples, units))
-    drawn += units * np.arange(samples)[:, None]
-    times = np.bincount(drawn.ravel(), minlength=samples * units)
+    draws = rng.integers(0, units, (samples, units))
+    draws += units * np.arange(samples)[:, None]
+    times = np.bincount(draws.ravel(), minlength=samples * units)
     return times.reshape(samples, units).astype(np.float64)
 
 
@@ -279,11 +279,11 @@ def percentiles(
     It is None if no sample, (B,), has a value other than NaN, or if the
     estimate lies outside, because samples do not behave as the data then.
     """
-    known = samples[~np.isnan(samples)]
-    if not len(known):
+    values = samples[~np.isnan(samples)]
+    if not len(values):
         return None
     tail = (1 - confidence) / 2
-    low, high = np.quantile(known, [tail, 1 - tail]).tolist()
+    low, high = np.quantile(values, [tail, 1 - tail]).tolist()
     rounding = 1e-6 * max(1.0, abs(estimate))
     if not low - rounding <= estimate <= high + rounding:
         return None

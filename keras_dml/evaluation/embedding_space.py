@@ -8,7 +8,7 @@ from keras_dml.utils.registry import Paper
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import Vectors, blocks
 
-_ROWS = 4096
+_BLOCK_ROWS = 4096
 """Number of rows that are processed together."""
 
 ROTH = Paper(
@@ -39,11 +39,11 @@ def spectral_decay(
         embeddings: (N, D), not centered.
         labels: Not used.
     """
-    # The factor R of QR has the same singular values, and is small. That of
-    # some rows stands for them where more rows follow.
+    # The factor R of QR is small and has the same singular values, so it can
+    # stand for its rows when more rows follow.
     count, size = embeddings.shape
     factor: FloatArray = np.empty((0, size))
-    for rows in blocks(count, _ROWS):
+    for rows in blocks(count, _BLOCK_ROWS):
         wide = np.concatenate([factor, embeddings[rows]])
         factor = np.asarray(np.linalg.qr(wide, mode="r"))
     values = np.linalg.svd(factor, compute_uv=False)
@@ -126,7 +126,7 @@ def pcf(
     size = embeddings.shape[1]
     mean = Vectors(embeddings, 1.0).mean()
     covariance = np.zeros((size, size))
-    for rows in blocks(len(embeddings), _ROWS):
+    for rows in blocks(len(embeddings), _BLOCK_ROWS):
         centered = embeddings[rows] - mean
         covariance += centered.T @ centered
     variances = np.linalg.eigvalsh(covariance)[::-1].clip(0)

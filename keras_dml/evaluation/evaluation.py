@@ -1,4 +1,4 @@
-"""What is measured of embeddings, and how: from one search to all metrics."""
+"""All metrics of embeddings, from one search."""
 
 import functools
 import operator
@@ -9,16 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.evaluation import inputs
 from keras_dml.evaluation.clustering import kmeans
-from keras_dml.evaluation.inputs import Inputs, Protocols
+from keras_dml.evaluation.inputs import Inputs, Protocols, plan_searches
 from keras_dml.evaluation.label_sets import LabelSets, ids_of, labels_in
 from keras_dml.evaluation.metrics import (
     MACRO,
-    OF_QUERIES,
+    QUERY_INPUTS,
     Metric,
-    Wanted,
-    expanded,
+    MetricLike,
+    expand_metrics,
 )
 from keras_dml.evaluation.neighbors import Neighbors, neighbors_of
 from keras_dml.evaluation.pair_counts import count_pairs_searched
@@ -68,7 +67,7 @@ class Evaluation:
     """The common arguments of `evaluate` and `evaluate_embeddings`."""
 
     owner: str
-    metrics: Wanted | Sequence[Wanted]
+    metrics: MetricLike | Sequence[MetricLike]
     ks: Sequence[int] = (1, 2, 4, 8)
     distance: str | DistanceFunction = "cosine"
     protocol: Protocols = None
@@ -81,12 +80,12 @@ class Evaluation:
     cluster_sample: int | None = None
 
     def __post_init__(self) -> None:
-        self._wanted = expanded(self.metrics, self.ks, self.owner)
+        self._metrics = expand_metrics(self.metrics, self.ks, self.owner)
         self._memory = as_bytes(self.memory, self.owner)
         if not callable(self.distance):
             check_choice(self.owner, "distance", self.distance, DISTANCES)
-        elif self._wanted_of("pairs"):
-            names = [metric.name for metric in self._wanted_of("pairs")]
+        elif self._metrics_of("pairs"):
+            names = [metric.name for metric in self._metrics_of("pairs")]
             raise ValueError(
                 f"`distance` of {self.owner} must be one of {DISTANCES} for "
                 f"{names}. Received: distance={self.distance!r}."
@@ -103,10 +102,10 @@ class Evaluation:
                 check_count(self.owner, "prefixes", size)
         check_type(self.owner, "parts", self.parts, Several | None)
 
-    def check(self, given: Inputs) -> None:
-        """Raises `ValueError` unless protocol and metrics fit examples."""
-        self._check_classes(given)
-        draws = inputs.searches(given, self.protocol, self.owner)
+    def check(self, inputs: Inputs) -> None:
+        """Raises `ValueError` unless protocol and metrics fit the examples."""
+        self._check_classes(inputs)
+        draws = plan_searches(inputs, self.protocol, self.owner)
         for queries, gallery in draws:
             for level in queries.targets:
                 relevance = relevance_of(queries, gallery, level)
@@ -114,19 +113,19 @@ class Evaluation:
                 if not any(len(relevance.of(x)[0].items) for x in parts):
                     raise self._nothing_to_find(queries, gallery, level)
 
-    def names(self, given: Inputs) -> tuple[str, ...]:
-        """Names of all results, with those of prefixes and parts last."""
-        names = self._names(given)
-        others = [*map(str, self.prefixes or ()), *part_names(self.parts)]
-        others += [PARTS] if self.parts else []
-        return (*names, *(f"{other}/{x}" for other in others for x in names))
+    def names(self, inputs: Inputs) -> tuple[str, ...]:
+        """Names of all results; those of prefixes and parts come last."""
+        names = self._names(inputs)
+        spaces = [*map(str, self.prefixes or ()), *part_names(self.parts)]
+        spaces += [PARTS] if self.parts else []
+        return (*names, *(f"{space}/{x}" for space in spaces for x in names))
 
-    def of(self, given: Inputs) -> Results:
+    def of(self, inputs: Inputs) -> Results:
         """Measures embeddings, their prefixes and their parts."""
-        self._check_classes(given)
-        self._check_sample(given)
-        self._check_embeddings(given)
-        size = given[0].embeddings.shape[1]
+        self._check_classes(inputs)
+        self._check_sample(inputs)
+        self._check_embeddings(inputs)
+        size = inputs[0].embeddings.shape[1]
         if max(self.prefixes or (0,)) > size:
             raise ValueError(
                 f"`prefixes` of {self.owner} must be at most the dimensions "
@@ -139,41 +138,41 @@ class Evaluation:
                 f"per part. Received: parts={self.parts}, embeddings of {size} "
                 "dimensions."
             )
-        whole = self._measured(given)
-        parts = subspaces(size, self.prefixes, self.parts)
-        others = {x: self._measured(cut(given, y)) for x, y in parts.items()}
-        return with_subspaces(whole, others) if others else whole
+        whole = self._measure(inputs)
+        slices = subspaces(size, self.prefixes, self.parts)
+        by_name = {x: self._measure(cut(inputs, y)) for x, y in slices.items()}
+        return with_subspaces(whole, by_name) if by_name else whole
 
-    def _measured(self, given: Inputs) -> Results:
-        searches = inputs.searches(given, self.protocol, self.owner)
-        found, per_query = self._search(searches)
-        per_seed, values = self._whole_set(given)
+    def _measure(self, inputs: Inputs) -> Results:
+        searches = plan_searches(inputs, self.protocol, self.owner)
+        query_rows, per_query = self._search(searches)
+        per_seed, values = self._whole_set(inputs)
         values |= self._pairs(searches)
-        asked = sum(len(queries) for queries, _ in searches) if per_query else 0
-        targets = [next(iter(images.targets.values())) for images in given]
+        total = sum(len(queries) for queries, _ in searches) if per_query else 0
+        targets = [next(iter(images.targets.values())) for images in inputs]
         labels = np.concatenate([ids_of(x) for x in targets])
         each_label = np.concatenate([labels_in(x) for x in targets])
         results = Results(
             {},
-            num_queries=len(found),
-            num_excluded=asked - len(found),
+            num_queries=len(query_rows),
+            num_excluded=total - len(query_rows),
             num_classes=len(np.unique(each_label)),
             gallery_size=len(searches[0][1]),
             distance=self._name_of_distance,
             num_draws=len(searches),
             per_query=per_query,
             per_seed=per_seed,
-            query_rows=found,
-            query_labels=labels[np.searchsorted(given[0].rows, found)],
-            memberships=_memberships(given, found),
-            class_names=given[0].class_names,
+            query_rows=query_rows,
+            query_labels=labels[np.searchsorted(inputs[0].rows, query_rows)],
+            memberships=_memberships(inputs, query_rows),
+            class_names=inputs[0].class_names,
             cluster_sample=self.cluster_sample if per_seed else None,
         )
-        for name, measured in per_seed.items():
-            values[name] = float(measured.mean())
+        for name, seed_values in per_seed.items():
+            values[name] = float(seed_values.mean())
         for name in per_query:
             values[name] = _mean(results, name)
-        names = self._names(given)
+        names = self._names(inputs)
         return replace(results, _values={name: values[name] for name in names})
 
     @property
@@ -183,19 +182,19 @@ class Evaluation:
         steps = [type(step).__name__ for step in self._steps]
         return " + ".join([self.distance, *steps])
 
-    def _names(self, given: Inputs) -> list[str]:
+    def _names(self, inputs: Inputs) -> list[str]:
         """Names of all results, level by level."""
         return [
-            _named(level, metric.name)
-            for level in given[0].targets
-            for metric in self._wanted
+            _full_name(level, metric.name)
+            for level in inputs[0].targets
+            for metric in self._metrics
         ]
 
     def _search(
         self, searches: list[tuple[Images, Images]]
     ) -> tuple[Rows, dict[str, FloatArray]]:
         """Rows of the included queries, and their metrics."""
-        metrics = self._wanted_of(*OF_QUERIES)
+        metrics = self._metrics_of(*QUERY_INPUTS)
         if not metrics:
             return np.empty(0, np.int64), {}
         rows: list[Rows] = []
@@ -203,28 +202,28 @@ class Evaluation:
         levels = list(searches[0][0].targets)
         for queries, gallery in searches:
             relevances = [relevance_of(queries, gallery, x) for x in levels]
-            images = self._reranked(queries, gallery)
-            near = self._neighbors(
+            images = self._rerank(queries, gallery)
+            nearest = self._neighbors(
                 *images, dict(zip(levels, relevances, strict=True))
             )
             for panel in self._ranks(*images, relevances):
-                found = functools.reduce(
+                positions = functools.reduce(
                     np.union1d, (ranks.queries for ranks in panel)
                 )
-                rows.append(queries.rows[found])
+                rows.append(queries.rows[positions])
                 for level, ranks in zip(levels, panel, strict=True):
-                    its = near and near[level].select(ranks.queries)
+                    neighbors = nearest and nearest[level].select(ranks.queries)
                     for metric in metrics:
                         # NaN for queries without a value at this level.
-                        among = np.full(len(found), np.nan)
-                        at = np.searchsorted(found, ranks.queries)
-                        among[at] = metric.per_query(ranks, its)
-                        values[_named(level, metric.name)].append(among)
-        joined = {name: np.concatenate(x) for name, x in values.items()}
+                        column = np.full(len(positions), np.nan)
+                        at = np.searchsorted(positions, ranks.queries)
+                        column[at] = metric.per_query(ranks, neighbors)
+                        values[_full_name(level, metric.name)].append(column)
+        per_query = {name: np.concatenate(x) for name, x in values.items()}
         for level in levels:
-            if np.isnan(joined[_named(level, metrics[0].name)]).all():
+            if np.isnan(per_query[_full_name(level, metrics[0].name)]).all():
                 raise self._nothing_to_find(*searches[0], level)
-        return np.concatenate(rows), joined
+        return np.concatenate(rows), per_query
 
     def _ranks(
         self,
@@ -236,7 +235,7 @@ class Evaluation:
         """Ranks at each level, one panel of queries at a time."""
         limits = functools.reduce(
             operator.or_,
-            (metric.limits for metric in self._wanted_of("ranks")),
+            (metric.limits for metric in self._metrics_of("ranks")),
             Limits(),
         )
         images = queries, gallery, relevances
@@ -253,29 +252,29 @@ class Evaluation:
         distances: Distances | None,
         relevances: dict[str, Relevance],
     ) -> dict[str, Neighbors]:
-        """The nearest of all queries at each level, if metrics need them."""
-        ks = [int(x.arguments[0]) for x in self._wanted_of("neighbors")]
+        """The nearest images of each query by level, if metrics need them."""
+        ks = [int(x.arguments[0]) for x in self._metrics_of("neighbors")]
         if not ks:
             return {}
-        how: Any = self.distance if distances is None else distances
+        distance: Any = self.distance if distances is None else distances
         return {
             level: neighbors_of(
-                queries, gallery, level, x, how, max(ks), self._memory
+                queries, gallery, level, x, distance, max(ks), self._memory
             )
             for level, x in relevances.items()
         }
 
-    def _reranked(
+    def _rerank(
         self, queries: Images, gallery: Images
     ) -> tuple[Images, Images, Distances | None]:
-        """Queries and gallery, and their distances if they are special."""
+        """Re-ranks; returns queries, gallery and, if special, distances."""
         if not callable(self.distance) and not self._steps:
             return queries, gallery, None
-        # Both need all of them in memory.
+        # Functions and re-ranking need all embeddings in memory.
         x, y = np.asarray(queries.embeddings), np.asarray(gallery.embeddings)
         if callable(self.distance):
             return queries, gallery, by_function(self.distance, x, y)
-        itself = _places(queries.rows, gallery.rows)
+        itself = _positions(queries.rows, gallery.rows)
         distances = None
         for step in self._steps:
             x, y = step.embeddings(x, y, itself)
@@ -297,20 +296,20 @@ class Evaluation:
             f"{len(gallery)} gallery images and no such pair."
         )
 
-    def _check_classes(self, given: Inputs) -> None:
-        clusterings = self._wanted_of("clusters", "neighbors")
-        several = [
-            x for x in given[0].targets.values() if isinstance(x, LabelSets)
+    def _check_classes(self, inputs: Inputs) -> None:
+        clusterings = self._metrics_of("clusters", "neighbors")
+        label_sets = [
+            x for x in inputs[0].targets.values() if isinstance(x, LabelSets)
         ]
-        if clusterings and several:
+        if clusterings and label_sets:
             raise ValueError(
                 f"`metrics` of {self.owner} must not compare clusters with "
                 "classes, or classify, if examples have several labels. "
                 "Received: "
                 f"{[metric.name for metric in clusterings]}."
             )
-        for level in given[0].targets:
-            labels = _joined(given, level)
+        for level in inputs[0].targets:
+            labels = _classes_at(inputs, level)
             if labels is not None and len(np.unique(labels)) == 1:
                 warn(
                     "All %d examples measured by %s are of one class%s, so "
@@ -321,15 +320,15 @@ class Evaluation:
                     f" at the level {level!r}" if level else "",
                 )
 
-    def _check_embeddings(self, given: Inputs) -> None:
+    def _check_embeddings(self, inputs: Inputs) -> None:
         """Warns if ranks of these embeddings are meaningless."""
-        parts = [images.embeddings for images in given]
+        parts = [images.embeddings for images in inputs]
         is_cosine = self.distance == "cosine"
         collapsed = warn_of_collapse(parts, is_cosine, self.owner)
-        if collapsed or not self._wanted_of(*OF_QUERIES):
+        if collapsed or not self._metrics_of(*QUERY_INPUTS):
             return
-        queries, gallery = inputs.searches(given, self.protocol, self.owner)[0]
-        # Own rows are left out of a search.
+        queries, gallery = plan_searches(inputs, self.protocol, self.owner)[0]
+        # A query that is a row of the gallery does not find itself.
         is_inside = np.isin(queries.rows, gallery.rows)
         if is_inside.all():
             return
@@ -343,65 +342,65 @@ class Evaluation:
             self.owner,
         )
 
-    def _check_sample(self, given: Inputs) -> None:
+    def _check_sample(self, inputs: Inputs) -> None:
         """Rejects samples smaller than the clusters, and too large files."""
-        if not self._wanted_of("clusters"):
+        if not self._metrics_of("clusters"):
             return
         if self.cluster_sample is not None:
-            labels = [_joined(given, level) for level in given[0].targets]
-            classes = [len(np.unique(x)) for x in labels if x is not None]
-            sample, least = self.cluster_sample, max(classes, default=1)
-            check_count(self.owner, "cluster_sample", sample, least)
+            labels = [_classes_at(inputs, level) for level in inputs[0].targets]
+            counts = [len(np.unique(x)) for x in labels if x is not None]
+            sample, min_rows = self.cluster_sample, max(counts, default=1)
+            check_count(self.owner, "cluster_sample", sample, min_rows)
             return
-        stored = [x.embeddings for x in given]
-        needed = sum(4 * len(x) * x.shape[1] for x in stored)
-        is_stored = any(isinstance(x, LazyRows) for x in stored)
-        if is_stored and needed > self._memory:
+        embeddings = [x.embeddings for x in inputs]
+        num_bytes = sum(4 * len(x) * x.shape[1] for x in embeddings)
+        is_stored = any(isinstance(x, LazyRows) for x in embeddings)
+        if is_stored and num_bytes > self._memory:
             raise ValueError(
                 f"`cluster_sample` of {self.owner} must give the number of "
                 "rows for K-means if the embeddings are in files and do not "
-                f"fit into `memory`. Received: {needed / 2**20:,.0f} MB of "
+                f"fit into `memory`. Received: {num_bytes / 2**20:,.0f} MB of "
                 f"embeddings and memory={self.memory!r}. Use a sample of 1,000 "
                 "rows or more per class, or more memory."
             )
 
     def _whole_set(
-        self, given: Inputs
+        self, inputs: Inputs
     ) -> tuple[dict[str, FloatArray], dict[str, float]]:
-        """Clustering metrics for each seed, and those of the space."""
-        clusterings = self._wanted_of("clusters")
-        spaces = self._wanted_of("embeddings")
+        """Clustering metrics for each seed, and metrics of the space."""
+        clusterings = self._metrics_of("clusters")
+        spaces = self._metrics_of("embeddings")
         if not clusterings and not spaces:
             return {}, {}
-        parts = [images.embeddings for images in given]
+        parts = [images.embeddings for images in inputs]
         if self.distance == "cosine":
             parts = [changed(x, unit_rows) for x in parts]
         points, sample = joined(parts), self.cluster_sample
         per_seed: dict[str, FloatArray] = {}
         values: dict[str, float] = {}
-        for level in given[0].targets:
-            labels = _joined(given, level)
+        for level in inputs[0].targets:
+            labels = _classes_at(inputs, level)
             for metric in spaces:
-                name = _named(level, metric.name)
-                values[name] = metric.of_whole(points, labels)
+                name = _full_name(level, metric.name)
+                values[name] = metric.compute(points, labels)
             if labels is None or not clusterings:
                 continue
             classes = len(np.unique(labels))
-            # Once for all seeds.
+            # Points are read into memory once for all seeds.
             points = points if sample else np.asarray(points)
             clusters = [
                 kmeans(points, classes, seed=int(seed), sample=sample)
                 for seed in self.seeds
             ]
             for metric in clusterings:
-                per_seed[_named(level, metric.name)] = np.array(
-                    [metric.of_whole(labels, x) for x in clusters]
+                per_seed[_full_name(level, metric.name)] = np.array(
+                    [metric.compute(labels, x) for x in clusters]
                 )
         return per_seed, values
 
     def _pairs(self, searches: list[tuple[Images, Images]]) -> dict[str, float]:
         """Metrics of pairs, averaged over the draws of the protocol."""
-        metrics = self._wanted_of("pairs")
+        metrics = self._metrics_of("pairs")
         if not metrics or callable(self.distance):
             return {}
         values: dict[str, list[float]] = defaultdict(list)
@@ -412,23 +411,23 @@ class Evaluation:
                     queries, gallery, relevance, self.distance
                 )
                 for metric in metrics:
-                    found = metric.of_whole(counts)
-                    values[_named(level, metric.name)].append(found)
+                    value = metric.compute(counts)
+                    values[_full_name(level, metric.name)].append(value)
         return {name: float(np.mean(x)) for name, x in values.items()}
 
-    def _wanted_of(self, *kinds: str) -> list[Metric]:
-        return [metric for metric in self._wanted if metric.of in kinds]
+    def _metrics_of(self, *kinds: str) -> list[Metric]:
+        return [metric for metric in self._metrics if metric.input in kinds]
 
 
-def _places(rows: Rows, among: Rows) -> Rows:
-    """Positions of rows among others, or −1, (n,)."""
-    order = np.argsort(among)
-    at = np.searchsorted(among, rows, sorter=order)
-    found: Rows = order[np.minimum(at, len(among) - 1)]
-    return np.where(among[found] == rows, found, -1)
+def _positions(rows: Rows, gallery_rows: Rows) -> Rows:
+    """Positions of rows in the gallery, or −1, (n,)."""
+    order = np.argsort(gallery_rows)
+    insertions = np.searchsorted(gallery_rows, rows, sorter=order)
+    positions: Rows = order[np.minimum(insertions, len(gallery_rows) - 1)]
+    return np.where(gallery_rows[positions] == rows, positions, -1)
 
 
-def _named(level: str, name: str) -> str:
+def _full_name(level: str, name: str) -> str:
     return f"{level}/{name}" if level else name
 
 
@@ -437,26 +436,26 @@ def _mean(results: Results, name: str) -> float:
     values = results.per_query[name]
     if MACRO in name:
         return float(np.mean(list(results.per_class(name).values())))
-    # NaN: nothing to find at this level.
+    # A query without a relevant image at this level has NaN.
     return float(values[~np.isnan(values)].mean())
 
 
-def _joined(given: Inputs, level: str) -> Rows | None:
+def _classes_at(inputs: Inputs, level: str) -> Rows | None:
     """Classes of all images at a level; None if an image has several."""
-    targets = [images.targets[level] for images in given]
+    targets = [images.targets[level] for images in inputs]
     if isinstance(targets[0], LabelSets):
         return None
     return np.concatenate([ids_of(x) for x in targets])
 
 
-def _memberships(given: Inputs, found: Rows) -> dict[str, tuple[Rows, Rows]]:
-    """Query positions and classes of each query, if it has several."""
+def _memberships(inputs: Inputs, rows: Rows) -> dict[str, tuple[Rows, Rows]]:
+    """By level, positions of queries and a class of each; see `Results`."""
     members = {}
-    # Queries are rows of the first part, whatever they search among.
-    for level, targets in given[0].targets.items():
+    # Queries are always rows of the first input.
+    for level, targets in inputs[0].targets.items():
         if isinstance(targets, LabelSets):
-            place, label = targets.matrix[found].nonzero()
-            members[level] = place.astype(np.int64), label.astype(np.int64)
+            position, label = targets.matrix[rows].nonzero()
+            members[level] = position.astype(np.int64), label.astype(np.int64)
         elif level:
-            members[level] = np.arange(len(found)), targets[found]
+            members[level] = np.arange(len(rows)), targets[rows]
     return members

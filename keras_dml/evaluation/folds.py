@@ -122,9 +122,9 @@ def _fold_of_pairs(folds: Any, count: int) -> Rows:
 
 
 def _best_position(cells: Rows, positive: NDArray[np.bool_]) -> int:
-    """The position of the threshold that decides most pairs right."""
+    """The position of the threshold that decides the most pairs right."""
     alike, apart = np.sort(cells[positive]), np.sort(cells[~positive])
-    # Up to each of these, the next lower excluded, answers are the same.
+    # Between two neighboring positions, all answers are the same.
     positions = np.unique(cells)
     positions = np.append(positions, positions[-1] + 1)
     missed = np.searchsorted(alike, positions)

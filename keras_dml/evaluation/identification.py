@@ -14,15 +14,15 @@ from keras_dml.evaluation.verification import (
 )
 from keras_dml.utils.types import FloatArray
 
-DEFAULT = "fpir=0.01"
-"""What `Index.calibrate` chooses a threshold by."""
+DEFAULT_CRITERION = "fpir=0.01"
+"""Criterion of `Index.calibrate` by default."""
 
-_FOLDS = 100
+_MAX_FOLDS = 100
 
 
 @dataclass(frozen=True)
 class IdentificationThreshold(StoredThreshold):
-    """The score from which a search says "match", and its rates per query.
+    """The score from which a hit is a match, and its rates per query.
 
     Attributes:
         value: The score: a cosine, a dot product, or a negative distance.
@@ -72,9 +72,9 @@ class IdentificationThreshold(StoredThreshold):
 
     @property
     def meaning(self) -> str:
-        """What its rates are rates of, in words."""
+        """The rates of queries that reach it, in words."""
         low, high = self.false_positive_low, self.false_positive_high
-        said = (
+        text = (
             f"reached by {percent(self.false_positive_identification_rate)}"
             f"{_ends(low, high, percent)} of queries whose class is not in the "
             f"gallery of {self.gallery_rows:,} rows, measured on held-out ones "
@@ -82,12 +82,12 @@ class IdentificationThreshold(StoredThreshold):
         )
         if self.true_positive_identification_rate is not None:
             rate = percent(self.true_positive_identification_rate)
-            said += f"; of queries whose class is in it, {rate} get that match"
-        return said
+            text += f"; of queries whose class is in it, {rate} get that match"
+        return text
 
 
 AnyThreshold: TypeAlias = Threshold | IdentificationThreshold
-"""What says which hits are matches: of pairs of images, or of searches."""
+"""Threshold of a match: for pairs of images, or for searches."""
 
 
 def _ends(low: float | None, high: float | None, text: Any) -> str:
@@ -97,7 +97,7 @@ def _ends(low: float | None, high: float | None, text: Any) -> str:
 
 
 def parse_rate(criterion: str) -> float | None:
-    """The rate of "fpir=0.01"; None for a criterion of pairs."""
+    """Parses the rate of "fpir=0.01"; returns None for criteria of pairs."""
     name, _, text = str(criterion).partition("=")
     if name != "fpir":
         Criterion.parse(str(criterion))
@@ -110,7 +110,7 @@ def parse_rate(criterion: str) -> float | None:
         raise ValueError(
             "`criterion` of Index.calibrate must be 'fpir=RATE' with a rate "
             f"between 0 and 1. Received: criterion={criterion!r}. Use, for "
-            f"example, {DEFAULT!r}."
+            f"example, {DEFAULT_CRITERION!r}."
         )
     return rate
 
@@ -124,12 +124,11 @@ class OpenSet:
     """
 
     def __init__(self, best: FloatArray, classes: Any, rate: float) -> None:
-        found = np.unique(np.asarray(classes), return_inverse=True)
+        unique_classes = np.unique(np.asarray(classes), return_inverse=True)
         order = np.argsort(-best, kind="stable")
-        self.num_classes = len(found[0])
-        # Descending, so that the first that are too many end the search.
+        self.num_classes = len(unique_classes[0])
         self._best = best[order].astype(np.float64)
-        self._class = found[1][order]
+        self._class = unique_classes[1][order]
         self._share = 1 / np.bincount(self._class)
         self._rate = rate
 
@@ -142,36 +141,36 @@ class OpenSet:
         often each class is drawn, (C,).
         """
         weights = (times * self._share)[self._class]
-        reached = np.cumsum(weights)
-        allowed = self._rate * reached[-1]
+        weight_sums = np.cumsum(weights)
+        allowed = self._rate * weight_sums[-1]
         # Rounding must not decide whether a rate is kept exactly.
-        after = int(np.searchsorted(reached, allowed * (1 + 1e-9), "right"))
+        after = int(np.searchsorted(weight_sums, allowed * (1 + 1e-9), "right"))
         score = self._best[max(after - 1, 0)]
         if after:
-            rest = max(0.0, allowed - reached[after - 1]) / weights[after]
+            rest = max(0.0, allowed - weight_sums[after - 1]) / weights[after]
             score += rest * (self._best[after] - score)
         return float(np.nextafter(np.float32(score), np.float32(np.inf)))
 
-    def reached(self, threshold: float) -> FloatArray:
-        """Share of the queries of each class that reach it, (C,)."""
+    def reached_shares(self, threshold: float) -> FloatArray:
+        """Share of the queries of each class that reach a threshold, (C,)."""
         matches = self._class[self._best >= threshold]
         return np.bincount(matches, minlength=self.num_classes) * self._share
 
-    def held_out(self, seed: int) -> FloatArray:
-        """As `reached`, by thresholds that are chosen without the class, (C,).
+    def held_out_rates(self, seed: int) -> FloatArray:
+        """Shares that reach a threshold chosen without their class, (C,).
 
         Classes are left out one at a time; of more than 100, in 100 groups.
         """
         count = self.num_classes
-        fold = np.random.default_rng(seed).permutation(count) % _FOLDS
+        fold = np.random.default_rng(seed).permutation(count) % _MAX_FOLDS
         rates = np.empty(count)
-        for number in range(min(count, _FOLDS)):
+        for number in range(min(count, _MAX_FOLDS)):
             out = fold == number
             threshold = self.threshold((~out).astype(np.float64))
-            rates[out] = self.reached(threshold)[out]
+            rates[out] = self.reached_shares(threshold)[out]
         return rates
 
-    def resampled(
+    def resample(
         self, num_resamples: int, seed: int
     ) -> tuple[FloatArray, FloatArray]:
         """Thresholds of samples of the classes, and their rates, (B,) each.
@@ -181,11 +180,11 @@ class OpenSet:
         if all are.
         """
         rng = np.random.default_rng(seed)
-        drawn = times_drawn(rng, num_resamples, self.num_classes)
-        thresholds = np.array([self.threshold(times) for times in drawn])
+        samples = times_drawn(rng, num_resamples, self.num_classes)
+        thresholds = np.array([self.threshold(times) for times in samples])
         rates = np.full(num_resamples, np.nan)
-        for sample, threshold in enumerate(thresholds.tolist()):
-            out = drawn[sample] == 0
+        for number, threshold in enumerate(thresholds.tolist()):
+            out = samples[number] == 0
             if out.any():
-                rates[sample] = self.reached(threshold)[out].mean()
+                rates[number] = self.reached_shares(threshold)[out].mean()
         return thresholds, rates

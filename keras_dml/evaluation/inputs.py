@@ -1,4 +1,4 @@
-"""Inputs of an evaluation: embedded examples, and which are queries.
+"""Inputs of an evaluation: embedded queries and gallery.
 
 The file is longer than others because models, embeddings and shards become the
 same inputs, under the same rules for labels, groups and protocols.
@@ -39,8 +39,8 @@ PROTOCOLS = get_args(ProtocolName)
 _LABELS = "labels", "gallery_labels"
 """Arguments with the labels of the examples and of the gallery."""
 
-_UNKNOWN = -1
-"""Group of an example that is in none, as None is, too."""
+_UNKNOWN_GROUP = -1
+"""Group of an example that is in none; None means the same."""
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ Inputs = list[Images]
 
 @dataclass(frozen=True)
 class Relation:
-    """What makes one example relevant to another; see `evaluate_embeddings`."""
+    """Rules of relevance and exclusion; see `evaluate_embeddings`."""
 
     exclude: Any = None
     relevance: str = "any"
@@ -69,41 +69,41 @@ def from_model(
     progress: bool | None,
     engine: Engine,
 ) -> Inputs:
-    """The inputs of `evaluate`, checked and embedded."""
+    """Checks and embeds the arguments of `evaluate`."""
     check_model(model, "evaluate")
     check_channels_last(model, examples, "examples", "evaluate")
     check_channels_last(model, gallery, "gallery", "evaluate")
-    given = _sources(examples, gallery, gallery_labels, "evaluate")
-    # Nothing is embedded in vain.
-    checked = of_examples(
-        given["examples"],
+    sides = _sources(examples, gallery, gallery_labels, "evaluate")
+    # Bad arguments raise before anything is embedded.
+    unembedded = of_examples(
+        sides["examples"],
         labels,
-        gallery=given.get("gallery"),
+        gallery=sides.get("gallery"),
         gallery_labels=gallery_labels,
         relation=relation,
         owner="evaluate",
     )
     predict = predict_function(model, engine, "evaluate")
-    how = "evaluate", batch_size, progress
+    options = "evaluate", batch_size, progress
 
     def embed(name: str, source: Any) -> Embedded:
-        result = embedded(model, source, name, *how, predict=predict)
+        result = embedded(model, source, name, *options, predict=predict)
         x = as_embeddings(result.embeddings, f"model({name})", "evaluate")
         return replace(result, embeddings=x)
 
-    results = _each(given, embed, _are_same(given, same_examples))
+    results = _per_side(sides, embed, _are_same(sides, same_examples))
     embeddings = [x.embeddings for x in results]
-    if checked is not None:
+    if unembedded is not None:
         return [
             replace(images, embeddings=x.embeddings).select(
                 np.delete(np.arange(len(images)), x.left_out)
             )
-            for images, x in zip(checked, results, strict=False)
+            for images, x in zip(unembedded, results, strict=False)
         ]
-    own = [labels, gallery_labels]
-    class_names = _names([x.names for x in results], own, "evaluate")
-    targets = _targets(given, [x.labels for x in results], own)
-    return _related(embeddings, targets, relation, "evaluate", class_names)
+    overrides = [labels, gallery_labels]
+    class_names = _names([x.names for x in results], overrides, "evaluate")
+    targets = _targets(sides, [x.labels for x in results], overrides)
+    return _relate(embeddings, targets, relation, "evaluate", class_names)
 
 
 def of_examples(
@@ -115,36 +115,36 @@ def of_examples(
     relation: Relation,
     owner: str,
 ) -> Inputs | None:
-    """Checked examples without embeddings; None before a dataset is read."""
-    given = _sources(examples, gallery, gallery_labels, owner)
-    sets = [x for x in given.values() if isinstance(x, Examples)]
-    own = [labels, gallery_labels]
-    class_names = _names([x.names for x in sets], own, owner)
-    if len(sets) < len(given):
+    """Checks examples without embedding them; None for unread datasets."""
+    sides = _sources(examples, gallery, gallery_labels, owner)
+    sets = [x for x in sides.values() if isinstance(x, Examples)]
+    overrides = [labels, gallery_labels]
+    class_names = _names([x.names for x in sets], overrides, owner)
+    if len(sets) < len(sides):
         return None
-    known = [
-        any_labels_of(x, name, owner) if mine is None else None
-        for name, x, mine in zip(_LABELS, sets, own, strict=False)
+    defaults = [
+        any_labels_of(x, name, owner) if override is None else None
+        for name, x, override in zip(_LABELS, sets, overrides, strict=False)
     ]
-    targets = _targets(given, known, own)
-    is_same = _are_same(given, same_examples)
-    nothing = _each(given, lambda _, x: np.empty((len(x), 0)), is_same)
-    return _related(nothing, targets, relation, owner, class_names)
+    targets = _targets(sides, defaults, overrides)
+    is_same = _are_same(sides, same_examples)
+    embeddings = _per_side(sides, lambda _, x: np.empty((len(x), 0)), is_same)
+    return _relate(embeddings, targets, relation, owner, class_names)
 
 
 def _sources(
     examples: Any, gallery: Any, gallery_labels: Any, owner: str
 ) -> dict[str, Any]:
     """Sets or datasets, by argument."""
-    given = _given("examples", examples, gallery, gallery_labels, owner)
-    sources = {name: source_of(x, name, owner) for name, x in given.items()}
+    sides = _sides("examples", examples, gallery, gallery_labels, owner)
+    sources = {name: source_of(x, name, owner) for name, x in sides.items()}
     for name, source in sources.items():
         if isinstance(source, Examples):
             check_not_empty(owner, name, source)
     return sources
 
 
-def _given(
+def _sides(
     name: str, queries: Any, gallery: Any, gallery_labels: Any, owner: str
 ) -> dict[str, Any]:
     """The queries and, if there is one, the gallery, by argument."""
@@ -158,43 +158,43 @@ def _given(
     return {name: queries}
 
 
-def _are_same(given: dict[str, Any], same: Callable[[Any, Any], bool]) -> bool:
+def _are_same(sides: dict[str, Any], same: Callable[[Any, Any], bool]) -> bool:
     """Whether there is a gallery, and it is the queries."""
-    return len(given) > 1 and same(*given.values())
+    return len(sides) > 1 and same(*sides.values())
 
 
-def _each(
-    given: dict[str, Any], function: Callable[[str, Any], T], is_same: bool
+def _per_side(
+    sides: dict[str, Any], function: Callable[[str, Any], T], is_same: bool
 ) -> list[T]:
-    """A function of each argument, called once if the gallery is the same."""
-    (first, *others) = given.items()
+    """Applies a function to each side, once if the gallery is the queries."""
+    (first, *rest) = sides.items()
     result = function(*first)
-    return [result, *(result if is_same else function(*x) for x in others)]
+    return [result, *(result if is_same else function(*x) for x in rest)]
 
 
 def _names(
-    known: Sequence[ClassNames], own: Sequence[Any], owner: str
+    defaults: Sequence[ClassNames], overrides: Sequence[Any], owner: str
 ) -> ClassNames:
-    """Names of the classes that examples have and are measured by."""
-    check_names(known, "gallery", owner)
+    """Class names of the examples, unless labels are passed separately."""
+    check_names(defaults, "gallery", owner)
     return {
         number: name
-        for names, mine in zip(known, own, strict=False)
-        if mine is None
+        for names, override in zip(defaults, overrides, strict=False)
+        if override is None
         for number, name in names.items()
     }
 
 
 def _targets(
-    given: dict[str, Any], known: Sequence[Any], own: Sequence[Any]
+    sides: dict[str, Any], defaults: Sequence[Any], overrides: Sequence[Any]
 ) -> dict[str, Any]:
-    """Labels by their names in messages: the arguments', or the examples'."""
+    """Labels, passed or of the examples, by their names in messages."""
     return {
-        f"labels of {name}" if mine is None else argument: (
-            theirs if mine is None else mine
+        f"labels of {name}" if override is None else argument: (
+            default if override is None else override
         )
-        for name, theirs, argument, mine in zip(
-            given, known, _LABELS, own, strict=False
+        for name, default, argument, override in zip(
+            sides, defaults, _LABELS, overrides, strict=False
         )
     }
 
@@ -207,22 +207,22 @@ def from_embeddings(
     gallery_labels: Any,
     relation: Relation,
 ) -> Inputs:
-    """The inputs of `evaluate_embeddings`, checked."""
+    """Checks the arguments of `evaluate_embeddings`."""
     owner = "evaluate_embeddings"
     if isinstance(embeddings, keras.Model):
         raise ValueError(
             "`embeddings` of evaluate_embeddings must be an array. Received: "
             f"a model, {embeddings.name!r}. Use `evaluate(model, examples)`."
         )
-    given = _given("embeddings", embeddings, gallery, gallery_labels, owner)
-    own = [labels, gallery_labels]
+    sides = _sides("embeddings", embeddings, gallery, gallery_labels, owner)
+    overrides = [labels, gallery_labels]
     shards = [
         each if isinstance(each, EmbeddingShards) else None
-        for each in given.values()
+        for each in sides.values()
     ]
     y = {
-        argument: x.labels if mine is None and x is not None else mine
-        for x, mine, argument in zip(shards, own, _LABELS, strict=False)
+        name: x.labels if override is None and x is not None else override
+        for x, override, name in zip(shards, overrides, _LABELS, strict=False)
     }
     for name, value in y.items():
         if value is None or isinstance(value, Examples):
@@ -233,15 +233,15 @@ def from_embeddings(
                 "`evaluate(model, images)`."
             )
     _check_models(shards, owner)
-    names = _names([x.names if x else {} for x in shards], own, owner)
-    x = _each(
-        given,
+    names = _names([x.names if x else {} for x in shards], overrides, owner)
+    x = _per_side(
+        sides,
         lambda name, each: as_rows(
             each.array() if isinstance(each, EmbeddingShards) else each,
             name,
             owner,
         ),
-        _are_same(given, _same_embeddings),
+        _are_same(sides, _same_embeddings),
     )
     if x[-1].shape[1] != x[0].shape[1]:
         raise ValueError(
@@ -249,7 +249,7 @@ def from_embeddings(
             "dimensions as `embeddings`. Received: embeddings.shape="
             f"{x[0].shape}, gallery.shape={x[-1].shape}."
         )
-    return _related(x, y, relation, owner, names)
+    return _relate(x, y, relation, owner, names)
 
 
 def _same_embeddings(embeddings: Any, gallery: Any) -> bool:
@@ -262,8 +262,8 @@ def _same_embeddings(embeddings: Any, gallery: Any) -> bool:
 
 def _check_models(shards: Sequence[EmbeddingShards | None], owner: str) -> None:
     """Rejects embeddings of two models, which cannot be compared."""
-    known = [x.model for x in shards if x is not None and x.model is not None]
-    difference = known[0].difference(known[-1]) if known else ""
+    models = [x.model for x in shards if x is not None and x.model is not None]
+    difference = models[0].difference(models[-1]) if models else ""
     if difference:
         raise ValueError(
             f"`gallery` of {owner} must be made by the model of `embeddings`, "
@@ -273,22 +273,22 @@ def _check_models(shards: Sequence[EmbeddingShards | None], owner: str) -> None:
         )
 
 
-def _related(
+def _relate(
     embeddings: Sequence[EmbeddingRows],
     labels: dict[str, Any],
     relation: Relation,
     owner: str,
     class_names: ClassNames | None = None,
 ) -> Inputs:
-    """Images with their classes, groups and rows.
+    """Builds images with their classes, groups and rows.
 
     If the gallery is the queries, each row is one image, which does not find
     itself; with the same labels and groups, there is no other gallery.
     """
     counts = [len(x) for x in embeddings]
-    how = relation.relevance, relation.levels, class_names
+    options = relation.relevance, relation.levels, class_names
     targets, names_by_level = as_targets(
-        list(labels.values()), counts, list(labels), owner, *how
+        list(labels.values()), counts, list(labels), owner, *options
     )
     if relation.relevance != "all":
         _check_minus_one(targets, names_by_level, owner)
@@ -297,11 +297,11 @@ def _related(
     is_same = len(counts) > 1 and embeddings[0] is embeddings[1]
     if is_same:
         rows = [rows[0], rows[0]]
-    made = [
+    images = [
         Images(*each, names_by_level)
         for each in zip(embeddings, targets, rows, groups, strict=True)
     ]
-    return made[:1] if is_same and _are_alike(*made) else made
+    return images[:1] if is_same and _are_alike(*images) else images
 
 
 def _check_minus_one(
@@ -310,14 +310,14 @@ def _check_minus_one(
     owner: str,
 ) -> None:
     """Warns if queries of the label −1 have others of it to find."""
-    for level, own in targets[0].items():
-        if isinstance(own, LabelSets):
+    for level, classes in targets[0].items():
+        if isinstance(classes, LabelSets):
             continue
-        called = {name: number for number, name in names[level].items()}
-        label = called.get("-1", -1)
+        numbers = {name: number for number, name in names[level].items()}
+        label = numbers.get("-1", -1)
         ids = np.concatenate([x[level] for x in targets])
         is_lowest = label != -1 or (ids.min() == -1 and ids.max() >= 0)
-        if is_lowest and label in own and (ids == label).sum() > 1:
+        if is_lowest and label in classes and (ids == label).sum() > 1:
             warn(
                 "%d examples measured by %s have the label -1, which counts "
                 "as a class like any other, so they are each other's right "
@@ -334,9 +334,9 @@ def _are_alike(queries: Images, gallery: Images) -> bool:
     def plain(x: Any) -> Any:
         return x.matrix.toarray() if isinstance(x, LabelSets) else x
 
-    own = [queries.groups, *queries.targets.values()]
-    theirs = [gallery.groups, *map(gallery.targets.get, queries.targets)]
-    return all(map(np.array_equal, map(plain, own), map(plain, theirs)))
+    first = [queries.groups, *queries.targets.values()]
+    second = [gallery.groups, *map(gallery.targets.get, queries.targets)]
+    return all(map(np.array_equal, map(plain, first), map(plain, second)))
 
 
 def _groups(
@@ -346,35 +346,35 @@ def _groups(
     if exclude is None:
         return [None] * len(counts)
     if len(counts) == 1:
-        return _numbered([exclude], counts, ["exclude"], owner)
+        return _number_groups([exclude], counts, ["exclude"], owner)
     if not isinstance(exclude, tuple) or len(exclude) != 2:
         raise ValueError(
             f"`exclude` of {owner} must be a pair (groups of the queries, "
             "groups of the gallery) if there is a gallery. Received: "
             f"exclude of type {type(exclude).__name__}."
         )
-    return _numbered(exclude, counts, ["exclude[0]", "exclude[1]"], owner)
+    return _number_groups(exclude, counts, ["exclude[0]", "exclude[1]"], owner)
 
 
-def _numbered(
-    given: Sequence[Any],
+def _number_groups(
+    groups: Sequence[Any],
     counts: Sequence[int],
     names: Sequence[str],
     owner: str,
 ) -> list[Rows]:
-    """Groups as integers: one for each name, and a new one for each unknown."""
-    listed = [np.asarray(x) for x in given]
-    may_be_text = [array for array in listed if array.dtype.kind in "OU"]
+    """Groups as integers, with a new one for each example without a group."""
+    arrays = [np.asarray(x) for x in groups]
+    may_be_text = [array for array in arrays if array.dtype.kind in "OU"]
     is_text = any(isinstance(x, str) for y in may_be_text for x in y.flat)
-    missing = "" if is_text else _UNKNOWN
-    known = [
+    missing = "" if is_text else _UNKNOWN_GROUP
+    filled_arrays = [
         np.array([missing if x is None else x for x in array.tolist()])
         if array.dtype == object and array.ndim == 1
         else array
-        for array in listed
+        for array in arrays
     ]
-    ids, _ = as_class_ids(known, counts, names, owner)
-    is_unknown = np.concatenate(known) == missing
+    ids, _ = as_class_ids(filled_arrays, counts, names, owner)
+    is_unknown = np.concatenate(filled_arrays) == missing
     if is_unknown.any():
         numbers = np.unique(np.concatenate(ids), return_inverse=True)[1]
         numbers[is_unknown] = -1 - np.arange(is_unknown.sum())
@@ -405,8 +405,8 @@ class Protocol:
             ValueError: If a row is out of range or repeated.
         """
         return (
-            images.select(_places(self.queries, images, "queries")),
-            images.select(_places(self.gallery, images, "gallery")),
+            images.select(_positions(self.queries, images, "queries")),
+            images.select(_positions(self.gallery, images, "gallery")),
         )
 
 
@@ -446,15 +446,15 @@ def one_per_class(
     return tuple(protocols)
 
 
-def _places(rows: Rows | None, images: Images, name: str) -> Rows:
-    """Places of rows among the images, of which bad files are left out."""
+def _positions(rows: Rows | None, images: Images, name: str) -> Rows:
+    """Positions of rows among the images, without those of bad files."""
     if rows is None:
         return np.arange(len(images))
-    rows = _checked(rows, int(images.rows[-1]) + 1, name)
+    rows = _validate_rows(rows, int(images.rows[-1]) + 1, name)
     return np.searchsorted(images.rows, rows[np.isin(rows, images.rows)])
 
 
-def _checked(rows: Rows, count: int, name: str) -> Rows:
+def _validate_rows(rows: Rows, count: int, name: str) -> Rows:
     rows = np.asarray(rows)
     if rows.dtype.kind not in "iu" or rows.ndim != 1 or not len(rows):
         raise ValueError(
@@ -478,11 +478,11 @@ def _checked(rows: Rows, count: int, name: str) -> Rows:
 Protocols = str | Protocol | Sequence[Protocol] | None
 
 
-def searches(
-    given: Inputs, protocol: Protocols, owner: str
+def plan_searches(
+    inputs: Inputs, protocol: Protocols, owner: str
 ) -> list[tuple[Images, Images]]:
-    """Queries and gallery, for each draw of the protocol."""
-    images, *galleries = given
+    """Queries and gallery for each draw of the protocol."""
+    images, *galleries = inputs
     if galleries:
         if protocol is not None:
             raise ValueError(
@@ -497,7 +497,7 @@ def searches(
     elif isinstance(protocol, Protocol):
         draws = [protocol]
     elif protocol == "official":
-        # Where there are levels, of the classes of the first.
+        # With several levels, the first decides what a class is.
         classes = next(iter(images.targets.values()))
         if isinstance(classes, LabelSets):
             raise ValueError(

@@ -17,7 +17,7 @@ from keras_dml.utils.types import FloatArray, Rows
 RelevanceName = Literal["any", "all", "shared", "jaccard"]
 
 RELEVANCES = get_args(RelevanceName)
-"""Rules of which images with several labels are relevant, and by how much."""
+"""Rules of relevance for images with several labels."""
 
 
 @dataclass(frozen=True)
@@ -75,14 +75,14 @@ def as_targets(
     `class_names` of classes that are given as numbers.
     """
     check_choice(owner, "relevance", relevance, RELEVANCES)
-    given = list(zip(labels, counts, names, strict=True))
-    for x, _, name in given:
+    arguments = list(zip(labels, counts, names, strict=True))
+    for x, _, name in arguments:
         if not (isinstance(x, Mapping) or hasattr(x, "tocsr") or _are_sets(x)):
             check_known(x, name, owner)
     if levels is not None or any(isinstance(x, Mapping) for x in labels):
         if levels is None and isinstance(labels[0], Mapping):
             levels = tuple(labels[0])
-        columns = [_columns(x, name, owner, levels) for x, _, name in given]
+        columns = [_columns(x, name, owner, levels) for x, _, name in arguments]
         return _by_level(columns, counts, names, owner)
     if not any(
         hasattr(x, "tocsr") or _are_sets(x) or np.ndim(x) == 2 for x in labels
@@ -93,13 +93,13 @@ def as_targets(
                 f"Received: relevance={relevance!r} and one label per "
                 "example. Omit it."
             )
-        ids, of_strings = as_class_ids(labels, counts, names, owner)
-        return [{"": x} for x in ids], {"": of_strings or class_names or {}}
-    matrices, of_sets = _matrices(given, owner)
+        ids, string_names = as_class_ids(labels, counts, names, owner)
+        return [{"": x} for x in ids], {"": string_names or class_names or {}}
+    matrices, set_names = _matrices(arguments, owner)
     if relevance == "all":
         return [{"": ids} for ids in _ids_of_sets(matrices)], {}
     sets = [LabelSets(matrix, relevance) for matrix in matrices]
-    return [{"": x} for x in sets], {"": of_sets or class_names or {}}
+    return [{"": x} for x in sets], {"": set_names or class_names or {}}
 
 
 def ids_of(targets: Targets) -> Rows:
@@ -128,29 +128,29 @@ def _columns(
 ) -> dict[str, Any]:
     """The columns of a hierarchy by their names."""
     if isinstance(labels, Mapping):
-        wanted = tuple(labels) if levels is None else tuple(levels)
-        missing = [level for level in wanted if level not in labels]
-        if missing or not wanted:
+        keys = tuple(labels) if levels is None else tuple(levels)
+        missing = [level for level in keys if level not in labels]
+        if missing or not keys:
             raise ValueError(
                 f"`levels` of {owner} must be keys of `{name}`. Received: "
-                f"levels={wanted}, {name} with the keys {tuple(labels)}."
+                f"levels={keys}, {name} with the keys {tuple(labels)}."
             )
-        columns = {level: labels[level] for level in wanted}
+        columns = {level: labels[level] for level in keys}
     else:
-        wanted = tuple(levels or ())
+        keys = tuple(levels or ())
         table = np.asarray(labels)
-        if table.ndim != 2 or table.shape[1] != len(wanted):
+        if table.ndim != 2 or table.shape[1] != len(keys):
             raise ValueError(
                 f"`{name}` of {owner} must have one column for each of "
                 f"`levels`. Received: {name}.shape={table.shape}, "
-                f"levels={wanted}."
+                f"levels={keys}."
             )
-        columns = dict(zip(wanted, table.T, strict=True))
-    bad = [x for x in wanted if not isinstance(x, str) or not x or "/" in x]
-    if bad or len(set(wanted)) < len(wanted):
+        columns = dict(zip(keys, table.T, strict=True))
+    bad = [x for x in keys if not isinstance(x, str) or not x or "/" in x]
+    if bad or len(set(keys)) < len(keys):
         raise ValueError(
             f"`levels` of {owner} must be different names without a slash. "
-            f"Received: levels={wanted}."
+            f"Received: levels={keys}."
         )
     return columns
 
@@ -165,11 +165,11 @@ def _by_level(
     targets: list[dict[str, Targets]] = [{} for _ in columns]
     class_names: dict[str, ClassNames] = {}
     for level in columns[0]:
-        called = [f"{name}[{level!r}]" for name in names]
-        given = [x[level] for x in columns]
-        ids, class_names[level] = as_class_ids(given, counts, called, owner)
-        for target, found in zip(targets, ids, strict=True):
-            target[level] = found
+        titles = [f"{name}[{level!r}]" for name in names]
+        labels = [x[level] for x in columns]
+        ids, class_names[level] = as_class_ids(labels, counts, titles, owner)
+        for target, classes in zip(targets, ids, strict=True):
+            target[level] = classes
     return targets, class_names
 
 
@@ -185,21 +185,21 @@ def as_class_ids(
     """
     for x, name in zip(labels, names, strict=True):
         check_known(x, name, owner)
-    given = [np.asarray(x) for x in labels]
+    arrays = [np.asarray(x) for x in labels]
     class_names: ClassNames = {}
-    if all(_are_strings(x) for x in given):
-        # In the order of their texts, whatever array holds them.
+    if all(_are_strings(x) for x in arrays):
+        # Bytes, text and objects are all numbered in the order of their text.
         texts = np.concatenate(
             [
                 np.char.decode(x) if x.dtype.kind == "S" else x.astype(str)
-                for x in given
+                for x in arrays
             ]
         )
-        found, numbers = np.unique(texts, return_inverse=True)
-        class_names = dict(enumerate(found.tolist()))
-        given = np.split(numbers, np.cumsum([len(x) for x in given])[:-1])
+        unique_texts, numbers = np.unique(texts, return_inverse=True)
+        class_names = dict(enumerate(unique_texts.tolist()))
+        arrays = np.split(numbers, np.cumsum([len(x) for x in arrays])[:-1])
     ids = [
-        as_ids(*each, owner) for each in zip(given, counts, names, strict=True)
+        as_ids(*each, owner) for each in zip(arrays, counts, names, strict=True)
     ]
     return ids, class_names
 
@@ -213,31 +213,32 @@ def _are_strings(labels: npt.NDArray[Any]) -> bool:
 
 
 def _matrices(
-    given: Sequence[tuple[Any, int, str]], owner: str
+    arguments: Sequence[tuple[Any, int, str]], owner: str
 ) -> tuple[list[Any], ClassNames]:
     """Sparse matrices with the same columns, and the names of the columns."""
-    parts = [labels for labels, _, _ in given]
+    parts = [labels for labels, _, _ in arguments]
     class_names: ClassNames = {}
     if all(_are_sets(x) for x in parts):
-        made, class_names = _of_sets(parts)
+        matrices, class_names = _matrices_of_sets(parts)
     else:
-        made = [_of_matrix(*each, owner) for each in given]
-    for matrix, (_, count, name) in zip(made, given, strict=True):
+        matrices = [_as_matrix(*each, owner) for each in arguments]
+    for matrix, (_, count, name) in zip(matrices, arguments, strict=True):
         if matrix.shape[0] != count:
             raise ValueError(
                 f"`{name}` of {owner} must have one set of labels per "
                 f"embedding. Received: labels of {matrix.shape[0]} and "
                 f"{count} embeddings."
             )
-    if len({matrix.shape[1] for matrix in made}) > 1:
+    if len({matrix.shape[1] for matrix in matrices}) > 1:
         raise ValueError(
-            f"`{given[0][2]}` and `{given[1][2]}` of {owner} must have the "
-            f"same columns. Received: {[m.shape[1] for m in made]} columns."
+            f"`{arguments[0][2]}` and `{arguments[1][2]}` of {owner} must have "
+            f"the same columns. Received: {[x.shape[1] for x in matrices]} "
+            "columns."
         )
-    return made, class_names
+    return matrices, class_names
 
 
-def _of_sets(parts: Sequence[Any]) -> tuple[list[Any], ClassNames]:
+def _matrices_of_sets(parts: Sequence[Any]) -> tuple[list[Any], ClassNames]:
     from scipy.sparse import csr_array
 
     columns: dict[Any, int] = {}
@@ -245,19 +246,19 @@ def _of_sets(parts: Sequence[Any]) -> tuple[list[Any], ClassNames]:
         for labels in sets:
             for label in labels:
                 columns.setdefault(label, len(columns))
-    made = []
+    matrices = []
     for sets in parts:
-        found = [columns[label] for labels in sets for label in labels]
+        indices = [columns[label] for labels in sets for label in labels]
         starts = np.cumsum([0, *(len(labels) for labels in sets)])
-        values = np.ones(len(found), np.int64)
+        values = np.ones(len(indices), np.int64)
         shape = len(sets), max(1, len(columns))
-        matrix = csr_array((values, found, starts), shape)
+        matrix = csr_array((values, indices, starts), shape)
         matrix.sort_indices()
-        made.append(matrix)
-    return made, {number: label for label, number in columns.items()}
+        matrices.append(matrix)
+    return matrices, {number: label for label, number in columns.items()}
 
 
-def _of_matrix(labels: Any, count: int, name: str, owner: str) -> Any:
+def _as_matrix(labels: Any, count: int, name: str, owner: str) -> Any:
     from scipy.sparse import csr_array
 
     table = labels if hasattr(labels, "tocsr") else np.asarray(labels)
@@ -278,15 +279,15 @@ def _of_matrix(labels: Any, count: int, name: str, owner: str) -> Any:
 def _ids_of_sets(matrices: Sequence[Any]) -> list[Rows]:
     """Numbers of the distinct sets; examples without labels match nothing."""
     ids: dict[bytes, int] = {}
-    nobody = itertools.count(-1, -1)
-    found = []
+    unmatched_ids = itertools.count(-1, -1)
+    ids_by_matrix = []
     for matrix in matrices:
         matrix.sort_indices()
         indices = matrix.indices.astype(np.int64)
         keys = [x.tobytes() for x in np.split(indices, matrix.indptr[1:-1])]
-        own = [
-            ids.setdefault(key, len(ids)) if key else next(nobody)
+        set_ids = [
+            ids.setdefault(key, len(ids)) if key else next(unmatched_ids)
             for key in keys
         ]
-        found.append(np.array(own, np.int64))
-    return found
+        ids_by_matrix.append(np.array(set_ids, np.int64))
+    return ids_by_matrix

@@ -45,17 +45,17 @@ from keras_dml.utils.registry import (
 )
 from keras_dml.utils.types import FloatArray
 
-KINDS = ("ranks", "clusters", "embeddings", "pairs", "neighbors")
+INPUTS = ("ranks", "clusters", "embeddings", "pairs", "neighbors")
 
-OF_QUERIES = "ranks", "neighbors"
-"""Kinds with a value for each query."""
+QUERY_INPUTS = "ranks", "neighbors"
+"""Inputs of metrics with a value for each query."""
 
 MACRO = "macro/"
 """Prefix of a metric's name for the mean over classes of their means."""
 
 MetricFunction: TypeAlias = Callable[..., Any]
 
-Wanted: TypeAlias = str | MetricFunction
+MetricLike: TypeAlias = str | MetricFunction
 """A metric: its name, or a function that is not registered."""
 
 
@@ -71,16 +71,16 @@ class _Metrics(Registry[MetricFunction]):
         return super().register(name, definition, paper, **details)
 
     def known_as(self, name: str) -> list[str]:
-        """The name of what other libraries, or another spelling, call `name`.
+        """The registered name for another library's name, or another spelling.
 
         "PrecisionAtK" is "precision@k", and "precision_at_10" "precision@10".
         """
-        spelled = _spelled(name)
-        k = re.sub(r".*?(\d*)$", r"\1", spelled)
-        for key, number in ((spelled, ""), (spelled.removesuffix(k) + "k", k)):
+        letters = _normalize(name)
+        k = re.sub(r".*?(\d*)$", r"\1", letters)
+        for key, number in ((letters, ""), (letters.removesuffix(k) + "k", k)):
             for entry in self.values():
                 names = names_elsewhere(entry.value, with_functions=True)
-                if key != "k" and key in map(_spelled, {entry.name, *names}):
+                if key != "k" and key in map(_normalize, {entry.name, *names}):
                     is_at_k = number and entry.name.endswith("@k")
                     return [entry.name[:-1] + number if is_at_k else entry.name]
         return []
@@ -88,9 +88,9 @@ class _Metrics(Registry[MetricFunction]):
     def check(self, name: str, details: dict[str, Any]) -> None:
         """Raises `ValueError` unless `details` are valid for a metric."""
         of = details.get("of", "ranks")
-        if of not in KINDS or not set(details) <= {"of", "limits", "of_one"}:
+        if of not in INPUTS or not set(details) <= {"of", "limits", "of_one"}:
             raise ValueError(
-                f"METRICS.register must be given `of`, one of {KINDS}, "
+                f"METRICS.register must be given `of`, one of {INPUTS}, "
                 "`limits` and `of_one`, or none of them. Received: "
                 f"{details} for {name!r}."
             )
@@ -101,8 +101,8 @@ class _Metrics(Registry[MetricFunction]):
             )
 
 
-def _spelled(name: str) -> str:
-    """A name without what spellings differ in: MapAtK, map_at_k, mAP@k."""
+def _normalize(name: str) -> str:
+    """Removes differences of spelling: MapAtK, map_at_k, mAP@k."""
     letters = re.sub("[^a-z0-9]", "", name.lower())
     return re.sub(r"at(?=(\d+|k|r)$)", "", letters)
 
@@ -114,7 +114,7 @@ share such as 0.01."""
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric with a known k."""
+    """A registered metric with its k, or share, filled in."""
 
     name: str  # In the results: "map@r", "recall@4".
     entry: Entry[MetricFunction]
@@ -123,13 +123,13 @@ class Metric:
     is_macro: bool = False  # Every class has the same weight, not every query.
 
     @property
-    def of(self) -> str:
-        """Its input: one of `KINDS`."""
+    def input(self) -> str:
+        """Its input: one of `INPUTS`."""
         return str(self.entry.details.get("of", "ranks"))
 
     @property
     def limits(self) -> Limits:
-        """Ranks that it requires exactly, if it is a function of ranks."""
+        """Limits up to which it requires exact ranks."""
         limits = self.entry.details.get("limits", Limits(every=UNLIMITED))
         return limits(*self.arguments) if callable(limits) else limits
 
@@ -148,9 +148,9 @@ class Metric:
     def per_query(self, ranks: Ranks, neighbors: Any = None) -> FloatArray:
         """Its value for each query, (Q,) float64, checked.
 
-        `neighbors` are the `Neighbors` of these queries, if it is of them.
+        `neighbors` are the `Neighbors` of these queries, if they are its input.
         """
-        queries = neighbors if self.of == "neighbors" else ranks
+        queries = neighbors if self.input == "neighbors" else ranks
         values = np.asarray(self.entry.value(queries, *self.arguments))
         if values.shape != ranks.counts.shape:
             raise ValueError(
@@ -168,12 +168,12 @@ class Metric:
             )
         return values.astype(np.float64)
 
-    def of_whole(self, *given: Any) -> float:
+    def compute(self, *inputs: Any) -> float:
         """Its value for clusters, embeddings or pairs."""
-        return float(self.entry.value(*given, *self.arguments))
+        return float(self.entry.value(*inputs, *self.arguments))
 
 
-def metric(name: str) -> Metric | None:
+def parse_metric(name: str) -> Metric | None:
     """The metric with a name such as "map@r" or "recall@10", if it exists.
 
     Levels and dimensions before the name, as in results, are ignored:
@@ -181,11 +181,11 @@ def metric(name: str) -> Metric | None:
     """
     first, slash, rest = name.partition("/")
     if slash:
-        found = metric(rest)
-        if found is None or first + slash != MACRO:
-            return found
-        is_mean = found.of in OF_QUERIES and not found.is_macro
-        return replace(found, name=name, is_macro=True) if is_mean else None
+        inner = parse_metric(rest)
+        if inner is None or first + slash != MACRO:
+            return inner
+        is_mean = inner.input in QUERY_INPUTS and not inner.is_macro
+        return replace(inner, name=name, is_macro=True) if is_mean else None
     if name in METRICS and not name.endswith(("@k", "@x", "=x")):
         return Metric(name, METRICS[name])
     at_k = re.fullmatch(r"(.+@)([1-9]\d{0,8})", name)
@@ -197,40 +197,40 @@ def metric(name: str) -> Metric | None:
     return None
 
 
-def expanded(
-    metrics: Wanted | Sequence[Wanted], ks: Sequence[int], owner: str
+def expand_metrics(
+    metrics: MetricLike | Sequence[MetricLike], ks: Sequence[int], owner: str
 ) -> list[Metric]:
     """The distinct metrics for some names, in order; `@k` stands for all `ks`.
 
     "package.module:name" first imports the module, which registers it.
     """
-    found: dict[str, Metric] = {}
+    by_name: dict[str, Metric] = {}
     if isinstance(metrics, str) or callable(metrics):
         metrics = [metrics]
-    for wanted in metrics:
-        if callable(wanted):
-            own = _of_function(wanted, owner)
-            found[own.name] = own
+    for item in metrics:
+        if callable(item):
+            custom_metric = _from_function(item, owner)
+            by_name[custom_metric.name] = custom_metric
             continue
-        for name in _names(wanted, ks, owner):
-            known = metric(name)
+        for name in _expand_name(item, ks, owner):
+            parsed_metric = parse_metric(name)
             mean, slash, _ = name.rpartition("/")
-            if known is None or mean + slash not in ("", MACRO):
-                raise ValueError(_unknown(wanted, owner))
-            found[name] = known
-    if not found:
+            if parsed_metric is None or mean + slash not in ("", MACRO):
+                raise ValueError(_unknown_message(item, owner))
+            by_name[name] = parsed_metric
+    if not by_name:
         raise ValueError(
             f"`metrics` of {owner} must name at least one metric. Received: "
             f"metrics={metrics!r}. Use some of {', '.join(METRICS)}."
         )
-    return list(found.values())
+    return list(by_name.values())
 
 
-def _names(wanted: object, ks: Sequence[int], owner: str) -> list[str]:
-    """The names that a name stands for: one per k if it ends in @k."""
-    if not isinstance(wanted, str):
-        raise ValueError(_unknown(wanted, owner))
-    module, colon, name = wanted.rpartition(":")
+def _expand_name(item: object, ks: Sequence[int], owner: str) -> list[str]:
+    """Expands a name that ends in @k to one name per k."""
+    if not isinstance(item, str):
+        raise ValueError(_unknown_message(item, owner))
+    module, colon, name = item.rpartition(":")
     if colon:
         import_own("metric", name, module)
     if not name.endswith("@k") or name.removeprefix(MACRO) not in METRICS:
@@ -243,12 +243,12 @@ def _names(wanted: object, ks: Sequence[int], owner: str) -> list[str]:
     return [f"{name[:-1]}{int(k)}" for k in ks]
 
 
-def _of_function(function: MetricFunction, owner: str) -> Metric:
+def _from_function(function: MetricFunction, owner: str) -> Metric:
     """A metric that is not registered, under the name of its function."""
     name = getattr(function, "name", None) or getattr(
         function, "__name__", type(function).__name__
     )
-    if not isinstance(name, str) or name == "<lambda>" or metric(name):
+    if not isinstance(name, str) or name == "<lambda>" or parse_metric(name):
         raise ValueError(
             f"`metrics` of {owner} must have distinct names. Received: "
             f"{function!r} with the name {name!r}. Define it with `def`, or "
@@ -263,7 +263,7 @@ def _of_function(function: MetricFunction, owner: str) -> Metric:
     return Metric(name, Entry(name, function, name, None, details))
 
 
-def _unknown(name: object, owner: str) -> str:
+def _unknown_message(name: object, owner: str) -> str:
     candidates = [*METRICS, *(x[:-1] + "1" for x in METRICS if x[-2:] == "@k")]
     hint = "." + did_you_mean(str(name).lower(), candidates)
     if same := METRICS.known_as(str(name).removeprefix(MACRO)):

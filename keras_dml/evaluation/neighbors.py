@@ -42,7 +42,7 @@ def neighbors_of(
     k: int,
     memory: int,
 ) -> Neighbors:
-    """Searches for the k nearest images that each query may find.
+    """Finds classes of the k nearest images that each query may find.
 
     `distance` is a name, or returns the distances of consecutive queries. At
     least one query is compared at a time, whatever the memory.
@@ -53,13 +53,13 @@ def neighbors_of(
     labels = np.empty((len(queries), min(k, len(gallery))), np.int64)
     if isinstance(distance, str):
         scores = Scores(queries.embeddings, gallery.embeddings, distance)
-        right = scores.right(slice(0, len(gallery)))
+        rhs = scores.rhs(slice(0, len(gallery)))
     size = max(1, memory // (_BYTES_OF_PAIR * len(gallery)))
     for rows in blocks(len(queries), size):
         ignored = relevance.of(rows)[1]
         pairs = ignored.owners, ignored.items
         if isinstance(distance, str):
-            best, images = nearest_allowed(scores, rows, right, pairs, k)
+            best, images = nearest_allowed(scores, rows, rhs, pairs, k)
         else:
             all_scores = -distance(rows)
             all_scores[pairs] = -np.inf
@@ -94,7 +94,7 @@ def knn_accuracy(neighbors: Neighbors, k: int) -> FloatArray:
         part = labels[rows]
         votes = (part[:, :, None] == part[:, None]).sum(axis=2)
         votes[part < 0] = 0
-        # The first of several: the nearest.
-        chosen = part[np.arange(len(part)), votes.argmax(axis=1)]
-        is_right[rows] = chosen == neighbors.truth[rows]
+        # Of several classes, `argmax` takes that of the nearest.
+        winners = part[np.arange(len(part)), votes.argmax(axis=1)]
+        is_right[rows] = winners == neighbors.truth[rows]
     return is_right

@@ -23,16 +23,16 @@ from keras_dml.utils.vectors import (
 )
 
 STEP = 2.0**-20
-"""Distance of thresholds: about the resolution of float32 embeddings."""
+"""Distance between thresholds: about the resolution of float32."""
 
 CELLS = round(2 / STEP) + 1
 """Cell i holds scores from −1 + i·STEP up to those of the next cell."""
 
-SIDE = 1024
+BLOCK_SIDE = 1024
 """Rows and columns of a block of pairs."""
 
 MAX_UNITS = 512
-"""Number of classes above which groups are drawn: time grows quadratically."""
+"""Maximum number of classes or groups drawn: time grows quadratically."""
 
 UNIT_ROWS, UNIT_PAIRS = 256, 2**21
 """Rows and pairs of a block while classes are drawn."""
@@ -45,8 +45,8 @@ _LISTED_PAIRS = 2**14
 class Factors:
     """Matrices whose product has the scores of pairs, from −1 to 1."""
 
-    left: EmbeddingRows  # Of the first images, (N, d).
-    right: EmbeddingRows  # Of the second images, (M, d).
+    lhs: EmbeddingRows  # Of the first images, (N, d).
+    rhs: EmbeddingRows  # Of the second images, (M, d).
     distance: str = "cosine"
     # The dot product that a score of 1 stands for; for Euclidean distances,
     # its square root.
@@ -60,22 +60,22 @@ class Factors:
         tiny = np.finfo(np.float64).tiny
         largest = [max(float(row_norms(z).max()), tiny) for z in (x, y)]
         if distance == "dot":
-            changes = [partial(_divided, by=z) for z in largest]
+            changes = [partial(_divide, by=z) for z in largest]
             unit = largest[0] * largest[1]
         else:
             # 1 − c|x − y|² = 2c x·y − c|x|² + (1 − c|y|²), with
             # c|x − y|² ≤ 2.
             unit = sum(largest) / 2**0.5
-            changes = [partial(f, unit=unit) for f in (_left, _right)]
-        left, right = map(changed, (x, y), changes)
-        return cls(left, right, distance, unit)
+            changes = [partial(f, unit=unit) for f in (_lhs, _rhs)]
+        lhs, rhs = map(changed, (x, y), changes)
+        return cls(lhs, rhs, distance, unit)
 
     def select(self, rows: Rows) -> "Factors":
         """Factors of some images, the same on both sides."""
-        left = selected(self.left, rows)
-        is_same = self.right is self.left
-        right = left if is_same else selected(self.right, rows)
-        return replace(self, left=left, right=right)
+        lhs = selected(self.lhs, rows)
+        is_same = self.rhs is self.lhs
+        rhs = lhs if is_same else selected(self.rhs, rows)
+        return replace(self, lhs=lhs, rhs=rhs)
 
     def outer(self, scores: Any) -> Any:
         """Scores from −1 to 1 as cosines, as x·y or as −|x − y|."""
@@ -85,25 +85,25 @@ class Factors:
         return -np.sign(squared) * self.unit * np.sqrt(np.abs(squared))
 
 
-def _divided(x: FloatArray, by: float) -> FloatArray:
+def _divide(x: FloatArray, by: float) -> FloatArray:
     return x.astype(np.float64) / by
 
 
-def _left(x: FloatArray, unit: float) -> FloatArray:
-    x = _divided(x, unit)
+def _lhs(x: FloatArray, unit: float) -> FloatArray:
+    x = _divide(x, unit)
     return np.hstack([2 * x, -squares(x)[:, None], np.ones((len(x), 1))])
 
 
-def _right(x: FloatArray, unit: float) -> FloatArray:
-    x = _divided(x, unit)
+def _rhs(x: FloatArray, unit: float) -> FloatArray:
+    x = _divide(x, unit)
     return np.hstack([x, np.ones((len(x), 1)), 1 - squares(x)[:, None]])
 
 
-def cells_of(left: FloatArray, right: FloatArray) -> Rows:
+def cells_of(lhs: FloatArray, rhs: FloatArray) -> Rows:
     """Cells of the scores of all pairs, (n, m)."""
     scores = (
-        left.astype(np.float64, copy=False)
-        @ right.astype(np.float64, copy=False).T
+        lhs.astype(np.float64, copy=False)
+        @ rhs.astype(np.float64, copy=False).T
     )
     return _cells(scores)
 
@@ -149,7 +149,7 @@ class PairCounts:
 
     @classmethod
     def of(cls, positive: Rows, negative: Rows) -> "PairCounts":
-        """From the numbers of pairs in each cell, (CELLS + 1,), the last 0."""
+        """Counts from the pairs in each cell, (CELLS + 1,), the last one 0."""
         # A cell's pairs are accepted from the threshold below it on.
         return cls(*(np.cumsum(x[::-1])[::-1] for x in (positive, negative)))
 
@@ -181,11 +181,11 @@ class AllPairs:
     def counts(self) -> PairCounts:
         """How many reach each threshold, in memory that is independent of N."""
         positive, total = np.zeros((2, CELLS + 1), np.int64)
-        parts = blocks(len(self.classes), SIDE)
+        parts = blocks(len(self.classes), BLOCK_SIDE)
         about = len(parts), "Comparing pairs", self.progress
         for part in tracked(parts, *about):
             for rows, columns, cells, later in _pair_blocks(
-                self.factors, part, SIDE, SIDE**2
+                self.factors, part, BLOCK_SIDE, BLOCK_SIDE**2
             ):
                 same = self.classes[rows, None] == self.classes[columns]
                 positive += np.bincount(cells[same & later], None, CELLS + 1)
@@ -219,14 +219,14 @@ class AllPairs:
             times = times_of[:, unit, None]
             hits += times * positive
             false += times * negative[unit]
-            # Two classes count as often as the product of their draws.
+            # Pairs of two classes count by the product of their draws.
             later = slice(unit + 1, None)
             false += times * (times_of[:, later] @ negative[later])
             samples = np.flatnonzero(times[:, 0])
             lowest[samples] = np.minimum(lowest[samples], low)
             both = np.where(times_of[samples] > 0, high, -1)
             highest[samples] = np.maximum(highest[samples], both.max(axis=1))
-        return BootstrapCounts(_reached(hits), _reached(false), lowest, highest)
+        return BootstrapCounts(_totals(hits), _totals(false), lowest, highest)
 
 
 def _pair_blocks(
@@ -239,14 +239,14 @@ def _pair_blocks(
     """
     for part_rows in blocks(part.stop - part.start, height):
         rows = within(part, part_rows)
-        left = factors.left[rows].astype(np.float64, copy=False)
-        for rest in blocks(len(factors.right) - rows.start, size // len(left)):
+        lhs = factors.lhs[rows].astype(np.float64, copy=False)
+        for rest in blocks(len(factors.rhs) - rows.start, size // len(lhs)):
             columns = within(rows, rest)
             later = (
                 np.arange(columns.start, columns.stop)
                 > np.arange(rows.start, rows.stop)[:, None]
             )
-            yield rows, columns, cells_of(left, factors.right[columns]), later
+            yield rows, columns, cells_of(lhs, factors.rhs[columns]), later
 
 
 def _unit_pairs(
@@ -257,7 +257,7 @@ def _unit_pairs(
     bins: Rows,
     width: int,
 ) -> tuple[FloatArray, FloatArray, int, Rows]:
-    """Pairs of a unit's images with each other and with later ones.
+    """Counts pairs of a unit's images with each other and with later ones.
 
     Factors, classes and units, (N, …), are ordered by unit; `bins`, (CELLS,),
     has the bin of every cell. Returns same-class pairs by bin, (W,);
@@ -274,8 +274,8 @@ def _unit_pairs(
         same = classes[rows, None] == classes[columns]
         alike, apart = later & same, later & ~same
         positive += np.bincount(bins[cells[alike]], None, width)
-        place = units[columns] * width + bins[cells]
-        tally = np.bincount(place[apart], None, negative.size)
+        index = units[columns] * width + bins[cells]
+        tally = np.bincount(index[apart], None, negative.size)
         negative += tally.reshape(negative.shape)
         lowest = min(lowest, int(cells[alike].min(initial=CELLS)))
         top = np.where(apart, cells, -1).max(axis=0)
@@ -296,7 +296,7 @@ class Trials:
         owner: str,
         progress: bool | None = False,
     ) -> None:
-        count = len(factors.left)
+        count = len(factors.lhs)
         if count != len(pairs.examples):
             raise ValueError(
                 f"`embeddings` of {owner} must be those of the examples of "
@@ -311,14 +311,14 @@ class Trials:
         self._first, self._second = numbers.reshape(subjects.shape)
         self.cells = np.empty(len(pairs.rows), np.int64)
         for part in blocks(len(pairs.rows), _LISTED_PAIRS):
-            left, right = (
+            lhs, rhs = (
                 np.asarray(factor[rows], np.float64)
                 for factor, rows in zip(
-                    (factors.left, factors.right), pairs.rows[part].T,
+                    (factors.lhs, factors.rhs), pairs.rows[part].T,
                     strict=True,
                 )
             )  # fmt: skip
-            self.cells[part] = _cells(np.einsum("nd,nd->n", left, right))
+            self.cells[part] = _cells(np.einsum("nd,nd->n", lhs, rhs))
 
     @property
     def counts(self) -> PairCounts:
@@ -337,7 +337,7 @@ class Trials:
         width = len(positions) + 1
         counts = np.empty((2, num_resamples, width))
         lowest, highest = np.empty((2, num_resamples), np.int64)
-        # Trials of one subject count as often as it is drawn.
+        # A trial of a single subject counts as often as it is drawn.
         is_one = self._first == self._second
         about = "Drawing subjects for the interval", self._progress
         for sample, times in enumerate(tracked(samples, num_resamples, *about)):
@@ -348,7 +348,7 @@ class Trials:
             alike, apart = (self.cells[x & (weights > 0)] for x in self._kinds)
             lowest[sample] = alike.min(initial=CELLS)
             highest[sample] = apart.max(initial=-1)
-        hits, false = map(_reached, counts)
+        hits, false = map(_totals, counts)
         return BootstrapCounts(hits, false, lowest, highest)
 
 
@@ -386,11 +386,11 @@ def count_pairs_searched(
         x, y = changed(x, unit_rows), changed(y, unit_rows)
     factors = Factors.of(x, y, distance)
     positive, negative = np.zeros((2, CELLS + 1), np.int64)
-    for rows in blocks(len(queries), SIDE):
-        left = factors.left[rows].astype(np.float64, copy=False)
+    for rows in blocks(len(queries), BLOCK_SIDE):
+        lhs = factors.lhs[rows].astype(np.float64, copy=False)
         positives, ignored, _ = relevance.of(rows)
-        for items in blocks(len(gallery), SIDE):
-            cells = cells_of(left, factors.right[items])
+        for items in blocks(len(gallery), BLOCK_SIDE):
+            cells = cells_of(lhs, factors.rhs[items])
             same = _in_block(positives, items)
             is_other = queries.rows[rows, None] != gallery.rows[items]
             is_other[_in_block(ignored, items)] = False
@@ -419,24 +419,24 @@ def quantile_positions(counts: PairCounts, number: int = 64) -> Rows:
     missed = 1 - np.geomspace(1 / positives, 1, number)
     powers = np.geomspace(1 / negatives, 1, number)
     positions = [
-        _reaching(counts.accepted_positive, shares * positives),
-        _reaching(counts.accepted_positive, missed * positives),
-        _reaching(counts.accepted_negative, powers * negatives),
-        _reaching(counts.accepted_negative, np.zeros(1)),
+        _positions(counts.accepted_positive, shares * positives),
+        _positions(counts.accepted_positive, missed * positives),
+        _positions(counts.accepted_negative, powers * negatives),
+        _positions(counts.accepted_negative, np.zeros(1)),
         np.array([0, CELLS]),
     ]
     unique = np.unique(np.concatenate(positions))
     accepted = counts.accepted_positive + counts.accepted_negative
-    ends = _reaching(accepted, accepted[unique] - 1) - 1
+    ends = _positions(accepted, accepted[unique] - 1) - 1
     return np.unique(np.concatenate([unique, ends[unique < CELLS]]))
 
 
-def _reaching(accepted: Rows, most: FloatArray) -> Rows:
-    """The first positions that accept no more than each of some numbers."""
-    return len(accepted) - np.searchsorted(accepted[::-1], most, "right")
+def _positions(accepted: Rows, limits: FloatArray) -> Rows:
+    """The first positions that accept at most each of `limits`."""
+    return len(accepted) - np.searchsorted(accepted[::-1], limits, "right")
 
 
-def _reached(tally: FloatArray) -> FloatArray:
+def _totals(tally: FloatArray) -> FloatArray:
     """Sums over the bins above each edge, (B, T), of tallies, (B, T + 1)."""
     sums: FloatArray = np.cumsum(tally[:, ::-1], axis=1)[:, ::-1]
     return sums[:, 1:]

@@ -95,12 +95,12 @@ def ndcg(ranks: Ranks, k: int) -> FloatArray:
         Järvelin and Kekäläinen, "Cumulated Gain-Based Evaluation of IR
         Techniques", TOIS 2002, https://doi.org/10.1145/582415.582418
     """
-    found = _discounted(ranks, ranks.gains, ranks.ranks, k)
-    # The largest gains first, query by query.
+    gain = _discounted_gain(ranks, ranks.gains, ranks.ranks, k)
+    # Within each query, the largest gains come first.
     owners = np.repeat(np.arange(len(ranks.counts)), ranks.counts)
     best = ranks.gains[np.lexsort((-ranks.gains, owners))]
-    places = 1 + np.arange(len(best)) - np.repeat(ranks.starts, ranks.counts)
-    return found / _discounted(ranks, best, places, k)
+    positions = 1 + np.arange(len(best)) - np.repeat(ranks.starts, ranks.counts)
+    return gain / _discounted_gain(ranks, best, positions, k)
 
 
 @METRICS.register(
@@ -248,8 +248,8 @@ def _average_precision(ranks: Ranks, depth: Rows, divisor: Rows) -> FloatArray:
     return ranks.sum(hits / ranks.ranks * within_depth) / divisor
 
 
-def _discounted(
-    ranks: Ranks, gains: FloatArray, places: Rows, k: int
+def _discounted_gain(
+    ranks: Ranks, gains: FloatArray, rank: Rows, k: int
 ) -> FloatArray:
-    """Σ_{i≤k} gain / log2(place + 1) for each query."""
-    return ranks.sum(np.where(places <= k, gains, 0) / np.log2(1.0 + places))
+    """Σ gain / log2(rank + 1) over the first k ranks of each query."""
+    return ranks.sum(np.where(rank <= k, gains, 0) / np.log2(1.0 + rank))

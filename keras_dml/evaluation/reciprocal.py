@@ -20,15 +20,14 @@ from keras_dml.evaluation.reranking import (
 from keras_dml.utils.types import Count, FloatArray, Rows, Share
 from keras_dml.utils.vectors import blocks
 
-_ROWS = 2048
+_BLOCK_POINTS = 2048
 """Number of points whose neighbors are compared together."""
 
-_OVERLAPS = 2**22
+_BLOCK_OVERLAPS = 2**22
 """Number of pairs of entries of V that are compared together."""
 
-_DIGITS = 12
-"""Decimals to which distances are rounded, so that rounding errors do not
-decide."""
+_DISTANCE_DECIMALS = 12
+"""Decimals of distances, so that rounding errors do not decide."""
 
 
 @RERANKING.register("k_reciprocal")
@@ -86,28 +85,28 @@ class KReciprocal(Reranking):
         points = gallery
         if added:
             points = np.concatenate([queries[outside], gallery])
-        # Where each query stands among the points.
-        places = itself + added
-        places[outside] = np.arange(added)
+        # Queries outside the gallery are points in front of it.
+        point_of_query = itself + added
+        point_of_query[outside] = np.arange(added)
         scores = Scores(points, points, distance)
-        right = scores.right(slice(0, len(points)), np.float64)
-        inverse = _inverse(scores, right)
+        rhs = scores.rhs(slice(0, len(points)), np.float64)
+        inverse = _inverse(scores, rhs)
         encoding = self._encoding(scores, inverse)
         factor = self.lambda_value * inverse
         columns = encoding.tocsc()
-        right = right[added:]
+        rhs = rhs[added:]
 
         def of(rows: slice) -> FloatArray:
-            own = places[rows]
-            mixed = scores.left(own, np.float64) @ right.T
-            mixed *= factor[own, None]
-            overlap = _overlaps(encoding[own], columns)[:, added:]
-            # (1 − λ) d_J, in place: these are the largest arrays there are.
+            at = point_of_query[rows]
+            mixed = scores.lhs(at, np.float64) @ rhs.T
+            mixed *= factor[at, None]
+            overlap = _overlaps(encoding[at], columns)[:, added:]
+            # (1 − λ) d_J is computed in place: no arrays are larger.
             np.divide(overlap, 2 - overlap, overlap)
             overlap -= 1
             overlap *= self.lambda_value - 1
             mixed += overlap
-            return mixed.round(_DIGITS, out=mixed)
+            return mixed.round(_DISTANCE_DECIMALS, out=mixed)
 
         return of
 
@@ -118,8 +117,8 @@ class KReciprocal(Reranking):
 
         count = len(scores.gallery)
         every = np.arange(count)
-        others = nearest_others(scores, every, max(self.k1, self.k2 - 1))
-        near = np.hstack([every[:, None], others])  # (N, 1 + k)
+        neighbors = nearest_others(scores, every, max(self.k1, self.k2 - 1))
+        near = np.hstack([every[:, None], neighbors])  # (N, 1 + k)
         rows, columns = _expanded_pairs(near, self.k1)
         weights = np.exp(-scores.exact(rows, columns) * inverse[rows])
         weights /= np.bincount(rows, weights, count)[rows]
@@ -134,15 +133,15 @@ class KReciprocal(Reranking):
         return (average @ encoding).tocsr()
 
 
-def _inverse(scores: Scores, right: FloatArray) -> FloatArray:
+def _inverse(scores: Scores, rhs: FloatArray) -> FloatArray:
     """1 over the score of the farthest point from each; 0 if all are equal.
 
     Scores are squared distances, times a negative number.
     """
-    count = len(right)
+    count = len(rhs)
     lowest = np.empty(count)
     for rows in blocks(count, max(1, 2**23 // count)):
-        lowest[rows] = (scores.left(rows, np.float64) @ right.T).min(axis=1)
+        lowest[rows] = (scores.lhs(rows, np.float64) @ rhs.T).min(axis=1)
     return np.divide(1, lowest, np.zeros(count), where=lowest < 0)
 
 
@@ -152,65 +151,65 @@ def _expanded_pairs(near: Rows, k1: int) -> tuple[Rows, Rows]:
     The nearest of each point are given with itself first, (N, 1 + k).
     """
     count = len(near)
-    # As the released code rounds.
+    # The released code rounds k1/2 like this.
     wide, half = near[:, : k1 + 1], near[:, : int(np.around(k1 / 2)) + 1]
-    every = blocks(count, _ROWS)
+    every = blocks(count, _BLOCK_POINTS)
     mutual = np.concatenate([_reciprocal(half, rows) for rows in every])
-    found = []
+    parts = []
     for rows in every:
-        own = wide[rows]
+        neighbors = wide[rows]
         is_mutual = _reciprocal(wide, rows)
-        # Neighbors of neighbors, (n, 1 + k1, 1 + k1/2), and which count.
-        members = half[own]
-        counts = mutual[own] & is_mutual[:, :, None]
-        known = np.zeros(members.shape, bool)
-        for column in range(own.shape[1]):
-            same = members == own[:, column, None, None]
-            known |= same & is_mutual[:, column, None, None]
-        shared = (known & counts).sum(axis=2)
+        # Neighbors of neighbors, (n, 1 + k1, 1 + k1/2), and whether they count.
+        members = half[neighbors]
+        counts = mutual[neighbors] & is_mutual[:, :, None]
+        is_direct = np.zeros(members.shape, bool)
+        for column in range(neighbors.shape[1]):
+            same = members == neighbors[:, column, None, None]
+            is_direct |= same & is_mutual[:, column, None, None]
+        shared = (is_direct & counts).sum(axis=2)
         enough = shared > 2 / 3 * counts.sum(axis=2)
         counts &= enough[:, :, None]
         first = np.arange(rows.start, rows.stop) * count
-        direct = (first[:, None] + own)[is_mutual]
+        direct = (first[:, None] + neighbors)[is_mutual]
         added = (first[:, None, None] + members)[counts]
-        found.append(np.unique(np.concatenate([direct, added])))
-    keys = np.concatenate(found)
+        parts.append(np.unique(np.concatenate([direct, added])))
+    keys = np.concatenate(parts)
     return keys // count, keys % count
 
 
 def _reciprocal(near: Rows, rows: slice) -> NDArray[np.bool_]:
     """Which neighbors of some points are reciprocal, (n, 1 + k)."""
-    own = np.arange(rows.start, rows.stop)[:, None, None]
-    found: NDArray[np.bool_] = (near[near[rows]] == own).any(axis=2)
-    return found
+    point = np.arange(rows.start, rows.stop)[:, None, None]
+    is_reciprocal: NDArray[np.bool_] = (near[near[rows]] == point).any(axis=2)
+    return is_reciprocal
 
 
-def _overlaps(some: Any, columns: Any) -> FloatArray:
+def _overlaps(rows: Any, columns: Any) -> FloatArray:
     """Σ_c min(V_ac, V_bc) of some rows a of V with all rows b, (n, N).
 
     The rows, (n, N), are sparse by row, and all of V, (N, N), by column.
     """
     count = columns.shape[0]
-    result = np.empty((some.shape[0], count))
-    lengths = np.diff(columns.indptr)[some.indices].astype(np.int64)
-    totals = np.concatenate([[0], np.cumsum(lengths)])[some.indptr]
+    result = np.empty((rows.shape[0], count))
+    lengths = np.diff(columns.indptr)[rows.indices].astype(np.int64)
+    totals = np.concatenate([[0], np.cumsum(lengths)])[rows.indptr]
     start = 0
     while start < len(result):
-        most = totals[start] + _OVERLAPS
-        stop = int(np.searchsorted(totals, most, side="right")) - 1
+        max_total = totals[start] + _BLOCK_OVERLAPS
+        stop = int(np.searchsorted(totals, max_total, side="right")) - 1
         stop = min(max(stop, start + 1), len(result))
-        entries = slice(some.indptr[start], some.indptr[stop])
+        entries = slice(rows.indptr[start], rows.indptr[stop])
         owner = np.repeat(
-            np.arange(stop - start), np.diff(some.indptr[start : stop + 1])
+            np.arange(stop - start), np.diff(rows.indptr[start : stop + 1])
         )
         long = lengths[entries]
         ends = np.cumsum(long)
-        # Where the entries of the same column stand, one after the other.
+        # Positions of all entries of the same columns.
         at = np.arange(long.sum()) + np.repeat(
-            columns.indptr[some.indices[entries]] - (ends - long), long
+            columns.indptr[rows.indices[entries]] - (ends - long), long
         )
         smaller = np.minimum(
-            np.repeat(some.data[entries], long), columns.data[at]
+            np.repeat(rows.data[entries], long), columns.data[at]
         )
         key = np.repeat(owner, long) * count + columns.indices[at]
         size = (stop - start) * count

@@ -19,8 +19,8 @@ from keras_dml.utils.registry import Registry
 from keras_dml.utils.types import Count, FloatArray, Rows
 from keras_dml.utils.vectors import blocks, in_threads, squares
 
-MEMORY = 2**26
-"""Bytes of the scores that a thread processes together."""
+THREAD_BYTES = 2**26
+"""Bytes of scores that a thread processes at a time."""
 
 Power: TypeAlias = Annotated[float, Ge(0), Lt(math.inf)]
 
@@ -74,56 +74,56 @@ Kind: TypeAlias = str | Mapping[str, Any] | Reranking
 
 
 def rerankings(
-    given: Kind | Sequence[Kind] | None, distance: Any, owner: str
+    kinds: Kind | Sequence[Kind] | None, distance: Any, owner: str
 ) -> list[Reranking]:
-    """The steps to apply, in order, checked."""
-    if given is None:
+    """Builds and checks the steps of re-ranking."""
+    if kinds is None:
         return []
-    if isinstance(given, str | Mapping | Reranking):
-        given = [given]
-    made = [_made(x, owner) for x in given]
-    for kind in made:
-        if distance not in kind.supported:
+    if isinstance(kinds, str | Mapping | Reranking):
+        kinds = [kinds]
+    steps = [_build_reranking(x, owner) for x in kinds]
+    for step in steps:
+        if distance not in step.supported:
             raise ValueError(
-                f"`distance` of {owner} must be one of {kind.supported} for "
-                f"{type(kind).__name__}. Received: distance={distance!r}. For "
+                f"`distance` of {owner} must be one of {step.supported} for "
+                f"{type(step).__name__}. Received: distance={distance!r}. For "
                 "embeddings of unit length, 'cosine' gives the same ranking "
                 "as 'euclidean'."
             )
-    if any(map(is_last, made[:-1])):
+    if any(map(is_last, steps[:-1])):
         raise ValueError(
             f"`rerank` of {owner} must have a last step that computes "
             "distances, and other steps that compute embeddings. Received: "
-            f"{[type(x).__name__ for x in made]}."
+            f"{[type(x).__name__ for x in steps]}."
         )
-    return made
+    return steps
 
 
 def is_last(kind: Reranking) -> bool:
-    """Whether its results are distances, and not embeddings to be searched."""
+    """Whether it returns distances instead of embeddings to search."""
     return type(kind).distances is not Reranking.distances
 
 
-def _made(given: Any, owner: str) -> Reranking:
-    if isinstance(given, Reranking):
-        return given
-    name, arguments = given, {}
-    if isinstance(given, Mapping):
-        arguments = {str(k): v for k, v in given.items() if k != "name"}
-        name = given.get("name")
+def _build_reranking(kind: Any, owner: str) -> Reranking:
+    if isinstance(kind, Reranking):
+        return kind
+    name, arguments = kind, {}
+    if isinstance(kind, Mapping):
+        arguments = {str(k): v for k, v in kind.items() if k != "name"}
+        name = kind.get("name")
     if not isinstance(name, str):
         raise ValueError(
             f"`rerank` of {owner} must be a name, a name and arguments, or an "
-            f"object. Received: {given!r}. Use one of {tuple(RERANKING)}, or "
+            f"object. Received: {kind!r}. Use one of {tuple(RERANKING)}, or "
             "{'name': 'k_reciprocal', 'k1': 20}."
         )
-    kind = RERANKING[name].value
+    reranking = RERANKING[name].value
     try:
-        return kind(**arguments)
+        return reranking(**arguments)
     except TypeError as error:
         raise ValueError(
             f"`rerank` of {owner} must have valid arguments of "
-            f"{kind.__name__}. Received: {dict(arguments)}: {error}."
+            f"{reranking.__name__}. Received: {dict(arguments)}: {error}."
         ) from error
 
 
@@ -171,36 +171,36 @@ def rerank(
             f"`queries`. Received: queries.shape={x.shape}, "
             f"gallery.shape={y.shape}."
         )
-    own = np.full(len(x), -1)
+    positions = np.full(len(x), -1)
     if itself is not None:
-        own = as_ids(itself, len(x), "itself", owner)
-        if own.min() < -1 or own.max() >= len(y):
+        positions = as_ids(itself, len(x), "itself", owner)
+        if positions.min() < -1 or positions.max() >= len(y):
             raise ValueError(
                 f"`itself` of rerank must be rows of the {len(y)} images of "
-                f"the gallery, or -1. Received: rows from {own.min()} to "
-                f"{own.max()}."
+                f"the gallery, or -1. Received: rows from {positions.min()} to "
+                f"{positions.max()}."
             )
-    least = int((own >= 0).any())
-    if check_count(owner, "k", k) > len(y) - least:
+    num_self = int((positions >= 0).any())
+    if check_count(owner, "k", k) > len(y) - num_self:
         raise ValueError(
-            f"`k` of rerank must be at most {len(y) - least}, the number of "
+            f"`k` of rerank must be at most {len(y) - num_self}, the number of "
             f"images to find. Received: k={k!r}."
         )
     distances: Distances | None = None
     for step in steps:
-        x, y = step.embeddings(x, y, own)
-        distances = step.distances(x, y, own, distance)
+        x, y = step.embeddings(x, y, positions)
+        distances = step.distances(x, y, positions, distance)
     if distances is None:
         distances = _cosine_distances(x, y)
-    found = np.empty((len(x), k)), np.empty((len(x), k), np.int64)
+    nearest = np.empty((len(x), k)), np.empty((len(x), k), np.int64)
     for rows in blocks(len(x), max(1, limit // (BYTES_OF_PAIR * len(y)))):
         values = distances(rows)
-        mine = np.flatnonzero(own[rows] >= 0)
-        values[mine, own[rows][mine]] = np.inf
+        mine = np.flatnonzero(positions[rows] >= 0)
+        values[mine, positions[rows][mine]] = np.inf
         order = np.argsort(values, axis=1, kind="stable")[:, :k]
-        found[0][rows] = np.take_along_axis(values, order, axis=1)
-        found[1][rows] = order
-    return found
+        nearest[0][rows] = np.take_along_axis(values, order, axis=1)
+        nearest[1][rows] = order
+    return nearest
 
 
 def _cosine_distances(x: FloatArray, y: FloatArray) -> Distances:
@@ -223,20 +223,20 @@ def nearest_others(scores: Scores, itself: Rows, k: int) -> Rows:
     """
     count, size = len(scores.queries), len(scores.gallery)
     k = min(k, size - int((itself >= 0).any()))
-    found = np.empty((count, k), np.int64)
+    neighbors = np.empty((count, k), np.int64)
     if not k:
-        return found
-    right = scores.right(slice(0, size))
+        return neighbors
+    rhs = scores.rhs(slice(0, size))
 
     def find(rows: slice) -> None:
-        own = itself[rows]
-        mine = np.flatnonzero(own >= 0)
-        ignored = mine, own[mine]
-        found[rows] = nearest_allowed(scores, rows, right, ignored, k)[1]
+        at = itself[rows]
+        mine = np.flatnonzero(at >= 0)
+        ignored = mine, at[mine]
+        neighbors[rows] = nearest_allowed(scores, rows, rhs, ignored, k)[1]
 
-    # A query is left with all of the gallery where all scores are equal.
-    in_threads(find, blocks(count, max(1, MEMORY // (64 * size))))
-    return found
+    # If all scores are equal, a query has the whole gallery as candidates.
+    in_threads(find, blocks(count, max(1, THREAD_BYTES // (64 * size))))
+    return neighbors
 
 
 @RERANKING.register("query_expansion")
@@ -270,7 +270,7 @@ class AlphaQueryExpansion(Reranking):
     def embeddings(
         self, queries: FloatArray, gallery: FloatArray, itself: Rows
     ) -> tuple[FloatArray, FloatArray]:
-        return _expanded(queries, gallery, itself, self.k, self.alpha), gallery
+        return _expand(queries, gallery, itself, self.k, self.alpha), gallery
 
 
 @RERANKING.register("database_augmentation")
@@ -306,10 +306,10 @@ class DatabaseAugmentation(Reranking):
         self, queries: FloatArray, gallery: FloatArray, itself: Rows
     ) -> tuple[FloatArray, FloatArray]:
         every = np.arange(len(gallery))
-        return queries, _expanded(gallery, gallery, every, self.k, self.alpha)
+        return queries, _expand(gallery, gallery, every, self.k, self.alpha)
 
 
-def _expanded(
+def _expand(
     queries: FloatArray,
     gallery: FloatArray,
     itself: Rows,
@@ -318,16 +318,16 @@ def _expanded(
 ) -> FloatArray:
     """Normalized sums of queries and their neighbors, (Q, D)."""
     scores = Scores(queries, gallery, "cosine")
-    found = nearest_others(scores, itself, k)
+    neighbors = nearest_others(scores, itself, k)
     result = np.empty_like(queries)
-    by_rank = 1 - np.arange(1, found.shape[1] + 1) / (k + 1)
-    size = max(1, 2**21 // (max(1, found.shape[1]) * queries.shape[1]))
+    by_rank = 1 - np.arange(1, neighbors.shape[1] + 1) / (k + 1)
+    size = max(1, 2**21 // (max(1, neighbors.shape[1]) * queries.shape[1]))
     for rows in blocks(len(queries), size):
         x = scores.queries.rows(rows)
-        near = scores.gallery.rows(found[rows].ravel())
-        near = near.reshape(*found[rows].shape, -1)  # (n, k, D)
+        near = scores.gallery.rows(neighbors[rows].ravel())
+        near = near.reshape(*neighbors[rows].shape, -1)  # (n, k, D)
         if alpha is None:
-            weights = np.broadcast_to(by_rank, found[rows].shape)
+            weights = np.broadcast_to(by_rank, neighbors[rows].shape)
         else:
             weights = np.einsum("nd,nkd->nk", x, near).clip(0) ** alpha
         total = x + np.einsum("nk,nkd->nd", weights, near)

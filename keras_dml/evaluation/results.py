@@ -1,4 +1,4 @@
-"""Results: metrics by name, of whole embeddings and of some dimensions."""
+"""Results: metrics by name, of whole embeddings and of their subspaces."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -99,12 +99,12 @@ class Results(Mapping[str, float]):
                 f"{metric!r} has no values for single queries. Received: "
                 f"retrieval metrics {tuple(self.per_query)}."
             )
-        places, classes = self._members(metric)
-        values = self.per_query[metric][places]
-        found, inverse = np.unique(classes, return_inverse=True)
+        positions, classes = self._members(metric)
+        values = self.per_query[metric][positions]
+        unique_classes, inverse = np.unique(classes, return_inverse=True)
         means = np.bincount(inverse, values) / np.bincount(inverse)
-        classes_called = self._called(found.tolist(), self._level(metric))
-        return dict(zip(classes_called, means.tolist(), strict=True))
+        keys = self._class_keys(unique_classes.tolist(), self._level(metric))
+        return dict(zip(keys, means.tolist(), strict=True))
 
     def weights(self, metric: str) -> FloatArray:
         """Returns the weight of each query in the mean of a metric, (Q,).
@@ -115,10 +115,10 @@ class Results(Mapping[str, float]):
         values = self.per_query[metric]
         if MACRO not in metric:
             return (~np.isnan(values)).astype(np.float64)
-        places, classes = self._members(metric)
+        positions, classes = self._members(metric)
         inverse = np.unique(classes, return_inverse=True)[1]
         shares = 1 / np.bincount(inverse)[inverse]
-        return np.bincount(places, shares, len(values)).astype(np.float64)
+        return np.bincount(positions, shares, len(values)).astype(np.float64)
 
     def _level(self, metric: str) -> str:
         parts = metric.split("/")[:-1]
@@ -127,14 +127,14 @@ class Results(Mapping[str, float]):
     def _members(self, metric: str) -> tuple[Rows, Rows]:
         """Positions of queries with a value, and a class of each, (M,)."""
         alone = np.arange(len(self.query_labels)), self.query_labels
-        places, classes = self.memberships.get(self._level(metric), alone)
-        known = ~np.isnan(self.per_query[metric][places])
-        return places[known], classes[known]
+        positions, classes = self.memberships.get(self._level(metric), alone)
+        has_value = ~np.isnan(self.per_query[metric][positions])
+        return positions[has_value], classes[has_value]
 
-    def _called(self, classes: list[int], level: str) -> list[Any]:
+    def _class_keys(self, classes: list[int], level: str) -> list[Any]:
         names = self.class_names.get(level, {})
-        called = [names[x] for x in classes if x in names]
-        return called if len(set(called)) == len(classes) else classes
+        keys = [names[x] for x in classes if x in names]
+        return keys if len(set(keys)) == len(classes) else classes
 
     def to_dict(self) -> dict[str, Any]:
         """Returns everything except the values of single queries, ready for
@@ -188,12 +188,12 @@ class Results(Mapping[str, float]):
 def subspaces(
     dim: int, prefixes: Sequence[int] | None, parts: int | None
 ) -> dict[str, slice]:
-    """Dimensions that are measured separately, by name."""
-    found = {str(size): slice(0, size) for size in prefixes or ()}
+    """Slices of the dimensions that are measured separately, by name."""
+    slices = {str(size): slice(0, size) for size in prefixes or ()}
     size = -(-dim // parts) if parts else 0
     for k, name in enumerate(part_names(parts)):
-        found[name] = slice(k * size, (k + 1) * size)
-    return found
+        slices[name] = slice(k * size, (k + 1) * size)
+    return slices
 
 
 def part_names(parts: int | None) -> list[str]:
@@ -201,8 +201,8 @@ def part_names(parts: int | None) -> list[str]:
     return [f"part{k + 1}" for k in range(parts or 0)]
 
 
-def cut(given: Sequence[Images], dimensions: slice) -> list[Images]:
-    """Some dimensions of all embeddings."""
+def cut(inputs: Sequence[Images], dimensions: slice) -> list[Images]:
+    """Cuts all embeddings to some dimensions."""
     return [
         replace(
             images,
@@ -211,32 +211,32 @@ def cut(given: Sequence[Images], dimensions: slice) -> list[Images]:
                 lambda x: np.ascontiguousarray(x[:, dimensions]),
             ),
         )
-        for images in given
+        for images in inputs
     ]
 
 
-def with_subspaces(whole: Results, others: dict[str, Results]) -> Results:
+def with_subspaces(whole: Results, by_subspace: dict[str, Results]) -> Results:
     """Results including those of subspaces, with the names of these as prefix.
 
     If some are parts, their mean is included as well.
     """
-    parts = [x for name, x in others.items() if name.startswith("part")]
+    parts = [x for name, x in by_subspace.items() if name.startswith("part")]
 
-    def merged(kind: Callable[[Results], Mapping[str, Any]]) -> dict[str, Any]:
-        found = dict(kind(whole))
-        for name, results in others.items():
+    def merge(kind: Callable[[Results], Mapping[str, Any]]) -> dict[str, Any]:
+        values = dict(kind(whole))
+        for name, results in by_subspace.items():
             for metric, value in kind(results).items():
-                found[f"{name}/{metric}"] = value
+                values[f"{name}/{metric}"] = value
         for metric in kind(whole) if parts else ():
-            found[f"{PARTS}/{metric}"] = np.mean(
+            values[f"{PARTS}/{metric}"] = np.mean(
                 [kind(part)[metric] for part in parts], axis=0
             )
-        return found
+        return values
 
-    values = merged(dict)
+    values = merge(dict)
     return replace(
         whole,
         _values={name: float(value) for name, value in values.items()},
-        per_query=merged(lambda results: results.per_query),
-        per_seed=merged(lambda results: results.per_seed),
+        per_query=merge(lambda results: results.per_query),
+        per_seed=merge(lambda results: results.per_seed),
     )

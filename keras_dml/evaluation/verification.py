@@ -21,7 +21,7 @@ from keras_dml.evaluation.confidence import (
     percentiles,
 )
 from keras_dml.evaluation.label_sets import as_class_ids
-from keras_dml.evaluation.metrics import METRICS, expanded
+from keras_dml.evaluation.metrics import METRICS, expand_metrics
 from keras_dml.evaluation.pair_counts import (
     AllPairs,
     BootstrapCounts,
@@ -44,7 +44,7 @@ from keras_dml.utils.types import (
 )
 
 _TRIAL_QUANTILES = 1024
-"""Thresholds of a list are dense: it has fewer pairs than all pairs are."""
+"""Number of quantiles for trials, which are fewer than all pairs are."""
 
 _ISO = Paper(
     "Information technology – Biometric performance testing and reporting",
@@ -55,7 +55,7 @@ _ISO = Paper(
 
 
 class StoredThreshold:
-    """A dataclass that is written as JSON."""
+    """Base of the dataclasses of thresholds, which are saved as JSON."""
 
     def to_dict(self) -> Config:
         """Returns plain values that can be written as JSON."""
@@ -127,7 +127,7 @@ class Threshold(StoredThreshold):
 
     @property
     def meaning(self) -> str:
-        """What its rates are rates of, in words."""
+        """The rates of pairs that reach it, in words."""
         return (
             f"reached by {percent(self.true_positive_rate)} of same-class "
             f"pairs and {percent(self.false_positive_rate)} of "
@@ -136,7 +136,7 @@ class Threshold(StoredThreshold):
 
 
 def percent(rate: float) -> str:
-    """Three significant digits, because false positive rates may be small."""
+    """Formats a rate with three digits, as false positive rates are small."""
     return f"{100 * rate:.3g}%"
 
 
@@ -169,7 +169,7 @@ class Criterion:
             return int(np.argmax(false <= self.rate * counts.negatives))
         if self.name == "f1":
             return sum(_best(_f1(hits, false))) // 2
-        # The shares, times both totals, to be exact.
+        # Shares times both totals are integers, whose comparison is exact.
         missed = (counts.positives - hits) * counts.negatives
         return sum(_best(-np.abs(missed - false * counts.positives))) // 2
 
@@ -191,16 +191,16 @@ class Criterion:
         if self.name == "f1":
             return _middle(positions, _f1(hits, false))
         if self.name == "fpr":
-            rising = self.rate * false[0] - false
-            above = int(np.argmax(rising >= 0))
+            balance = self.rate * false[0] - false
+            above = int(np.argmax(balance >= 0))
         else:
-            rising = (hits[0] - hits) * false[0] - false * hits[0]
-            above = int(np.argmax(rising >= 0))
-            # At a single score, or on a plateau, as `choose` does.
-            if not rising[above] or np.diff(positions)[above - 1] == 1:
-                return _middle(positions, -np.abs(rising))
+            balance = (hits[0] - hits) * false[0] - false * hits[0]
+            above = int(np.argmax(balance >= 0))
+            # At a single score, or on a plateau, `choose` takes the middle.
+            if not balance[above] or np.diff(positions)[above - 1] == 1:
+                return _middle(positions, -np.abs(balance))
         ends = slice(above - 1, above + 1)
-        return float(np.interp(0.0, rising[ends], positions[ends]))
+        return float(np.interp(0.0, balance[ends], positions[ends]))
 
 
 @checked
@@ -266,7 +266,7 @@ def calibrate(
         Perona, "Confidence intervals for error rates in 1:1 matching
         tasks", IJCV 2024, section 3.
     """
-    chooses = Criterion.parse(criterion)
+    rule = Criterion.parse(criterion)
     if isinstance(embeddings, EmbeddingShards):
         labels = embeddings.labels if labels is None else labels
         embeddings = embeddings.array()
@@ -276,36 +276,36 @@ def calibrate(
             "unless shards have their own. Received: labels=None."
         )
     factors = factors_of(embeddings, distance, "calibrate")
-    count = len(factors.left)
+    count = len(factors.lhs)
     pairs: AllPairs | Trials
     if isinstance(labels, PairSet):
         pairs = Trials(factors, labels, "calibrate", progress)
     else:
         pairs = AllPairs(factors, _classes(labels, count), progress)
     counts = pairs.counts
-    _check_pairs(counts, chooses)
-    position = chooses.choose(counts)
+    _check_pairs(counts, rule)
+    position = rule.choose(counts)
     hits = int(counts.accepted_positive[position])
     false = int(counts.accepted_negative[position])
     value = float(factors.outer(threshold_at(position)))
     rate = hits / counts.positives
-    around: list[Ends] = [None, None]
+    intervals: list[Ends] = [None, None]
     problem = ""
     if num_resamples and pairs.num_classes < FEWEST_CLASSES:
         problem = f"{pairs.num_classes} classes are too few"
     elif num_resamples:
         positions = quantile_positions(counts)
         bootstrap = pairs.bootstrap(num_resamples, seed, positions)
-        chosen, rates = _resampled(chooses, positions, bootstrap)
-        values = factors.outer(threshold_at(chosen))
-        around = [
+        sample_positions, rates = _choose_in_samples(rule, positions, bootstrap)
+        values = factors.outer(threshold_at(sample_positions))
+        intervals = [
             percentiles(values, value, confidence),
             percentiles(rates, rate, confidence),
         ]
-        if around[0] is None:
+        if intervals[0] is None:
             problem = "resampled classes do not reproduce the threshold"
-    low, high = around[0] or (None, None)
-    rate_low, rate_high = around[1] or (None, None)
+    low, high = intervals[0] or (None, None)
+    rate_low, rate_high = intervals[1] or (None, None)
     return Threshold(
         value=value,
         low=low,
@@ -365,21 +365,21 @@ def _classes(labels: Any, count: int) -> Rows:
     return classes
 
 
-def _resampled(
+def _choose_in_samples(
     criterion: Criterion, positions: Rows, counts: BootstrapCounts
 ) -> tuple[FloatArray, FloatArray]:
-    """The position that each sample chooses, and its share of hits, (B,) each.
+    """Chooses a position in each sample; also returns shares of hits, (B,).
 
     Both are NaN in samples without pairs of both kinds.
     """
     gaps = np.stack([counts.highest + 1, counts.lowest], axis=1)
-    chosen, rates = [], []
+    sample_positions, rates = [], []
     for hits, false, gap in zip(counts.hits, counts.false, gaps, strict=True):
         position = criterion.choose_between(positions, hits, false, gap)
         share = np.interp(position, positions, hits / max(hits[0], 1))
-        chosen.append(position)
+        sample_positions.append(position)
         rates.append(1.0 if position <= gap[1] else share)
-    return np.array(chosen), np.array(rates)
+    return np.array(sample_positions), np.array(rates)
 
 
 def _check_pairs(counts: PairCounts, criterion: Criterion) -> None:
@@ -407,11 +407,11 @@ def _f1(hits: FloatArray | Rows, false: FloatArray | Rows) -> FloatArray:
 
 
 def _best(score: FloatArray | Rows) -> tuple[int, int]:
-    """The first run of positions with the highest score: its ends."""
+    """First and last of the first positions with the highest score."""
     best = score == score.max()
     first = int(np.argmax(best))
-    others = np.flatnonzero(~best[first:])
-    length = int(others[0]) if len(others) else len(best) - first
+    lower = np.flatnonzero(~best[first:])
+    length = int(lower[0]) if len(lower) else len(best) - first
     return first, first + length - 1
 
 
@@ -470,13 +470,13 @@ def evaluate_trials(
     """
     owner = "evaluate_trials"
     check_pair_set(pairs, owner)
-    chosen = expanded(metrics, (), owner)
-    for metric in chosen:
-        if metric.of != "pairs":
+    requested_metrics = expand_metrics(metrics, (), owner)
+    for metric in requested_metrics:
+        if metric.input != "pairs":
             raise ValueError(
                 f"`metrics` of {owner} must be metrics of pairs, such as "
                 f"'eer' or 'tpr@fpr=0.01'. Received: {metric.name!r}, of "
-                f"{metric.of}. Use evaluate."
+                f"{metric.input}. Use evaluate."
             )
     factors = factors_of(embeddings, distance, owner)
     trials = Trials(factors, pairs, owner, progress)
@@ -493,9 +493,9 @@ def evaluate_trials(
         bootstrap = trials.bootstrap(num_resamples, seed, positions)
         samples = list(map(PairCounts, bootstrap.hits, bootstrap.false))
     results = {}
-    for metric in chosen:
-        estimate = metric.of_whole(counts)
-        values = np.array([metric.of_whole(x) for x in samples])
+    for metric in requested_metrics:
+        estimate = metric.compute(counts)
+        values = np.array([metric.compute(x) for x in samples])
         ends = percentiles(values, estimate, confidence) or (np.nan, np.nan)
         results[metric.name] = Interval(estimate, *ends)
     return results
@@ -587,10 +587,9 @@ def equal_error_rate(counts: PairCounts) -> float:
 def min_dcf(counts: PairCounts, x: float) -> float:
     """Lowest normalized detection cost, for a prior x of same-class pairs.
 
-    The cost of accepting or refusing every pair is 1.
-
-    The cost x·FNMR + (1 − x)·FMR, at the threshold where it is lowest, divided
-    by min(x, 1 − x), as in the speaker recognition evaluations of NIST.
+    This is the cost x·FNMR + (1 − x)·FMR at the threshold where it is lowest,
+    divided by min(x, 1 − x), the lowest cost of one answer for all pairs, as in
+    the speaker recognition evaluations of NIST.
 
     Args:
         counts: Pairs by their scores.

@@ -23,7 +23,7 @@ from pydantic import (
 from keras_dml.callbacks import RetrievalEvaluation
 from keras_dml.data import DataSplits, Examples, Sampler
 from keras_dml.data.batches import Views
-from keras_dml.evaluation.metrics import expanded
+from keras_dml.evaluation.metrics import expand_metrics
 from keras_dml.evaluation.reranking import rerankings
 from keras_dml.losses.labels import Rule
 from keras_dml.methods.declaration import find
@@ -106,7 +106,7 @@ class Evaluation(Section):
     @field_validator("metrics")
     @classmethod
     def _known(cls, metrics: tuple[str, ...]) -> tuple[str, ...]:
-        expanded(metrics, (1,), "a recipe")
+        expand_metrics(metrics, (1,), "a recipe")
         return metrics
 
     @model_validator(mode="after")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from keras_dml.evaluation import Interval, Results, bootstrap, compare
-from keras_dml.evaluation.metrics import metric
+from keras_dml.evaluation.metrics import parse_metric
 from keras_dml.recipes import Recipe, dump
 
 NOTHING = "–"
@@ -331,5 +331,5 @@ def definitions(metrics: Iterable[str]) -> list[str]:
 
 def definition(name: str) -> str:
     """What a metric is."""
-    entry = metric(name)
+    entry = parse_metric(name)
     return entry.definition if entry else "a metric that is not registered here"

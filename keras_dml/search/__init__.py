@@ -1,13 +1,12 @@
-"""A searchable gallery: the index, and what counts as a match.
+"""A searchable gallery: the index, and the threshold of a match.
 
 Open index.py first: `Index` is built, saved, changed and searched there. It
 has a table of rows (rows.py) and a faiss index of their vectors (engine.py); a
 search among rows that fulfill conditions (filters.py) compares all of them
 (scans.py). store.py writes and reads the folder of an index, also one from a
-stranger. lance.py is the one database here: a thin class on LanceDB's own
-client.
+stranger. lance.py is a thin class on LanceDB's own client.
 
-What is here may import evaluation and what is below it.
+Imports: `evaluation` and below.
 """
 
 from typing import TYPE_CHECKING

@@ -33,8 +33,8 @@ from keras_dml.utils.progress import track
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import row_norms
 
-_UNIT = 0.01
-"""How far a length may be from 1, as those of embeddings in half precision."""
+_LENGTH_TOLERANCE = 0.01
+"""Allowed deviation of a length from 1, as rounded to half precision."""
 
 THUMBNAIL = "thumbnail"
 """The column of small pictures, data URIs; see `row_thumbnail`."""
@@ -58,7 +58,7 @@ class Encoder:
 
     @property
     def model(self) -> keras.Model:
-        """The model; an error if there is none, or it is a different one."""
+        """The model; raises an error if it is missing or a different one."""
         if self._model is None:
             if self.file is None:
                 raise ValueError(
@@ -77,7 +77,7 @@ class Encoder:
 
     @property
     def dim(self) -> int | None:
-        """Dimensions of the embeddings; None before a model says them."""
+        """Dimensions of the embeddings; None if they cannot be inferred."""
         try:
             shapes = keras.tree.map_structure(
                 lambda x: x.shape, input_specs(self.model)
@@ -107,17 +107,17 @@ class Encoder:
             self.identity.check(model)
         self._model, self._weights = model, WatchedWeights(model)
 
-    def unchanged(self, owner: str) -> keras.Model:
-        """The model; ValueError if its weights have changed since `use`."""
+    def unchanged_model(self, owner: str) -> keras.Model:
+        """The model; raises ValueError if its weights changed since `use`."""
         model = self.model
         assert self._weights is not None  # noqa: S101
         self._weights.check(owner)
         return model
 
     def check(self, model: keras.Model, owner: str) -> None:
-        """ValueError if a model is not the one behind the embeddings."""
+        """Raises ValueError unless a model computed the embeddings."""
         if model is self._model:
-            self.unchanged(owner)
+            self.unchanged_model(owner)
         elif self.identity is not None:
             self.identity.check(model, owner)
 
@@ -142,17 +142,17 @@ class Encoder:
         check_count(owner, "batch_size", batch_size)
         check_one_set(items, name, owner)
         if isinstance(items, Mapping | Relations):
-            of = "ArraySet(x)" if isinstance(items, Mapping) else "x.examples"
+            hint = "ArraySet(x)" if isinstance(items, Mapping) else "x.examples"
             raise ValueError(
                 f"`{name}` of {owner} must be examples, images or embeddings. "
-                f"Received: x of type {type(items).__name__}. Use {of}, which "
-                "has one row per example."
+                f"Received: x of type {type(items).__name__}. Use {hint}, "
+                "which has one row per example."
             )
         sets = self.sets(items, name, owner)
         if sets is None:
             self._check_unit(items, name, owner)
             return None
-        model = self.unchanged(owner)
+        model = self.unchanged_model(owner)
         check_channels_last(model, items, name, owner)
         predict = predict_function(model, engine, owner)
         parts = [self._embed(x, batch_size, predict) for _, x in sets]
@@ -163,22 +163,22 @@ class Encoder:
         return result
 
     def _check_unit(self, items: Any, name: str, owner: str) -> None:
-        """Raises ValueError if numbers are inputs of the model, by their looks.
+        """Raises ValueError if numbers look like inputs of the model.
 
-        They are if they are as wide, and not of unit length, which all
-        embeddings of this package's models have.
+        They do if they are as wide and not of unit length, which all embeddings
+        of this package's models have.
         """
         if not self.exists:
             return
         try:
             rows = np.atleast_2d(np.asarray(items))
         except (TypeError, ValueError):
-            return  # An error for these comes next, and for other kinds.
+            return  # The next check raises an error for these.
         if rows.dtype.kind not in "fiu" or rows.ndim != 2 or not rows.size:
             return
         with np.errstate(invalid="ignore"):
             lengths = row_norms(rows)
-        is_unit = np.all(np.abs(lengths - 1) <= _UNIT)
+        is_unit = np.all(np.abs(lengths - 1) <= _LENGTH_TOLERANCE)
         if is_unit or not np.isfinite(lengths).all():
             return
         model = self.model
@@ -226,11 +226,11 @@ class Encoder:
 
 
 def image_sets(items: Any, who: str) -> list[tuple[Rows, Examples]] | None:
-    """Sets of what a user hands over, each with its rows in that.
+    """Converts a user's images to sets, each with its rows in the input.
 
     Items are examples; a path, bytes of a file, a PIL image, pixels, or a list
-    of these; for anything else, the result is None. There are several sets
-    where images differ in size. Messages call the items `who`.
+    of these; for anything else, the result is None. There are several sets if
+    images differ in size. Messages call the items `who`.
     """
     images = as_image_set(items)
     if images is None and getattr(items, "dtype", None) == np.uint8:
@@ -262,8 +262,8 @@ def thumbnail_column(
             return {}
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             results = pool.map(partial(_thumbnail, images), range(len(images)))
-            shown = track(results, len(images), "Making thumbnails")
-            thumbnails.update(zip(rows.tolist(), shown, strict=True))
+            uris = track(results, len(images), "Making thumbnails")
+            thumbnails.update(zip(rows.tolist(), uris, strict=True))
     column = [thumbnails[row] for row in sorted(thumbnails)]
     return {THUMBNAIL: column} if sets else {}
 
@@ -312,7 +312,7 @@ def _pictures(items: Any, who: str) -> list[Pixels] | None:
 
 
 def _are_pixels(x: Any) -> bool:
-    """Whether this is (H, W, C), or several of those."""
+    """Whether the shape is that of one image or several, (H, W, C) each."""
     shape: Any = getattr(x, "shape", ())
     return len(shape) in (3, 4) and shape[-1] in (1, 3)
 
@@ -343,17 +343,17 @@ def _as_uint8(pixels: Any, who: str) -> Pixels:
     if pixels.dtype == np.uint8:
         return np.atleast_3d(pixels)
     numbers = np.asarray(pixels, np.float32)
-    least, most = numbers.min(initial=0), numbers.max(initial=0)
-    # NaN is not in a range.
-    if not (least >= 0 and most <= 255):
+    lowest, highest = numbers.min(initial=0), numbers.max(initial=0)
+    # NaN fails both comparisons.
+    if not (lowest >= 0 and highest <= 255):
         raise ValueError(
             f"{who} must be pixels from 0 to 255. Received: pixels of dtype "
-            f"{pixels.dtype} from {least:.3g} to {most:.3g}."
+            f"{pixels.dtype} from {lowest:.3g} to {highest:.3g}."
         )
-    if 0 < most <= 1:
+    if 0 < highest <= 1:
         raise ValueError(
             f"{who} must be pixels from 0 to 255. Received: pixels of dtype "
-            f"{pixels.dtype} up to {most:.3g}, which look scaled to 0…1. "
+            f"{pixels.dtype} up to {highest:.3g}, which look scaled to 0…1. "
             "Multiply them by 255."
         )
     return np.rint(numbers).astype(np.uint8)
@@ -369,7 +369,7 @@ def as_image_set(x: Any) -> Examples | None:
         return None
     if not all(isinstance(path, str | os.PathLike) for path in x):
         return None
-    for path in x:  # A graph would wait for a pipe for ever.
+    for path in x:  # Reading a pipe would wait forever.
         if not os.path.isfile(path) and os.path.exists(path):
             raise ValueError(
                 f"The image file {os.fspath(path)!r} cannot be read: it is a "

@@ -1,4 +1,4 @@
-"""Engine: a faiss index whose vectors go by the ids of rows."""
+"""Engine: a faiss index whose vectors are found by the ids of rows."""
 
 import logging
 import re
@@ -11,7 +11,7 @@ import numpy as np
 from keras_dml.evaluation.ranks import exact
 from keras_dml.search import scans
 from keras_dml.search.filters import Mask
-from keras_dml.search.hits import NONE
+from keras_dml.search.hits import NO_ID
 from keras_dml.search.metrics import COSINE, Similarity, library
 from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.progress import waiting
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 EXACT = "Flat"
 
 MEASURED_NEIGHBORS = 20
-"""Up to this many neighbors, recall is about that which is measured for 10.
+"""Number of neighbors up to which the recall measured for 10 holds.
 For more, lists or candidates grow with the square root of their number."""
 
 EFFORT_BESIDE_REMOVED = 2
@@ -31,17 +31,17 @@ EFFORT_BESIDE_REMOVED = 2
 hits are farther and in more lists."""
 
 MAX_HIDDEN_SHARE = 0.5
-"""An index that hides more of its vectors is built anew. Until then, a search
-meets them on its way to what is left beside them, which keeps recall up."""
+"""Share of hidden vectors above which an index is rebuilt. Until then, searches
+pass through them to reach the others, which keeps recall up."""
 
-_FOUND_NUMBERS = 2**22
+_BLOCK_SCORES = 2**22
 """Scores that a search of a graph or of lists returns at a time."""
 
 _BUFFER_BYTES = 2**20
 
 _CODES = r"(Flat|SQ[468]|SQfp16|SQbf16|PQ\d+(x\d+)?(np)?|RaBitQ)"
 
-KINDS = re.compile(
+FACTORIES = re.compile(
     r"(PCA\d+,)?"
     rf"((IVF\d+(_HNSW\d+)?,)?{_CODES}|HNSW\d+([,_](Flat|SQ[468]))?)"
     r"(,RFlat)?"
@@ -64,7 +64,7 @@ class Engine:
     """A faiss index and the ids of its vectors.
 
     Exact and flat kinds remove vectors. Graphs and lists hide them, and are
-    built anew without them when they hide more than half. `ids`, (N,), ascend;
+    rebuilt without them when they hide more than half. `ids`, (N,), ascend;
     no search returns those that are `hidden`, (n,).
     """
 
@@ -80,7 +80,7 @@ class Engine:
 
     def _use(self, index: Any) -> None:
         self.index = index
-        self._lists = inverted(index)
+        self._lists = inverted_file(index)
         # Inverted files keep ids themselves; others number their vectors.
         self._has_ids = self._lists is not None and not isinstance(
             library().downcast_index(index), library().IndexRefine
@@ -92,7 +92,7 @@ class Engine:
         return len(self.ids) - int(self._is_hidden.sum())
 
     @classmethod
-    def trained(cls, x: Embeddings, spec: IndexSpec) -> "Engine":
+    def train(cls, x: Embeddings, spec: IndexSpec) -> "Engine":
         """An engine without vectors, trained for vectors like `x`, (N, D)."""
         index = make_index(x.shape[1], spec)
         if not index.is_trained:
@@ -147,14 +147,14 @@ class Engine:
         ]
         return np.concatenate([np.empty(0, np.int64), *parts])
 
-    def stored(self, ids: Rows) -> FloatArray:
-        """Vectors with some ids as they are kept, (n, D); or ValueError."""
+    def fetch(self, ids: Rows) -> FloatArray:
+        """Vectors with some ids as they are stored, (n, D), or ValueError."""
         if self.is_exact:
             return self.vectors[self._labels(ids)]
         maps = library().DirectMap
         try:
             if self._lists is not None:
-                # Lists alone do not say where a vector is.
+                # Lists need a map to find the vector of an id.
                 self._lists.set_direct_map_type(maps.Hashtable)
             x: FloatArray = self.index.reconstruct_batch(self._labels(ids))
         except RuntimeError as error:
@@ -168,7 +168,7 @@ class Engine:
         return x
 
     def add(self, x: Embeddings | FloatArray, ids: Rows) -> None:
-        """Adds vectors, (N, D), by ids greater than before, or raises."""
+        """Adds vectors, (N, D), under ids greater than before, or raises."""
         index, self._longest = self.index, None
         try:
             if (
@@ -176,7 +176,7 @@ class Engine:
                 and self.is_exact
                 and not len(self.ids)
             ):
-                # Where faiss keeps them: a copy takes as long as the rest.
+                # Vectors go straight to faiss: a copy would double the time.
                 index.codes.resize(4 * len(x) * self.dim)
                 index.ntotal = len(x)
                 x.write(self.vectors)
@@ -200,10 +200,7 @@ class Engine:
         self._is_hidden = np.append(self._is_hidden, np.zeros(len(ids), bool))
 
     def sort(self) -> None:
-        """Brings vectors of a graph that were added last to their ids' places.
-
-        It takes as much memory as they do.
-        """
+        """Sorts a graph's vectors by id, in as much memory as they take."""
         order = np.argsort(self.ids)
         self.ids, self._is_hidden = self.ids[order], self._is_hidden[order]
         _permute(self.index, order)
@@ -211,7 +208,7 @@ class Engine:
     def reserve(self, count: int) -> None:
         """Reserves memory for a number of vectors in an exact index."""
         if self.is_exact and not len(self.ids):
-            # It keeps the memory, and need not move vectors as they grow.
+            # faiss keeps the memory, so vectors need not move as it grows.
             self.index.codes.resize(4 * count * self.dim)
             self.index.codes.resize(0)
 
@@ -231,37 +228,37 @@ class Engine:
         return False
 
     def _drop_hidden(self, is_flat: bool) -> None:
-        """Takes hidden vectors out of the index; graphs of codes keep them."""
-        faiss, kept = library(), self.ids[~self._is_hidden]
+        """Removes hidden vectors; graphs of codes keep them."""
+        faiss, ids = library(), self.ids[~self._is_hidden]
         none = np.empty((0, self.dim), np.float32)
         part, _ = scans.vectors_of(self.index, none)
         is_whole = isinstance(part, faiss.IndexFlat | faiss.IndexIVFFlat)
         if not is_flat and is_whole:
             spec = IndexSpec(self.metric, self.factory, self.parameters)
-            x = Embeddings(self.stored(kept), self.dim, "embeddings", "Index")
+            x = Embeddings(self.fetch(ids), self.dim, "embeddings", "Index")
             try:
-                anew = Engine.trained(x, spec)
-            except ValueError:  # Too few rows are left for as many lists.
+                engine = Engine.train(x, spec)
+            except ValueError:  # Too few rows remain for as many lists.
                 return
-            anew.add(x, kept)
+            engine.add(x, ids)
             logger.info(
                 "%s was built anew from %s rows, without %s that were removed.",
                 self.factory,
-                f"{len(kept):,}",
-                f"{len(self.ids) - len(kept):,}",
+                f"{len(ids):,}",
+                f"{len(self.ids) - len(ids):,}",
             )
-            self._use(anew.index)
+            self._use(engine.index)
         elif self._can_remove():
             labels = self._labels(self.hidden)
             self.index.remove_ids(faiss.IDSelectorBatch(labels))
         else:
             return
-        self.ids, self._is_hidden = kept, np.zeros(len(kept), bool)
+        self.ids, self._is_hidden = ids, np.zeros(len(ids), bool)
 
     def write(self, path: Path) -> None:
         faiss = library()
-        # By faiss alone, a full disk can go unnoticed, and lists of an IVF
-        # index take three times as long.
+        # When faiss opens the file, a full disk can go unnoticed, and lists of
+        # an IVF index take three times as long.
         with path.open("wb", _BUFFER_BYTES) as file:
             writer = faiss.PyCallbackIOWriter(file.write, _BUFFER_BYTES)
             faiss.write_index(self.index, writer)
@@ -280,14 +277,14 @@ class Engine:
         limit = len(self) if among is None else len(among)
         if not (limit and len(queries)):
             shape = (len(queries), k)
-            return np.full(shape, -np.inf, np.float32), np.full(shape, NONE)
+            return np.full(shape, -np.inf, np.float32), np.full(shape, NO_ID)
         scans.share_threads(self._lists, len(queries))
         labels = None if among is None else self._labels(among)
         if self.is_exact:
             scores, ids = self._search_exactly(queries, k, limit, labels)
         else:
             scores, hits = (
-                self._search_kind(queries, min(k, limit))
+                self._search_by_kind(queries, min(k, limit))
                 if labels is None
                 else scans.nearest(self.index, queries, min(k, limit), labels)
             )
@@ -295,15 +292,15 @@ class Engine:
             ids = hits if self._has_ids else self.ids[hits]
             if hits.min() < 0:
                 scores = np.where(hits < 0, np.float32(-np.inf), scores)
-                ids = np.where(hits < 0, NONE, ids)
-            scores, ids = exact.ranked(scores, ids)
+                ids = np.where(hits < 0, NO_ID, ids)
+            scores, ids = exact.sort_by_score(scores, ids)
         if limit < k:
             wider = ((0, 0), (0, k - limit))
             scores = np.pad(scores, wider, constant_values=-np.inf)
-            ids = np.pad(ids, wider, constant_values=NONE)
+            ids = np.pad(ids, wider, constant_values=NO_ID)
         return self.metric.outer(scores), ids
 
-    def above(
+    def range_search(
         self, queries: FloatArray, threshold: float, among: Rows | None = None
     ) -> tuple[Rows, FloatArray, Rows]:
         """All vectors whose scores reach a threshold, whatever the kind.
@@ -316,7 +313,7 @@ class Engine:
             return none, none.astype(np.float32), none
         metric = self.metric
         bound = metric.bound(threshold)
-        # What is a little below it may reach it when rounded to float32.
+        # Scores slightly below it may reach it when rounded to float32.
         bound -= 2.0**-22 * abs(bound) + float(np.finfo(np.float32).tiny)
         if self.is_exact:
             bound -= self._tolerance(queries).max()
@@ -324,7 +321,7 @@ class Engine:
             among = self.ids[~self._is_hidden]
         labels = None if among is None else self._labels(among)
         scans.share_threads(self._lists, len(queries))
-        which, inner, hits = scans.above(
+        which, inner, hits = scans.range_search(
             self.index, queries, metric.inner(bound), labels
         )
         scores = metric.inner(inner)
@@ -348,7 +345,7 @@ class Engine:
         return np.searchsorted(self.ids, ids)
 
     def _tolerance(self, queries: FloatArray) -> FloatArray:
-        """By how much faiss's inner scores of an exact index may be off."""
+        """Bound on the error of faiss's inner scores of an exact index."""
         if self.metric.name == COSINE:
             return self.metric.tolerance(queries, 1.0)
         if self._longest is None:
@@ -377,32 +374,32 @@ class Engine:
         )
         return scores, self.ids[hits]
 
-    def _search_kind(
+    def _search_by_kind(
         self, queries: FloatArray, k: int
     ) -> tuple[FloatArray, Rows]:
         """The k nearest that graphs, lists or codes find, as faiss returns.
 
         A query that meets hidden vectors, or whose lists hold fewer than k,
-        searches for at least twice as many until k remain; in the end, all
-        vectors are compared.
+        searches for at least twice as many until k remain; finally, all vectors
+        are compared.
         """
         if self._is_hidden.any():
             shape = len(queries), k
-            scores, labels = np.empty(shape, np.float32), np.full(shape, NONE)
+            scores, labels = np.empty(shape, np.float32), np.full(shape, NO_ID)
             rows = np.arange(len(queries))
         else:
             scores, labels = self._find(queries, k)
-            rows = np.flatnonzero(labels[:, -1] == NONE)
+            rows = np.flatnonzero(labels[:, -1] == NO_ID)
             if not len(rows):
                 return scores, labels
         visible = self._labels(self.ids[~self._is_hidden])
-        # By label; at −1, the last, that there is no hit.
+        # Index −1, the last, stands for no hit.
         is_visible = np.zeros(int(self._labels(self.ids[-1:])[0]) + 2, bool)
         is_visible[visible] = True
         width, effort = 2 * k, 1
         while len(rows) and width <= len(self.ids):
             short, max_out = [], 0
-            for part in blocks(len(rows), max(1, _FOUND_NUMBERS // width)):
+            for part in blocks(len(rows), max(1, _BLOCK_SCORES // width)):
                 its = rows[part]
                 near, hits = self._find(queries[its], width, effort)
                 is_out = ~is_visible[hits]
@@ -434,7 +431,7 @@ class Engine:
 def make_index(dim: int, spec: IndexSpec) -> Any:
     faiss, factory = library(), spec.factory
     try:
-        if not KINDS.fullmatch(factory):
+        if not FACTORIES.fullmatch(factory):
             raise TypeError("it is not of a kind that an Index supports")
         return faiss.index_factory(dim, factory, spec.metric.faiss_type)
     except (RuntimeError, TypeError) as error:
@@ -448,8 +445,8 @@ def make_index(dim: int, spec: IndexSpec) -> Any:
         ) from None
 
 
-def inverted(index: Any) -> Any:
-    """The inverted files in an index; None without them."""
+def inverted_file(index: Any) -> Any:
+    """The inverted file in an index; None without one."""
     inner = _innermost(index)
     return inner if isinstance(inner, library().IndexIVF) else None
 
@@ -459,7 +456,7 @@ def set_parameters(index: Any, spec: IndexSpec) -> str:
     text = spec.parameters
     if text is None:
         settings, faiss = [], library()
-        if lists := inverted(index):
+        if lists := inverted_file(index):
             settings.append(f"nprobe={max(1, round(lists.nlist**0.5))}")
         if isinstance(_innermost(index), faiss.IndexHNSW):
             settings.append("efSearch=64")
@@ -483,7 +480,7 @@ def set_parameters(index: Any, spec: IndexSpec) -> str:
 
 
 def _permute(index: Any, order: Rows) -> None:
-    """Numbers the vectors of a graph, and of what is around it, anew."""
+    """Renumbers the vectors of a graph and of the indexes around it."""
     index = library().downcast_index(index)
     if hasattr(index, "permute_entries"):
         index.permute_entries(order)

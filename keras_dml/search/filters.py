@@ -27,17 +27,17 @@ ORDERS: dict[str, Callable[[Any, Any], Any]] = {
 
 OPERATORS = ("==", "in", "!=", "not in", "contains", *ORDERS)
 
-_SEVERAL = (list, tuple, set, frozenset, range, np.ndarray)
-"""Types that give several values, of which a column must have one."""
+_LIST_TYPES = (list, tuple, set, frozenset, range, np.ndarray)
+"""Types of operands with several values, of which a column must have one."""
 
-_MISSING = ("NAType", "NaTType")
+_MISSING_TYPES = ("NAType", "NaTType")
 """Types of missing values in pandas, which need not be installed."""
 
 _MAX_FLOAT = sys.float_info.max
 
 
 class Filters(Mapping[str, NDArray[Any]]):
-    """Columns of N rows as read-only arrays, made when they are asked for."""
+    """Columns of N rows as read-only arrays, which are made on access."""
 
     def __init__(
         self, columns: Mapping[str, Sequence[Any]], count: int
@@ -71,7 +71,7 @@ class Filters(Mapping[str, NDArray[Any]]):
         result = where(self) if callable(where) else where
         try:
             array = np.asarray(result)
-        except ValueError:  # Filters of several kinds.
+        except ValueError:  # A list of filters of several kinds.
             array = np.empty(len(result), object)
         if array.dtype != bool or array.shape != (self._count,):
             raise ValueError(
@@ -113,13 +113,13 @@ def _operands(
             f'{" and ".join(sorted(kinds))}. Use "in" for one of '
             "several values."
         )
-    is_several = isinstance(value, _SEVERAL)
-    if sign in ORDERS and (is_several or plain(value) is None):
+    is_several = isinstance(value, _LIST_TYPES)
+    if sign in ORDERS and (is_several or to_plain(value) is None):
         raise ValueError(
             "`where` of an Index must use <, <=, > and >= with text or "
             f"a number. Received: {value!r} for the column {name!r}."
         )
-    values = [plain(x) for x in (value if is_several else [value])]
+    values = [to_plain(x) for x in (value if is_several else [value])]
     for x in values:
         kind = kind_of(x)
         # NaN is unequal to itself.
@@ -138,7 +138,7 @@ def _operands(
     return values
 
 
-def by_condition(
+def split_by_condition(
     where: Any, count: int, owner: str
 ) -> Iterator[tuple[Rows | slice, Where | None]]:
     """Yields queries with their filter: one for all, or one for each."""
@@ -158,17 +158,17 @@ def by_condition(
         yield np.array(rows), where[rows[0]]
 
 
-def plain(value: Any) -> Any:
-    """Converts a value to the one that columns keep.
+def to_plain(value: Any) -> Any:
+    """Converts a value to the form that columns store.
 
-    Numbers of fewer than 64 bits become those of 64 that are written alike, or
-    they would equal nothing that anyone writes. Dates become text of ISO 8601,
-    which sorts by time, and times with a zone those of UTC.
+    Numbers of fewer than 64 bits become those of 64 bits with the same digits,
+    or they would equal no number in a filter. Dates become text of ISO 8601,
+    which sorts by time, and times with a zone become UTC.
     """
     if isinstance(value, np.datetime64):
         is_day = np.datetime_data(value.dtype)[0] in ("Y", "M", "W", "D")
         value = value.astype(f"datetime64[{'D' if is_day else 'us'}]").item()
-    if type(value).__name__ in _MISSING:
+    if type(value).__name__ in _MISSING_TYPES:
         return None
     if isinstance(value, np.floating) and value.itemsize < 8:
         return float(str(value))
@@ -182,9 +182,9 @@ def plain(value: Any) -> Any:
 class Column:
     """A column of plain values as an array, which is compared at once.
 
-    That is an array of its numbers, if all are numbers or None; for others of
-    the positions of its values among the distinct ones. `kinds` are those of
-    the values: "number", "text", "list".
+    It holds the numbers, if all values are numbers or None, or else positions
+    among the distinct values. `kinds` are those of the values: "number",
+    "text", "list".
     """
 
     def __init__(self, values: Sequence[Any]) -> None:
@@ -258,7 +258,7 @@ class Column:
         return mask | ~has_value if None in operands else mask
 
     def _cast(self, value: Any) -> Any:
-        """A number in the array's type; None if it cannot be there."""
+        """Casts a number to the array's type; None if it does not fit."""
         if value is None:
             return None
         try:
@@ -281,7 +281,7 @@ def _as_numbers(values: Sequence[Any]) -> NDArray[Any] | None:
 
 
 def kind_of(value: Any) -> str:
-    """The kind of a value: it compares with others of its kind."""
+    """The kind of a value; only values of one kind are compared."""
     if value is None:
         return "none"
     if isinstance(value, str):

@@ -14,7 +14,7 @@ from keras_dml.utils.types import FloatArray, Rows
 if TYPE_CHECKING:
     import pandas
 
-NONE = -1
+NO_ID = -1
 """The id where there is no hit."""
 
 _SHOWN_QUERIES, _SHOWN_HITS = 5, 3
@@ -55,8 +55,8 @@ class Hits(Sequence[list[Hit]]):
             threshold.
         metric: The metric of the scores: "cosine", "dot", or "euclidean", whose
             scores are negative distances.
-        meaning: What share of which queries, or pairs, reach the threshold;
-            empty unless it is the calibrated one.
+        meaning: The share of queries, or of pairs, that reaches the threshold,
+            in words; empty unless it is the calibrated one.
     """
 
     scores: FloatArray
@@ -72,7 +72,7 @@ class Hits(Sequence[list[Hit]]):
     def __getitem__(self, query: Any) -> Any:
         if isinstance(query, slice):
             return [self[i] for i in range(*query.indices(len(self)))]
-        is_hit = self.ids[query] != NONE
+        is_hit = self.ids[query] != NO_ID
         ids, scores = self.ids[query][is_hit], self.scores[query][is_hit]
         keys, threshold = self._table.keys_of(ids), self.threshold
         hits = zip(ids.tolist(), scores.tolist(), keys, strict=True)
@@ -88,19 +88,19 @@ class Hits(Sequence[list[Hit]]):
         ]
 
     def __repr__(self) -> str:
-        counts = (self.ids != NONE).sum(axis=1)
+        counts = (self.ids != NO_ID).sum(axis=1)
         lines = [f"Hits of {len(self):,} queries, {counts.sum():,} in all:"]
         for query, hits in enumerate(self[:_SHOWN_QUERIES]):
-            shown = [f"{x.key!r} ({x.score:.4f})" for x in hits[:_SHOWN_HITS]]
-            shown += ["…"] if len(hits) > _SHOWN_HITS else []
-            lines.append(f"  {query}: {', '.join(shown) or 'none'}")
+            texts = [f"{x.key!r} ({x.score:.4f})" for x in hits[:_SHOWN_HITS]]
+            texts += ["…"] if len(hits) > _SHOWN_HITS else []
+            lines.append(f"  {query}: {', '.join(texts) or 'none'}")
         lines += ["  …"] if len(self) > _SHOWN_QUERIES else []
         return "\n".join(lines)
 
     @property
     def keys(self) -> list[list[Key]]:
         """Keys of the hits for each query, nearest first."""
-        return [self._table.keys_of(ids[ids != NONE]) for ids in self.ids]
+        return [self._table.keys_of(ids[ids != NO_ID]) for ids in self.ids]
 
     @property
     def matches(self) -> list[Hit | None]:
@@ -147,8 +147,8 @@ def without_self(
 ) -> tuple[FloatArray, Rows]:
     """Removes each query's own row from its hits, or else the last hit."""
     is_own = ids == self_ids[:, None]
-    scores[is_own], ids[is_own] = -np.inf, NONE
-    # Last, and the others keep their order.
+    scores[is_own], ids[is_own] = -np.inf, NO_ID
+    # Removed hits move to the end; the others keep their order.
     order = np.argsort(is_own, axis=1, kind="stable")[:, :-1]
     return (
         np.take_along_axis(scores, order, axis=1),
@@ -156,7 +156,7 @@ def without_self(
     )
 
 
-def padded(
+def pad_hits(
     count: int, which: Rows, scores: FloatArray, ids: Rows
 ) -> tuple[FloatArray, Rows]:
     """Hits of a range search as arrays by query, (Q, largest number)."""
@@ -164,6 +164,6 @@ def padded(
     shape = count, int(counts.max(initial=0))
     starts = np.cumsum(counts) - counts
     position = which, np.arange(len(which)) - starts[which]
-    padded = np.full(shape, -np.inf, np.float32), np.full(shape, NONE)
-    padded[0][position], padded[1][position] = scores, ids
-    return padded
+    arrays = np.full(shape, -np.inf, np.float32), np.full(shape, NO_ID)
+    arrays[0][position], arrays[1][position] = scores, ids
+    return arrays

@@ -1,4 +1,4 @@
-"""Calibration of searches (1:N), in a gallery of the size that it has."""
+"""Calibration of searches (1:N) in a gallery of the given size."""
 
 import logging
 from collections import defaultdict
@@ -13,7 +13,7 @@ from keras_dml.evaluation.identification import IdentificationThreshold, OpenSet
 from keras_dml.evaluation.label_sets import as_class_ids
 from keras_dml.evaluation.verification import percent
 from keras_dml.search.engine import Engine
-from keras_dml.search.hits import NONE
+from keras_dml.search.hits import NO_ID
 from keras_dml.search.rows import LABEL, NAME, RowTable
 from keras_dml.utils.arguments import check_count, check_type
 from keras_dml.utils.types import FloatArray, Fraction, Rows
@@ -21,8 +21,8 @@ from keras_dml.utils.vectors import blocks
 
 logger = logging.getLogger(__name__)
 
-_ENOUGH_CLASSES = 20
-"""Of fewer calibration classes, a rate of new classes is hardly known."""
+_RELIABLE_CLASSES = 20
+"""Number of calibration classes from which a rate of new ones is reliable."""
 
 WAYS_OUT = (
     "Use images of other classes of the same kind, for instance of products "
@@ -30,12 +30,12 @@ WAYS_OUT = (
     "choose a score between those of pictures that are in the gallery and of "
     "some that are not:"
 )
-"""What helps if there are too few classes to calibrate a search with."""
+"""Advice for too few calibration classes."""
 
-_MOST_QUERIES = 1000
-"""Rows of the gallery that are searched in it, at most."""
+_MAX_QUERIES = 1000
+"""Maximum number of the gallery's rows that are used as queries."""
 
-_AT_A_TIME = 2**22
+_BLOCK_SCORES = 2**22
 
 
 def calibrate_search(
@@ -76,16 +76,16 @@ def calibrate_search(
             f"{WAYS_OUT} search(…, threshold=0.6)."
         )
     value = sample.threshold(np.ones(count))
-    rates = sample.held_out(seed)
+    rates = sample.held_out_rates(seed)
     ends: list[Any] = [(None, None)] * 2
     if num_resamples:
         estimates = value, float(rates.mean())
-        samples = sample.resampled(num_resamples, seed)
+        samples = sample.resample(num_resamples, seed)
         ends = [
             percentiles(*each, confidence) or (None, None)
             for each in zip(samples, estimates, strict=True)
         ]
-    if count < _ENOUGH_CLASSES or len(best) * rate < 1:
+    if count < _RELIABLE_CLASSES or len(best) * rate < 1:
         logger.warning(
             "Index.calibrate has %d classes with %d images, which hardly tell "
             "a share of %s of queries: %s, and the "
@@ -97,7 +97,7 @@ def calibrate_search(
             "there is no interval"
             if ends[0] == (None, None)
             else "the interval is too narrow",
-            _ENOUGH_CLASSES,
+            _RELIABLE_CLASSES,
             int(np.ceil(1 / rate)),
             criterion,
         )
@@ -125,7 +125,7 @@ def calibrate_search(
 
 
 class ClassRows:
-    """The rows of a gallery by class, and what is nearest apart from some.
+    """The rows of a gallery by class; nearest rows, except excluded ones.
 
     Queries have `labels`, (Q,), integers or text, with these `names`, if any.
     """
@@ -164,7 +164,7 @@ class ClassRows:
             for i, value in enumerate(self._values)
         }
 
-        def left_out(rows: Rows, scores: FloatArray, ids: Rows) -> Any:
+        def is_excluded(rows: Rows, scores: FloatArray, ids: Rows) -> Any:
             mask = self._engine.metric.are_copies(queries[rows], scores)
             for number in np.unique(classes[rows]):
                 if same_class := ids_of_class[number]:
@@ -174,12 +174,12 @@ class ClassRows:
                     )
             return mask
 
-        return self._first(queries, left_out)
+        return self._first(queries, is_excluded)
 
     def within(self, seed: int) -> tuple[FloatArray, NDArray[np.bool_]]:
         """Scores of the nearest other rows, (n,), and whether classes agree.
 
-        At most 1,000 rows of the gallery are drawn, whose class has several.
+        At most 1,000 rows are drawn from classes with several rows.
         """
         class_of = {
             row_id: value
@@ -188,12 +188,12 @@ class ClassRows:
             for row_id in ids
         }
         ids = np.sort(np.array(list(class_of), np.int64))
-        if len(ids) > _MOST_QUERIES:
+        if len(ids) > _MAX_QUERIES:
             rng = np.random.default_rng(seed)
-            ids = np.sort(rng.choice(ids, _MOST_QUERIES, replace=False))
+            ids = np.sort(rng.choice(ids, _MAX_QUERIES, replace=False))
         try:
-            queries = self._engine.stored(ids)
-        except ValueError:  # Some kinds of index do not give vectors back.
+            queries = self._engine.fetch(ids)
+        except ValueError:  # Some kinds of index do not return vectors.
             ids = ids[:0]
         if not len(ids):
             return np.empty(0), np.empty(0, bool)
@@ -208,20 +208,20 @@ class ClassRows:
         return scores, np.array(is_right)
 
     def _first(
-        self, queries: FloatArray, left_out: Callable[..., Any]
+        self, queries: FloatArray, is_excluded: Callable[..., Any]
     ) -> tuple[FloatArray, Rows]:
-        """The nearest row that is not left out: more are found until one is."""
+        """The nearest row that is not excluded; widens the search as needed."""
         scores = np.full(len(queries), -np.inf, np.float32)
-        ids = np.full(len(queries), NONE)
+        ids = np.full(len(queries), NO_ID)
         rows, k = np.arange(len(queries)), min(8, len(self._ids))
         while len(rows) and k:
             again = []
-            for part in blocks(len(rows), max(1, _AT_A_TIME // k)):
+            for part in blocks(len(rows), max(1, _BLOCK_SCORES // k)):
                 its = rows[part]
                 near, hits = self._engine.search(queries[its], k)
-                kept = ~left_out(its, near, hits) & (hits != NONE)
-                position = np.arange(len(its)), kept.argmax(axis=1)
-                has_hit = kept[position]
+                is_allowed = ~is_excluded(its, near, hits) & (hits != NO_ID)
+                position = np.arange(len(its)), is_allowed.argmax(axis=1)
+                has_hit = is_allowed[position]
                 scores[its[has_hit]] = near[position][has_hit]
                 ids[its[has_hit]] = hits[position][has_hit]
                 again.append(its[~has_hit])

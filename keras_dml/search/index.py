@@ -17,7 +17,7 @@ from keras_dml.data.validation import encoded
 from keras_dml.embedding import EmbeddingShards
 from keras_dml.embedding.engines import KERAS, Engine, check_engine
 from keras_dml.evaluation.identification import (
-    DEFAULT,
+    DEFAULT_CRITERION,
     AnyThreshold,
     IdentificationThreshold,
     parse_rate,
@@ -34,13 +34,13 @@ from keras_dml.search.encoder import (
 from keras_dml.search.engine import (
     EXACT,
     IndexSpec,
-    inverted,
+    inverted_file,
     make_index,
     set_parameters,
 )
 from keras_dml.search.engine import Engine as SearchEngine
-from keras_dml.search.filters import Where, by_condition
-from keras_dml.search.hits import NONE, Hits, padded, without_self
+from keras_dml.search.filters import Where, split_by_condition
+from keras_dml.search.hits import NO_ID, Hits, pad_hits, without_self
 from keras_dml.search.identification import calibrate_search
 from keras_dml.search.metrics import COSINE, MetricName, Similarity, library
 from keras_dml.search.recall import Filling, Recall, take_rows
@@ -71,9 +71,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_HITS = 2**20
-"""Hits of a query that may be asked for whatever the size of the gallery."""
+"""Hits of a query that are allowed for a gallery of any size."""
 
-_TRAINED_VECTORS = 256
+_TRAIN_VECTORS = 256
 """Training vectors per list, or per value of a code, for faiss."""
 
 
@@ -180,14 +180,14 @@ class Index:
     ) -> None:
         """Builds the index of embeddings, (N, D), and measures its recall."""
         x = spec.metric.embeddings(embeddings, None, "embeddings", "Index")
-        # Before time is spent on training.
+        # Bad queries raise before time is spent on training.
         if queries is not None:
             dim = x.shape[1]
             queries = spec.metric.embeddings(
                 queries, dim, "queries", "Index"
             ).array
         values, row_keys = _check_values(columns, keys, len(x))
-        engine, rows = SearchEngine.trained(x, spec), RowTable.empty()
+        engine, rows = SearchEngine.train(x, spec), RowTable.empty()
         ids, recall = rows.add(values, len(x), row_keys), None
         if engine.is_exact:
             engine.add(x, ids)
@@ -252,7 +252,7 @@ class Index:
             thumbnails: Whether rows get the column "thumbnail", with a small
                 picture of the image, about 10 kB, that pages show wherever the
                 index is.
-            engine: What embeds the images: "keras", "openvino", an exported
+            engine: Engine for the images: "keras", "openvino", an exported
                 file or a function; see `embed`.
             queries: Images, in any of these forms, or embeddings, to measure
                 `recall` with; see `Index`.
@@ -265,7 +265,7 @@ class Index:
         encoder = Encoder()
         encoder.use(model)
         spec = IndexSpec(Similarity(metric), factory, parameters)
-        # Before time is spent on embedding.
+        # A bad factory raises before time is spent on embedding.
         if (dim := encoder.dim) is not None:
             set_parameters(make_index(dim, spec), spec)
         values: Columns = {**image_columns(images), **as_columns(columns)}
@@ -281,8 +281,8 @@ class Index:
                     "out."
                 )
             values = {**pictures, **values}
-        how = batch_size, engine
-        new = _new_queries(encoder, queries, dim, spec, "Index.build", *how)
+        options = batch_size, engine
+        new = _new_queries(encoder, queries, dim, spec, "Index.build", *options)
         x = encoder.embed(images, "images", "Index.build", batch_size, engine)
         if x is None:
             raise ValueError(
@@ -342,7 +342,7 @@ class Index:
     ) -> None:
         """Writes the index to a folder, atomically.
 
-        The folder then has `index.json`, which says what it is, and `data`,
+        The folder then has the manifest, `index.json`, and the folder `data`
         with the faiss index, the rows as JSON and the model. Only files that
         `index.json` lists are ever removed.
 
@@ -376,7 +376,7 @@ class Index:
         )
         writers = {store.ROWS: rows.write, store.VECTORS: engine.write}
         if include_model and encoder.exists:
-            writers[store.MODEL] = encoder.unchanged("Index.save").save
+            writers[store.MODEL] = encoder.unchanged_model("Index.save").save
         origin, origin_version = self._origin
         version = origin_version if origin == folder else None
         version = store.save(folder, content, writers, version, overwrite)
@@ -596,7 +596,7 @@ class Index:
                 "which already exists. Use replace=True to replace rows."
             )
         replaced_ids = sorted(existing[key] for key in replaced)
-        # Vectors first, as embeddings that are invalid raise here.
+        # Vectors come first, because invalid embeddings raise here.
         self._engine.add(x, rows.next_id + np.arange(len(x)))
         self._remove(np.array(replaced_ids, np.int64))
         return rows.add(new, len(x), row_keys)
@@ -606,7 +606,7 @@ class Index:
 
         Graphs and lists hide the vectors at first, which stay in memory and in
         the file. With more than half hidden, kinds that keep whole vectors are
-        built anew, and lists of codes drop theirs.
+        rebuilt, and lists of codes drop theirs.
 
         Args:
             keys: Keys of rows, or one key.
@@ -698,9 +698,9 @@ class Index:
         k += exclude is not None
         scores = np.empty((len(x), k), np.float32)
         ids = np.empty((len(x), k), np.int64)
-        for rows, condition in by_condition(where, len(x), owner):
+        for rows, condition in split_by_condition(where, len(x), owner):
             scores[rows], ids[rows] = self._engine.search(
-                x.array[rows], k, self._passing(condition)
+                x.array[rows], k, self._passing_ids(condition)
             )
         if exclude is not None:
             self_ids = self._self_ids(exclude, len(ids), owner)
@@ -742,9 +742,9 @@ class Index:
             )
         x = self._embeddings(queries, "queries", owner, batch_size).array
         parts = []
-        for rows, condition in by_condition(where, len(x), owner):
-            which, scores, ids = self._engine.above(
-                x[rows], threshold, self._passing(condition)
+        for rows, condition in split_by_condition(where, len(x), owner):
+            which, scores, ids = self._engine.range_search(
+                x[rows], threshold, self._passing_ids(condition)
             )
             parts.append((np.arange(len(x))[rows][which], scores, ids))
         which, scores, ids = map(np.concatenate, zip(*parts, strict=True))
@@ -752,14 +752,14 @@ class Index:
         if exclude is not None:
             self_ids = self._self_ids(exclude, len(x), owner)
             order = order[(ids != self_ids[which])[order]]
-        hits = padded(len(x), which[order], scores[order], ids[order])
+        hits = pad_hits(len(x), which[order], scores[order], ids[order])
         return self._hits(*hits, threshold)
 
     def calibrate(
         self,
         images: Any,
         labels: Any = None,
-        criterion: str = DEFAULT,
+        criterion: str = DEFAULT_CRITERION,
         *,
         batch_size: int = 256,
         **options: Any,
@@ -835,28 +835,28 @@ class Index:
     def _embeddings(
         self, items: Any, name: str, owner: str, batch_size: int
     ) -> Embeddings:
-        """Embeddings of images, or the user's own, validated, (N, D)."""
+        """Embeds images, or validates the user's own embeddings, (N, D)."""
         x = self._encoder.embed(items, name, owner, batch_size)
         return self._engine.metric.embeddings(
             items if x is None else x, self.dim, name, owner
         )
 
-    def _passing(self, where: Where | None) -> Rows | None:
+    def _passing_ids(self, where: Where | None) -> Rows | None:
         """Ids of the rows that pass a filter; None without one."""
         return None if where is None else self._rows.where(where)
 
     def _self_ids(self, exclude: Any, count: int, owner: str) -> Rows:
-        """The id of each query's own row; one of no row where it is missing."""
+        """The id of each query's own row; an unused id if it is missing."""
         ids = self._rows.find(exclude, owner, "exclude")
         if len(ids) != count:
             raise ValueError(
                 f"`exclude` of {owner} must be one key, or one key per query. "
                 f"Received: {len(ids)} keys for {count} queries."
             )
-        return np.array([NONE - 1 if x is None else x for x in ids], np.int64)
+        return np.array([NO_ID - 1 if x is None else x for x in ids], np.int64)
 
     def _threshold(self, score: Any, owner: str) -> float | None:
-        """The user's score, validated, or else that of `calibrate`."""
+        """Validates the user's score; by default, that of `calibrate`."""
         if score is None:
             self._check_size()
             return None if self.threshold is None else self.threshold.value
@@ -869,7 +869,7 @@ class Index:
         return float(score)
 
     def _check_size(self) -> None:
-        """Warns once if the threshold is one of a gallery of another size."""
+        """Warns once if the gallery's size has changed since calibration."""
         threshold = self.threshold
         if self._has_warned or not isinstance(
             threshold, IdentificationThreshold
@@ -899,7 +899,7 @@ class Index:
 def _check_values(
     columns: Columns | None, keys: Any, count: int
 ) -> tuple[Values, list[Key] | None]:
-    """Columns and keys that the user passes for `count` rows, validated."""
+    """Validates the columns and keys of `count` rows."""
     values = checked_columns(columns, count)
     if isinstance(keys, str):
         keys = column_of_keys(keys, values)
@@ -915,7 +915,7 @@ def _new_queries(
     batch_size: int = 256,
     engine: Engine = KERAS,
 ) -> FloatArray | None:
-    """The vectors of a user's queries, (Q, D); None without any."""
+    """Embeds a user's queries, (Q, D), for recall; None without any."""
     if queries is None:
         return None
     x = encoder.embed(queries, "queries", owner, batch_size, engine)
@@ -941,7 +941,7 @@ def _fill_from_shards(
     metric = spec.metric
     sample = _training_sample(shards, spec)
     x = metric.embeddings(sample, shards.dim, "embeddings", "Index")
-    engine, rows = SearchEngine.trained(x, spec), RowTable.empty()
+    engine, rows = SearchEngine.train(x, spec), RowTable.empty()
     engine.reserve(len(shards))
     filling = Filling(engine, len(shards), queries)
     adding = f"Add rows to {spec.factory}"
@@ -969,7 +969,7 @@ def _fill_from_shards(
 
 
 def _check_shards(shards: EmbeddingShards, columns: Any, keys: Any) -> None:
-    """ValueError if columns or keys do not fit embeddings in shards."""
+    """Raises ValueError unless columns and keys fit shards."""
     if columns is not None:
         raise ValueError(
             "`columns` of Index must not be given for EmbeddingShards, which "
@@ -996,7 +996,7 @@ def _training_sample(shards: EmbeddingShards, spec: IndexSpec) -> FloatArray:
     index = make_index(shards.dim, spec)
     if index.is_trained:
         return np.empty((0, shards.dim), np.float32)
-    lists = inverted(index)
-    size = _TRAINED_VECTORS * max(_TRAINED_VECTORS, lists.nlist if lists else 0)
-    drawn = np.random.default_rng(0).permutation(len(shards))[:size]
-    return take_rows(shards.embeddings(), np.sort(drawn), shards.dim)
+    lists = inverted_file(index)
+    size = _TRAIN_VECTORS * max(_TRAIN_VECTORS, lists.nlist if lists else 0)
+    rows = np.random.default_rng(0).permutation(len(shards))[:size]
+    return take_rows(shards.embeddings(), np.sort(rows), shards.dim)

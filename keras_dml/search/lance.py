@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.search.encoder import Encoder
-from keras_dml.search.hits import NONE, Hit
+from keras_dml.search.hits import NO_ID, Hit
 from keras_dml.search.metrics import COSINE, MetricName
 from keras_dml.search.rows import KEY, VECTOR
 from keras_dml.utils.arguments import check_choice, check_count, import_extra
@@ -34,7 +34,7 @@ _SCORES: dict[str, Callable[[float], float]] = {
     "dot": lambda distance: 1 - distance,
     "euclidean": lambda distance: -math.sqrt(distance),
 }
-"""The score of a distance of LanceDB, whose "l2" is squared."""
+"""From LanceDB's distances to scores; its "l2" is squared."""
 
 
 class LanceIndex:
@@ -235,7 +235,7 @@ class LanceIndex:
     def _hit(self, row: dict[str, Any]) -> Hit:
         score = _SCORES[self.metric](row.pop("_distance"))
         key = row.pop(KEY)
-        return Hit(id=NONE, score=score, is_match=None, row=row, key=key)
+        return Hit(id=NO_ID, score=score, is_match=None, row=row, key=key)
 
 
 def _connect(uri: str | os.PathLike[str]) -> Any:

@@ -1,7 +1,7 @@
-"""Metrics: what a score is, to faiss in float32 and by definition in float64.
+"""Similarities: scores as faiss computes them, and exactly in float64.
 
-Inside of an index a score is x·y or −|x − y|², as faiss computes them; a user
-is given x·y or −|x − y|. Either way, higher is nearer.
+Inner scores, x·y or −|x − y|², are those of faiss; users get outer scores, x·y
+or −|x − y|. Either way, higher is nearer.
 """
 
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ MetricName = Literal["cosine", "dot", "euclidean"]
 
 COSINE: MetricName = "cosine"
 
-_TINY = float(np.finfo(np.float32).tiny)
+_SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True)
 class Similarity:
-    """How two embeddings are compared; "cosine" brings them to unit length."""
+    """How two embeddings are compared; "cosine" scales them to unit length."""
 
     name: MetricName = COSINE
 
@@ -49,18 +49,18 @@ class Similarity:
         return kind(x, dim, name, owner)
 
     def inner(self, scores: Any) -> Any:
-        """Inner scores from what faiss returns, or the other way round."""
+        """Converts faiss's scores to inner scores, or vice versa."""
         return -scores if self.is_distance else scores
 
     def outer(self, scores: FloatArray) -> FloatArray:
-        """Scores as a user gets them, float32."""
+        """Outer scores, float32."""
         if self.is_distance:
-            # Compressed vectors may be nearer than nothing.
+            # The squared distance of a compressed vector may be negative.
             scores = -np.sqrt(np.maximum(-scores, 0))
         return scores.astype(np.float32)
 
     def bound(self, threshold: float) -> float:
-        """The inner score of a threshold on outer ones."""
+        """The inner score of an outer threshold."""
         if not self.is_distance:
             return threshold
         return -(threshold**2) if threshold < 0 else 0.0
@@ -71,10 +71,10 @@ class Similarity:
         """Inner scores, (Q, m) float64, of queries, (Q, D), with vectors.
 
         `labels`, (Q, m), are the rows of the vectors, (N, D), of each query. A
-        score depends on nothing but its two vectors.
+        score depends only on its two vectors.
         """
         compare = _negative_squares if self.is_distance else exact.products
-        return exact.paired(compare, queries, vectors, labels)
+        return exact.score_pairs(compare, queries, vectors, labels)
 
     def pairs(self, x: FloatArray, y: FloatArray) -> FloatArray:
         """Outer scores of pairs, (N, D) each, in float32."""
@@ -88,22 +88,20 @@ class Similarity:
     ) -> NDArray[np.bool_]:
         """Whether hits are copies of their query, (Q, k), by outer scores.
 
-        Copies may have been embedded in other batches, and be rounded
-        otherwise.
+        Copies embedded in other batches may be rounded differently.
         """
         if self.is_distance:
             gap, allowed = -scores, 1e-5 * row_norms(queries)
         else:
             norms = row_norms(queries)
-            same = norms**0 if self.name == COSINE else norms**2
-            gap, allowed = np.abs(scores - same[:, None]), 1e-6 * same
+            best = norms**0 if self.name == COSINE else norms**2
+            gap, allowed = np.abs(scores - best[:, None]), 1e-6 * best
         return np.asarray(gap <= allowed[:, None])
 
     def tolerance(self, queries: FloatArray, longest: float) -> FloatArray:
-        """By how much inner scores of faiss may be off, (Q,).
+        """Bound on the error of faiss's inner scores, (Q,).
 
-        Twice the bound, as the vectors, of norms up to `longest`, are rounded,
-        too.
+        It is doubled, because vectors, of norms up to `longest`, are rounded.
         """
         dim = queries.shape[1]
         if self.name == COSINE:  # Factors have norm 1.
@@ -111,7 +109,7 @@ class Similarity:
         norms = row_norms(queries)
         # For many queries, faiss computes |x|² + |y|² − 2x·y.
         sizes = (norms + longest) ** 2 if self.is_distance else norms * longest
-        underflow = 4 * (dim + 2) * _TINY
+        underflow = 4 * (dim + 2) * _SMALLEST_NORMAL
         tolerance: FloatArray = (
             exact.product_error(2 * dim + 8) * sizes + underflow
         )
@@ -126,7 +124,7 @@ def _negative_squares(x: FloatArray, y: FloatArray) -> FloatArray:
 
 
 def library() -> Any:
-    """faiss, whose stubs lack what its Python layer adds."""
+    """The module faiss, untyped: its stubs lack parts of its Python layer."""
     import faiss
 
     return faiss

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from keras_dml.search.engine import Engine
-from keras_dml.search.hits import NONE
+from keras_dml.search.hits import NO_ID
 from keras_dml.search.scans import nearest_of_parts
 from keras_dml.utils.types import FloatArray, Rows
 
-QUERIES, NEIGHBORS = 500, 10
+MAX_QUERIES, NUM_NEIGHBORS = 500, 10
 
 MAX_LEFT_OUT_SHARE = 0.1
 """Share of a gallery that is left out of a graph until it has been searched."""
@@ -34,8 +34,8 @@ class Recall:
             the returned scores.
         queries: Number of queries used for the measurement.
         rows: Number of images that were searched.
-        source: What the queries were, in words: those given as `queries`, or a
-            sample of the gallery. A graph is searched for the sample before it
+        source: The queries in words: those passed as `queries`, or a sample of
+            the gallery. A graph is searched for the sample before it
             is added, because rows are linked to their neighbors.
     """
 
@@ -43,7 +43,7 @@ class Recall:
     score_error: float
     queries: int
     rows: int
-    source: str = ROWS  # Of indexes of former versions.
+    source: str = ROWS  # Indexes of former versions have no other.
 
     def __str__(self) -> str:
         values = [f"recall@{k} {value:.4f}" for k, value in self.at.items()]
@@ -60,8 +60,8 @@ class Filling:
 
     A row of a graph is linked to its neighbors, so a search for it finds more
     of them than one for a new query. Therefore some rows are left out of a
-    graph until they have been searched for. What lists and codes find does not
-    depend on whether the query is among them.
+    graph until they have been searched for. The hits of lists and codes do not
+    depend on whether they hold the query.
     """
 
     def __init__(
@@ -69,10 +69,10 @@ class Filling:
     ) -> None:
         self._engine, self._count, self._queries = engine, count, queries
         rest = int(MAX_LEFT_OUT_SHARE * count) if engine.is_graph else 0
-        size = min(QUERIES, rest or count) if queries is None else 0
+        size = min(MAX_QUERIES, rest or count) if queries is None else 0
         rng = np.random.default_rng(0)
-        self._drawn = np.sort(rng.choice(count, size, replace=False))
-        self._left_out = self._drawn[: size if rest else 0]
+        self._rows = np.sort(rng.choice(count, size, replace=False))
+        self._left_out = self._rows[: size if rest else 0]
         self._next = 0
 
     def add(self, x: FloatArray) -> None:
@@ -83,15 +83,15 @@ class Filling:
         self._engine.add(x[is_in], ids[is_in])
 
     def finish(self, read: Callable[[], Iterable[FloatArray]]) -> Recall | None:
-        """Measures the recall, and adds the rest; None for less than 2 rows.
+        """Measures recall and adds the rest; None for fewer than 2 rows.
 
         `read` reads all rows, (N, D) float32, once more, a part at a time.
         """
         engine = self._engine
-        x = take_rows(read(), self._drawn, engine.dim)
+        x = take_rows(read(), self._rows, engine.dim)
         recall = None if self._count < 2 else self._measure(read, x)
         if len(self._left_out):
-            engine.add(x, self._drawn)
+            engine.add(x, self._rows)
             engine.sort()
         return recall
 
@@ -100,18 +100,18 @@ class Filling:
     ) -> Recall:
         engine, metric = self._engine, self._engine.metric
         queries = x if self._queries is None else self._queries
-        own, source = np.full(len(queries), NONE - 1), OWN_QUERIES
-        if len(self._drawn):
-            own, source = self._drawn, LEFT_OUT if len(self._left_out) else ROWS
-        # A row finds itself, which does not count.
+        ids, source = np.full(len(queries), NO_ID - 1), OWN_QUERIES
+        if len(self._rows):
+            ids, source = self._rows, LEFT_OUT if len(self._left_out) else ROWS
+        # A row that is in the index finds itself, which does not count.
         more = int(source == ROWS)
-        k = min(NEIGHBORS, len(engine) - more)
+        k = min(NUM_NEIGHBORS, len(engine) - more)
         parts = _with_ids(read(), self._left_out)
         exact = nearest_of_parts(parts, queries, k + more, metric.faiss_type)[1]
         scores, hits = engine.search(queries, k + more)
         pairs = [
             (a[a != row][:k], b[b != row][:k])
-            for a, b, row in zip(exact, hits, own, strict=True)
+            for a, b, row in zip(exact, hits, ids, strict=True)
         ]
         at = {
             n: float(np.mean([np.isin(a[:n], b[:n]).mean() for a, b in pairs]))

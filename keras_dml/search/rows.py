@@ -6,13 +6,13 @@ import math
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import count as counted
+from itertools import count as counter
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from keras_dml.search.filters import Filters, Where, plain
+from keras_dml.search.filters import Filters, Where, to_plain
 from keras_dml.utils.types import Rows
 
 Key: TypeAlias = str | int
@@ -29,7 +29,7 @@ LABEL, NAME = "label", "name"
 KEY, VECTOR = "key", "vector"
 """Names of the two columns that every gallery in Arrow has."""
 
-_PLAIN = (str, int, float, bool, type(None))
+_PLAIN_TYPES = (str, int, float, bool, type(None))
 
 _INT64 = np.iinfo(np.int64)
 
@@ -52,11 +52,11 @@ class RowTable:
         self.keys: dict[Key, int] | None = None
         if keys is not None:
             self.keys = dict(zip(keys, ids.tolist(), strict=True))
-        self._changed()
+        self._clear_caches()
 
     @classmethod
     def empty(cls) -> "RowTable":
-        """A table without rows, which takes keys or goes by ids."""
+        """A table without rows, to which keys may be added or not."""
         return cls(np.empty(0, np.int64), {}, 0)
 
     def __len__(self) -> int:
@@ -114,11 +114,11 @@ class RowTable:
             )
         if len(set(listed)) < count:
             first = {key: i for i, key in reversed([*enumerate(listed)])}
-            place = next(i for i, key in enumerate(listed) if first[key] < i)
+            position = next(i for i, key in enumerate(listed) if first[key] < i)
             raise ValueError(
                 f"`keys` of {owner} must be unique. Received: "
-                f"{listed[place]!r} again at position {place}. Use one row per "
-                "key."
+                f"{listed[position]!r} again at position {position}. Use one "
+                "row per key."
             )
         self._check_kind(listed, owner, "keys")
         return listed
@@ -133,7 +133,7 @@ class RowTable:
                 "convert it."
             )
 
-    def _changed(self) -> None:
+    def _clear_caches(self) -> None:
         self._filters: Filters | None = None
         self._listed: list[Key] | None = None
 
@@ -149,10 +149,9 @@ class RowTable:
     def with_labels(self, columns: Values, is_own: bool, owner: str) -> Values:
         """Columns of rows to be written, with labels numbered as in this table.
 
-        Sets number their classes from 0, each for itself. A name that the table
-        has gets its label there. Another name keeps its number if that is free,
-        and gets a new one otherwise. Those that are the user's own, as columns,
-        are only checked.
+        Every set numbers its classes from 0. A name that the table has gets its
+        label there; another name keeps its number if that is free, and gets a
+        new one otherwise. The user's own columns (`is_own`) are only checked.
 
         Raises:
             ValueError: If one name has several labels.
@@ -170,9 +169,9 @@ class RowTable:
             if label is not None:
                 by_name[name].add(label)
         new_labels: dict[tuple[Any, Any], int] = {}
-        taken = set().union(*by_name.values())
-        last = max(taken | {label for label, _ in classes}, default=-1)
-        unused = counted(last + 1)
+        used_labels = set().union(*by_name.values())
+        last = max(used_labels | {label for label, _ in classes}, default=-1)
+        unused = counter(last + 1)
         for label, name in classes:
             labels = by_name.get(name, set())
             if is_own and len(labels) == 1 and label not in labels:
@@ -194,7 +193,7 @@ class RowTable:
                 new_labels[label, name] = min(labels)
             else:
                 new_labels[label, name] = (
-                    next(unused) if label in taken else label
+                    next(unused) if label in used_labels else label
                 )
         if is_own:
             return columns
@@ -215,19 +214,19 @@ class RowTable:
         if keys is not None:
             self.keys = self.keys or {}
             self.keys.update(zip(keys, ids.tolist(), strict=True))
-        self._changed()
+        self._clear_caches()
         return ids
 
     def remove(self, ids: Rows) -> None:
-        others = np.flatnonzero(~np.isin(self.ids, ids))
-        rows = others.tolist()
-        self.ids = self.ids[others]
+        remaining = np.flatnonzero(~np.isin(self.ids, ids))
+        rows = remaining.tolist()
+        self.ids = self.ids[remaining]
         for name, values in self.columns.items():
             self.columns[name] = [values[row] for row in rows]
         if self.keys is not None:
-            gone = set(ids.tolist())
-            self.keys = {k: i for k, i in self.keys.items() if i not in gone}
-        self._changed()
+            id_set = set(ids.tolist())
+            self.keys = {k: i for k, i in self.keys.items() if i not in id_set}
+        self._clear_caches()
 
     def row(self, row_id: int) -> dict[str, Any]:
         position = int(np.searchsorted(self.ids, row_id))
@@ -244,7 +243,7 @@ class RowTable:
     def write(self, path: Path) -> None:
         """Writes the rows, column by column, as JSON."""
         content: dict[str, Any] = {"columns": self.columns}
-        # Where no row was removed, they are all ids that were given.
+        # If no row was removed, the ids are all numbers below `next_id`.
         if len(self) != self.next_id:
             content["ids"] = self.ids.tolist()
         if self.keys is not None:
@@ -256,7 +255,7 @@ class RowTable:
 
     @classmethod
     def read(cls, path: Path, count: int, next_id: int) -> "RowTable":
-        """The rows that `write` wrote; ValueError if they do not fit.
+        """Reads the rows that `write` wrote; ValueError if they do not fit.
 
         A "path" without a file is replaced by that of the file at the same
         place relative to the folder, if the folder was moved.
@@ -268,7 +267,7 @@ class RowTable:
         ):
             raise ValueError("it has no columns")
         if isinstance(ids := content.get("ids"), list) and len(ids) == count:
-            ids = ascending(ids, next_id)
+            ids = parse_ids(ids, next_id)
         elif ids is None and count == next_id:
             ids = np.arange(count, dtype=np.int64)
         else:
@@ -276,7 +275,7 @@ class RowTable:
         values = checked_columns(columns, count)
         before, now = content.get("folder"), str(path.absolute().parent)
         if isinstance(before, str) and before != now and "path" in values:
-            values["path"] = _followed(values["path"], before, now)
+            values["path"] = _relocate(values["path"], before, now)
         keys = content.get("keys")
         if "keys" in content:
             if not isinstance(keys, list) or len(keys) != count:
@@ -290,15 +289,15 @@ def as_keys(keys: Any, owner: str, name: str = "keys") -> list[Key]:
     if isinstance(keys, str | int | np.integer):
         keys = [keys]
     if isinstance(keys, bytes) or not np.iterable(keys):
-        raise _key_refusal(owner, name, keys, "")
+        raise _key_error(owner, name, keys, "")
     listed = keys.tolist() if isinstance(keys, np.ndarray) else list(keys)
     if set(map(type, listed)) == {str}:
         return listed  # A million pass in milliseconds.
     listed = [x.item() if isinstance(x, np.generic) else x for x in listed]
     kind = type(listed[0]) if listed else int
-    for place, key in enumerate(listed):
+    for position, key in enumerate(listed):
         if type(key) is not kind or kind not in (str, int):
-            raise _key_refusal(owner, name, key, f", at position {place}")
+            raise _key_error(owner, name, key, f", at position {position}")
         if kind is int and not _INT64.min <= key <= _INT64.max:
             raise ValueError(
                 f"`{name}` of {owner} that are integers must fit into 64 bits. "
@@ -307,7 +306,7 @@ def as_keys(keys: Any, owner: str, name: str = "keys") -> list[Key]:
     return listed
 
 
-def _key_refusal(owner: str, name: str, key: Any, where: str) -> ValueError:
+def _key_error(owner: str, name: str, key: Any, where: str) -> ValueError:
     return ValueError(
         f"`{name}` of {owner} must be all text or all integers. Received: "
         f"{key!r}, a {type(key).__name__}{where}. Use str(key)."
@@ -325,24 +324,23 @@ def column_of_keys(name: str, columns: Values) -> list[Any]:
 
 
 def label_values(labels: Any) -> list[Any]:
-    """A class each, or a list of classes."""
+    """Values of a column of labels: a class per row, or a list of classes."""
     if labels.ndim == 1:
         return list(labels.tolist())
     return [np.flatnonzero(row).tolist() for row in labels]
 
 
 def checked_columns(columns: Columns | None, count: int) -> Values:
-    """The columns of rows to be added, as lists of plain values."""
-    named = as_columns(columns).items()
-    return {name: _as_plain(name, x, count) for name, x in named}
+    """Validates columns of rows to be added, as lists of plain values."""
+    items = as_columns(columns).items()
+    return {name: _to_plain_list(name, x, count) for name, x in items}
 
 
 def as_columns(columns: Any) -> Columns:
-    """`columns`, none by default; ValueError unless they go by name."""
+    """Columns by name, none by default; ValueError if they have no names."""
     if columns is None:
         return {}
     if hasattr(columns, "columns") and hasattr(columns, "isna"):
-        # A table of pandas.
         return {name: columns[name] for name in columns.columns}
     if not isinstance(columns, Mapping):
         raise ValueError(
@@ -353,8 +351,8 @@ def as_columns(columns: Any) -> Columns:
     return columns
 
 
-def ascending(ids: Sequence[int], end: int) -> Rows:
-    """Ids as an array, (N,); ValueError if they do not ascend below `end`."""
+def parse_ids(ids: Sequence[int], end: int) -> Rows:
+    """Ids as an array, (N,); ValueError unless they ascend below `end`."""
     is_whole = set(map(type, ids)) <= {int}
     if is_whole and (not ids or (min(ids) >= 0 and max(ids) < end)):
         array = np.array(ids, np.int64)
@@ -363,12 +361,12 @@ def ascending(ids: Sequence[int], end: int) -> Rows:
     raise ValueError(f"ids do not ascend below {end}")
 
 
-def _followed(paths: list[Any], before: str, now: str) -> list[Any]:
-    """Paths, with files that moved along with a folder where they are now."""
+def _relocate(paths: list[Any], before: str, now: str) -> list[Any]:
+    """Updates paths of files that were moved together with a folder."""
 
     @functools.cache
     def folders(folder: str) -> list[str]:
-        # Most often none or one exists, so that few files are asked for.
+        # Usually none or one exists, so few files need to be looked up.
         try:
             relative = os.path.relpath(folder, before)
         except ValueError:  # On another drive, or of another system.
@@ -386,7 +384,7 @@ def _followed(paths: list[Any], before: str, now: str) -> list[Any]:
     return [follow(path) for path in paths]
 
 
-def _as_plain(name: str, values: Iterable[Any], count: int) -> list[Any]:
+def _to_plain_list(name: str, values: Iterable[Any], count: int) -> list[Any]:
     if not isinstance(name, str):
         raise ValueError(
             "`columns` of an Index must have strings as names. Received: "
@@ -403,7 +401,7 @@ def _as_plain(name: str, values: Iterable[Any], count: int) -> list[Any]:
         listed = values.tolist()
     else:
         listed = list(values)
-    if hasattr(values, "isna"):  # Of pandas, which has marks of its own.
+    if hasattr(values, "isna"):  # pandas has missing values of its own.
         missing = values.isna().tolist()
         listed = [
             None if is_missing else x
@@ -414,13 +412,13 @@ def _as_plain(name: str, values: Iterable[Any], count: int) -> list[Any]:
             "`columns` of an Index must have one value per row. Received: "
             f"{len(listed)} values in the column {name!r} and {count} rows."
         )
-    if (types := set(map(type, listed))) <= {*_PLAIN} - {float}:
+    if (types := set(map(type, listed))) <= {*_PLAIN_TYPES} - {float}:
         whole = [x for x in listed if type(x) is int] if int in types else [0]
         if _fits(min(whole)) and _fits(max(whole)):
             return listed  # A million rows pass in milliseconds.
     for row, value in enumerate(listed):
         try:
-            listed[row] = _plain(value)
+            listed[row] = _to_json(value)
         except ValueError:
             raise ValueError(
                 "`columns` of an Index must hold text, finite numbers, "
@@ -433,17 +431,17 @@ def _as_plain(name: str, values: Iterable[Any], count: int) -> list[Any]:
 
 
 def _fits(number: int) -> bool:
-    """Whether everyone who reads the file can hold an integer."""
+    """Whether an integer fits into 64 bits, as readers of the file expect."""
     return -(2**63) <= number < 2**64
 
 
-def _plain(value: Any) -> Any:
-    """A value as JSON has it; ValueError if it cannot have it."""
+def _to_json(value: Any) -> Any:
+    """Converts a value to JSON's types; ValueError if that is impossible."""
     if type(value) is not float:
-        value = plain(value)
+        value = to_plain(value)
     if isinstance(value, list | tuple | np.ndarray):
-        return [_plain(x) for x in value]
-    if not isinstance(value, _PLAIN):
+        return [_to_json(x) for x in value]
+    if not isinstance(value, _PLAIN_TYPES):
         raise ValueError
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError

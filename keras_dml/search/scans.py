@@ -1,8 +1,7 @@
 """Scans: queries compared with every vector of an index, or with some of them.
 
-A scan misses nothing. It compares vectors as the index keeps them: whole, or as
-codes. What the kind of index leaves out, by its lists or its graph, is set by
-`search_parameters`.
+A scan misses nothing. It compares vectors as the index stores them: whole, or
+as codes. `search_parameters` sets how much searches of lists and graphs miss.
 """
 
 import math
@@ -16,16 +15,16 @@ from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks
 
 GRAPH_CANDIDATES = 2
-"""Candidates of a graph for each neighbor that it is to find: with as many as
-neighbors, it misses 3 % to 16 % of 100 in clusters."""
+"""Candidates of a graph per neighbor: with only one, it misses 3 % to 16 % of
+100 neighbors in clusters."""
 
 GATHERED_QUERIES = 10
-"""From this many queries on, vectors are copied for one product of matrices: a
-selector has faiss compare pair by pair."""
+"""Number of queries from which vectors are copied for a product of matrices,
+because faiss compares pair by pair with a selector."""
 
 MIN_PRODUCT_SHARE = 0.4
-"""From this share of flat vectors on, few queries are multiplied by all of them
-and scores are left out: a selector has faiss compare one by one."""
+"""Share of flat vectors from which few queries are multiplied by all of them,
+because faiss compares one by one with a selector."""
 
 _PRODUCT_ROWS = 2**15
 """Vectors that are multiplied at a time."""
@@ -45,7 +44,7 @@ def nearest(
     faiss = library()
     part, queries = vectors_of(index, queries)
     selects = faiss.IndexFlat, faiss.IndexScalarQuantizer, faiss.IndexRaBitQ
-    # RaBitQ of several bits gives back only the first of them.
+    # RaBitQ of several bits reconstructs only the first of them.
     is_gathered = len(queries) >= GATHERED_QUERIES and not isinstance(
         part, faiss.IndexRaBitQ
     )
@@ -107,7 +106,7 @@ def nearest_of_parts(
     return heap.D, heap.I
 
 
-def above(
+def range_search(
     index: Any, queries: FloatArray, bound: float, labels: Rows | None
 ) -> tuple[Rows, FloatArray, Rows]:
     """Finds all vectors whose product, or squared distance, beats a bound.
@@ -124,7 +123,7 @@ def above(
 
 
 def vectors_of(index: Any, queries: FloatArray) -> tuple[Any, FloatArray]:
-    """The part of an index that keeps all vectors, and queries as it takes."""
+    """The part of an index with the vectors, and queries transformed for it."""
     faiss = library()
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):
@@ -143,8 +142,7 @@ def run_search(
 ) -> tuple[FloatArray, Rows]:
     """Runs `index.search`; returns scores and labels, (Q, k)."""
     # `faiss.contrib.torch_utils` (of faiss 1.15), which pytorch-metric-learning
-    # imports, gives all indexes a `search` without `params`, and this name to
-    # faiss's own.
+    # imports, replaces `search` by one without `params`, and renames faiss's.
     search = getattr(index, "search_numpy", index.search)
     _multiply_batches(index.d)
     result: tuple[FloatArray, Rows]
@@ -166,17 +164,17 @@ def _multiply_batches(dim: int) -> None:
 
 
 def share_threads(lists: Any, queries: int) -> None:
-    """Has inverted files, if there are any, use all threads."""
+    """Makes inverted files, if there are any, use all threads."""
     if lists is not None:
-        # faiss gives each query one thread, and leaves others idle. Mode 1
-        # divides the lists of a query, mode 0 the queries.
+        # With few queries, faiss would leave threads idle: mode 1 divides the
+        # lists of a query among threads, mode 0 the queries.
         lists.parallel_mode = int(queries < library().omp_get_max_threads())
 
 
 def search_parameters(index: Any, k: int, effort: float = 1.0) -> Any:
     """faiss's parameters for a search of k vectors; None for kinds without any.
 
-    `effort` multiplies the lists or candidates that the index is set to.
+    `effort` multiplies the index's own number of lists or candidates.
     """
     faiss = library()
     index = faiss.downcast_index(index)

@@ -1,13 +1,13 @@
 """Store: the folder of an index, replaced whole and checked when read.
 
-    DIR/index.json     the manifest: what the index is, and its files
+    DIR/index.json     the manifest: settings of the index, and its files
     DIR/data/…         those files, under names that are never reused
     DIR/.lock          held by the one process that writes
 
 A save writes new files first and then replaces the manifest, which is atomic:
-who reads sees the old version or the new one. Afterwards it removes the files
-of the old version, and what a save that was killed has left, which it knows by
-its names. It refuses a folder in which there is anything else.
+readers see the old version or the new one. Afterwards it removes the files of
+the old version and of killed saves, which it knows by their names. A folder
+that holds anything else raises an error.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from keras_dml.model.identity import ModelIdentity
 from keras_dml.search.engine import EXACT, Engine, IndexSpec, make_index
 from keras_dml.search.metrics import MetricName, Similarity, library
 from keras_dml.search.recall import Recall
-from keras_dml.search.rows import RowTable, ascending
+from keras_dml.search.rows import RowTable, parse_ids
 from keras_dml.utils.files import (
     LOCK,
     Document,
@@ -45,10 +45,10 @@ VECTORS, ROWS, MODEL = PARTS = "vectors.faiss", "rows.json", "model.keras"
 
 MANIFEST, DATA = "index.json", "data"
 
-NAME = re.compile(
+FILE_NAME = re.compile(
     "[0-9a-f]{16}-(" + "|".join(map(re.escape, (*PARTS, MANIFEST))) + ")"
 )
-"""Names of the files that saves write: a token, drawn anew, and the part."""
+"""Names of the files that saves write: a random token, and the part."""
 
 
 class IndexFileError(ValueError):
@@ -66,7 +66,7 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Content:
-    """What an index is, beside its vectors and rows; see `Index`."""
+    """Everything of an index but its vectors and rows; see `Index`."""
 
     dim: Annotated[int, Ge(1), Le(2**18)]
     rows: Annotated[int, Ge(0)]  # Their number, N.
@@ -82,13 +82,13 @@ class Content:
 
     @property
     def spec(self) -> IndexSpec:
-        """How the index was made."""
+        """Similarity, factory string and parameters."""
         return IndexSpec(Similarity(self.metric), self.factory, self.parameters)
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an index is, and its files, by what they hold."""
+    """The content of an index, and its files by part."""
 
     content: Content
     files: Mapping[str, FileEntry]
@@ -100,16 +100,16 @@ class Manifest:
 
     @property
     def version(self) -> str:
-        """Tells versions apart: the token of the names of the files."""
+        """The token in the names of the files, which identifies a version."""
         return self.files[VECTORS].name.partition("-")[0]
 
     def check(self) -> None:
-        """Raises ValueError where types are right and values are not."""
+        """Raises ValueError if values are invalid, whose types are right."""
         parts = sorted(self.files)
         if not {VECTORS, ROWS} <= set(parts) <= set(PARTS):
             raise ValueError(f"its files are {parts}")
         for name in self.used:
-            if not NAME.fullmatch(name):
+            if not FILE_NAME.fullmatch(name):
                 raise ValueError(f"{name!r} is not a name given by Index.save")
         if any(x.bytes < 1 for x in self.files.values()):
             raise ValueError("one of its files is empty")
@@ -132,7 +132,7 @@ Write = Callable[[Path], object]
 
 
 def folder_at(path: str | os.PathLike[str]) -> Path:
-    """The folder at a path, which is a link only if its own name is one."""
+    """The folder at a path, with links resolved except for its own name."""
     folder = Path(os.path.abspath(path))
     return folder.parent.resolve() / folder.name
 
@@ -149,17 +149,17 @@ def save(
     version: str | None,
     overwrite: bool,
 ) -> str:
-    """Writes an index and makes it the one that counts; returns its version.
+    """Writes an index as the current version of a folder; returns its version.
 
     It replaces only this `version`, or any if `overwrite`.
     """
-    # Beside other files not even a lock is made. Where there is one, another
-    # process may be writing, whose files look like others before it is done.
+    # Not even a lock is made beside foreign files. If there is one, another
+    # process may be writing, whose unfinished files look foreign.
     if not _has_lock(folder):
         try:
             _inspect(folder)
         except FileExistsError:
-            if not _has_lock(folder):  # Nor was one made meanwhile.
+            if not _has_lock(folder):  # None was made in the meantime.
                 raise
     (folder / DATA).mkdir(parents=True, exist_ok=True)
     with locked(folder / LOCK):
@@ -181,14 +181,14 @@ def save(
 def load(
     folder: Path, verify: bool
 ) -> tuple[str, Content, Engine, RowTable, Path | None]:
-    """Version, content, vectors, rows and the model's file of an index."""
+    """Reads version, content, vectors, rows and the model's path."""
     manifest = read(folder)
     while True:
         try:
             return manifest.version, *_load(folder, manifest, verify)
         except (FileNotFoundError, IndexFileError):
-            # Another process may have replaced the version meanwhile, and
-            # faiss says of a missing file that it cannot be read.
+            # Another process may have replaced the version in the meantime;
+            # faiss reports a missing file as one that cannot be read.
             newer = read(folder)
             if newer == manifest:
                 raise
@@ -196,7 +196,7 @@ def load(
 
 
 def read(folder: Path) -> Manifest:
-    """The manifest of an index; IndexFileError if it is damaged."""
+    """Reads the manifest of an index; IndexFileError if it is damaged."""
     path = folder / MANIFEST
     try:
         check_regular(path)
@@ -217,7 +217,7 @@ def read(folder: Path) -> Manifest:
             "the index again."
         ) from None
     except (ValueError, RecursionError) as error:
-        raise _damaged(path, error) from None
+        raise _damage(path, error) from None
 
 
 def _write(
@@ -241,7 +241,7 @@ def _write(
 def _write_file(folder: Path, name: str, write: Write) -> FileEntry:
     path = folder / DATA / name
     write(path)
-    # The disk has to be waited for, and the checksum takes a processor.
+    # The checksum keeps a core busy while the disk is waited for.
     with ThreadPoolExecutor(1) as pool:
         synced = pool.submit(sync, path)
         entry = FileEntry(name, path.stat().st_size, digest(path))
@@ -250,10 +250,10 @@ def _write_file(folder: Path, name: str, write: Write) -> FileEntry:
 
 
 def _clean(folder: Path) -> None:
-    """Removes files of versions that do not count, or not any more."""
+    """Removes files of old and unfinished versions."""
     used = read(folder).used if is_index(folder) else set()
     for path in (folder / DATA).iterdir():
-        if NAME.fullmatch(path.name) and path.name not in used:
+        if FILE_NAME.fullmatch(path.name) and path.name not in used:
             path.unlink()
 
 
@@ -263,7 +263,7 @@ def _has_lock(folder: Path) -> bool:
 
 
 def _inspect(folder: Path) -> Manifest | None:
-    """The manifest of an index beside which there is nothing else, or None."""
+    """The manifest, or None; raises an error if there are foreign files."""
     data, path = folder / DATA, folder / MANIFEST
     try:
         for link in (folder, data, path, folder / LOCK):
@@ -279,7 +279,7 @@ def _inspect(folder: Path) -> Manifest | None:
         has_lock = _has_lock(folder)  # Without one, no save has been here.
         for file in data.iterdir() if data.exists() else ():
             name = file.name
-            is_ours = name in used or (has_lock and NAME.fullmatch(name))
+            is_ours = name in used or (has_lock and FILE_NAME.fullmatch(name))
             if not is_ours or file.is_symlink() or not file.is_file():
                 foreign.add(f"{DATA}/{name}")
         if foreign:
@@ -300,7 +300,7 @@ def _load(
     folder: Path, manifest: Manifest, verify: bool
 ) -> tuple[Content, Engine, RowTable, Path | None]:
     content, paths = manifest.content, _paths(folder, manifest)
-    # Vectors first: there are no more of them than their file can hold.
+    # Vectors come first, as the size of their file limits their number.
     with (
         _verifying(paths, manifest.files if verify else {}),
         _parsing(path := paths[VECTORS]),
@@ -309,7 +309,7 @@ def _load(
     with _parsing(path := paths[ROWS]):
         rows = RowTable.read(path, content.rows, content.next_id)
     with _parsing(folder / MANIFEST):
-        ids, hidden = rows.ids, ascending([*content.hidden], content.next_id)
+        ids, hidden = rows.ids, parse_ids([*content.hidden], content.next_id)
         if len(hidden):
             ids = np.sort(np.concatenate([ids, hidden]))
             if content.factory == EXACT or not np.diff(ids).all():
@@ -323,15 +323,15 @@ def _load(
 
 @contextlib.contextmanager
 def _parsing(path: Path) -> Iterator[None]:
-    """Names the file in the error of one that may be a stranger's."""
+    """Names the file in errors of parsing it."""
     try:
         yield
     except (ValueError, RecursionError) as error:
-        raise _damaged(path, error) from None
+        raise _damage(path, error) from None
 
 
 def _paths(folder: Path, manifest: Manifest) -> dict[str, Path]:
-    """The files of an index, as long as those that were written."""
+    """Paths of an index's files, whose existence and sizes are checked."""
     paths = {x: folder / DATA / y.name for x, y in manifest.files.items()}
     for part, path in paths.items():
         if not path.is_file():
@@ -341,7 +341,7 @@ def _paths(folder: Path, manifest: Manifest) -> dict[str, Path]:
             )
         size, expected = path.stat().st_size, manifest.files[part].bytes
         if size != expected:
-            raise _damaged(path, f"it has {size} bytes instead of {expected}")
+            raise _damage(path, f"it has {size} bytes instead of {expected}")
     return paths
 
 
@@ -349,7 +349,7 @@ def _paths(folder: Path, manifest: Manifest) -> dict[str, Path]:
 def _verifying(
     paths: Mapping[str, Path], files: Mapping[str, FileEntry]
 ) -> Iterator[None]:
-    """Compares checksums while a block reads; what they say goes first."""
+    """Verifies checksums while a block reads; mismatches precede its errors."""
     with ThreadPoolExecutor(1) as pool:
         digests = pool.map(digest, [paths[part] for part in files])
         try:
@@ -357,12 +357,12 @@ def _verifying(
         finally:
             for part, checksum in zip(files, digests, strict=True):
                 if checksum != files[part].xxh3_128:
-                    raise _damaged(
+                    raise _damage(
                         paths[part], "its checksum is wrong"
                     ) from None
 
 
-def _damaged(path: Path, reason: object) -> IndexFileError:
+def _damage(path: Path, reason: object) -> IndexFileError:
     return IndexFileError(
         f"The index file {str(path)!r} is damaged: {reason}. Restore it from a "
         "copy, or build the index again."
@@ -372,8 +372,8 @@ def _damaged(path: Path, reason: object) -> IndexFileError:
 def read_vectors(path: Path, content: Content) -> Any:
     """Reads a faiss index of known kind, size and metric, or raises ValueError.
 
-    What faiss stores within, such as the links of a graph, is not checked:
-    checksums find accidents, and an index is read from people you trust.
+    Inner structures, such as the links of a graph, are not checked: checksums
+    find accidents, and an index is read from people you trust.
     """
     faiss, factory, dim = library(), content.factory, content.dim
     size, count = path.stat().st_size, content.rows + len(content.hidden)
@@ -383,14 +383,13 @@ def read_vectors(path: Path, content: Content) -> Any:
     flags = faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE
     try:
         if limit:
-            limit(size)  # What is in a file is not larger than the file.
+            limit(size)  # No vector can be larger than the file.
         index = faiss.read_index(os.fspath(path), flags)
-    except TypeError:  # faiss opens only what has a name in UTF-8.
+    except TypeError:  # faiss opens only names in UTF-8.
         with path.open("rb") as file:
             reader = faiss.PyCallbackIOReader(file.read)
             index = faiss.read_index(reader, flags)
     except RuntimeError as error:
-        # The manifest says which version wrote it.
         version = faiss.__version__
         raise ValueError(f"faiss {version} cannot read it ({error})") from None
     finally:
@@ -401,7 +400,7 @@ def read_vectors(path: Path, content: Content) -> Any:
         raise ValueError(f"it has vectors of shape {shape}, not {count, dim}")
     if not _fits(factory, dim, size):
         raise ValueError(f"{factory!r} does not match the size of the file")
-    # An index lives as long as it has a name here, and so do its parts.
+    # faiss deletes parts together with their index, so both stay referenced.
     expected_index = make_index(dim, content.spec)
     parts, expected = _parts(index, count), _parts(expected_index, count)
     kinds, expected_kinds = (
@@ -418,7 +417,7 @@ def read_vectors(path: Path, content: Content) -> Any:
 
 
 def _fits(factory: str, dim: int, size: int) -> bool:
-    """Whether an index can be made without more memory than a file of it."""
+    """Whether an index needs no more memory than a file of this size allows."""
     numbers = [int(x) for x in re.findall(r"\d+", factory[:200])]
     bits = [int(x) for x in re.findall(r"x(\d+)", factory[:200])]
     return (
@@ -430,7 +429,7 @@ def _fits(factory: str, dim: int, size: int) -> bool:
 
 
 def _parts(index: Any, count: int) -> list[tuple[Any, int]]:
-    """An index and those that it is made of, and how many vectors each has."""
+    """An index and its inner indexes, with the number of vectors of each."""
     index = library().downcast_index(index)
     parts = [(index, count)]
     for name in ("index", "base_index", "refine_index", "storage"):
@@ -444,9 +443,9 @@ def _parts(index: Any, count: int) -> list[tuple[Any, int]]:
 def _kind(index: Any) -> tuple[Any, ...]:
     names = ("d", "metric_type", "nlist", "code_size", "qb")
     return (
-        # The name of a flat index may or may not have its metric.
+        # The type of a flat index may or may not end in its metric.
         re.sub("(IP|L2)$", "", type(index).__name__),
         *(getattr(index, name, None) for name in names),
-        # faiss would believe a map of where vectors are.
+        # faiss would trust a map of positions in the file.
         hasattr(index, "direct_map") and index.direct_map.type,
     )

@@ -39,15 +39,15 @@ from keras_dml.serve.settings import Settings, is_local
 
 logger = logging.getLogger(__name__)
 request_log = logging.getLogger(REQUESTS)
-"""Its records have what a request was in their `fields`."""
+"""Logger of requests, whose records have attributes in `fields`."""
 
-OPEN = re.compile(r"/healthz|/|/page/assets/.*")
-"""Addresses that need no token: what watches a server has none, and the page
-asks for it. Its files tell nothing of what is served.
+OPEN_PATHS = re.compile(r"/healthz|/|/page/assets/.*")
+"""Paths that need no token: monitoring has none, and the page asks for it. Its
+files reveal nothing of what is served.
 """
 
 MAX_BODIES = 2
-"""Bodies of `max_body` bytes that are held at a time."""
+"""Bodies of `max_body` bytes that are in memory at a time."""
 
 _SIZES = tuple(2**power for power in range(11))
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -61,7 +61,7 @@ def application(
         watcher.on_reload = lambda x: metrics.reloads.labels(x).inc()
 
     def healthz(request: Request) -> Response:
-        # A server that answers is healthy, whatever is wrong with a file.
+        # A server that answers is healthy, even if a file is damaged.
         current = service.current
         index = current.index
         body = {
@@ -76,12 +76,12 @@ def application(
         text = generate_latest(metrics.registry)
         return Response(text, media_type=CONTENT_TYPE_LATEST)
 
-    async def to_guard(request: Request, error: Exception) -> Response:
+    async def reraise(request: Request, error: Exception) -> Response:
         raise error
 
-    # Any name may be that of a server, unless this machine alone reaches it: a
-    # website can point its own name to this machine and have its scripts read
-    # what a server here answers (DNS rebinding).
+    # A server that only this machine reaches allows only local names: a website
+    # can point its own name to this machine and have its scripts read answers
+    # of the server (DNS rebinding).
     hosts = ["*"]
     if is_local(settings.host):
         hosts = ["localhost", "127.0.0.1", "[::1]", settings.host]
@@ -96,7 +96,7 @@ def application(
             Middleware(Guard, settings, metrics),
             Middleware(TrustedHostMiddleware, hosts),
         ],
-        exception_handlers={HTTPException: to_guard},
+        exception_handlers={HTTPException: reraise},
     )
     app.state.service = service
     return app
@@ -147,7 +147,7 @@ class Guard:
         self, app: ASGIApp, settings: Settings, metrics: Metrics
     ) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
-        self._held = 0  # Bytes of bodies whose requests are not answered yet.
+        self._held_bytes = 0  # Of bodies of requests without an answer.
 
     async def __call__(
         self, scope: Scope, receive: Receive, send: Send
@@ -161,28 +161,28 @@ class Guard:
             async with asyncio.timeout(self._settings.request_timeout):
                 await self._app(scope, exchange.receive, exchange.send)
         except asyncio.CancelledError:
-            # The server stops, and has waited long enough. The task ends.
+            # The server has waited long enough while it stops; the task ends.
             await self._refuse(Busy("it is stopping"), scope, exchange)
         except Exception as error:
             await self._refuse(error, scope, exchange)
         finally:
-            self._held -= exchange.received
+            self._held_bytes -= exchange.bytes_received
             self._record(scope, exchange, time.perf_counter() - began)
 
-    def _hold(self, received: int, part: int) -> None:
-        """Counts a part of a body of which so many bytes have been received."""
-        self._held += part
-        self._check_size(received)
-        if self._held > MAX_BODIES * self._settings.max_body:
+    def _hold(self, total: int, part: int) -> None:
+        """Counts a part of a body with `total` bytes received so far."""
+        self._held_bytes += part
+        self._check_size(total)
+        if self._held_bytes > MAX_BODIES * self._settings.max_body:
             raise Busy("it has many large requests", retry_after=5)
 
     def _admit(self, scope: Scope) -> None:
-        """Refuses what can be refused by the head of the request."""
+        """Raises errors that the head of the request reveals."""
         headers = dict(scope["headers"])
         token = self._settings.token
-        if token is not None and not OPEN.fullmatch(scope["path"]):
+        if token is not None and not OPEN_PATHS.fullmatch(scope["path"]):
             kind, _, key = headers.get(b"authorization", b"").partition(b" ")
-            # Takes as long whatever the first letters are.
+            # The time of this comparison does not reveal where keys differ.
             is_same = hmac.compare_digest(key.strip(), token.encode())
             if kind.lower() != b"bearer" or not is_same:
                 raise RequestError(
@@ -209,11 +209,11 @@ class Guard:
         answer = as_request_error(error)
         if answer.status_code == 500:
             logger.error("A request failed.", exc_info=error)
-        if exchange.code:  # The answer has begun; it cannot be another now.
+        if exchange.code:  # The answer has begun and cannot be replaced.
             raise error
         response = error_response(answer)
-        # The rest of a refused body is thrown away, and the connection is used
-        # again; who took too long to send it is not listened to.
+        # The rest of a refused body is discarded so that the connection can be
+        # used again, unless the client took too long to send it.
         if answer.status_code == 504 and not exchange.has_body:
             response.headers["connection"] = "close"
         await response(scope, exchange.receive, exchange.send)
@@ -232,8 +232,8 @@ class Guard:
                 "path": scope["path"],
                 "code": code,
                 "ms": round(1000 * seconds, 3),
-                "bytes_in": exchange.received,
-                "bytes_out": exchange.sent,
+                "bytes_in": exchange.bytes_received,
+                "bytes_out": exchange.bytes_sent,
                 "client": client[0] if client else None,
             }
             request_log.info("request", extra={"fields": fields})
@@ -246,18 +246,18 @@ class _Exchange:
         self, receive: Receive, send: Send, hold: Callable[[int, int], None]
     ) -> None:
         self._receive, self._send, self._hold = receive, send, hold
-        self.received = self.sent = self.code = 0
+        self.bytes_received = self.bytes_sent = self.code = 0
         self.has_body = False
 
     async def receive(self) -> Message:
         message = await self._receive()
         part = len(message.get("body", b""))
-        self.received += part
+        self.bytes_received += part
         self.has_body |= not message.get("more_body", False)
-        self._hold(self.received, part)
+        self._hold(self.bytes_received, part)
         return message
 
     async def send(self, message: Message) -> None:
         self.code = message.get("status", self.code)
-        self.sent += len(message.get("body", b""))
+        self.bytes_sent += len(message.get("body", b""))
         await self._send(message)

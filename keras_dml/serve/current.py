@@ -60,7 +60,7 @@ class Current:
         """The same model with the gallery in a folder, ready to be searched."""
         index = Index.load(path, self.model)
         current = replace(self, index=index, version=self.version + 1)
-        # The first request must not be slower than the next.
+        # A first search, so that the first request is as fast as the next.
         index.search(np.ones((1, index.dim), np.float32), 1)
         _ = current.negatives, current.label_column
         return current
@@ -119,20 +119,20 @@ def load(
         ValueError: If it is no model, or the name cannot be part of an address.
     """
     check_is_there(path)
-    place = Path(path)
-    name = name or (place.stem if place.is_file() else place.absolute().name)
+    source = Path(path)
+    name = name or (source.stem if source.is_file() else source.absolute().name)
     if re.search(r"[/:]", name):
         raise ValueError(
             "`name` of a model must not contain / or :, because it is part of "
             f"addresses. Received: {name!r}. Use --name to choose another one."
         )
-    if any([*place.glob("saved_model.pb"), *place.glob("*/saved_model.pb")]):
+    if any([*source.glob("saved_model.pb"), *source.glob("*/saved_model.pb")]):
         raise ValueError(
             f"There is a SavedModel in {path!r}, which TensorFlow Serving "
             "serves. Use the folder of a run, or a .keras file."
         )
     with reading(path, trust):
-        model = load_model(place) if place.is_dir() else read_model(place)
+        model = load_model(source) if source.is_dir() else read_model(source)
     viewer = Viewer(View.of(model)) if takes_images(model) else None
     return Current(name, model, embedder(model, engine), viewer)
 
@@ -140,7 +140,7 @@ def load(
 def embedder(
     model: keras.Model, engine: Engine = KERAS
 ) -> Callable[[Any], FloatArray]:
-    """From a batch of a model's inputs to embeddings, (B, D) float32.
+    """Returns a function from a batch of inputs to embeddings, (B, D) float32.
 
     Batches of any size share one graph, which is traced here.
     """
@@ -160,7 +160,7 @@ def embedder(
 
     batch = generated_inputs(model)
     if takes_images(model):
-        # Noise, and a light edge at the left.
+        # The images are noise, and a light edge on the left.
         batch = np.zeros((2, *model.input_shape[1:]), np.float32)
         batch[0] = np.random.default_rng(0).uniform(0, 255, batch.shape[1:])
         batch[1, :, : batch.shape[2] // 3] = 255

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 
 class RequestError(HTTPException):
-    """A request that is answered with an error, which the client reads."""
+    """An error whose message is sent to the client."""
 
     def __init__(
         self,
@@ -22,7 +22,7 @@ class RequestError(HTTPException):
 
 
 class Busy(RequestError):
-    """There is more to do than the limits allow; `retry_after` in seconds."""
+    """The limits allow no more work; `retry_after` is in seconds."""
 
     def __init__(
         self, why: str = "its queue is full", retry_after: int = 1
@@ -31,14 +31,14 @@ class Busy(RequestError):
         super().__init__(message, 503, {"retry-after": str(retry_after)})
 
 
-def wrong(key: str, rule: str, received: Any) -> RequestError:
-    """The error of a request whose value of a key breaks a rule."""
-    shown = reprlib.repr(received)
-    return RequestError(f"`{key}` must {rule}. Received: {shown}.")
+def bad_value(key: str, rule: str, received: Any) -> RequestError:
+    """The error of a request in which the value of a key breaks a rule."""
+    text = reprlib.repr(received)
+    return RequestError(f"`{key}` must {rule}. Received: {text}.")
 
 
 def as_request_error(error: Exception) -> HTTPException:
-    """The error that a client gets, without anything of the server's inside."""
+    """Converts an error to one that reveals nothing internal to clients."""
     if isinstance(error, HTTPException):
         return error
     if isinstance(error, TimeoutError):
@@ -57,8 +57,7 @@ def as_request_error(error: Exception) -> HTTPException:
 
 
 def error_response(error: HTTPException) -> Response:
-    """An answer in JSON, as TensorFlow Serving has it."""
-    # The value in the message may be half a character, which only ASCII
-    # carries.
+    """An error as JSON, in the form of TensorFlow Serving."""
+    # A message may quote half a character, which only escapes can express.
     body = json.dumps({"error": error.detail})
     return Response(body, error.status_code, error.headers, "application/json")

@@ -1,4 +1,4 @@
-"""Logs: lines of JSON on stderr, of requests and of all else."""
+"""Logs: lines of JSON on stderr, of requests and everything else."""
 
 import json
 import logging
@@ -6,14 +6,14 @@ import warnings
 from typing import Any
 
 REQUESTS = "keras_dml.serve.requests"
-"""The logger that gets a record for each request."""
+"""Name of the logger that gets a record for each request."""
 
 
 def log_as_json() -> None:
     """Writes all lines as JSON, among them those of requests."""
 
     def log_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-        # Without the line of code that it comes from, as the command does.
+        # The line of code is left out, as in the command.
         logging.getLogger("py.warnings").warning("%s", message)
 
     for handler in logging.getLogger().handlers:
@@ -23,10 +23,10 @@ def log_as_json() -> None:
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as a line of JSON.
+    """Formats a record as a line of JSON.
 
-    All that is not ASCII is escaped, as texts of clients and names of files
-    may hold what a terminal would obey, or what no encoding has.
+    Everything but ASCII is escaped, as texts of clients and file names may hold
+    control characters, or characters that no encoding has.
     """
 
     def format(self, record: logging.LogRecord) -> str:

@@ -26,13 +26,13 @@ from keras_dml.search import Index
 from keras_dml.search.metrics import Similarity
 from keras_dml.search.rows import Key
 from keras_dml.serve.current import Current
-from keras_dml.serve.errors import RequestError, wrong
+from keras_dml.serve.errors import RequestError, bad_value
 from keras_dml.serve.pictures import Viewer, read_picture, weigh, weigh_image
 from keras_dml.serve.service import Service
 from keras_dml.utils.types import FloatArray
 
 HEADERS = {
-    # Nothing from elsewhere, nothing that stands in the page itself.
+    # Neither other hosts nor inline code are allowed.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; "
     "style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -42,7 +42,7 @@ HEADERS = {
 }
 
 MAX_VALUES = 500
-"""Distinct texts of a column that the page suggests, at most."""
+"""Maximum number of distinct texts of a column that the page suggests."""
 
 _TYPES = {
     "html": "text/html; charset=utf-8",
@@ -53,18 +53,18 @@ _TYPES = {
 
 _KINDS = {str: "text", int: "number", float: "number", bool: "boolean"}
 
-_HIDDEN = ("thumbnail", "box")
+_HIDDEN_COLUMNS = ("thumbnail", "box")
 """Columns that nobody filters by."""
 
 VIEW_SIDE = 384
-"""The longer side of the picture as the model sees it, in pixels, at most."""
+"""Maximum of the longer side of the model's view of a picture, in pixels."""
 
 DEFAULT_K = 12
 MAX_K = 1000
-"""A request must not be able to ask for an answer of gigabytes."""
+"""Maximum k, because no request may ask for an answer of gigabytes."""
 
 _URI = re.compile(r"data:(image/(?:jpeg|png|webp|gif));base64,(.*)", re.DOTALL)
-"""Kinds of picture in which nothing can be run, as SVG could."""
+"""Kinds of pictures that cannot hold scripts, as SVG can."""
 
 
 Query: TypeAlias = tuple[bytes, dict[str, Any]]
@@ -74,7 +74,7 @@ Query: TypeAlias = tuple[bytes, dict[str, Any]]
 def routes(service: Service) -> list[BaseRoute]:
     """The routes of the page.
 
-    "/" and "/page/assets/…" are the same for everyone and tell nothing of
+    "/" and "/page/assets/…" are the same for everyone and reveal nothing of
     what is served. "/page/about", "/search" and "/page/thumbnail" do.
     """
     assets, settings = read_assets(), service.settings
@@ -104,7 +104,7 @@ def routes(service: Service) -> list[BaseRoute]:
         content, kind = await service.submit(
             "thumbnail", make_thumbnails, row, pixels=pixels, current=current
         )
-        # Another gallery may have another picture by this key.
+        # Another gallery may have another picture under this key.
         return _response(content, kind, "private, no-cache")
 
     return [
@@ -148,8 +148,8 @@ def _gallery(current: Current, index: Index) -> dict[str, Any]:
     columns, values_of = [], index.columns
     for name, types in index.types.items():
         kinds = {_KINDS.get(x, "") for x in types}
-        # Others cannot be compared.
-        if name not in _HIDDEN and len(kinds) == 1 and "" not in kinds:
+        # Values of other or several kinds cannot be compared.
+        if name not in _HIDDEN_COLUMNS and len(kinds) == 1 and "" not in kinds:
             [kind] = kinds
             texts = set(values_of[name]) - {None} if kind == "text" else set()
             values = sorted(texts) if len(texts) <= MAX_VALUES else []
@@ -165,7 +165,7 @@ def _gallery(current: Current, index: Index) -> dict[str, Any]:
 
 
 def _json(content: Any) -> Response:
-    # Names of files may hold surrogates, which only ASCII carries.
+    # File names may hold surrogates, which only escapes can express.
     text = json.dumps(content, allow_nan=False)
     return _response(text, "application/json", "no-store")
 
@@ -179,12 +179,13 @@ def query_of(data: bytes, params: Mapping[str, str]) -> Query:
     """Reads a request: an image file, "k", "where" and "exclude" as JSON."""
     k = _value(params, "k") if params.get("k") else DEFAULT_K
     if type(k) is not int or not 1 <= k <= MAX_K:
-        raise wrong("k", f"be a whole number from 1 to {MAX_K}", params["k"])
+        rule = f"be a whole number from 1 to {MAX_K}"
+        raise bad_value("k", rule, params["k"])
     where = _value(params, "where") if params.get("where") else None
     if not isinstance(where, dict | None):
         example = '{"name": "crow"} or {"price": {">=": 10, "<": 20}}'
         rule = f"be conditions by column, as JSON, for instance {example}"
-        raise wrong("where", rule, params["where"])
+        raise bad_value("where", rule, params["where"])
     exclude = [key_of(params, "exclude")] if params.get("exclude") else None
     return data, {"k": k, "where": where, "exclude": exclude}
 
@@ -194,14 +195,14 @@ def key_of(params: Mapping[str, str], name: str) -> Key:
     key = _value(params, name)
     if type(key) not in (int, str):
         rule = "be a key as JSON: a whole number, or a text in double quotes"
-        raise wrong(name, rule, params.get(name, ""))
+        raise bad_value(name, rule, params.get(name, ""))
     return key
 
 
 def _value(params: Mapping[str, str], name: str) -> Any:
-    """The JSON value of a parameter; not a number if it has none."""
+    """The JSON value of a parameter; NaN if it is invalid."""
     try:
-        # NaN and Infinity are constants, which int refuses.
+        # int raises an error for NaN and Infinity, which are constants.
         return json.loads(params.get(name, ""), parse_constant=int)
     except (ValueError, RecursionError):
         return math.nan
@@ -248,10 +249,10 @@ def _find(current: Current, queries: Sequence[Query]) -> list[dict[str, Any]]:
         {
             "model": current.name,
             "version": current.version,
-            "seen": thumbnail(seen, VIEW_SIDE, "webp", 90),
+            "seen": thumbnail(picture, VIEW_SIDE, "webp", 90),
             "hits": _hits(current, embedding, options),
         }
-        for (_, options), seen, embedding in zip(
+        for (_, options), picture, embedding in zip(
             queries, pixels, embeddings, strict=True
         )
     ]
@@ -272,7 +273,7 @@ def _hits(
     copies = similarity.are_copies(embedding[None], scores[None])[0]
     rates: list[float | None] = [None] * len(hits)
     if negatives is not None:
-        # The share of pairs of different classes that score at least so high.
+        # The share of different-class pairs with at least this score.
         above = len(negatives) - np.searchsorted(negatives, scores)
         rates = (above / len(negatives)).tolist()
     return [
@@ -291,7 +292,7 @@ def _hits(
 
 
 def find_row(index: Index | None, key: Key) -> dict[str, Any]:
-    """The row of a key; no key leads to a file that is of no row."""
+    """The row of a key; only files of rows can be requested."""
     if index is None:
         raise RequestError("There is no gallery.", 404)
     try:
@@ -303,7 +304,7 @@ def find_row(index: Index | None, key: Key) -> dict[str, Any]:
 
 
 def weigh_row(row: Mapping[str, Any], max_pixels: int) -> int:
-    """The pixels that a row's thumbnail takes; 0 if the row brings it."""
+    """The pixels that a row's thumbnail takes; 0 if the row contains it."""
     if row.get("thumbnail") or not row.get("path"):
         return 0
     with _reading_file(), open_image(str(row["path"])) as image:
@@ -314,7 +315,7 @@ def weigh_row(row: Mapping[str, Any], max_pixels: int) -> int:
 def make_thumbnails(
     current: Current, rows: Sequence[Mapping[str, Any]]
 ) -> list[tuple[bytes, str]]:
-    """The thumbnail that each row brings, or one of its file: bytes, type."""
+    """Content and type of each row's thumbnail, its own or of its file."""
     pictures = []
     for row in rows:
         uri = str(row.get("thumbnail"))
@@ -339,7 +340,7 @@ def make_thumbnails(
 
 @contextlib.contextmanager
 def _reading_file() -> Iterator[None]:
-    """Turns errors of reading a row's file into that of a request."""
+    """Turns every error of reading a row's file into a request error."""
     try:
         yield
     except (

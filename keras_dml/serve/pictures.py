@@ -1,8 +1,8 @@
-"""Pictures: what decoding a file takes, and what a model sees of it.
+"""Pictures: the memory that decoding takes, and the views of a model.
 
-A picture of a few kilobytes may take gigabytes once it is decoded, and how many
-depends on the kind of file. So every kind counts by the memory that it takes,
-in a budget of pixels that all requests share.
+A picture of a few kilobytes may take gigabytes once it is decoded, depending on
+the kind of file. So every kind is charged for its memory, to a budget of pixels
+that all requests share.
 """
 
 import io
@@ -35,32 +35,32 @@ from keras_dml.utils.types import FloatArray
 MAX_WHOLE_PIXELS = 2**24
 """Pixels up to which a model sees a picture exactly as in an index.
 
-Larger ones are reduced when they are decoded.
+Larger pictures are reduced when they are decoded.
 """
 
 _REDUCED_PIXELS = 2**21
-"""Pixels of a picture that has been reduced, at most."""
+"""Maximum number of pixels of a reduced picture."""
 
-_UNIT = 5
+_PIXEL_BYTES = 5
 """Bytes that count as one pixel: RGB in Pillow takes 4, and its copy 1."""
 
 _BOMBS = PIL.Image.DecompressionBombError, PIL.Image.DecompressionBombWarning
 
-_STRIP = 2**20
+_STRIP_PIXELS = 2**20
 """Pixels that are converted together."""
 
-_BANDS = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2}
-"""Bytes of a pixel in Pillow by mode; 4 in all others."""
+_MODE_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2}
+"""Bytes of a pixel in Pillow by mode; 4 in all other modes."""
 
-_DECODERS = {
+_DECODER_BYTES = {
     "JPEG": 0, "MPO": 0, "PNG": 0, "BMP": 0, "DIB": 0, "PPM": 0, "TGA": 0,
     "GIF": 1, "TIFF": 4, "WEBP": 13, "AVIF": 10, "HEIF": 16, "JPEG2000": 16,
 }  # fmt: skip
-"""Bytes of a pixel that a decoder takes beside Pillow's own, by format.
+"""Bytes per pixel that a decoder takes in addition to Pillow, by format.
 
 Those of WebP and AVIF hold several whole frames, that of JPEG 2000 samples of
-32 bits. Formats that contain files of others, such as ICO, are not among them:
-what these take, their header does not say.
+32 bits. Formats that contain other files, such as ICO, are missing, because
+their header does not reveal their size.
 """
 
 
@@ -68,7 +68,7 @@ class NoPicture(RequestError):
     """A file without a header of an image file that can be read."""
 
     def __init__(self, data: bytes) -> None:
-        kinds = ", ".join(sorted(_DECODERS))
+        kinds = ", ".join(sorted(_DECODER_BYTES))
         super().__init__(
             f"The picture must be an image file of one of these kinds: {kinds}."
             f" Received: {len(data):,} bytes that begin with {data[:8]!r}."
@@ -76,21 +76,21 @@ class NoPicture(RequestError):
 
 
 def weigh(data: bytes, max_pixels: int) -> int:
-    """What decoding an image file takes, in pixels of plain RGB.
+    """The memory that decoding an image file takes, in pixels of plain RGB.
 
-    Only the header is read. Pictures that are too long and thin, have more than
-    `max_pixels`, or take as much, are an error.
+    Only the header is read. Pictures that are too long and thin, or exceed
+    `max_pixels` by their pixels or memory, raise an error.
     """
     try:
         with open_image(io.BytesIO(data)) as image:
             return weigh_image(image, max_pixels, data)
-    except ImportError as error:  # It is HEIC.
+    except ImportError as error:  # HEIC needs a package.
         raise RequestError(str(error)) from error
     except RequestError:
         raise
     except _BOMBS:
         return _check_pixels(math.inf, max_pixels)
-    # Headers of strangers may make Pillow raise anything.
+    # Untrusted headers may make Pillow raise any error.
     except Exception as error:
         raise NoPicture(data) from error
 
@@ -98,17 +98,17 @@ def weigh(data: bytes, max_pixels: int) -> int:
 def weigh_image(
     image: Image, max_pixels: int, data: bytes = b"", is_whole: bool = False
 ) -> int:
-    """`weigh` of an opened file, of which `data` may be the content.
+    """Weighs an opened file, of which `data` may be the content.
 
-    With `is_whole`, it is not reduced, whatever its size.
+    With `is_whole`, a picture of any size is decoded whole.
     """
-    if 0 in image.size or image.format not in _DECODERS:
+    if 0 in image.size or image.format not in _DECODER_BYTES:
         raise NoPicture(data)
     _check_sides(*image.size)
     pixels = _check_pixels(math.prod(image.size), max_pixels)
-    weight = -(-int(_bytes_of(image, data, is_whole)) // _UNIT)
-    if pixels <= MAX_WHOLE_PIXELS and not _DECODERS[image.format]:
-        return min(weight, max_pixels)  # A small limit is one of pixels alone.
+    weight = -(-int(_bytes_of(image, data, is_whole)) // _PIXEL_BYTES)
+    if pixels <= MAX_WHOLE_PIXELS and not _DECODER_BYTES[image.format]:
+        return min(weight, max_pixels)  # A small limit counts pixels only.
     if weight > max_pixels:
         raise RequestError(
             f"A picture must not take more memory than {max_pixels:,} pixels "
@@ -122,30 +122,30 @@ def weigh_image(
 
 def _bytes_of(image: Image, data: bytes, is_whole: bool) -> float:
     """The memory that decoding an opened file takes, in bytes."""
-    pixels, kept = math.prod(image.size), _BANDS.get(image.mode, 4)
+    pixels, depth = math.prod(image.size), _MODE_BYTES.get(image.mode, 4)
     # A picture of another mode is converted, and all become arrays.
-    whole = kept + (min(kept, 3) if image.mode in ("L", "RGB") else 7)
+    whole = depth + (min(depth, 3) if image.mode in ("L", "RGB") else 7)
     factor = 1 if is_whole else _factor(image)
     if image.format in ("JPEG", "MPO"):
         scale = max(x for x in (1, 2, 4, 8) if x <= factor)
         coefficients = 0.0
-        # Of a file that is not read in one scan, all of them are kept.
+        # The decoder stores all of them unless there is a single scan.
         if "progressive" in image.info or data.count(b"\xff\xda") > 1:
             sampling = [h * v for _, h, v, _ in image.layer]  # type: ignore[attr-defined]
             coefficients = 2 * pixels * sum(sampling) / max(sampling)
         return coefficients + pixels / scale**2 * whole
-    decoder = _DECODERS[str(image.format)]
+    decoder = _DECODER_BYTES[str(image.format)]
     if image.format == "TIFF":
-        # Pillow turns a picture that lies on its side into a copy.
+        # Pillow makes a copy of a picture to rotate it.
         is_turned = image.tag_v2.get(ORIENTATION, 1) != 1  # type: ignore[attr-defined]
-        decoder += kept * is_turned
+        decoder += depth * is_turned
     if factor > 1:
-        return pixels * (decoder + kept + whole / factor**2)
+        return pixels * (decoder + depth + whole / factor**2)
     return pixels * (decoder + whole)
 
 
 def _factor(image: Image) -> int:
-    """By how much both sides are divided when a picture is decoded."""
+    """The divisor of both sides when a picture is decoded."""
     pixels = math.prod(image.size)
     if pixels <= MAX_WHOLE_PIXELS or image.mode in ("I", "F"):
         return 1
@@ -157,8 +157,8 @@ def read_picture(
 ) -> Pixels:
     """Decodes an image file with Pillow as `read_image` does, or smaller.
 
-    One of more than `MAX_WHOLE_PIXELS` is reduced before anything else is done
-    with it; a JPEG file also to `sides`, height and width that are enough.
+    One of more than `MAX_WHOLE_PIXELS` is reduced before anything else; a JPEG
+    file also to `sides`, a sufficient height and width.
     """
     with opened(file) as image:
         if image.format in ("JPEG", "MPO"):
@@ -167,17 +167,17 @@ def read_picture(
                 height, width = map(min, (height, width), sides)
             image.draft(None, (width, height))
         factor = _factor(image)
-        return pixels_of(image) if factor == 1 else _reduced(image, factor)
+        return pixels_of(image) if factor == 1 else _reduce(image, factor)
 
 
-def _reduced(image: Image, factor: int) -> Pixels:
+def _reduce(image: Image, factor: int) -> Pixels:
     """Means over squares of pixels, computed in strips of rows."""
     width, height = image.size
-    rows = factor * max(_STRIP // width // factor, 1)
+    rows = factor * max(_STRIP_PIXELS // width // factor, 1)
     strips = []
     for top in range(0, height, rows):
         strip = image.crop((0, top, width, min(top + rows, height)))
-        # Only the whole picture is turned.
+        # Only the whole picture is rotated, at the end.
         strip.info = {k: x for k, x in strip.info.items() if k != "exif"}
         pixels = pixels_of(strip)
         gray = pixels.shape[-1] == 1
@@ -200,12 +200,12 @@ class Viewer:
         if self._view.fast:
             with opened(file) as image:
                 size = np.array([image.size[::-1]])
-            prepared = 2 * self._view.prepared_sizes(size)[0]
-            sides = int(prepared[0]), int(prepared[1])
+            view_size = 2 * self._view.prepared_sizes(size)[0]
+            sides = int(view_size[0]), int(view_size[1])
         pixels = read_picture(file, sides)
         if pixels.shape[-1] > self._view.channels:
-            # They become gray as floats, so in strips of rows.
-            rows = max(_STRIP // 4 // pixels.shape[1], 1)
+            # Conversion to gray takes floats, so it is done in strips.
+            rows = max(_STRIP_PIXELS // 4 // pixels.shape[1], 1)
             strips = [
                 to_channels(tf.constant(pixels[top : top + rows]), 1).numpy()
                 for top in range(0, len(pixels), rows)
@@ -224,15 +224,15 @@ class Viewer:
 
 
 def weigh_arrays(shape: tuple[int, ...], max_pixels: int) -> int:
-    """`weigh` of each of several images in JSON, (B, H, W, C)."""
+    """The weight of each of several images in JSON, (B, H, W, C)."""
     _check_sides(*shape[2:0:-1])
-    # As float32, once as they are and twice while they are resized.
+    # Images are float32: one copy, and two more while they are resized.
     return check_memory(12 * math.prod(shape[1:]), max_pixels)
 
 
 def check_memory(size: int, max_pixels: int) -> int:
-    """Bytes as pixels, which must not be more than `max_pixels`."""
-    return _check_pixels(-(-size // _UNIT), max_pixels)
+    """Converts bytes to pixels, which must not exceed `max_pixels`."""
+    return _check_pixels(-(-size // _PIXEL_BYTES), max_pixels)
 
 
 def _check_sides(width: int, height: int) -> None:

@@ -1,6 +1,6 @@
 """`:predict`, as TensorFlow Serving answers it: from JSON to predictions.
 
-Signatures are named, and answer, as those of an export.
+Signatures have the names and answers of those of an export.
 """
 
 import binascii
@@ -23,7 +23,7 @@ from keras_dml.model.generated import input_specs
 from keras_dml.model.warnings import warn_model_of_pixels
 from keras_dml.search import Hit, Index
 from keras_dml.serve.current import Current
-from keras_dml.serve.errors import RequestError, wrong
+from keras_dml.serve.errors import RequestError, bad_value
 from keras_dml.serve.pictures import (
     NoPicture,
     Viewer,
@@ -31,7 +31,7 @@ from keras_dml.serve.pictures import (
     weigh,
     weigh_arrays,
 )
-from keras_dml.serve.service import MAX_WAITING, Service
+from keras_dml.serve.service import MAX_PICTURES, Service
 from keras_dml.utils.types import FloatArray
 
 Array = npt.NDArray[Any]
@@ -45,11 +45,11 @@ Prepared: TypeAlias = tuple[str, Arrays, list[int]]
 NEIGHBORS = 10
 """Rows that "lookup" finds, as in `keras-dml export`."""
 
-_SMALL = 2**16
-"""Bytes of a body that the event loop reads itself, in about a millisecond."""
+_SMALL_BODY_BYTES = 2**16
+"""Bytes of a body that the event loop parses itself, in about a millisecond."""
 
-_NUMBERS = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
-"""Kinds of NumPy's numbers that may stand where one of a kind is expected."""
+_ALLOWED_KINDS = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
+"""NumPy's kinds of numbers that are accepted for an expected kind."""
 
 _STATUS = {
     "version": "1",
@@ -78,8 +78,7 @@ def routes(service: Service) -> list[BaseRoute]:
         current = current_of(request)
         prepared = await _prepare(service, current, await request.body())
         answer = {"predictions": await run(service, current, *prepared)}
-        # A float32 has the digits that tell it from others, not those of a
-        # float64.
+        # A float32 is written with as few digits as identify it.
         body = orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
         return Response(body, media_type="application/json")
 
@@ -100,12 +99,12 @@ async def _prepare(service: Service, current: Current, body: bytes) -> Prepared:
         names = [PIXELS, *files, *lookup]
         signature = document.get("signature_name") or PIXELS
         if signature not in names:
-            raise wrong("signature_name", f"be one of {names}", signature)
+            raise bad_value("signature_name", f"be one of {names}", signature)
         instances = document.get("instances")
         inputs = read_inputs(current, signature, instances)
         return signature, inputs, weights_of(current, inputs, max_pixels)
 
-    if len(body) <= _SMALL:
+    if len(body) <= _SMALL_BODY_BYTES:
         return prepare()
     memory = await run_in_threadpool(memory_of, body)
     weight = check_memory(memory, max_pixels)
@@ -122,10 +121,10 @@ def _call_all(
 
 
 def memory_of(body: bytes) -> int:
-    """About the memory that `parse` and `read_inputs` take, in bytes.
+    """Estimates the memory that `parse` and `read_inputs` take, in bytes.
 
-    Each list of Python takes 96 bytes, each object 256, and each number as much
-    as its list has places, with the arrays that are made of it.
+    A list takes 96 bytes, an object 256, and a number 64 with its place in the
+    list and in the arrays that are made of it.
     """
     lists, objects, items = (body.count(x) for x in (b"[", b"{", b","))
     return 2 * len(body) + 96 * lists + 256 * objects + 64 * items
@@ -134,14 +133,14 @@ def memory_of(body: bytes) -> int:
 def parse(body: bytes) -> dict[str, Any]:
     try:
         document = orjson.loads(body)
-    # Also lists in lists in lists, which would exhaust the stack, and numbers
-    # that no float holds.
+    # These errors include nesting that would exhaust the stack, and numbers
+    # that are too large for a float.
     except orjson.JSONDecodeError as error:
         raise RequestError(
             f"The body of a request must be JSON. It cannot be read: {error}."
         ) from error
     if not isinstance(document, dict):
-        raise wrong("body", "be an object", document)
+        raise bad_value("body", "be an object", document)
     return document
 
 
@@ -152,7 +151,7 @@ def read_inputs(current: Current, signature: str, instances: Any) -> Arrays:
     have a value for each input.
     """
     if not isinstance(instances, list) or not instances:
-        raise wrong("instances", "be a list of one item or more", instances)
+        raise bad_value("instances", "be a list of one item or more", instances)
     specs: Any = input_specs(current.model)
     if current.viewer is None:
         specs = specs if isinstance(specs, dict) else {"inputs": specs}
@@ -168,13 +167,13 @@ def read_inputs(current: Current, signature: str, instances: Any) -> Arrays:
         for row in instances:
             if not _has_names(row) or row.keys() != specs.keys():
                 rule = f"be a list of objects with the keys {sorted(specs)}"
-                raise wrong("instances", rule, row)
+                raise bad_value("instances", rule, row)
         columns = {name: [row[name] for row in instances] for name in specs}
     if current.viewer is not None and signature != PIXELS:
         for file in columns["images"]:
-            if not _is_b64(file):  # A text cannot be a file.
+            if not _is_b64(file):  # Strings cannot be files.
                 rule = 'hold image files as objects {"b64": "…"}'
-                raise wrong("images", rule, file)
+                raise bad_value("images", rule, file)
     return {
         name: as_array(
             value, tf.TensorSpec(specs[name].shape, specs[name].dtype), name
@@ -189,7 +188,7 @@ def as_array(value: Any, spec: tf.TensorSpec, key: str) -> Array:
     flat = nested.ravel().tolist()
     if any(isinstance(x, list) for x in flat):
         rule = "hold either values or lists of one length at each level"
-        raise wrong(key, rule, value)
+        raise bad_value(key, rule, value)
     if spec.dtype == tf.string:
         array = np.empty(len(flat), object)
         array[:] = [_bytes(x, key) for x in flat]
@@ -197,7 +196,7 @@ def as_array(value: Any, spec: tf.TensorSpec, key: str) -> Array:
         array = _numbers(flat, spec.dtype, key)
     if not spec.shape.is_compatible_with(nested.shape):
         rule = f"have the shape {spec.shape}, where None is any length"
-        raise wrong(key, rule, nested.shape)
+        raise bad_value(key, rule, nested.shape)
     return array.reshape(nested.shape)
 
 
@@ -221,25 +220,25 @@ def _bytes(value: Any, key: str) -> bytes:
         if _is_b64(value):
             text = value["b64"] + "=" * (-len(value["b64"]) % 4)
             return binascii.a2b_base64(text, strict_mode=True)
-    except ValueError:  # Half a character, as "\ud800"; no base64.
+    except ValueError:  # It is half a character, "\ud800", or no base64.
         pass
     rule = 'hold strings, or objects {"b64": "…"} with bytes in base64'
-    raise wrong(key, rule, value)
+    raise bad_value(key, rule, value)
 
 
 def _numbers(flat: list[Any], dtype: tf.DType, key: str) -> Array:
-    """Numbers as a type, which must hold all of them."""
+    """Casts numbers to a type, which must hold all of them."""
     result_type = np.dtype(dtype.as_numpy_dtype)
     rule = f"hold values of type {dtype.name}"
     kinds = {bool} if dtype.is_bool else {int, float}
     if not kinds.issuperset(map(type, flat)):
         other = next(x for x in flat if type(x) not in kinds)
-        raise wrong(key, rule, other)
-    array = np.array(flat)  # Of objects, if a number is too large.
+        raise bad_value(key, rule, other)
+    array = np.array(flat)  # It has objects if a number is too large.
     if not flat:
         return array.astype(result_type)
-    if array.dtype.kind not in _NUMBERS.get(result_type.kind, ""):
-        raise wrong(key, rule, flat[0])
+    if array.dtype.kind not in _ALLOWED_KINDS.get(result_type.kind, ""):
+        raise bad_value(key, rule, flat[0])
     with np.errstate(all="ignore"):
         cast = array.astype(result_type)
         if array.dtype.kind == "f":
@@ -249,7 +248,7 @@ def _numbers(flat: list[Any], dtype: tf.DType, key: str) -> Array:
         else:
             is_exact = cast == array
     if not is_exact.all():
-        raise wrong(key, rule, array[~is_exact].tolist()[0])
+        raise bad_value(key, rule, array[~is_exact].tolist()[0])
     return cast
 
 
@@ -265,12 +264,12 @@ def weights_of(current: Current, inputs: Arrays, max_pixels: int) -> list[int]:
         for file in images:
             try:
                 weights.append(weigh(file, max_pixels))
-            except NoPicture:  # Its status will say so.
+            except NoPicture:  # Its status reports this.
                 weights.append(0)
-    if (total := sum(weights)) > MAX_WAITING * max_pixels:
+    if (total := sum(weights)) > MAX_PICTURES * max_pixels:
         raise RequestError(
             "The pictures in a request must not have more than "
-            f"{MAX_WAITING * max_pixels:,} pixels in total. Received: "
+            f"{MAX_PICTURES * max_pixels:,} pixels in total. Received: "
             f"{total:,}. Send them in several requests.",
             413,
         )
@@ -284,10 +283,10 @@ async def run(
     inputs: Arrays,
     weights: Sequence[int],
 ) -> list[Prediction]:
-    """The prediction for each row of a request, with others where it can.
+    """The prediction for each row of a request, in batches with others.
 
-    One with more rows than a batch has, or with pictures that take more than
-    is decoded at a time, runs in parts.
+    A request with more rows than a batch, or with pictures that exceed the
+    budget of pixels, runs in parts.
     """
     settings = service.settings
     shapes = [(name, x.shape[1:]) for name, x in inputs.items()]
@@ -377,7 +376,7 @@ def _embed_files(
     status = [OK] * len(files)
     for row, data in enumerate(files):
         try:
-            # A large number, as what is too large has been refused before.
+            # Any size is allowed here, as `weights_of` has checked it.
             weigh(data, 2**62)
             views[row] = viewer.see(data)
         except NoPicture:
@@ -416,7 +415,7 @@ def look_up(current: Current, embeddings: FloatArray) -> list[dict[str, Any]]:
 
 
 def _utf8(value: Any) -> Any:
-    """A key or label; names of files may hold what UTF-8 does not."""
+    """Escapes surrogates in a key or label, which file names may hold."""
     if not isinstance(value, str):
         return value
     return value.encode(errors="backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""The server: from what is to be served to a process that answers."""
+"""The server process: loads model and gallery, and answers until stopped."""
 
 import contextlib
 import gc
@@ -43,10 +43,10 @@ def serve(
     """Serves a model until the process receives SIGTERM or SIGINT.
 
     Requests in progress are completed first, for at most the time-out of the
-    settings; where one does not end, the process ends without it. While the
-    model is loaded, connections are refused. Arguments are those of the
-    command, a socket that `bind` returned, and a function that is called with
-    the address and the name of the model when the server is ready.
+    settings; then the process ends without them. While the model is loaded,
+    connections are refused. Arguments are those of the command, a socket from
+    `bind`, and a function that is called with the address and the name of the
+    model when the server is ready.
     """
     check_engine("serve", engine)
     limit_memory()
@@ -63,12 +63,12 @@ def serve(
         if gallery is not None:
             watcher = GalleryWatcher(service, gallery)
             service.current = service.current.with_gallery(gallery)
-        # Requests of pixels are many small lists, which make Python look
-        # through all objects for garbage: 0.2 s while those of TensorFlow
-        # and Keras are among them.
+        # The many small lists of requests with pixels trigger garbage
+        # collection, which takes 0.2 s with the objects of TensorFlow and
+        # Keras, so these are frozen.
         release_memory(collect=True)
         gc.freeze()
-        # Pictures have a limit of their own; Pillow would warn at its.
+        # Pictures have a limit of their own, below which Pillow may warn.
         warnings.simplefilter("ignore", PIL.Image.DecompressionBombWarning)
         server = server_of(application(service, settings, watcher), settings)
         opened.listen(2048)
@@ -80,7 +80,7 @@ def serve(
     if not service.close():
         logger.warning("A request was not completed in time.")
         logging.shutdown()
-        # Python would wait for the thread that works on it.
+        # Python would wait for the thread of this request.
         os._exit(0)
 
 
@@ -99,13 +99,13 @@ def running(
 
 @contextlib.contextmanager
 def stopped_by_signals(server: uvicorn.Server) -> Iterator[None]:
-    """Has SIGINT and SIGTERM stop a server, and nothing else."""
+    """Makes SIGINT and SIGTERM stop a server, and do nothing else."""
     kinds = (signal.SIGINT, signal.SIGTERM)
-    before = {x: signal.signal(x, server.handle_exit) for x in kinds}
+    handlers = {x: signal.signal(x, server.handle_exit) for x in kinds}
     try:
         yield
     finally:
-        for kind, handler in before.items():
+        for kind, handler in handlers.items():
             signal.signal(kind, handler)
 
 
@@ -113,7 +113,7 @@ def server_of(app: ASGIApp, settings: Settings) -> uvicorn.Server:
     config = uvicorn.Config(
         app,
         http="httptools",
-        # There are none, and the guard would not see them.
+        # No route takes WebSockets, and they would bypass the guard.
         ws="none",
         lifespan="off",
         access_log=False,
@@ -123,10 +123,10 @@ def server_of(app: ASGIApp, settings: Settings) -> uvicorn.Server:
         # server stops lose their connections.
         loop="asyncio",
         server_header=False,
-        # uvicorn refuses as soon as there are this many.
+        # uvicorn refuses the connection that reaches this number.
         limit_concurrency=settings.max_connections + 1,
         timeout_keep_alive=5,
         timeout_graceful_shutdown=math.ceil(settings.stop_timeout),
     )
-    config.load()  # Here, not in a thread, it says what is missing.
+    config.load()  # Missing packages raise here, not in a thread.
     return uvicorn.Server(config)

@@ -22,21 +22,21 @@ from keras_dml.serve.settings import Settings
 logger = logging.getLogger(__name__)
 
 Work: TypeAlias = Callable[[Current, Sequence[Any]], Sequence[Any]]
-"""From what is served and items to the result of each item."""
+"""Computes a result for each item with the current model and gallery."""
 
-WORKERS = 2
-"""Batches that run at a time: one computes while another is put together."""
+NUM_WORKERS = 2
+"""Batches that run at a time: one computes while another is prepared."""
 
-MAX_WAITING = 8
+MAX_PICTURES = 8
 """Pictures of `max_pixels` whose pixels may wait: about 10 s of decoding."""
 
-_LARGE = 2**22
-"""Pixels of a batch around which memory is given back to the system."""
+_LARGE_BATCH_PIXELS = 2**22
+"""Pixels of a batch from which memory is released before and after it."""
 
-# Parameters of glibc's mallopt(3), and their values: a thread has no heap of
-# its own beyond the first two, and a large block is mapped alone.
-_ARENA_MAX, _ARENAS = -8, 2
-_MMAP_THRESHOLD, _MAPPED = -3, 2**22
+# Parameters of glibc's mallopt(3), and their values: only two threads have
+# heaps of their own, and a large block is mapped separately.
+_ARENA_MAX, _NUM_ARENAS = -8, 2
+_MMAP_THRESHOLD, _MMAP_BYTES = -3, 2**22
 
 _ignoring_other_allocators = contextlib.suppress(
     OSError, AttributeError, TypeError
@@ -60,11 +60,10 @@ class Service:
     """Batches concurrent requests for the model and gallery served now.
 
     Concurrent items of one key wait while the workers are busy and then run
-    together. Work that decodes pictures has a budget: all that is decoded at a
-    time, whoever asks for it, has no more than `max_pixels` pixels, or is one
-    item. Methods are to be called in one event loop, but for `current`,
-    which any thread may replace. `on_batch` is called with the number of
-    examples of every batch.
+    together. Work that decodes pictures has a budget: whatever is decoded at a
+    time has at most `max_pixels` pixels in all, or is a single item. Call
+    methods in one event loop only; any thread may replace `current`. `on_batch`
+    is called with the number of examples of every batch.
     """
 
     def __init__(self, current: Current, settings: Settings) -> None:
@@ -73,7 +72,7 @@ class Service:
         self.on_batch: Callable[[int], object] = lambda size: None
         self._queue: deque[_Item] = deque()
         self._running = self._pixels = 0
-        self._pool = ThreadPoolExecutor(WORKERS, "keras-dml-serve")
+        self._pool = ThreadPoolExecutor(NUM_WORKERS, "keras-dml-serve")
         self._futures: set[Future[Sequence[Any]]] = set()
 
     @property
@@ -90,11 +89,11 @@ class Service:
         pixels: int = 0,
         current: Current | None = None,
     ) -> Any:
-        """The result of one item, which may run in a batch with others.
+        """Runs one item, possibly in a batch with others; returns its result.
 
-        A caller that stops waiting cancels it. Work that has begun is
-        completed, and its result discarded. Where it fails on a batch, each
-        item of it runs alone, so that one harms no other.
+        A caller that stops waiting cancels it; work that has begun is completed
+        and its result discarded. If a batch fails, each of its items runs
+        alone, so that none harms the others.
 
         Args:
         key: Items of one key, function and gallery may be joined.
@@ -107,7 +106,7 @@ class Service:
         if self._queue and self.waiting + size > self.settings.queue:
             raise Busy()
         queued = sum(item.pixels for item in self._queue) if pixels else 0
-        if queued and queued + pixels > MAX_WAITING * self.settings.max_pixels:
+        if queued and queued + pixels > MAX_PICTURES * self.settings.max_pixels:
             raise Busy("many large pictures wait", retry_after=5)
         current = self.current if current is None else current
         group = (key, function, id(current))
@@ -119,12 +118,12 @@ class Service:
         return await future
 
     def close(self) -> bool:
-        """Lets nothing more begin; returns whether nothing runs any more."""
+        """Prevents further batches; returns whether none is running."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         return not self._futures
 
     def _start(self) -> None:
-        while self._queue and self._running < WORKERS:
+        while self._queue and self._running < NUM_WORKERS:
             batch = self._next_batch()
             if not batch:
                 return
@@ -137,14 +136,14 @@ class Service:
     def _next_batch(self) -> list[_Item]:
         """The oldest item and those that may run with it, in their order.
 
-        Where the pixels of one are too many for now, later ones with pixels
-        wait behind it; or small pictures would keep a large one waiting.
+        If the pixels of an item exceed the budget for now, later ones with
+        pixels wait behind it; otherwise small pictures would block a large one.
         """
         batch: list[_Item] = []
-        left: deque[_Item] = deque()
+        remaining: deque[_Item] = deque()
         size, pixels, is_full = 0, self._pixels, False
         for item in self._queue:
-            if item.future.done():  # Its time is over.
+            if item.future.done():  # The request has timed out.
                 continue
             fits = not batch or (
                 item.group == batch[0].group
@@ -158,8 +157,8 @@ class Service:
                 size += item.size
                 pixels += item.pixels
             else:
-                left.append(item)
-        self._queue = left
+                remaining.append(item)
+        self._queue = remaining
         return batch
 
     async def _run(self, batch: list[_Item]) -> None:
@@ -183,8 +182,8 @@ class Service:
 
 
 def _run(batch: list[_Item]) -> Sequence[Any]:
-    """The result or the error of each item; free memory is given back."""
-    if sum(item.pixels for item in batch) < _LARGE:
+    """Returns the result or error of each item; releases free memory."""
+    if sum(item.pixels for item in batch) < _LARGE_BATCH_PIXELS:
         return _outcomes(batch)
     release_memory()
     try:
@@ -204,12 +203,12 @@ def _outcomes(batch: list[_Item]) -> Sequence[Any]:
 
 
 class GalleryWatcher:
-    """Replaces the gallery of a service whenever its folder is saved anew.
+    """Replaces the gallery of a service whenever its folder is saved again.
 
-    One that cannot be loaded is logged, and not tried again before it changes;
-    the gallery before it is still served. So is one that has gone. `on_reload`
-    is called with "ok" or "failed" after each attempt, and `problem` is what is
-    wrong with the folder, or None.
+    If the new one cannot be loaded, or is gone, the error is logged and the
+    previous one is still served, until the folder changes again. `on_reload` is
+    called with "ok" or "failed" after each attempt. `problem` describes the
+    error, or is None.
     """
 
     def __init__(self, service: Service, folder: str) -> None:
@@ -219,7 +218,7 @@ class GalleryWatcher:
         self.problem: str | None = None
 
     def start(self, seconds: float) -> None:
-        """Looks at the folder every so many seconds, in a thread."""
+        """Checks the folder every `seconds` seconds, in a thread."""
         never = threading.Event()
 
         def watch() -> None:
@@ -243,7 +242,7 @@ class GalleryWatcher:
             return
         try:
             current = self._service.current.with_gallery(self._folder)
-        # A server outlives whatever is wrong with a file.
+        # No damaged file may stop the server.
         except Exception as error:
             self.problem = (
                 "The new gallery cannot be loaded; the previous one is still "
@@ -267,15 +266,15 @@ class GalleryWatcher:
 
 
 def limit_memory() -> None:
-    """Has the allocator keep less, for a process of many threads."""
+    """Makes the allocator of a process of many threads keep less memory."""
     with _ignoring_other_allocators:
-        ctypes.CDLL(None).mallopt(_ARENA_MAX, _ARENAS)
-        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _MAPPED)
+        ctypes.CDLL(None).mallopt(_ARENA_MAX, _NUM_ARENAS)
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _MMAP_BYTES)
 
 
 def release_memory(collect: bool = False) -> None:
-    """Gives free memory back to the system, which the allocator keeps."""
-    if collect:  # Looking for garbage takes longer.
+    """Returns free memory, which the allocator keeps, to the system."""
+    if collect:  # Garbage collection takes longer.
         gc.collect()
     with _ignoring_other_allocators:
         ctypes.CDLL(None).malloc_trim(0)

@@ -25,8 +25,8 @@ class Settings(Checked):
         host: The address to listen on; by default, only this machine can reach
             the server.
         port: The port; 0 chooses a free one.
-        token: What clients must send as `Authorization: Bearer TOKEN`; None
-            allows everyone.
+        token: Token that clients must send as `Authorization: Bearer TOKEN`;
+            None allows everyone.
         max_body: Largest size of a request body, in bytes.
         max_pixels: Largest number of pixels of a picture, according to its
             header, and of those that are decoded at a time. Kinds of file
@@ -69,7 +69,7 @@ class Settings(Checked):
 
 
 def check_is_there(path: str) -> None:
-    """Raises `FileNotFoundError` if there is nothing to be served at a path."""
+    """Raises `FileNotFoundError` if there is nothing to serve at a path."""
     if not Path(path).exists():
         raise FileNotFoundError(
             f"There is nothing at {path!r}. Use the folder of a run, or a "
@@ -78,12 +78,12 @@ def check_is_there(path: str) -> None:
 
 
 def is_local(host: str) -> bool:
-    """Whether this machine alone can reach an address, given or named."""
+    """Whether only this machine can reach an address or host name."""
     try:
-        found = socket.getaddrinfo(host, None)
+        addresses = socket.getaddrinfo(host, None)
     except socket.gaierror:
         return False
-    return ipaddress.ip_address(found[0][4][0]).is_loopback
+    return ipaddress.ip_address(addresses[0][4][0]).is_loopback
 
 
 def bind(settings: Settings) -> socket.socket:
@@ -94,8 +94,7 @@ def bind(settings: Settings) -> socket.socket:
             family = socket.getaddrinfo(host, port)[0][0]
             opened = on_error.enter_context(socket.socket(family))
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # asyncio leaves it out, and each answer would wait 40 ms for an
-            # ACK.
+            # asyncio does not set this; answers would wait 40 ms for an ACK.
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             opened.bind((host, port))
             on_error.pop_all()
@@ -109,7 +108,7 @@ def bind(settings: Settings) -> socket.socket:
 
 
 def address_of(opened: socket.socket) -> str:
-    """The address of a socket, as clients on this machine write it."""
+    """The URL of a socket for clients on this machine."""
     host, port = opened.getsockname()[:2]
     if ipaddress.ip_address(host).is_unspecified:
         host = "localhost"

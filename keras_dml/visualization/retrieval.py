@@ -63,7 +63,7 @@ def nearest(
     check_count("nearest", "num_neighbors", num_neighbors)
     rows = np.arange(len(embeddings)) if gallery is None else gallery
     scores = Scores(embeddings[queries], embeddings[rows], "cosine")
-    right = scores.right(slice(0, len(rows)))
+    right = scores.rhs(slice(0, len(rows)))
     found = np.full((len(queries), min(num_neighbors, len(rows))), -1, np.int64)
     for block in blocks(len(queries), 64):
         asked = np.asarray(queries[block])[:, None]

@@ -33,7 +33,7 @@ def test_rates_of_groups_and_galleries(monkeypatch) -> None:
     rng = np.random.default_rng(1)
     x, labels = rng.standard_normal((60, 3)), rng.integers(0, 5, 60)
     cameras = rng.integers(0, 2, 60)
-    monkeypatch.setattr(pair_counts, "SIDE", 7)
+    monkeypatch.setattr(pair_counts, "BLOCK_SIDE", 7)
     found = evaluate_embeddings(
         x, labels, metrics="fnmr@fmr=0.1", distance="dot", exclude=cameras,
         protocol=Protocol(np.arange(40), np.arange(20, 60)),

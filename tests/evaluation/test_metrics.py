@@ -10,7 +10,7 @@ from keras_dml.evaluation import (
     bootstrap,
     evaluate_embeddings,
 )
-from keras_dml.evaluation.metrics import metric
+from keras_dml.evaluation.metrics import parse_metric
 
 
 @pytest.fixture
@@ -179,7 +179,9 @@ def test_macro_is_the_mean_of_the_means_of_classes() -> None:
         np.mean(list(means.values()))
     )
     assert results["macro/map@r"] != pytest.approx(results["map@r"], abs=1e-4)
-    assert metric("macro/map@r").definition.startswith("mean over classes: ")
+    assert parse_metric("macro/map@r").definition.startswith(
+        "mean over classes: "
+    )
 
 
 def test_intervals_of_macro_resample_means_of_classes() -> None:

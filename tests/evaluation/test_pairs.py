@@ -34,7 +34,7 @@ def test_all_pairs_are_found_once(find, same) -> None:
 def test_some_pairs_are_of_their_kind(
     find, same, enumerable, monkeypatch
 ) -> None:
-    monkeypatch.setattr(pairs, "ENUMERABLE", enumerable)
+    monkeypatch.setattr(pairs, "MAX_LISTED_PAIRS", enumerable)
     labels = np.random.default_rng(0).integers(4, size=60)
     first, second = find(labels, 50, seed=1)
     assert len(first) == len(second) == 50
@@ -45,7 +45,7 @@ def test_some_pairs_are_of_their_kind(
 
 
 def test_drawn_positive_pairs_are_equally_likely(monkeypatch) -> None:
-    monkeypatch.setattr(pairs, "ENUMERABLE", 1)
+    monkeypatch.setattr(pairs, "MAX_LISTED_PAIRS", 1)
     labels = np.array([0] * 5 + [1] * 2)  # Ten pairs and one.
     first, _ = positive_pairs(labels, 22_000)
     share = (labels[first] == 1).mean()
@@ -57,7 +57,7 @@ SETS = np.array([[1, 1, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]], bool)
 
 @pytest.mark.parametrize("enumerable", [1, 2_000_000])
 def test_pairs_that_share_a_label(enumerable, monkeypatch) -> None:
-    monkeypatch.setattr(pairs, "ENUMERABLE", enumerable)
+    monkeypatch.setattr(pairs, "MAX_LISTED_PAIRS", enumerable)
     shared = {(0, 1), (0, 2), (1, 2)}
     first, second = positive_pairs(SETS, 6_000)
     assert as_set((first, second)) == shared

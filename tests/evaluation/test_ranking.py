@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from keras_dml.evaluation import evaluate_embeddings
-from keras_dml.evaluation.metrics import metric
-from keras_dml.evaluation.ranks.positives import BEYOND, Limits, Ranks
+from keras_dml.evaluation.metrics import parse_metric
+from keras_dml.evaluation.ranks.positives import BEYOND_LIMIT, Limits, Ranks
 
 RANKS = Ranks(
     queries=np.array([0, 4]),
@@ -37,17 +37,17 @@ GOLDEN = {
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_golden(name):
-    values = metric(name).per_query(RANKS)
+    values = parse_metric(name).per_query(RANKS)
     np.testing.assert_allclose(values, GOLDEN[name], rtol=1e-15)
 
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_ranks_beyond_the_limits_have_no_influence(name):
-    known = metric(name)
+    known = parse_metric(name)
     every = known.limits.of_every(RANKS.counts)
     limits = np.repeat(every, RANKS.counts)
     limits[RANKS.starts] = np.maximum(every, known.limits.first)
-    clipped = np.where(RANKS.ranks <= limits, RANKS.ranks, BEYOND)
+    clipped = np.where(RANKS.ranks <= limits, RANKS.ranks, BEYOND_LIMIT)
     values = known.per_query(Ranks(RANKS.queries, RANKS.counts, clipped))
     np.testing.assert_allclose(values, GOLDEN[name], rtol=1e-15)
 

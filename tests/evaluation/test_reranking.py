@@ -93,9 +93,9 @@ def test_k_reciprocal_is_the_papers_on_any_lattice(seed, count, k1, k2):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(reranking, "MEMORY", 64 * 60 * 7)
-    monkeypatch.setattr(reciprocal, "_ROWS", 7)
-    monkeypatch.setattr(reciprocal, "_OVERLAPS", 100)
+    monkeypatch.setattr(reranking, "THREAD_BYTES", 64 * 60 * 7)
+    monkeypatch.setattr(reciprocal, "_BLOCK_POINTS", 7)
+    monkeypatch.setattr(reciprocal, "_BLOCK_OVERLAPS", 100)
 
 
 def clusters(count: int = 60, dims: int = 5) -> tuple[np.ndarray, np.ndarray]:

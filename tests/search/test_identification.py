@@ -114,7 +114,7 @@ def test_rows_of_the_own_class_and_copies_are_left_out(by) -> None:
     )
     assert found.num_images == len(some)
     assert found.false_positive_identification_rate == pytest.approx(
-        expected.held_out(0).mean()
+        expected.held_out_rates(0).mean()
     )
 
 
@@ -151,7 +151,7 @@ def test_the_price_is_measured_in_the_gallery(factory) -> None:
 
 
 def test_at_most_some_rows_of_the_gallery_are_searched(monkeypatch) -> None:
-    monkeypatch.setattr(searched, "_MOST_QUERIES", 30)
+    monkeypatch.setattr(searched, "_MAX_QUERIES", 30)
     x, labels = draw(20, 5, 8, 1)
     index = Index(x, {"label": labels})
     found = index.calibrate(*draw(40, 5, 8, 2), num_resamples=0)
@@ -170,7 +170,9 @@ def test_quantiles_by_hand() -> None:
     # A class of many images has the weight of the others.
     of_class = np.array([0] * 6 + [1, 2, 3])
     sample = OpenSet(scores, of_class, 0.25)
-    assert sample.reached(0.45).tolist() == pytest.approx([2 / 6, 1, 1, 1])
+    assert sample.reached_shares(0.45).tolist() == pytest.approx(
+        [2 / 6, 1, 1, 1]
+    )
     assert sample.threshold(np.ones(4)) == pytest.approx(0.8 + 0.1 * 1 / 6)
 
 

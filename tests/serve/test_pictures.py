@@ -72,7 +72,7 @@ def test_large_picture_looks_like_the_whole_one(kind, monkeypatch) -> None:
     whole = Viewer(view).see(file)
     monkeypatch.setattr(pictures, "MAX_WHOLE_PIXELS", 100_000)
     monkeypatch.setattr(pictures, "_REDUCED_PIXELS", 15_000)
-    monkeypatch.setattr(pictures, "_STRIP", 100 * 600)
+    monkeypatch.setattr(pictures, "_STRIP_PIXELS", 100 * 600)
     reduced = read_picture(io.BytesIO(file))
     assert reduced.shape[:2] == (100, 150)
     assert np.abs(Viewer(view).see(file) - whole).max() < 6

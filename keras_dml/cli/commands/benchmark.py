@@ -62,14 +62,14 @@ def benchmark(
     including its `name`, which must differ between recipes.
     The same command continues an interrupted benchmark.
     """
-    from keras_dml.evaluation.metrics import expanded
+    from keras_dml.evaluation.metrics import expand_metrics
     from keras_dml.runs import benchmark as benchmarks
     from keras_dml.runs import tables
 
     settings_of_all = list(settings)
     if metrics is not None:
         texts = [text.strip() for text in metrics.split(",")]
-        names = (metric.name for metric in expanded(texts, (), "benchmark"))
+        names = [x.name for x in expand_metrics(texts, (), "benchmark")]
         settings_of_all.append(f"evaluation.metrics=[{', '.join(names)}]")
     plan = benchmarks.read_plan(
         recipes, seeds, output, settings_of_all, baseline, save_every

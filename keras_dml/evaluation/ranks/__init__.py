@@ -1,9 +1,14 @@
 """Exact ranks of relevant images: nothing is sorted, float64 decides.
 
-The rank of a relevant image is one more than the number of gallery images
-that precede it: those with a higher score and, if scores are equal, those that
-come earlier in the gallery. All retrieval metrics are functions of these
-ranks. They are found as follows:
+From a query's scores for the images that it may find, this computes
+
+    order = np.argsort(-scores, kind="stable")
+    ranks = 1 + np.flatnonzero(is_relevant[order])
+
+exactly, in blocks. The rank of an image is thus one more than the number of
+images that precede it: those with a higher score and, if scores are equal,
+those earlier in the gallery. All retrieval metrics are functions of these
+ranks, which are found as follows:
 
 1. `relevance`: labels, rows and groups determine which gallery images are
    relevant to which query (`Relevance`). Their exact scores are computed in
@@ -14,24 +19,21 @@ ranks. They are found as follows:
    the same images, a block serves both sides. A block of scores with the bound
    on their error is a `Tile`.
 3. `tiles`: a tile is compared with the scores of its queries' positives,
-   and images that precede any of them are recorded at the best one that they
-   precede (`Counter`). If a score is closer to that of a positive than its
-   error bound, float32 cannot decide which comes first: these pairs are
-   computed again in float64. If there are many, the block is multiplied in
-   float64 first, and `Scores.exact` decides the rest.
-4. `positives`: ranks are sums of what was recorded; its docstring has an
+   and images that precede any are recorded at the best one that they precede
+   (`Counter`). If a score is closer to a positive's than its error bound,
+   float32 cannot decide which comes first: the pair is computed again in
+   float64. If there are many, the block is multiplied in float64 first.
+4. `positives`: ranks are sums of the recorded counts; its docstring has an
    example with numbers.
 
-Thus no rank depends on the available memory, the threads, the matrix library,
-or its rounding: the float32 product only rules images out. The memory used is
-that of a few tiles; N×N scores are never stored or sorted.
+Thus no rank depends on memory, threads, the matrix library or its rounding: the
+float32 product only rules images out. Only a few tiles are in memory at a time.
 
 Metrics state up to which rank they require exact ones (`Limits`), for example
 recall@10 up to 10 for the first positive. Positives that are certainly beyond
-no longer matter. For each query, only images that reach the worst positive that
-still matters (its cutoff) are considered, and a query without one is excluded
-from the remaining products. That is why the first blocks of the gallery are
-small.
+no longer matter. A query considers only images that reach its cutoff, the worst
+positive that still matters; without one, it leaves the remaining products. That
+is why the first blocks of the gallery are small.
 
 Example, two queries against four images, labels 0 0 1 1, dot products of
 `[[1, 0], [0, 1]]` with `[[.9, 0], [.2, .1], [.6, .3], [0, .8]]`:

@@ -15,7 +15,7 @@ import numpy as np
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks
 
-SPARE = 8
+SPARE_CANDIDATES = 8
 """Number of candidates beyond k, to verify that none was missed."""
 
 
@@ -35,7 +35,7 @@ def products(x: FloatArray, y: FloatArray) -> FloatArray:
     return result
 
 
-def paired(
+def score_pairs(
     compare: Callable[[FloatArray, FloatArray], FloatArray],
     queries: FloatArray,
     gallery: FloatArray,
@@ -72,22 +72,22 @@ def nearest(
     """
     k, count = min(k, limit), len(tolerance)
     scores, images = np.empty((count, k)), np.empty((count, k), np.int64)
-    fetch, open_queries = min(k + SPARE, limit), np.arange(count)
+    fetch, open_queries = min(k + SPARE_CANDIDATES, limit), np.arange(count)
     while len(open_queries):
-        rough, found = candidates(open_queries, fetch)
-        decided, found = ranked(exact(open_queries, found), found)
-        scores[open_queries] = decided[:, :k]
-        images[open_queries] = found[:, :k]
+        rough, hits = candidates(open_queries, fetch)
+        values, hits = sort_by_score(exact(open_queries, hits), hits)
+        scores[open_queries] = values[:, :k]
+        images[open_queries] = hits[:, :k]
         if fetch == limit:
             break
-        # What was not fetched scores this at most.
+        # No image that was not fetched scores more than this.
         bound = rough.min(axis=1) + tolerance[open_queries]
-        open_queries = open_queries[bound >= decided[:, k - 1]]
+        open_queries = open_queries[bound >= values[:, k - 1]]
         fetch = min(4 * fetch, limit)
     return scores, images
 
 
-def ranked(scores: FloatArray, images: Rows) -> tuple[FloatArray, Rows]:
+def sort_by_score(scores: FloatArray, images: Rows) -> tuple[FloatArray, Rows]:
     """Results, (Q, k), sorted by score, and by image for equal scores."""
     if (scores[:, :-1] > scores[:, 1:]).all():
         return scores, images

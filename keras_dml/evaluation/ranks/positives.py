@@ -3,7 +3,7 @@
 Example: one query with three positives, listed from the worst to the best,
 and five images of other classes.
 
-    place          0     1     2
+    slot           0     1     2
     score         .2    .5    .9
     gallery row    7     2     4
 
@@ -14,19 +14,19 @@ and five images of other classes.
 An image precedes a positive if its score is higher or, if they are equal, if
 it comes earlier in the gallery. An image that precedes a positive precedes all
 worse ones, so it is recorded only at the best positive that it precedes:
-a at place 2; b, c and d (equal, but row 1 is before row 2) at place 1; e
+a at slot 2; b, c and d (equal, but row 1 is before row 2) at slot 1; e
 nowhere. The recorded numbers are 0, 3, 1. The rank of a positive is 1, plus
 the number of better positives, plus the numbers recorded at it and at better
 ones:
 
-    place 2:  1 + 0 + 1           = 2
-    place 1:  1 + 1 + (3 + 1)     = 6
-    place 0:  1 + 2 + (0 + 3 + 1) = 7
+    slot 2:  1 + 0 + 1           = 2
+    slot 1:  1 + 1 + (3 + 1)     = 6
+    slot 0:  1 + 2 + (0 + 3 + 1) = 7
 
-which are the places of the positives in the ranking a 4 b c d 2 7 e. A metric
+which are their positions in the ranking a 4 b c d 2 7 e, from 1. A metric
 that requires ranks up to 5 has its answer as soon as four images are recorded:
-places 1 and 0 are beyond, only place 2 matters, and the remaining images with
-scores below the cutoff .9 need not be examined.
+slots 1 and 0 are beyond, only slot 2 matters, and images with scores below the
+cutoff .9 need no longer be examined.
 """
 
 from dataclasses import astuple, dataclass, fields
@@ -37,14 +37,14 @@ from numpy.typing import NDArray
 from keras_dml.evaluation.ranks.relevance import Positives
 from keras_dml.utils.types import FloatArray, Rows
 
-BEYOND = 2**62
-"""The rank of a relevant image that is known to be beyond its limit."""
+BEYOND_LIMIT = 2**62
+"""Rank of a relevant image that is known to exceed its limit."""
 
-UNLIMITED = BEYOND - 1
+UNLIMITED = BEYOND_LIMIT - 1
 """The limit of a metric that requires all ranks."""
 
-STRIDE = 4.0
-"""Distance of two neighboring queries in `Keys`.
+QUERY_STRIDE = 4.0
+"""Distance between two neighboring queries in `Keys`.
 
 Scores minus their offset lie between −1 and 1, so those of one query are at
 least 2 away from those of the next.
@@ -63,7 +63,7 @@ class Limits:
 
     first: int = 0
     every: int = 0
-    extra: int = -BEYOND
+    extra: int = -BEYOND_LIMIT
 
     def __or__(self, other: "Limits") -> "Limits":
         return Limits(*map(max, astuple(self), astuple(other)))
@@ -82,7 +82,7 @@ class Ranks:
         queries: Queries that have a relevant image, (Q,).
         counts: Number of relevant images of each query, R, (Q,).
         ranks: From 1, ascending for each query, one query after another;
-            `BEYOND` if beyond the limit, (P,).
+            `BEYOND_LIMIT` if beyond the limit, (P,).
         labels: Class of each query, (Q,); with several labels per query, a
             number for the set of labels.
         graded: Gain of each relevant image, (P,), if gains differ; see
@@ -137,10 +137,10 @@ class Pairs:
 class RankedPositives:
     """The relevant images of each query, from the worst to the best.
 
-    All lists are concatenated; a place is a position in the result. Of each
-    place, there are its query (`owners`), its exact score, which ascends within
-    a query, and its gallery image (`items`), (P,) each; the list of a query
-    begins at its place in `starts`, (Q + 1,), which has the end as well.
+    All lists are concatenated; a slot is a position in the result. Each slot
+    has a query (`owners`), an exact score, which ascends within a query, and a
+    gallery image (`items`), (P,) each. A query's list begins at its slot in
+    `starts`, (Q + 1,), which has the end as well.
 
     Args:
         positives: The relevant images.
@@ -151,7 +151,7 @@ class RankedPositives:
     def __init__(
         self, positives: Positives, exact: FloatArray, limits: Limits
     ) -> None:
-        # By query, then by score; of equal ones the later image is worse.
+        # Of two images with equal scores, the later one is worse.
         order = np.lexsort((-positives.items, exact, positives.owners))
         self.starts = positives.starts
         self.owners = positives.owners
@@ -162,42 +162,42 @@ class RankedPositives:
         self._noted = np.zeros(len(order), np.int64)
         counts = positives.counts
         self._limits = np.repeat(limits.of_every(counts), counts)
-        # The last place of a list is the best.
+        # The last slot of a list is the best.
         best = self.starts[1:][counts > 0] - 1
         self._limits[best] = np.maximum(self._limits[best], limits.first)
 
     def of(self, queries: slice) -> slice:
-        """The places of consecutive queries."""
+        """The slots of consecutive queries."""
         return slice(self.starts[queries.start], self.starts[queries.stop])
 
-    def note(self, queries: slice, places: Rows) -> None:
-        """Records images at the best places of `queries` that they precede."""
-        own = self.of(queries)
-        self._noted[own] += np.bincount(
-            places - own.start, minlength=own.stop - own.start
+    def note(self, queries: slice, slots: Rows) -> None:
+        """Records images at the best slots of `queries` that they precede."""
+        span = self.of(queries)
+        self._noted[span] += np.bincount(
+            slots - span.start, minlength=span.stop - span.start
         )
 
-    def advance(self, places: Rows, pairs: Pairs, exact: FloatArray) -> Rows:
-        """Moves images, by their exact scores, to the first place not preceded.
+    def advance(self, slots: Rows, pairs: Pairs, exact: FloatArray) -> Rows:
+        """Moves images, by their exact scores, to the first slot not preceded.
 
-        Each starts at a place of its query that it precedes, or at the first
+        Each starts at a slot of its query that it precedes, or at the first
         one that it does not, (n,). Where an image precedes all, the result is
-        the next query's first place.
+        the next query's first slot.
         """
-        places = places.copy()
+        slots = slots.copy()
         ends = self.starts[pairs.query + 1]
-        # Those still moving take one step in each round.
-        moving = np.flatnonzero(places < ends)
+        # Images that still move take one step in each round.
+        moving = np.flatnonzero(slots < ends)
         while len(moving):
-            at, score = places[moving], exact[moving]
+            at, score = slots[moving], exact[moving]
             precedes = (score > self.scores[at]) | (
                 (score == self.scores[at])
                 & (pairs.item[moving] < self.items[at])
             )
             moving = moving[precedes]
-            places[moving] += 1
-            moving = moving[places[moving] < ends[moving]]
-        return places
+            slots[moving] += 1
+            moving = moving[slots[moving] < ends[moving]]
+        return slots
 
     def cutoffs(self, queries: slice) -> FloatArray:
         """Scores, (n,), below which an image changes no rank that matters.
@@ -205,26 +205,26 @@ class RankedPositives:
         They are those of each query's worst positive that matters, infinite if
         none does: the query then requires no more counting.
         """
-        own = self.of(queries)
+        span = self.of(queries)
         # Where each query's list starts and ends, counted from `own`.
-        starts = self.starts[queries] - own.start
-        ends = self.starts[queries.start + 1 : queries.stop + 1] - own.start
+        starts = self.starts[queries] - span.start
+        ends = self.starts[queries.start + 1 : queries.stop + 1] - span.start
         # Ranks found so far only grow, so what is beyond stays beyond.
-        matters = self._ranks(queries) <= self._limits[own]
+        matters = self._ranks(queries) <= self._limits[span]
         totals = np.concatenate([[0], np.cumsum(matters)])
         count = totals[ends] - totals[starts]
         # Better positives have lower ranks: those that matter are the last
-        # `count` of the list. Place −1 is the infinity.
-        scores = np.append(self.scores[own], np.inf)
+        # `count` of the list. Slot −1 is the infinity.
+        scores = np.append(self.scores[span], np.inf)
         return scores[np.where(count > 0, ends - count, -1)]
 
     def ranks(self) -> Rows:
         """Ranks, ascending for each query, one query after another.
 
-        Beyond its limit a rank is `BEYOND`: not all that precedes was counted.
+        A rank beyond its limit is `BEYOND_LIMIT`, as its count is incomplete.
         """
         ranks = self._ranks(slice(0, len(self.starts) - 1))
-        ranks[ranks > self._limits] = BEYOND
+        ranks[ranks > self._limits] = BEYOND_LIMIT
         return ranks[self._best_first()]
 
     def gains(self) -> FloatArray | None:
@@ -232,37 +232,37 @@ class RankedPositives:
         return None if self._gains is None else self._gains[self._best_first()]
 
     def _best_first(self) -> Rows:
-        # Place i of a list from a to b becomes a + b − 1 − i.
+        # Slot i of a list from a to b becomes a + b − 1 − i.
         mirrored = self.starts[self.owners] + self.starts[self.owners + 1]
-        places: Rows = mirrored - 1 - np.arange(len(self.items))
-        return places
+        slots: Rows = mirrored - 1 - np.arange(len(self.items))
+        return slots
 
     def _ranks(self, queries: slice) -> Rows:
-        """Ranks by place, from the images recorded so far."""
-        own = self.of(queries)
-        # totals[i] is what is noted at the places before i.
-        totals = np.concatenate([[0], np.cumsum(self._noted[own])])
-        ends = self.starts[self.owners[own] + 1] - own.start
-        places = np.arange(own.stop - own.start)
-        # `ends − places` is 1 and the number of better positives.
-        ranks: Rows = totals[ends] - totals[places] + ends - places
+        """Ranks by slot, from the images recorded so far."""
+        span = self.of(queries)
+        # totals[i] is what is noted at the slots before i.
+        totals = np.concatenate([[0], np.cumsum(self._noted[span])])
+        ends = self.starts[self.owners[span] + 1] - span.start
+        slots = np.arange(span.stop - span.start)
+        # `ends − slots` is 1 and the number of better positives.
+        ranks: Rows = totals[ends] - totals[slots] + ends - slots
         return ranks
 
 
 class Keys:
     """The scores of all positives of a block as one ascending list.
 
-    A key is a score plus `STRIDE` times the number of its query in the block.
+    A key is a score plus `QUERY_STRIDE` times its query's number in the block.
     Thus a single search in one list finds, for images of many queries at once,
     between which positives of their own query they lie. With positives .2, .5,
     .9 of query 0 and −.3, .4 of query 1:
 
-        place     0    1    2    3    4
+        slot      0    1    2    3    4
         key      .2   .5   .9  3.7  4.4
 
     An image that scores .1 for query 1 has the key 4.1. The first key above it
-    is at place 4, so it precedes place 3 and is worse than place 4. With a
-    score of −.5, its key is 3.5, and the first place above it is 3, where the
+    is at slot 4, so it precedes slot 3 and is worse than slot 4. With a
+    score of −.5, its key is 3.5, and the first slot above it is 3, where the
     list of query 1 starts: it precedes none. `offset` is the amount subtracted
     from scores.
     """
@@ -270,31 +270,31 @@ class Keys:
     def __init__(
         self, positives: RankedPositives, queries: slice, offset: float
     ) -> None:
-        own = positives.of(queries)
-        self._first_place = own.start
+        span = positives.of(queries)
+        self._first_slot = span.start
         self._first_query = queries.start
-        shift = STRIDE * (positives.owners[own] - queries.start)
-        keys = positives.scores[own] - offset + shift
-        # Between infinities, so that every place has two neighbors.
+        shift = QUERY_STRIDE * (positives.owners[span] - queries.start)
+        keys = positives.scores[span] - offset + shift
+        # The list ends in infinities, so that every slot has two neighbors.
         self._keys = np.concatenate([[-np.inf], keys, [np.inf]])
-        # A key is as large as its query's number: adding that rounds.
-        largest = STRIDE * (queries.stop - queries.start + 1)
+        # A key is as large as its query's number, so the sum is rounded.
+        largest = QUERY_STRIDE * (queries.stop - queries.start + 1)
         self._rounding = 4 * np.spacing(largest)
 
     def locate(self, pairs: Pairs) -> tuple[Rows, Rows]:
-        """The first place above each score, (n,), and the uncertain ones, (m,).
+        """The first slot above each score, (n,), and the uncertain ones, (m,).
 
         A score is uncertain if it is closer to a positive than its error.
         """
-        key = pairs.score + STRIDE * (pairs.query - self._first_query)
+        key = pairs.score + QUERY_STRIDE * (pairs.query - self._first_query)
         at = np.searchsorted(self._keys, key)
         tolerance = pairs.tolerance + self._rounding
         unsure = key - self._keys[at - 1] <= tolerance
         unsure |= self._keys[at] - key <= tolerance
-        return at - 1 + self._first_place, np.flatnonzero(unsure)
+        return at - 1 + self._first_slot, np.flatnonzero(unsure)
 
     def lower_bounds(self, pairs: Pairs) -> Rows:
-        """The first place that each true score may not exceed, (n,)."""
-        key = pairs.score + STRIDE * (pairs.query - self._first_query)
+        """The first slot that each true score may not exceed, (n,)."""
+        key = pairs.score + QUERY_STRIDE * (pairs.query - self._first_query)
         key = key - pairs.tolerance - self._rounding
-        return np.searchsorted(self._keys, key) - 1 + self._first_place
+        return np.searchsorted(self._keys, key) - 1 + self._first_slot

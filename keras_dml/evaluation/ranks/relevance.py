@@ -32,15 +32,15 @@ class Images:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def select(self, places: Rows) -> "Images":
+    def select(self, positions: Rows) -> "Images":
         """The images at some positions; the same object if these are all."""
-        if np.array_equal(places, np.arange(len(self))):
+        if np.array_equal(positions, np.arange(len(self))):
             return self
         return Images(
-            selected(self.embeddings, places),
-            {level: x[places] for level, x in self.targets.items()},
-            self.rows[places],
-            None if self.groups is None else self.groups[places],
+            selected(self.embeddings, positions),
+            {level: x[positions] for level, x in self.targets.items()},
+            self.rows[positions],
+            None if self.groups is None else self.groups[positions],
             self.class_names,
         )
 
@@ -70,38 +70,38 @@ gallery have nothing in common, (n,)."""
 
 
 class Relevance:
-    """Same class, but not the same row and not the same group."""
+    """Base of relevance: the same class, but another row and group."""
 
     upper_counts: Rows  # Bound on each query's relevant images, (Q,).
     ids: Rows  # Class, or a number for a set of labels, (Q,).
 
     def __init__(self, queries: Images, gallery: Images) -> None:
-        self._own = [(queries.rows, gallery.rows)]
+        self._identities = [(queries.rows, gallery.rows)]
         if queries.groups is not None and gallery.groups is not None:
-            self._own.append((queries.groups, gallery.groups))
+            self._identities.append((queries.groups, gallery.groups))
 
     def of(self, queries: slice) -> tuple[Positives, Positives, Apart]:
-        """The images of the queries' classes: relevant ones, and others.
+        """Images of the queries' classes: relevant ones and ignored ones.
 
         Also returns a function for which images share no class with a query.
         """
         raise NotImplementedError
 
-    def _divided(
+    def _split(
         self,
         queries: slice,
         owner: Rows,
         items: Rows,
         gains: FloatArray | None = None,
     ) -> tuple[Positives, Positives]:
-        """Lists of relevant images, and of those that must not be found."""
+        """Splits images of a class into relevant and ignored ones."""
         keep = np.ones(len(items), bool)
-        for query_values, gallery_values in self._own:
+        for query_values, gallery_values in self._identities:
             keep &= query_values[queries][owner] != gallery_values[items]
         count = queries.stop - queries.start
-        kept = None if gains is None else gains[keep]
+        relevant_gains = None if gains is None else gains[keep]
         return (
-            _lists(owner[keep], items[keep], count, kept),
+            _lists(owner[keep], items[keep], count, relevant_gains),
             _lists(owner[~keep], items[~keep], count),
         )
 
@@ -123,32 +123,32 @@ class ClassRelevance(Relevance):
         counts = self.upper_counts[queries]
         ends = np.cumsum(counts)
         owner = np.repeat(np.arange(len(counts)), counts)
-        places = np.arange(len(owner)) + np.repeat(
+        positions = np.arange(len(owner)) + np.repeat(
             self._first[queries] - (ends - counts), counts
         )
-        own = self.ids[queries]
+        query_ids = self.ids[queries]
 
         def apart(query: Rows, item: Rows) -> NDArray[np.bool_]:
-            found: NDArray[np.bool_] = own[query] != self._labels[item]
-            return found
+            is_apart: NDArray[np.bool_] = query_ids[query] != self._labels[item]
+            return is_apart
 
-        return *self._divided(queries, owner, self._by_label[places]), apart
+        return *self._split(queries, owner, self._by_label[positions]), apart
 
 
 class SharedRelevance(Relevance):
     """An image has labels; those that share one with the query are relevant."""
 
     def __init__(
-        self, queries: Images, gallery: Images, own: LabelSets, other: LabelSets
+        self, queries: Images, gallery: Images, x: LabelSets, y: LabelSets
     ) -> None:
         super().__init__(queries, gallery)
-        self.ids = ids_of(own)
-        self._queries, self._gallery = own, other
-        self._by_label = other.matrix.T.tocsr()
-        # Images with several of a query's labels are counted several times.
+        self.ids = ids_of(x)
+        self._queries, self._gallery = x, y
+        self._by_label = y.matrix.T.tocsr()
+        # An image that shares several labels is counted several times.
         sizes = np.diff(self._by_label.indptr)
-        most = own.matrix @ sizes.astype(np.int64)
-        self.upper_counts = np.minimum(most, len(other))
+        upper_counts = x.matrix @ sizes.astype(np.int64)
+        self.upper_counts = np.minimum(upper_counts, len(y))
 
     def of(self, queries: slice) -> tuple[Positives, Positives, Apart]:
         matrix = self._queries.matrix[queries]
@@ -167,21 +167,21 @@ class SharedRelevance(Relevance):
         def apart(query: Rows, item: Rows) -> NDArray[np.bool_]:
             if not len(keys):
                 return np.ones(len(query), bool)
-            wanted = query * len(self._gallery) + item
-            at = np.searchsorted(keys, wanted)
-            found: NDArray[np.bool_] = (
-                keys[np.minimum(at, len(keys) - 1)] != wanted
+            pair_keys = query * len(self._gallery) + item
+            at = np.searchsorted(keys, pair_keys)
+            is_apart: NDArray[np.bool_] = (
+                keys[np.minimum(at, len(keys) - 1)] != pair_keys
             )
-            return found
+            return is_apart
 
-        return *self._divided(queries, owner, items, gains), apart
+        return *self._split(queries, owner, items, gains), apart
 
 
 def relevance_of(queries: Images, gallery: Images, level: str) -> Relevance:
     """The relevance at a level."""
-    own, other = queries.targets[level], gallery.targets[level]
-    if isinstance(own, LabelSets) and isinstance(other, LabelSets):
-        return SharedRelevance(queries, gallery, own, other)
+    x, y = queries.targets[level], gallery.targets[level]
+    if isinstance(x, LabelSets) and isinstance(y, LabelSets):
+        return SharedRelevance(queries, gallery, x, y)
     return ClassRelevance(queries, gallery, level)
 
 
@@ -195,12 +195,12 @@ def are_ignored(
     if queries.groups is None or gallery.groups is None:
         return np.zeros(len(rows), bool)
     level = next(iter(queries.targets))
-    own, other = queries.targets[level], gallery.targets[level]
-    if isinstance(own, LabelSets) and isinstance(other, LabelSets):
-        shared = own.matrix[rows].multiply(other.matrix[items]).sum(axis=1)
+    x, y = queries.targets[level], gallery.targets[level]
+    if isinstance(x, LabelSets) and isinstance(y, LabelSets):
+        shared = x.matrix[rows].multiply(y.matrix[items]).sum(axis=1)
         is_same = np.asarray(shared).ravel() > 0
     else:
-        is_same = ids_of(own)[rows] == ids_of(other)[items]
+        is_same = ids_of(x)[rows] == ids_of(y)[items]
     same: NDArray[np.bool_]
     same = is_same & (queries.groups[rows] == gallery.groups[items])
     return same

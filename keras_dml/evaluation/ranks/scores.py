@@ -30,7 +30,7 @@ class Scores:
       euclidean score of the unit vectors, which distinguishes near ones whose
       cosines all round to 1.
 
-    `left @ right.T` gives the scores of a block, minus `offset`, with an error
+    `lhs @ rhs.T` gives the scores of a block, minus `offset`, with an error
     of at most `tolerance`. Both factors are centered, because the error of a
     product grows with the size of its factors: collapsed embeddings (all
     cosines above 0.999) are resolved as finely as spread ones. To this end,
@@ -65,7 +65,7 @@ class Scores:
         norm, bias = self._largest
         if not same:
             norm, bias = self._largest_sizes(self.queries)
-        # Not so large that factors would overflow float32.
+        # Scaled down, factors do not overflow float32.
         self._unit = _scale(
             norm * self._largest[0] + bias + self._largest[1], 100
         )
@@ -73,32 +73,32 @@ class Scores:
         if distance == "dot":
             self.offset = float(self._mean @ self._mean) * self._unit
 
-    def left(self, rows: Selection, dtype: Any = np.float32) -> FloatArray:
+    def lhs(self, rows: Selection, dtype: Any = np.float32) -> FloatArray:
         """Left factor of the queries in `rows`, (n, D + 2)."""
-        centered, bias = self._centered(self.queries, rows)
-        return _augmented(centered, bias, 1.0, self._unit, dtype)
+        centered, bias = self._center(self.queries, rows)
+        return _augment(centered, bias, 1.0, self._unit, dtype)
 
-    def right(self, rows: slice, dtype: Any = np.float32) -> FloatArray:
+    def rhs(self, rows: slice, dtype: Any = np.float32) -> FloatArray:
         """Right factor of the gallery images in `rows`, (n, D + 2)."""
         size = rows.stop - rows.start
-        right = np.empty((size, self.factor_size), dtype)
+        factor = np.empty((size, self.factor_size), dtype)
         for part in self.gallery.blocks(rows):
-            given = self._centered(self.gallery, within(rows, part))
-            right[part] = _augmented(given[0], 1.0, given[1], 1.0, dtype)
-        return right
+            centered, bias = self._center(self.gallery, within(rows, part))
+            factor[part] = _augment(centered, 1.0, bias, 1.0, dtype)
+        return factor
 
-    def tolerance(self, left: FloatArray) -> FloatArray:
-        """Bound on the error of `left @ right.T` for each query, (n,).
+    def tolerance(self, lhs: FloatArray) -> FloatArray:
+        """Bound on the error of `lhs @ rhs.T` for each query, (n,).
 
         It is that of `product_error`, with room for the rounding of the factors
         and of the exact scores, and for underflow.
         """
-        wide = left.astype(np.float64)
+        wide = lhs.astype(np.float64)
         norms = np.sqrt(squares(wide[:, :-2]))
         norm, bias = self._largest
         size = norms * norm + np.abs(wide[:, -2]) + wide[:, -1] * bias
-        terms = left.shape[1] + 16
-        rounding = product_error(terms, left.dtype)
+        terms = lhs.shape[1] + 16
+        rounding = product_error(terms, lhs.dtype)
         # Exact scores err by their size; those of dot, not being centered,
         # by the size of the embeddings, which is at most 1.
         exact_size = 4 * self._unit if self.distance == "dot" else size
@@ -125,13 +125,13 @@ class Scores:
             size = len(self.gallery)
             first = np.minimum(query_rows, gallery_rows)
             other = np.maximum(query_rows, gallery_rows)
-            pairs, places = np.unique(first * size + other, return_inverse=True)
-            return self._exact(*np.divmod(pairs, size))[places]
+            pairs, index = np.unique(first * size + other, return_inverse=True)
+            return self._exact(*np.divmod(pairs, size))[index]
         return self._exact(query_rows, gallery_rows)
 
     def _exact(self, query_rows: Rows, gallery_rows: Rows) -> FloatArray:
         result = np.empty(len(query_rows), np.float64)
-        # Small enough for the cache.
+        # A chunk fits into the cache.
         chunk = max(1, 2**16 // self.factor_size)
         for pairs in blocks(len(query_rows), chunk):
             x = self.queries.rows(query_rows[pairs])
@@ -145,7 +145,7 @@ class Scores:
             result[either | self.gallery.is_zero[gallery_rows]] = -1.0
         return result * self._unit
 
-    def _centered(
+    def _center(
         self, vectors: Vectors, rows: Selection
     ) -> tuple[FloatArray, FloatArray]:
         """Vectors minus the mean, (n, D), and their bias, (n,)."""
@@ -161,48 +161,48 @@ class Scores:
         """Largest norm and largest absolute bias."""
         norm = bias = 0.0
         for rows in vectors.blocks():
-            centered, biases = self._centered(vectors, rows)
+            centered, biases = self._center(vectors, rows)
             norm = max(norm, float(squares(centered).max()) ** 0.5)
             bias = max(bias, float(np.abs(biases).max()))
         return norm, bias
 
 
 def nearest_allowed(
-    scores: Scores, rows: slice, right: FloatArray, ignored: Any, k: int
+    scores: Scores, rows: slice, rhs: FloatArray, ignored: Any, k: int
 ) -> tuple[FloatArray, Rows]:
-    """The k nearest images of some queries: float32 finds, float64 decides.
+    """The k nearest images that each query may find, exactly.
 
-    `right` is the right factor of the whole gallery, (G, D + 2), and `ignored`
+    `rhs` is the right factor of the whole gallery, (G, D + 2), and `ignored`
     indexes the pairs, of (n, G), that must not be found. Returns exact scores,
     (n, min(k, G)) float64, descending, which are -inf where nothing is left to
     find; and images. Ties are in the order of the gallery.
     """
-    left = scores.left(rows)
-    rough = left @ right.T
+    lhs = scores.lhs(rows)
+    rough = lhs @ rhs.T
     rough[ignored] = -np.inf
 
-    def candidates(some: Rows, size: int) -> tuple[FloatArray, Rows]:
-        values = rough[some]
+    def candidates(queries: Rows, size: int) -> tuple[FloatArray, Rows]:
+        values = rough[queries]
         images = np.argpartition(values, -size, axis=1)[:, -size:]
         return np.take_along_axis(values, images, axis=1), images
 
-    def exact(some: Rows, images: Rows) -> FloatArray:
-        pairs = np.repeat(some, images.shape[1]), images.ravel()
-        found = scores.exact(pairs[0] + rows.start, pairs[1]) - scores.offset
+    def exact(queries: Rows, images: Rows) -> FloatArray:
+        pairs = np.repeat(queries, images.shape[1]), images.ravel()
+        values = scores.exact(pairs[0] + rows.start, pairs[1]) - scores.offset
         is_ignored = np.isneginf(rough[pairs])
-        return np.where(is_ignored, -np.inf, found).reshape(images.shape)
+        return np.where(is_ignored, -np.inf, values).reshape(images.shape)
 
-    return nearest(candidates, exact, scores.tolerance(left), k, len(right))
+    return nearest(candidates, exact, scores.tolerance(lhs), k, len(rhs))
 
 
-def _scale(largest: float, most: int) -> float:
-    """The power of two, at most 2**±most, that scales it down to 1."""
+def _scale(largest: float, bound: int) -> float:
+    """The power of two, within 2**±bound, that scales `largest` to 1."""
     if not largest:
         return 1.0
-    return float(2.0 ** -np.clip(np.ceil(np.log2(largest)), -most, most))
+    return float(2.0 ** -np.clip(np.ceil(np.log2(largest)), -bound, bound))
 
 
-def _augmented(
+def _augment(
     x: FloatArray, second_last: Any, last: Any, factor: float, dtype: Any
 ) -> FloatArray:
     result = np.empty((len(x), x.shape[1] + 2), dtype)

@@ -23,8 +23,8 @@ BYTES_OF_POSITIVE = 128
 BYTES_OF_PAIR = 48
 """Bytes per pair while the distances of a block are computed."""
 
-MOST_TIED = 64
-"""Number of tied images in a row above which sorting all of it is faster."""
+MAX_TIED_IMAGES = 64
+"""Number of ties above which it is faster to sort all distances."""
 
 Distances = Callable[[slice], FloatArray]
 """A function from consecutive queries to their distances, (n, G)."""
@@ -33,11 +33,11 @@ DistanceFunction = Callable[[FloatArray, FloatArray], Any]
 """A function from queries, (n, D), and a gallery, (G, D), to distances, (n,
 G)."""
 
-SMALLEST_SIDE, LARGEST_SIDE = 64, 2048
+MIN_TILE_SIDE, MAX_TILE_SIDE = 64, 2048
 
-MOST_THREADS = 16
+MAX_THREADS = 16
 
-SHARED_PRODUCT = 0.9
+FULL_PRODUCT_SHARE = 0.9
 """Share of a block's product above which all of it is computed at once."""
 
 
@@ -117,10 +117,10 @@ def _count_all(
         for items in gallery:
             if symmetric:
                 queries.append(items)
-            right = scores.right(items)
+            rhs = scores.rhs(items)
             for rows in queries:
                 mirrored = symmetric and rows != items
-                job = panel, counters, rows, items, right, mirrored
+                job = panel, counters, rows, items, rhs, mirrored
                 waiting.append(pool.submit(_count, *job))
                 if len(waiting) == 2 * threads:
                     waiting.popleft().result()
@@ -133,16 +133,16 @@ def _count(
     counters: Sequence[Counter],
     queries: slice,
     items: slice,
-    right: FloatArray,
+    rhs: FloatArray,
     mirrored: bool,
 ) -> None:
     """Counts a block, and if `mirrored` also its items as queries."""
     rows = _active(counters, queries)
-    others = _active(counters, items) if mirrored else rows[:0]
+    columns = _active(counters, items) if mirrored else rows[:0]
     height, width = queries.stop - queries.start, items.stop - items.start
-    needed = len(rows) * width + len(others) * height
-    if needed > SHARED_PRODUCT * height * width:
-        block = panel.left[queries] @ right.T
+    needed = len(rows) * width + len(columns) * height
+    if needed > FULL_PRODUCT_SHARE * height * width:
+        block = panel.lhs[queries] @ rhs.T
         every = np.arange(queries.start, queries.stop)
         tiles = [panel.tile(block, every, items, False)]
         if mirrored:
@@ -152,27 +152,27 @@ def _count(
             counter.count(*tiles)
         return
     if len(rows):
-        block = panel.left[rows] @ right.T
+        block = panel.lhs[rows] @ rhs.T
         for counter in counters:
             counter.count(panel.tile(block, rows, items, False))
-    if len(others):
-        block = panel.left[queries] @ right[others - items.start].T
+    if len(columns):
+        block = panel.lhs[queries] @ rhs[columns - items.start].T
         for counter in counters:
-            counter.count(panel.tile(block, others, queries, True))
+            counter.count(panel.tile(block, columns, queries, True))
 
 
 def _active(counters: Sequence[Counter], queries: slice) -> Rows:
-    """The queries among some of which any counter needs to count more."""
+    """Those of the queries for which any counter requires more counting."""
     active = [counter.active(queries) for counter in counters]
     return active[0] if len(active) == 1 else np.unique(np.concatenate(active))
 
 
 def _threads() -> int:
-    # Several processes of one machine divide its cores by this.
+    # Several processes on one machine divide its cores by this variable.
     share = os.environ.get("OMP_NUM_THREADS", "")
     cores = usable_cores()
-    most = int(share) if share.isdigit() else cores
-    return max(1, min(most, cores, MOST_THREADS))
+    max_threads = int(share) if share.isdigit() else cores
+    return max(1, min(max_threads, cores, MAX_THREADS))
 
 
 def _side(scores: Scores, memory: int, threads: int) -> int:
@@ -181,7 +181,7 @@ def _side(scores: Scores, memory: int, threads: int) -> int:
     factor = 28 * scores.factor_size
     scale = 8 * threads
     side = int((np.sqrt(factor**2 + 2 * scale * memory) - factor) / scale)
-    return min(max(side, SMALLEST_SIDE), LARGEST_SIDE)
+    return min(max(side, MIN_TILE_SIDE), MAX_TILE_SIDE)
 
 
 def _growing_blocks(count: int, side: int) -> list[slice]:
@@ -191,7 +191,7 @@ def _growing_blocks(count: int, side: int) -> list[slice]:
     them are certainly beyond their limit.
     """
     edges = [0]
-    size = SMALLEST_SIDE
+    size = MIN_TILE_SIDE
     while edges[-1] < count:
         edges.append(min(edges[-1] + min(size, side), count))
         size = max(size, edges[-1])
@@ -207,72 +207,72 @@ def dense_search(
     memory: int,
     progress: bool | None = None,
 ) -> Iterator[tuple[Ranks, ...]]:
-    """Ranks of all relevant images, as of `search`, from distances of any kind.
+    """Ranks of all relevant images, as by `search`, from any distances.
 
     Every row is sorted as a whole; equal distances are ranked in the order of
     the gallery. There are no limits: all ranks are exact. At least one query is
     ranked at a time, whatever the memory.
     """
-    most = max(int(np.max(x.upper_counts)) for x in relevances)
-    bytes_each = BYTES_OF_PAIR * len(gallery) + BYTES_OF_POSITIVE * most
+    max_count = max(int(np.max(x.upper_counts)) for x in relevances)
+    bytes_each = BYTES_OF_PAIR * len(gallery) + BYTES_OF_POSITIVE * max_count
     parts = blocks(len(queries), max(1, memory // bytes_each))
     about = f"Ranking {len(queries)} queries"
     for rows in tracked(parts, len(parts), about, progress):
-        found = distances(rows)
-        yield tuple(_ranks(found, relevance, rows) for relevance in relevances)
+        block = distances(rows)
+        yield tuple(_ranks(block, relevance, rows) for relevance in relevances)
 
 
 def by_function(
     function: DistanceFunction, queries: FloatArray, gallery: FloatArray
 ) -> Distances:
-    """The distances of a user's function, checked."""
+    """Wraps a user's distance function, whose results are checked."""
 
     def distances(rows: slice) -> FloatArray:
-        found = np.asarray(function(queries[rows], gallery), np.float64)
-        wanted = rows.stop - rows.start, len(gallery)
-        if found.shape != wanted or np.isnan(found).any():
+        block = np.asarray(function(queries[rows], gallery), np.float64)
+        shape = rows.stop - rows.start, len(gallery)
+        if block.shape != shape or np.isnan(block).any():
             raise ValueError(
                 "`distance` must be a function of queries, (n, D), and a "
                 "gallery, (G, D), that returns distances, (n, G), without "
-                f"NaN. Received: shape {found.shape} for {wanted}, "
-                f"{int(np.isnan(found).sum())} NaN."
+                f"NaN. Received: shape {block.shape} for {shape}, "
+                f"{int(np.isnan(block).sum())} NaN."
             )
-        return found
+        return block
 
     return distances
 
 
 def _ranks(distances: FloatArray, relevance: Relevance, rows: slice) -> Ranks:
     positives, ignored, _ = relevance.of(rows)
-    # What is not a number comes after all others, and equals none.
+    # NaN is sorted behind all numbers, and equals none.
     distances = distances.copy()
     distances[ignored.owners, ignored.items] = np.nan
     lists = np.split(positives.items, positives.starts[1:-1])
-    places = map(_places, distances, lists)
-    ranks = 1 + np.concatenate(list(places))
+    positions = map(_positions, distances, lists)
+    ranks = 1 + np.concatenate(list(positions))
     order = np.lexsort((ranks, positives.owners))
-    found = np.flatnonzero(positives.counts)
+    queries = np.flatnonzero(positives.counts)
     gains = positives.gains
     return Ranks(
-        found + rows.start,
-        positives.counts[found],
+        queries + rows.start,
+        positives.counts[queries],
         ranks[order],
-        relevance.ids[found + rows.start],
+        relevance.ids[queries + rows.start],
         None if gains is None else gains[order],
     )
 
 
-def _places(distances: FloatArray, items: Rows) -> Rows:
-    """Positions of some images in the ranking of a row, from 0, (n,)."""
-    own, ordered = distances[items], np.sort(distances)
-    places: Rows = np.searchsorted(ordered, own, "left")
-    last = np.searchsorted(ordered, own, "right") - 1
-    tied = np.flatnonzero(last > places)
-    if len(tied) > MOST_TIED:
+def _positions(distances: FloatArray, items: Rows) -> Rows:
+    """Positions of some images in a query's ranking, from 0, (n,)."""
+    values, ordered = distances[items], np.sort(distances)
+    positions: Rows = np.searchsorted(ordered, values, "left")
+    last = np.searchsorted(ordered, values, "right") - 1
+    tied = np.flatnonzero(last > positions)
+    if len(tied) > MAX_TIED_IMAGES:
         every = np.empty(len(distances), np.int64)
         every[np.argsort(distances, kind="stable")] = np.arange(len(distances))
         return every[items]
     for one in tied:
-        earlier = distances[: items[one]] == own[one]
-        places[one] += np.count_nonzero(earlier)
-    return places
+        earlier = distances[: items[one]] == values[one]
+        positions[one] += np.count_nonzero(earlier)
+    return positions

@@ -17,7 +17,7 @@ from keras_dml.evaluation.ranks.scores import Scores
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks, within
 
-BAND = 2**17
+BAND_SCORES = 2**17
 """Number of scores processed together, small enough for the cache."""
 
 UNDECIDED_SHARE = 1 / 16
@@ -41,7 +41,7 @@ class Tile:
 
     def bands(self) -> list[slice]:
         """Consecutive rows of `values` that are processed together."""
-        height = max(1, BAND // self.values.shape[1])
+        height = max(1, BAND_SCORES // self.values.shape[1])
         return blocks(len(self.values), height)
 
     def part(self, band: slice) -> "Tile":
@@ -54,7 +54,7 @@ class Tile:
         return replace(self, values=values, tolerance=tolerance, rows=rows)
 
     def lowest(self, cutoffs: FloatArray) -> FloatArray:
-        """Scores, (queries,), that may be as high as their query's cutoff."""
+        """The lowest scores, (queries,), that may reach the cutoffs."""
         # Scores are compared in their own precision.
         dtype = self.values.dtype
         bounds = (cutoffs - self.tolerance).astype(dtype)
@@ -65,18 +65,18 @@ class Tile:
         """Positions in the flat `values` of a band's scores that reach the
         bound of their query."""
         bounds = lowest if self.mirrored else lowest[band, None]
-        found = np.flatnonzero(self.values[band] >= bounds)
-        return found + band.start * self.values.shape[1]
+        positions = np.flatnonzero(self.values[band] >= bounds)
+        return positions + band.start * self.values.shape[1]
 
-    def pairs(self, found: Rows) -> Pairs:
+    def pairs(self, hits: Rows) -> Pairs:
         """The pairs at some positions of the flat `values`."""
-        first = found // self.values.shape[1]
-        second = found - first * self.values.shape[1]
+        first = hits // self.values.shape[1]
+        second = hits - first * self.values.shape[1]
         query, item = (second, first) if self.mirrored else (first, second)
         return Pairs(
             self.rows[query],
             item + self.items.start,
-            self.values.reshape(-1)[found],
+            self.values.reshape(-1)[hits],
             self.tolerance[query],
         )
 
@@ -86,21 +86,21 @@ class Panel:
     """Queries whose ranks are found together."""
 
     rows: slice  # Their positions among all queries.
-    left: FloatArray  # Their left factor, (n, D + 2).
+    lhs: FloatArray  # Their left factor, (n, D + 2).
     tolerance: FloatArray  # Bound on the error of each query's scores, (n,).
 
     @classmethod
     def of(cls, scores: Scores, rows: slice) -> "Panel":
         size = rows.stop - rows.start
-        left = np.empty((size, scores.factor_size), np.float32)
+        lhs = np.empty((size, scores.factor_size), np.float32)
         tolerance = np.empty(size)
         for part in scores.queries.blocks(rows):
-            left[part] = scores.left(within(rows, part))
-            tolerance[part] = scores.tolerance(left[part])
-        return cls(rows, left, tolerance)
+            lhs[part] = scores.lhs(within(rows, part))
+            tolerance[part] = scores.tolerance(lhs[part])
+        return cls(rows, lhs, tolerance)
 
     def __len__(self) -> int:
-        return len(self.left)
+        return len(self.lhs)
 
     def tile(
         self, values: FloatArray, rows: Rows, items: slice, mirrored: bool
@@ -136,10 +136,10 @@ class Counter:
         """The ranks, after all of the gallery has been counted."""
         positives = self._positives
         counts = np.diff(positives.starts)
-        found = np.flatnonzero(counts)
+        queries = np.flatnonzero(counts)
         ranks, gains = positives.ranks(), positives.gains()
-        ids = self._ids[found]
-        return Ranks(found + self._first, counts[found], ranks, ids, gains)
+        ids = self._ids[queries]
+        return Ranks(queries + self._first, counts[queries], ranks, ids, gains)
 
     def active(self, queries: slice) -> Rows:
         """The queries among some that require more counting."""
@@ -152,21 +152,21 @@ class Counter:
         for tile in tiles:
             keys.append(Keys(self._positives, tile.span, self._scores.offset))
             lowest.append(tile.lowest(self._cutoffs[tile.rows]))
-        # What a few of many bands have is examined at once.
-        few: list[list[Rows]] = [[np.empty(0, np.int64)] for _ in tiles]
+        # Bands with few candidates are examined together at the end.
+        remaining: list[list[Rows]] = [[np.empty(0, np.int64)] for _ in tiles]
         for band in tiles[0].bands():
-            # Both sides, while the band is in the cache.
+            # Both sides are examined while the band is in the cache.
             for side, tile in enumerate(tiles):
-                found = tile.reaching(lowest[side], band)
-                if len(found) > UNDECIDED_SHARE * tile.values[band].size:
-                    self._note(tile, band, found, keys[side])
+                hits = tile.reaching(lowest[side], band)
+                if len(hits) > UNDECIDED_SHARE * tile.values[band].size:
+                    self._note(tile, band, hits, keys[side])
                 else:
-                    few[side].append(found)
+                    remaining[side].append(hits)
         for side, tile in enumerate(tiles):
-            found = np.concatenate(few[side])
-            if len(found):
+            hits = np.concatenate(remaining[side])
+            if len(hits):
                 whole = slice(0, len(tile.values))
-                self._note(tile, whole, found, keys[side])
+                self._note(tile, whole, hits, keys[side])
             with self._lock:
                 self._update(tile.span)
 
@@ -174,34 +174,34 @@ class Counter:
         cutoffs = self._positives.cutoffs(queries)
         self._cutoffs[queries] = cutoffs - self._scores.offset
 
-    def _note(self, tile: Tile, band: slice, found: Rows, keys: Keys) -> None:
+    def _note(self, tile: Tile, band: slice, hits: Rows, keys: Keys) -> None:
         """Records images of a band at the best positives they precede."""
-        pairs = tile.pairs(found)
+        pairs = tile.pairs(hits)
         pairs = pairs.select(self._apart(pairs.query, pairs.item))
-        places, unsure = keys.locate(pairs)
+        slots, unsure = keys.locate(pairs)
         undecided = pairs.select(unsure)
         if len(unsure) > UNDECIDED_SHARE * tile.values[band].size:
             undecided = self._in_float64(tile.part(band), undecided)
-            places[unsure], still = keys.locate(undecided)
+            slots[unsure], still = keys.locate(undecided)
             unsure, undecided = unsure[still], undecided.select(still)
         exact = self._scores.exact(
             undecided.query + self._first, undecided.item
         )
-        # A large tolerance may reach back to the places of other queries.
+        # A large tolerance may reach back to the slots of other queries.
         starts = self._positives.starts[undecided.query]
         bounds = np.maximum(keys.lower_bounds(undecided), starts)
-        places[unsure] = self._positives.advance(bounds, undecided, exact)
-        precedes_any = places > self._positives.starts[pairs.query]
+        slots[unsure] = self._positives.advance(bounds, undecided, exact)
+        precedes_any = slots > self._positives.starts[pairs.query]
         with self._lock:
-            self._positives.note(tile.span, places[precedes_any] - 1)
+            self._positives.note(tile.span, slots[precedes_any] - 1)
 
     def _in_float64(self, band: Tile, pairs: Pairs) -> Pairs:
         rows = band.rows
-        left = self._scores.left(rows + self._first, np.float64)
-        right = self._scores.right(band.items, np.float64)
+        lhs = self._scores.lhs(rows + self._first, np.float64)
+        rhs = self._scores.rhs(band.items, np.float64)
         query = np.searchsorted(rows, pairs.query)
         return replace(
             pairs,
-            score=(left @ right.T)[query, pairs.item - band.items.start],
-            tolerance=self._scores.tolerance(left)[query],
+            score=(lhs @ rhs.T)[query, pairs.item - band.items.start],
+            tolerance=self._scores.tolerance(lhs)[query],
         )

@@ -21,9 +21,9 @@ def ways(
 ) -> set[str]:
     """Small tiles; collects which ones had some of their queries only."""
     # Above 1 nothing is computed for both sides at once.
-    monkeypatch.setattr(search, "SHARED_PRODUCT", request.param)
-    monkeypatch.setattr(search, "LARGEST_SIDE", 64)
-    monkeypatch.setattr(tiles, "BAND", 1250)
+    monkeypatch.setattr(search, "FULL_PRODUCT_SHARE", request.param)
+    monkeypatch.setattr(search, "MAX_TILE_SIDE", 64)
+    monkeypatch.setattr(tiles, "BAND_SCORES", 1250)
     seen: set[str] = set()
     tile_of = tiles.Tile
 

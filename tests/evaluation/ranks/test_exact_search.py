@@ -190,8 +190,8 @@ def test_independent_of_blocks_and_threads(monkeypatch, distance):
         (128, 1000, 7),
         (150, 2**18, 2),
     ]:
-        monkeypatch.setattr(search, "LARGEST_SIDE", side)
-        monkeypatch.setattr(tiles, "BAND", band)
+        monkeypatch.setattr(search, "MAX_TILE_SIDE", side)
+        monkeypatch.setattr(tiles, "BAND_SCORES", band)
         monkeypatch.setattr(search, "_threads", lambda n=threads: n)
         results = evaluate_embeddings(x, labels, **options)
         naive.assert_same(results, expected)
@@ -250,7 +250,7 @@ def test_results_are_equal_in_several_panels(monkeypatch, labels, options):
 @pytest.mark.parametrize(
     "share, cores, expected",
     [("", 4, 4), ("1", 4, 1), ("8", 4, 4), ("0", 4, 1), ("two", 4, 4),
-     ("", 99, search.MOST_THREADS)],
+     ("", 99, search.MAX_THREADS)],
 )  # fmt: skip
 def test_threads_are_the_share_of_the_cores(
     monkeypatch, share, cores, expected

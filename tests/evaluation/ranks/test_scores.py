@@ -51,8 +51,8 @@ KINDS = (
 def test_error_is_within_tolerance(kind, distance, dtype):
     queries, gallery = awkward(kind)
     scores = Scores(queries, gallery, distance)
-    left = scores.left(slice(0, 20), dtype)
-    right = scores.right(slice(0, 40), dtype)
+    left = scores.lhs(slice(0, 20), dtype)
+    right = scores.rhs(slice(0, 40), dtype)
     product = (left @ right.T).astype(np.float64)
     i, j = np.divmod(np.arange(800), 40)
     exact = scores.exact(i, j).reshape(20, 40) - scores.offset
