@@ -20,7 +20,7 @@ from annotated_types import Ge
 from keras_dml.data import cache_folder, eval_batches
 from keras_dml.data.batches import Views, planned_batches
 from keras_dml.data.caching import MEMORY_SHARE, available_memory, megabytes
-from keras_dml.data.examples import WHOLE, About, Examples
+from keras_dml.data.examples import WHOLE_BATCH, About, Examples
 from keras_dml.data.feature_set import FEATURES, MASK, FeatureSet
 from keras_dml.data.hashing import contents
 from keras_dml.data.imageset import ImageSet
@@ -234,7 +234,7 @@ def _random(
     planned = planned_batches(examples, views)
     for view in range(num_views):
         numbers = tf.range(view * steps, (view + 1) * steps, dtype=tf.int64)
-        batches = planned(tf.constant(rows, tf.int64), numbers, WHOLE)
+        batches = planned(tf.constant(rows, tf.int64), numbers, WHOLE_BATCH)
         for step, batch in enumerate(batches):
             size = min(batch_size, count - step * batch_size)
             yield tf.nest.map_structure(lambda x, n=size: x[:n], batch)

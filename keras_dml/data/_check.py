@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_dml.data._table import FORMATS, table
-from keras_dml.data.copies import NAMED, Copies, find_copies
+from keras_dml.data.copies import MAX_NAMES, Copies, find_copies
 from keras_dml.data.folder import image_folder_splits
 from keras_dml.data.splits import DATASETS, DataSplits
 
@@ -69,7 +69,7 @@ def check(
         if (archive := entry.details["archive"]) is None:
             continue
         layout, _, missing = archive.closest(place)
-        # Of an archive, a list is there: other folders have `images` as well.
+        # An archive has one of its lists; other folders have `images` as well.
         if any(Path(x).suffix for x in {*layout.entries} - {*missing}):
             title = f"the data set {archive.title}"
             return _load_from(place, title, entry.value)
@@ -108,11 +108,11 @@ def _load(kind: str, name: str, loader: Callable[[], DataSplits]) -> Findings:
         problems += [x for x in errors if x not in problems]
         for copy_kind in ("exact", "near"):
             groups = [x for x in copies if x.kind == copy_kind]
-            problems += _said_of(groups, copy_kind, splits.test.has_label_sets)
+            problems += _describe(groups, copy_kind, splits.test.has_label_sets)
     return Findings(kind, name, splits, tuple(problems), tuple(copies))
 
 
-def _said_of(
+def _describe(
     groups: Sequence[Copies], kind: str, has_label_sets: bool
 ) -> list[str]:
     within = [
@@ -140,7 +140,7 @@ def _said_of(
             "The test is not of unseen images. Remove them from training.",
         ),
     }
-    if has_label_sets:  # Images with the same labels are no class.
+    if has_label_sets:  # Images with the same labels do not form a class.
         del kinds["in their class"], kinds["in other classes"]
     look = "" if kind == "exact" else "Look at them. "
     return [
@@ -153,7 +153,7 @@ def _said_of(
 
 def _names(groups: Sequence[Copies]) -> str:
     names = [
-        " = ".join(image.path for image in group.images[:NAMED])
-        for group in groups[:NAMED]
+        " = ".join(image.path for image in group.images[:MAX_NAMES])
+        for group in groups[:MAX_NAMES]
     ]
-    return "; ".join([*names, *["…"] * (len(groups) > NAMED)])
+    return "; ".join([*names, *["…"] * (len(groups) > MAX_NAMES)])

@@ -101,7 +101,7 @@ def _unpack(
     total = int(dataset.cardinality())
     records = dataset.as_numpy_iterator()
     for record in track(records, total, f"Unpacking {split}"):
-        # Whatever its format.
+        # Readers ignore the extension, whatever the format.
         files.append(f"{len(files):06d}.jpg")
         (folder / files[-1]).write_bytes(record[image])
         if label:

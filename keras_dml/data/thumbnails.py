@@ -36,7 +36,7 @@ def thumbnail(
 def row_thumbnail(row: Mapping[str, Any], side: int = SIDE) -> str | None:
     """The "thumbnail" of a gallery row, or one of its "path"; or None."""
     uri, box = str(row.get("thumbnail")), row.get("box")
-    # Another address would make the page ask for something.
+    # Any other address would make the page send a request.
     if uri.startswith("data:image/"):
         return uri
     if not row.get("path"):

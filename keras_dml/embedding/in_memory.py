@@ -145,7 +145,7 @@ def embedded(
         )
     left_out = np.empty(0, np.int64)
     if isinstance(examples, ImageSet) and examples.bad_files is not None:
-        examples.bad_files.say()
+        examples.bad_files.log_count()
         left_out = examples.bad_files.rows_of(examples)
     return Embedded(embeddings, examples.labels, examples.names, left_out)
 

@@ -22,8 +22,8 @@ from keras_dml.data import View
 from keras_dml.data.decode import (
     EXIF,
     JPEG,
+    MAX_PIXELS,
     MAX_SIDE_RATIO,
-    MOST_PIXELS,
     ORIENTATION,
     PNG,
 )
@@ -46,7 +46,7 @@ DAMAGED = "damaged"
 TOO_LARGE = "too large"
 
 _PARALLEL_FILES = 4
-"""Files decoded at a time, each of which may be of `MOST_PIXELS`."""
+"""Files decoded at a time, each of which may be of `MAX_PIXELS`."""
 
 _LARGE_IMAGE = 2**22
 """Pixels above which an image becomes gray row by row."""
@@ -94,7 +94,7 @@ def _load_or_fail(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:
     """Status and view of one file; an error if it is damaged."""
     sides = _sides(contents)
     shortest, longest = tf.reduce_min(sides), tf.reduce_max(sides)
-    fits = shortest * longest <= MOST_PIXELS
+    fits = shortest * longest <= MAX_PIXELS
     fits &= longest <= MAX_SIDE_RATIO * shortest
     nothing = tf.zeros((*view.size, view.channels))
     return tf.case(

@@ -110,7 +110,7 @@ class Sampler(Checked, abc.ABC):
 
 
 class Assigned(Sampler):
-    """A sampler that is told from outside which cluster an image belongs to.
+    """A sampler whose clusters of images are set from outside.
 
     Attributes:
         assignments: Cluster of every image, (N,) int64; None until it is set.

@@ -82,8 +82,8 @@ class PairSampler(Sampler):
         group = np.searchsorted(groups.starts, anchors, side="right") - 1
         start, size = groups.starts[group], groups.sizes[group]
         half = self.num_pairs // 2
-        others = rng.integers(size - 1)
-        positive = start + (anchors - start + 1 + others) % size
+        offsets = rng.integers(size - 1)
+        positive = start + (anchors - start + 1 + offsets) % size
         total = len(self.labels)
         negative = (start + size + rng.integers(total - size)) % total
         partners = np.hstack([positive[:, :half], negative[:, half:]])
