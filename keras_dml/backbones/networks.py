@@ -46,8 +46,8 @@ def with_weights() -> tuple[str, ...]:
 
 def known_branches() -> dict[str, tuple[str, str]]:
     """Where ensembles branch off, by name of the backbone."""
-    own = {x: e.details["branches"] for x, e in BACKBONES.items()}
-    return BRANCHES | {x: b for x, b in own.items() if b}
+    branches = {x: e.details["branches"] for x, e in BACKBONES.items()}
+    return BRANCHES | {x: b for x, b in branches.items() if b}
 
 
 BRANCHES = {"resnet50": ("conv3_block4_out", "conv4_block6_out")}
