@@ -23,7 +23,6 @@ from keras_dml.utils.types import Rows
 Element: TypeAlias = Any
 """A tensor, or a structure of tensors."""
 
-
 _IN_PIPELINE = re.compile(
     # TensorFlow puts these words around errors of Python code in tf.data.
     r"Error in user-defined function .*?: (ValueError|OSError): (.*?)\n"

@@ -12,7 +12,6 @@ ResizeMode: TypeAlias = Literal["shortest", "longest", "squash"]
 # Number of random windows before the center is used, as in torchvision.
 TRIES = 10
 
-
 Images: TypeAlias = Any
 """A tensor (..., H, W, C); or one image that is not decoded yet, `Encoded`."""
 

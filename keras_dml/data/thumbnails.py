@@ -13,7 +13,6 @@ from keras_dml.data.validation import Pixels
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-
 SIDE = 192
 """The longer side of a thumbnail, in pixels, unless another is given."""
 
