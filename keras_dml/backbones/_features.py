@@ -62,10 +62,10 @@ def features(
 
     If the backbone is frozen, its features train a head exactly as the images
     would, at a fraction of the cost. If only its lower layers are, the output
-    of the last of them trains what follows. The returned `FeatureSet` replaces
-    the examples in samplers, `data.pipeline`, `fit`, callbacks and `evaluate`.
-    The model stays the same and only skips its frozen part for them. It still
-    takes images, and is saved and exported as usual.
+    of the last of them trains the layers above. The returned `FeatureSet`
+    replaces the examples in samplers, `data.pipeline`, `fit`, callbacks and
+    `evaluate`. The model stays the same and only skips its frozen part for
+    them. It still takes images, and is saved and exported as usual.
 
     Features are computed in inference mode and in the precision of the model.
     On disk, they are identified by the weights and the config of the network,
@@ -95,7 +95,7 @@ def features(
         The features, with the labels, names and ids of the examples.
 
     Raises:
-        ValueError: If what computes the features is trainable, there are no
+        ValueError: If a layer below the features is trainable, there are no
             examples, the backbone cannot be cut at `until`, or an argument is
             invalid.
     """
@@ -158,10 +158,8 @@ class _Compute:
         if self.layer is not None:
             upper_part(self.network, self.layer)  # Raises if it cannot.
             self.network = lower_part(self.network, self.layer)
-            if (
-                getattr(self.network.outputs[0], "_keras_mask", None)
-                is not None
-            ):
+            output = self.network.outputs[0]
+            if getattr(output, "_keras_mask", None) is not None:
                 raise ValueError(
                     "`until` of backbones.features must be a layer whose "
                     "output has no mask, because layers above it would not "

@@ -125,7 +125,7 @@ def _describe(
     leaks = [
         x for x in groups if len({y.split == "test" for y in x.images}) > 1
     ]
-    kinds = {
+    cases = {
         "in their class": (
             within,
             "They find each other, which flatters metrics. Keep one of each.",
@@ -141,12 +141,12 @@ def _describe(
         ),
     }
     if has_label_sets:  # Images with the same labels do not form a class.
-        del kinds["in their class"], kinds["in other classes"]
+        del cases["in their class"], cases["in other classes"]
     look = "" if kind == "exact" else "Look at them. "
     return [
         f"Images with {kind} copies {where}: "
         f"{sum(len(x.images) for x in groups)} ({_names(groups)}). {look}{why}"
-        for where, (groups, why) in kinds.items()
+        for where, (groups, why) in cases.items()
         if groups
     ]
 

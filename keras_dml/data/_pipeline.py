@@ -58,9 +58,9 @@ def pipeline(
     two runs are bit-identical, and a run that is resumed by setting
     `sampler.epoch` continues as if it had not been interrupted.
 
-    Of a JPEG file, only what a view shows is decoded; of a large one, at a
-    half, a quarter or an eighth of its size, which leaves at least twice the
-    pixels that the view has.
+    Of a JPEG file, only the part that a view shows is decoded, and of a large
+    one at a half, a quarter or an eighth of its size, which leaves at least
+    twice the pixels that the view has.
 
     Args:
         examples: An `ImageSet`, `ArraySet` or other `Examples`, with labels.

@@ -49,7 +49,7 @@ class ArraySet(Examples):
             item `i` names label `i`. If labels are strings, this mapping
             determines their numbers; pass the names of one set to another, so
             that both number classes alike.
-        ids: Optional N strings: what the source calls the examples.
+        ids: Optional N strings: names of the examples in their source.
 
     Raises:
         ValueError: If `x` is not an array or its rows differ in length, if

@@ -16,7 +16,7 @@ from keras_dml.data.augmentations import (
     augment_batches,
     make_change,
 )
-from keras_dml.data.caching import Cache, cache_images
+from keras_dml.data.caching import Cache, preload
 from keras_dml.data.examples import WHOLE_BATCH, Examples, Inputs, Planned
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.loading import Loader, parallel
@@ -161,7 +161,7 @@ def batches_in_order(
 @planned_batches.register(ImageSet)
 def _planned_images(images: ImageSet, views: Views) -> Planned:
     augment = views.of(images)
-    loader = Loader(images, cache_images(images, augment, views.cache))
+    loader = Loader(images, preload(images, augment, views.cache))
 
     def batches(
         rows: tf.Tensor, steps: tf.Tensor, part: slice

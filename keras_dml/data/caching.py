@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Literal, TypeAlias
 
@@ -59,9 +59,7 @@ def cache_folder() -> Path:
     return Path(parent or Path.home() / ".cache") / "keras_dml"
 
 
-def cache_images(
-    images: ImageSet, augment: Augment, cache: Cache
-) -> Decoded | None:
+def preload(images: ImageSet, augment: Augment, cache: Cache) -> Decoded | None:
     """The images of files after `augment.prepare`; None if not cached."""
     if cache == "none" or images.paths is None:
         return None
@@ -77,7 +75,8 @@ def cache_images(
     place = _place(cache, size, file)
     if place == "none":
         return None
-    decoded = _decode(images, augment)
+    prepared = Loader(images).each(augment.prepare)
+    decoded = track(prepared, len(images), "Decoding images")
     if place == "memory":
         with _memory_file() as opened:
             return _map(opened, _write(decoded, opened))
@@ -87,11 +86,6 @@ def cache_images(
     index = json.dumps({"shapes": shapes.tolist()})
     write_atomically(file.with_suffix(".json"), index)
     return _map(file, shapes)
-
-
-def _decode(images: ImageSet, augment: Augment) -> Iterator[Pixels]:
-    loaded = Loader(images).each(augment.prepare)
-    return track(loaded, len(images), "Decoding images")
 
 
 def _memory_file() -> IO[bytes]:

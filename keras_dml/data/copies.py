@@ -74,16 +74,15 @@ def leaks(splits: DataSplits) -> Iterator[str]:
     sets = _files_of(splits)
     ends = np.cumsum([len(x) for x in sets.values()])[:-1]
     parts = np.split(equal_contents(*sets.values()), ends)
-    numbers = dict(zip(sets, parts, strict=False))
+    files = {
+        name: [*zip(part.tolist(), x.paths or (), strict=True)]
+        for (name, x), part in zip(sets.items(), parts, strict=False)
+    }
     for first, second in combinations(sets, 2):
-        first_files = zip(
-            numbers[first].tolist(), sets[first].paths or (), strict=True
-        )
-        paths = dict(reversed([*first_files]))  # The first path of each number.
-        files = zip(
-            numbers[second].tolist(), sets[second].paths or (), strict=True
-        )
-        pairs = [f"{paths[x]} = {path}" for x, path in files if x in paths]
+        paths = dict(reversed(files[first]))  # The first path of each number.
+        pairs = [
+            f"{paths[x]} = {path}" for x, path in files[second] if x in paths
+        ]
         if pairs:
             more = ["…"] * (len(pairs) > MAX_NAMES)
             names = "; ".join(pairs[:MAX_NAMES] + more)

@@ -239,8 +239,7 @@ def _reason(file: ImageFile, error: Exception) -> str:
         if start[4:] in _AVIF:
             return (
                 "it is an AVIF file, which this version of Pillow cannot "
-                "read. Use "
-                '`pip install "pillow>=11.3"`.'
+                'read. Use `pip install "pillow>=11.3"`.'
             )
     return (
         f"{type(error).__name__}: {error}. Replace the file, or leave it "

@@ -75,7 +75,7 @@ class Examples(abc.ABC):
             labels each, (N, C) booleans; None if unknown, in which case
             examples can only be embedded and indexed.
         names: Class names by label.
-        ids: What the source calls the examples, or None.
+        ids: Names of the examples in their source, or None.
         groups: Groups of the examples, (N,) int64, by the name of the column
             that they come from; see `with_groups`.
     """

@@ -53,7 +53,7 @@ class FeatureSet(Examples):
 
     `backbones.features` creates it. A `MetricModel` accepts its batches
     instead of images: they bypass the backbone, or its frozen lower part, so a
-    step costs only as much as what trains.
+    step costs only as much as the part that trains.
 
     Attributes:
         test: Features of the examples as they are embedded: for images, in

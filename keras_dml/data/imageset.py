@@ -55,7 +55,7 @@ class ImageSet(Examples):
             item `i` names label `i`. If labels are strings, this mapping
             determines their numbers; pass the names of one set to another, so
             that both number classes alike.
-        ids: Optional N strings: what the source calls the images.
+        ids: Optional N strings: names of the images in their source.
         boxes: Optional (N, 4) integers for files: left, top, right and bottom
             of the part that is used, in pixels of the image after its EXIF
             orientation is applied; right and bottom are the first column and

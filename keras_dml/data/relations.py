@@ -35,8 +35,7 @@ class Relations:
         positive: npt.NDArray[np.bool_],
         transitive: bool,
     ) -> None:
-        """`pairs`, (P, 2), are the known pairs, with whether they are
-        positive."""
+        """`pairs`, (P, 2), are known, and whether they are `positive`."""
         self.examples, self.rows = examples, rows
         owner = type(self).__name__
         itself = np.flatnonzero(pairs[:, 0] == pairs[:, 1])

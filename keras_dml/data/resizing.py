@@ -138,8 +138,8 @@ def to_channels(images: tf.Tensor, channels: int) -> tf.Tensor:
 
 def position(draw: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
     """An integer from 0 to `room`, from a draw uniform in [0, 1)."""
-    place = tf.cast(draw * tf.cast(room + 1, tf.float32), tf.int32)
-    return tf.minimum(place, room)
+    offset = tf.cast(draw * tf.cast(room + 1, tf.float32), tf.int32)
+    return tf.minimum(offset, room)
 
 
 def cut_window(

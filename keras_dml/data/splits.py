@@ -200,8 +200,7 @@ def dataset(
 
 
 def split_classes(images: E, train_classes: int | float = 0.5) -> tuple[E, E]:
-    """Splits a set by class into training and test set, as in CUB-200 and
-    Cars196.
+    """Splits a set by class, as CUB-200 and Cars196 are split.
 
     Classes are in ascending order; the first ones are for training, the others
     for testing.
@@ -266,8 +265,8 @@ def holdout_classes(
     if fraction == 0:
         return images, images.select([])
     classes = images.classes
-    least = 2 if len(classes) >= 4 else 1
-    count = max(least, int(fraction * len(classes) + 0.5))
+    min_classes = 2 if len(classes) >= 4 else 1
+    count = max(min_classes, int(fraction * len(classes) + 0.5))
     if not 0 < fraction < 1:
         raise ValueError(
             "`fraction` of holdout_classes, the share of training classes "

@@ -13,7 +13,7 @@ from keras_dml.utils.files import write_atomically
 from keras_dml.utils.progress import track
 
 _INDEX = "images.json"
-"""The file that lists what is known about the images, written last."""
+"""The file that lists the images and their labels, written last."""
 
 
 def tfds_images(

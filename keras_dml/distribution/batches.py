@@ -134,12 +134,9 @@ def share_of_worker(
 
 
 def split(
-    dataset: tf.data.Dataset,
-    replicas: range,
-    num_replicas: int,
-    min_rows: int = 0,
+    dataset: tf.data.Dataset, replicas: range, count: int, min_rows: int = 0
 ) -> tf.data.Dataset:
-    """Batches for some `replicas`, of all `num_replicas`.
+    """Batches for some `replicas`, of `count` in all.
 
     Each batch becomes one batch for each of them, in their order. It is an
     error if one of these would have fewer than `min_rows` rows.
@@ -149,14 +146,14 @@ def split(
         batch = batch[0] if len(batch) == 1 else batch
         size = tf.nest.flatten(batch)[0].shape[0]
         # Parts have a static size if they are equal.
-        is_even = size is not None and size % num_replicas == 0
-        part_size = size // num_replicas if is_even else None
+        is_even = size is not None and size % count == 0
+        part_size = size // count if is_even else None
         if min_rows:
-            _check_min_rows(tf.nest.flatten(batch)[0], num_replicas, min_rows)
+            _check_min_rows(tf.nest.flatten(batch)[0], count, min_rows)
 
         def part(replica: tf.Tensor) -> Any:
             return tf.nest.map_structure(
-                lambda x: _rows(x, replica, num_replicas, part_size), batch
+                lambda x: _rows(x, replica, count, part_size), batch
             )
 
         return tf.data.Dataset.range(replicas.start, replicas.stop).map(part)

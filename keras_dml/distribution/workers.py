@@ -88,14 +88,14 @@ def rows_of_all(
         return rows
     lengths = np.zeros(worker.count, np.int64)
     lengths[worker.number] = len(rows)
-    stops = np.cumsum(sum_arrays(lengths, strategy))
+    stops = np.cumsum(sum_all(lengths, strategy))
     all_rows = np.zeros((stops[-1], *rows.shape[1:]), rows.dtype)
     stop = stops[worker.number]
     all_rows[stop - len(rows) : stop] = rows
-    return sum_arrays(all_rows, strategy)
+    return sum_all(all_rows, strategy)
 
 
-def sum_arrays(
+def sum_all(
     array: npt.NDArray[Any], strategy: tf.distribute.Strategy
 ) -> npt.NDArray[Any]:
     """The sum of the arrays of all workers; all must call it."""
@@ -123,9 +123,9 @@ def _broadcast_text(text: str, strategy: tf.distribute.Strategy) -> str:
     """The chief's text, on every worker; the others pass an empty one."""
     content = text.encode()
     content += b" " * (-len(content) % 8)  # It is sent as int64.
-    (size,) = sum_arrays(np.array([len(content)]), strategy)
+    (size,) = sum_all(np.array([len(content)]), strategy)
     words = np.frombuffer(content.ljust(size, b"\0"), np.int64)
-    return sum_arrays(words, strategy).tobytes().decode()
+    return sum_all(words, strategy).tobytes().decode()
 
 
 # Processes of JAX.

@@ -102,7 +102,7 @@ def export_model(
     model. Only then is it moved into place, in one atomic step. If anything
     fails or is killed before that, the target is left unchanged.
 
-    On another backend, the model is saved, and a process of its own reads it on
+    On another backend, the model is saved, and a separate process reads it on
     TensorFlow and exports it. Layers of your own must then be in a module.
 
     Args:
@@ -194,10 +194,8 @@ def export_model(
         samples: Iterable[Any]
         if view is None:
             spec = input_specs(model)
-            if (
-                not isinstance(spec, keras.KerasTensor)
-                or spec.dtype == "string"
-            ):
+            is_tensor = isinstance(spec, keras.KerasTensor)
+            if not is_tensor or spec.dtype == "string":
                 raise ValueError(
                     "`model` of export must have a single numeric input for "
                     f"format={format!r}. Received: {spec}. Use "

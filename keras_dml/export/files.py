@@ -52,10 +52,10 @@ _LARGE_IMAGE = 2**22
 """Pixels above which an image becomes gray row by row."""
 
 _GIF_HEAD = 2**16
-"""Bytes at the start of a GIF among which its first frame must begin."""
+"""Bytes at the start of a GIF in which its first frame must begin."""
 
 _EXIF_HEAD = 2**16
-"""Bytes of an EXIF block among which its first directory must be."""
+"""Bytes of an EXIF block in which its first directory must be."""
 
 
 def load_files(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:

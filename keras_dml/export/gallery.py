@@ -246,5 +246,5 @@ def spread(rows: Tensor, where: Tensor) -> Tensor:
     """(B, …): rows, (n, …), where n of B booleans are true, else a filler."""
     filler_row = tf.fill(tf.shape(rows)[1:], _filler(rows))
     with_filler = tf.concat([rows, filler_row[None]], axis=0)
-    place = tf.cumsum(tf.cast(where, "int32"), exclusive=True)
-    return tf.gather(with_filler, tf.where(where, place, tf.shape(rows)[0]))
+    index = tf.cumsum(tf.cast(where, "int32"), exclusive=True)
+    return tf.gather(with_filler, tf.where(where, index, tf.shape(rows)[0]))

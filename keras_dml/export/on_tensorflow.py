@@ -1,4 +1,4 @@
-"""Exports from another backend: by TensorFlow, in a process of its own.
+"""Exports from another backend, by TensorFlow in a separate process.
 
 Keras computes with one backend in a process. The model is saved, and this
 file, run as a program, reads it again on TensorFlow, on the CPU.

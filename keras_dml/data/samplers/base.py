@@ -91,7 +91,7 @@ class Sampler(Checked, abc.ABC):
         return {}
 
     def get_state(self) -> dict[str, Any]:
-        """Returns what plans depend on apart from the constructor's arguments.
+        """Returns the state of plans, apart from the constructor's arguments.
 
         Returns:
             Numbers, strings, None, arrays, and lists and dicts of these.

@@ -100,8 +100,8 @@ class ClassBalanced(Sampler):
             )
         self.images_per_class = images_per_class
         labels = self._as_labels(labels)
-        least = min(2, self.images_per_class)
-        self._groups = Groups.of(labels, np.arange(len(labels)), least)
+        min_images = min(2, self.images_per_class)
+        self._groups = Groups.of(labels, np.arange(len(labels)), min_images)
         if batch_size is None:
             classes_per_batch = default_classes(
                 classes_per_batch, len(self._groups)
@@ -130,7 +130,7 @@ class ClassBalanced(Sampler):
                 )
             raise ValueError(
                 f"`classes_per_batch` of {owner} must not exceed the number of "
-                f"classes with at least {least} images, {available}. "
+                f"classes with at least {min_images} images, {available}. "
                 f"Received: classes_per_batch={classes_per_batch}. {way_out}"
             )
         self.classes_per_batch = classes_per_batch

@@ -222,8 +222,8 @@ class ClusterSampler(Assigned):
             starts = np.cumsum(share) - share
             has = np.logical_or.reduceat(is_inside[rows], starts, 1)
             leading = rows[:, starts]
-            place = np.searchsorted(labels, self.labels[leading])
-            rows[:, starts] = np.where(has, leading, inside[first][place])
+            index = np.searchsorted(labels, self.labels[leading])
+            rows[:, starts] = np.where(has, leading, inside[first][index])
         if negatives == 0:
             return rows
         counts, _ = balanced_counts(len(alone), steps * negatives, 0, seed)
@@ -240,8 +240,7 @@ class ClusterSampler(Assigned):
 def usable_clusters(
     assignments: npt.ArrayLike, labels: npt.ArrayLike, num_learners: int
 ) -> npt.NDArray[np.bool_]:
-    """Returns which clusters have two classes of two images,
-    (`num_learners`,).
+    """Returns which clusters have two classes of two images, (num_learners,).
 
     These can provide batches with positives and negatives.
 

@@ -72,8 +72,8 @@ class MultiLabelBalanced(Sampler):
         self.images_per_class = images_per_class
         labels = self._as_labels(labels)
         sizes = labels.sum(axis=0)
-        least = min(2, self.images_per_class)
-        self._drawable = np.flatnonzero(sizes >= least)
+        min_examples = min(2, self.images_per_class)
+        self._drawable = np.flatnonzero(sizes >= min_examples)
         self.classes_per_batch = default_classes(
             classes_per_batch, len(self._drawable)
         )
@@ -92,7 +92,7 @@ class MultiLabelBalanced(Sampler):
         if self.classes_per_batch > len(self._drawable):
             raise ValueError(
                 "`classes_per_batch` of MultiLabelBalanced must not exceed the "
-                f"number of labels with at least {least} examples, "
+                f"number of labels with at least {min_examples} examples, "
                 f"{len(self._drawable)}. Received: "
                 f"classes_per_batch={classes_per_batch}. Use a smaller number."
             )

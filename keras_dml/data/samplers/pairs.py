@@ -76,7 +76,7 @@ class PairSampler(Sampler):
         counts, _ = balanced_counts(
             len(self._anchors), slots, epoch, (self.seed, 1)
         )
-        # Places in the rows sorted by class, where a class is an interval.
+        # Positions in the rows sorted by class, where a class is an interval.
         anchors = self._anchors[spread(counts, self.steps, rng)]
         groups = self._groups
         group = np.searchsorted(groups.starts, anchors, side="right") - 1

@@ -124,13 +124,13 @@ def proportional_shares(
     more than once per step, and if there are enough slots, each is drawn at
     least once.
     """
-    least = float(slots >= len(weights))
+    min_draws = float(slots >= len(weights))
     low, high = 0.0, (steps + 1) / weights.min()
     for _ in range(100):
         scale = (low + high) / 2
-        is_low = np.clip(scale * weights, least, steps).sum() < slots
+        is_low = np.clip(scale * weights, min_draws, steps).sum() < slots
         low, high = (scale, high) if is_low else (low, scale)
-    return np.clip(high * weights, least, steps)
+    return np.clip(high * weights, min_draws, steps)
 
 
 def random_counts(
@@ -199,13 +199,13 @@ def draw_images(
     """
     k = int(share.max())
     draws_a_round = np.maximum(1, groups.sizes // k)[classes]
-    number, place = np.divmod(occurrences(classes, before), draws_a_round)
+    number, position = np.divmod(occurrences(classes, before), draws_a_round)
     radix = int(number.max()) + 1
     rounds, inverse = np.unique(classes * radix + number, return_inverse=True)
     shuffled, starts = _shuffle(groups, *np.divmod(rounds, radix), seed)
     first = starts[inverse.reshape(classes.shape)]
     slot = np.arange(k)
-    within = (place[..., None] * k + slot) % groups.sizes[classes][..., None]
+    within = (position[..., None] * k + slot) % groups.sizes[classes][..., None]
     images = shuffled[first[..., None] + within]
     return images[:, slot < share[:, None]]
 
