@@ -17,7 +17,7 @@ from keras_dml.data.splits import DATASETS, DataSplits
 
 @dataclass(frozen=True)
 class Findings:
-    """What was found at a path.
+    """A data set at a path, and its problems.
 
     Attributes:
         kind: What it is, in words.

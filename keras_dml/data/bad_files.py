@@ -15,7 +15,7 @@ MAX_SHARE = 0.01
 """Share of the files that may be bad; one file always may be."""
 
 OnBadFile: TypeAlias = Literal["raise", "skip"]
-"""What is done with a file that goes bad; see `image_folder`."""
+"""How a file that goes bad is treated; see `image_folder`."""
 
 _MAX_NAMES = 20
 

@@ -30,7 +30,7 @@ size, Pillow assumes a decompression bomb, and TensorFlow's JPEG decoder stops.
 """
 
 MAX_SIDE_RATIO = 50
-"""How many times as long as the short side of an image its long side may be.
+"""Largest ratio of the long side of an image to its short side.
 
 Where the short side is given, a view of a longer image would take gigabytes.
 """

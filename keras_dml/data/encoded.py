@@ -31,7 +31,7 @@ _SCALES = (1, 2, 4, 8)
 """Factors by which a JPEG file can be reduced while it is decoded."""
 
 _MIN_OVERSAMPLING = 2
-"""How many times as long as the result's the sides of a reduced image are."""
+"""Smallest ratio of the sides of a reduced image to those of the result."""
 
 _MARGIN = (0, 2)
 """Rows and columns that are decoded around a window: its colors, which JPEG

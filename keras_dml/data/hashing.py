@@ -93,7 +93,7 @@ def _middle(path: Path) -> bytes:
 
 
 def _read_or_name(read: Callable[[Any], Any], path: str) -> Any:
-    """What `read` returns; the path of a file that cannot be read."""
+    """The result of `read`, or the path of a file that cannot be read."""
     try:
         return read(Path(path))
     except OSError:

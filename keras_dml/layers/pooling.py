@@ -153,12 +153,12 @@ def _positions(
 def _generalized_mean(
     features: Tensor, weights: Tensor | None, p: Tensor
 ) -> Tensor:
-    # By logarithms, in which no p is too large for float32.
+    # In logarithms, no p is too large for float32.
     scaled = p * ops.log(ops.maximum(features, MIN_ACTIVATION))
     if weights is None:
         count = ops.cast(ops.shape(features)[1], features.dtype)
     else:
-        # Not −inf: an example without any position would be NaN.
+        # With −inf, an example without any position would be NaN.
         scaled = ops.where(weights > 0, scaled, -1e30)
         count = ops.maximum(ops.sum(weights, axis=1), 1)
     pooled = ops.exp((ops.logsumexp(scaled, axis=1) - ops.log(count)) / p)

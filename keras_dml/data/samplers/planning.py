@@ -176,7 +176,7 @@ def spread(counts: Rows, steps: int, rng: np.random.Generator) -> Rows:
 
 
 def occurrences(items: Rows, before: Rows) -> Rows:
-    """How often each item was drawn before each draw, with those `before`."""
+    """Number of draws of each item before each draw, plus those `before`."""
     flat = items.ravel()
     order = np.argsort(flat, kind="stable")
     ordered = flat[order]
