@@ -57,29 +57,29 @@ def check(
     """
     if callable(path):
         return _load("loaded by a function", path.__name__, path)
-    place = Path(path).expanduser()
-    if not place.exists():
+    location = Path(path).expanduser()
+    if not location.exists():
         raise FileNotFoundError(
             f"`path` of check must be a folder or a table. Received: path="
             f"{os.fspath(path)!r}, which does not exist."
         )
-    if place.suffix.lower() in FORMATS and place.is_file():
-        return _load_from(place, "a table of images", table)
+    if location.suffix.lower() in FORMATS and location.is_file():
+        return _load_from(location, "a table of images", table)
     for entry in DATASETS.values():
         if (archive := entry.details["archive"]) is None:
             continue
-        layout, _, missing = archive.closest(place)
+        layout, _, missing = archive.closest(location)
         # An archive has one of its lists; other folders have `images` as well.
         if any(Path(x).suffix for x in {*layout.entries} - {*missing}):
             title = f"the data set {archive.title}"
-            return _load_from(place, title, entry.value)
-    return _load_from(place, "a folder of images", image_folder_splits)
+            return _load_from(location, title, entry.value)
+    return _load_from(location, "a folder of images", image_folder_splits)
 
 
 def _load_from(
-    place: Path, kind: str, loader: Callable[..., DataSplits]
+    location: Path, kind: str, loader: Callable[..., DataSplits]
 ) -> Findings:
-    return _load(kind, loader.__name__, partial(loader, place))
+    return _load(kind, loader.__name__, partial(loader, location))
 
 
 def _load(kind: str, name: str, loader: Callable[[], DataSplits]) -> Findings:

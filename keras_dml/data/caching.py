@@ -1,4 +1,4 @@
-"""Caching: where generated data, such as decoded images, are kept."""
+"""Caching of generated data, such as decoded images."""
 
 import hashlib
 import json
@@ -72,12 +72,12 @@ def preload(images: ImageSet, augment: Augment, cache: Cache) -> Decoded | None:
     rows = np.linspace(0, len(images) - 1, _SAMPLE_SIZE).astype(int)
     sample = Loader(images.select(np.unique(rows))).each(augment.prepare)
     size = round(len(images) * float(np.mean([x.nbytes for x in sample])))
-    place = _place(cache, size, file)
-    if place == "none":
+    storage = _choose_storage(cache, size, file)
+    if storage == "none":
         return None
     prepared = Loader(images).each(augment.prepare)
     decoded = track(prepared, len(images), "Decoding images")
-    if place == "memory":
+    if storage == "memory":
         with _memory_file() as opened:
             return _map(opened, _write(decoded, opened))
     with atomic_file(file) as partial, partial.open("wb") as opened:
@@ -130,7 +130,7 @@ def megabytes(size: float) -> str:
     return f"{math.ceil(size / 1e6):,} MB"
 
 
-def _place(cache: str, size: int, file: Path) -> str:
+def _choose_storage(cache: str, size: int, file: Path) -> str:
     memory, disk = available_memory(), free_disk(file.parent)
     free = f"{megabytes(memory)} of memory, {megabytes(disk)} on disk free"
     if cache == "auto" and size <= MEMORY_SHARE * memory:

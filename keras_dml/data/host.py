@@ -28,7 +28,7 @@ Prepare = Callable[[Any, np.random.Generator], Any]
 
 
 class FitBatches(DataAdapter):
-    """Batches for `fit` that do not tell whether the last one is short."""
+    """Batches for `fit`, the last of which may be short."""
 
     @property
     def has_partial_batch(self) -> bool | None:

@@ -210,7 +210,7 @@ def _reader(dataset: Any, labeled: bool, batched: bool | None) -> DatasetReader:
 
 
 def _batches(reader: DatasetReader, progress: bool | None) -> Iterator[Columns]:
-    """Checked batches of columns; the first one gives the total size."""
+    """Checked batches of columns, whose total size the first one shows."""
     batches = _checked_batches(reader)
     first = next(batches)
     read = _size(first)

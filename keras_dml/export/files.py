@@ -6,7 +6,7 @@ with a palette it would return the indices, so these are not supported.
 An operation that fails ends the graph that it runs in, and with it the whole
 request. Decoding fails on damaged files, and nothing short of decoding tells
 whether it will. So the files go through a dataset, which drops those that fail;
-the numbers of the others say which these were. Datasets are operations of
+the numbers of the others show which ones failed. Datasets are operations of
 TensorFlow's runtime, and run wherever a SavedModel does.
 
 Reference:

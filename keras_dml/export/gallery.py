@@ -33,7 +33,7 @@ class Gallery:
     """Embeddings to search, with the ids and labels that a search returns.
 
     Args:
-        embeddings: (N, D), finite; kept as float32.
+        embeddings: (N, D), finite; stored as float32.
         labels: (N,) integers or strings: the class of each image.
         ids: (N,) integers or strings that identify the images; by default, the
             row numbers 0 to N − 1.

@@ -80,9 +80,9 @@ def new_export(target: Path) -> Iterator[Path]:
         weights = list(zip(_files(new), _files(target), strict=True))[1:]
         try:
             yield new
-            for written, place in weights:
+            for written, final in weights:
                 sync(written)
-                os.replace(written, place)
+                os.replace(written, final)
         finally:
             for written, _ in weights:
                 written.unlink(missing_ok=True)

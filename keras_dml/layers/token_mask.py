@@ -1,4 +1,4 @@
-"""TokenMask: marks the tokens that count, and their places on a grid."""
+"""TokenMask: marks the tokens that count, and their positions on a grid."""
 
 from typing import Any
 
