@@ -255,7 +255,7 @@ def test_memory_within_a_container(
 ) -> None:
     system = SimpleNamespace(available=300)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: system)
-    for name, text in (("_LIMIT", limit), ("_USED", used)):
+    for name, text in (("_LIMIT_FILE", limit), ("_USAGE_FILE", used)):
         path = tmp_path / name
         if text is not None:
             path.write_text(f"{text}\n")
