@@ -4,7 +4,6 @@ import logging
 import mmap
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -123,10 +122,10 @@ def test_files_are_not_read_again(mixed: ImageSet, cache: str) -> None:
 
 
 def forbid_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
-    def decode(*_: Any) -> Iterator[Any]:
+    def write(*_: Any) -> Any:
         raise AssertionError("decodes")
 
-    monkeypatch.setattr(module, "_decode", decode)
+    monkeypatch.setattr(module, "_write", write)
 
 
 @pytest.mark.slow
