@@ -112,7 +112,7 @@ def application(
         if type(error) is not Exception and not isinstance(error, OSError):
             raise
         raise ConnectionError(
-            f"`weights` of the backbone {name!r} cannot be had: {error}. "
+            f"`weights` of the backbone {name!r} cannot be loaded: {error}. "
             f"Received: weights={weights!r}. Without internet, copy Keras' "
             "folder ~/.keras/models from a machine that has downloaded them, "
             "name a .keras file as the backbone, or use weights=None "
