@@ -62,7 +62,7 @@ def family_of(name: str) -> str:
     for family, module in vars(keras.applications).items():
         if isinstance(module, ModuleType) and hasattr(module, name):
             return family
-    # The only family whose module does not contain its networks.
+    # This is the only family whose module does not contain its networks.
     return "mobilenet_v3"
 
 

@@ -48,7 +48,7 @@ def build(
         if image_shape(model):
             layer = _preprocessing(preset, name)
             model = with_preprocessing(model, layer, input_shape)
-    # Named after the preset instead of "res_net_backbone_3".
+    # It is named after the preset instead of "res_net_backbone_3".
     model.name = re.sub(r"\W+", "_", os.path.basename(preset.rstrip("/")))
     return model
 

@@ -131,7 +131,7 @@ def digest(examples: Examples) -> str:
 def same_examples(a: Any, b: Any) -> bool:
     """Whether two values are the same object, files or arrays of examples."""
     if isinstance(a, ImageSet) and isinstance(b, ImageSet):
-        first, second = (np.asarray(x.boxes) for x in (a, b))  # Or None.
+        first, second = (np.asarray(x.boxes) for x in (a, b))  # May be None.
         same = a.paths == b.paths and np.array_equal(first, second)
         return same and (bool(a.paths) or same_array(a.images, b.images))
     if isinstance(a, ArraySet) and isinstance(b, ArraySet):

@@ -515,7 +515,7 @@ def from_source(
     if label is not None:
         features = getattr(source, "features", None)
         if isinstance(features, Mapping) and label in features:
-            # Hugging Face: a column alone, without decoding images.
+            # Hugging Face returns a column without decoding images.
             labels = list(source[label])
             if names is None:
                 names = getattr(features[label], "names", None)

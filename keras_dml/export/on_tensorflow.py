@@ -72,7 +72,7 @@ def read_saved(path: Path, modules: list[str]) -> keras.Model:
     try:
         for module in modules:
             importlib.import_module(module)
-        # It was saved a moment ago: Lambda layers are the user's own.
+        # It was saved a moment ago, so its Lambda layers can be trusted.
         return keras.models.load_model(path, compile=False, safe_mode=False)
     # Any error of Keras is due to a part of the model.
     except Exception as error:

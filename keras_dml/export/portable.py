@@ -127,7 +127,7 @@ def write_portable(
     """
     with new_portable(model, file_format, path, overwrite) as (new, load):
         x = input_like(spec)
-        # The layers that an embedding needs, without the objective.
+        # The objective, which embeddings do not need, is left out.
         is_ours = isinstance(model, MetricModel)
         embedding = model.outputs_of(x)["embedding"] if is_ours else model(x)
         embedding = keras.ops.cast(embedding, "float32")
@@ -141,7 +141,7 @@ def write_portable(
             write_by_keras(inference_model, file_format, new)
         run = load(new)
         for sample in samples:
-            # Both as a batch and one at a time: the size is not fixed.
+            # Both a batch and one example must work: the size is not fixed.
             for part in (sample, sample[:1]):
                 difference = run(part) - embed(model, part).numpy()
                 check_difference(difference, f"{file_format} model", tolerance)
