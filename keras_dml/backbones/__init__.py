@@ -1,6 +1,6 @@
 """Backbones by name, from a file, or any Keras model.
 
-Open first: `_get`, which resolves a name, then `presets` for what names exist;
+Open first: `_get`, which resolves a name, then `presets` for other libraries;
 `splitting` cuts a network below its trainable part, whose features `features`
 computes once.
 

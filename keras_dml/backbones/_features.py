@@ -20,7 +20,7 @@ from annotated_types import Ge
 from keras_dml.data import cache_folder, eval_batches
 from keras_dml.data.batches import Views, planned_batches
 from keras_dml.data.caching import MEMORY_SHARE, available_memory, megabytes
-from keras_dml.data.examples import WHOLE, About, Examples
+from keras_dml.data.examples import WHOLE_BATCH, About, Examples
 from keras_dml.data.feature_set import FEATURES, MASK, FeatureSet
 from keras_dml.data.hashing import contents
 from keras_dml.data.imageset import ImageSet
@@ -39,7 +39,7 @@ FeatureCache: TypeAlias = Literal["auto", "memory", "disk"]
 Progress: TypeAlias = tuple[int, bool | None]
 """Number of batches, and whether to show progress."""
 
-# To be changed with the features of an example, or the format of their storage.
+# Raise it when the features of an example, or their format, change.
 _VERSION = "1"
 
 _POOLED = ("avg", "max", "cls", "none")
@@ -62,15 +62,14 @@ def features(
 
     If the backbone is frozen, its features train a head exactly as the images
     would, at a fraction of the cost. If only its lower layers are, the output
-    of the last of them trains what follows. The returned `FeatureSet` replaces
-    the examples in samplers, `data.pipeline`, `fit`, callbacks and `evaluate`.
-    The model stays the same and only skips for them what is frozen. Afterwards,
-    it takes images, and is saved and exported as usual.
+    of the last of them trains the layers above. The returned `FeatureSet`
+    replaces the examples in samplers, `data.pipeline`, `fit`, callbacks and
+    `evaluate`. The model stays the same and only skips its frozen part for
+    them. It still takes images, and is saved and exported as usual.
 
     Features are computed in inference mode and in the precision of the model.
-    On disk, they are identified by the weights and the config of what computed
-    them, the examples (for files: path, size and modification time), and the
-    views.
+    On disk, they are identified by the weights and the config of the network,
+    the examples (for files: path, size and modification time), and the views.
 
     Args:
         model: A `MetricModel`. If its head begins by pooling with "avg", "max",
@@ -81,7 +80,7 @@ def features(
             them is drawn each time. With 0, the model trains on the test view.
         until: Name of the last frozen layer, as in `freeze_until` of
             `backbones.get`, if the layers above it train. All connections must
-            pass through it. Not looked at if the whole backbone is frozen.
+            pass through it. Ignored if the whole backbone is frozen.
         cache: Where to store features: "memory"; "disk", in
             `cache_folder()/features`, for reuse by later runs; or "auto" for
             memory if they take at most half of the available memory, and
@@ -96,7 +95,7 @@ def features(
         The features, with the labels, names and ids of the examples.
 
     Raises:
-        ValueError: If what computes the features is trainable, there are no
+        ValueError: If a layer below the features is trainable, there are no
             examples, the backbone cannot be cut at `until`, or an argument is
             invalid.
     """
@@ -117,10 +116,10 @@ def features(
     about = About(examples.labels, examples.names, examples.ids)
     view = examples.view_for(model)
     key = hashlib.sha256(_VERSION.encode())
-    for part in (*compute.identity(), repr(view).encode(), *_of(examples)):
+    for part in (*compute.identity(), repr(view).encode(), *_keys(examples)):
         key.update(part)
     steps = -(-len(examples) // batch_size)
-    test = _kept(
+    test = _load_or_compute(
         compute,
         lambda: eval_batches(examples, view, batch_size),
         len(examples),
@@ -134,7 +133,7 @@ def features(
         size = (height, width)
         random = Views(size=size, channels=channels, seed=seed, **views)
         key.update(f"{num_views}{random}".encode())
-        augmented = _kept(
+        augmented = _load_or_compute(
             compute,
             lambda: _random(examples, random, num_views, batch_size),
             len(examples) * num_views,
@@ -142,8 +141,8 @@ def features(
             cache,
             (steps * num_views, progress),
         )
-    found = FeatureSet.of(test, augmented, about, compute.layer)
-    return found.with_groups(examples.groups)
+    feature_set = FeatureSet.of(test, augmented, about, compute.layer)
+    return feature_set.with_groups(examples.groups)
 
 
 class _Compute:
@@ -157,12 +156,10 @@ class _Compute:
         # which may be frozen as a whole.
         self.layer = until if self.network.trainable_variables else None
         if self.layer is not None:
-            upper_part(self.network, self.layer)  # Can it be cut there?
+            upper_part(self.network, self.layer)  # Raises if it cannot.
             self.network = lower_part(self.network, self.layer)
-            if (
-                getattr(self.network.outputs[0], "_keras_mask", None)
-                is not None
-            ):
+            output = self.network.outputs[0]
+            if getattr(output, "_keras_mask", None) is not None:
                 raise ValueError(
                     "`until` of backbones.features must be a layer whose "
                     "output has no mask, because layers above it would not "
@@ -182,11 +179,11 @@ class _Compute:
             self._graph = tf.function(self._features, reduce_retracing=True)
 
     def _features(self, inputs: Any) -> dict[str, tf.Tensor]:
-        found = self.network(inputs, training=False)
+        outputs = self.network(inputs, training=False)
         if self.pooling is not None:
-            return {FEATURES: self.pooling(found)}
-        mask = getattr(found, "_keras_mask", None)
-        return {FEATURES: found} | ({} if mask is None else {MASK: mask})
+            return {FEATURES: self.pooling(outputs)}
+        mask = getattr(outputs, "_keras_mask", None)
+        return {FEATURES: outputs} | ({} if mask is None else {MASK: mask})
 
     def __call__(self, inputs: Any) -> dict[str, npt.NDArray[Any]]:
         if keras.backend.backend() != "tensorflow":
@@ -234,13 +231,13 @@ def _random(
     planned = planned_batches(examples, views)
     for view in range(num_views):
         numbers = tf.range(view * steps, (view + 1) * steps, dtype=tf.int64)
-        batches = planned(tf.constant(rows, tf.int64), numbers, WHOLE)
+        batches = planned(tf.constant(rows, tf.int64), numbers, WHOLE_BATCH)
         for step, batch in enumerate(batches):
             size = min(batch_size, count - step * batch_size)
             yield tf.nest.map_structure(lambda x, n=size: x[:n], batch)
 
 
-def _kept(
+def _load_or_compute(
     compute: _Compute,
     batches: Callable[[], Iterable[Any]],
     count: int,
@@ -251,17 +248,17 @@ def _kept(
     """Arrays of all features by name, from disk or computed."""
     if cache != "memory" and folder.exists():
         logger.info("Features are read from %s.", folder)
-        return _of_disk(folder)
-    total, shown = progress
+        return _read(folder)
+    total, show = progress
     store: _Store | None = None
     try:
         with python_errors():
-            for batch in tracked(batches(), total, "Computing features", shown):
-                found = compute(batch)
+            for batch in tracked(batches(), total, "Computing features", show):
+                arrays = compute(batch)
                 if store is None:
-                    store = _Store(found, count, folder, cache)
-                store.add(found)
-        return store.finished() if store else {}
+                    store = _Store(arrays, count, folder, cache)
+                store.add(arrays)
+        return store.finish() if store else {}
     finally:
         if store is not None and store.partial is not None:
             shutil.rmtree(store.partial, ignore_errors=True)
@@ -304,13 +301,13 @@ class _Store:
                     file, "w+", x.dtype, shape
                 )
 
-    def add(self, found: dict[str, npt.NDArray[Any]]) -> None:
-        size = len(found[FEATURES])
-        for name, x in found.items():
+    def add(self, batch: dict[str, npt.NDArray[Any]]) -> None:
+        size = len(batch[FEATURES])
+        for name, x in batch.items():
             self.arrays[name][self.done : self.done + size] = x
         self.done += size
 
-    def finished(self) -> dict[str, Any]:
+    def finish(self) -> dict[str, Any]:
         if self.partial is None:
             return self.arrays
         for array in self.arrays.values():
@@ -322,10 +319,10 @@ class _Store:
             if not self.folder.exists():
                 raise
             # Another process has just stored the same features.
-        return _of_disk(self.folder)
+        return _read(self.folder)
 
 
-def _of_disk(folder: Path) -> dict[str, Any]:
+def _read(folder: Path) -> dict[str, Any]:
     return {
         file.stem: np.load(file, mmap_mode="r")
         for file in sorted(folder.glob("*.npy"))
@@ -336,13 +333,13 @@ def _folder(key: Any) -> Path:
     return cache_folder() / "features" / key.hexdigest()[:32]
 
 
-def _of(examples: Examples) -> Iterator[bytes]:
+def _keys(examples: Examples) -> Iterator[bytes]:
     """Bytes that identify examples and their order."""
     if isinstance(examples, ImageSet) and examples.paths is not None:
         for path in examples.paths:
-            found = os.stat(path)
-            state = f"{os.path.abspath(path)}\0{found.st_size}"
-            yield f"{state}\0{found.st_mtime_ns}\n".encode()
+            status = os.stat(path)
+            state = f"{os.path.abspath(path)}\0{status.st_size}"
+            yield f"{state}\0{status.st_mtime_ns}\n".encode()
         if examples.boxes is not None:
             yield examples.boxes.tobytes()
         return

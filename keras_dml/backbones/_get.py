@@ -102,15 +102,15 @@ def get(
         _check_weights(weights, backbone, ())
         model = presets.build(backbone, input_shape, output, num_prefix_tokens)
     else:
-        found = _find(backbone, input_shape, weights, options)
-        if isinstance(found, EmbeddingModel):
+        network = _find(backbone, input_shape, weights, options)
+        if isinstance(network, EmbeddingModel):
             raise ValueError(
                 "`backbone` must be a model without a head. Received: a "
-                f"{type(found).__name__}, {_describe(backbone)}. Use its "
+                f"{type(network).__name__}, {_describe(backbone)}. Use its "
                 "`backbone`, for another head and loss; to train it further, "
                 "compile and fit it as it is."
             )
-        model = _functional(found, input_shape)
+        model = _functional(network, input_shape)
         if hasattr(model, "vision_encoder"):  # KerasHub's CLIP and the like.
             model = presets.image_tower(model)
         model = single_output(model, output, num_prefix_tokens)
@@ -168,10 +168,10 @@ def _find(
 
 
 def _check_weights(
-    weights: str | None, backbone: Any, known: tuple[str, ...]
+    weights: str | None, backbone: Any, supported: tuple[str, ...]
 ) -> None:
     name = backbone.lower() if isinstance(backbone, str) else ""
-    if weights is not None and name not in known:
+    if weights is not None and name not in supported:
         raise ValueError(
             "`weights` must only be given for backbones of keras.applications "
             f"and for {with_weights()}. Received: weights={weights!r} with "
@@ -296,9 +296,9 @@ def _as_shapes(input_shape: InputShape, model: keras.Model) -> Any:
     """The given shapes, in the order of a model's inputs."""
     if not isinstance(input_shape, dict):
         return [tuple(input_shape)]
-    given = dict(input_shape)
-    ordered = [given.pop(x.name, None) for x in model.inputs]
-    if given or None in ordered:
+    shapes = dict(input_shape)
+    ordered = [shapes.pop(x.name, None) for x in model.inputs]
+    if shapes or None in ordered:
         raise ValueError(
             "`input_shape` must have a shape for every input of the "
             f"backbone, {[x.name for x in model.inputs]}. Received: "
@@ -317,16 +317,16 @@ def _with_input_shape(
             f"{input_shape}. Leave it out."
         )
     (shape,) = _as_shapes(input_shape, backbone)
-    given = backbone.inputs[0]
-    name = "image" if len(shape) == 3 else given.name
-    inputs = keras.Input(shape, dtype=given.dtype, name=name)
+    old_input = backbone.inputs[0]
+    name = "image" if len(shape) == 3 else old_input.name
+    inputs = keras.Input(shape, dtype=old_input.dtype, name=name)
     try:
         return copy_model(backbone, inputs=inputs)
     except ValueError as error:
         raise ValueError(
             f"`input_shape` must be one that {backbone.name!r} takes. "
             f"Received: input_shape={input_shape}, but its own shape is "
-            f"{tuple(given.shape[1:])}: {error}"
+            f"{tuple(old_input.shape[1:])}: {error}"
         ) from error
 
 
@@ -338,14 +338,14 @@ def _copy(backbone: keras.Model) -> keras.Model:
 
 
 def _with_frozen_batch_norm(backbone: keras.Model) -> keras.Model:
-    def frozen(layer: keras.layers.Layer) -> keras.layers.Layer:
+    def freeze(layer: keras.layers.Layer) -> keras.layers.Layer:
         kind = type(layer)
         if isinstance(layer, keras.layers.BatchNormalization):
             kind = FrozenBatchNormalization
         return kind.from_config(layer.get_config())
 
     copy = keras.models.clone_model(
-        backbone, clone_function=frozen, recursive=True
+        backbone, clone_function=freeze, recursive=True
     )
     copy.set_weights(backbone.get_weights())
     return copy

@@ -84,17 +84,17 @@ def load_state_dict(
     slots = {s.name: s for layer in model.layers for s in _slots(layer)}
     missing = [name for name in slots if name not in names]
     left_over = [
-        given
-        for name, given in names.items()
+        original
+        for name, original in names.items()
         if name not in slots
         and not name.endswith("num_batches_tracked")
-        and not re.search(ignore, given)
+        and not re.search(ignore, original)
     ]
     if missing or left_over:
         raise ValueError(
             f"`state` must have the weights of {model.name!r}, no more and "
-            f"no fewer. Received: missing {_some(missing)}, unused "
-            f"{_some(left_over)}. Use `rename` for other names, `ignore` "
+            f"no fewer. Received: missing {_abbreviate(missing)}, unused "
+            f"{_abbreviate(left_over)}. Use `rename` for other names, `ignore` "
             "for modules that the model does not need."
         )
     values = {
@@ -112,13 +112,13 @@ class _Slot(NamedTuple):
     name: str
     axes: tuple[int, ...]
 
-    def fit(self, given: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        fits = given.ndim == len(self.axes)
-        value = given.transpose(self.axes) if fits else given
+    def fit(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        fits = array.ndim == len(self.axes)
+        value = array.transpose(self.axes) if fits else array
         if value.shape != tuple(self.variable.shape):
             raise ValueError(
                 f"`state[{self.name!r}]` must have the shape of its weight. "
-                f"Received: shape {given.shape} for a weight of shape "
+                f"Received: shape {array.shape} for a weight of shape "
                 f"{tuple(self.variable.shape)}."
             )
         return value
@@ -150,6 +150,6 @@ def _slots(layer: Any) -> Iterator[_Slot]:
             yield _Slot(variable, f"{layer.name}.{name}", rank_axes)
 
 
-def _some(names: list[str]) -> str:
+def _abbreviate(names: list[str]) -> str:
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return f"{names[:5]}{more}"

@@ -46,8 +46,8 @@ def with_weights() -> tuple[str, ...]:
 
 def known_branches() -> dict[str, tuple[str, str]]:
     """Where ensembles branch off, by name of the backbone."""
-    own = {x: e.details["branches"] for x, e in BACKBONES.items()}
-    return BRANCHES | {x: b for x, b in own.items() if b}
+    branches = {x: e.details["branches"] for x, e in BACKBONES.items()}
+    return BRANCHES | {x: b for x, b in branches.items() if b}
 
 
 BRANCHES = {"resnet50": ("conv3_block4_out", "conv4_block6_out")}
@@ -62,7 +62,7 @@ def family_of(name: str) -> str:
     for family, module in vars(keras.applications).items():
         if isinstance(module, ModuleType) and hasattr(module, name):
             return family
-    # The only family whose module does not contain its networks.
+    # This is the only family whose module does not contain its networks.
     return "mobilenet_v3"
 
 
@@ -112,7 +112,7 @@ def application(
         if type(error) is not Exception and not isinstance(error, OSError):
             raise
         raise ConnectionError(
-            f"`weights` of the backbone {name!r} cannot be had: {error}. "
+            f"`weights` of the backbone {name!r} cannot be loaded: {error}. "
             f"Received: weights={weights!r}. Without internet, copy Keras' "
             "folder ~/.keras/models from a machine that has downloaded them, "
             "name a .keras file as the backbone, or use weights=None "

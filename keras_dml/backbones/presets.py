@@ -21,7 +21,7 @@ from keras_dml.utils.types import Tensor
 HUB = "keras_hub:"
 CV = "keras_cv:"
 PREFIXES = (HUB, CV, "hf://", "kaggle://", "modelscope://")
-"""How names of presets begin."""
+"""Prefixes of the names of presets."""
 
 
 def build(
@@ -40,46 +40,46 @@ def build(
     """
     preset = name.removeprefix(HUB).removeprefix(CV)
     if name.startswith(CV):
-        model = _of_keras_cv(preset, name)
+        model = _from_keras_cv(preset, name)
         model = single_output(model, output, num_prefix_tokens)
     else:
-        found = _of_keras_hub(preset, name, input_shape)
-        model = single_output(found, output, num_prefix_tokens)
+        encoder = _from_keras_hub(preset, name, input_shape)
+        model = single_output(encoder, output, num_prefix_tokens)
         if image_shape(model):
             layer = _preprocessing(preset, name)
             model = with_preprocessing(model, layer, input_shape)
-    # Named after the preset instead of "res_net_backbone_3".
+    # It is named after the preset instead of "res_net_backbone_3".
     model.name = re.sub(r"\W+", "_", os.path.basename(preset.rstrip("/")))
     return model
 
 
-def _of_keras_hub(
+def _from_keras_hub(
     preset: str, name: str, input_shape: tuple[int, int, int] | None
 ) -> keras.Model:
     """KerasHub's encoder of a preset, or its image tower."""
     hub = import_extra(f"backbone={name!r}", "keras_hub", "keras-hub")
     model = _load(hub.models.Backbone, preset, name)
     if hasattr(model, "vision_encoder"):
-        own = model.vision_encoder.image_shape
-        _check_size(name, own, input_shape)
+        shape = model.vision_encoder.image_shape
+        _check_size(name, shape, input_shape)
         return image_tower(model)
-    own = getattr(model, "image_shape", None)
-    other = input_shape is not None and tuple(input_shape) != tuple(own or ())
-    if other and own and None not in own:
+    shape = getattr(model, "image_shape", None)
+    other = input_shape is not None and tuple(input_shape) != tuple(shape or ())
+    if other and shape and None not in shape:
         # Transformers are built for one size; some allow another.
         try:
             model = hub.models.Backbone.from_preset(
                 preset, image_shape=input_shape
             )
         except Exception as error:
-            _check_size(name, own, input_shape, error)
+            _check_size(name, shape, input_shape, error)
             raise
     config = model.get_config() if hasattr(model, "use_mask_token") else {}
-    return _of_this_size(model, config) if config else model
+    return _with_own_size(model, config) if config else model
 
 
-def _of_this_size(model: Any, config: dict[str, Any]) -> keras.Model:
-    """A DINO whose training size is its own size instead of the pretraining's.
+def _with_own_size(model: Any, config: dict[str, Any]) -> keras.Model:
+    """A DINO that keeps its own image size instead of the pretraining's.
 
     On saving, KerasHub's model would resize its trained positions to the size
     of pretraining, and on loading back again, which does not restore them; see
@@ -102,14 +102,14 @@ def _of_this_size(model: Any, config: dict[str, Any]) -> keras.Model:
 
 
 def _check_size(
-    name: str, own: Any, given: Any, cause: Exception | None = None
+    name: str, shape: Any, input_shape: Any, cause: Exception | None = None
 ) -> None:
-    if given is not None and tuple(given) != tuple(own):
+    if input_shape is not None and tuple(input_shape) != tuple(shape):
         raise ValueError(
-            f"`input_shape` of backbone={name!r} must be {tuple(own)}, the "
+            f"`input_shape` of backbone={name!r} must be {tuple(shape)}, the "
             "size of its learned positions. Received: input_shape="
-            f"{tuple(given)}. Leave it out, or use a DINO or a convolutional "
-            "network, which take any size."
+            f"{tuple(input_shape)}. Leave it out, or use a DINO or a "
+            "convolutional network, which take any size."
         ) from cause
 
 
@@ -178,7 +178,7 @@ def _preprocessing(preset: str, name: str) -> keras.layers.Layer:
     )
 
 
-def _of_keras_cv(preset: str, name: str) -> keras.Model:
+def _from_keras_cv(preset: str, name: str) -> keras.Model:
     models = import_extra(f"backbone={name!r}", "keras_cv", "keras-cv").models
     kinds: list[Any] = [
         kind

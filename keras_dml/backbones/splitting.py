@@ -32,7 +32,7 @@ def cut_points(backbone: keras.Model) -> list[str]:
     uses = Counter(open_ends)
     alive = {id(x) for x in backbone.inputs}
     weighty = [bool(getattr(node.operation, "weights", ())) for node in nodes]
-    found = []
+    names = []
     for i, node in enumerate(nodes):
         alive |= {id(x) for x in node.output_tensors}
         for x in node.input_tensors:
@@ -40,8 +40,8 @@ def cut_points(backbone: keras.Model) -> list[str]:
         alive = {x for x in alive if uses[x] > 0}
         is_cut = alive == {id(x) for x in node.output_tensors}
         if is_cut and any(weighty[: i + 1]) and any(weighty[i + 1 :]):
-            found.append(node.operation.name)
-    return found
+            names.append(node.operation.name)
+    return names
 
 
 def copy_between(
@@ -85,7 +85,7 @@ def without_downsampling(model: keras.Model) -> keras.Model:
 
     def without_strides(layer: keras.layers.Layer) -> keras.layers.Layer:
         if isinstance(layer, keras.Sequential):
-            # Created again without the shapes that it was built for.
+            # It is created again, without the shapes that it was built for.
             return keras.Sequential(
                 [without_strides(x) for x in layer.layers], name=layer.name
             )
@@ -120,10 +120,10 @@ def _has_strides(layer: Any, kinds: tuple[Any, ...]) -> bool:
 def side_by_side(
     models: Sequence[keras.Model], name: str, pooling: Pooling | None = None
 ) -> keras.Model:
-    """One model from the input of several to all of their features.
+    """One model that returns the features of several for the same input.
 
-    The models keep their layers and weights. A connection between them does
-    not exist.
+    The models keep their layers and weights, and are not connected to each
+    other.
 
     Args:
         models: Functional or sequential models with different names that take
@@ -139,8 +139,8 @@ def side_by_side(
     """
     first = models[0]
     is_sequential = isinstance(first, keras.Sequential)
-    given = first.inputs[0] if is_sequential else first.input
-    inputs = keras.tree.map_structure(input_like, given)
+    structure = first.inputs[0] if is_sequential else first.input
+    inputs = keras.tree.map_structure(input_like, structure)
     features = []
     for k, model in enumerate(models):
         x = model(inputs)

@@ -28,8 +28,8 @@ def single_output(
 
     Returns:
         The model itself if nothing needs to change, and otherwise a model that
-        shares its layers. A model of a custom class whose layers cannot be told
-        from its blocks becomes a single layer, because its class can be saved,
+        shares its layers. A model of a custom class that cannot be cut into
+        blocks becomes a single layer, because its class can be saved,
         whereas its layers might not.
     """
     patch_size = getattr(model, "patch_size", None)
@@ -43,7 +43,7 @@ def single_output(
             model.input,
         )
         model = keras.Model(inputs, model(inputs), name=model.name)
-    features = _chosen(model, output)
+    features = _select_output(model, output)
     is_sequence = len(features.shape) == 3
     if num_prefix_tokens is not None and not is_sequence:
         raise ValueError(
@@ -89,7 +89,7 @@ def patch_grid(
     return None
 
 
-def _chosen(model: keras.Model, output: str | None) -> keras.KerasTensor:
+def _select_output(model: keras.Model, output: str | None) -> keras.KerasTensor:
     is_sequential = isinstance(model, keras.Sequential)
     outputs = model.outputs if is_sequential else model.output
     if isinstance(outputs, dict):
@@ -148,7 +148,7 @@ def _with_mask(
     count = tokens.shape[1]
     grid = None
     if num_prefix_tokens is None and image and patches and count:
-        # KerasHub's: tokens that are not patches come first.
+        # In KerasHub, tokens that are not patches come first.
         sides = (patches, patches) if isinstance(patches, int) else patches
         grid = (image[1] // sides[0], image[2] // sides[1])
         num_prefix_tokens = count - grid[0] * grid[1]

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from keras_dml.data import Examples, Sampler, View
-from keras_dml.data.feature_set import MASK, FeatureSet, symbolic
+from keras_dml.data.feature_set import MASK, FeatureSet, symbolic_inputs
 from keras_dml.data.reading import as_examples
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import done_by_chief
@@ -271,7 +271,7 @@ def feature_model(model: keras.Model, examples: Examples) -> keras.Model:
     """The model of unit-length pooled features, as in the released code."""
     unit = keras.layers.UnitNormalization(dtype="float32")
     if isinstance(examples, FeatureSet):
-        given = symbolic(examples)
+        given = symbolic_inputs(examples)
         features = backbone_features(model.backbone, given)
         pooled = model.head.pool(features, given.get(MASK))
         return keras.Model(given, unit(pooled))

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_dml.data import Examples
-from keras_dml.data.pictures import class_column, each_seen
+from keras_dml.data.pictures import class_column, each_picture
 from keras_dml.evaluation import embed
 from keras_dml.utils.arguments import checked
 from keras_dml.utils.files import atomic_file, write_atomically
@@ -87,7 +87,7 @@ def export_projector(
     columns = int(np.ceil(np.sqrt(len(rows))))
     side = min(thumbnail, MAX_SPRITE_SIDE // columns)
     sprite = Image.new("RGB", (columns * side, columns * side))
-    pictures = each_seen(images, rows, images.view_for(model))
+    pictures = each_picture(images, rows, images.view_for(model))
     for number, picture in enumerate(pictures):
         pixels = picture[..., 0] if picture.shape[2] == 1 else picture
         image = Image.fromarray(pixels).convert("RGB").resize((side, side))

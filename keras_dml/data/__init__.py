@@ -3,7 +3,7 @@
 Open first: `examples`, the interface of all kinds of examples (`ImageSet`,
 `ArraySet` and so on). A sampler plans an epoch as rows of batches
 (`samplers.base`), and `pipeline`, in `_pipeline`, makes a `tf.data.Dataset` of
-plan and examples; `batches` has what it does for each kind. `splits` holds
+plan and examples; `batches` has its steps for each kind. `splits` holds
 data sets split by class, `archives` the benchmarks.
 
 Imports: `utils`.

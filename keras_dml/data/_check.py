@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from keras_dml.data._table import FORMATS, table
-from keras_dml.data.copies import NAMED, Copies, find_copies
+from keras_dml.data.copies import MAX_NAMES, Copies, find_copies
 from keras_dml.data.folder import image_folder_splits
 from keras_dml.data.splits import DATASETS, DataSplits
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What was found at a path.
+    """A data set at a path, and its problems.
 
     Attributes:
         kind: What it is, in words.
@@ -57,29 +57,29 @@ def check(
     """
     if callable(path):
         return _load("loaded by a function", path.__name__, path)
-    place = Path(path).expanduser()
-    if not place.exists():
+    location = Path(path).expanduser()
+    if not location.exists():
         raise FileNotFoundError(
             f"`path` of check must be a folder or a table. Received: path="
             f"{os.fspath(path)!r}, which does not exist."
         )
-    if place.suffix.lower() in FORMATS and place.is_file():
-        return _load_from(place, "a table of images", table)
+    if location.suffix.lower() in FORMATS and location.is_file():
+        return _load_from(location, "a table of images", table)
     for entry in DATASETS.values():
         if (archive := entry.details["archive"]) is None:
             continue
-        layout, _, missing = archive.closest(place)
-        # Of an archive, a list is there: other folders have `images` as well.
+        layout, _, missing = archive.closest(location)
+        # An archive has one of its lists; other folders have `images` as well.
         if any(Path(x).suffix for x in {*layout.entries} - {*missing}):
             title = f"the data set {archive.title}"
-            return _load_from(place, title, entry.value)
-    return _load_from(place, "a folder of images", image_folder_splits)
+            return _load_from(location, title, entry.value)
+    return _load_from(location, "a folder of images", image_folder_splits)
 
 
 def _load_from(
-    place: Path, kind: str, loader: Callable[..., DataSplits]
+    location: Path, kind: str, loader: Callable[..., DataSplits]
 ) -> Findings:
-    return _load(kind, loader.__name__, partial(loader, place))
+    return _load(kind, loader.__name__, partial(loader, location))
 
 
 def _load(kind: str, name: str, loader: Callable[[], DataSplits]) -> Findings:
@@ -108,11 +108,11 @@ def _load(kind: str, name: str, loader: Callable[[], DataSplits]) -> Findings:
         problems += [x for x in errors if x not in problems]
         for copy_kind in ("exact", "near"):
             groups = [x for x in copies if x.kind == copy_kind]
-            problems += _said_of(groups, copy_kind, splits.test.has_label_sets)
+            problems += _describe(groups, copy_kind, splits.test.has_label_sets)
     return Findings(kind, name, splits, tuple(problems), tuple(copies))
 
 
-def _said_of(
+def _describe(
     groups: Sequence[Copies], kind: str, has_label_sets: bool
 ) -> list[str]:
     within = [
@@ -125,7 +125,7 @@ def _said_of(
     leaks = [
         x for x in groups if len({y.split == "test" for y in x.images}) > 1
     ]
-    kinds = {
+    cases = {
         "in their class": (
             within,
             "They find each other, which flatters metrics. Keep one of each.",
@@ -140,20 +140,20 @@ def _said_of(
             "The test is not of unseen images. Remove them from training.",
         ),
     }
-    if has_label_sets:  # Images with the same labels are no class.
-        del kinds["in their class"], kinds["in other classes"]
+    if has_label_sets:  # Images with the same labels do not form a class.
+        del cases["in their class"], cases["in other classes"]
     look = "" if kind == "exact" else "Look at them. "
     return [
         f"Images with {kind} copies {where}: "
         f"{sum(len(x.images) for x in groups)} ({_names(groups)}). {look}{why}"
-        for where, (groups, why) in kinds.items()
+        for where, (groups, why) in cases.items()
         if groups
     ]
 
 
 def _names(groups: Sequence[Copies]) -> str:
     names = [
-        " = ".join(image.path for image in group.images[:NAMED])
-        for group in groups[:NAMED]
+        " = ".join(image.path for image in group.images[:MAX_NAMES])
+        for group in groups[:MAX_NAMES]
     ]
-    return "; ".join([*names, *["…"] * (len(groups) > NAMED)])
+    return "; ".join([*names, *["…"] * (len(groups) > MAX_NAMES)])

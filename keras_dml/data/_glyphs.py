@@ -32,15 +32,15 @@ SIZE = 48
 _EM = 32
 _BASELINE = 36
 
-_LEAST_TYPEFACES = 8
+_MIN_TYPEFACES = 8
 
-# Of matplotlib 3.8 to 3.11: a little over 2,200.
-_LEAST_CLASSES = 2000
+# Matplotlib 3.8 to 3.11 has a little over 2,200.
+_MIN_CLASSES = 2000
 
-# Controls, format characters, private use and surrogates; spaces.
+# Unicode categories: controls and other codes that have no glyph; spaces.
 _NOT_DRAWN = ("C", "Z")
 
-# Raise it when drawings change, so that those kept from before are not used.
+# Raise it when drawings change, so that stored ones are replaced.
 _VERSION = 1
 
 
@@ -108,22 +108,22 @@ def _drawings(files: list[Path], file: Path) -> Drawings:
     """Drawings from a file that is valid for these typefaces, or new ones."""
     digest = drawing_digest(files)
     try:
-        with file.open("rb") as opened, np.load(opened) as kept:
-            if str(kept["digest"]) == digest:
+        with file.open("rb") as opened, np.load(opened) as npz:
+            if str(npz["digest"]) == digest:
                 return Drawings(
-                    kept["pixels"], kept["code_points"], kept["typefaces"]
+                    npz["pixels"], npz["code_points"], npz["typefaces"]
                 )
     except FileNotFoundError:
         pass
-    # However it is damaged, and each part of the archive fails in its way.
+    # Each part of a damaged archive raises errors of its own kinds.
     except Exception as error:
         logger.warning("%s is damaged and is created again: %s", file, error)
     drawings = draw_characters(files)
     classes = len(np.unique(drawings.code_points))
-    if classes < _LEAST_CLASSES:
+    if classes < _MIN_CLASSES:
         raise RuntimeError(
             "matplotlib's typefaces must contain more than "
-            f"{_LEAST_CLASSES} characters. Received: {len(files)} typefaces, "
+            f"{_MIN_CLASSES} characters. Received: {len(files)} typefaces, "
             f"{classes} characters. Reinstall matplotlib."
         )
     try:
@@ -140,8 +140,8 @@ def typefaces() -> list[Path]:
     import matplotlib
 
     folder = Path(matplotlib.get_data_path(), "fonts", "ttf")
-    found = [*folder.glob("DejaVuS*.ttf"), *folder.glob("STIXGeneral*.ttf")]
-    return sorted(path for path in found if "Display" not in path.name)
+    files = [*folder.glob("DejaVuS*.ttf"), *folder.glob("STIXGeneral*.ttf")]
+    return sorted(path for path in files if "Display" not in path.name)
 
 
 def drawing_digest(files: list[Path]) -> str:
@@ -157,7 +157,7 @@ def drawing_digest(files: list[Path]) -> str:
 
 
 def draw_characters(files: list[Path]) -> Drawings:
-    """Draws what at least eight typefaces draw differently; see `glyphs`."""
+    """Draws the characters that `glyphs` describes."""
     from matplotlib.ft2font import FT2Font
     from PIL import ImageFont
 
@@ -170,12 +170,12 @@ def draw_characters(files: list[Path]) -> Drawings:
         for path in files
     ]
     counts = Counter(code for codes in characters for code in codes)
-    common = sorted(c for c, n in counts.items() if n >= _LEAST_TYPEFACES)
+    common = sorted(c for c, n in counts.items() if n >= _MIN_TYPEFACES)
     # The basic layout draws each character by itself, and is always there.
     basic = ImageFont.Layout.BASIC
     fonts = [ImageFont.truetype(x, _EM, layout_engine=basic) for x in files]
-    seen: set[bytes] = set()
-    kept: list[tuple[int, int, bytes]] = []
+    seen_drawings: set[bytes] = set()
+    records: list[tuple[int, int, bytes]] = []
     for code in track(common, len(common), "Drawing glyphs"):
         typeface_of: dict[bytes, int] = {}
         for typeface, font in enumerate(fonts):
@@ -183,11 +183,11 @@ def draw_characters(files: list[Path]) -> Drawings:
                 drawing = _draw(font, chr(code))
                 typeface_of.setdefault(drawing, typeface)
         typeface_of.pop(b"", None)
-        is_new = seen.isdisjoint(typeface_of)
-        seen.update(typeface_of)
-        if is_new and len(typeface_of) >= _LEAST_TYPEFACES:
-            kept.extend((code, t, d) for d, t in typeface_of.items())
-    code_points, numbers, drawings = zip(*kept, strict=True)
+        is_new = seen_drawings.isdisjoint(typeface_of)
+        seen_drawings.update(typeface_of)
+        if is_new and len(typeface_of) >= _MIN_TYPEFACES:
+            records.extend((code, t, d) for d, t in typeface_of.items())
+    code_points, numbers, drawings = zip(*records, strict=True)
     pixels = np.frombuffer(b"".join(drawings), np.uint8)
     return Drawings(
         pixels.reshape(-1, SIZE, SIZE),
@@ -207,10 +207,10 @@ def _draw(font: "FreeTypeFont", character: str) -> bytes:
         return b""
     ink = ink[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
     height, width = ink.shape
-    top = int(_BASELINE + above + rows[0])
-    left = (SIZE - width) // 2
-    if left < 0 or top < 0 or top + height > SIZE:
+    y = int(_BASELINE + above + rows[0])
+    x = (SIZE - width) // 2
+    if x < 0 or y < 0 or y + height > SIZE:
         return b""
     drawing = np.zeros((SIZE, SIZE), np.uint8)
-    drawing[top : top + height, left : left + width] = ink
+    drawing[y : y + height, x : x + width] = ink
     return drawing.tobytes()

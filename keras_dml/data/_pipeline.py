@@ -12,7 +12,7 @@ from annotated_types import Ge, Le
 from keras_dml.data.augmentations import Augmentations, AugmentBy
 from keras_dml.data.batches import Views, batches_in_order, planned_batches
 from keras_dml.data.caching import Cache
-from keras_dml.data.examples import WHOLE, Examples, check_examples
+from keras_dml.data.examples import WHOLE_BATCH, Examples, check_examples
 from keras_dml.data.planned import check_made_from, parts_of, planned_by
 from keras_dml.data.resizing import ResizeMode
 from keras_dml.data.samplers import RelationSampler, Sampler
@@ -22,7 +22,7 @@ from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import AnyInteger, Count, Side
 
 AUTOTUNE = -1
-"""What `tf.data.AUTOTUNE` is."""
+"""The value of `tf.data.AUTOTUNE`."""
 
 
 @checked
@@ -58,9 +58,9 @@ def pipeline(
     two runs are bit-identical, and a run that is resumed by setting
     `sampler.epoch` continues as if it had not been interrupted.
 
-    Of a JPEG file, only what a view shows is decoded; of a large one, at a
-    half, a quarter or an eighth of its size, which leaves at least twice the
-    pixels that the view has.
+    Of a JPEG file, only the part that a view shows is decoded, and of a large
+    one at a half, a quarter or an eighth of its size, which leaves at least
+    twice the pixels that the view has.
 
     Args:
         examples: An `ImageSet`, `ArraySet` or other `Examples`, with labels.
@@ -163,7 +163,7 @@ def pipeline(
             .prefetch(prefetch)
         )
 
-    return planned_by(sampler, examples, parts(WHOLE, 0), parts)
+    return planned_by(sampler, examples, parts(WHOLE_BATCH, 0), parts)
 
 
 @checked
@@ -182,11 +182,11 @@ def eval_batches(
         0..255; or rows of arrays, (B, ...), or a dict of these.
     """
     batches = batches_in_order(examples, view, batch_size)
-    # The thread that tunes a pipeline sleeps, and its iterator's end waits
-    # for it, up to half a second: much for one pass over a few thousand.
-    fixed = tf.data.Options()
-    fixed.autotune.enabled = False
-    return batches.with_options(fixed)
+    # An iterator waits at its end for the thread that tunes the pipeline, for
+    # up to half a second, which is long for one pass over a few thousand rows.
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return batches.with_options(options)
 
 
 def _plan(sampler: Sampler) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

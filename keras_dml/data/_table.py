@@ -124,7 +124,7 @@ def table(
     images = images.skipping(BadFiles.of(images, on_bad_file))
     images = images.with_groups({x: columns[x] for x in groups})
     if "split" in columns:
-        split = _checked_split(columns["split"], file)
+        split = _as_split(columns["split"], file)
     else:
         classes = split_classes(images, train_classes)[1].classes
         split = np.where(np.isin(images.known_labels, classes), "test", "train")
@@ -155,7 +155,7 @@ def table(
     )
 
 
-def _checked_split(texts: Sequence[str], file: Path) -> npt.NDArray[np.str_]:
+def _as_split(texts: Sequence[str], file: Path) -> npt.NDArray[np.str_]:
     split = np.array(texts)
     odd = sorted(set(texts) - set(SPLITS))
     if odd:
@@ -164,10 +164,10 @@ def _checked_split(texts: Sequence[str], file: Path) -> npt.NDArray[np.str_]:
             f"Received: {odd[0]!r} in row {texts.index(odd[0]) + 1}."
         )
     if "train" not in texts or np.all(np.isin(split, _TRAINING)):
-        found = {x: texts.count(x) for x in SPLITS if x in texts}
+        counts = {x: texts.count(x) for x in SPLITS if x in texts}
         raise ValueError(
             f"The column `split` of {file} must have rows for training and "
-            f"rows for testing. Received: {found}. Remove the column to split "
+            f"rows for testing. Received: {counts}. Remove the column to split "
             "by class."
         )
     return split
@@ -176,9 +176,9 @@ def _checked_split(texts: Sequence[str], file: Path) -> npt.NDArray[np.str_]:
 def _check_columns(
     label: str, separator: str | None, levels: Sequence[str]
 ) -> None:
-    own = ("path", "split", "camera")
+    fixed = ("path", "split", "camera")
     twice = len(set(levels)) < len(levels)
-    if twice or any(x in own or "/" in x or not x for x in (label, *levels)):
+    if twice or any(x in fixed or "/" in x or not x for x in (label, *levels)):
         raise ValueError(
             "`label` and `levels` of table must be separate columns, each "
             "level once, with names without a slash. Received: label="
@@ -196,7 +196,7 @@ def as_classes(texts: Sequence[str]) -> tuple[Rows, list[str] | None]:
     """Labels, and class names if the labels are not the texts."""
     with contextlib.suppress(ValueError, OverflowError):
         numbers = np.array([int(text) for text in texts], np.int64)
-        # 007 is a name.
+        # A text such as 007 is a name.
         if list(map(str, numbers.tolist())) == list(texts):
             return numbers, None
     names, labels = np.unique(np.array(texts), return_inverse=True)
@@ -210,26 +210,26 @@ def read_columns(
     may_be_empty: Sequence[str] = (),
 ) -> dict[str, list[str]]:
     """The texts of a table's columns, stripped, by name."""
-    found = read_cells(file)
-    missing = [name for name in required if name not in found]
+    cells = read_cells(file)
+    missing = [name for name in required if name not in cells]
     if missing:
         raise ValueError(
             f"The table {file} must have the columns {', '.join(required)}. "
-            f"Received: {', '.join(found) or 'none'}; "
+            f"Received: {', '.join(cells) or 'none'}; "
             f"{', '.join(missing)} missing. Rename the columns, or pass the "
             "column of the classes to table as `label`; columns are "
             "separated by ',' in .csv and by a tab in .tsv."
         )
-    wanted = [x for x in (*required, *optional) if x in found]
-    return {x: as_texts(found[x], x, file, x in may_be_empty) for x in wanted}
+    names = [x for x in (*required, *optional) if x in cells]
+    return {x: as_texts(cells[x], x, file, x in may_be_empty) for x in names}
 
 
 def as_texts(
     cells: Sequence[Any], name: str, file: Path, may_be_empty: bool = False
 ) -> list[str]:
     """The cells of a column as texts, stripped; `ValueError` if empty."""
-    # Of missing cells, None is Arrow's and the reader's of short lines;
-    # NaN, unequal to itself, is that of pandas.
+    # A missing cell is None in Arrow and in a short line of text; in pandas it
+    # is NaN, which is unequal to itself.
     texts = ["" if x is None or x != x else str(x).strip() for x in cells]
     if not texts:
         raise ValueError(
@@ -277,11 +277,11 @@ def _read_text(file: Path, delimiter: str) -> dict[str, list[Any]]:
             reader.fieldnames = names
             columns: dict[str, list[Any]] = {name: [] for name in names}
             if len(columns) < len(names):
-                twice = {x for x in names if names.count(x) > 1}
+                twice = sorted({x for x in names if names.count(x) > 1})
                 raise ValueError(
                     f"The table {file} must have each column once. Received: "
-                    f"{', '.join(sorted(twice))} more than once. Rename or "
-                    "remove the others."
+                    f"{', '.join(twice)} more than once. Rename or remove the "
+                    "others."
                 )
             for row in reader:
                 if more := row.get(None):

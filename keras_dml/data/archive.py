@@ -32,12 +32,12 @@ class Archive:
 
     def closest(self, path: Path) -> tuple[Layout, Path, list[str]]:
         """The best matching layout, its folder, and what is missing."""
-        found = [
+        matches = [
             (x, folder, [y for y in x.entries if not (folder / y).exists()])
             for x in self.layouts
             for folder in (path, path / x.folder)
         ]
-        return min(found, key=lambda x: len(x[2]) / len(x[0].entries))
+        return min(matches, key=lambda x: len(x[2]) / len(x[0].entries))
 
     def locate(
         self, path: str | os.PathLike[str], owner: str
@@ -48,28 +48,28 @@ class Archive:
         if not missing:
             return folder, layout
         if root.is_dir():
-            found = f"without {', '.join(missing)}"
+            state = f"without {', '.join(missing)}"
             way_out = f"Use the unpacked folder {layout.folder}."
         else:
             kind = "is a file" if root.exists() else "does not exist"
-            found = f"which {kind}"
+            state = f"which {kind}"
             way_out = "Unpack the archive, and use its folder."
         raise FileNotFoundError(
             f"`path` of {owner} must be the folder of {self.title}, with "
             f"{', '.join(layout.entries)}. Received: "
-            f"path={os.fspath(path)!r}, {found}. {way_out}"
+            f"path={os.fspath(path)!r}, {state}. {way_out}"
         )
 
     def check_counts(
         self, folder: Path, expected: Counts | None, **sets: ImageSet
     ) -> None:
-        """Raises `ValueError` that lists all counts that are not expected."""
-        found = {f"{name} classes": x.num_classes for name, x in sets.items()}
-        found |= {f"{name} images": len(x) for name, x in sets.items()}
+        """Raises a `ValueError` that lists all unexpected counts."""
+        actual = {f"{name} classes": x.num_classes for name, x in sets.items()}
+        actual |= {f"{name} images": len(x) for name, x in sets.items()}
         wrong = [
-            f"{found[name]:,} {name} (of {count:,})"
+            f"{actual[name]:,} {name} (of {count:,})"
             for name, count in (expected or {}).items()
-            if found[name] != count
+            if actual[name] != count
         ]
         if wrong:
             raise ValueError(
@@ -82,7 +82,7 @@ class Archive:
 def halves(
     images: ImageSet, counts: Counts | None
 ) -> tuple[ImageSet, ImageSet]:
-    """The first classes, as many as counted or half, and the others."""
+    """Splits off the first classes: those that are counted, or half."""
     last = images.classes[(images.num_classes - 1) // 2]
     if counts is not None:
         last = counts["train classes"]
@@ -98,14 +98,14 @@ def read_list(file: Path, columns: int, skip: int = 0) -> list[list[str]]:
     for number, line in enumerate(lines[skip:], skip + 1):
         row = line.split()
         if row and len(row) != columns:
-            raise damaged(
+            raise damage_error(
                 f"Line {number} of {file} must have {columns} columns",
                 repr(line),
             )
         if row:
             rows.append(row)
     if not rows:
-        raise damaged(
+        raise damage_error(
             f"{file} must list images", f"{len(lines)} lines and 0 images"
         )
     return [list(column) for column in zip(*rows, strict=True)]
@@ -113,16 +113,16 @@ def read_list(file: Path, columns: int, skip: int = 0) -> list[list[str]]:
 
 def read_by_id(file: Path, columns: int, ids: Sequence[str]) -> list[list[str]]:
     """The columns after the first one, an id, in the order of `ids`."""
-    own, *others = read_list(file, columns)
-    if sorted(own) != sorted(ids):
-        odd = sorted({*own} ^ {*ids})[:3]
+    listed_ids, *value_lists = read_list(file, columns)
+    if sorted(listed_ids) != sorted(ids):
+        odd = sorted({*listed_ids} ^ {*ids})[:3]
         such_as = f", and ids in one list only, such as {odd}" if odd else ""
-        raise damaged(
+        raise damage_error(
             f"{file} must have one line for each of {len(ids)} images",
-            f"{len(own)} lines{such_as}",
+            f"{len(listed_ids)} lines{such_as}",
         )
-    lines = {key: line for line, key in enumerate(own)}
-    return [[column[lines[key]] for key in ids] for column in others]
+    lines = {key: line for line, key in enumerate(listed_ids)}
+    return [[column[lines[key]] for key in ids] for column in value_lists]
 
 
 def as_integers(texts: Sequence[str], what: str, file: Path) -> list[int]:
@@ -130,12 +130,12 @@ def as_integers(texts: Sequence[str], what: str, file: Path) -> list[int]:
     try:
         return [int(text) for text in texts]
     except ValueError as error:
-        raise damaged(
+        raise damage_error(
             f"Every {what} in {file} must be an integer", str(error)
         ) from None
 
 
-def damaged(rule: str, received: str) -> ValueError:
+def damage_error(rule: str, received: str) -> ValueError:
     return ValueError(
         f"{rule}. Received: {received}. Unpack the archive again."
     )

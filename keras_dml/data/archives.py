@@ -12,7 +12,7 @@ from keras_dml.data.archive import (
     Counts,
     Layout,
     as_integers,
-    damaged,
+    damage_error,
     halves,
     read_by_id,
     read_list,
@@ -105,8 +105,8 @@ def cub200(
 
 
 _MERGED = Layout("cars196", ("cars_annos.mat", "car_ims"))
-# The test set's labels came as a file of their own; it is kept in either
-# place.
+# The labels of the test set were published in a separate file, which may be
+# in either folder.
 _WITH_LABELS = "cars_test_annos_withlabels.mat"
 _DEVKIT = ("devkit/cars_train_annos.mat", "cars_train", "cars_test")
 CARS196 = Archive(
@@ -208,9 +208,11 @@ def _load(file: Path) -> dict[str, Any]:
     try:
         check_regular(file)
         return dict(loadmat(file, squeeze_me=True))
-    # However it is damaged, and SciPy fails in many ways.
+    # SciPy raises many kinds of errors for damaged files.
     except Exception as error:
-        raise damaged(f"{file} must be a MATLAB file", str(error)) from error
+        raise damage_error(
+            f"{file} must be a MATLAB file", str(error)
+        ) from error
 
 
 def _class_names(content: dict[str, Any]) -> list[str]:
@@ -236,7 +238,7 @@ def _fields(content: dict[str, Any], file: Path) -> dict[str, Any]:
             for x in names
         }
     except (ValueError, TypeError, OverflowError) as error:
-        raise damaged(
+        raise damage_error(
             f"{file} must have integers as annotations", str(error)
         ) from None
 
@@ -310,7 +312,7 @@ INSHOP = Archive(
     "In-Shop Clothes Retrieval",
     (
         Layout(_FOLDER, (_PARTITION, "img")),
-        # As img.zip is unpacked beside itself.
+        # This is where img.zip is unpacked beside itself.
         Layout(_FOLDER, (_PARTITION, "Img/img"), images="Img"),
     ),
     {
@@ -394,13 +396,13 @@ def _read_inshop(file: Path) -> list[list[str]]:
     count = file.read_text(encoding="utf-8").partition("\n")[0].strip()
     columns = read_list(file, 3, skip=2)
     if count != str(len(columns[0])):
-        raise damaged(
+        raise damage_error(
             f"{file} must have the number of images stated in its first line",
             f"{len(columns[0])} images, and a first line of {count!r}",
         )
     odd = set(columns[2]) - set(_STATUSES)
     if odd:
-        raise damaged(
+        raise damage_error(
             f"Every evaluation_status in {file} must be one of {_STATUSES}",
             str(sorted(odd)),
         )

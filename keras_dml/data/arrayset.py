@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from keras_dml.data.examples import About, Examples, Inputs, described
+from keras_dml.data.examples import About, Examples, Inputs, describe
 from keras_dml.data.validation import (
     Names,
     as_column,
@@ -21,7 +21,7 @@ from keras_dml.data.validation import (
 from keras_dml.utils.lazy_rows import LazyRows, joined, selected
 from keras_dml.utils.types import Rows
 
-_ONLY = ""
+_NO_NAME = ""
 """Name of the column if the input is a single array."""
 
 
@@ -49,7 +49,7 @@ class ArraySet(Examples):
             item `i` names label `i`. If labels are strings, this mapping
             determines their numbers; pass the names of one set to another, so
             that both number classes alike.
-        ids: Optional N strings: what the source calls the examples.
+        ids: Optional N strings: names of the examples in their source.
 
     Raises:
         ValueError: If `x` is not an array or its rows differ in length, if
@@ -77,18 +77,18 @@ class ArraySet(Examples):
         names: Names | None = None,
         ids: Iterable[str] | None = None,
     ) -> None:
-        given = x if isinstance(x, Mapping) else {_ONLY: x}
+        arrays = x if isinstance(x, Mapping) else {_NO_NAME: x}
         columns = {
             str(key): as_column(value, column_name(str(key)))
-            for key, value in given.items()
+            for key, value in arrays.items()
         }
         about = About.of(labels, names, ids, "ArraySet")
         counts = {name: len(column) for name, column in columns.items()}
         if len(set(counts.values())) != 1:
-            found = ", ".join(f"{n} of {k!r}" for k, n in counts.items())
+            sizes = ", ".join(f"{n} of {k!r}" for k, n in counts.items())
             raise ValueError(
                 "`x` of ArraySet must have at least one array, and the same "
-                f"number of rows in all. Received: {found or 'no array'}."
+                f"number of rows in all. Received: {sizes or 'no array'}."
             )
         vars(self).update(vars(about), columns=MappingProxyType(columns))
         check_lengths(
@@ -99,13 +99,13 @@ class ArraySet(Examples):
         return len(next(iter(self.columns.values())))
 
     def inputs(self, rows: npt.ArrayLike | EllipsisType) -> Inputs:
-        picked = self._checked(as_rows(rows, len(self), "ArraySet.inputs"))
-        found = {name: x[picked] for name, x in self.columns.items()}
-        for name, array in found.items():
+        picked = self._resolve(as_rows(rows, len(self), "ArraySet.inputs"))
+        arrays = {name: x[picked] for name, x in self.columns.items()}
+        for name, array in arrays.items():
             check_finite(array, column_name(name), picked)
-        return found[_ONLY] if list(found) == [_ONLY] else found
+        return arrays[_NO_NAME] if list(arrays) == [_NO_NAME] else arrays
 
-    def _checked(self, rows: Rows) -> Rows:
+    def _resolve(self, rows: Rows) -> Rows:
         count = len(self)
         outside = rows[(rows < -count) | (rows >= count)]
         if len(outside):
@@ -115,21 +115,21 @@ class ArraySet(Examples):
         return np.where(rows < 0, rows + count, rows)
 
     def called(self, row: int) -> str:
-        only = self.columns.get(_ONLY)
-        if self.ids is None and only is not None and is_text(only.dtype):
-            text = only[np.array([row])][0]
+        sole = self.columns.get(_NO_NAME)
+        if self.ids is None and sole is not None and is_text(sole.dtype):
+            text = sole[np.array([row])][0]
             return text.decode() if isinstance(text, bytes) else str(text)
         return super().called(row)
 
     def _at(self, rows: Rows | None, about: About) -> "ArraySet":
         columns: dict[str, Any] = dict(self.columns)
         if rows is not None:
-            rows = self._checked(rows)
+            rows = self._resolve(rows)
             columns = {k: selected(x, rows) for k, x in columns.items()}
         return ArraySet(columns, about.labels, about.names, about.ids)
 
     @classmethod
-    def _joined(cls, sets: Sequence["ArraySet"], about: About) -> "ArraySet":
+    def _join(cls, sets: Sequence["ArraySet"], about: About) -> "ArraySet":
         kinds = [part._kind() for part in sets]
         if any(kind != kinds[0] for kind in kinds):
             raise ValueError(
@@ -152,4 +152,4 @@ class ArraySet(Examples):
             sizes = "×".join(map(str, shape))
             type_name = "strings" if is_text(dtype) else str(dtype)
             kinds.append(" ".join(x for x in (name, sizes, type_name) if x))
-        return described(self, "examples", *kinds)
+        return describe(self, "examples", *kinds)

@@ -3,7 +3,7 @@
 Keras layers draw from a `SeedGenerator`, a variable that is incremented with
 every call. In a parallel pipeline, the order of calls is random. Here layers
 are traced once with every such variable replaced by numbers that come from a
-seed, so a batch depends only on its seed. What draws otherwise is refused.
+seed, so a batch depends only on its seed. Other sources of numbers are errors.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.trust import import_named
 from keras_dml.utils.types import Tensor
 
-Named: TypeAlias = Mapping[str, Mapping[str, Any] | None]
+StepConfigs: TypeAlias = Mapping[str, Mapping[str, Any] | None]
 """Name of a layer, or package.module:function → its arguments."""
 
 Step: TypeAlias = keras.Layer | Callable[..., Any]
 
-Augmentations: TypeAlias = Named | Step | Sequence[Step]
+Augmentations: TypeAlias = StepConfigs | Step | Sequence[Step]
 
 AugmentBy: TypeAlias = Literal["batch", "image"]
 
@@ -53,7 +53,7 @@ LAYERS = (
 which draws with Python's `random`.
 """
 
-# Operations that draw numbers which no seed of ours reaches start with these.
+# The names of operations that ignore our seed start with these.
 _UNSEEDED = (
     "Random", "Multinomial", "ParameterizedTruncatedNormal",
     "TruncatedNormal", "SampleDistortedBoundingBox", "StatefulRandom",
@@ -76,7 +76,7 @@ def layer_names() -> dict[str, type[keras.Layer]]:
 def as_steps(augment: Augmentations) -> list[Step]:
     """The layers and functions in order, from any accepted form."""
     if isinstance(augment, Mapping):
-        return [_named(name, given or {}) for name, given in augment.items()]
+        return [_make_step(name, args or {}) for name, args in augment.items()]
     is_many = isinstance(augment, Sequence) and not isinstance(augment, str)
     steps: list[Any] = list(augment) if is_many else [augment]  # type: ignore[arg-type]
     for step in steps:
@@ -90,18 +90,18 @@ def as_steps(augment: Augmentations) -> list[Step]:
     return steps
 
 
-def _named(name: str, arguments: Mapping[str, Any]) -> Step:
+def _make_step(name: str, arguments: Mapping[str, Any]) -> Step:
     if ":" in name:
-        return functools.partial(_imported(name), **arguments)
-    known = layer_names()
-    if name not in known:
+        return functools.partial(_import_function(name), **arguments)
+    layers = layer_names()
+    if name not in layers:
         raise ValueError(
             f"`augment` of pipeline must name Keras layers, "
-            f"{', '.join(known)}, or a function as package.module:function. "
-            f"Received: {name!r}.{did_you_mean(name, known)}"
+            f"{', '.join(layers)}, or a function as package.module:function. "
+            f"Received: {name!r}.{did_you_mean(name, layers)}"
         )
-    layer = known[name]
-    # That of the class is that of `Operation.__new__` in Python 3.11.2.
+    layer = layers[name]
+    # In Python 3.11.2, a class has the signature of `Operation.__new__`.
     parameters = inspect.signature(layer.__init__).parameters
     allowed = [x for x in parameters if x not in ("self", "seed", "kwargs")]
     odd = [x for x in arguments if x not in allowed]
@@ -121,7 +121,7 @@ def _named(name: str, arguments: Mapping[str, Any]) -> Step:
         ) from error
 
 
-def _imported(name: str) -> Callable[..., Any]:
+def _import_function(name: str) -> Callable[..., Any]:
     module, _, attribute = name.partition(":")
     try:
         function: Callable[..., Any] = getattr(import_named(module), attribute)
@@ -133,28 +133,28 @@ def _imported(name: str) -> Callable[..., Any]:
     return function
 
 
-def seeded(augment: Augmentations, example: Any, by: AugmentBy) -> Change:
+def make_change(augment: Augmentations, example: Any, by: AugmentBy) -> Change:
     """Makes augmentations a function of a batch and a seed, in any graph.
 
     For the arguments, see `pipeline`; `example` is the `tf.TensorSpec` of an
-    example, or a dict of specs. A `ValueError` says what the augmentations do
-    not accept, or return, or depend on beside the seed.
+    example, or a dict of specs. A `ValueError` is raised if augmentations do
+    not accept it, return something else, or draw from anything but the seed.
     """
     steps = as_steps(augment)
-    given, seed = example, tf.TensorSpec((2,), "int64")
+    spec, seed = example, tf.TensorSpec((2,), "int64")
     if by == "batch":
-        given = tf.nest.map_structure(
+        spec = tf.nest.map_structure(
             lambda x: tf.TensorSpec((None, *x.shape), x.dtype), example
         )
 
     def apply(x: Any, seed: Tensor) -> Any:
         for number, step in enumerate(steps):
-            x = _applied(step, x, fold_in(seed, number))
+            x = _apply(step, x, fold_in(seed, number))
         return x
 
-    # What the layers would change, in the order in which they do.
+    # The variables that layers change are recorded in that order.
     with _Recorder() as recorder:
-        _traced(apply, given, seed)
+        _trace(apply, spec, seed)
     generators = recorder.generators()
 
     def apply_stateless(x: Any, seed: Tensor) -> Any:
@@ -171,7 +171,7 @@ def seeded(augment: Augmentations, example: Any, by: AugmentBy) -> Change:
             return apply(x, seed)
 
     before = _python_states()
-    function = _traced(apply_stateless, given, seed)
+    function = _trace(apply_stateless, spec, seed)
     _check_seeded(function, _python_states() != before)
     if by == "batch":
         return function
@@ -216,61 +216,61 @@ def augment_batches(
     return parallel(tf.data.Dataset.zip(batches, numbered), change_views)
 
 
-def _applied(step: Step, x: Any, seed: Tensor) -> Any:
+def _apply(step: Step, x: Any, seed: Tensor) -> Any:
     try:
-        found = _called(step, x, seed)
+        result = _call(step, x, seed)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"`augment` of pipeline must accept {_described(x)}. Received: "
+            f"`augment` of pipeline must accept {_describe(x)}. Received: "
             f"{step!r}, which fails: {error} Use a function to choose what is "
             "changed, and how; for a dict, for example, "
             'lambda x: {**x, "name": layer(x["name"])}.'
         ) from error
-    if not _are_alike(found, x):
+    if not _are_alike(result, x):
         raise ValueError(
             "`augment` of pipeline must return the shape and type that it "
-            f"takes: {_described(x)}. Received: {_described(found)} from "
+            f"takes: {_describe(x)}. Received: {_describe(result)} from "
             f"{step!r}."
         )
     return tf.nest.map_structure(
         lambda new, old: tf.ensure_shape(tf.cast(new, old.dtype), old.shape),
-        found,
+        result,
         x,
     )
 
 
-def _called(step: Step, x: Any, seed: Tensor) -> Any:
+def _call(step: Step, x: Any, seed: Tensor) -> Any:
     if isinstance(step, keras.Layer):
         takes_mode = "training" in inspect.signature(step.call).parameters
         return step(x, **({"training": True} if takes_mode else {}))
     try:
         takes_seed = "seed" in inspect.signature(step).parameters
     except (TypeError, ValueError):
-        takes_seed = False  # Of a function of C, it is not known.
-    # So that AutoGraph converts it, and each time anew: what it does to
-    # seeds depends on the scope.
+        takes_seed = False  # A function in C may have no signature.
+    # AutoGraph must convert it anew each time, because its use of seeds
+    # depends on the scope.
     function = tf.function(step)
     return function(x, **({"seed": seed} if takes_seed else {}))
 
 
-def _are_alike(found: Any, x: Any) -> bool:
-    """Whether shapes and types are equal, but for numbers cast to floats."""
+def _are_alike(result: Any, x: Any) -> bool:
+    """Whether shapes and types are equal, or numbers can be cast to floats."""
     if isinstance(x, dict):
         return (
-            isinstance(found, dict)
-            and found.keys() == x.keys()
-            and all(_are_alike(found[name], x[name]) for name in x)
+            isinstance(result, dict)
+            and result.keys() == x.keys()
+            and all(_are_alike(result[name], x[name]) for name in x)
         )
-    if not hasattr(found, "shape"):
+    if not hasattr(result, "shape"):
         return False
-    is_cast = x.dtype.is_floating and found.dtype != tf.string
-    is_type = is_cast or found.dtype == x.dtype
-    return is_type and x.shape.is_compatible_with(found.shape)
+    is_cast = x.dtype.is_floating and result.dtype != tf.string
+    is_type = is_cast or result.dtype == x.dtype
+    return is_type and x.shape.is_compatible_with(result.shape)
 
 
-def _described(x: Any) -> str:
+def _describe(x: Any) -> str:
     if isinstance(x, dict):
-        each = (f"{name!r}: {_described(value)}" for name, value in x.items())
+        each = (f"{name!r}: {_describe(value)}" for name, value in x.items())
         return "{" + ", ".join(each) + "}"
     if not hasattr(x, "shape"):
         return repr(x)
@@ -300,7 +300,7 @@ class _Recorder(keras.StatelessScope):
         return self.updated
 
 
-def _traced(
+def _trace(
     function: Callable[..., Tensor], *signature: tf.TensorSpec
 ) -> Callable[..., Tensor]:
     return tf.function(function, autograph=False).get_concrete_function(
@@ -319,13 +319,13 @@ def _check_seeded(function: Any, draws_in_python: bool) -> None:
         *graph.node,
         *(x for f in graph.library.function for x in f.node_def),
     ]
-    odd = sorted({x.op for x in nodes if x.op.startswith(_UNSEEDED)})
-    # Python draws while the graph is made: the same for every batch.
-    odd += ["`random` or `numpy.random`"] * draws_in_python
-    if odd:
+    unseeded = sorted({x.op for x in nodes if x.op.startswith(_UNSEEDED)})
+    # Python draws only while the graph is traced, so all batches are alike.
+    unseeded += ["`random` or `numpy.random`"] * draws_in_python
+    if unseeded:
         raise ValueError(
             "`augment` of pipeline must draw its random numbers from its "
-            f"seed. Received: {', '.join(odd)}, which draw from other "
+            f"seed. Received: {', '.join(unseeded)}, which draw from other "
             "sources, so no run could be reproduced. Take an argument `seed`, "
             "and use tf.random.stateless_uniform(shape, seed), "
             "tf.image.stateless_random_brightness and similar functions, or "

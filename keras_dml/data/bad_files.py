@@ -15,9 +15,9 @@ MAX_SHARE = 0.01
 """Share of the files that may be bad; one file always may be."""
 
 OnBadFile: TypeAlias = Literal["raise", "skip"]
-"""What is done with a file that goes bad; see `image_folder`."""
+"""How a file that goes bad is treated; see `image_folder`."""
 
-_NAMED = 20
+_MAX_NAMES = 20
 
 
 class BadFiles:
@@ -27,7 +27,7 @@ class BadFiles:
         self._max = max(1, int(MAX_SHARE * total))
         self._total = total
         self._paths: list[str] = []
-        self._said = 0
+        self._num_logged = 0
 
     @classmethod
     def of(cls, images: Any, on_bad_file: OnBadFile) -> BadFiles | None:
@@ -47,10 +47,10 @@ class BadFiles:
             ) from error
         logger.warning("Left out: %s", error)
 
-    def say(self) -> None:
+    def log_count(self) -> None:
         """Logs how many files were left out, if there are new ones."""
-        if len(self._paths) > self._said:
-            self._said = len(self._paths)
+        if len(self._paths) > self._num_logged:
+            self._num_logged = len(self._paths)
             logger.warning(
                 "%d of %s image files could not be decoded and were left out: "
                 "%s.",
@@ -89,5 +89,5 @@ class BadFiles:
         )
 
     def _names(self) -> str:
-        names = ", ".join(self._paths[-_NAMED:])
-        return names + ", …" * (len(self._paths) > _NAMED)
+        names = ", ".join(self._paths[-_MAX_NAMES:])
+        return names + ", …" * (len(self._paths) > _MAX_NAMES)

@@ -14,10 +14,10 @@ from keras_dml.data.augmentations import (
     AugmentBy,
     Change,
     augment_batches,
-    seeded,
+    make_change,
 )
-from keras_dml.data.caching import Cache, cached
-from keras_dml.data.examples import WHOLE, Examples, Inputs, Planned
+from keras_dml.data.caching import Cache, preload
+from keras_dml.data.examples import WHOLE_BATCH, Examples, Inputs, Planned
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.loading import Loader, parallel
 from keras_dml.data.planned import parts_of
@@ -30,7 +30,7 @@ from keras_dml.utils.types import AnyInteger
 
 VIEWS = ("image", "image2")
 
-BATCHED = 112**2
+MAX_BATCHED_PIXELS = 112**2
 """Largest number of pixels in a view for which whole batches are faster."""
 
 
@@ -54,19 +54,19 @@ class Views(Checked):
     seed: AnyInteger = 0
     cache: Cache = "none"
 
-    def check_none(self, examples: Examples, *but: str) -> None:
-        """Raises `ValueError` if options for images are used, but some."""
+    def check_none(self, examples: Examples, *allowed: str) -> None:
+        """Raises `ValueError` if other options than these are used."""
         default = Views()
-        asked = [
+        options = [
             field.name
             for field in fields(self)
-            if field.name not in ("seed", *but)
+            if field.name not in ("seed", *allowed)
             and getattr(self, field.name) != getattr(default, field.name)
         ]
-        if asked:
+        if options:
             raise ValueError(
-                f"`{asked[0]}` of pipeline is for images only. Received: "
-                f"{asked[0]}={getattr(self, asked[0])!r} for {examples!r}. "
+                f"`{options[0]}` of pipeline is for images only. Received: "
+                f"{options[0]}={getattr(self, options[0])!r} for {examples!r}. "
                 "Omit it, or use ImageSet(pixels, labels), with "
                 "pixels=examples.inputs(...) if they are in a file or source."
             )
@@ -85,9 +85,9 @@ class Views(Checked):
         size: Any = self.size
         if not isinstance(size, tuple | list):
             size = (size, size)
-        known: Any = self.channels or channels
+        view_channels: Any = self.channels or channels
         return Augment(
-            View(size, known, self.resize, self.resize_mode),
+            View(size, view_channels, self.resize, self.resize_mode),
             self.crop,
             self.flip,
             self.pad,
@@ -108,26 +108,26 @@ def planned_batches(examples: Examples, views: Views) -> Planned:
         views.check_none(examples)
         return rows_of(examples)
     views.check_none(examples, "augment", "augment_by", "num_views")
-    change = seeded(views.augment, _spec_of(examples), views.augment_by)
+    change = make_change(views.augment, _spec_of(examples), views.augment_by)
     batches = rows_of(examples)
     if views.num_views == 2:
-        batches = twice(batches)
-    return _changed(batches, change, views)
+        batches = duplicate_views(batches)
+    return _augment(batches, change, views)
 
 
-def _changed(batches: Planned, change: Change, views: Views) -> Planned:
-    # Batches are changed whole: the change draws for all of a batch.
+def _augment(batches: Planned, change: Change, views: Views) -> Planned:
+    # Whole batches are augmented, because numbers are drawn per batch.
     def augmented_batches(
         rows: tf.Tensor, steps: tf.Tensor, part: slice
     ) -> tf.data.Dataset:
-        x = batches(rows, steps, WHOLE)
+        x = batches(rows, steps, WHOLE_BATCH)
         x = augment_batches(x, change, views.num_views, views.seed, steps)
         return parts_of(x, part)
 
     return augmented_batches
 
 
-def twice(batches: Planned) -> Planned:
+def duplicate_views(batches: Planned) -> Planned:
     """Batches with two equal views of every example."""
 
     def both(rows: tf.Tensor, steps: tf.Tensor, part: slice) -> tf.data.Dataset:
@@ -161,7 +161,7 @@ def batches_in_order(
 @planned_batches.register(ImageSet)
 def _planned_images(images: ImageSet, views: Views) -> Planned:
     augment = views.of(images)
-    loader = Loader(images, cached(images, augment, views.cache))
+    loader = Loader(images, preload(images, augment, views.cache))
 
     def batches(
         rows: tf.Tensor, steps: tf.Tensor, part: slice
@@ -176,8 +176,8 @@ def _planned_images(images: ImageSet, views: Views) -> Planned:
         return batches
     shape = (*augment.view.size, augment.view.channels)
     image = tf.TensorSpec(shape, "float32")
-    change = seeded(views.augment, image, views.augment_by)
-    return _changed(batches, change, views)
+    change = make_change(views.augment, image, views.augment_by)
+    return _augment(batches, change, views)
 
 
 @batches_in_order.register(ImageSet)
@@ -208,12 +208,12 @@ def _batches(
 ) -> tf.data.Dataset:
     """Views of an epoch's images, in whole batches if that is faster."""
     height, width = augment.view.size
-    is_small = augment.is_batched and height * width <= BATCHED
+    is_small = augment.is_batched and height * width <= MAX_BATCHED_PIXELS
     if loader.is_stack and is_small:
         return parallel(
             tf.data.Dataset.from_tensor_slices((rows, draws)),
             lambda rows, draws: _as_float(
-                _named(
+                _name_views(
                     augment.apply_batch(loader.batch(rows), x)
                     for x in tf.unstack(draws, axis=1)
                 )
@@ -223,7 +223,7 @@ def _batches(
     views = loader.batches(
         tf.reshape(rows, [-1]),
         tf.reshape(draws, [-1, *draws.shape[2:]]),
-        lambda image, draws: _named(augment.each(image, draws)),
+        lambda image, draws: _name_views(augment.each(image, draws)),
         size,
     )
     return views.map(
@@ -237,7 +237,7 @@ def _batches(
 def _draws(seed: int, shape: tuple[int, ...]) -> Callable[[Any], Any]:
     """A function from steps to uniform random numbers, (S, *shape).
 
-    Those of a step depend on it alone. They are computed on the host by a
+    The numbers of a step depend on it alone. They are computed on the host by a
     function that is traced once: in the graph of an epoch, the operations
     would be set up again whenever it starts.
     """
@@ -266,9 +266,9 @@ def _as_float(views: Any) -> Any:
     return tf.nest.map_structure(lambda x: tf.cast(x, tf.float32), views)
 
 
-def _named(views: Iterable[tf.Tensor]) -> Any:
-    first, *others = views
-    return dict(zip(VIEWS, (first, *others), strict=True)) if others else first
+def _name_views(views: Iterable[tf.Tensor]) -> Any:
+    first, *rest = views
+    return dict(zip(VIEWS, (first, *rest), strict=True)) if rest else first
 
 
 def _spec_of(examples: Examples) -> Any:
@@ -276,7 +276,7 @@ def _spec_of(examples: Examples) -> Any:
         dtype = tf.string if is_text(array.dtype) else array.dtype
         return tf.TensorSpec(array.shape[1:], dtype)
 
-    # What one example is like says what all are.
+    # All examples have the shapes and types of the first one.
     first = examples.inputs(np.arange(min(1, len(examples))))
     return tf.nest.map_structure(spec_of, first)
 

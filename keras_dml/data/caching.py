@@ -1,4 +1,4 @@
-"""Caching: where generated data, such as decoded images, are kept."""
+"""Caching of generated data, such as decoded images."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Literal, TypeAlias
 
@@ -30,15 +30,15 @@ Cache: TypeAlias = Literal["none", "auto", "memory", "disk"]
 MEMORY_SHARE = 0.5
 """Share of the available memory that "auto" uses at most."""
 
-_SAMPLED = 32
-"""Number of images by which the size of all is estimated."""
+_SAMPLE_SIZE = 32
+"""Number of images from which the size of all is estimated."""
 
-# Changes with what changes the pixels of a file, or how they are kept.
+# Raise it when decoding, or the format of these files, changes.
 _VERSION = "4"
 
-# Limit and use of a container's memory, which psutil does not look at.
-_LIMIT = Path("/sys/fs/cgroup/memory.max")
-_USED = Path("/sys/fs/cgroup/memory.current")
+# The limit and the usage of a container's memory, which psutil ignores.
+_LIMIT_FILE = Path("/sys/fs/cgroup/memory.max")
+_USAGE_FILE = Path("/sys/fs/cgroup/memory.current")
 
 
 def cache_folder() -> Path:
@@ -59,48 +59,44 @@ def cache_folder() -> Path:
     return Path(parent or Path.home() / ".cache") / "keras_dml"
 
 
-def cached(images: ImageSet, augment: Augment, cache: Cache) -> Decoded | None:
+def preload(images: ImageSet, augment: Augment, cache: Cache) -> Decoded | None:
     """The images of files after `augment.prepare`; None if not cached."""
     if cache == "none" or images.paths is None:
         return None
     file = _file(images, augment)
-    if cache != "memory" and (kept := _from_disk(file, len(images))):
-        kept_size = megabytes(kept.flat.size)
-        logger.info("Reusing decoded images from %s, %s.", file, kept_size)
-        return kept
-    # The size of all images is estimated by that of some.
-    rows = np.linspace(0, len(images) - 1, _SAMPLED).astype(int)
+    if cache != "memory" and (stored := _from_disk(file, len(images))):
+        stored_size = megabytes(stored.flat.size)
+        logger.info("Reusing decoded images from %s, %s.", file, stored_size)
+        return stored
+    # The size of all images is estimated from a sample.
+    rows = np.linspace(0, len(images) - 1, _SAMPLE_SIZE).astype(int)
     sample = Loader(images.select(np.unique(rows))).each(augment.prepare)
     size = round(len(images) * float(np.mean([x.nbytes for x in sample])))
-    place = _place(cache, size, file)
-    if place == "none":
+    storage = _choose_storage(cache, size, file)
+    if storage == "none":
         return None
-    decoded = _decode(images, augment)
-    if place == "memory":
+    prepared = Loader(images).each(augment.prepare)
+    decoded = track(prepared, len(images), "Decoding images")
+    if storage == "memory":
         with _memory_file() as opened:
             return _map(opened, _write(decoded, opened))
     with atomic_file(file) as partial, partial.open("wb") as opened:
         shapes = _write(decoded, opened)
-    # Without the index, the file does not count.
+    # The index is written last, because a file without it is ignored.
     index = json.dumps({"shapes": shapes.tolist()})
     write_atomically(file.with_suffix(".json"), index)
     return _map(file, shapes)
 
 
-def _decode(images: ImageSet, augment: Augment) -> Iterator[Pixels]:
-    loaded = Loader(images).each(augment.prepare)
-    return track(loaded, len(images), "Decoding images")
-
-
 def _memory_file() -> IO[bytes]:
-    """A file that is nowhere but in memory, where the system has such."""
+    """A file in memory, or on disk if the system has no such files."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("decoded"), "w+b")
     return tempfile.TemporaryFile()
 
 
 def _write(images: Iterable[Pixels], file: IO[bytes]) -> Rows:
-    """Writes images one after another; their shapes, (N, 3)."""
+    """Writes images one after another, and returns their shapes, (N, 3)."""
     shapes = []
     for image in images:
         file.write(image.tobytes())
@@ -110,12 +106,12 @@ def _write(images: Iterable[Pixels], file: IO[bytes]) -> Rows:
 
 
 def _map(file: Path | IO[bytes], shapes: Rows) -> Decoded:
-    # Copy on write: TensorFlow takes no memory that is read-only.
+    # It is copied on write, because TensorFlow rejects read-only memory.
     return Decoded(np.memmap(file, np.uint8, "c"), shapes)
 
 
 def _from_disk(path: Path, count: int) -> Decoded | None:
-    """`count` images that are kept in a file; None if they are not whole."""
+    """Reads `count` images from a file; None if it is missing or damaged."""
     try:
         index = json.loads(path.with_suffix(".json").read_text("utf-8"))
         shapes = np.array(index["shapes"], np.int64)
@@ -134,7 +130,7 @@ def megabytes(size: float) -> str:
     return f"{math.ceil(size / 1e6):,} MB"
 
 
-def _place(cache: str, size: int, file: Path) -> str:
+def _choose_storage(cache: str, size: int, file: Path) -> str:
     memory, disk = available_memory(), free_disk(file.parent)
     free = f"{megabytes(memory)} of memory, {megabytes(disk)} on disk free"
     if cache == "auto" and size <= MEMORY_SHARE * memory:
@@ -148,12 +144,12 @@ def _place(cache: str, size: int, file: Path) -> str:
             f"{megabytes(size)} of decoded images. Received: cache="
             f'{cache!r}, with {free}. Use cache="auto", or a smaller `resize`.'
         )
-    taken = f"{megabytes(size)}, with {free}"
+    sizes = f"{megabytes(size)}, with {free}"
     if cache == "none":
-        logger.warning("Decoded images are not cached: they need %s.", taken)
+        logger.warning("Decoded images are not cached: they need %s.", sizes)
     else:
         where = file if cache == "disk" else cache
-        logger.info("Decoded images are cached in %s: %s.", where, taken)
+        logger.info("Decoded images are cached in %s: %s.", where, sizes)
     return cache
 
 
@@ -166,14 +162,14 @@ def free_disk(folder: Path) -> int:
 def _file(images: ImageSet, augment: Augment) -> Path:
     """A file whose name depends on the images and how they are prepared."""
     view = augment.view
-    done = view.preparation if augment.resizes_first else ()
-    key = hashlib.sha256(repr((_VERSION, tf.__version__, done)).encode())
+    steps = view.preparation if augment.resizes_first else ()
+    key = hashlib.sha256(repr((_VERSION, tf.__version__, steps)).encode())
     for path in images.paths or ():
         try:
-            found = os.stat(path)
-            state = f"{found.st_size}, {found.st_mtime_ns}"
+            status = os.stat(path)
+            state = f"{status.st_size}, {status.st_mtime_ns}"
         except OSError:
-            state = "none"  # To decode it is the error.
+            state = "none"  # Decoding it raises the error.
         key.update(os.fsencode(os.path.abspath(path)) + b"\0")
         key.update(state.encode() + b"\n")
     if images.boxes is not None:
@@ -187,7 +183,7 @@ def available_memory() -> int:
 
     available = int(psutil.virtual_memory().available)
     try:
-        left = int(_LIMIT.read_text()) - int(_USED.read_text())
+        unused = int(_LIMIT_FILE.read_text()) - int(_USAGE_FILE.read_text())
     except (OSError, ValueError):
-        return available  # No container, or "max".
-    return min(available, max(0, left))
+        return available  # There is no container, or the limit is "max".
+    return min(available, max(0, unused))

@@ -17,23 +17,23 @@ from keras_dml.utils.progress import track
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks
 
-NAMED = 3
+MAX_NAMES = 3
 """Number of copies that a message names."""
 
 _SPLITS = {"train": "training", "validation": "validation", "test": "test"}
 
 _SIDE = 16
-"""Side of the small gray picture by which near copies are found."""
+"""Side of the small gray picture that is compared, in pixels."""
 
-_NEAR = 0.99
+_NEAR_CORRELATION = 0.99
 """Correlation of small pictures from which images are near copies. Copies at
 half the size, of another brightness, with noise, or as JPEG of quality 20 have
 .995 on average; of 10⁶ pairs of photographs of Caltech-101, one has more."""
 
-_FLAT = 1.0
-"""Standard deviation of gray values below which a picture shows nothing."""
+_FLAT_DEVIATION = 1.0
+"""Standard deviation of gray values below which a picture is blank."""
 
-_BLOCK = 1024
+_BLOCK_ROWS = 1024
 
 
 class Copy(NamedTuple):
@@ -51,7 +51,7 @@ class Copies(NamedTuple):
     images: tuple[Copy, ...]
 
 
-class _Look(NamedTuple):
+class _Fingerprint(NamedTuple):
     image: Copy
     digest: str
     picture: FloatArray
@@ -74,18 +74,18 @@ def leaks(splits: DataSplits) -> Iterator[str]:
     sets = _files_of(splits)
     ends = np.cumsum([len(x) for x in sets.values()])[:-1]
     parts = np.split(equal_contents(*sets.values()), ends)
-    numbers = dict(zip(sets, parts, strict=False))
+    files = {
+        name: [*zip(part.tolist(), x.paths or (), strict=True)]
+        for (name, x), part in zip(sets.items(), parts, strict=False)
+    }
     for first, second in combinations(sets, 2):
-        known = zip(
-            numbers[first].tolist(), sets[first].paths or (), strict=True
-        )
-        paths = dict(reversed([*known]))  # The first path of each number.
-        found = zip(
-            numbers[second].tolist(), sets[second].paths or (), strict=True
-        )
-        pairs = [f"{paths[x]} = {path}" for x, path in found if x in paths]
+        paths = dict(reversed(files[first]))  # The first path of each number.
+        pairs = [
+            f"{paths[x]} = {path}" for x, path in files[second] if x in paths
+        ]
         if pairs:
-            names = "; ".join([*pairs[:NAMED], *["…"] * (len(pairs) > NAMED)])
+            more = ["…"] * (len(pairs) > MAX_NAMES)
+            names = "; ".join(pairs[:MAX_NAMES] + more)
             yield (
                 f"{len(pairs):,} of the {len(sets[second]):,} "
                 f"{_SPLITS[second]} images are exact copies of "
@@ -103,24 +103,24 @@ def find_copies(splits: DataSplits) -> tuple[list[Copies], list[str]]:
         for row in range(len(x))
     ]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = pool.map(_look, items)
-        all_looks = [*track(results, len(items), "Comparing images")]
-    looks = [x for x in all_looks if isinstance(x, _Look)]
-    errors = [str(x) for x in all_looks if isinstance(x, ValueError)]
-    if not looks:
+        results = pool.map(_fingerprint, items)
+        outcomes = [*track(results, len(items), "Comparing images")]
+    fingerprints = [x for x in outcomes if isinstance(x, _Fingerprint)]
+    errors = [str(x) for x in outcomes if isinstance(x, ValueError)]
+    if not fingerprints:
         return [], errors
     _, first, numbers = np.unique(
-        [x.digest for x in looks], return_index=True, return_inverse=True
+        [x.digest for x in fingerprints], return_index=True, return_inverse=True
     )
-    groups = _near_groups(np.stack([looks[i].picture for i in first]))
-    # Exact copies alone are no near copies.
+    groups = _near_groups(np.stack([fingerprints[i].picture for i in first]))
+    # A group of exact copies alone is not one of near copies.
     sizes = np.bincount(groups)
     near = np.where(sizes[groups] > 1, groups, -1)[numbers]
     result = []
     for kind, keys in (("exact", numbers), ("near", near)):
         members = defaultdict(list)
-        for look, key in zip(looks, keys.tolist(), strict=True):
-            members[key].append(look.image)
+        for fingerprint, key in zip(fingerprints, keys.tolist(), strict=True):
+            members[key].append(fingerprint.image)
         result += [
             Copies(kind, tuple(group))
             for key, group in members.items()
@@ -129,7 +129,7 @@ def find_copies(splits: DataSplits) -> tuple[list[Copies], list[str]]:
     return result, errors
 
 
-def _look(item: tuple[str, ImageSet, int]) -> _Look | ValueError:
+def _fingerprint(item: tuple[str, ImageSet, int]) -> _Fingerprint | ValueError:
     from PIL import Image
 
     split, images, row = item
@@ -145,10 +145,10 @@ def _look(item: tuple[str, ImageSet, int]) -> _Look | ValueError:
     picture = np.asarray(gray, np.float32).ravel()
     picture -= picture.mean()
     length = float(np.linalg.norm(picture))
-    is_flat = length < _FLAT * _SIDE
+    is_flat = length < _FLAT_DEVIATION * _SIDE
     copy = Copy(split, images.class_called(row), str(images.images[row]))
     picture /= np.inf if is_flat else length
-    return _Look(copy, hashed.hexdigest(), picture)
+    return _Fingerprint(copy, hashed.hexdigest(), picture)
 
 
 def _near_groups(pictures: FloatArray) -> Rows:
@@ -157,8 +157,8 @@ def _near_groups(pictures: FloatArray) -> Rows:
     from scipy.sparse.csgraph import connected_components
 
     pairs = []
-    for block in blocks(len(pictures), _BLOCK):
-        near = np.argwhere(pictures[block] @ pictures.T >= _NEAR)
+    for block in blocks(len(pictures), _BLOCK_ROWS):
+        near = np.argwhere(pictures[block] @ pictures.T >= _NEAR_CORRELATION)
         pairs.append(near + [block.start, 0])
     rows, columns = np.concatenate(pairs).T
     links = np.ones(len(rows), bool), (rows, columns)

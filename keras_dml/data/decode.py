@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ImageFile: TypeAlias = str | os.PathLike[str] | IO[bytes]
 """A path, or an open file, such as `io.BytesIO(contents)`."""
 
-MOST_PIXELS = 2**29 // 3
+MAX_PIXELS = 2**29 // 3
 """Number of pixels of the largest image that is read: 178,956,970.
 
 A file of a few kilobytes can claim to contain an image of gigabytes. At this
@@ -30,29 +30,29 @@ size, Pillow assumes a decompression bomb, and TensorFlow's JPEG decoder stops.
 """
 
 MAX_SIDE_RATIO = 50
-"""How many times as long as the short side of an image its long side may be.
+"""Largest ratio of the long side of an image to its short side.
 
 Where the short side is given, a view of a longer image would take gigabytes.
 """
 
-_STRIP = 2**22
+_STRIP_PIXELS = 2**22
 """Pixels that are copied at a time."""
 
 JPEG = b"\xff\xd8\xff"
 PNG = b"\x89PNG\r\n\x1a\n"
 
 EXIF = b"Exif\0\0"
-"""What the EXIF block of a JPEG file starts with."""
+"""The first bytes of the EXIF block in a JPEG file."""
 
 ORIENTATION = 274
-"""The tag that says which way up pixels are stored, from 1, upright, to 8."""
+"""The tag of the orientation of stored pixels, from 1, upright, to 8."""
 
-# Its values by what makes pixels upright, in this order.
+# Orientations by the steps that make pixels upright, in this order.
 TRANSPOSED = (5, 6, 7, 8)
 MIRRORED = (2, 3, 6, 7)
 FLIPPED = (3, 4, 7, 8)
 
-# What of a file's brand says that it is HEIF with images like HEIC, or AVIF.
+# The brands of HEIF files with images like HEIC, and of AVIF files.
 _HEIF = tuple(
     b"ftyp" + x for x in (b"heic", b"heix", b"heim", b"heis", b"mif1", b"msf1")
 )
@@ -70,39 +70,39 @@ def read_image(
     longer than `MAX_SIDE_RATIO` allows.
 
     Args:
-    file: The file.
-    box: The part of the upright image to return, as in `ImageSet`.
-    side: If it is given, an image without a box may be returned smaller,
-    with sides at least twice as long as this. Its pixels change, and a
-    JPEG file is decoded in a fraction of time and memory.
+        file: The file.
+        box: The part of the upright image to return, as in `ImageSet`.
+        side: If it is given, an image without a box may be returned smaller,
+            with sides at least twice as long as this. Its pixels change, and a
+            JPEG file is decoded in a fraction of time and memory.
 
     Returns:
-    Pixels, (H, W, 1) for a gray image and (H, W, 3) otherwise.
+        Pixels, (H, W, 1) for a gray image and (H, W, 3) otherwise.
     """
-    with opened(file) as image:
+    with open_checked(file) as image:
         width, height = image.size
         if box is None and side is not None:
             draft(image, side)
-            # Other formats have no smaller size; this is half the memory.
+            # Other formats are decoded whole; reducing them halves the memory.
             factor = min(image.size) // (2 * side)
             if image.mode in ("L", "RGB") and factor > 1:
                 image = image.reduce(factor)
         pixels = pixels_of(image)
     if box is not None:
         height, width = pixels.shape[:2]
-        left, top, right, bottom = map(int, box)
-        pixels = pixels[top:bottom, left:right]
+        x1, y1, x2, y2 = map(int, box)
+        pixels = pixels[y1:y2, x1:x2]
         if not pixels.size:
             raise ValueError(
                 "The box (left, top, right, bottom) "
-                f"{(left, top, right, bottom)} is outside of "
-                f"t{_named(file)[1:]}, which is {width} pixels wide and "
+                f"{(x1, y1, x2, y2)} is outside of "
+                f"t{_describe(file)[1:]}, which is {width} pixels wide and "
                 f"{height} high."
             )
         height, width = pixels.shape[:2]
     if max(width, height) > MAX_SIDE_RATIO * min(width, height):
         raise ValueError(
-            f"{_named(file)} cannot be decoded: it is {width:,} pixels wide "
+            f"{_describe(file)} cannot be decoded: it is {width:,} pixels wide "
             f"and {height:,} high, and one side may be at most "
             f"{MAX_SIDE_RATIO} times as long as the other. Crop it, or leave "
             "it out of the data."
@@ -111,7 +111,7 @@ def read_image(
 
 
 def draft(image: Image, side: int) -> None:
-    """Has an opened JPEG decoded smaller; see `read_image`."""
+    """Makes Pillow decode a JPEG at a smaller size; see `read_image`."""
     image.draft(None, (2 * side, 2 * side))
 
 
@@ -126,15 +126,15 @@ def pixels_of(image: Image) -> Pixels:
     else:
         mode = "L" if is_gray else "RGB"
         pixels = _array_of(image if image.mode == mode else image.convert(mode))
-    # Only now, as in PNG it may follow the pixels. TIFF has none: Pillow
-    # turns its images by itself.
+    # EXIF is read last, because in PNG it may follow the pixels. Pillow turns
+    # TIFF images by itself.
     return upright(np.atleast_3d(pixels), exif_orientation(exif_of(image)))
 
 
 def _array_of(image: Image) -> Pixels:
     """The pixels of an image, read in strips: Pillow copies them twice."""
     width, height = image.size
-    rows = max(_STRIP // width, 1)
+    rows = max(_STRIP_PIXELS // width, 1)
     if height <= rows:
         return np.asarray(image)
     pixels = np.empty((height, width, *((3,) * (image.mode == "RGB"))), "uint8")
@@ -145,26 +145,26 @@ def _array_of(image: Image) -> Pixels:
 
 
 def exif_of(image: Image) -> bytes:
-    """The EXIF segment; empty if there is none, of which HEIC has None."""
+    """The EXIF segment; empty if there is none, where HEIC has None."""
     return image.info.get("exif") or b""
 
 
 @contextlib.contextmanager
-def opened(file: ImageFile) -> Iterator[Image]:
-    """An open image file; any failure while it is open names the file."""
+def open_checked(file: ImageFile) -> Iterator[Image]:
+    """Opens an image file; any error while it is open names the file."""
     import PIL.Image
 
     try:
         with open_image(file) as image:
             if image.format == "EPS":  # Ghostscript would run it.
                 raise ValueError("it is PostScript, a program. Save it as PNG.")
-            # Pillow's own limit is the same, and can be set.
-            if math.prod(image.size) > MOST_PIXELS:
+            # Pillow has the same limit, but users can change it.
+            if math.prod(image.size) > MAX_PIXELS:
                 raise PIL.Image.DecompressionBombError(str(image.size))
             yield image
     except Exception as error:
         raise ValueError(
-            f"{_named(file)} cannot be decoded: {_reason(file, error)}"
+            f"{_describe(file)} cannot be decoded: {_reason(file, error)}"
         ) from error
 
 
@@ -173,7 +173,7 @@ def open_image(file: ImageFile) -> Image:
     import PIL.Image
 
     if isinstance(file, str | os.PathLike):
-        check_regular(file)  # To open a pipe would be to wait for ever.
+        check_regular(file)  # Opening a pipe could block forever.
     try:
         return PIL.Image.open(file)
     except PIL.UnidentifiedImageError:
@@ -218,7 +218,7 @@ def upright(pixels: Pixels, orientation: int) -> Pixels:
     return np.ascontiguousarray(pixels)
 
 
-def _named(file: ImageFile) -> str:
+def _describe(file: ImageFile) -> str:
     if isinstance(file, str | os.PathLike):
         return f"The image file {os.fspath(file)!r}"
     return "The image file given as bytes"
@@ -229,7 +229,7 @@ def _reason(file: ImageFile, error: Exception) -> str:
 
     if isinstance(error, PIL.Image.DecompressionBombError):
         return (
-            f"it claims to have more than {MOST_PIXELS:,} pixels. Reduce its "
+            f"it claims to have more than {MAX_PIXELS:,} pixels. Reduce its "
             f"size, or remove it. Pillow: {error}"
         )
     if isinstance(error, PIL.UnidentifiedImageError):
@@ -239,8 +239,7 @@ def _reason(file: ImageFile, error: Exception) -> str:
         if start[4:] in _AVIF:
             return (
                 "it is an AVIF file, which this version of Pillow cannot "
-                "read. Use "
-                '`pip install "pillow>=11.3"`.'
+                'read. Use `pip install "pillow>=11.3"`.'
             )
     return (
         f"{type(error).__name__}: {error}. Replace the file, or leave it "

@@ -13,14 +13,14 @@ import numpy as np
 from keras_dml.data.decode import (
     FLIPPED,
     JPEG,
+    MAX_PIXELS,
     MAX_SIDE_RATIO,
     MIRRORED,
-    MOST_PIXELS,
     PNG,
     TRANSPOSED,
     exif_of,
     exif_orientation,
-    opened,
+    open_checked,
     read_image,
 )
 from keras_dml.data.resizing import resize_window, to_channels, window
@@ -28,20 +28,20 @@ from keras_dml.data.validation import Pixels
 from keras_dml.utils.tensorflow import tf
 
 _SCALES = (1, 2, 4, 8)
-"""By what a JPEG file can be made smaller while it is decoded."""
+"""Factors by which a JPEG file can be reduced while it is decoded."""
 
-_LEAST = 2
-"""How many times as long as the result a smaller image's sides are."""
+_MIN_OVERSAMPLING = 2
+"""Smallest ratio of the sides of a reduced image to those of the result."""
 
 _MARGIN = (0, 2)
 """Rows and columns that are decoded around a window: its colors, which JPEG
 may have at half the width, are interpolated from their neighbors."""
 
 DCT = "INTEGER_ACCURATE"
-"""That of Pillow; TensorFlow's default differs by up to nine gray levels."""
+"""Pillow's method; TensorFlow's default differs by up to nine gray levels."""
 
-# How JPEG files start where no EXIF is: with a JFIF segment, of which some
-# bytes may be anything, and then a table, before which EXIF would have to be.
+# JPEG files without EXIF start with a JFIF segment, in which some bytes may be
+# anything, and then a table, which EXIF would have to precede.
 _PLAIN_START = np.frombuffer(
     b"\xff\xd8\xff\xe0\x00\x10JFIF\x00" + bytes(9) + b"\xff\xdb", np.uint8
 )
@@ -51,24 +51,24 @@ _PLAIN_MASK = np.repeat(np.array([255, 0, 255], np.uint8), (11, 7, 4))
 class Encoded:
     """One image file in a graph, decoded as far as it is needed; see `of_file`.
 
-    Of a JPEG file, only a window is decoded; if the image is `scaled`, at a
+    Of a JPEG file, only a window is decoded; if the image is `scalable`, at a
     half, a quarter or an eighth of its size, if that is at least twice as high
     and wide as the result. Other files are decoded whole.
 
     The graph raises an error if a file cannot be decoded, the box is outside
-    the image, or what counts is longer than `MAX_SIDE_RATIO` allows.
+    the image, or longer than `MAX_SIDE_RATIO` allows.
 
-    `contents` are bytes, () string. `orientation` returns what EXIF says, ()
-    int32, of a JPEG file, and `others` the upright RGB pixels of another. A box
-    is the part that counts, as in `ImageSet`; its height and width, or those of
-    the upright image, are the attribute `sides`, (2,) int32.
+    `contents` are bytes, () string. `orientation` returns the EXIF orientation,
+    () int32, of a JPEG file, and `decode_other` the upright RGB pixels of other
+    files. A box is the part that counts, as in `ImageSet`; its height and
+    width, or those of the upright image, are `sides`, (2,) int32.
     """
 
     def __init__(
         self,
         contents: tf.Tensor,
         orientation: Callable[[], tf.Tensor],
-        others: Callable[[], tf.Tensor],
+        decode_other: Callable[[], tf.Tensor],
         box: tf.Tensor | None = None,
     ) -> None:
         self._channels = 3
@@ -77,7 +77,7 @@ class Encoded:
         header = _header(contents, orientation)
         self._orientation = header[2]
         self._whole = tf.cond(
-            self._is_jpeg, lambda: tf.zeros((0, 0, 3), tf.uint8), others
+            self._is_jpeg, lambda: tf.zeros((0, 0, 3), tf.uint8), decode_other
         )
         self._stored = tf.maximum(header[:2], tf.shape(self._whole)[:2])
         is_turned = _turns(self._orientation)[0]
@@ -85,9 +85,9 @@ class Encoded:
         self._upright = sides
         self._corner = tf.zeros(2, tf.int32)
         if box is not None:
-            left, top, right, bottom = tf.unstack(tf.cast(box, tf.int32))
-            self._corner = tf.stack([top, left])
-            sides = tf.minimum([bottom, right], sides) - self._corner
+            x1, y1, x2, y2 = tf.unstack(tf.cast(box, tf.int32))
+            self._corner = tf.stack([y1, x1])
+            sides = tf.minimum([y2, x2], sides) - self._corner
         shortest, longest = tf.reduce_min(sides), tf.reduce_max(sides)
         room = MAX_SIDE_RATIO * shortest - longest
         is_usable = tf.debugging.assert_positive(tf.minimum(room + 1, shortest))
@@ -99,7 +99,7 @@ class Encoded:
         other._channels = channels
         return other
 
-    def scaled(self) -> Encoded:
+    def scalable(self) -> Encoded:
         """The same image, which need not be decoded at its full size."""
         other = copy.copy(self)
         other._scales = _SCALES
@@ -107,9 +107,9 @@ class Encoded:
 
     def pixels(self) -> tf.Tensor:
         """All pixels, (H, W, C) uint8."""
-        return self.resized(self.sides)
+        return self.resize(self.sides)
 
-    def resized(self, size: tf.Tensor | tuple[int, int]) -> tf.Tensor:
+    def resize(self, size: tf.Tensor | tuple[int, int]) -> tf.Tensor:
         """The image in another size, (*size, C) uint8; see `resize`."""
         corners = tf.zeros((1, 2), tf.int32)
         return self.windows(size, corners, self.sides[None])[0]
@@ -135,11 +135,11 @@ class Encoded:
             tf.where(turned, pairs[..., ::-1], pairs)
             for pairs in (size, corners, extents)
         )
-        seen = upright(
+        windows = upright(
             self._stored_windows(size, corners, extents), self._orientation
         )
         return tf.ensure_shape(
-            seen, (extents.shape[0], None, None, self._channels)
+            windows, (extents.shape[0], None, None, self._channels)
         )
 
     @property
@@ -150,17 +150,17 @@ class Encoded:
         self, size: tf.Tensor, corners: tf.Tensor, extents: tf.Tensor
     ) -> tf.Tensor:
         scales = tf.constant(self._scales)
-        room = tf.reduce_min(extents // (_LEAST * size))
+        room = tf.reduce_min(extents // (_MIN_OVERSAMPLING * size))
         rank = tf.reduce_sum(tf.cast(room >= scales[1:], tf.int32))
         rank = tf.where(self._is_jpeg, rank, 0)
         scale = scales[rank]
-        # What is decoded of the image at that scale, rounded outwards.
+        # The part that is decoded at that scale is rounded outwards.
         start = tf.reduce_min(corners, 0) // scale - _MARGIN
         stop = -(-tf.reduce_max(corners + extents, 0) // scale) + _MARGIN
         start = tf.maximum(start, 0)
         stop = tf.minimum(stop, -(-self._stored // scale))
 
-        def decoded(scale: int) -> tf.Tensor:
+        def decode(scale: int) -> tf.Tensor:
             return tf.io.decode_and_crop_jpeg(
                 self._contents,
                 tf.concat([start, stop - start], 0),
@@ -169,7 +169,7 @@ class Encoded:
                 dct_method=DCT,
             )
 
-        branches = [partial(decoded, x) for x in self._scales]
+        branches = [partial(decode, x) for x in self._scales]
         part = tf.cond(
             self._is_jpeg,
             lambda: tf.switch_case(rank, branches),
@@ -198,7 +198,7 @@ def of_file(path: tf.Tensor, box: tf.Tensor | None = None) -> Encoded:
     contents = tf.io.read_file(path)
 
     def orientation(path: Any) -> Any:
-        with opened(_as_path(path)) as image:
+        with open_checked(_as_path(path)) as image:
             return np.int32(exif_orientation(exif_of(image)))
 
     return Encoded(
@@ -216,19 +216,19 @@ def _turns(orientation: tf.Tensor) -> list[tf.Tensor]:
 
 
 def upright(pixels: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
-    """Pixels (..., H, W, C), turned and mirrored as EXIF says, () int32."""
+    """Turns and mirrors pixels, (..., H, W, C), from an EXIF orientation."""
 
-    def turned() -> tf.Tensor:
+    def turn() -> tf.Tensor:
         is_transposed, is_mirrored, is_flipped = _turns(orientation)
-        others = len(pixels.shape) - 3
-        axes = [*range(others + 3)]
-        swapped = [*axes[:others], others + 1, others, others + 2]
+        axes = [*range(len(pixels.shape))]
+        *batch_axes, height, width, channels = axes
+        swapped = [*batch_axes, width, height, channels]
         moved = tf.transpose(pixels, tf.where(is_transposed, swapped, axes))
         flips = tf.stack([is_flipped, is_mirrored])
-        return tf.reverse(moved, tf.boolean_mask(axes[others:-1], flips))
+        return tf.reverse(moved, tf.boolean_mask(axes[-3:-1], flips))
 
-    # Turning copies the pixels, even where there is nothing to turn.
-    return tf.cond(orientation > 1, turned, lambda: pixels)
+    # Turning copies the pixels even if they are upright.
+    return tf.cond(orientation > 1, turn, lambda: pixels)
 
 
 def _header(
@@ -241,7 +241,7 @@ def _header(
         turn = turn_of_jpeg(contents, orientation)
         area = tf.reduce_prod(tf.cast(sides, "int64"))
         with tf.control_dependencies(
-            [tf.debugging.assert_less_equal(area, np.int64(MOST_PIXELS))]
+            [tf.debugging.assert_less_equal(area, np.int64(MAX_PIXELS))]
         ):
             return tf.concat([sides, [turn]], 0)
 
@@ -253,7 +253,7 @@ def _header(
 def turn_of_jpeg(
     contents: tf.Tensor, orientation: Callable[[], tf.Tensor]
 ) -> tf.Tensor:
-    """What EXIF says, () int32; 1 if there surely is none, as in most files."""
+    """The EXIF orientation, () int32; 1 without EXIF, as in most files."""
     start = tf.io.decode_raw(contents, tf.uint8, fixed_length=len(_PLAIN_START))
     is_plain = tf.reduce_all(start & _PLAIN_MASK == _PLAIN_START)
     return tf.cond(is_plain, lambda: tf.constant(1), orientation)
@@ -265,8 +265,8 @@ def _decode_other(contents: tf.Tensor, path: tf.Tensor) -> tf.Tensor:
         return np.broadcast_to(pixels, (*pixels.shape[:2], 3)).copy()
 
     def decode_png() -> tf.Tensor:
-        # The limit of TensorFlow is three times as high.
-        is_small = tf.reduce_prod(png_sides(contents)) <= MOST_PIXELS
+        # TensorFlow has a limit three times as high.
+        is_small = tf.reduce_prod(png_sides(contents)) <= MAX_PIXELS
         return tf.io.decode_png(tf.where(is_small, contents, ""), channels=3)
 
     pixels = tf.cond(
@@ -278,7 +278,7 @@ def _decode_other(contents: tf.Tensor, path: tf.Tensor) -> tf.Tensor:
 
 
 def may_have_exif(contents: tf.Tensor) -> tf.Tensor:
-    """Whether the name of a PNG's block with EXIF occurs, be it in its data."""
+    """Whether the name of a PNG's EXIF block occurs, perhaps by chance."""
     without = tf.strings.regex_replace(
         contents, r"eXIf", "", replace_global=False
     )
@@ -289,7 +289,7 @@ def png_sides(contents: tf.Tensor) -> tf.Tensor:
     """Width and height in the header of a PNG file, (2,) int64."""
     both = tf.strings.substr(contents, 16, 8)
     numbers = tf.io.decode_raw(both, tf.int32, little_endian=False)
-    # Fails if the file ends before.
+    # This fails if the file ends too early.
     return tf.cast(tf.ensure_shape(numbers, (2,)), "int64")
 
 
@@ -298,5 +298,5 @@ def starts_with(contents: tf.Tensor, start: bytes) -> tf.Tensor:
 
 
 def _as_path(path: Any) -> str:
-    # Bytes from a graph, and an array of them otherwise.
+    # A graph passes bytes, and other callers an array of them.
     return os.fsdecode(np.asarray(path).item())

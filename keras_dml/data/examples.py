@@ -14,7 +14,7 @@ from keras_dml.data.validation import (
     as_names,
     as_rows,
     check_lengths,
-    encoded,
+    encode_labels,
 )
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Labels, Rows
@@ -32,13 +32,13 @@ Planned: TypeAlias = "Callable[[tf.Tensor, tf.Tensor, slice], tf.data.Dataset]"
 the batches of inputs, of which only the requested part is returned. Random
 draws do not depend on that part."""
 
-WHOLE = slice(None)
+WHOLE_BATCH = slice(None)
 """The part of a batch that is the whole batch."""
 
 
 @dataclass(frozen=True)
 class About:
-    """What is known about examples, apart from their inputs."""
+    """Labels, names and ids of examples."""
 
     labels: Labels | None
     names: Mapping[int, str]
@@ -52,11 +52,11 @@ class About:
         ids: Iterable[Any] | None,
         owner: str,
     ) -> "About":
-        named = None if ids is None else tuple(map(str, ids))
+        texts = None if ids is None else tuple(map(str, ids))
         if labels is None:
             none = np.empty(0, np.int64)
-            return cls(None, as_names(names, none, owner), named)
-        return cls(*encoded(labels, names, owner), named)
+            return cls(None, as_names(names, none, owner), texts)
+        return cls(*encode_labels(labels, names, owner), texts)
 
 
 class Examples(abc.ABC):
@@ -68,14 +68,14 @@ class Examples(abc.ABC):
 
     `ImageSet` contains images, `ArraySet` arrays of anything else. To add
     another kind of examples, implement `__len__`, `inputs`, `_at` and
-    `_joined`.
+    `_join`.
 
     Attributes:
         labels: Class of every example, (N,) int64; if examples have several
             labels each, (N, C) booleans; None if unknown, in which case
             examples can only be embedded and indexed.
         names: Class names by label.
-        ids: What the source calls the examples, or None.
+        ids: Names of the examples in their source, or None.
         groups: Groups of the examples, (N,) int64, by the name of the column
             that they come from; see `with_groups`.
     """
@@ -109,7 +109,7 @@ class Examples(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def _joined(cls, sets: Sequence[Self], about: About) -> Self:
+    def _join(cls, sets: Sequence[Self], about: About) -> Self:
         """The examples of several sets, one after the other."""
 
     @property
@@ -154,7 +154,7 @@ class Examples(abc.ABC):
         if ids is not None:
             ids = tuple(ids[row] for row in picked)
         groups = {name: group[picked] for name, group in self.groups.items()}
-        return self._at(picked, About(labels, names, ids))._grouped(groups)
+        return self._at(picked, About(labels, names, ids))._set_groups(groups)
 
     def relabeled(self) -> Self:
         """Returns the same examples with classes numbered 0, 1, 2, ….
@@ -179,7 +179,7 @@ class Examples(abc.ABC):
             if label in self.names
         }
         about = About(labels, names, self.ids)
-        return self._at(None, about)._grouped(self.groups)
+        return self._at(None, about)._set_groups(self.groups)
 
     def with_labels(
         self, labels: npt.ArrayLike | None, names: Names | None = None
@@ -197,7 +197,7 @@ class Examples(abc.ABC):
         owner = f"{type(self).__name__}.with_labels"
         about = About.of(labels, names, self.ids, owner)
         check_lengths(owner, "examples", len(self), labels=about.labels)
-        return self._at(None, about)._grouped(self.groups)
+        return self._at(None, about)._set_groups(self.groups)
 
     def with_groups(self, groups: Mapping[str, npt.ArrayLike]) -> Self:
         """Returns the same examples with columns that group them.
@@ -214,21 +214,21 @@ class Examples(abc.ABC):
             ValueError: If groups are not as described.
         """
         owner = f"{type(self).__name__}.with_groups"
-        found = {
+        columns = {
             name: About.of(group, None, None, owner).labels
             for name, group in groups.items()
         }
-        check_lengths(owner, "examples", len(self), **found)
-        if any(group is None or group.ndim > 1 for group in found.values()):
+        check_lengths(owner, "examples", len(self), **columns)
+        if any(group is None or group.ndim > 1 for group in columns.values()):
             raise ValueError(
                 f"`groups` of {owner} must have one group per example. "
                 f"Received: {dict(groups)!r:.80}. Use integers or strings."
             )
         return self._at(
             None, About(self.labels, self.names, self.ids)
-        )._grouped(found)
+        )._set_groups(columns)
 
-    def _grouped(self, groups: Mapping[str, Any]) -> Self:
+    def _set_groups(self, groups: Mapping[str, Any]) -> Self:
         vars(self)["groups"] = MappingProxyType(dict(groups))
         return self
 
@@ -243,9 +243,9 @@ class Examples(abc.ABC):
             ValueError: If the examples have no labels.
         """
         owner = f"{type(self).__name__}.class_called"
-        own = any_labels_of(self, "labels", owner)[row]
-        found = np.flatnonzero(own) if self.has_label_sets else [own]
-        return ", ".join(self.names.get(int(x), str(x)) for x in found)
+        label = any_labels_of(self, "labels", owner)[row]
+        labels = np.flatnonzero(label) if self.has_label_sets else [label]
+        return ", ".join(self.names.get(int(x), str(x)) for x in labels)
 
     def alike(self, row: int, rows: npt.ArrayLike) -> npt.NDArray[np.bool_]:
         """Returns whether examples have the class, or a label, of one.
@@ -259,17 +259,17 @@ class Examples(abc.ABC):
         """
         owner = f"{type(self).__name__}.alike"
         labels = any_labels_of(self, "labels", owner)
-        own, others = labels[row], labels[np.asarray(rows, np.int64)]
+        label, other_labels = labels[row], labels[np.asarray(rows, np.int64)]
         if self.has_label_sets:
-            return (others & own).any(axis=-1)
-        return others == own
+            return (other_labels & label).any(axis=-1)
+        return other_labels == label
 
     def view_for(self, model: "keras.Model") -> "View | None":
         """Returns how a model prepares each example, if it does."""
         return None
 
     def __repr__(self) -> str:
-        return described(self)
+        return describe(self)
 
     def __getstate__(self) -> dict[str, Any]:
         # A view of a mapping cannot be pickled.
@@ -286,7 +286,7 @@ class Examples(abc.ABC):
             vars(self)[name] = MappingProxyType(value) if is_mapping else value
 
 
-def described(examples: Examples, what: str = "examples", *more: str) -> str:
+def describe(examples: Examples, what: str = "examples", *more: str) -> str:
     """Numbers of examples and classes, and more; for `repr`."""
     about = "without labels"
     if examples.has_label_sets:
@@ -386,22 +386,22 @@ def concatenate(sets: Sequence[E]) -> E:
         for name in sets[0].groups
         if name in shared
     }
-    return type(sets[0])._joined(sets, about)._grouped(groups)
+    return type(sets[0])._join(sets, about)._set_groups(groups)
 
 
 def check_names(
     names: Iterable[Mapping[int, str]], argument: str, owner: str
 ) -> dict[int, str]:
     """All class names of several sets; `ValueError` unless they agree."""
-    known: dict[int, str] = {}
+    merged: dict[int, str] = {}
     for mapping in names:
         for label, name in mapping.items():
-            if known.setdefault(label, name) != name:
+            if merged.setdefault(label, name) != name:
                 raise ValueError(
                     f"`{argument}` of {owner} must agree on class names. "
-                    f"Received: label {label} is named {known[label]!r} and "
+                    f"Received: label {label} is named {merged[label]!r} and "
                     f"{name!r}. Number classes as in the other set: "
                     "x.with_labels([x.names[i] for i in x.labels], "
                     "names=other.names)."
                 )
-    return known
+    return merged

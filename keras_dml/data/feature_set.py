@@ -12,7 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_dml.data.arrayset import ArraySet
-from keras_dml.data.batches import VIEWS, Views, planned_batches, rows_of, twice
+from keras_dml.data.batches import (
+    VIEWS,
+    Views,
+    duplicate_views,
+    planned_batches,
+    rows_of,
+)
 from keras_dml.data.examples import About, Examples, Inputs, Planned
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Rows
@@ -24,7 +30,7 @@ _OF_LAYER = f"{FEATURES}."
 
 
 def layer_of(name: str) -> str | None:
-    """The layer whose output is named so; None: the whole backbone's."""
+    """The layer whose output has this name; None for the whole backbone."""
     return name.removeprefix(_OF_LAYER) if name != FEATURES else None
 
 
@@ -47,7 +53,7 @@ class FeatureSet(Examples):
 
     `backbones.features` creates it. A `MetricModel` accepts its batches
     instead of images: they bypass the backbone, or its frozen lower part, so a
-    step costs only as much as what trains.
+    step costs only as much as the part that trains.
 
     Attributes:
         test: Features of the examples as they are embedded: for images, in
@@ -75,14 +81,14 @@ class FeatureSet(Examples):
         They are outputs of a layer; None stands for the whole backbone.
         """
 
-        def named(arrays: dict[str, Any]) -> ArraySet:
+        def as_arrays(arrays: dict[str, Any]) -> ArraySet:
             name = FEATURES if layer is None else _OF_LAYER + layer
             return ArraySet(
                 {name if k == FEATURES else k: x for k, x in arrays.items()}
             )
 
-        views = None if augmented is None else named(augmented)
-        return cls(named(test), views, **vars(about))
+        views = None if augmented is None else as_arrays(augmented)
+        return cls(as_arrays(test), views, **vars(about))
 
     @property
     def num_views(self) -> int:
@@ -107,7 +113,7 @@ class FeatureSet(Examples):
         return FeatureSet(test, augmented, **vars(about))
 
     @classmethod
-    def _joined(cls, sets: Sequence[FeatureSet], about: About) -> FeatureSet:
+    def _join(cls, sets: Sequence[FeatureSet], about: About) -> FeatureSet:
         counts = {part.num_views for part in sets}
         if len(counts) > 1:
             raise ValueError(
@@ -115,7 +121,7 @@ class FeatureSet(Examples):
                 f"of views. Received: {sorted(counts)}. Compute them again "
                 "with the same `num_views`."
             )
-        test = sets[0].test._joined([x.test for x in sets], about)
+        test = sets[0].test._join([x.test for x in sets], about)
         (num_views,) = counts
         parts = [
             part.augmented.select(np.arange(len(part)) + view * len(part))
@@ -124,11 +130,11 @@ class FeatureSet(Examples):
             if part.augmented is not None
         ]
         nothing = About(None, {}, None)
-        augmented = ArraySet._joined(parts, nothing) if parts else None
+        augmented = ArraySet._join(parts, nothing) if parts else None
         return cls(test, augmented, **vars(about))
 
 
-def symbolic(examples: FeatureSet) -> dict[str, keras.KerasTensor]:
+def symbolic_inputs(examples: FeatureSet) -> dict[str, keras.KerasTensor]:
     """Inputs of a functional model that takes these features."""
     first = examples.inputs([0])
     return {
@@ -139,18 +145,18 @@ def symbolic(examples: FeatureSet) -> dict[str, keras.KerasTensor]:
 
 @planned_batches.register(FeatureSet)
 def _planned_features(features: FeatureSet, views: Views) -> Planned:
-    """A random one of the views of each example, or two."""
+    """Batches with one random view of each example, or two."""
     views.check_none(features, "num_views")
     if features.augmented is None:
         read = rows_of(features.test)
-        return twice(read) if views.num_views == 2 else read
+        return duplicate_views(read) if views.num_views == 2 else read
     read = rows_of(features.augmented)
     count, num_views = len(features), features.num_views
 
     def batches(
         rows: tf.Tensor, steps: tf.Tensor, part: slice
     ) -> tf.data.Dataset:
-        drawn = tf.map_fn(
+        view_numbers = tf.map_fn(
             lambda step: tf.random.stateless_uniform(
                 (views.num_views, rows.shape[1]),
                 [views.seed, step],
@@ -162,7 +168,7 @@ def _planned_features(features: FeatureSet, views: Views) -> Planned:
             fn_output_signature=tf.int64,
         )
         each = [
-            read(rows + count * drawn[:, view], steps, part)
+            read(rows + count * view_numbers[:, view], steps, part)
             for view in range(views.num_views)
         ]
         if len(each) == 1:

@@ -27,20 +27,20 @@ EXTENSIONS = (
 )  # fmt: skip
 """File extensions that are always read as images."""
 
-# How others end that are read if something is installed, and what.
+# Extensions that are read if a package is installed, and how to install it.
 _OPTIONAL = {
     ".heic": 'pip install "keras-dml[heif]"',
     ".heif": 'pip install "keras-dml[heif]"',
     ".avif": 'pip install "pillow>=11.3"',
 }
 
-_NAMED = 20
-"""Paths that a warning names of those that are skipped for one reason."""
+_MAX_NAMES = 20
+"""Number of paths that a warning names for each reason."""
 
 _FOLDERS = "folders inside class folders are not searched."
 
 Skipped: TypeAlias = dict[str, list[Path]]
-"""What is skipped, by the reason."""
+"""Skipped paths, by the reason."""
 
 
 def image_folder(
@@ -103,15 +103,15 @@ def image_folder(
     folders = {
         x.name: _images(_visible(x), skipped) for x in entries if x.is_dir()
     }
-    files = [file for found in folders.values() for file in found]
+    files = [file for paths in folders.values() for file in paths]
     bad = _unreadable(files, verify, raises=unreadable == "raise")
     for file, error in bad.items():
         reason = str(error).partition(" cannot be decoded: ")[2]
         skipped[f"cannot be decoded: {reason}"].append(file)
     classes = {
         name: good
-        for name, found in folders.items()
-        if (good := [file for file in found if file not in bad])
+        for name, paths in folders.items()
+        if (good := [file for file in paths if file not in bad])
     }
     skipped["folders without a readable image are not classes."] += [
         root / name for name in folders if name not in classes
@@ -209,7 +209,7 @@ def _images(paths: list[Path], skipped: Skipped) -> list[Path]:
 def _unreadable(
     files: list[Path], verify: bool, raises: bool
 ) -> dict[Path, ValueError]:
-    """Files that cannot be decoded, and why; others only if verified."""
+    """Files that cannot be decoded, and why; decodes all if `verify`."""
     bad: dict[Path, ValueError] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         problems = pool.map(_problem, files, repeat(verify))
@@ -243,19 +243,19 @@ def _problem(file: Path, verify: bool) -> ValueError | None:
     return None
 
 
-def _said_of(skipped: Skipped) -> str:
-    said = []
+def _describe(skipped: Skipped) -> str:
+    parts = []
     for reason, paths in skipped.items():
-        named = ", ".join(printable(str(x)) for x in paths[:_NAMED])
-        more = len(paths) - _NAMED
-        named += f" and {more} more" if more > 0 else ""
-        said += [f"{len(paths)} ({named}): {reason}"] * bool(paths)
-    return " ".join(said)
+        names = ", ".join(printable(str(x)) for x in paths[:_MAX_NAMES])
+        more = len(paths) - _MAX_NAMES
+        names += f" and {more} more" if more > 0 else ""
+        parts += [f"{len(paths)} ({names}): {reason}"] * bool(paths)
+    return " ".join(parts)
 
 
 def _warn(root: Path, skipped: Skipped) -> None:
-    if said := _said_of(skipped):
-        warnings.warn(f"Skipped in {root}: {said}", stacklevel=3)
+    if summary := _describe(skipped):
+        warnings.warn(f"Skipped in {root}: {summary}", stacklevel=3)
 
 
 def _no_images(root: Path, stray: list[Path], skipped: Skipped) -> str:
@@ -272,5 +272,5 @@ def _no_images(root: Path, stray: list[Path], skipped: Skipped) -> str:
         "`path` of image_folder must contain one folder of images per "
         f"class, as in path/class/image.jpg. Received: path={str(root)!r}, "
         f"with no image in any of its subfolders. {way_out} "
-        f"{_said_of(skipped)}".rstrip()
+        f"{_describe(skipped)}".rstrip()
     )

@@ -1,4 +1,4 @@
-"""Contents: the bytes of examples, and a digest that identifies a set."""
+"""Hashing: the bytes of examples, and a digest that identifies a set."""
 
 import hashlib
 import os
@@ -21,21 +21,21 @@ from keras_dml.utils.lazy_rows import ArrayRows
 from keras_dml.utils.types import Rows
 from keras_dml.utils.vectors import blocks
 
-_ROWS = 1024
+_BLOCK_ROWS = 1024
 
-_MIDDLE = 512
+_MIDDLE_BYTES = 512
 """Bytes in the middle of a file, in which files of one size mostly differ."""
 
 
 def contents(examples: Examples) -> Iterator[bytes]:
-    """The inputs of examples, part by part in memory."""
-    for rows in blocks(len(examples), _ROWS):
+    """The bytes of the inputs of examples, in blocks that fit into memory."""
+    for rows in blocks(len(examples), _BLOCK_ROWS):
         inputs = examples.inputs(np.arange(rows.start, rows.stop))
         yield from contents_of_arrays(inputs)
 
 
 def contents_of_arrays(structure: Any) -> Iterator[bytes]:
-    """Arrays of a structure, with their places, types and shapes."""
+    """The bytes of a structure's arrays, with paths, types and shapes."""
     for path, array in keras.tree.flatten_with_path(structure):
         yield f"{path}{array.dtype.str}{array.shape}".encode()
         yield (
@@ -70,7 +70,7 @@ def equal_contents(*sets: Examples) -> Rows:
 def _file_keys(paths: Iterable[str]) -> dict[str, tuple[Any, ...]]:
     """Keys that are equal for files with the same bytes.
 
-    Only files of one size are read, and as a whole if they agree in the middle.
+    Only files of equal sizes are read, and whole only if their middles agree.
     """
     keys: dict[str, tuple[Any, ...]] = dict.fromkeys(paths, ())
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -89,11 +89,11 @@ def _file_keys(paths: Iterable[str]) -> dict[str, tuple[Any, ...]]:
 def _middle(path: Path) -> bytes:
     with path.open("rb") as file:
         file.seek(file.seek(0, os.SEEK_END) // 2)
-        return file.read(_MIDDLE)
+        return file.read(_MIDDLE_BYTES)
 
 
 def _read_or_name(read: Callable[[Any], Any], path: str) -> Any:
-    """What `read` returns; the path of a file that cannot be read."""
+    """The result of `read`, or the path of a file that cannot be read."""
     try:
         return read(Path(path))
     except OSError:
@@ -131,8 +131,8 @@ def digest(examples: Examples) -> str:
 def same_examples(a: Any, b: Any) -> bool:
     """Whether two values are the same object, files or arrays of examples."""
     if isinstance(a, ImageSet) and isinstance(b, ImageSet):
-        boxes, others = np.asarray(a.boxes), np.asarray(b.boxes)  # None, too
-        same = a.paths == b.paths and np.array_equal(boxes, others)
+        first, second = (np.asarray(x.boxes) for x in (a, b))  # May be None.
+        same = a.paths == b.paths and np.array_equal(first, second)
         return same and (bool(a.paths) or same_array(a.images, b.images))
     if isinstance(a, ArraySet) and isinstance(b, ArraySet):
         return set(a.columns) == set(b.columns) and all(

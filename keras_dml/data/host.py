@@ -1,4 +1,4 @@
-"""Batches that Python reads: where there is another backend than TensorFlow."""
+"""Batches read in Python, for other backends than TensorFlow."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -7,11 +7,11 @@ import keras
 import numpy as np
 from keras.src.trainers.data_adapters import data_adapter_utils
 
-# What `fit` takes in place of data; Keras does not export it.
+# `fit` takes such adapters in place of data; Keras does not export them.
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from keras_dml.data.examples import (
-    WHOLE,
+    WHOLE_BATCH,
     Examples,
     any_labels_of,
     check_examples,
@@ -24,11 +24,11 @@ from keras_dml.utils.arguments import checked, import_extra
 from keras_dml.utils.types import Count, NonNegativeInt, Rows
 
 Prepare = Callable[[Any, np.random.Generator], Any]
-"""From the input of an example, and its random numbers, to the model's."""
+"""From the input of an example, and a random generator, to the model's."""
 
 
 class FitBatches(DataAdapter):
-    """Batches for `fit`, of which it is not asked whether the last is short."""
+    """Batches for `fit`, the last of which may be short."""
 
     @property
     def has_partial_batch(self) -> bool | None:
@@ -119,11 +119,11 @@ def grain_pipeline(
             "batches for TensorFlow. Use keras_dml.data.pipeline."
         )
     grain = import_extra("grain_pipeline", "grain", "grain")
-    how = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=threads)
+    reads = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=threads)
 
     def in_threads(read: Callable[[int], Any], steps: range) -> Iterable[Any]:
         source = grain.MapDataset.source(steps).map(read)
-        return source.to_iter_dataset(how)
+        return source.to_iter_dataset(reads)
 
     return host_pipeline(
         examples, sampler, "grain_pipeline", prepare, seed, in_threads
@@ -167,14 +167,14 @@ def host_pipeline(
                         bad_files.replacement(examples, x) for x in rows[step]
                     ]
                     x = _inputs(examples, np.array(good), part, prepare, key)
-                own = {
+                step_targets = {
                     name: np.broadcast_to(targets[name][step], rows[step].shape)
                     for name in sampler.target_names
                 }
                 y = {
                     "label": labels_of_rows(rows[step]),
                     "index": rows[step],
-                    **own,
+                    **step_targets,
                 }
                 return x, {name: value[part] for name, value in y.items()}
 
@@ -182,7 +182,7 @@ def host_pipeline(
 
         return HostBatches(epoch, sampler.steps - first_step)
 
-    return planned_by(sampler, examples, parts(WHOLE, 0), parts)
+    return planned_by(sampler, examples, parts(WHOLE_BATCH, 0), parts)
 
 
 def _inputs(

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_dml.data.bad_files import BadFiles
-from keras_dml.data.examples import About, Examples, described
+from keras_dml.data.examples import About, Examples, describe
 from keras_dml.data.validation import (
     Names,
     Pixels,
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
-# Files that an error names.
-_NAMED = 3
+# Number of files that an error names.
+_MAX_NAMES = 3
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -55,7 +55,7 @@ class ImageSet(Examples):
             item `i` names label `i`. If labels are strings, this mapping
             determines their numbers; pass the names of one set to another, so
             that both number classes alike.
-        ids: Optional N strings: what the source calls the images.
+        ids: Optional N strings: names of the images in their source.
         boxes: Optional (N, 4) integers for files: left, top, right and bottom
             of the part that is used, in pixels of the image after its EXIF
             orientation is applied; right and bottom are the first column and
@@ -157,11 +157,11 @@ class ImageSet(Examples):
                 if isinstance(images, np.ndarray)
                 else tuple(images[row] for row in rows)
             )
-        made = ImageSet(images, about.labels, about.names, about.ids, boxes)
-        return made.skipping(self.bad_files)
+        subset = ImageSet(images, about.labels, about.names, about.ids, boxes)
+        return subset.skipping(self.bad_files)
 
     @classmethod
-    def _joined(cls, sets: Sequence["ImageSet"], about: About) -> "ImageSet":
+    def _join(cls, sets: Sequence["ImageSet"], about: About) -> "ImageSet":
         pixels = [part.pixels for part in sets if part.pixels is not None]
         shapes = {x.shape[1:] for x in pixels}
         if len(shapes) > 1 or 0 < len(pixels) < len(sets):
@@ -215,7 +215,7 @@ class ImageSet(Examples):
         kind = "files"
         if self.pixels is not None:
             kind = "×".join(map(str, self.pixels.shape[1:])) + " pixels"
-        return described(self, "images", kind)
+        return describe(self, "images", kind)
 
 
 def listed_images(
@@ -230,17 +230,17 @@ def listed_images(
     names = defaultdict(set)
     for path in paths:
         names[path.parent].add(path.name)
-    # Each folder is read once: to look for each file takes far longer.
+    # Folders are read once, because looking for each file takes far longer.
     for folder, unseen in names.items():
         with suppress(FileNotFoundError, NotADirectoryError):
             with os.scandir(folder) as entries:
                 unseen -= {entry.name for entry in entries if entry.is_file()}
     missing = [path for path in paths if path.name in names[path.parent]]
     if missing:
-        some = ", ".join(map(str, missing[:_NAMED]))
+        examples = ", ".join(map(str, missing[:_MAX_NAMES]))
         raise FileNotFoundError(
             f"{len(missing):,} of the {len(paths):,} images listed by {owner} "
-            f"do not exist, or are not files, such as {some}. Unpack the "
+            f"do not exist, or are not files, such as {examples}. Unpack the "
             "images again, or remove the missing ones from the list."
         )
     return ImageSet(paths, labels, **{"ids": files, **fields})

@@ -23,9 +23,8 @@ from keras_dml.utils.types import Rows
 Element: TypeAlias = Any
 """A tensor, or a structure of tensors."""
 
-
 _IN_PIPELINE = re.compile(
-    # TensorFlow's words around an error of Python code in a tf.data pipeline.
+    # TensorFlow puts these words around errors of Python code in tf.data.
     r"Error in user-defined function .*?: (ValueError|OSError): (.*?)\n"
     r"Traceback",
     re.DOTALL,
@@ -135,16 +134,16 @@ class Loader:
         self, view: Callable[[tf.Tensor | Encoded], tf.Tensor]
     ) -> Iterator[npt.NDArray[Any]]:
         """Views of all files, in order; a `ValueError` names a bad one."""
-        loaded = self._loaded(
+        loaded = self._load(
             tf.data.Dataset.range(len(self._images)),
             lambda row: row,
             lambda row, image: view(image),
         )
         expected = 0
-        for found, seen in loaded.prefetch(16).as_numpy_iterator():
-            if found != expected:
+        for number, pixels in loaded.prefetch(16).as_numpy_iterator():
+            if number != expected:
                 break
-            yield seen
+            yield pixels
             expected += 1
         if expected < len(self._images):
             file = {k: x[expected].numpy() for k, x in self.files.items()}
@@ -166,14 +165,14 @@ class Loader:
         numbers = tf.data.Dataset.range(tf.shape(rows, tf.int64)[0])
 
         def check(expected: tf.Tensor, loaded: Element) -> Element:
-            found, views = loaded
-            bad = _explain(found, expected, rows, self.files)
+            loaded_numbers, views = loaded
+            bad = _explain(loaded_numbers, expected, rows, self.files)
             with tf.control_dependencies([bad]):
                 return tf.nest.map_structure(
                     lambda x: x[: tf.shape(expected)[0]], views
                 )
 
-        loaded = self._loaded(
+        loaded = self._load(
             numbers,
             lambda number: tf.gather(rows, number),
             lambda number, image: view(image, _at(inputs, number)),
@@ -193,7 +192,7 @@ class Loader:
             numbers.batch(batch_size), loaded.batch(batch_size)
         ).map(check)
 
-    def _loaded(
+    def _load(
         self,
         numbers: tf.data.Dataset,
         row_of: Callable[[tf.Tensor], tf.Tensor],
@@ -252,19 +251,19 @@ def parallel(
 
 
 def _explain(
-    found: tf.Tensor,
+    numbers: tf.Tensor,
     expected: tf.Tensor,
     rows: tf.Tensor,
     files: dict[str, tf.Tensor],
 ) -> tf.Tensor:
     """Raises an error that names the file if an expected number is missing."""
     count = tf.size(expected)
-    found = tf.pad(found, [[0, count]], constant_values=-1)[:count]
-    is_missing = found != expected
+    numbers = tf.pad(numbers, [[0, count]], constant_values=-1)[:count]
+    is_missing = numbers != expected
 
     def explain() -> tf.Tensor:
         file = _at(files, rows[expected[tf.argmax(is_missing)]])
-        # In this order: the path, and the box if there are any.
+        # The path comes first, then the box if there are any.
         return tf.numpy_function(raise_unreadable, [*file.values()], tf.bool)
 
     return tf.cond(

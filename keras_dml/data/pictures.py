@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 _GAP = 2
 _BACKGROUND = 128
 
-_TILE = 96
-_MOST_TEXT = 1000
+_TILE_SIDE = 96
+_MAX_CHARACTERS = 1000
 
-_CAPTION = 128
+_CAPTION_WIDTH = 128
 """Width of the column of names, in pixels."""
 
 
@@ -41,12 +41,12 @@ def only_images(images: Examples, owner: str) -> ImageSet:
     return images
 
 
-def seen(images: Examples, rows: Rows, view: View | None) -> Pixels:
+def pictures_of(images: Examples, rows: Rows, view: View | None) -> Pixels:
     """Pictures of some examples, (n, H, W, C) uint8; see `each_seen`."""
-    return np.stack(list(each_seen(images, rows, view)))
+    return np.stack(list(each_picture(images, rows, view)))
 
 
-def each_seen(
+def each_picture(
     images: Examples, rows: Rows, view: View | None
 ) -> Iterator[Pixels]:
     """The test view of each of some images, or the names of other examples."""
@@ -75,8 +75,8 @@ def text_tile(text: str) -> Pixels:
     """A text as a picture, (96, 96, 1), cut off where it does not fit."""
     from PIL import Image, ImageDraw
 
-    tile = Image.new("L", (_TILE, _TILE), 255)
-    lines = textwrap.wrap(text[:_MOST_TEXT], 14, max_lines=6) or [""]
+    tile = Image.new("L", (_TILE_SIDE, _TILE_SIDE), 255)
+    lines = textwrap.wrap(text[:_MAX_CHARACTERS], 14, max_lines=6) or [""]
     draw = ImageDraw.Draw(tile)
     draw.text((4, 4), "\n".join(lines), 0, _font(11))
     return np.asarray(tile)[..., None]
@@ -85,7 +85,7 @@ def text_tile(text: str) -> Pixels:
 def short_name(name: str, longest: int = 18) -> str:
     if len(name) > longest:
         name = name[: longest - 1] + "…"
-    # Between dollars, matplotlib would read mathematics.
+    # Matplotlib renders text between dollars as mathematics.
     return name.replace("$", r"\$")
 
 
@@ -119,14 +119,14 @@ def preview(
     rows = min(rows, images.num_classes)
     spread = np.linspace(0, images.num_classes - 1, rows).round().astype(int)
     step = cell + _GAP
-    start = _GAP + (_CAPTION if images.names else 0)
+    start = _GAP + (_CAPTION_WIDTH if images.names else 0)
     size = (start + columns * step, rows * step + _GAP)
     sheet = Image.new("RGB", size, (_BACKGROUND,) * 3)
     draw = ImageDraw.Draw(sheet)
     font = _font(max(6, min(14, cell // 2)))
     for i, label in enumerate(images.classes[spread]):
         name = caption = images.names.get(int(label), "")
-        while font.getlength(caption) > _CAPTION - 4 * _GAP:
+        while font.getlength(caption) > _CAPTION_WIDTH - 4 * _GAP:
             name = name[:-1]
             caption = f"{name}…"
         middle = _GAP + i * step + cell / 2
@@ -134,12 +134,12 @@ def preview(
         of_class = labels == label
         if labels.ndim == 2:
             of_class = labels[:, label]
-        shown = np.flatnonzero(of_class)[:columns]
-        for j, row in enumerate(shown):
+        class_rows = np.flatnonzero(of_class)[:columns]
+        for j, row in enumerate(class_rows):
             tile = _tile(images.read(int(row)), cell)
-            left = start + j * step + (cell - tile.width) // 2
-            top = _GAP + i * step + (cell - tile.height) // 2
-            sheet.paste(tile, (left, top))
+            x = start + j * step + (cell - tile.width) // 2
+            y = _GAP + i * step + (cell - tile.height) // 2
+            sheet.paste(tile, (x, y))
     return sheet
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from keras_dml.data.examples import WHOLE, Examples, any_labels_of
+from keras_dml.data.examples import WHOLE_BATCH, Examples, any_labels_of
 from keras_dml.data.samplers import RelationSampler, Sampler
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Rows
@@ -54,19 +54,19 @@ def check_made_from(sampler: Sampler, examples: Examples, owner: str) -> None:
 
 def sampler_of(dataset: Any) -> Sampler | None:
     """The sampler that planned a dataset, or the one it was made from."""
-    plan = _found(dataset)
+    plan = _plan_of(dataset)
     return None if plan is None else plan.sampler
 
 
 def examples_of(dataset: tf.data.Dataset) -> Examples | None:
-    plan = _found(dataset)
+    plan = _plan_of(dataset)
     return None if plan is None else plan.examples
 
 
-def _found(dataset: tf.data.Dataset) -> _Plan | None:
+def _plan_of(dataset: tf.data.Dataset) -> _Plan | None:
     plan: _Plan | None = getattr(dataset, _PLAN, None)
     if plan is None:
-        plans = (_found(x) for x in getattr(dataset, "_inputs", tuple)())
+        plans = (_plan_of(x) for x in getattr(dataset, "_inputs", tuple)())
         plan = next((x for x in plans if x is not None), None)
     return plan
 
@@ -91,7 +91,7 @@ def map_batches(
 def from_step(dataset: tf.data.Dataset, step: int) -> tf.data.Dataset:
     # If a user has changed the dataset, earlier batches are computed as well.
     plan: _Plan | None = getattr(dataset, _PLAN, None)
-    return dataset.skip(step) if plan is None else plan.parts(WHOLE, step)
+    return dataset.skip(step) if plan is None else plan.parts(WHOLE_BATCH, step)
 
 
 def is_shuffled(dataset: tf.data.Dataset) -> bool:
@@ -118,7 +118,7 @@ def share_of(
 
 
 def parts_of(dataset: tf.data.Dataset, part: slice) -> tf.data.Dataset:
-    if part == WHOLE:
+    if part == WHOLE_BATCH:
         return dataset
     return dataset.map(
         lambda *batch: tf.nest.map_structure(
@@ -127,7 +127,7 @@ def parts_of(dataset: tf.data.Dataset, part: slice) -> tf.data.Dataset:
     )
 
 
-class Repeated(Sampler):
+class RepeatingSampler(Sampler):
     def __init__(self, sampler: Sampler) -> None:
         super().__init__(
             sampler.labels, sampler.batch_size, sampler.seed, sampler.steps

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 _OWNER, _SOURCE = "from_dataset", "from_source"
 
-_BATCH = 256
+_BATCH_SIZE = 256
 """Number of examples that are read at a time, if there are no batches."""
 
 _UNEQUAL = (
@@ -51,49 +51,49 @@ Field: TypeAlias = str | int | Callable[[Any], Any]
 """A key of a record, or a function that computes a value from it."""
 
 
-def check_one_set(given: Any, name: str, owner: str) -> None:
-    """Raises `ValueError` for all sets of a data set, or their function."""
-    is_function = isinstance(given, FunctionType)
-    if is_function or isinstance(given, DataSplits):
-        call = f"data = {given.__name__}(…), and " if is_function else ""
+def check_one_set(value: Any, name: str, owner: str) -> None:
+    """Raises `ValueError` for `DataSplits`, or a function that loads them."""
+    is_function = isinstance(value, FunctionType)
+    if is_function or isinstance(value, DataSplits):
+        call = f"data = {value.__name__}(…), and " if is_function else ""
         raise ValueError(
-            f"`{name}` of {owner} must be one set. Received: {given!r:.80}. "
+            f"`{name}` of {owner} must be one set. Received: {value!r:.80}. "
             f"Use {call}one of data.train, data.validation and data.test."
         )
 
 
-def as_examples(given: Any, name: str, owner: str) -> Examples:
+def as_examples(value: Any, name: str, owner: str) -> Examples:
     """The examples that the argument `name` of `owner` stands for.
 
-    Of arrays x, alone or as (x, y), uint8 pixels become an `ImageSet`, all else
-    an `ArraySet`.
+    Arrays x, alone or as (x, y), become an `ImageSet` if they are uint8 pixels,
+    otherwise an `ArraySet`.
     """
-    if isinstance(given, Examples):
-        return given
-    check_one_set(given, name, owner)
-    if isinstance(given, str | bytes) or not hasattr(given, "__len__"):
+    if isinstance(value, Examples):
+        return value
+    check_one_set(value, name, owner)
+    if isinstance(value, str | bytes) or not hasattr(value, "__len__"):
         raise ValueError(
             f"`{name}` of {owner} must be an ImageSet, an ArraySet, arrays "
             "(x, y) or a finite tf.data.Dataset. Received: "
-            f"{name}={given!r:.80}. Use, for example, ArraySet(x, labels)."
+            f"{name}={value!r:.80}. Use, for example, ArraySet(x, labels)."
         )
-    if isinstance(given, Relations):
+    if isinstance(value, Relations):
         raise ValueError(
             f"`{name}` of {owner} must be examples with labels, not relations. "
-            f"Received: {given!r}. Use its `examples`, with labels by "
+            f"Received: {value!r}. Use its `examples`, with labels by "
             "examples.with_labels(labels)."
         )
-    if isinstance(given, keras.utils.PyDataset) or hasattr(
-        given, "element_spec"
+    if isinstance(value, keras.utils.PyDataset) or hasattr(
+        value, "element_spec"
     ):
         raise ValueError(
             f"`{name}` of {owner} must be examples that can be read in any "
-            f"order. Received: a {type(given).__name__}. Use "
+            f"order. Received: a {type(value).__name__}. Use "
             "keras_dml.data.from_dataset(dataset), which reads it once."
         )
-    x, y = given, None
-    if isinstance(given, tuple):
-        x, y = x_and_y(given, name, owner)
+    x, y = value, None
+    if isinstance(value, tuple):
+        x, y = x_and_y(value, name, owner)
     if isinstance(x, Examples):
         raise ValueError(
             f"`{name}` of {owner} must be only a set, which has labels, or "
@@ -106,14 +106,14 @@ def as_examples(given: Any, name: str, owner: str) -> Examples:
     return ArraySet(x, y)
 
 
-def x_and_y(given: tuple[Any, ...], name: str, owner: str) -> tuple[Any, Any]:
+def x_and_y(parts: tuple[Any, ...], name: str, owner: str) -> tuple[Any, Any]:
     """x and y of Keras tuples: (x,), (x, y) or (x, y, sample_weight)."""
-    if not 1 <= len(given) <= 3:
+    if not 1 <= len(parts) <= 3:
         raise ValueError(
             f"`{name}` of {owner}, if it is a tuple, must be (x, y). Received: "
-            f"{len(given)} items."
+            f"{len(parts)} items."
         )
-    x, y = (*given, None)[:2]
+    x, y = (*parts, None)[:2]
     if isinstance(y, dict):
         if "label" not in y:
             raise ValueError(
@@ -186,7 +186,7 @@ def _reader(dataset: Any, labeled: bool, batched: bool | None) -> DatasetReader:
             f"`batched` of {_OWNER} must state whether elements are batches "
             "if there is no y. Received: labeled=False, batched=None."
         )
-    reader = DatasetReader(dataset, "dataset", _OWNER, _BATCH, batched)
+    reader = DatasetReader(dataset, "dataset", _OWNER, _BATCH_SIZE, batched)
     if reader.is_labeled != labeled:
         form = "(x, y)" if labeled else "x alone"
         way_out = (
@@ -210,7 +210,7 @@ def _reader(dataset: Any, labeled: bool, batched: bool | None) -> DatasetReader:
 
 
 def _batches(reader: DatasetReader, progress: bool | None) -> Iterator[Columns]:
-    """Checked batches of columns; the first one gives the total size."""
+    """Checked batches of columns, whose total size the first one shows."""
     batches = _checked_batches(reader)
     first = next(batches)
     read = _size(first)
@@ -330,7 +330,7 @@ class DatasetReader:
 
     def _check_labels(self, y: tf.TensorSpec) -> None:
         rank, last = y.shape.rank, y.shape[-1]
-        if y.dtype == tf.bool and rank == 2:  # Several labels an example.
+        if y.dtype == tf.bool and rank == 2:  # Several labels per example.
             return
         if rank != 1 and (rank != 2 or last not in (None, 1)):
             raise ValueError(
@@ -515,7 +515,7 @@ def from_source(
     if label is not None:
         features = getattr(source, "features", None)
         if isinstance(features, Mapping) and label in features:
-            # Hugging Face: a column alone, without decoding images.
+            # Hugging Face returns a column without decoding images.
             labels = list(source[label])
             if names is None:
                 names = getattr(features[label], "names", None)
@@ -532,11 +532,11 @@ def _value(record: Any, field: Field) -> Any:
     try:
         return record[field]
     except (KeyError, IndexError, TypeError) as error:
-        known = list(record) if isinstance(record, Mapping) else None
-        has = f"keys {known}" if known else f"a {type(record).__name__}"
+        keys = list(record) if isinstance(record, Mapping) else None
+        has = f"keys {keys}" if keys else f"a {type(record).__name__}"
         raise ValueError(
             f"Records of {_SOURCE} must have the field {field!r}. Received: "
-            f"{has}.{did_you_mean(field, known or ())} For anything else, use "
+            f"{has}.{did_you_mean(field, keys or ())} For anything else, use "
             "a function of the record."
         ) from error
 
@@ -559,20 +559,20 @@ class _Column(LazyRows):
         rows = np.arange(len(self))[which]
         values = np.empty((len(rows), *self.shape[1:]), self.dtype)
         records = self._records(tuple(rows.tolist()))
-        for place, record in enumerate(records):
+        for i, record in enumerate(records):
             value = _as_array(_value(record, self._field))
             are_pixels = self.dtype == np.uint8 and len(self.shape) == 4
             in_color = are_pixels and self.shape[-1] == 3
             if in_color and value.shape == (*self.shape[1:-1], 1):
-                # A gray image, as `image_folder` shows it to a model of color.
+                # Gray images become RGB, like those of `image_folder`.
                 value = np.broadcast_to(value, self.shape[1:])
-            # A float would be cut off, and a large integer wrap around.
+            # A cast would truncate floats, and wrap large integers around.
             is_float = value.dtype.kind == self.dtype.kind == "f"
             if not is_float and not np.can_cast(value.dtype, self.dtype):
                 raise ValueError(
                     f"{self._name} of {_SOURCE} must have one type. Received: "
                     f"{self.dtype} in row 0 and {value.dtype} in row "
-                    f"{rows[place]}. Use a function of the record that "
+                    f"{rows[i]}. Use a function of the record that "
                     'converts it: np.asarray(record["x"], "float32").'
                 )
             if value.shape != self.shape[1:]:
@@ -585,10 +585,10 @@ class _Column(LazyRows):
                 raise ValueError(
                     f"{self._name} of {_SOURCE} must have one shape. Received: "
                     f"{self.shape[1:]} in row 0 and {value.shape} in row "
-                    f"{rows[place]}. Use a function of the record that "
+                    f"{rows[i]}. Use a function of the record that "
                     f"{way_out}"
                 )
-            values[place] = value
+            values[i] = value
         return values
 
 

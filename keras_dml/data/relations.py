@@ -35,8 +35,7 @@ class Relations:
         positive: npt.NDArray[np.bool_],
         transitive: bool,
     ) -> None:
-        """`pairs`, (P, 2), are the known pairs, with whether they are
-        positive."""
+        """`pairs`, (P, 2), are known, and whether they are `positive`."""
         self.examples, self.rows = examples, rows
         owner = type(self).__name__
         itself = np.flatnonzero(pairs[:, 0] == pairs[:, 1])
@@ -49,7 +48,7 @@ class Relations:
         self._groups = np.arange(len(examples))
         linked = pairs[positive]
         if transitive:
-            self._groups = _connected(examples, linked)
+            self._groups = _components(examples, linked)
             linked = np.stack([np.arange(len(examples))] * 2, axis=1)
         alike = np.unique(self._keys(*linked.T))
         keys = self._keys(*pairs[~positive].T)
@@ -63,9 +62,9 @@ class Relations:
                 "and equal examples, are positive as well."
             )
         apart = np.unique(keys)
-        known = np.concatenate([alike, apart])
-        order = np.argsort(known)
-        self._known = known[order]
+        known_keys = np.concatenate([alike, apart])
+        order = np.argsort(known_keys)
+        self._known_keys = known_keys[order]
         self._positive = order < len(alike)
 
     def __len__(self) -> int:
@@ -78,10 +77,10 @@ class Relations:
         itself, and `unknown` for pairs without a known relation.
         """
         keys = self._keys(rows[:, None], rows)
-        places = np.searchsorted(self._known, keys)
-        places = np.minimum(places, len(self._known) - 1)
+        indices = np.searchsorted(self._known_keys, keys)
+        indices = np.minimum(indices, len(self._known_keys) - 1)
         relation = np.where(
-            self._known[places] == keys, self._positive[places], unknown
+            self._known_keys[indices] == keys, self._positive[indices], unknown
         )
         relation[rows[:, None] == rows] = -1
         return relation.astype(np.int8)
@@ -181,7 +180,7 @@ class TripletSet(Relations):
         super().__init__(examples, rows, pairs, positive, transitive)
 
 
-def _connected(examples: Examples, pairs: Rows) -> Rows:
+def _components(examples: Examples, pairs: Rows) -> Rows:
     """Connected component of every example, (N,), by pairs and contents."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -197,11 +196,11 @@ def _connected(examples: Examples, pairs: Rows) -> Rows:
 
 
 def _as_tuples(
-    examples: Any, given: npt.ArrayLike, width: int, name: str, owner: str
+    examples: Any, tuples: npt.ArrayLike, width: int, name: str, owner: str
 ) -> Rows:
     check_examples(examples, owner)
     try:
-        rows = np.asarray(given)
+        rows = np.asarray(tuples)
     except ValueError:
         rows = np.empty(0)
     if rows.ndim != 2 or rows.shape[1] != width or rows.dtype.kind not in "iu":

@@ -9,9 +9,8 @@ from keras_dml.utils.tensorflow import tf
 
 ResizeMode: TypeAlias = Literal["shortest", "longest", "squash"]
 
-# Tries to find a window, before the center is taken; as in torchvision.
+# Number of random windows before the center is used, as in torchvision.
 TRIES = 10
-
 
 Images: TypeAlias = Any
 """A tensor (..., H, W, C); or one image that is not decoded yet, `Encoded`."""
@@ -38,25 +37,25 @@ def resize_longest(images: Images, frame: tuple[int, int]) -> tf.Tensor:
     """Resizes images (..., H, W, C) to fit into a frame, and pads them.
 
     The aspect ratio is kept; the side that does not fill the frame is rounded
-    to whole pixels, at least one, as in Pillow. Half of the black rest is
+    to whole pixels, at least one, as in Pillow. Half of the black padding is
     before and half of it after the image, with the odd pixel after it.
     """
-    # In this order, and with these digits, halves are rounded as in Pillow.
+    # This order of operations, in float64, rounds halves as Pillow does.
     sides = tf.cast(sides_of(images), tf.float64)
     filled = tf.round(sides / sides[::-1] * frame[::-1])
     fits = tf.cast(tf.maximum(tf.minimum(filled, frame), 1), tf.int32)
     resized = resize(images, fits)
     before = (frame - fits) // 2
     margins = tf.stack([before, frame - fits - before], axis=1)
-    others = len(resized.shape) - 3
-    padded = tf.pad(resized, tf.pad(margins, [[others, 1], [0, 0]]))
-    return _framed(padded, resized, frame)
+    batch_rank = len(resized.shape) - 3
+    padded = tf.pad(resized, tf.pad(margins, [[batch_rank, 1], [0, 0]]))
+    return _set_frame(padded, resized, frame)
 
 
 def squash(images: Images, frame: tuple[int, int]) -> tf.Tensor:
     """Resizes images (..., H, W, C) to a frame, whatever their aspect ratio."""
     resized = resize(images, tf.constant(frame))
-    return _framed(resized, resized, frame)
+    return _set_frame(resized, resized, frame)
 
 
 def resize(images: Images, size: tf.Tensor | tuple[int, int]) -> tf.Tensor:
@@ -66,14 +65,14 @@ def resize(images: Images, size: tf.Tensor | tuple[int, int]) -> tf.Tensor:
     have the size already are unchanged.
     """
     if not tf.is_tensor(images):
-        return images.resized(size)
+        return images.resize(size)
 
-    def resized() -> tf.Tensor:
+    def interpolate() -> tf.Tensor:
         pixels = tf.image.resize(images, size, antialias=True)
         return tf.cast(tf.round(pixels), images.dtype)
 
     has_size = tf.reduce_all(sides_of(images) == size)
-    return tf.cond(has_size, lambda: images, resized)
+    return tf.cond(has_size, lambda: images, interpolate)
 
 
 def resize_window(
@@ -84,32 +83,32 @@ def resize_window(
     Corner (top, left) and extent (height, width) of the window are float32;
     the corner is whole numbers if the window has the size already.
     """
-    # What is around the window has no effect.
+    # Pixels around the window have no effect.
     first = tf.floor(corner)
     whole = tf.math.ceil(corner + extent) - first
-    cut = window(image, tf.cast(first, tf.int32), tf.cast(whole, tf.int32))
+    pixels = window(image, tf.cast(first, tf.int32), tf.cast(whole, tf.int32))
     factor = tf.cast(size, tf.float32) / extent
 
-    def resized() -> tf.Tensor:
-        pixels = tf.raw_ops.ScaleAndTranslate(
-            images=cut[None],
+    def interpolate() -> tf.Tensor:
+        resized = tf.raw_ops.ScaleAndTranslate(
+            images=pixels[None],
             size=size,
             scale=factor,
             translation=(first - corner) * factor,
             kernel_type="triangle",
             antialias=True,
         )
-        return tf.cast(tf.round(pixels[0]), image.dtype)
+        return tf.cast(tf.round(resized[0]), image.dtype)
 
-    return tf.cond(tf.reduce_all(factor == 1), lambda: cut, resized)
+    return tf.cond(tf.reduce_all(factor == 1), lambda: pixels, interpolate)
 
 
 def window(image: tf.Tensor, corner: tf.Tensor, extent: tf.Tensor) -> tf.Tensor:
-    (top, left), (bottom, right) = map(tf.unstack, (corner, corner + extent))
-    return image[top:bottom, left:right]
+    (y1, x1), (y2, x2) = map(tf.unstack, (corner, corner + extent))
+    return image[y1:y2, x1:x2]
 
 
-def _framed(
+def _set_frame(
     resized: tf.Tensor, images: tf.Tensor, frame: tuple[int, int]
 ) -> tf.Tensor:
     *batch, _, _, channels = images.shape
@@ -121,13 +120,13 @@ def to_channels(images: tf.Tensor, channels: int) -> tf.Tensor:
 
     The type is kept, and gray levels become integers.
     """
-    given = images.shape[-1]
-    if given not in (1, 3):
+    image_channels = images.shape[-1]
+    if image_channels not in (1, 3):
         raise ValueError(
             "`images` of View must have 1 or 3 channels, known statically. "
             f"Received: images of shape {images.shape}."
         )
-    if given == channels:
+    if image_channels == channels:
         return images
     if channels == 3:
         return tf.repeat(images, 3, axis=-1)
@@ -139,8 +138,8 @@ def to_channels(images: tf.Tensor, channels: int) -> tf.Tensor:
 
 def position(draw: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
     """An integer from 0 to `room`, from a draw uniform in [0, 1)."""
-    place = tf.cast(draw * tf.cast(room + 1, tf.float32), tf.int32)
-    return tf.minimum(place, room)
+    offset = tf.cast(draw * tf.cast(room + 1, tf.float32), tf.int32)
+    return tf.minimum(offset, room)
 
 
 def cut_window(
@@ -186,10 +185,10 @@ def random_area(
     uniform in [0, 1).
 
     Returns:
-    Top and left, and height and width, (2,) int32 each.
+        Top and left, and height and width, (2,) int32 each.
 
-    Reference: Szegedy et al., "Going Deeper with Convolutions", CVPR 2015, Sec.
-    6.
+    Reference:
+        Szegedy et al., "Going Deeper with Convolutions", CVPR 2015, Sec. 6.
     """
     extent = tf.cast(sides, tf.float32)
     areas, ratios = tf.split(draws[2:], 2)

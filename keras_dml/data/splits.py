@@ -69,28 +69,28 @@ class DataSplits:
 
     def __post_init__(self) -> None:
         trained = {"train": self.train, "validation": self.validation}
-        others = {**trained, "test": self.test, **self.tests}
+        sets = {**trained, "test": self.test, **self.tests}
         labels = [
             any_labels_of(examples, f"{name}.labels", "DataSplits")
-            for name, examples in others.items()
+            for name, examples in sets.items()
         ]
         if len({x.shape[1:] for x in labels}) > 1:
             raise ValueError(
                 f"The sets of DataSplits {self.name!r} must all have one "
                 "label per example, or booleans for the same labels. "
-                f"Received: {', '.join(map(repr, others.values()))}."
+                f"Received: {', '.join(map(repr, sets.values()))}."
             )
         if self.train.has_label_sets:
             return
-        for (name, images), (other, seen) in combinations(others.items(), 2):
-            both = np.intersect1d(images.classes, seen.classes)
+        for (name, a), (other, b) in combinations(sets.items(), 2):
+            both = np.intersect1d(a.classes, b.classes)
             # Test sets may have classes in common.
             if len(both) and name in trained:
                 label = int(both[0])
                 raise ValueError(
                     f"The sets of DataSplits {self.name!r} must not share a "
                     f"class. Received: {len(both)} classes in both {name} and "
-                    f"{other}, such as {images.names.get(label, label)}."
+                    f"{other}, such as {a.names.get(label, label)}."
                 )
 
     @cached_property
@@ -200,8 +200,7 @@ def dataset(
 
 
 def split_classes(images: E, train_classes: int | float = 0.5) -> tuple[E, E]:
-    """Splits a set by class into training and test set, as in CUB-200 and
-    Cars196.
+    """Splits a set by class, as CUB-200 and Cars196 are split.
 
     Classes are in ascending order; the first ones are for training, the others
     for testing.
@@ -266,8 +265,8 @@ def holdout_classes(
     if fraction == 0:
         return images, images.select([])
     classes = images.classes
-    least = 2 if len(classes) >= 4 else 1
-    count = max(least, int(fraction * len(classes) + 0.5))
+    min_classes = 2 if len(classes) >= 4 else 1
+    count = max(min_classes, int(fraction * len(classes) + 0.5))
     if not 0 < fraction < 1:
         raise ValueError(
             "`fraction` of holdout_classes, the share of training classes "
@@ -303,10 +302,10 @@ def _classes_of_groups(
     labels, times = np.unique(pairs[:, 0], return_counts=True)
     if len(pairs) > len(labels):
         label = int(labels[np.argmax(times)])
-        found = names[pairs[pairs[:, 0] == label, 1]].tolist()
+        several = names[pairs[pairs[:, 0] == label, 1]].tolist()
         raise ValueError(
             "`groups` of holdout_classes must be groups of classes. Received: "
-            f"class {images.names.get(label, label)} in {found[:3]}. Use a "
+            f"class {images.names.get(label, label)} in {several[:3]}. Use a "
             "group that all images of a class share."
         )
     if len(names) < 2:

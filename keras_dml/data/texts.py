@@ -11,10 +11,10 @@ from keras_dml.data.splits import DataSplits, dataset
 from keras_dml.utils.arguments import checked
 from keras_dml.utils.types import Count, IntArray
 
-LENGTH = 48
+MAX_BYTES = 48
 """Number of bytes of a text that are kept."""
 
-EACH = 8
+NUM_TEXTS = 8
 """Number of texts per name."""
 
 # Symbols and punctuation. Python keeps this version of Unicode's database for
@@ -22,8 +22,8 @@ EACH = 8
 _UNICODE = unicodedata.ucd_3_2_0
 _CATEGORIES = "SP"
 
-# Letters and numbers within a circle and the like: their names differ in a
-# letter, as slips do.
+# Letters and numbers in circles and the like, whose names differ in one letter,
+# as typing errors do.
 _LEFT_OUT = re.compile(
     "BOX DRAWINGS|BRAILLE|BYZANTINE|CIRCLED|CJK|DIGIT|FULLWIDTH|HALFWIDTH|"
     "HANGUL|IDEOGRAPH|KANGXI|LETTER|LIGATURE|MATHEMATICAL|NUMBER|"
@@ -106,12 +106,12 @@ def symbol_names() -> DataSplits:
     texts = [
         text
         for name in names
-        for text in (name, *(slip(name, rng) for _ in range(EACH - 1)))
+        for text in (name, *(slip(name, rng) for _ in range(NUM_TEXTS - 1)))
     ]
     order = rng.permutation(len(names))
     examples = ArraySet(
-        byte_tokens(texts, LENGTH),
-        np.repeat(order, EACH),
+        byte_tokens(texts, MAX_BYTES),
+        np.repeat(order, NUM_TEXTS),
         names=dict(zip(order.tolist(), names, strict=True)),
         ids=texts,
     )
@@ -119,23 +119,23 @@ def symbol_names() -> DataSplits:
 
 
 def symbols() -> list[str]:
-    found: dict[frozenset[str], str] = {}
+    names: dict[frozenset[str], str] = {}
     for code in range(0x110000):
         name = _UNICODE.name(chr(code), "")
         if (
-            8 <= len(name) <= LENGTH - 8
+            8 <= len(name) <= MAX_BYTES - 8
             and _UNICODE.category(chr(code))[0] in _CATEGORIES
             and not _LEFT_OUT.search(name)
             and all(len(word) > 1 or word == "A" for word in name.split())
         ):
             words = name.lower().split()
-            # Of names with the same words, the first.
-            found.setdefault(frozenset(words) - _LITTLE_WORDS, name.lower())
-    return list(found.values())
+            # Only the first of several names with the same words is kept.
+            names.setdefault(frozenset(words) - _LITTLE_WORDS, name.lower())
+    return list(names.values())
 
 
 def slip(name: str, rng: np.random.Generator) -> str:
-    """A name as someone types it: first words change, then letters."""
+    """A name with typing errors, first in its words, then in its letters."""
     words = [
         word
         for word in name.split()

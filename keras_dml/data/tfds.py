@@ -13,7 +13,7 @@ from keras_dml.utils.files import write_atomically
 from keras_dml.utils.progress import track
 
 _INDEX = "images.json"
-"""The file that lists what is known about the images, written last."""
+"""The file that lists the images and their labels, written last."""
 
 
 def tfds_images(
@@ -101,7 +101,7 @@ def _unpack(
     total = int(dataset.cardinality())
     records = dataset.as_numpy_iterator()
     for record in track(records, total, f"Unpacking {split}"):
-        # Whatever its format.
+        # Readers ignore the extension, whatever the format.
         files.append(f"{len(files):06d}.jpg")
         (folder / files[-1]).write_bytes(record[image])
         if label:

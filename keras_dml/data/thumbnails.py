@@ -13,7 +13,6 @@ from keras_dml.data.validation import Pixels
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-
 SIDE = 192
 """The longer side of a thumbnail, in pixels, unless another is given."""
 
@@ -36,7 +35,7 @@ def thumbnail(
 def row_thumbnail(row: Mapping[str, Any], side: int = SIDE) -> str | None:
     """The "thumbnail" of a gallery row, or one of its "path"; or None."""
     uri, box = str(row.get("thumbnail")), row.get("box")
-    # Another address would make the page ask for something.
+    # Any other address would make the page send a request.
     if uri.startswith("data:image/"):
         return uri
     if not row.get("path"):

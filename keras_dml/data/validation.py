@@ -1,4 +1,4 @@
-"""Validation of what examples have: images, labels, names, boxes, rows."""
+"""Validation of images, labels, names, boxes and rows of examples."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence, Sized
@@ -21,7 +21,7 @@ _CHECKED_VALUES = 2**22
 """Number of values that are checked at a time."""
 
 
-def encoded(
+def encode_labels(
     labels: Any, names: Names | None, owner: str
 ) -> tuple[Labels, Mapping[int, str]]:
     """Read-only class labels, and the names of classes.
@@ -38,8 +38,8 @@ def encoded(
 def check_known(labels: Any, name: str, owner: str) -> None:
     """Raises `ValueError` unless all labels are known and of one kind."""
     if labels is None:
-        return  # All are missing, of which callers say what to do.
-    # NumPy makes a text of NaN, and `astype(int)` a number of it.
+        return  # Callers know what to do if all are missing.
+    # NumPy converts NaN to a text, and `astype(int)` to a number.
     is_list = isinstance(labels, list | tuple)
     items: Any = labels if is_list else np.ravel(labels)
     if getattr(items, "dtype", np.dtype(object)).kind in "biuSU":
@@ -113,7 +113,7 @@ def as_labels(
     if array.dtype.kind in "SUO" and all(
         isinstance(x, str | bytes) for x in array
     ):
-        return _numbered(array, names, owner)
+        return _number_labels(array, names, owner)
     too_large = array.dtype.kind == "u" and np.any(array > 2**63 - 1)
     if array.dtype.kind not in "iu" or too_large:
         raise ValueError(
@@ -127,22 +127,22 @@ def as_labels(
     return rows, as_names(names, rows, owner)
 
 
-def _numbered(
+def _number_labels(
     labels: npt.NDArray[Any], names: Names | None, owner: str
 ) -> tuple[Rows, Mapping[int, str]]:
     texts = [x.decode() if isinstance(x, bytes) else str(x) for x in labels]
-    known = dict(_pairs(names))
-    different = len(set(known.values()))
-    if different < len(known):
+    known_names = dict(_pairs(names))
+    different = len(set(known_names.values()))
+    if different < len(known_names):
         raise ValueError(
             f"`names` of {owner} must name each class once if labels are "
-            f"strings. Received: {len(known)} names, {different} of them "
+            f"strings. Received: {len(known_names)} names, {different} of them "
             "different."
         )
-    numbers = _numbers_of(set(texts), known)
+    numbers = _numbers_of(set(texts), known_names)
     present = {numbers[x]: x for x in sorted(set(texts))}
     rows = read_only(np.array([numbers[x] for x in texts]))
-    return rows, MappingProxyType(known | present)
+    return rows, MappingProxyType(known_names | present)
 
 
 def _numbers_of(texts: set[str], names: Mapping[int, str]) -> dict[str, int]:
@@ -166,7 +166,7 @@ def are_label_sets(labels: Any) -> bool:
 def as_table(
     labels: Any, names: Mapping[int, str], owner: str
 ) -> tuple[Table, Mapping[int, str]]:
-    """Which example has which label, (N, C), read-only, and the label names.
+    """A read-only table of examples and labels, (N, C), and label names.
 
     Sets of strings are numbered as labels are; sets of integers are columns.
     """
@@ -351,7 +351,7 @@ def is_text(dtype: np.dtype[Any]) -> bool:
 
 
 def column_name(key: str) -> str:
-    """What errors call a column; the only array of a set has no key."""
+    """The name of a column in errors; a single array has no key."""
     return f"`x[{key!r}]`" if key else "`x`"
 
 
@@ -370,20 +370,20 @@ def as_column(value: Any, name: str) -> LazyRows:
                 f"{name} of ArraySet must be a dense array. Received: "
                 f"{type(value).__name__}. Use {ways_out[kind.__name__]}."
             )
-    # Arrays of h5py and zarr, which are in a file, have `chunks`.
+    # Arrays of h5py and zarr, which are stored in files, have `chunks`.
     is_stored = isinstance(value, np.memmap) or hasattr(value, "chunks")
     array = value
     if hasattr(value, "to_tensor"):
-        raise _ragged(name, f"a {type(value).__name__}")
+        raise _ragged_error(name, f"a {type(value).__name__}")
     if not is_stored:
         is_list = isinstance(value, list | tuple)
         is_texts = is_list and all(isinstance(x, str) for x in value)
-        # As an array of one width, texts would all take that of the longest.
+        # In an array of fixed width, all texts would be as wide as the longest.
         dtype = object if is_texts and len(value) else None
         try:
             array = np.asarray(value, dtype)
         except ValueError as error:
-            raise _ragged(name, str(error)) from error
+            raise _ragged_error(name, str(error)) from error
     if not array.shape:
         raise ValueError(
             f"{name} of ArraySet must have one row per example. Received: "
@@ -411,7 +411,9 @@ def check_type(array: Array, value: Any, name: str) -> None:
     ):
         first = type(next(iter(array.flat))).__name__
         if array.ndim == 1 and hasattr(array.flat[0], "__len__"):
-            raise _ragged(name, f"an array of objects, the first a {first}")
+            raise _ragged_error(
+                name, f"an array of objects, the first a {first}"
+            )
         raise ValueError(
             f"{name} of ArraySet must be numbers or strings. Received: an "
             f"array of objects, the first of type {first}."
@@ -423,7 +425,7 @@ def check_type(array: Array, value: Any, name: str) -> None:
         )
 
 
-def _ragged(name: str, received: str) -> ValueError:
+def _ragged_error(name: str, received: str) -> ValueError:
     return ValueError(
         f"{name} of ArraySet must have rows of one length. Received: "
         f"{received}. To turn lists of token ids into one array, use "
@@ -436,7 +438,7 @@ def check_finite(
     array: Array, name: str, rows: Rows, owner: str = "ArraySet"
 ) -> None:
     """Raises `ValueError` unless the rows, of these numbers, are finite."""
-    # bfloat16 is no kind that NumPy knows.
+    # NumPy has no kind for bfloat16.
     if array.dtype.kind not in "fcV" or not array.size:
         return
     finite = np.isfinite(array.reshape(len(array), -1)).all(axis=1)

@@ -1,4 +1,4 @@
-"""Views of images: that of test time, and random ones for training."""
+"""Views of images: deterministic ones for tests, random ones for training."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class View(Checked):
     fast: bool = False
 
     def __post_init__(self) -> None:
-        # Recipes and configs bring lists.
+        # Recipes and configs contain lists.
         object.__setattr__(self, "size", tuple(map(int, self.size)))
         if len(self.size) != 2:
             raise ValueError(
@@ -108,8 +108,8 @@ class View(Checked):
                 f"input_shape={shape}. Build the model with such an input, "
                 "or create the View yourself."
             )
-        own = getattr(model, "view", None)
-        return own if isinstance(own, View) else cls(shape[1:3], shape[3])
+        view = getattr(model, "view", None)
+        return view if isinstance(view, View) else cls(shape[1:3], shape[3])
 
     def attach_to(self, model: keras.Model) -> keras.Model:
         """Attaches the view to a model, so that `View.of` returns it.
@@ -185,7 +185,7 @@ class View(Checked):
         # The smaller number of channels is cheaper to resize.
         if isinstance(images, Encoded):
             images = images.in_channels(self.channels)
-            images = images.scaled() if self.fast else images
+            images = images.scalable() if self.fast else images
         else:
             images = tf.convert_to_tensor(images)
             if images.dtype != tf.uint8:
@@ -204,8 +204,8 @@ class View(Checked):
 def center_crop(images: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
     height, width = size
     shape = tf.shape(images)[-3:-1]
-    top, left = tf.unstack((shape - size) // 2)
-    cut = images[..., top : top + height, left : left + width, :]
+    y, x = tf.unstack((shape - size) // 2)
+    cut = images[..., y : y + height, x : x + width, :]
     return tf.ensure_shape(cut, (*cut.shape[:-3], height, width, cut.shape[-1]))
 
 
@@ -284,7 +284,7 @@ class Augment(Checked):
 
     def apply_batch(self, images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
         """A view of each of some images of one size, (B, H, W, C)."""
-        images = self._padded(self.prepare(images))
+        images = self._pad(self.prepare(images))
         flips = (draws[:, 0] < 0.5) & self.flip
         if self.crop == "center":
             cut = center_crop(images, self.view.size)
@@ -302,7 +302,7 @@ class Augment(Checked):
         if isinstance(images, Encoded):
             if not self.resizes_first:
                 return images.pixels()
-            images = images.scaled()
+            images = images.scalable()
         return self.view.prepare(images) if self.resizes_first else images
 
     def _cuts(
@@ -315,7 +315,7 @@ class Augment(Checked):
         if self.crop == "center":
             return [center_crop(image, size)] * len(each)
         if self.crop == "random":
-            padded = self._padded(image)
+            padded = self._pad(image)
             return [cut_window(padded, x, size) for x in each]
         areas = [
             random_area(sides_of(image), x, self.scale, self.ratio)
@@ -323,19 +323,19 @@ class Augment(Checked):
         ]
         if isinstance(image, Encoded):
             corners, extents = map(tf.stack, zip(*areas, strict=True))
-            cuts = tf.unstack(image.scaled().windows(size, corners, extents))
+            cuts = tf.unstack(image.scalable().windows(size, corners, extents))
         else:
             cuts = [resize(window(image, *area), size) for area in areas]
         channels = self.view.channels
         cuts = [to_channels(x, channels) for x in cuts]
         return [tf.ensure_shape(x, (*size, channels)) for x in cuts]
 
-    def _padded(self, images: tf.Tensor) -> tf.Tensor:
+    def _pad(self, images: tf.Tensor) -> tf.Tensor:
         if not self.pad:
             return images
         margin = (self.pad, self.pad)
-        others = [(0, 0)] * (len(images.shape) - 3)
-        margins = (*others, margin, margin, (0, 0))
+        batch_margins = [(0, 0)] * (len(images.shape) - 3)
+        margins = (*batch_margins, margin, margin, (0, 0))
         return tf.pad(images, margins, self.pad_mode.upper())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-# What `fit` takes in place of data; Keras does not export it.
+# `fit` takes such adapters in place of data; Keras does not export them.
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from keras_dml.data.host import FitBatches
@@ -34,7 +34,7 @@ class ReplicaBatches(FitBatches):
     callbacks make at the beginning of an epoch take effect in it.
 
     If `is_share`, the batches are for this worker alone. Every replica gets at
-    least `least` rows; Keras takes `at_once` batches, `steps_per_execution`.
+    least `min_rows` rows.
     """
 
     def __init__(
@@ -42,14 +42,14 @@ class ReplicaBatches(FitBatches):
         batches: DataAdapter,
         strategy: tf.distribute.Strategy,
         is_share: bool = False,
-        least: int = 0,
-        at_once: int = 1,
+        min_rows: int = 0,
+        steps_per_execution: int = 1,
     ) -> None:
         self._batches = batches
         self._strategy = strategy
         self._is_share = is_share
-        self._least = least
-        self._at_once = at_once
+        self._min_rows = min_rows
+        self._steps_per_execution = steps_per_execution
 
     def get_tf_dataset(self) -> tf.distribute.DistributedDataset:
         dataset = self._batches.get_tf_dataset()
@@ -57,22 +57,23 @@ class ReplicaBatches(FitBatches):
         def of_worker(
             context: tf.distribute.InputContext,
         ) -> tf.data.Dataset:
-            replicas = context.num_replicas_in_sync
-            here = replicas // context.num_input_pipelines
-            first, among = context.input_pipeline_id * here, replicas
+            num_replicas = context.num_replicas_in_sync
+            count = num_replicas // context.num_input_pipelines
+            start = context.input_pipeline_id * count
             if self._is_share:
-                first, among = 0, here
-            return split(dataset, first, here, among, self._least)
+                start, num_replicas = 0, count
+            replicas = range(start, start + count)
+            return split(dataset, replicas, num_replicas, self._min_rows)
 
         return _Lazy(
             lambda: self._strategy.distribute_datasets_from_function(of_worker),
             dataset.element_spec,
             self.num_batches,
-            self._at_once,
+            self._steps_per_execution,
         )
 
     def get_jax_iterator(self) -> Iterator[Any]:
-        """Batches of this process, of which Keras makes arrays of all."""
+        """The rows of this process; Keras assembles global arrays of them."""
         for batch in self._batches.get_jax_iterator():
             yield rows_of_process(batch, self._is_share)
 
@@ -87,29 +88,29 @@ class ReplicaBatches(FitBatches):
 
 
 def rows_of_replicas(
-    batch: Any, strategy: tf.distribute.Strategy, least: int = 0
+    batch: Any, strategy: tf.distribute.Strategy, min_rows: int = 0
 ) -> Any:
     """Splits one batch among the replicas as `ReplicaBatches` does.
 
     With a single replica, the batch is returned unchanged. It is an error if a
-    replica would get fewer than `least` rows.
+    replica would get fewer than `min_rows` rows.
     """
     if is_one_of_several():
         return rows_of_process(keras.tree.map_structure(np.asarray, batch))
-    among = strategy.num_replicas_in_sync
-    if among == 1:
+    num_replicas = strategy.num_replicas_in_sync
+    if num_replicas == 1:
         return batch
     batch = tf.nest.map_structure(tf.convert_to_tensor, batch)
-    if least:
-        _check_least(tf.nest.flatten(batch)[0], among, least)
+    if min_rows:
+        _check_min_rows(tf.nest.flatten(batch)[0], num_replicas, min_rows)
 
-    def own(context: tf.distribute.experimental.ValueContext) -> Any:
-        number = context.replica_id_in_sync_group
+    def local_rows(context: tf.distribute.experimental.ValueContext) -> Any:
+        replica = context.replica_id_in_sync_group
         return tf.nest.map_structure(
-            lambda x: _rows(x, number, among, None), batch
+            lambda x: _rows(x, replica, num_replicas, None), batch
         )
 
-    return strategy.experimental_distribute_values_from_function(own)
+    return strategy.experimental_distribute_values_from_function(local_rows)
 
 
 def share_of_worker(
@@ -133,49 +134,50 @@ def share_of_worker(
 
 
 def split(
-    dataset: tf.data.Dataset, first: int, count: int, among: int, least: int = 0
+    dataset: tf.data.Dataset, replicas: range, count: int, min_rows: int = 0
 ) -> tf.data.Dataset:
-    """Batches for the `count` replicas from `first` on, out of `among`.
+    """Batches for some `replicas`, of `count` in all.
 
-    Each batch becomes `count` batches, in the order of the replicas. It is an
-    error if one of them would have fewer than `least` rows.
+    Each batch becomes one batch for each of them, in their order. It is an
+    error if one of these would have fewer than `min_rows` rows.
     """
 
     def parts(*batch: Any) -> tf.data.Dataset:
         batch = batch[0] if len(batch) == 1 else batch
         size = tf.nest.flatten(batch)[0].shape[0]
-        # The size of each part, unless the parts differ.
-        is_even = size is not None and size % among == 0
-        sizes = size // among if is_even else None
-        if least:
-            _check_least(tf.nest.flatten(batch)[0], among, least)
+        # Parts have a static size if they are equal.
+        is_even = size is not None and size % count == 0
+        part_size = size // count if is_even else None
+        if min_rows:
+            _check_min_rows(tf.nest.flatten(batch)[0], count, min_rows)
 
-        def part(number: tf.Tensor) -> Any:
+        def part(replica: tf.Tensor) -> Any:
             return tf.nest.map_structure(
-                lambda x: _rows(x, first + number, among, sizes), batch
+                lambda x: _rows(x, replica, count, part_size), batch
             )
 
-        return tf.data.Dataset.range(count).map(part)
+        return tf.data.Dataset.range(replicas.start, replicas.stop).map(part)
 
     return dataset.flat_map(tf.autograph.experimental.do_not_convert(parts))
 
 
 def _rows(
-    x: tf.Tensor, number: tf.Tensor, among: int, size: int | None
+    x: tf.Tensor, replica: tf.Tensor, num_replicas: int, size: int | None
 ) -> tf.Tensor:
     total = tf.shape(x, tf.int64)[0]
-    start = number * total // among
-    rows = x[start : (number + 1) * total // among]
+    start = replica * total // num_replicas
+    rows = x[start : (replica + 1) * total // num_replicas]
     return tf.ensure_shape(rows, (size, *x.shape[1:]))
 
 
-def _check_least(x: tf.Tensor, among: int, least: int) -> None:
+def _check_min_rows(x: tf.Tensor, num_replicas: int, min_rows: int) -> None:
     tf.debugging.assert_greater_equal(
         tf.shape(x)[0],
-        among * least,
+        num_replicas * min_rows,
         "Batches for a model with gather='none' must have at least "
-        f"{among * least} rows, {least} for each of {among} replicas. Use "
-        "dataset.batch(…, drop_remainder=True), or gather='replicas'.",
+        f"{num_replicas * min_rows} rows, {min_rows} for each of "
+        f"{num_replicas} replicas. Use dataset.batch(…, drop_remainder=True), "
+        "or gather='replicas'.",
     )
 
 
@@ -198,23 +200,23 @@ class _Lazy(_Distributed):
         make: Callable[[], Iterable[Any]],
         element_spec: Any,
         count: int | None,
-        at_once: int,
+        steps_per_execution: int,
     ) -> None:
         self._make = make
         self._element_spec = element_spec
         self._count = count
-        self._at_once = at_once
+        self._steps_per_execution = steps_per_execution
 
     @property
     def element_spec(self) -> Any:
         return self._element_spec
 
     def __iter__(self) -> Iterator[Any]:
-        given = 0
+        num_batches = 0
         for batch in self._make():
             yield batch
-            given += 1
+            num_batches += 1
         # If Keras does not know the number of batches, it asks for more, and
         # accepts only this error, unless it already has a batch to train on.
-        if self._count is None and given % self._at_once == 0:
+        if self._count is None and num_batches % self._steps_per_execution == 0:
             raise tf.errors.OutOfRangeError(None, None, "There are no more.")

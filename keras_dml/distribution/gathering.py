@@ -12,7 +12,7 @@ from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Tensor, Tensors
 
 
-def gathered(structure: Any) -> Any:
+def gather_rows(structure: Any) -> Any:
     """Gathers the rows of all replicas, in the order of the replicas.
 
     With a single replica, they are returned unchanged. Gradients with respect
@@ -34,28 +34,28 @@ def gathered(structure: Any) -> Any:
         with tf.device(devices[0] if len(devices) == 1 else None):
             # NCCL does not support booleans.
             is_boolean = x.dtype == tf.bool
-            sent = tf.cast(x, tf.int32) if is_boolean else tf.identity(x)
-        rows = tf.cast(context.all_gather(sent, axis=0), x.dtype)
-        # Replicas may differ in their number of rows: the sum is not known.
+            values = tf.cast(x, tf.int32) if is_boolean else tf.identity(x)
+        rows = tf.cast(context.all_gather(values, axis=0), x.dtype)
+        # The total is unknown, because replicas may differ in their rows.
         rows.set_shape((None, *x.shape[1:]))
         return rows
 
     return keras.tree.map_structure(gather, structure)
 
 
-def reducible(logs: Tensors) -> Tensors:
+def reducible_logs(logs: Tensors) -> Tensors:
     """The logs of a step in a form that Keras can average over the replicas.
 
-    With several workers, it takes the mean along the first axis, which scalars
-    do not have.
+    With several workers, it averages along the first axis, which scalars do not
+    have.
     """
     if this_worker().count == 1:
         return logs
     return keras.tree.map_structure(lambda x: x[None], logs)
 
 
-def overflowing_together(gradients: list[Any]) -> list[Any]:
-    """Makes gradients overflow on all replicas if they do so on one.
+def share_overflow(gradients: list[Any]) -> list[Any]:
+    """Makes gradients overflow on all replicas if they overflow on one.
 
     Keras's `LossScaleOptimizer` only checks the gradients of the first replica,
     as if they had already been summed. Here all are NaN if one is not finite.
@@ -66,20 +66,18 @@ def overflowing_together(gradients: list[Any]) -> list[Any]:
     are_finite = [
         tf.reduce_all(tf.math.is_finite(x)) for x in gradients if x is not None
     ]
-    odd = tf.cast(tf.logical_not(tf.reduce_all(are_finite)), tf.float32)
-    is_odd = context.all_reduce("SUM", odd) > 0
+    overflow = tf.cast(tf.logical_not(tf.reduce_all(are_finite)), tf.float32)
+    is_overflow = context.all_reduce("SUM", overflow) > 0
 
     return [
         None
         if x is None
-        else tf.where(is_odd, tf.constant(float("nan"), x.dtype), x)
+        else tf.where(is_overflow, tf.constant(float("nan"), x.dtype), x)
         for x in gradients
     ]
 
 
-def clipped_together(
-    gradients: list[Any], optimizer: keras.Optimizer
-) -> list[Any]:
+def clip_sum(gradients: list[Any], optimizer: keras.Optimizer) -> list[Any]:
     """Clips the sum of gradients over the replicas, as on a single replica.
 
     Keras clips the gradients of each replica before it sums them. This function
@@ -96,12 +94,12 @@ def clipped_together(
     sums = iter(
         context.all_reduce("SUM", [x for x in gradients if x is not None])
     )
-    whole = [
+    clipped = [
         None if x is None else keras.ops.divide(next(sums), scale)
         for x in gradients
     ]
     share = scale / context.num_replicas_in_sync
     return [
         None if x is None else keras.ops.multiply(x, share)
-        for x in inner._clip_gradients(whole)
+        for x in inner._clip_gradients(clipped)
     ]

@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Alone:
-    """What stands for the default strategy on backends without strategies."""
+    """Replaces the default strategy on backends without strategies."""
 
     num_replicas_in_sync = 1
     cluster_resolver = None
@@ -27,7 +27,7 @@ class _Alone:
 
 
 def current_strategy() -> tf.distribute.Strategy:
-    """The strategy of whose scope this is."""
+    """The strategy of the current scope."""
     if keras.backend.backend() == "tensorflow":
         return tf.distribute.get_strategy()
     return _Alone()
@@ -54,7 +54,7 @@ def count_replicas(strategy: tf.distribute.Strategy) -> int:
 
 
 def check_optimizer(optimizer: keras.Optimizer) -> None:
-    """Refuses options that TensorFlow does not support on replicas."""
+    """Raises if an option is not supported by TensorFlow on replicas."""
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     ways_out = {
         "gradient_accumulation_steps": "Use more replicas, or larger batches.",

@@ -1,7 +1,7 @@
 """Workers: processes of a strategy or of JAX, and how they communicate.
 
-Under `keras.distribution`, variables and batches are arrays of all devices, and
-every process has to compute with them the same.
+Under `keras.distribution`, variables and batches are arrays of all devices, so
+every process has to run the same computations on them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-# Which is imported when it is used.
+# It is only imported when it is used.
 from keras.src.utils.module_utils import jax
 
 from keras_dml.distribution.strategies import current_strategy
@@ -26,10 +26,10 @@ from keras_dml.utils.types import Tensor
 
 @dataclass(frozen=True)
 class Worker:
-    """The place of this process among the workers."""
+    """The number of this process among the workers."""
 
     number: int
-    """Number of this worker; 0 is the chief."""
+    """From 0; worker 0 is the chief."""
     count: int
 
     @property
@@ -38,7 +38,7 @@ class Worker:
 
 
 def this_worker(strategy: tf.distribute.Strategy | None = None) -> Worker:
-    """Which worker of a strategy, or process of JAX, this process is."""
+    """This process as a worker of a strategy, or a process of JAX."""
     if keras.backend.backend() == "jax":
         return Worker(jax.process_index(), jax.process_count())
     resolver = (strategy or current_strategy()).cluster_resolver
@@ -65,7 +65,7 @@ def done_by_chief(
     if worker.count == 1:
         return action()
     if not worker.is_chief:
-        outcome = json.loads(_text_of_chief("", strategy))
+        outcome = json.loads(_broadcast_text("", strategy))
         if "error" in outcome:
             raise RuntimeError(f"Worker 0 failed: {outcome['error']}")
         return outcome["result"]
@@ -73,9 +73,9 @@ def done_by_chief(
         with alone():
             result = action()
     except Exception as error:
-        _text_of_chief(json.dumps({"error": str(error)}), strategy)
+        _broadcast_text(json.dumps({"error": str(error)}), strategy)
         raise
-    _text_of_chief(json.dumps({"result": result}), strategy)
+    _broadcast_text(json.dumps({"result": result}), strategy)
     return result
 
 
@@ -88,44 +88,44 @@ def rows_of_all(
         return rows
     lengths = np.zeros(worker.count, np.int64)
     lengths[worker.number] = len(rows)
-    stops = np.cumsum(summed(lengths, strategy))
-    whole = np.zeros((stops[-1], *rows.shape[1:]), rows.dtype)
+    stops = np.cumsum(sum_all(lengths, strategy))
+    all_rows = np.zeros((stops[-1], *rows.shape[1:]), rows.dtype)
     stop = stops[worker.number]
-    whole[stop - len(rows) : stop] = rows
-    return summed(whole, strategy)
+    all_rows[stop - len(rows) : stop] = rows
+    return sum_all(all_rows, strategy)
 
 
-def summed(
+def sum_all(
     array: npt.NDArray[Any], strategy: tf.distribute.Strategy
 ) -> npt.NDArray[Any]:
     """The sum of the arrays of all workers; all must call it."""
     if is_one_of_several():
         from jax.experimental.multihost_utils import process_allgather
 
-        # JAX would narrow integers to 32 bits.
-        sent = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
-        arrays = np.ascontiguousarray(process_allgather(sent))
-        of_all = arrays.view(array.dtype).reshape(-1, *array.shape)
-        return np.asarray(of_all.sum(axis=0, dtype=array.dtype))
-    zeros, here = np.zeros_like(array), len(strategy.extended.worker_devices)
+        # Bytes are sent, because JAX would narrow integers to 32 bits.
+        payload = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
+        arrays = np.ascontiguousarray(process_allgather(payload))
+        stacked = arrays.view(array.dtype).reshape(-1, *array.shape)
+        return np.asarray(stacked.sum(axis=0, dtype=array.dtype))
+    local_replicas = len(strategy.extended.worker_devices)
 
-    def own(
+    def addend(
         context: tf.distribute.experimental.ValueContext,
     ) -> npt.NDArray[Any]:
-        is_first = context.replica_id_in_sync_group % here == 0
-        return array if is_first else zeros
+        is_first = context.replica_id_in_sync_group % local_replicas == 0
+        return array if is_first else np.zeros_like(array)
 
-    values = strategy.experimental_distribute_values_from_function(own)
+    values = strategy.experimental_distribute_values_from_function(addend)
     return np.asarray(strategy.reduce("SUM", values, axis=None))
 
 
-def _text_of_chief(text: str, strategy: tf.distribute.Strategy) -> str:
-    """The text of the chief, on every worker; the others pass an empty one."""
+def _broadcast_text(text: str, strategy: tf.distribute.Strategy) -> str:
+    """The chief's text, on every worker; the others pass an empty one."""
     content = text.encode()
-    content += b" " * (-len(content) % 8)  # It is sent as integers.
-    (size,) = summed(np.array([len(content)]), strategy)
+    content += b" " * (-len(content) % 8)  # It is sent as int64.
+    (size,) = sum_all(np.array([len(content)]), strategy)
     words = np.frombuffer(content.ljust(size, b"\0"), np.int64)
-    return summed(words, strategy).tobytes().decode()
+    return sum_all(words, strategy).tobytes().decode()
 
 
 # Processes of JAX.
@@ -139,7 +139,7 @@ def is_one_of_several() -> bool:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Within it, what is created is of this process, not of all."""
+    """Arrays created in this context belong to this process alone."""
     if not is_one_of_several():
         yield
         return
@@ -154,9 +154,9 @@ def alone() -> Iterator[None]:
 def on_this_process(
     function: Callable[[Any], Any], variables: list[keras.Variable]
 ) -> Callable[[Any], Any]:
-    """A function, compiled, that no other process has to call.
+    """Compiles a function that only this process calls.
 
-    It reads the variables, of which other processes must not have parts.
+    It reads the variables, which must not be divided among processes.
     """
 
     def compute(values: list[Tensor], x: Any) -> Any:
@@ -184,7 +184,7 @@ def _own_value(variable: keras.Variable) -> Tensor:
 
 
 def devices_of_batches() -> int:
-    """Number of devices of JAX among which a batch is divided."""
+    """Number of JAX devices among which a batch is divided."""
     distribution = keras.distribution.distribution()
     is_jax = keras.backend.backend() == "jax" and distribution is not None
     return int(distribution.num_model_replicas) if is_jax else 1
@@ -218,12 +218,12 @@ def rows_of_process(batch: Any, is_share: bool = False) -> Any:
             f"{distribution}. Call keras.distribution.set_distribution("
             "keras.distribution.DataParallel()) before the model is created."
         )
-    among = 1 if is_share else jax.process_count()
-    devices = distribution.num_model_replicas * among // jax.process_count()
+    parts = 1 if is_share else jax.process_count()
+    devices = distribution.num_model_replicas * parts // jax.process_count()
     rows = len(keras.tree.flatten(batch)[0])
     check_rows(rows, devices)
-    first = 0 if is_share else jax.process_index() * rows // among
-    own = slice(first, first + rows // among)
+    first = 0 if is_share else jax.process_index() * rows // parts
+    rows_here = slice(first, first + rows // parts)
     return keras.tree.map_structure(
-        lambda x: None if x is None else x[own], batch
+        lambda x: None if x is None else x[rows_here], batch
     )

@@ -1,11 +1,11 @@
 """Embedding examples, into an array or a folder of Parquet shards.
 
-`embed` returns an array; start there, in in_memory.py; engines.py is what
-computes: Keras, OpenVINO, a function or an exported file. `embed_shards` in
+`embed` returns an array; start there, in in_memory.py; engines.py computes, by
+Keras, OpenVINO, a function or an exported file. `embed_shards` in
 shards.py is for millions of examples: it skips shards that are finished, and
 embeds and writes the others, also on a Ray cluster (on_ray.py), to a folder on
 a disk or at a URL, which `EmbeddingShards` reads.
-The room uses data and models; it knows nothing of evaluation and search.
+It uses data and models, and nothing of evaluation and search.
 """
 
 from keras_dml.embedding.in_memory import embed

@@ -1,4 +1,4 @@
-"""Engines: what computes embeddings: Keras, OpenVINO or an exported file."""
+"""Engines that compute embeddings: Keras, OpenVINO or an exported file."""
 
 import contextlib
 import logging
@@ -26,12 +26,12 @@ from keras_dml.utils.vectors import unit_rows
 logger = logging.getLogger(__name__)
 
 SUFFIXES = {"onnx": ".onnx", "litert": ".tflite", "openvino": ".xml"}
-"""Formats of files that hold a model alone, and how their names end."""
+"""Formats of files that hold only a model, and their extensions."""
 
-Run: TypeAlias = Callable[[Any], FloatArray]
-"""From a batch of the only input to the output."""
+Predict: TypeAlias = Callable[[Any], Any]
+"""From a batch of a model's inputs to its embeddings, (B, D)."""
 
-Load: TypeAlias = Callable[[Path], Run]
+Load: TypeAlias = Callable[[Path], Predict]
 
 
 def loader(file_format: str, owner: str) -> Load:
@@ -41,13 +41,13 @@ def loader(file_format: str, owner: str) -> Load:
     return lambda path: load(runtime, os.fspath(path))
 
 
-def _on_onnxruntime(onnxruntime: Any, path: str) -> Run:
+def _on_onnxruntime(onnxruntime: Any, path: str) -> Predict:
     session = onnxruntime.InferenceSession(
         path, providers=["CPUExecutionProvider"]
     )
     [x] = session.get_inputs()
     [output] = session.get_outputs()
-    # As in "tensor(float)".
+    # Its type is a text such as "tensor(float)".
     name = x.type.removeprefix("tensor(").removesuffix(")")
     dtype = {"float": "float32"}.get(name, name)
     return lambda batch: session.run(
@@ -55,7 +55,7 @@ def _on_onnxruntime(onnxruntime: Any, path: str) -> Run:
     )[0]
 
 
-def _on_litert(litert: Any, path: str) -> Run:
+def _on_litert(litert: Any, path: str) -> Predict:
     run = litert.Interpreter(
         path, num_threads=os.cpu_count()
     ).get_signature_runner()
@@ -63,7 +63,7 @@ def _on_litert(litert: Any, path: str) -> Run:
     [output] = run.get_output_details()
     lock = Lock()
 
-    @stderr_held_back()  # Its C++ code notes how it computes.
+    @stderr_held_back()  # Its C++ code logs how it computes.
     def embed(batch: Any) -> FloatArray:
         with lock:
             outputs = run(**{name: np.asarray(batch, details["dtype"])})
@@ -73,36 +73,36 @@ def _on_litert(litert: Any, path: str) -> Run:
     return embed
 
 
-def _on_openvino(_: Any, path: str) -> Run:
-    run = compiled(path)
+def _on_openvino(_: Any, path: str) -> Predict:
+    run = compile_model(path)
     return lambda batch: run([batch])
 
 
-_RUNTIMES: dict[str, tuple[str, Callable[[Any, str], Run]]] = {
+_RUNTIMES: dict[str, tuple[str, Callable[[Any, str], Predict]]] = {
     "onnx": ("onnxruntime", _on_onnxruntime),
     "litert": ("ai_edge_litert.interpreter", _on_litert),
     "openvino": ("openvino", _on_openvino),
 }
-"""Modules of the runtimes, and how they read a file."""
+"""Modules of the runtimes, and functions that read a file."""
 
 
-def converted(function: Any) -> Any:
-    """A concrete function of TensorFlow as a model of OpenVINO, or raises."""
+def convert(function: Any) -> Any:
+    """Converts a concrete function of TensorFlow to a model of OpenVINO."""
     import openvino
 
-    with _logging_kept():
+    with _keep_logging():
         return openvino.convert_model(function)
 
 
-def compiled(
+def compile_model(
     model: Any | str | os.PathLike[str],
 ) -> Callable[[list[Any]], FloatArray]:
     """Returns a function for a model's first output, on the CPU in float32."""
     import openvino
 
-    # Of one batch at a time, and not in bfloat16, where a CPU has it.
-    how = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
-    program = openvino.compile_model(model, "CPU", how)
+    # Batches run one at a time, and not in bfloat16, which some CPUs have.
+    options = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+    program = openvino.compile_model(model, "CPU", options)
     dtypes = [x.get_element_type().to_dtype() for x in program.inputs]
     request = program.create_infer_request()
     lock = Lock()
@@ -117,7 +117,7 @@ def compiled(
 
 
 @contextlib.contextmanager
-def _logging_kept() -> Iterator[None]:
+def _keep_logging() -> Iterator[None]:
     """Restores the root logger, which OpenVINO silences if it fails."""
     root = logging.getLogger()
     level, filters, handlers = root.level, [*root.filters], [*root.handlers]
@@ -128,21 +128,18 @@ def _logging_kept() -> Iterator[None]:
         root.filters[:], root.handlers[:] = filters, handlers
 
 
-Predict: TypeAlias = Callable[[Any], Any]
-"""From a batch of a model's inputs to its embeddings, (B, D)."""
-
 Engine: TypeAlias = Predict | str | os.PathLike[str]
 """A function of a batch, as NumPy arrays; a name of `ENGINES`; or a file."""
 
 KERAS, OPENVINO = ENGINES = "keras", "openvino"
 
 _TOLERANCE = 1e-5
-"""By how much a component of a unit embedding may differ from Keras'."""
+"""Largest difference from Keras in a component of a unit embedding."""
 
 _LOCATION = re.compile(r"(Exception from|Check '.*' failed at) \S+")
 """A line of OpenVINO's own code, in its errors."""
 
-_COMPARED = 8
+_NUM_COMPARED = 8
 """Number of examples of the first batch that both engines embed."""
 
 
@@ -176,7 +173,7 @@ def predict_function(
     if engine == KERAS:
         return _by_keras(model)
     if engine == OPENVINO:
-        return _first_compared(model)
+        return _by_openvino_or_keras(model)
     path = Path(engine)
     [file_format] = [x for x in SUFFIXES if SUFFIXES[x] == path.suffix]
     return loader(file_format, f"engine={str(path)!r} of {owner}")(path)
@@ -185,20 +182,20 @@ def predict_function(
 def by_openvino(
     model: keras.Model, batch: Any, expected: FloatArray
 ) -> Predict | None:
-    """Returns a model's function by OpenVINO on the CPU; None where it differs.
+    """Returns a function that embeds by OpenVINO; None if it fails or differs.
 
-    It is compared with the embeddings of a batch that Keras expects, (B, D).
-    Threads may share it; their batches run one after another.
+    `expected` are the embeddings of the batch by Keras, (B, D). Threads may
+    share the function; their batches run one after another, on the CPU.
     """
     try:
-        predict = _compiled(model)
+        predict = _compile(model)
         different = np.abs(unit_rows(predict(batch)) - unit_rows(expected))
         largest = float(different.max())
-        # Not a number is not within the tolerance.
+        # A comparison with NaN is false, so NaN does not pass.
         if largest <= _TOLERANCE:
             return predict
         reason = f"its embeddings differ by {largest:.2g} from those of Keras"
-    # Whatever OpenVINO stumbles over, Keras can embed.
+    # Keras can embed whatever error OpenVINO raises.
     except Exception as error:
         text = _LOCATION.sub("", str(error))
         reason = f"it cannot be converted: {' '.join(text.split())[:300]}"
@@ -210,7 +207,7 @@ def by_openvino(
     return None
 
 
-def _first_compared(model: keras.Model) -> Predict:
+def _by_openvino_or_keras(model: keras.Model) -> Predict:
     """Embeds by OpenVINO if that agrees with Keras on the first examples."""
     predict: Predict | None = None
     by_keras = _by_keras(model)
@@ -218,7 +215,7 @@ def _first_compared(model: keras.Model) -> Predict:
     def embed(batch: Any) -> Any:
         nonlocal predict
         if predict is None:
-            first = keras.tree.map_structure(lambda x: x[:_COMPARED], batch)
+            first = keras.tree.map_structure(lambda x: x[:_NUM_COMPARED], batch)
             expected = np.asarray(by_keras(first))
             predict = by_openvino(model, first, expected) or by_keras
         return predict(batch)
@@ -226,8 +223,8 @@ def _first_compared(model: keras.Model) -> Predict:
     return embed
 
 
-def _compiled(model: keras.Model) -> Predict:
-    """The model as OpenVINO computes it, for batches of any size."""
+def _compile(model: keras.Model) -> Predict:
+    """Compiles a model with OpenVINO, for batches of any size."""
     if keras.backend.backend() != "tensorflow":
         raise ValueError(
             f"Keras runs on {keras.backend.backend()}, not on TensorFlow"
@@ -243,7 +240,7 @@ def _compiled(model: keras.Model) -> Predict:
         x = keras.tree.pack_sequence_as(specs, flat)
         return tf.cast(model(x, training=False), "float32")
 
-    run = compiled(converted(embed.get_concrete_function()))
+    run = compile_model(convert(embed.get_concrete_function()))
     return lambda batch: run(keras.tree.flatten(batch))
 
 

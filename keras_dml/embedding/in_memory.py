@@ -54,8 +54,8 @@ def embed(
         batch_size: Number of examples to embed at a time, unless they are
             already in batches.
         progress: Whether to show progress; None shows it in a terminal.
-        engine: "openvino" embeds faster on CPUs, the same to 1e-5. Where it
-            cannot, as the first examples show, Keras does, and the log says
+        engine: "openvino" embeds faster on CPUs, the same to 1e-5. If it fails
+            or differs for the first examples, Keras embeds, and the log says
             why. Or the path of an export of the model that ends in .onnx,
             .tflite or .xml, or any function from a batch of inputs, as NumPy
             arrays, to its embeddings, (B, D); these are not compared.
@@ -66,13 +66,13 @@ def embed(
 
     Raises:
         ImportError: If the extra of the engine is not installed.
-        FileNotFoundError: If the export is not there.
+        FileNotFoundError: If the export does not exist.
         ValueError: If there are no examples, or the model does not return one
             embedding per example.
     """
     predict = predict_function(model, engine)
-    about = "examples", "embed", batch_size, progress
-    return embedded(model, examples, *about, predict=predict).with_gaps
+    args = "examples", "embed", batch_size, progress
+    return embed_argument(model, examples, *args, predict=predict).with_gaps
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def source_of(value: Any, name: str, owner: str) -> Any:
     return as_examples(value, name, owner)
 
 
-def embedded(
+def embed_argument(
     model: keras.Model,
     source: Any,
     name: str,
@@ -122,7 +122,7 @@ def embedded(
     predict = predict or predict_function(model)
     if is_dataset(source):
         reader = DatasetReader(source, name, owner, batch_size, model=model)
-        embeddings = _embedded(
+        embeddings = _embed_batches(
             model, predict, reader, reader.count, owner, progress
         )
         about = reader.about()
@@ -140,12 +140,12 @@ def embedded(
         batches = eval_batches(examples, view, batch_size)
     count, size = -(-len(examples) // batch_size), batch_size if padded else 0
     with python_errors():
-        embeddings = _embedded(
+        embeddings = _embed_batches(
             model, predict, batches, count, owner, progress, size
         )
     left_out = np.empty(0, np.int64)
     if isinstance(examples, ImageSet) and examples.bad_files is not None:
-        examples.bad_files.say()
+        examples.bad_files.log_count()
         left_out = examples.bad_files.rows_of(examples)
     return Embedded(embeddings, examples.labels, examples.names, left_out)
 
@@ -173,7 +173,7 @@ def embed_shares(
     return rows_of_all(share, strategy)
 
 
-def _embedded(
+def _embed_batches(
     model: keras.Model,
     predict: Predict,
     batches: Iterable[Any],
@@ -224,13 +224,13 @@ def _of_rank(model: keras.Model, batch: Any) -> Any:
     if not alike or len(shapes) != len(arrays):
         return batch
 
-    def shaped(spec: Any, x: Any) -> Any:
-        more = len(spec.shape) - len(x.shape)
-        if more == 1 and spec.shape[-1] == 1:
+    def reshape(spec: Any, x: Any) -> Any:
+        extra_axes = len(spec.shape) - len(x.shape)
+        if extra_axes == 1 and spec.shape[-1] == 1:
             return x[..., None]
-        return x[..., 0] if more == -1 and x.shape[-1] == 1 else x
+        return x[..., 0] if extra_axes == -1 and x.shape[-1] == 1 else x
 
-    arrays = [shaped(*pair) for pair in zip(shapes, arrays, strict=True)]
+    arrays = [reshape(*pair) for pair in zip(shapes, arrays, strict=True)]
     return keras.tree.pack_sequence_as(batch, arrays)
 
 

@@ -90,7 +90,7 @@ def write_on_ray(
                         f"An actor of Ray failed. {result['error']}"
                     )
                 yield int(result["rows"])
-        except ray.exceptions.RayError as error:  # As when actors die again.
+        except ray.exceptions.RayError as error:  # Actors died again.
             raise ChildProcessError(
                 f"Ray could not write all shards: {error}. Those that are "
                 "finished are kept; the same call continues."

@@ -37,7 +37,7 @@ from keras_dml.embedding.engines import (
     check_engine,
     predict_function,
 )
-from keras_dml.embedding.in_memory import embedded
+from keras_dml.embedding.in_memory import embed_argument
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.utils.arguments import checked
 from keras_dml.utils.files import (
@@ -82,7 +82,7 @@ ROWS_PER_SHARD = 8192
 _SOURCE = "source"
 """The name of the column for ids that repeat, as in an Index."""
 
-_SAMPLE = 64
+_SAMPLE_SIZE = 64
 """Number of examples of an array that are hashed to identify it."""
 
 
@@ -164,8 +164,8 @@ def with_paths(images: ImageSet, paths: Iterable[str]) -> ImageSet:
 
 
 @contextlib.contextmanager
-def downloaded(examples: Examples) -> Iterator[Examples]:
-    """Has the images of a set that are at URLs in files meanwhile."""
+def download(examples: Examples) -> Iterator[Examples]:
+    """Downloads images at URLs to files that exist in this context."""
     paths = (isinstance(examples, ImageSet) and examples.paths) or ()
     urls = list(filter(is_url, paths))
     if not isinstance(examples, ImageSet) or not urls:
@@ -198,7 +198,7 @@ def downloaded(examples: Examples) -> Iterator[Examples]:
 
 
 @dataclass(frozen=True)
-class Run:
+class EmbeddingRun:
     """Everything that the embeddings of a folder depend on.
 
     `examples` is their number, N, and `names` are those of classes by label.
@@ -226,7 +226,7 @@ class Run:
             for number, start in enumerate(starts)
         }
 
-    def difference(self, other: "Run") -> str:
+    def difference(self, other: "EmbeddingRun") -> str:
         """How another run differs from this one; empty if it does not."""
         if self.model and other.model:
             if difference := self.model.difference(other.model):
@@ -242,7 +242,7 @@ class Run:
         return listed(differences(before, after))
 
     @staticmethod
-    def read(storage: Storage) -> "Run":
+    def read(storage: Storage) -> "EmbeddingRun":
         """Reads the run of a folder; ValueError if its manifest is damaged."""
         try:
             with storage.open(MANIFEST) as file:
@@ -262,7 +262,7 @@ class Run:
             ) from None
 
 
-_DOCUMENT = Document(Run, "keras_dml.embedding")
+_DOCUMENT = Document(EmbeddingRun, "keras_dml.embedding")
 
 
 @dataclass(frozen=True)
@@ -330,7 +330,7 @@ class EmbeddingShards:
 
     def __init__(self, folder: Folder) -> None:
         self._storage = Storage(folder)
-        self._run = run = Run.read(self._storage)
+        self._run = run = EmbeddingRun.read(self._storage)
         self.folder, self.run_id = self._storage.name, run.id
         self.model, self.names = run.model, run.names
         self.shape = run.examples, run.dim
@@ -377,14 +377,14 @@ class EmbeddingShards:
 
     def __iter__(self) -> Iterator[Shard]:
         for rows, table in self._tables(None):
-            has_labels = LABEL in table.column_names
-            own = [x for x in (ID, LABEL, EMBEDDING) if x in table.column_names]
+            names = table.column_names
+            fixed = [x for x in (ID, LABEL, EMBEDDING) if x in names]
             yield Shard(
                 rows,
                 _embeddings(table),
                 table[ID].to_pylist(),
-                self._labels(table) if has_labels else None,
-                table.drop_columns(own).to_pydict(),
+                self._labels(table) if LABEL in names else None,
+                table.drop_columns(fixed).to_pydict(),
             )
 
     def embeddings(self) -> Iterator[FloatArray]:
@@ -677,9 +677,9 @@ def _new_run(
     dim: int,
     rows_per_shard: int,
     dtype: ShardDtype,
-) -> Run:
+) -> EmbeddingRun:
     labels = examples.labels if examples.has_label_sets else None
-    return Run(
+    return EmbeddingRun(
         id=secrets.token_hex(16),
         model=model,
         fingerprint=_fingerprint(examples, table, whole=model is None),
@@ -702,7 +702,7 @@ def _fingerprint(examples: Examples, table: "pa.Table", whole: bool) -> str:
             checksum.update(f"{name}{values}".encode(errors="surrogateescape"))
     if "path" not in table.column_names:
         if not whole:
-            count = min(_SAMPLE, len(examples))
+            count = min(_SAMPLE_SIZE, len(examples))
             rows = np.linspace(0, len(examples) - 1, count).astype(np.int64)
             examples = examples.select(rows)
         for part in contents(examples):
@@ -717,7 +717,7 @@ class ShardWriter:
     Without a model, the examples are the embeddings.
     """
 
-    run: Run
+    run: EmbeddingRun
     table: "pa.Table"  # All columns but the embeddings, N rows.
     folder: str  # An absolute path, or a URL.
     examples: Examples
@@ -734,12 +734,12 @@ class ShardWriter:
         if self.model is None:
             stored: FloatArray = self.examples.inputs(rows)
             return stored
-        with downloaded(self.examples.select(rows)) as local:
-            about = "examples", _OWNER, self.batch_size
-            return embedded(
+        with download(self.examples.select(rows)) as local:
+            args = "examples", _OWNER, self.batch_size
+            return embed_argument(
                 self.model,
                 local,
-                *about,
+                *args,
                 progress=False,
                 padded=True,
                 predict=self._predict,
@@ -840,7 +840,7 @@ def _write_missing(
     return EmbeddingShards(storage.name)
 
 
-def _begin(storage: Storage, run: Run) -> Run:
+def _begin(storage: Storage, run: EmbeddingRun) -> EmbeddingRun:
     """The run to continue, which is `run` in a new folder."""
     names = storage.names()
     if not names:
@@ -848,7 +848,7 @@ def _begin(storage: Storage, run: Run) -> Run:
         return run
     received = f"shards without {MANIFEST}"
     if MANIFEST in names:
-        before = Run.read(storage)
+        before = EmbeddingRun.read(storage)
         difference = before.difference(run)
         if not difference:
             return before

@@ -15,7 +15,7 @@ from keras_dml.data.examples import Examples, any_labels_of, check_names
 from keras_dml.data.hashing import same_array, same_examples
 from keras_dml.embedding import EmbeddingShards
 from keras_dml.embedding.engines import Engine, predict_function
-from keras_dml.embedding.in_memory import Embedded, embedded, source_of
+from keras_dml.embedding.in_memory import Embedded, embed_argument, source_of
 from keras_dml.evaluation.label_sets import (
     ClassNames,
     LabelSets,
@@ -87,7 +87,9 @@ def from_model(
     options = "evaluate", batch_size, progress
 
     def embed(name: str, source: Any) -> Embedded:
-        result = embedded(model, source, name, *options, predict=predict)
+        result = embed_argument(
+            model, source, name, *options, predict=predict
+        )
         x = as_embeddings(result.embeddings, f"model({name})", "evaluate")
         return replace(result, embeddings=x)
 

@@ -1,9 +1,9 @@
 """Exporting models to TensorFlow Serving, ONNX, LiteRT and OpenVINO.
 
-Open first: `_export_model`, the one function, then `served`, what a SavedModel
-is made of and compared with, and `gallery`, what it searches. `files` decodes
-images in the graph, `portable` writes the other formats, and `int8` networks in
-integers.
+Open first: `_export_model`, the one function, then `served`, which writes a
+SavedModel and compares it with the model, and `gallery`, which it searches.
+`files` decodes images in the graph, `portable` writes the other formats, and
+`int8` quantizes networks.
 
 Imports: `evaluation` and below.
 """

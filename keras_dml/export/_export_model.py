@@ -22,7 +22,7 @@ from keras_dml.export.int8 import (
 from keras_dml.export.on_tensorflow import call_on_tensorflow
 from keras_dml.export.portable import check_options, write_portable
 from keras_dml.export.served import (
-    ONLY,
+    INPUT,
     Batch,
     Served,
     ServedImages,
@@ -66,8 +66,8 @@ def export_model(
     of the B images:
 
     - "serving_default" takes pixels from 0 to 255, (B, H, W, C), and returns
-      `embedding`, (B, D) float32. Of pixels that were scaled to another range,
-      it says so on the server's standard error.
+      `embedding`, (B, D) float32. If pixels were scaled to another range, it
+      warns on the server's standard error.
     - "encoded" takes JPEG, PNG, GIF or plain BMP files of any size, (B,)
       strings, and applies the EXIF orientation of JPEG. It returns
       `embedding`, as above, and `status`, (B,) strings: "ok", "unsupported"
@@ -102,7 +102,7 @@ def export_model(
     model. Only then is it moved into place, in one atomic step. If anything
     fails or is killed before that, the target is left unchanged.
 
-    On another backend, the model is saved, and a process of its own reads it on
+    On another backend, the model is saved, and a separate process reads it on
     TensorFlow and exports it. Layers of your own must then be in a module.
 
     Args:
@@ -134,8 +134,8 @@ def export_model(
             integers, and its head, with pooling and unit length, in float32.
             Such a file is an approximation: it is only tested for unit length;
             `evaluation.compare` says what it costs. Not for "saved_model".
-        calibration: With `quantize`, what the ranges of activations are
-            measured on: training images, as an `ImageSet` or other `Examples`,
+        calibration: With `quantize`, training images on which the ranges of
+            activations are measured, as an `ImageSet` or other `Examples`,
             or uint8 pixels. At most 300 are used, evenly spaced.
 
     Returns:
@@ -174,7 +174,7 @@ def export_model(
             model,
             Path(path),
             format=format,
-            # Without the model, of which it may be.
+            # A copy does not refer to the model.
             gallery=None if gallery is None else replace(gallery),
             k=k,
             input_dtype=input_dtype,
@@ -191,29 +191,27 @@ def export_model(
     if view is not None:
         batches = [*generated_batches(view), *given_batches(check, view)]
     if format != "saved_model":
-        seen: Iterable[Any]
+        samples: Iterable[Any]
         if view is None:
             spec = input_specs(model)
-            if (
-                not isinstance(spec, keras.KerasTensor)
-                or spec.dtype == "string"
-            ):
+            is_tensor = isinstance(spec, keras.KerasTensor)
+            if not is_tensor or spec.dtype == "string":
                 raise ValueError(
                     "`model` of export must have a single numeric input for "
                     f"format={format!r}. Received: {spec}. Use "
                     "format='saved_model'."
                 )
-            spec = keras.KerasTensor(spec.shape, spec.dtype, name=ONLY)
-            seen = (generated_inputs(model),)
+            spec = keras.KerasTensor(spec.shape, spec.dtype, name=INPUT)
+            samples = (generated_inputs(model),)
         else:
             shape = (None, *view.size, view.channels)
             spec = keras.KerasTensor(shape, "float32", name="images")
-            seen = (view.apply(batch).numpy() for batch in batches)
+            samples = (view.apply(batch).numpy() for batch in batches)
         file = Path(path)
         if quantize is not None:
             return write_int8(model, spec, format, file, overwrite, calibration)
         return write_portable(
-            model, spec, format, file, overwrite, seen, tolerance
+            model, spec, format, file, overwrite, samples, tolerance
         )
     served = (
         Served(model, gallery, k)

@@ -1,12 +1,12 @@
 """Image files of a request, decoded in any graph.
 
 TensorFlow decodes JPEG, PNG, GIF, and BMP of 24 or 32 bits per pixel. Of a BMP
-with a palette it returns the indices: these are not supported.
+with a palette it would return the indices, so these are not supported.
 
 An operation that fails ends the graph that it runs in, and with it the whole
 request. Decoding fails on damaged files, and nothing short of decoding tells
 whether it will. So the files go through a dataset, which drops those that fail;
-the numbers of the others say which these were. Datasets are operations of
+the numbers of the others show which ones failed. Datasets are operations of
 TensorFlow's runtime, and run wherever a SavedModel does.
 
 Reference:
@@ -22,8 +22,8 @@ from keras_dml.data import View
 from keras_dml.data.decode import (
     EXIF,
     JPEG,
+    MAX_PIXELS,
     MAX_SIDE_RATIO,
-    MOST_PIXELS,
     ORIENTATION,
     PNG,
 )
@@ -46,16 +46,16 @@ DAMAGED = "damaged"
 TOO_LARGE = "too large"
 
 _PARALLEL_FILES = 4
-"""Files decoded at a time, each of which may be of `MOST_PIXELS`."""
+"""Files decoded at a time, each of which may be of `MAX_PIXELS`."""
 
 _LARGE_IMAGE = 2**22
 """Pixels above which an image becomes gray row by row."""
 
 _GIF_HEAD = 2**16
-"""Bytes at the start of a GIF among which its first frame must begin."""
+"""Bytes at the start of a GIF in which its first frame must begin."""
 
 _EXIF_HEAD = 2**16
-"""Bytes of an EXIF block among which its first directory must be."""
+"""Bytes of an EXIF block in which its first directory must be."""
 
 
 def load_files(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:
@@ -70,15 +70,15 @@ def load_files(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:
         lambda row, file: (row, *_load_or_fail(file, view)),
         num_parallel_calls=_PARALLEL_FILES,
     ).ignore_errors()
-    # To start a dataset takes longer than to decode a small file.
+    # Starting a dataset takes longer than decoding a small file.
     options = tf.data.Options()
     options.autotune.enabled = False
     options.experimental_optimization.apply_default_optimizations = False
-    # A row behind the last, so that there is one even if all are damaged.
+    # The filler is a row that exists even if all files are damaged.
     nothing = tf.zeros((*view.size, view.channels))
-    behind = tf.data.Dataset.from_tensors((count, DAMAGED, nothing))
-    rows, status, seen = (
-        loaded.concatenate(behind)
+    filler = tf.data.Dataset.from_tensors((count, DAMAGED, nothing))
+    rows, status, loaded_views = (
+        loaded.concatenate(filler)
         .batch(count + 1)
         .with_options(options)
         .get_single_element()
@@ -86,7 +86,7 @@ def load_files(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:
     statuses = tf.fill([count + 1], DAMAGED)
     statuses = tf.tensor_scatter_nd_update(statuses, rows[:, None], status)
     shape = tf.stack([count + 1, *nothing.shape])
-    views = tf.scatter_nd(rows[:, None], seen, shape)
+    views = tf.scatter_nd(rows[:, None], loaded_views, shape)
     return statuses[:-1], tf.ensure_shape(views[:-1], (None, *nothing.shape))
 
 
@@ -94,7 +94,7 @@ def _load_or_fail(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:
     """Status and view of one file; an error if it is damaged."""
     sides = _sides(contents)
     shortest, longest = tf.reduce_min(sides), tf.reduce_max(sides)
-    fits = shortest * longest <= MOST_PIXELS
+    fits = shortest * longest <= MAX_PIXELS
     fits &= longest <= MAX_SIDE_RATIO * shortest
     nothing = tf.zeros((*view.size, view.channels))
     return tf.case(
@@ -133,7 +133,7 @@ def _bmp_sides(contents: Tensor) -> Tensor:
 
 
 def _gif_sides(contents: Tensor) -> Tensor:
-    """Sides of the first frame; those of the screen say nothing about it."""
+    """Sides of the first frame, which may differ from those of the screen."""
     head = _head(contents, _GIF_HEAD)
     table = tf.where(head[10] >= 128, 3 * 2 ** (head[10] % 8 + 1), 0)
 
@@ -164,7 +164,7 @@ def _view_of(contents: Tensor, view: View) -> Tensor:
         return view.apply(file)
     pixels = decode_whole(contents)
     if view.channels == 1:
-        # To become gray takes ten times the memory of the pixels.
+        # Conversion to gray takes ten times the memory of the pixels.
         pixels = tf.cond(
             tf.size(pixels) > 3 * _LARGE_IMAGE,
             lambda: tf.map_fn(

@@ -19,13 +19,13 @@ from keras_dml.utils.vectors import unit_rows
 MAX_NEIGHBORS = 1000
 """The largest `k` that "lookup_k" takes, if that of the export is not larger.
 
-A request must not be able to ask for an answer of gigabytes.
+Otherwise a request could ask for an answer of gigabytes.
 """
 
 K_OUT_OF_RANGE = "k out of range"
 
-_NOTHING = {tf.string: "", tf.int64: -1, tf.float32: 0.0, tf.bool: False}
-"""What stands in an output, by its dtype, where there is nothing to say."""
+_FILLERS = {tf.string: "", tf.int64: -1, tf.float32: 0.0, tf.bool: False}
+"""Values of an output, by its dtype, where there is no neighbor."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class Gallery:
     """Embeddings to search, with the ids and labels that a search returns.
 
     Args:
-        embeddings: (N, D), finite; kept as float32.
+        embeddings: (N, D), finite; stored as float32.
         labels: (N,) integers or strings: the class of each image.
         ids: (N,) integers or strings that identify the images; by default, the
             row numbers 0 to N − 1.
@@ -105,7 +105,7 @@ class Gallery:
         return gallery
 
     def check_model(self, model: keras.Model, owner: str) -> None:
-        """ValueError if the model of `of` has changed since."""
+        """Raises `ValueError` if the model given to `of` has changed since."""
         if self._weights is not None:
             self._weights.check(owner)
 
@@ -116,7 +116,7 @@ def as_gallery(
     """Converts the argument `gallery` of `export_model` to a `Gallery`."""
     if isinstance(value, Examples):
         return Gallery.of(model, value, threshold)
-    # A mapping of arrays, or a class of a user's own, knows no model.
+    # A mapping of arrays, or a class of the user, has no model to check.
     if check := getattr(value, "check_model", None):
         check(model, "export")
     if not isinstance(value, Gallery):
@@ -134,7 +134,7 @@ def as_gallery(
                 f"metric={metric!r}. Build it again with metric='cosine'."
             )
         match_threshold = getattr(value, "threshold", None)
-        # The keys of an index are its users'; `keys` of a mapping is a method.
+        # An index has a list of keys; `keys` of a mapping is a method.
         keys = getattr(value, "keys", None)
         value = Gallery(
             value.embeddings,
@@ -149,7 +149,7 @@ def as_gallery(
 def _as_column(
     name: str, values: npt.ArrayLike, count: int
 ) -> npt.NDArray[Any]:
-    """int64 of integers, UTF-8 bytes of strings."""
+    """Integers as int64, and strings as UTF-8 bytes."""
     column = np.asarray(values)
     if column.shape != (count,):
         raise ValueError(
@@ -164,7 +164,7 @@ def _as_column(
             f"`{name}` of Gallery must be integers or strings. Received: "
             f"{name} of dtype {column.dtype}."
         )
-    # Names of files may hold what UTF-8 does not.
+    # File names may contain characters that UTF-8 does not have.
     encoded = [
         x.encode(errors="backslashreplace") if isinstance(x, str) else x
         for x in texts
@@ -180,8 +180,8 @@ class Lookup:
         self._max_k = min(max(k, MAX_NEIGHBORS), len(gallery))
         self._threshold = gallery.threshold
         rows = unit_rows(gallery.embeddings)
-        # They are no constants, because a graph ends at 2 GiB; and a GPU may
-        # round products to the 10 bits of TF32.
+        # Constants would be limited to 2 GiB by the graph, and a GPU may round
+        # products to the 10 bits of TF32.
         with tf.device("CPU:0"):
             self._rows = tf.Variable(rows, trainable=False, name="gallery")
             self._ids = tf.Variable(gallery.ids, trainable=False)
@@ -190,7 +190,7 @@ class Lookup:
     def of_own_k(
         self, status: Tensor, embeddings: Tensor, k: Tensor
     ) -> dict[str, Tensor]:
-        """The outputs of "lookup_k", of the k of each image, (B,) int32."""
+        """The outputs of "lookup_k" for the k of each image, (B,) int32."""
         tf.debugging.assert_equal(
             tf.size(k),
             tf.size(status),
@@ -201,11 +201,11 @@ class Lookup:
         searched = tf.boolean_mask(fits, status == OK)
         status = tf.where(fits | (status != OK), status, K_OUT_OF_RANGE)
         embeddings = tf.boolean_mask(embeddings, searched)
-        found = self(status, embeddings, columns)
+        outputs = self(status, embeddings, columns)
         is_asked = tf.range(columns) < k[:, None]
         return {
-            name: x if name == "status" else tf.where(is_asked, x, _nothing(x))
-            for name, x in found.items()
+            name: x if name == "status" else tf.where(is_asked, x, _filler(x))
+            for name, x in outputs.items()
         }
 
     def __call__(
@@ -213,8 +213,8 @@ class Lookup:
     ) -> dict[str, Tensor]:
         """The outputs of "lookup", of statuses, (B,)."""
         k = self._k if k is None else k
-        # An overflow in half precision has no neighbors, but the other
-        # images of the batch have.
+        # An embedding that overflows in half precision has no neighbors, but
+        # those of the other images have.
         is_finite = tf.reduce_all(tf.math.is_finite(embeddings), axis=1)
         has_neighbors = spread(is_finite, status == OK)
         queries = tf.boolean_mask(embeddings, is_finite)
@@ -238,13 +238,13 @@ class Lookup:
         }
 
 
-def _nothing(x: Tensor) -> Tensor:
-    return tf.constant(_NOTHING[x.dtype], x.dtype)
+def _filler(x: Tensor) -> Tensor:
+    return tf.constant(_FILLERS[x.dtype], x.dtype)
 
 
 def spread(rows: Tensor, where: Tensor) -> Tensor:
-    """(B, …): rows, (n, …), where n of B booleans are true, else nothing."""
-    filler_row = tf.fill(tf.shape(rows)[1:], _nothing(rows))
+    """(B, …): rows, (n, …), where n of B booleans are true, else a filler."""
+    filler_row = tf.fill(tf.shape(rows)[1:], _filler(rows))
     with_filler = tf.concat([rows, filler_row[None]], axis=0)
-    place = tf.cumsum(tf.cast(where, "int32"), exclusive=True)
-    return tf.gather(with_filler, tf.where(where, place, tf.shape(rows)[0]))
+    index = tf.cumsum(tf.cast(where, "int32"), exclusive=True)
+    return tf.gather(with_filler, tf.where(where, index, tf.shape(rows)[0]))

@@ -2,7 +2,7 @@
 
 ONNX Runtime, LiteRT and NNCF quantize, each with its own tools. They are given
 a model with two kinds of outputs, the embedding and the features that the head
-takes. What the features are computed from is the network; everything else is
+takes. The nodes that features are computed from are the network; all others are
 the head, which no runtime may quantize.
 """
 
@@ -40,21 +40,21 @@ from keras_dml.utils.types import FloatArray
 from keras_dml.utils.vectors import blocks
 
 Batches: TypeAlias = list[FloatArray]
-"""Views of the calibration."""
+"""Views of the calibration images."""
 
 EMBEDDING = "embedding"
 
 MAX_EXAMPLES = 300
-"""Examples to calibrate with; more hardly move the ranges."""
+"""Largest number of examples to calibrate with; more hardly change ranges."""
 
 _BATCH_SIZE = 10
-"""Of calibration, whose activations are all in memory at once."""
+"""Number of calibration images whose activations are in memory at once."""
 
-_TRIED = 8
-"""Images of the calibration that the file is tried on."""
+_TRIAL_IMAGES = 8
+"""Number of calibration images that the file is tried on."""
 
 _UNIT_TOLERANCE = 1e-5
-"""By how much the length of an embedding may differ from 1."""
+"""Largest difference of an embedding's length from 1."""
 
 
 def check_quantize(
@@ -103,7 +103,7 @@ def check_unit(embeddings: FloatArray, file_format: str) -> None:
     """Raises `RuntimeError` unless embeddings have length 1, or 0."""
     norms = np.linalg.norm(embeddings.astype(float), axis=1)
     largest = np.where(norms > 0.5, np.abs(norms - 1), norms).max()
-    # Not a number is not within the tolerance.
+    # A comparison with NaN is false, so NaN is an error, too.
     if not largest <= _UNIT_TOLERANCE:
         raise RuntimeError(
             "Embeddings of a quantized export must have length 1. Those of "
@@ -127,9 +127,9 @@ def write_int8(
     """
     with new_portable(model, file_format, path, overwrite) as (new, load):
         examples = calibration_of(calibration)
-        seen = eval_batches(examples, examples.view_for(model))
+        view_batches = eval_batches(examples, examples.view_for(model))
         with python_errors():
-            views = np.concatenate([np.asarray(x) for x in seen])
+            views = np.concatenate([np.asarray(x) for x in view_batches])
         x = input_like(spec)
         features = model.backbone(x)
         outputs = {
@@ -140,13 +140,13 @@ def write_int8(
         batches = [views[rows] for rows in blocks(len(views), _BATCH_SIZE)]
         with _quietly():
             _WRITERS[file_format](keras.Model(x, outputs), new, batches)
-        check_unit(load(new)(views[:_TRIED]), file_format)
+        check_unit(load(new)(views[:_TRIAL_IMAGES]), file_format)
     return path
 
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Without the progress of converters, some of which is C++."""
+    """Hides the progress of converters, some of which are written in C++."""
     log = logging.getLogger("nncf")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -156,7 +156,7 @@ def _quietly() -> Iterator[None]:
             contextlib.redirect_stdout(io.StringIO()),
             stderr_held_back(),
         ):
-            # Of a class of TensorFlow that it uses itself.
+            # TensorFlow warns of a class that it uses itself.
             deprecated = r"\s+Warning: tf.lite.Interpreter is deprecated"
             warnings.filterwarnings("ignore", deprecated, UserWarning)
             yield
@@ -270,8 +270,8 @@ def _write_openvino(parts: keras.Model, path: Path, batches: Batches) -> None:
         preset=nncf.QuantizationPreset.MIXED,
         subset_size=len(views),
         ignored_scope=nncf.IgnoredScope(names=head, validate=False),
-        # Both as ONNX Runtime has them. By default, ranges end at the mean of
-        # what each image reaches: half of the images are cut off somewhere.
+        # ONNX Runtime does both, too. By default, ranges end at the mean of the
+        # images' extremes, which clips half of the images somewhere.
         advanced_parameters=advanced.AdvancedQuantizationParameters(
             overflow_fix=advanced.OverflowFix.ENABLE,
             activations_range_estimator_params=ranges,
@@ -283,7 +283,7 @@ def _write_openvino(parts: keras.Model, path: Path, batches: Batches) -> None:
 def head_nodes(
     features: Iterable[str], sources: Mapping[str, tuple[str, Sequence[str]]]
 ) -> list[str]:
-    """The nodes of a graph that features, some tensors, are not computed from.
+    """The nodes of a graph that its `features`, tensors, do not depend on.
 
     `sources` has, by tensor, the node that computes it and that node's inputs.
     """

@@ -1,4 +1,4 @@
-"""Exports from another backend: by TensorFlow, in a process of its own.
+"""Exports from another backend, by TensorFlow in a separate process.
 
 Keras computes with one backend in a process. The model is saved, and this
 file, run as a program, reads it again on TensorFlow, on the CPU.
@@ -21,13 +21,13 @@ import keras
 MODEL, CALL, ANSWER = "model.keras", "call", "answer"
 
 _ERRORS = (ValueError, TypeError, OSError, ImportError, RuntimeError)
-"""Errors that the process hands back; any other is a bug and shown whole."""
+"""Errors that the process returns; any other is a bug and shown in full."""
 
 
 def call_on_tensorflow(
     function: Callable[..., Any], model: keras.Model, *args: Any, **kwargs: Any
 ) -> Any:
-    """Calls a function of a model where Keras runs on TensorFlow.
+    """Calls a function of a model in a process with Keras on TensorFlow.
 
     The function is found by name, in a module. Keras must be able to save the
     model; other arguments, the result and errors are pickled.
@@ -37,7 +37,7 @@ def call_on_tensorflow(
         model.save(folder / MODEL)
         with zipfile.ZipFile(folder / MODEL) as file:
             config = file.read("config.json").decode()
-        # Modules that register what the file refers to by name.
+        # These modules register the classes that the file names.
         names = re.findall(r'"registered_name": "([^"]+)"', config)
         classes = keras.saving.get_custom_objects()
         modules = {classes[x].__module__ for x in names if x in classes}
@@ -49,7 +49,7 @@ def call_on_tensorflow(
             env={
                 **os.environ,
                 "KERAS_BACKEND": "tensorflow",
-                "CUDA_VISIBLE_DEVICES": "",  # The other backend has its memory.
+                "CUDA_VISIBLE_DEVICES": "",  # The other backend uses it.
                 "PYTHONPATH": os.pathsep.join(sys.path),
             },
             capture_output=True,
@@ -68,15 +68,15 @@ def call_on_tensorflow(
 
 
 def read_saved(path: Path, modules: list[str]) -> keras.Model:
-    """The model, or a `ValueError` that says why it cannot be read."""
+    """Reads the model, or raises a `ValueError` that says why it cannot."""
     try:
         for module in modules:
             importlib.import_module(module)
-        # It was saved a moment ago: Lambda layers are the user's own.
+        # It was saved a moment ago, so its Lambda layers can be trusted.
         return keras.models.load_model(path, compile=False, safe_mode=False)
-    # Whatever Keras stumbles over, it is a part of the model.
+    # Any error of Keras is due to a part of the model.
     except Exception as error:
-        # Keras has the configuration before it.
+        # In the message of Keras, the configuration comes first.
         why = str(error).rpartition("Exception encountered: ")[2]
         raise ValueError(
             "export reads the model in a process on TensorFlow, which must "
@@ -89,11 +89,11 @@ def read_saved(path: Path, modules: list[str]) -> keras.Model:
 
 
 if __name__ == "__main__":
-    place = Path(sys.argv[1])
-    modules, function, args, kwargs = pickle.loads((place / CALL).read_bytes())
+    folder = Path(sys.argv[1])
+    modules, function, args, kwargs = pickle.loads((folder / CALL).read_bytes())
     answer: Any
     try:
-        answer = function(read_saved(place / MODEL, modules), *args, **kwargs)
+        answer = function(read_saved(folder / MODEL, modules), *args, **kwargs)
     except _ERRORS as error:
         answer = error
-    (place / ANSWER).write_bytes(pickle.dumps(answer))
+    (folder / ANSWER).write_bytes(pickle.dumps(answer))

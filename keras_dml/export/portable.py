@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from keras_dml.embedding.engines import SUFFIXES, Load, converted, loader
+from keras_dml.embedding.engines import SUFFIXES, Load, convert, loader
 from keras_dml.export.served import check_difference, embed
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.utils.arguments import import_extra
@@ -19,7 +19,7 @@ from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import FloatArray
 
 _OTHER_FILES = (".keras", ".h5", ".pb", ".bin", ".zip")
-"""Endings of files that are no folder of a SavedModel, and no other export."""
+"""Extensions of files that are neither a SavedModel nor another export."""
 
 
 def check_options(
@@ -56,35 +56,35 @@ def free_file(path: Path, suffix: str, overwrite: bool) -> Path:
             f"`path` of export must end in {suffix!r} for this format. "
             f"Received: path={str(path)!r}."
         )
-    for taken in _files(path):
-        if taken.is_dir() or (taken.exists() and not overwrite):
+    for existing in _files(path):
+        if existing.is_dir() or (existing.exists() and not overwrite):
             replace = "overwrite=True to replace it, or "
             raise FileExistsError(
                 "`path` of export must not exist yet. Received: "
-                f"path={str(path)!r}, and {str(taken)!r} exists. Use "
-                f"{'' if taken.is_dir() else replace}another path."
+                f"path={str(path)!r}, and {str(existing)!r} exists. Use "
+                f"{'' if existing.is_dir() else replace}another path."
             )
     return path
 
 
 def _files(path: Path) -> list[Path]:
-    """What an export consists of: OpenVINO has its weights beside it."""
+    """The files of an export; OpenVINO has its weights in a second one."""
     is_openvino = path.suffix == SUFFIXES["openvino"]
     return [path, path.with_suffix(".bin")] if is_openvino else [path]
 
 
 @contextlib.contextmanager
 def new_export(target: Path) -> Iterator[Path]:
-    """As `atomic_file`, for the weights beside it, too, which come first."""
+    """Like `atomic_file`, also for OpenVINO's weights, which come first."""
     with atomic_file(target) as new:
-        others = list(zip(_files(new), _files(target), strict=True))[1:]
+        weights = list(zip(_files(new), _files(target), strict=True))[1:]
         try:
             yield new
-            for written, place in others:
+            for written, final in weights:
                 sync(written)
-                os.replace(written, place)
+                os.replace(written, final)
         finally:
-            for written, _ in others:
+            for written, _ in weights:
                 written.unlink(missing_ok=True)
 
 
@@ -92,22 +92,22 @@ def new_export(target: Path) -> Iterator[Path]:
 def new_portable(
     model: keras.Model, file_format: str, path: Path, overwrite: bool
 ) -> Iterator[tuple[Path, Load]]:
-    """A new file, renamed to `path` at the end, and what makes it a function.
+    """A new file, renamed to `path` at the end, and its loader.
 
     Meanwhile, the model computes in float32.
     """
     target = free_file(path, SUFFIXES[file_format], overwrite)
     owner = f"format={file_format!r} of export"
     if file_format == "onnx":
-        import_extra(owner, "tf2onnx", "onnx")  # Of Keras, when it exports.
+        import_extra(owner, "tf2onnx", "onnx")  # Keras exports with it.
     load = loader(file_format, owner)
     with (
         new_export(target) as new,
-        # Converters have no bfloat16, or mix it with float16.
+        # Converters do not support bfloat16, or mix it with float16.
         computing_in_float32(model),
         warnings.catch_warnings(),
     ):
-        # Of tf2onnx, which looks for names of an earlier NumPy.
+        # tf2onnx looks for names of an earlier NumPy.
         warnings.filterwarnings("ignore", "In the future `np", FutureWarning)
         yield new, load
 
@@ -121,13 +121,13 @@ def write_portable(
     samples: Iterable[FloatArray],
     tolerance: float,
 ) -> Path:
-    """Writes what `export_model` describes as "onnx", "litert" and "openvino".
+    """Writes the formats "onnx", "litert" and "openvino" of `export_model`.
 
-    The model's input is like `spec`, has its name, and is tried on samples.
+    The model's input is like `spec` and has its name. It is tried on samples.
     """
     with new_portable(model, file_format, path, overwrite) as (new, load):
         x = input_like(spec)
-        # The layers that an embedding needs, without the objective.
+        # The objective, which embeddings do not need, is left out.
         is_ours = isinstance(model, MetricModel)
         embedding = model.outputs_of(x)["embedding"] if is_ours else model(x)
         embedding = keras.ops.cast(embedding, "float32")
@@ -140,9 +140,9 @@ def write_portable(
         else:
             write_by_keras(inference_model, file_format, new)
         run = load(new)
-        for seen in samples:
-            # Both as a batch and one at a time: the size is not fixed.
-            for part in (seen, seen[:1]):
+        for sample in samples:
+            # Both a batch and one example must work: the size is not fixed.
+            for part in (sample, sample[:1]):
                 difference = run(part) - embed(model, part).numpy()
                 check_difference(difference, f"{file_format} model", tolerance)
     return path
@@ -156,7 +156,7 @@ def openvino_model(model: keras.Model) -> Any:
         [tf.TensorSpec(spec.shape, spec.dtype, spec.name)],
         autograph=False,
     )
-    program = converted(function.get_concrete_function())
+    program = convert(function.get_concrete_function())
     program.inputs[0].get_tensor().set_names({spec.name})
     for output in program.outputs:
         [name] = {*model.output} & output.get_names()

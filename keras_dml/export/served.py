@@ -1,4 +1,4 @@
-"""A SavedModel of a model of arrays, or of images, and what it must return."""
+"""A SavedModel of a model of arrays, or of images, and its comparison."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ LOOKUP, LOOKUP_K = "lookup", "lookup_k"
 K_SPEC = tf.TensorSpec((None,), "int32", name="k")
 """The `k` of each example, which "lookup_k" takes beside the examples.
 
-Not one of all: a server that batches joins all inputs along an axis.
+It is not a scalar: a server that batches joins all inputs along an axis.
 """
 
-ONLY = "inputs"
+INPUT = "inputs"
 """The name of the input in signatures of models with a single input."""
 
 Batch = npt.NDArray[np.uint8]
@@ -39,8 +39,8 @@ Batch = npt.NDArray[np.uint8]
 class Served:
     """A model of arrays, and the gallery that "lookup" and "lookup_k" search.
 
-    `inputs` is what "serving_default" takes, by name, and `searched` what
-    "lookup" does.
+    `inputs` are the specs of "serving_default", by name, and `searched` those
+    of "lookup".
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Served:
         self.signatures = [PIXELS]
         if gallery is not None:
             self.signatures.append(LOOKUP)
-            # An input of the model may have the name.
+            # An input of the model may have this name.
             if K_SPEC.name not in self.inputs:
                 self.signatures.append(LOOKUP_K)
         self._embed = tf.function(
@@ -60,7 +60,7 @@ class Served:
 
     def _specs(self) -> dict[str, tf.TensorSpec]:
         specs = input_specs(self.model)
-        by_name = specs if isinstance(specs, dict) else {ONLY: specs}
+        by_name = specs if isinstance(specs, dict) else {INPUT: specs}
         return {
             name: tf.TensorSpec(spec.shape, spec.dtype, name)
             for name, spec in by_name.items()
@@ -68,7 +68,7 @@ class Served:
 
     def _model_inputs(self, by_name: Tensors) -> Any:
         """Inputs in the structure in which the model takes them."""
-        return by_name if list(self.inputs) != [ONLY] else by_name[ONLY]
+        return by_name if list(self.inputs) != [INPUT] else by_name[INPUT]
 
     def _embed_inputs(self, inputs: Tensors) -> Tensor:
         count = tf.shape(next(iter(inputs.values())))[0]
@@ -84,17 +84,17 @@ class Served:
         """Writes a SavedModel; an `OSError` if that fails."""
         archive = keras.export.ExportArchive()
         if ENCODED not in self.signatures:
-            # Signatures bring the variables that they use, but no tables, such
-            # as the vocabulary of a layer that takes texts. All of these are
-            # in front. With images, it would ship the weights of the
-            # objective, too.
+            # Signatures include the variables that they use, but no tables,
+            # such as the vocabulary of a layer that takes texts. All of these
+            # are in the backbone. With images, this would ship the weights of
+            # the objective, too.
             archive.track(getattr(self.model, "backbone", self.model))
         for name, function in self._functions().items():
             specs = [self.inputs if name == PIXELS else self.searched]
             specs += [K_SPEC] * (name == LOOKUP_K)
             archive.add_endpoint(name, function, specs)
-        # Nobody asks a served model for gradients, and who loads one with
-        # them keeps all of it in memory for good.
+        # A served model needs no gradients, and loading a model with gradients
+        # keeps all of it in memory forever.
         options = tf.saved_model.SaveOptions(
             experimental_custom_gradients=False
         )
@@ -105,7 +105,7 @@ class Served:
 
     def _functions(self) -> dict[str, Callable[..., Tensors]]:
 
-        def encoded(inputs: Tensors) -> Tensors:
+        def embed_files(inputs: Tensors) -> Tensors:
             status, embeddings = self.embed_searched(inputs)
             embeddings = spread(embeddings, status == OK)
             return {"embedding": embeddings, "status": status}
@@ -118,7 +118,7 @@ class Served:
 
         functions: dict[str, Callable[..., Tensors]] = {
             PIXELS: lambda inputs: {"embedding": self._embed(inputs)},
-            ENCODED: encoded,
+            ENCODED: embed_files,
         }
         if self.gallery is not None:
             lookup = Lookup(self.gallery, self.k)
@@ -129,9 +129,9 @@ class Served:
         return {name: functions[name] for name in self.signatures}
 
     def samples(self, signature: str) -> Iterator[tuple[Tensors, Any]]:
-        """Inputs of a signature, and what the model sees of them."""
+        """Inputs of a signature, and those of the model that they become."""
         inputs = generated_inputs(self.model)
-        generated = inputs if isinstance(inputs, dict) else {ONLY: inputs}
+        generated = inputs if isinstance(inputs, dict) else {INPUT: inputs}
         for count in (2, 1):
             batch = {k: tf.constant(x[:count]) for k, x in generated.items()}
             yield self._with_k(signature, batch), self._model_inputs(batch)
@@ -147,7 +147,7 @@ class Served:
 class ServedImages(Served):
     """A model of images, taken as pixels of `input_dtype` and as files.
 
-    It is tried on `batches`.
+    It is compared with the model on `batches`.
     """
 
     def __init__(
@@ -202,17 +202,17 @@ class ServedImages(Served):
     def samples(self, signature: str) -> Iterator[tuple[Tensors, Any]]:
         views = [self._view.apply(batch) for batch in self._batches]
         if signature == PIXELS:
-            for batch, seen in zip(self._batches, views, strict=True):
-                yield {"images": tf.cast(batch, self._dtype)}, seen
+            for batch, batch_views in zip(self._batches, views, strict=True):
+                yield {"images": tf.cast(batch, self._dtype)}, batch_views
             return
         files = [tf.io.encode_png(x) for batch in self._batches for x in batch]
         inputs = self._with_k(signature, {"images": tf.stack(files)})
         yield inputs, tf.concat(views, 0)
 
 
-def embed(model: keras.Model, seen: Tensor) -> Tensor:
-    """Embeddings of views as an export gives them, (B, D) float32."""
-    return tf.cast(model(seen, training=False), "float32")
+def embed(model: keras.Model, inputs: Tensor) -> Tensor:
+    """Embeddings as an export returns them, (B, D) float32."""
+    return tf.cast(model(inputs, training=False), "float32")
 
 
 def generated_batches(view: View) -> list[Batch]:
@@ -236,7 +236,7 @@ def generated_batches(view: View) -> list[Batch]:
 def given_batches(
     images: Sequence[npt.NDArray[np.uint8]], view: View
 ) -> list[Batch]:
-    """A batch for each image of `check`, which must be as the model's are."""
+    """A batch for each image of `check`, which the model must accept."""
     for i, image in enumerate(images):
         fits = image.ndim == 3 and image.shape[-1] == view.channels
         if not (fits and image.dtype == np.uint8):
@@ -249,10 +249,10 @@ def given_batches(
 
 
 def _with_a_row(x: Tensor) -> Tensor:
-    """A batch, or one row of zeros where it is empty; also of strings.
+    """A batch, or one row of zeros if it is empty; also of strings.
 
-    Not every layer takes a batch of nothing, and resizing takes no image
-    without a pixel.
+    Some layers do not accept an empty batch, and images without pixels cannot
+    be resized.
     """
     shape = tf.shape(x)
     # A row has at least one item along each axis.
@@ -264,11 +264,11 @@ def _with_a_row(x: Tensor) -> Tensor:
 def compare(served: Served, folder: Path, tolerance: float) -> None:
     """Loads an export; raises `RuntimeError` if it differs from the model."""
     # On the CPU both compute alike; on a GPU, compiled and TF32 arithmetic
-    # differ by more than any mistake that is looked for here.
+    # differ by more than the mistakes that this must find.
     with tf.device("CPU:0"):
         signatures = tf.saved_model.load(str(folder)).signatures
         for name in served.signatures:
-            for inputs, seen in served.samples(name):
+            for inputs, model_inputs in served.samples(name):
                 outputs = signatures[name](**inputs)
                 status = outputs.get("status", tf.constant(OK)).numpy()
                 if not np.all(status == OK.encode()):
@@ -277,7 +277,7 @@ def compare(served: Served, folder: Path, tolerance: float) -> None:
                         f"The signature {name!r} returned the status {status}. "
                         "Nothing was written."
                     )
-                expected = embed(served.model, seen).numpy()
+                expected = embed(served.model, model_inputs).numpy()
                 values = outputs.get("embedding", outputs.get("scores"))
                 if served.gallery is not None and "scores" in outputs:
                     rows = served.gallery.embeddings
@@ -292,7 +292,7 @@ def check_difference(
 ) -> None:
     """Raises `RuntimeError` unless all numbers are within the tolerance."""
     largest = np.abs(difference).max()
-    # Not a number is not within the tolerance.
+    # A comparison with NaN is false, so NaN is an error, too.
     if not largest <= tolerance:
         raise RuntimeError(
             f"The export must return the same numbers as the model. Its {what} "

@@ -1,9 +1,9 @@
 """Keras layers, each usable on its own in any functional model.
 
 Open first: `embedding_slicer`, the shortest, then `compositor`,
-`attention_ensemble` and `attentive_grouping`: one layer of one paper a file,
-written with `keras.ops` alone. `grouping` is what layers with groups share,
-`pooling` turns maps and tokens into vectors, `memory` is a queue.
+`attention_ensemble` and `attentive_grouping`: each file has the layer of one
+paper, written with `keras.ops` alone. `grouping` has the base classes of layers
+with groups, `pooling` turns maps and tokens into vectors, `memory` is a queue.
 
 Imports: `utils`.
 """

@@ -130,7 +130,7 @@ class AttentionEnsemble(layers.Layer):
         self.projections = [
             self._dense(units, f"projection_{k}") for k in copies
         ]
-        # One a trunk, as its power may be trained.
+        # Each trunk has its own pooling, because the power of GeM is trained.
         self.pools = [
             FeaturePooling(
                 self.pooling, dtype=self.dtype_policy, name=f"pool_{k}"
@@ -198,12 +198,12 @@ class AttentionEnsemble(layers.Layer):
         return l2_normalize(parts)
 
     def pooled(self, inputs: Tensor) -> Tensor:
-        """What projections receive, averaged over the learners, (B, C)."""
+        """The inputs of the projections, averaged over the learners, (B, C)."""
         maps = self._maps(inputs)
         if self.has_attention:
             maps = [inputs * mask for mask in self._masks(inputs)]
-        pooled = [self._pooled_by(m, x) for m, x in enumerate(maps)]
-        return ops.mean(ops.stack(pooled), axis=0)
+        features = [self._pooled_by(m, x) for m, x in enumerate(maps)]
+        return ops.mean(ops.stack(features), axis=0)
 
     def _maps(self, inputs: Tensor) -> list[Tensor]:
         """The maps of the learners without masks."""
@@ -241,7 +241,7 @@ class AttentionEnsemble(layers.Layer):
         return (input_shape[0], self.num_learners, dim)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        # By `call`, whose arguments say what it returns.
+        # Traces `call`, because its arguments determine what it returns.
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self) -> Config:
@@ -259,7 +259,7 @@ class AttentionEnsemble(layers.Layer):
 
     @classmethod
     def from_config(cls, config: Config) -> "AttentionEnsemble":
-        # A copy, because Keras takes configs of models apart.
+        # Keras modifies the config of a model that it deserializes.
         restored = {
             name: keras.saving.deserialize_keras_object(
                 copy.deepcopy(config[name])

@@ -102,7 +102,7 @@ class AttentiveGrouping(Grouping):
         directions = ops.matmul(self.key_kernel, self.queries)  # (C, P)
         scores = ops.matmul(inputs, directions)  # (B, h, w, P)
         if mask is not None:
-            # Not −inf: an example without any position would be NaN.
+            # With −inf, an example without any position would be NaN.
             scores = ops.where(mask[..., None], scores, -1e30)
         positions = tuple(range(1, len(scores.shape) - 1))
         attention = ops.exp(

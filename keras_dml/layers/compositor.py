@@ -113,7 +113,7 @@ class Compositor(SerializableLayer):
             )
         self.num_learners = num_learners
         rows = num_learners * dim
-        # Of scores and of signs, a column for each compositor and learner.
+        # Scores and signs have a column each per compositor and learner.
         self.kinds = self.softmax + self.signs
         columns = self.kinds * self.num_compositors * num_learners
 
@@ -147,7 +147,7 @@ class Compositor(SerializableLayer):
         # (B, M, K) each: scores come first, signs last.
         scores = 1.0 / self.num_learners
         if self.softmax:
-            # `ops.softmax` warns where there is a single learner.
+            # `ops.softmax` warns if there is a single learner.
             scores = ops.exp(ops.log_softmax(logits[:, 0], axis=-1))
         return scores * _sign(ops.tanh(logits[:, -1])) if self.signs else scores
 

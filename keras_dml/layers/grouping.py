@@ -104,7 +104,7 @@ class Grouping(SerializableLayer):
         return (input_shape[0], self.num_groups, self.group_dim)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        # By `call`, whose arguments say what it returns.
+        # Traces `call`, because its arguments determine what it returns.
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
 

@@ -18,7 +18,7 @@ def has_narrow_ids() -> bool:
     return not jax.config.jax_enable_x64
 
 
-class Held(NamedTuple):
+class State(NamedTuple):
     """The content of a queue.
 
     Attributes:
@@ -65,7 +65,7 @@ class EmbeddingQueue(SerializableLayer):
     Returns:
         `(memory, relation)`: the embeddings, (N, D) float32, and an int32
         (B, N) relation matrix: 1 for a positive, 0 for a negative, −1 for
-        an empty place.
+        an empty slot.
 
     Raises:
         ValueError: If `size`, `embedding_dim` or `num_labels` is not positive.
@@ -161,8 +161,9 @@ class EmbeddingQueue(SerializableLayer):
         if self.num_labels is None:
             same = ops.equal(labels[:, None], ops.copy(self.labels)[None, :])
         else:
-            own, held = (ops.cast(x, "float32") for x in (labels, self.labels))
-            same = ops.matmul(own, ops.transpose(held)) > 0
+            queue_labels = ops.cast(self.labels, "float32")
+            labels = ops.cast(labels, "float32")
+            same = ops.matmul(labels, ops.transpose(queue_labels)) > 0
         relation = ops.where(self.filled[None, :], ops.cast(same, "int32"), -1)
         return ops.copy(self.embeddings), relation
 
@@ -182,23 +183,23 @@ class EmbeddingQueue(SerializableLayer):
                 never be needed.
             when: Scalar boolean: whether to enqueue at all. None: always.
         """
-        held = self.after(embeddings, labels)
+        content = self.after(embeddings, labels)
         added = ops.minimum(ops.shape(embeddings)[0], self.size)
         if when is not None:
             old, ids = map(
                 ops.convert_to_tensor, (self.embeddings, self.labels)
             )
-            held = held._replace(
-                embeddings=ops.where(when, held.embeddings, old),
-                labels=ops.where(when, held.labels, ids),
+            content = content._replace(
+                embeddings=ops.where(when, content.embeddings, old),
+                labels=ops.where(when, content.labels, ids),
             )
             added = ops.where(when, added, 0)
-        self.embeddings.assign(held.embeddings)
-        self.labels.assign(held.labels)
+        self.embeddings.assign(content.embeddings)
+        self.labels.assign(content.labels)
         self.pointer.assign((self.pointer + added) % self.size)
         self.count.assign(ops.minimum(self.count + added, self.size))
 
-    def after(self, embeddings: Tensor, labels: Tensor | None = None) -> Held:
+    def after(self, embeddings: Tensor, labels: Tensor | None = None) -> State:
         """The content that `enqueue` would produce; the queue is not changed.
 
         Args:
@@ -209,17 +210,17 @@ class EmbeddingQueue(SerializableLayer):
         embeddings = ops.cast(embeddings, "float32")[-self.size :]
         added = ops.shape(embeddings)[0]
         following = ops.arange(added, dtype="int32") + self.pointer
-        places = (following % self.size)[:, None]
+        slots = (following % self.size)[:, None]
         if labels is None:
             labels = ops.zeros((added, *self.labels.shape[1:]))
         labels = ops.cast(labels, self.label_dtype)[-self.size :]
         rows = ops.arange(added, dtype="int32") + (batch - added)
         none = ops.full((self.size,), -1, dtype="int32")
-        return Held(
-            ops.scatter_update(self.embeddings, places, embeddings),
-            ops.scatter_update(self.labels, places, labels),
+        return State(
+            ops.scatter_update(self.embeddings, slots, embeddings),
+            ops.scatter_update(self.labels, slots, labels),
             ops.arange(self.size, dtype="int32") < self.count + added,
-            ops.scatter_update(none, places, rows),
+            ops.scatter_update(none, slots, rows),
         )
 
     def compute_output_shape(self, labels_shape: Shape) -> tuple[Shape, Shape]:
@@ -227,5 +228,5 @@ class EmbeddingQueue(SerializableLayer):
         return memory, (labels_shape[0], self.size)
 
     def compute_output_spec(self, labels: Tensor) -> Any:
-        # By `call`: the two have dtypes of their own.
+        # Traces `call`, because the two outputs differ in dtype.
         return keras.Operation.compute_output_spec(self, labels)

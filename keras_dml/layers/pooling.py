@@ -8,7 +8,7 @@ from keras import ops
 from keras_dml.utils.serialization import SerializableLayer, register
 from keras_dml.utils.types import Pooling, Shape, Tensor
 
-SMALLEST = 1e-6
+MIN_ACTIVATION = 1e-6
 """The lower bound of activations in GeM, because 0 has no logarithm."""
 
 INITIAL_P = 3.0
@@ -88,7 +88,7 @@ class FeaturePooling(SerializableLayer):
         raise ValueError(
             f"`pooling={self.pooling!r}` takes {needed}. Received: features "
             f"of shape {tuple(shape)}. Use "
-            f"{_instead(self.pooling, rank)}."
+            f"{_alternative(self.pooling, rank)}."
         )
 
     def call(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -124,9 +124,9 @@ def average(features: Tensor, mask: Tensor | None) -> Tensor:
 def maximum(features: Tensor, mask: Tensor | None) -> Tensor:
     """The maximum over positions, (B, …, C) → (B, C), of those of a mask."""
     features, weights = _positions(features, mask)
-    # The gradient of `ops.max` looks for what equals the maximum, and
-    # divides by their number: XLA may round the two differently, find
-    # none, and give NaN. An index cannot be missed.
+    # The gradient of `ops.max` divides by the number of entries that equal the
+    # maximum. XLA may round the two differently and find none, so that it is
+    # NaN. An index cannot be missed.
     compared = features
     if weights is not None:
         lowest = ops.full_like(features, -float("inf"))
@@ -153,12 +153,12 @@ def _positions(
 def _generalized_mean(
     features: Tensor, weights: Tensor | None, p: Tensor
 ) -> Tensor:
-    # By logarithms, in which no p is too large for float32.
-    scaled = p * ops.log(ops.maximum(features, SMALLEST))
+    # In logarithms, no p is too large for float32.
+    scaled = p * ops.log(ops.maximum(features, MIN_ACTIVATION))
     if weights is None:
         count = ops.cast(ops.shape(features)[1], features.dtype)
     else:
-        # Not −inf: an example without any position would be NaN.
+        # With −inf, an example without any position would be NaN.
         scaled = ops.where(weights > 0, scaled, -1e30)
         count = ops.maximum(ops.sum(weights, axis=1), 1)
     pooled = ops.exp((ops.logsumexp(scaled, axis=1) - ops.log(count)) / p)
@@ -170,7 +170,7 @@ def _any(weights: Tensor) -> Tensor:
     return ops.max(weights, axis=1)
 
 
-def _instead(pooling: str, rank: int) -> str:
+def _alternative(pooling: str, rank: int) -> str:
     if rank == 2:
         return 'pooling="avg", which leaves them as they are'
     if pooling == "cls" and rank == 4:

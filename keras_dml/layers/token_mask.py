@@ -1,4 +1,4 @@
-"""TokenMask: marks the tokens that count, and their places on a grid."""
+"""TokenMask: marks the tokens that count, and their positions on a grid."""
 
 from typing import Any
 
@@ -69,12 +69,12 @@ class TokenMask(SerializableLayer):
             masks = [previous_mask[0], ops.not_equal(padding, 0)]
         else:
             tokens, masks = inputs, [previous_mask]
-        # Counted, as the number of tokens may not be known.
+        # Tokens are counted here, because their static number may be unknown.
         ones = ops.ones_like(tokens[..., 0], dtype="int32")
         mask = ops.cumsum(ones, axis=1) > self.num_prefix_tokens
-        for given in masks:
-            if given is not None:
-                mask = ops.logical_and(mask, given)
+        for input_mask in masks:
+            if input_mask is not None:
+                mask = ops.logical_and(mask, input_mask)
         return mask
 
     def compute_output_shape(self, input_shape: Any) -> Shape:

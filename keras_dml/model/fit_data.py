@@ -31,7 +31,7 @@ from keras_dml.data.examples import any_labels_of
 from keras_dml.data.host import HostBatches, host_pipeline
 from keras_dml.data.loading import python_errors
 from keras_dml.data.planned import (
-    Repeated,
+    RepeatingSampler,
     examples_of,
     map_batches,
     sampler_of,
@@ -490,7 +490,7 @@ def _sampler_for(
             steps_per_epoch=steps,
         )
     if use != "fit":
-        return Repeated(sampler)
+        return RepeatingSampler(sampler)
     optimizer = getattr(model, "optimizer", None)
     updates = 0 if optimizer is None else int(optimizer.iterations.numpy())
     sampler.epoch = updates // sampler.steps
@@ -581,4 +581,4 @@ def named_errors(model: keras.Model, *data: FitData) -> Iterator[None]:
         raise
     for examples in map(examples_of, (x.x for x in data)):
         if isinstance(examples, ImageSet) and examples.bad_files is not None:
-            examples.bad_files.say()
+            examples.bad_files.log_count()

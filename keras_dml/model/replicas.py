@@ -11,7 +11,7 @@ import keras
 from keras.src.trainers.data_adapters import get_data_adapter
 
 from keras_dml.distribution.batches import ReplicaBatches, rows_of_replicas
-from keras_dml.distribution.gathering import gathered
+from keras_dml.distribution.gathering import gather_rows
 from keras_dml.distribution.strategies import (
     check_optimizer,
     check_parts,
@@ -157,7 +157,7 @@ def compared(
                 'gather="replicas", or class ids as labels.'
             )
         return outputs, targets, weight
-    outputs, targets, weight = gathered((outputs, targets, weight))
+    outputs, targets, weight = gather_rows((outputs, targets, weight))
     if are_relations:
         square = (labels.shape[1], labels.shape[1])
         labels = tf.ensure_shape(targets["label"], square)

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from keras_dml.distribution.gathering import gathered, reducible
+from keras_dml.distribution.gathering import gather_rows, reducible_logs
 from keras_dml.distribution.strategies import average_statistics
 from keras_dml.model.accumulation import embedding_of
 from keras_dml.model.checks import targets_of
@@ -56,9 +56,9 @@ def train(model: Any, data: Any) -> Tensors:
     average_statistics(model)
     # Memories keep the rows of all replicas, whatever they compare.
     seen = (outputs, targets)
-    remember(model, *(gathered(seen) if model.gather == "none" else seen))
+    remember(model, *(gather_rows(seen) if model.gather == "none" else seen))
     logs = logged(model, loss, terms, x, targets, outputs, sample_weight)
-    return reducible(logs)
+    return reducible_logs(logs)
 
 
 @waiting
@@ -73,4 +73,4 @@ def test(model: Any, data: Any) -> Tensors:
     terms = model.objective.evaluate(outputs, targets)
     loss = loss_of(model, terms, sample_weight)
     logs = logged(model, loss, terms, x, targets, outputs, sample_weight)
-    return reducible(logs)
+    return reducible_logs(logs)

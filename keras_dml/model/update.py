@@ -15,8 +15,8 @@ import keras
 from keras import ops
 
 from keras_dml.distribution.gathering import (
-    clipped_together,
-    overflowing_together,
+    clip_sum,
+    share_overflow,
 )
 from keras_dml.losses.sampled_classes import rows_at, write_rows
 from keras_dml.utils.arguments import check_patterns, matches
@@ -362,8 +362,8 @@ class RestrictedUpdate:
             for x in gradients
         ]
         if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
-            dense = overflowing_together(dense)
-        return clipped_together(dense, self.optimizer)
+            dense = share_overflow(dense)
+        return clip_sum(dense, self.optimizer)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from keras_dml.data import Examples, ImageSet
-from keras_dml.data.pictures import each_seen
+from keras_dml.data.pictures import each_picture
 from keras_dml.data.thumbnails import data_uri, thumbnail
 from keras_dml.evaluation import bootstrap
 from keras_dml.recipes import dump
@@ -127,7 +127,7 @@ def explorer(
             )
     triples = (x for lists in neighbors.values() for x in chain(*lists))
     pictured = np.unique([*rows, *(x for x, *_ in triples)])
-    pictures = each_seen(images, pictured, run.view)
+    pictures = each_picture(images, pictured, run.view)
     attention = None
     if run.explores_attention:
         attention = {

@@ -22,7 +22,7 @@ import numpy as np
 from keras_dml.data.planned import is_shuffled
 from keras_dml.distribution.batches import ReplicaBatches
 from keras_dml.distribution.strategies import strategy_of
-from keras_dml.distribution.workers import done_by_chief, summed, this_worker
+from keras_dml.distribution.workers import done_by_chief, sum_all, this_worker
 from keras_dml.resuming import states
 from keras_dml.resuming.resume import (
     TERMINATED,
@@ -70,7 +70,7 @@ class Agreement:
             steps_since = self._steps - self._left
             seconds = time.monotonic() - self._asked_at
             steps = max(1, round(steps_since * _SECONDS / max(seconds, 1e-3)))
-        *found, steps = summed(np.array([*wishes, steps]), self._strategy)
+        *found, steps = sum_all(np.array([*wishes, steps]), self._strategy)
         self._steps = self._left = int(steps)
         self._asked_at = time.monotonic()
         return [count > 0 for count in found]

@@ -21,7 +21,7 @@ from keras_dml.data.relations import Relations
 from keras_dml.data.thumbnails import row_thumbnail, thumbnail
 from keras_dml.data.validation import Pixels
 from keras_dml.embedding.engines import KERAS, Engine, Predict, predict_function
-from keras_dml.embedding.in_memory import embedded
+from keras_dml.embedding.in_memory import embed_argument
 from keras_dml.model.checks import check_channels_last
 from keras_dml.model.embedding_model import EmbeddingModel
 from keras_dml.model.generated import input_specs
@@ -214,7 +214,7 @@ class Encoder:
         if not len(images) and self.identity:
             dim = len(self.identity.test_embeddings[0])
             return np.empty((0, dim), np.float32)
-        return embedded(
+        return embed_argument(
             self.model,
             images,
             "examples",

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from keras_dml.data.imageset import ImageSet
-from keras_dml.data.validation import encoded
+from keras_dml.data.validation import encode_labels
 from keras_dml.embedding import EmbeddingShards
 from keras_dml.embedding.engines import KERAS, Engine, check_engine
 from keras_dml.evaluation.identification import (
@@ -154,7 +154,7 @@ class Index:
         if model is not None:
             encoder.use(model)
         if labels is not None:
-            numbers, names = encoded(labels, None, "Index")
+            numbers, names = encode_labels(labels, None, "Index")
             classes = {LABEL: label_values(numbers)}
             if names and numbers.ndim == 1:
                 classes[NAME] = [names[i] for i in classes[LABEL]]

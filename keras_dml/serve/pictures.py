@@ -21,8 +21,8 @@ from keras_dml.data.decode import (
     ImageFile,
     exif_of,
     exif_orientation,
+    open_checked,
     open_image,
-    opened,
     pixels_of,
     upright,
 )
@@ -160,7 +160,7 @@ def read_picture(
     One of more than `MAX_WHOLE_PIXELS` is reduced before anything else; a JPEG
     file also to `sides`, a sufficient height and width.
     """
-    with opened(file) as image:
+    with open_checked(file) as image:
         if image.format in ("JPEG", "MPO"):
             width, height = (x // _factor(image) for x in image.size)
             if sides is not None:
@@ -198,7 +198,7 @@ class Viewer:
         """The view of an image file, (H, W, C) float32; or ValueError."""
         file, sides = io.BytesIO(data), None
         if self._view.fast:
-            with opened(file) as image:
+            with open_checked(file) as image:
                 size = np.array([image.size[::-1]])
             view_size = 2 * self._view.prepared_sizes(size)[0]
             sides = int(view_size[0]), int(view_size[1])

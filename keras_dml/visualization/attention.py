@@ -14,7 +14,12 @@ from keras import ops
 
 from keras_dml.backbones.tokens import image_shape, patch_grid
 from keras_dml.data import View
-from keras_dml.data.pictures import class_column, class_name, only_images, seen
+from keras_dml.data.pictures import (
+    class_column,
+    class_name,
+    only_images,
+    pictures_of,
+)
 from keras_dml.data.validation import Pixels
 from keras_dml.layers import TokenMask
 from keras_dml.utils.arguments import check_count, check_not_empty
@@ -211,7 +216,7 @@ def attention_overlays(
     check_not_empty("attention_overlays", "rows", rows)
     only_images(images, "attention_overlays")
     groups = maps.shape[3]
-    pictures = seen(images, rows, view)
+    pictures = pictures_of(images, rows, view)
     overlays = resize_maps(maps[rows], pictures.shape[1:3])
     image, y, x, group = (i.ravel() for i in np.indices(maps[rows].shape))
     figure = new_figure(
@@ -291,7 +296,7 @@ def strongest_attention(
     strips = figure.subfigures(groups, 1, squeeze=False)[:, 0]
     for number, strip in enumerate(strips):
         rows = strongest[number]
-        pictures = seen(images, rows, view)
+        pictures = pictures_of(images, rows, view)
         overlays = resize_maps(maps[rows], pictures.shape[1:3])[..., number]
         strip.supylabel(f"{part} {number + 1}", fontsize=10)
         grid = strip.subplots(2, count, squeeze=False)
@@ -393,7 +398,7 @@ def _draw_masks(
     view: View,
 ) -> "DataFigure":
     """Draws masks, (n, h, w), by channel and learner."""
-    pictures = seen(images, rows, view)
+    pictures = pictures_of(images, rows, view)
     stacked = np.stack(list(shown.values()))  # (masks, n, h, w)
     mask, image, y, x = (i.ravel() for i in np.indices(stacked.shape))
     channels, learners = np.array(list(shown)).T

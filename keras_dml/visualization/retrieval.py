@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keras_dml.data.examples import any_labels_of
-from keras_dml.data.pictures import class_column, class_name, each_seen
+from keras_dml.data.pictures import class_column, class_name, each_picture
 from keras_dml.data.validation import Pixels
 from keras_dml.evaluation.ranks.scores import Scores, nearest_allowed
 from keras_dml.utils.arguments import check_count, check_not_empty
@@ -159,7 +159,7 @@ def retrieval_grid(
     )
     grid = figure.subplots(len(queries), found.shape[1] + 1, squeeze=False)
     shown = np.column_stack([queries, found])
-    pictures = each_seen(images, shown[shown >= 0], view)
+    pictures = each_picture(images, shown[shown >= 0], view)
     for i, axes in enumerate(grid):
         _draw_row(axes, images, shown[i], pictures, cosines[i])
     head(figure, "Query, and the nearest images by their cosine")

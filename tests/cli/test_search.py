@@ -136,7 +136,7 @@ def test_index_of_folders_by_a_model_file(trained, tmp_path) -> None:
 def test_index_refuses_before_images_are_embedded(
     arguments, message, indexed, trained, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr("keras_dml.search.encoder.embedded", None)
+    monkeypatch.setattr("keras_dml.search.encoder.embed_argument", None)
     places = {
         "run": trained / "run",
         "index": indexed[0],

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_dml.data import ArraySet, ImageSet, pipeline
-from keras_dml.data.augmentations import layer_names, seeded
+from keras_dml.data.augmentations import layer_names, make_change
 from tests.data.small_images import LABELS, noise, sampler_of
 
 IMAGES = ImageSet(noise(12, 10, 3), LABELS)
@@ -94,7 +94,7 @@ def change(augment: Any, *seeds: int, channels: int = 3) -> np.ndarray:
     coarse = rng.uniform(0, 255, (4, 3, 3, channels)).astype("float32")
     images = tf.image.resize(coarse, (16, 16))
     image = tf.TensorSpec((16, 16, channels), "float32")
-    function = seeded(augment, image, "batch")
+    function = make_change(augment, image, "batch")
     given = [tf.constant([7, seed], "int64") for seed in seeds]
     return np.concatenate([function(images, seed) for seed in given])
 

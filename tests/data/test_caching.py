@@ -4,7 +4,6 @@ import logging
 import mmap
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -123,10 +122,10 @@ def test_files_are_not_read_again(mixed: ImageSet, cache: str) -> None:
 
 
 def forbid_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
-    def decode(*_: Any) -> Iterator[Any]:
+    def write(*_: Any) -> Any:
         raise AssertionError("decodes")
 
-    monkeypatch.setattr(module, "_decode", decode)
+    monkeypatch.setattr(module, "_write", write)
 
 
 @pytest.mark.slow
@@ -255,7 +254,7 @@ def test_memory_within_a_container(
 ) -> None:
     system = SimpleNamespace(available=300)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: system)
-    for name, text in (("_LIMIT", limit), ("_USED", used)):
+    for name, text in (("_LIMIT_FILE", limit), ("_USAGE_FILE", used)):
         path = tmp_path / name
         if text is not None:
             path.write_text(f"{text}\n")

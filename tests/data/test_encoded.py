@@ -53,7 +53,7 @@ def windows(path: Path, *places: tuple, scaled: bool) -> np.ndarray:
     @tf.function(autograph=False)
     def decode() -> tf.Tensor:
         file = of_file(tf.constant(str(path)))
-        file = file.scaled() if scaled else file
+        file = file.scalable() if scaled else file
         both = tf.constant(places)
         return file.windows(SIZE, both[:, :2], both[:, 2:])
 
@@ -112,10 +112,10 @@ def test_a_large_file_is_decoded_at_an_eighth(tmp_path: Path) -> None:
     Image.fromarray(lines).save(path, quality=100)
     file = of_file(tf.constant(str(path)))
     np.testing.assert_array_equal(file.pixels(), read_image(path))
-    seen = file.scaled().resized((60, 60)).numpy().astype(int)
+    seen = file.scalable().resize((60, 60)).numpy().astype(int)
     assert abs(seen - 127.5).max() < 3
     # Twice as long as the result would be less than that.
-    at_a_quarter = file.scaled().resized((61, 61)).numpy()
+    at_a_quarter = file.scalable().resize((61, 61)).numpy()
     draft = Image.open(path)
     draft.draft("RGB", (240, 240))
     expected = np.asarray(draft.resize((61, 61), Image.Resampling.BILINEAR))

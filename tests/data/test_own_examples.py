@@ -41,7 +41,7 @@ class Numbers(Examples):
         )
 
     @classmethod
-    def _joined(cls, sets: Sequence["Numbers"], about: About) -> "Numbers":
+    def _join(cls, sets: Sequence["Numbers"], about: About) -> "Numbers":
         return cls(np.concatenate([x.numbers for x in sets]), about)
 
 

@@ -15,13 +15,13 @@ from tests.conftest import blobs
 
 
 @pytest.mark.parametrize(
-    ("size", "among", "sizes"),
+    ("size", "count", "sizes"),
     [(8, 4, [2, 2, 2, 2]), (10, 4, [2, 3, 2, 3]), (3, 4, [0, 1, 1, 1])],
 )
-def test_rows_keep_their_order(size, among, sizes) -> None:
+def test_rows_keep_their_order(size, count, sizes) -> None:
     x = np.arange(size)
     whole = tf.data.Dataset.from_tensors({"x": x, "y": x[:, None]})
-    parts = list(split(whole, 0, among, among))
+    parts = list(split(whole, range(count), count))
     assert [len(part["x"]) for part in parts] == sizes
     np.testing.assert_array_equal(tf.concat([p["x"] for p in parts], 0), x)
     np.testing.assert_array_equal(
@@ -31,14 +31,15 @@ def test_rows_keep_their_order(size, among, sizes) -> None:
 
 def test_a_worker_has_its_own_replicas_rows() -> None:
     whole = tf.data.Dataset.range(8).batch(8)
-    second = list(split(whole, 2, 2, 4))
+    second = list(split(whole, range(2, 4), 4))
     np.testing.assert_array_equal(second, [[4, 5], [6, 7]])
     assert second[0].shape == (2,)
 
 
-def test_a_replica_without_rows_can_be_refused() -> None:
+def test_a_replica_without_rows_can_be_an_error() -> None:
+    whole = tf.data.Dataset.range(3).batch(3)
     with pytest.raises(tf.errors.OpError, match="drop_remainder=True"):
-        list(split(tf.data.Dataset.range(3).batch(3), 0, 4, 4, least=1))
+        list(split(whole, range(4), 4, min_rows=1))
 
 
 @pytest.mark.parametrize(

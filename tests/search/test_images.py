@@ -312,7 +312,7 @@ def test_a_model_that_did_not_change_is_searched_with(
 def test_a_kind_is_checked_before_images_are_embedded(
     model, files, monkeypatch
 ) -> None:
-    monkeypatch.setattr("keras_dml.search.encoder.embedded", None)
+    monkeypatch.setattr("keras_dml.search.encoder.embed_argument", None)
     for argument, kind in (
         ("parameters", {"factory": "IVF4,Flat", "parameters": "nprobe=-1;rm"}),
         ("parameters", {"factory": "HNSW8", "parameters": "nprobe=4"}),

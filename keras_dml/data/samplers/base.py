@@ -91,7 +91,7 @@ class Sampler(Checked, abc.ABC):
         return {}
 
     def get_state(self) -> dict[str, Any]:
-        """Returns what plans depend on apart from the constructor's arguments.
+        """Returns the state of plans, apart from the constructor's arguments.
 
         Returns:
             Numbers, strings, None, arrays, and lists and dicts of these.
@@ -110,7 +110,7 @@ class Sampler(Checked, abc.ABC):
 
 
 class Assigned(Sampler):
-    """A sampler that is told from outside which cluster an image belongs to.
+    """A sampler whose clusters of images are set from outside.
 
     Attributes:
         assignments: Cluster of every image, (N,) int64; None until it is set.

@@ -21,7 +21,7 @@ from keras_dml.utils.types import Count, FloatArray, Rows, StepCount
 
 logger = logging.getLogger(__name__)
 
-# The power of a class's number of images that its draws go with.
+# Draws of a class are proportional to this power of its number of images.
 WEIGHTINGS = {"balanced": 0.0, "proportional": 1.0, "sqrt": 0.5}
 
 
@@ -100,8 +100,8 @@ class ClassBalanced(Sampler):
             )
         self.images_per_class = images_per_class
         labels = self._as_labels(labels)
-        least = min(2, self.images_per_class)
-        self._groups = Groups.of(labels, np.arange(len(labels)), least)
+        min_images = min(2, self.images_per_class)
+        self._groups = Groups.of(labels, np.arange(len(labels)), min_images)
         if batch_size is None:
             classes_per_batch = default_classes(
                 classes_per_batch, len(self._groups)
@@ -130,7 +130,7 @@ class ClassBalanced(Sampler):
                 )
             raise ValueError(
                 f"`classes_per_batch` of {owner} must not exceed the number of "
-                f"classes with at least {least} images, {available}. "
+                f"classes with at least {min_images} images, {available}. "
                 f"Received: classes_per_batch={classes_per_batch}. {way_out}"
             )
         self.classes_per_batch = classes_per_batch
@@ -154,9 +154,9 @@ class ClassBalanced(Sampler):
             counts = random_counts(self._shares, slots, rng)
             # No epoch draws a class more often than its share rounded up.
             before = epoch * np.ceil(self._shares).astype(np.int64)
-        drawn = self._deal(counts, rng)
+        classes = self._deal(counts, rng)
         share = quotas(self.batch_size, self.classes_per_batch)
-        return draw_images(self._groups, drawn, before, share, (self.seed,))
+        return draw_images(self._groups, classes, before, share, (self.seed,))
 
     def _deal(self, counts: Rows, rng: np.random.Generator) -> Rows:
         """Classes of every step, (steps, P), as often as counted."""

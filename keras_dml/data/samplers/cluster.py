@@ -148,7 +148,7 @@ class ClusterSampler(Assigned):
         """Rows of every batch, class by class, (steps, batch_size)."""
         if self.phase[1] == "all":
             return self._all.plan(epoch)
-        clusters = self._scheduled(epoch)
+        clusters = self._schedule(epoch)
         plan = np.empty((self.steps, self.batch_size), np.int64)
         for cluster in np.unique(clusters):
             steps = np.flatnonzero(clusters == cluster)
@@ -166,21 +166,22 @@ class ClusterSampler(Assigned):
         loss, source = self.phase
         none = np.full(self.steps, -1)
         is_full = self.phase == ("full", "all")
-        scheduled = none if is_full else self._scheduled(epoch)
+        scheduled = none if is_full else self._schedule(epoch)
         return {
             "cluster": none if source == "all" else scheduled,
             "learner": none if loss == "full" else scheduled,
         }
 
-    def _scheduled(self, epoch: int) -> Rows:
-        drawn, sizes = self._drawable()
+    def _schedule(self, epoch: int) -> Rows:
+        clusters, sizes = self._drawable()
         if self.schedule == "round_robin":
             first = epoch * self.steps
-            return drawn[(first + np.arange(self.steps)) % len(drawn)]
+            return clusters[(first + np.arange(self.steps)) % len(clusters)]
         weights = sizes / sizes.sum()
         rng = np.random.default_rng([self.seed, 2, epoch])
         is_weighted = self.schedule == "proportional"
-        return rng.choice(drawn, self.steps, p=weights if is_weighted else None)
+        p = weights if is_weighted else None
+        return rng.choice(clusters, self.steps, p=p)
 
     def _drawable(self) -> tuple[Rows, Rows]:
         """The clusters that can be drawn, and their sizes."""
@@ -211,18 +212,18 @@ class ClusterSampler(Assigned):
         seed = (self.seed, 3, epoch, cluster)
         rng = np.random.default_rng(seed)
         counts, before = balanced_counts(len(groups), steps * classes, 0, seed)
-        drawn = spread(counts, steps, rng)
+        drawn_classes = spread(counts, steps, rng)
         share = quotas(self.batch_size - negatives, classes)
-        rows = draw_images(groups, drawn, before, share, seed)
+        rows = draw_images(groups, drawn_classes, before, share, seed)
         if len(pool) > len(inside):
             # A class that was filled from outside may lack its only image of
             # the cluster, which then takes the place of its first one.
-            found, first = np.unique(self.labels[inside], return_index=True)
+            labels, first = np.unique(self.labels[inside], return_index=True)
             starts = np.cumsum(share) - share
             has = np.logical_or.reduceat(is_inside[rows], starts, 1)
             leading = rows[:, starts]
-            place = np.searchsorted(found, self.labels[leading])
-            rows[:, starts] = np.where(has, leading, inside[first][place])
+            index = np.searchsorted(labels, self.labels[leading])
+            rows[:, starts] = np.where(has, leading, inside[first][index])
         if negatives == 0:
             return rows
         counts, _ = balanced_counts(len(alone), steps * negatives, 0, seed)
@@ -231,16 +232,15 @@ class ClusterSampler(Assigned):
     def _pool(self, inside: Rows) -> Rows:
         if self.fill == "none":
             return inside
-        found, counts = np.unique(self.labels[inside], return_counts=True)
-        lonely = np.isin(self.labels, found[counts == 1])
+        classes, counts = np.unique(self.labels[inside], return_counts=True)
+        lonely = np.isin(self.labels, classes[counts == 1])
         return np.union1d(inside, np.flatnonzero(lonely))
 
 
 def usable_clusters(
     assignments: npt.ArrayLike, labels: npt.ArrayLike, num_learners: int
 ) -> npt.NDArray[np.bool_]:
-    """Returns which clusters have two classes of two images,
-    (`num_learners`,).
+    """Returns which clusters have two classes of two images, (num_learners,).
 
     These can provide batches with positives and negatives.
 

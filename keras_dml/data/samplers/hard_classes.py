@@ -15,8 +15,8 @@ from keras_dml.utils.provenance import usable_cores
 from keras_dml.utils.types import Count, FloatArray, Rows
 from keras_dml.utils.vectors import blocks
 
-_FEW = 4096
-"""Number of classes of which all cosines are sorted."""
+_MAX_SORTED_CLASSES = 4096
+"""Largest number of classes for which all cosines are sorted."""
 
 
 class HardClassBalanced(ClassBalanced):
@@ -154,14 +154,14 @@ class HardClassBalanced(ClassBalanced):
         neighbors = self.neighbors
         if neighbors is None or self.num_neighbors == 0:
             return super()._deal(counts, rng)
-        left = counts.copy()
+        draws_left = counts.copy()
         size = int(counts.sum()) // self.steps
         batches = []
         for remaining in range(self.steps, 0, -1):
-            # What comes in every step that is left comes in this one.
-            due = np.flatnonzero(left == remaining)
-            batch = self._batch(neighbors, due, left, size, rng)
-            left[batch] -= 1
+            # Classes that remain due in every step are part of this one.
+            due = np.flatnonzero(draws_left == remaining)
+            batch = self._batch(neighbors, due, draws_left, size, rng)
+            draws_left[batch] -= 1
             batches.append(rng.permutation(batch))
         return np.stack(batches)[rng.permutation(self.steps)]
 
@@ -169,22 +169,22 @@ class HardClassBalanced(ClassBalanced):
         self,
         neighbors: Rows,
         due: Rows,
-        left: Rows,
+        draws_left: Rows,
         size: int,
         rng: np.random.Generator,
     ) -> Rows:
         """`size` classes: random ones that are due, and their neighbors."""
         chosen = dict.fromkeys(due.tolist())
-        # Those that are due bring their neighbors first.
-        order = rng.permutation(len(left))
-        for first in chain([*chosen], map(int, order[left[order] > 0])):
+        # The neighbors of classes that are due come first.
+        order = rng.permutation(len(draws_left))
+        for first in chain([*chosen], map(int, order[draws_left[order] > 0])):
             if len(chosen) >= size:
                 break
             chosen.setdefault(first)
             near = [
                 c
                 for c in neighbors[first].tolist()
-                if left[c] > 0 and c not in chosen
+                if draws_left[c] > 0 and c not in chosen
             ]
             chosen.update(dict.fromkeys(near[: self.num_neighbors]))
         return np.array(list(chosen)[:size], np.int64)
@@ -213,12 +213,12 @@ def nearest_classes(means: FloatArray, count: int) -> Rows:
     """
     total = len(means)
     count = min(count, total - 1)
-    if total <= _FEW:
+    if total <= _MAX_SORTED_CLASSES:
         x, rest, inverse = means, np.arange(total), np.arange(total)
-        found = np.empty((total, count), np.int64)
+        nearest = np.empty((total, count), np.int64)
     else:
-        found, rest = _nearest_by_float32(means, count)
-        # Equal rows have the same neighbors, but for themselves.
+        nearest, rest = _nearest_by_float32(means, count)
+        # Equal rows have the same neighbors, apart from themselves.
         x, inverse = np.unique(means[rest], axis=0, return_inverse=True)
         inverse = inverse.ravel()
     for rows in blocks(len(x), max(1, 2**24 // total)):
@@ -227,8 +227,8 @@ def nearest_classes(means: FloatArray, count: int) -> Rows:
         near = order[inverse[its] - rows.start, : count + 1]
         left_out = near == rest[its, None]
         left_out[:, -1] |= ~left_out.any(axis=1)
-        found[rest[its]] = near[~left_out].reshape(-1, count)
-    return found
+        nearest[rest[its]] = near[~left_out].reshape(-1, count)
+    return nearest
 
 
 @contextmanager
@@ -245,12 +245,12 @@ def _cache_sized_blocks() -> Iterator[None]:
 
 
 def _nearest_by_float32(means: FloatArray, count: int) -> tuple[Rows, Rows]:
-    """The nearest classes, and those for which rounding leaves them open."""
+    """The nearest classes, and the rows where rounding leaves them open."""
     import faiss
     from threadpoolctl import threadpool_limits
 
-    # x·y is (x − m)·(y − m) + m·(y − m), but for what depends on x alone.
-    # So what all have in common does not cost digits.
+    # x·y is (x − m)·(y − m) + m·(y − m), up to a term that depends on x alone.
+    # So the common part of all rows does not cost digits.
     total, dim = means.shape
     width = min(count + 16, total)
     centered = means - (mean := means.mean(axis=0))
@@ -262,7 +262,7 @@ def _nearest_by_float32(means: FloatArray, count: int) -> tuple[Rows, Rows]:
         kind = faiss.METRIC_INNER_PRODUCT
         return faiss.knn(queries[rows], keys, width, kind)
 
-    # Threads of one block wait for each other wherever others need the cores.
+    # Threads within a block would wait for each other on busy cores.
     pool = ThreadPoolExecutor(
         usable_cores(), initializer=lambda: faiss.omp_set_num_threads(1)
     )
@@ -274,14 +274,14 @@ def _nearest_by_float32(means: FloatArray, count: int) -> tuple[Rows, Rows]:
     limits = scores[:, -1] + means @ mean
     limits += (dim + 8) * (2.0**-23 * largest + 2.0**-52)
     candidates.sort(axis=1)
-    found = np.empty((total, count), np.int64)
+    nearest = np.empty((total, count), np.int64)
     is_open = np.full(total, width < total)
     for rows in blocks(total, 1 + 2**22 // (width * dim)):
         near = candidates[rows]
         exact = np.einsum("ij,ikj->ik", means[rows], means[near])
         exact[near == np.arange(total)[rows, None]] = -np.inf
         order = np.argsort(-exact, axis=1, kind="stable")[:, :count]
-        found[rows] = np.take_along_axis(near, order, axis=1)
+        nearest[rows] = np.take_along_axis(near, order, axis=1)
         farthest = np.take_along_axis(exact, order[:, -1:], axis=1)[:, 0]
         is_open[rows] &= farthest <= limits[rows]
-    return found, np.flatnonzero(is_open)
+    return nearest, np.flatnonzero(is_open)

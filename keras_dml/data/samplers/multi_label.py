@@ -72,8 +72,8 @@ class MultiLabelBalanced(Sampler):
         self.images_per_class = images_per_class
         labels = self._as_labels(labels)
         sizes = labels.sum(axis=0)
-        least = min(2, self.images_per_class)
-        self._drawable = np.flatnonzero(sizes >= least)
+        min_examples = min(2, self.images_per_class)
+        self._drawable = np.flatnonzero(sizes >= min_examples)
         self.classes_per_batch = default_classes(
             classes_per_batch, len(self._drawable)
         )
@@ -92,7 +92,7 @@ class MultiLabelBalanced(Sampler):
         if self.classes_per_batch > len(self._drawable):
             raise ValueError(
                 "`classes_per_batch` of MultiLabelBalanced must not exceed the "
-                f"number of labels with at least {least} examples, "
+                f"number of labels with at least {min_examples} examples, "
                 f"{len(self._drawable)}. Received: "
                 f"classes_per_batch={classes_per_batch}. Use a smaller number."
             )
@@ -116,17 +116,17 @@ class MultiLabelBalanced(Sampler):
         counts, _ = balanced_counts(
             len(self._drawable), slots, epoch, (self.seed, 1)
         )
-        drawn = spread(counts, self.steps, rng)
+        label_plan = spread(counts, self.steps, rng)
         streams = [_Stream(members, rng) for members in self._members]
         batches = []
-        for labels in drawn:
+        for labels in label_plan:
             batch: list[int] = []
-            taken: set[int] = set()
+            used: set[int] = set()
             for label in labels:
                 # K examples, with few repeats of those of other labels.
-                rows = streams[label].take(self.images_per_class, taken)
+                rows = streams[label].take(self.images_per_class, used)
                 batch += rows
-                taken.update(rows)
+                used.update(rows)
             batches.append(batch)
         return np.array(batches)
 
@@ -139,18 +139,18 @@ class _Stream:
         shuffled = (rng.permutation(rows).tolist() for _ in count())
         self._order = chain.from_iterable(shuffled)
 
-    def take(self, size: int, taken: set[int]) -> list[int]:
-        """Returns the next rows not taken, and repeats if too few remain.
+    def take(self, size: int, used: set[int]) -> list[int]:
+        """Returns the next unused rows, and repeats if too few remain.
 
-        Taken rows count as shown, and are skipped.
+        Used rows count as drawn, and are skipped.
         """
-        free = len(self._rows) - len(taken)
+        free = len(self._rows) - len(used)
         if free < size:
-            free = sum(row not in taken for row in self._rows.tolist())
+            free = sum(row not in used for row in self._rows.tolist())
         picked: dict[int, None] = {}
         while len(picked) < min(size, free):
             row = next(self._order)
-            if row not in taken:
+            if row not in used:
                 picked[row] = None
         repeats = np.arange(size - len(picked)) % len(self._rows)
         return [*picked, *self._rows[repeats].tolist()]

@@ -76,14 +76,14 @@ class PairSampler(Sampler):
         counts, _ = balanced_counts(
             len(self._anchors), slots, epoch, (self.seed, 1)
         )
-        # Places in the rows sorted by class, where a class is an interval.
+        # Positions in the rows sorted by class, where a class is an interval.
         anchors = self._anchors[spread(counts, self.steps, rng)]
         groups = self._groups
         group = np.searchsorted(groups.starts, anchors, side="right") - 1
         start, size = groups.starts[group], groups.sizes[group]
         half = self.num_pairs // 2
-        others = rng.integers(size - 1)
-        positive = start + (anchors - start + 1 + others) % size
+        offsets = rng.integers(size - 1)
+        positive = start + (anchors - start + 1 + offsets) % size
         total = len(self.labels)
         negative = (start + size + rng.integers(total - size)) % total
         partners = np.hstack([positive[:, :half], negative[:, half:]])

@@ -11,15 +11,15 @@ from keras_dml.utils.types import FloatArray, Rows
 
 logger = logging.getLogger(__name__)
 
-MOST_CLASSES = 32
-"""Of a batch by default."""
+MAX_DEFAULT_CLASSES = 32
+"""Number of classes of a batch by default, if there are as many."""
 
 Seed: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Rows by class: of group g, `rows[starts[g] : starts[g] + sizes[g]]`.
+    """Rows by class: group g is `rows[starts[g] : starts[g] + sizes[g]]`.
 
     Labels, sizes and starts are (C,), in the order of the labels.
     """
@@ -36,22 +36,22 @@ class Groups:
     def of(cls, labels: Rows, rows: Rows, at_least: int = 1) -> "Groups":
         """Groups `rows` by their labels, without classes of too few images."""
         ordered = rows[np.argsort(labels[rows], kind="stable")]
-        found, sizes = np.unique(labels[rows], return_counts=True)
-        kept = sizes >= at_least
-        ordered = ordered[np.repeat(kept, sizes)]
-        sizes = sizes[kept].astype(np.int64)
-        return cls(found[kept], sizes, np.cumsum(sizes) - sizes, ordered)
+        classes, sizes = np.unique(labels[rows], return_counts=True)
+        is_kept = sizes >= at_least
+        ordered = ordered[np.repeat(is_kept, sizes)]
+        sizes = sizes[is_kept].astype(np.int64)
+        return cls(classes[is_kept], sizes, np.cumsum(sizes) - sizes, ordered)
 
 
-def default_classes(given: int | None, available: int) -> int:
-    """How many classes a batch has by default: 32, or all."""
-    if given is not None:
-        return given
-    if available < MOST_CLASSES:
+def default_classes(requested: int | None, available: int) -> int:
+    """The requested number of classes, or by default 32, or all."""
+    if requested is not None:
+        return requested
+    if available < MAX_DEFAULT_CLASSES:
         logger.info(
             "Batches have all %d classes with several images.", available
         )
-    return max(1, min(MOST_CLASSES, available))
+    return max(1, min(MAX_DEFAULT_CLASSES, available))
 
 
 def balanced_counts(
@@ -74,9 +74,9 @@ def _extra_draws(
     """Draws of 0 or 1 for `size` different items, and the draws before."""
     if size == 0:
         return np.zeros(items, np.int64), np.zeros(items, np.int64)
-    # A round that follows another in the middle of an epoch needs room to
-    # move items back that the epoch has had. Where `size` leaves too
-    # little, choose in the same way the items to leave out.
+    # A round that starts within an epoch needs room to move back the items
+    # that the epoch has already had. If `size` leaves too little, the items
+    # to leave out are drawn instead, in the same way.
     if 2 * size > items + 1:
         left_out, used = _extra_draws(items, items - size, epoch, seed)
         return 1 - left_out, epoch - used
@@ -84,12 +84,12 @@ def _extra_draws(
     order = _round(items, size, number, seed)
     used = np.full(items, number)
     used[order[:start]] += 1
-    drawn = order[start : start + size]
-    if len(drawn) < size:
+    chosen = order[start : start + size]
+    if len(chosen) < size:
         following = _round(items, size, number + 1, seed)
-        drawn = np.concatenate([drawn, following[: size - len(drawn)]])
+        chosen = np.concatenate([chosen, following[: size - len(chosen)]])
     extra = np.zeros(items, np.int64)
-    extra[drawn] = 1
+    extra[chosen] = 1
     return extra, used
 
 
@@ -124,13 +124,13 @@ def proportional_shares(
     more than once per step, and if there are enough slots, each is drawn at
     least once.
     """
-    least = float(slots >= len(weights))
+    min_draws = float(slots >= len(weights))
     low, high = 0.0, (steps + 1) / weights.min()
     for _ in range(100):
         scale = (low + high) / 2
-        is_low = np.clip(scale * weights, least, steps).sum() < slots
+        is_low = np.clip(scale * weights, min_draws, steps).sum() < slots
         low, high = (scale, high) if is_low else (low, scale)
-    return np.clip(high * weights, least, steps)
+    return np.clip(high * weights, min_draws, steps)
 
 
 def random_counts(
@@ -141,7 +141,7 @@ def random_counts(
     Each share is rounded down or up at random: the larger its fraction, the
     more likely it is rounded up (Efraimidis and Spirakis, 2006).
     """
-    # What should be whole may be a little less after summation.
+    # Rounding may leave whole numbers a little too small.
     counts = np.floor(shares + 1e-6).astype(np.int64)
     fractions = np.maximum(shares - counts, 1e-12)
     keys = np.log(rng.random(len(shares))) / fractions
@@ -176,7 +176,7 @@ def spread(counts: Rows, steps: int, rng: np.random.Generator) -> Rows:
 
 
 def occurrences(items: Rows, before: Rows) -> Rows:
-    """How often each item was drawn before each draw, with those `before`."""
+    """Number of draws of each item before each draw, plus those `before`."""
     flat = items.ravel()
     order = np.argsort(flat, kind="stable")
     ordered = flat[order]
@@ -187,27 +187,27 @@ def occurrences(items: Rows, before: Rows) -> Rows:
 
 
 def draw_images(
-    groups: Groups, drawn: Rows, before: Rows, share: Rows, seed: Seed
+    groups: Groups, classes: Rows, before: Rows, share: Rows, seed: Seed
 ) -> Rows:
     """The images of every draw of a class, (steps, sum of the share).
 
     A class uses its images in random order, K at a time, and shuffles them
     again when fewer than K remain. A class with fewer than K images repeats
-    them, each as often as the others or once more. Classes of the steps are
-    `drawn`, (steps, P), after as many draws `before`, (C,); the share, (P,), is
-    the number of their images in a batch, of which K is the most.
+    them, each as often as the others or once more. The classes of the steps are
+    (steps, P), after as many draws `before`, (C,); the share, (P,), is the
+    number of their images in a batch, of which K is the largest.
     """
-    most = int(share.max())
-    draws_a_round = np.maximum(1, groups.sizes // most)[drawn]
-    number, place = np.divmod(occurrences(drawn, before), draws_a_round)
+    k = int(share.max())
+    draws_a_round = np.maximum(1, groups.sizes // k)[classes]
+    number, position = np.divmod(occurrences(classes, before), draws_a_round)
     radix = int(number.max()) + 1
-    rounds, inverse = np.unique(drawn * radix + number, return_inverse=True)
+    rounds, inverse = np.unique(classes * radix + number, return_inverse=True)
     shuffled, starts = _shuffle(groups, *np.divmod(rounds, radix), seed)
-    first = starts[inverse.reshape(drawn.shape)]
-    slot = np.arange(most)
-    within = (place[..., None] * most + slot) % groups.sizes[drawn][..., None]
-    taken = shuffled[first[..., None] + within]
-    return taken[:, slot < share[:, None]]
+    first = starts[inverse.reshape(classes.shape)]
+    slot = np.arange(k)
+    within = (position[..., None] * k + slot) % groups.sizes[classes][..., None]
+    images = shuffled[first[..., None] + within]
+    return images[:, slot < share[:, None]]
 
 
 def quotas(batch_size: int, classes: int) -> Rows:

@@ -13,15 +13,15 @@ from keras_dml.data.samplers.base import Sampler
 from keras_dml.data.samplers.planning import balanced_counts, spread
 from keras_dml.utils.types import Count, Rows
 
-Others: TypeAlias = Literal["ignore", "negative"]
+UnknownRelation: TypeAlias = Literal["ignore", "negative"]
 
 logger = logging.getLogger(__name__)
 
-_TRIED = 8
-"""Tuples that are tried for a place in a batch."""
+_TRIES_PER_SLOT = 8
+"""Number of tuples that are tried per slot of a batch."""
 
-_SECONDS = 60
-"""Time in which a batch without common examples is looked for."""
+_TIME_LIMIT = 60
+"""Seconds to search for a batch without common examples."""
 
 
 class RelationSampler(Sampler):
@@ -50,7 +50,7 @@ class RelationSampler(Sampler):
             tuples, nor has the same contents as one of another tuple. So a
             second positive of an anchor is never its in-batch negative. Tuples
             are then drawn about equally often, unless hardly any batch can be
-            filled, which is said.
+            filled, which is logged.
 
     Raises:
         ValueError: If there are fewer tuples than a batch requires, with
@@ -77,7 +77,7 @@ class RelationSampler(Sampler):
         self,
         relations: Relations,
         tuples_per_batch: Count = 32,
-        others: Others = "ignore",
+        others: UnknownRelation = "ignore",
         seed: int = 0,
         steps_per_epoch: Count | None = None,
         no_duplicates: bool = False,
@@ -100,9 +100,9 @@ class RelationSampler(Sampler):
         if no_duplicates:
             contents = equal_contents(relations.examples)
             self._contents = contents[relations.rows]
-            self._filling = self._full_batch()
+            self._possible_batch = self._full_batch()
         super().__init__(
-            # No two are alike but those that are said to be.
+            # Each is a class of its own; `batch_labels` has the relations.
             labels=np.arange(len(relations.examples)),
             batch_size=tuples_per_batch * relations.rows.shape[1],
             seed=seed,
@@ -130,48 +130,48 @@ class RelationSampler(Sampler):
         """Batches of tuples without common contents, (steps, T).
 
         Tuples that do not fit into a batch wait for a later one; a batch that
-        these cannot fill gets random others.
+        these cannot fill gets random ones.
         """
         waiting = deque(tuples.tolist())
         batches = []
         for _ in range(self.steps):
             batch: list[int] = []
-            left: list[int] = []
-            seen: set[int] = set()
-            tries = _TRIED * self.tuples_per_batch
+            later: list[int] = []
+            used: set[int] = set()
+            tries = _TRIES_PER_SLOT * self.tuples_per_batch
             while waiting and tries and len(batch) < self.tuples_per_batch:
                 tries -= 1
                 number = waiting.popleft()
-                (batch if self._fits(number, seen) else left).append(number)
-            waiting.extendleft(reversed(left))
+                (batch if self._fits(number, used) else later).append(number)
+            waiting.extendleft(reversed(later))
             if len(batch) < self.tuples_per_batch:
-                others = rng.permutation(len(self.relations)).tolist()
-                fitting = (x for x in others if self._fits(x, seen))
+                candidates = rng.permutation(len(self.relations)).tolist()
+                fitting = (x for x in candidates if self._fits(x, used))
                 batch += islice(fitting, self.tuples_per_batch - len(batch))
-            # One after the other, tuples of the full batch take the places of
-            # those that they meet, until there is room for one more.
-            for number in rng.permutation(self._filling).tolist():
+            # One after the other, tuples of a possible batch replace those that
+            # they overlap with, until the batch is full.
+            for number in rng.permutation(self._possible_batch).tolist():
                 if len(batch) == self.tuples_per_batch:
                     break
-                met = [x for x in batch if self._meet(x, number)]
-                if number not in met:
-                    batch = [*(x for x in batch if x not in met), number]
-                    waiting.extendleft(met)
+                clashes = [x for x in batch if self._overlap(x, number)]
+                if number not in clashes:
+                    batch = [*(x for x in batch if x not in clashes), number]
+                    waiting.extendleft(clashes)
             batches.append(batch)
         return np.array(batches)
 
     def _full_batch(self) -> list[int]:
-        """As many tuples without common contents as a batch has."""
+        """A batch of tuples without common contents."""
         from scipy.optimize import LinearConstraint, milp
         from scipy.sparse import csr_array
 
-        seen: set[int] = set()
+        used: set[int] = set()
         size, total = self.tuples_per_batch, len(self.relations)
-        fitting = (x for x in range(total) if self._fits(x, seen))
+        fitting = (x for x in range(total) if self._fits(x, used))
         batch = [*islice(fitting, size)]
         if len(batch) == size:
             return batch
-        # The largest set of tuples in which no content is there twice.
+        # Finds the largest set of tuples in which no content occurs twice.
         kinds, first = np.unique(
             np.sort(self._contents, axis=1), axis=0, return_index=True
         )
@@ -179,17 +179,19 @@ class RelationSampler(Sampler):
         for column in kinds.T:
             one = np.ones(len(kinds), np.int8), (column, np.arange(len(kinds)))
             uses = uses.maximum(csr_array(one, shape=uses.shape))
-        found = milp(
+        result = milp(
             -np.ones(len(kinds)),
             integrality=np.ones(len(kinds)),
             bounds=(0, 1),
             constraints=LinearConstraint(uses, ub=1),
-            options={"time_limit": _SECONDS},
+            options={"time_limit": _TIME_LIMIT},
         )
-        if found.x is not None:
-            batch = first[found.x > 0.5].tolist()
+        if result.x is not None:
+            batch = first[result.x > 0.5].tolist()
         if len(batch) < size:
-            searched = "" if found.status == 0 else f", in {_SECONDS} seconds"
+            searched = (
+                "" if result.status == 0 else f", in {_TIME_LIMIT} seconds"
+            )
             raise ValueError(
                 "`tuples_per_batch` of RelationSampler must be at most the "
                 "number of tuples without common examples, because of "
@@ -206,16 +208,16 @@ class RelationSampler(Sampler):
         )  # fmt: skip
         return batch
 
-    def _meet(self, first: int, second: int) -> bool:
+    def _overlap(self, first: int, second: int) -> bool:
         pair = (set(self._contents[x].tolist()) for x in (first, second))
         return not set.isdisjoint(*pair)
 
-    def _fits(self, number: int, seen: set[int]) -> bool:
-        """Whether a tuple has no content that was seen, which it then is."""
+    def _fits(self, number: int, used: set[int]) -> bool:
+        """Whether a tuple has no used content; its content is used then."""
         contents = set(self._contents[number].tolist())
-        if contents & seen:
+        if contents & used:
             return False
-        seen |= contents
+        used |= contents
         return True
 
     def batch_labels(self, rows: Rows) -> Rows:

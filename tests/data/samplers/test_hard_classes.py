@@ -138,7 +138,7 @@ def test_nearest_of_many_classes_are_those_of_a_whole_sort(
     kind, seed, monkeypatch
 ) -> None:
     rng = np.random.default_rng(seed)
-    monkeypatch.setattr(hard_classes, "_FEW", 0)
+    monkeypatch.setattr(hard_classes, "_MAX_SORTED_CLASSES", 0)
     for classes, dim in ((400, 8), (30, 4), (52, 3)):
         means = MEANS[kind](rng, rng.normal(size=(classes, dim)))
         norms = np.linalg.norm(means, axis=1, keepdims=True)
@@ -160,7 +160,7 @@ def test_batches_are_those_of_a_whole_sort(seed, monkeypatch) -> None:
     means = sums / np.linalg.norm(sums, axis=1, keepdims=True)
     expected.set_neighbors(sorted_whole(means, 35))
     for few in (0, 4096):
-        monkeypatch.setattr(hard_classes, "_FEW", few)
+        monkeypatch.setattr(hard_classes, "_MAX_SORTED_CLASSES", few)
         made = HardClassBalanced(labels, 16, 2, seed=seed)
         made.set_embeddings(embeddings)
         for epoch in range(2):
