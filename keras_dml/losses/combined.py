@@ -22,7 +22,7 @@ from keras_dml.losses.pairs import Batch
 from keras_dml.losses.proxy_loss import ProxyLoss
 from keras_dml.losses.variables import scope_of
 from keras_dml.utils.arguments import did_you_mean
-from keras_dml.utils.serialization import deserialized, parameters_of
+from keras_dml.utils.serialization import deserialize_object, parameters_of
 from keras_dml.utils.trust import import_named
 from keras_dml.utils.types import Config, Tensor, Tensors
 
@@ -393,7 +393,7 @@ def get(identifier: Any) -> MetricLoss:
     """
     given = identifier
     if isinstance(given, Mapping) and "class_name" in given:
-        given = deserialized("loss", given)
+        given = deserialize_object("loss", given)
     if isinstance(given, MetricLoss):
         return given
     if isinstance(given, str):

@@ -82,7 +82,7 @@ class MetaClasses(ObjectiveWrapper):
     ) -> None:
         super().__init__(objective, **kwargs)
         owner = type(self).__name__
-        check_count(owner, "num_classes", num_classes, least=num_meta_classes)
+        check_count(owner, "num_classes", num_classes, minimum=num_meta_classes)
         self.num_classes = num_classes
         self.num_meta_classes = num_meta_classes
         self.seed = seed

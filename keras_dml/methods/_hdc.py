@@ -81,7 +81,7 @@ class CascadeHead(Head):
         super().__init__(**kwargs)
         self.num_models = len(stages) + 1
         self.embedding_dim = check_count(
-            "hdc", "embedding_dim", embedding_dim, least=self.num_models
+            "hdc", "embedding_dim", embedding_dim, minimum=self.num_models
         )
         self._templates = [ModelTemplate(stage) for stage in stages]
         dtype = self.dtype_policy

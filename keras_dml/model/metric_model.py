@@ -69,7 +69,7 @@ from keras_dml.model.update import (
 )
 from keras_dml.model.warnings import NoticeCollapse, warn_model_of_pixels
 from keras_dml.utils.arguments import Checked
-from keras_dml.utils.serialization import deserialized_part, register
+from keras_dml.utils.serialization import deserialize_part, register
 from keras_dml.utils.types import (
     Config,
     Count,
@@ -718,7 +718,7 @@ class MetricModel(Checked, EmbeddingModel):
         if re.fullmatch(r"metric_model(_\d+)?", config["name"]):
             del config["name"]
         restored = {
-            key: deserialized_part(key, value, custom_objects)
+            key: deserialize_part(key, value, custom_objects)
             for key, value in config.items()
             if key != "name"
         }

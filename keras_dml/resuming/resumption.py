@@ -31,7 +31,7 @@ from keras_dml.resuming.resume import (
     State,
     StateError,
 )
-from keras_dml.utils.files import differences, listed
+from keras_dml.utils.files import differences, format_changes
 from keras_dml.utils.tensorflow import tf
 
 logger = logging.getLogger(__name__)
@@ -322,7 +322,7 @@ class Resumption(keras.callbacks.CallbackList):
             raise StateError(
                 f"The state in {self.resume.folder} must be of this training. "
                 "Received: the state of a training with other settings:\n  "
-                f"{listed(changes)}\nUse the original settings, or "
+                f"{format_changes(changes)}\nUse the original settings, or "
                 "another folder to start again."
             )
 

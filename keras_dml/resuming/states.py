@@ -21,7 +21,7 @@ from keras_dml.data.planned import examples_of
 from keras_dml.distribution.strategies import count_replicas, strategy_of
 from keras_dml.distribution.workers import rows_of_all, this_worker
 from keras_dml.resuming.resume import Array, State, StateError
-from keras_dml.utils.files import differences, listed, sync
+from keras_dml.utils.files import differences, format_changes, sync
 from keras_dml.utils.tensorflow import is_dataset, tf
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ def restore_metrics(model: keras.Model, state: State) -> None:
         logger.warning(
             "Metrics of this epoch only cover its remaining steps, because "
             "they cannot be restored:\n  %s",
-            listed(changes),
+            format_changes(changes),
         )
         return
     worker = this_worker(strategy).number

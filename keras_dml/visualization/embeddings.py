@@ -278,7 +278,7 @@ def embedding_map(
             images, or if images have several labels.
     """
     check_choice("embedding_map", "projection", projection, AXES)
-    check_count("embedding_map", "most", most, least=3)
+    check_count("embedding_map", "most", most, minimum=3)
     labels = _as_labels(labels, len(embeddings), "embedding_map")
     if labels.ndim != 1:
         raise ValueError(

@@ -10,7 +10,7 @@ from keras import ops
 from keras_dml.data import eval_batches
 from keras_dml.data.loading import python_errors
 from keras_dml.utils.arguments import check_not_empty
-from keras_dml.utils.progress import tracked
+from keras_dml.utils.progress import with_progress
 from keras_dml.utils.types import FloatArray, Shape, Tensor
 
 
@@ -60,7 +60,7 @@ def predict(
     with python_errors():
         found = [
             outputs.predict_on_batch(np.asarray(batch))
-            for batch in tracked(batches, count, "Embedding", progress)
+            for batch in with_progress(batches, count, "Embedding", progress)
         ]
     return {
         name: np.concatenate([part[name] for part in found])
