@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_dml import losses
 from keras_dml.layers import EmbeddingQueue
-from keras_dml.losses.composite import joined
+from keras_dml.losses.composite import name_terms
 from keras_dml.losses.mining import DistanceWeighted, Miner, Seed
 from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.mining.miner import Body, State, one_of_each_row
@@ -111,7 +111,7 @@ class LossTask(Task):
 
     @property
     def term_weights(self) -> dict[str, Any]:
-        return joined(self.name, self.loss.term_weights)
+        return name_terms(self.name, self.loss.term_weights)
 
     label_limit: Any = property(attrgetter("loss.num_classes"))
     needs_positives: Any = property(attrgetter("loss.needs_positives"))
@@ -131,7 +131,7 @@ class LossTask(Task):
         if self.distinct and images is not None:
             mask = distinct_images(images)
         terms = self.loss.term_values(labels, embeddings, mask=mask)
-        values = joined(self.name, terms)
+        values = name_terms(self.name, terms)
         return values if len(values) > 1 else values[self.name]
 
     def remember(self, embeddings: Tensor, labels: Tensor) -> None:

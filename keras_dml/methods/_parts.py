@@ -5,7 +5,7 @@ from operator import attrgetter
 from typing import Any
 
 from keras_dml.losses import MetricLoss
-from keras_dml.losses.composite import least
+from keras_dml.losses.composite import smallest_limit
 from keras_dml.model.objective import (
     LossObjective,
     Objective,
@@ -97,7 +97,7 @@ class SeparateTasks(Objective):
 
     @property
     def label_limit(self) -> int | None:
-        return least(task.label_limit for task in self.objectives)
+        return smallest_limit(task.label_limit for task in self.objectives)
 
     def build(self, outputs_shape: Shapes) -> None:
         batch, parts, dim = outputs_shape["parts"]

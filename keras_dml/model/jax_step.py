@@ -54,15 +54,15 @@ def train(model: Any, state: State, data: Any) -> tuple[Tensors, State]:
     def scaled_loss(values: list[Tensor]) -> tuple[Tensor, Any]:
         with _Scope(_pairs(groups, (values, others, *rest))) as scope:
             for table in tables:
-                table.places_read = []
+                table.rows_read = []
             targets = model.objective.completed(x, targets_of(y))
             outputs = _outputs(model, x, scope)
             terms = model.objective(outputs, targets)
             loss = loss_of(model, terms, sample_weight)
             scaled = model.optimizer.scale_loss(loss)
-            read = [table.places_read for table in tables]
+            read = [table.rows_read for table in tables]
             for table in tables:
-                table.places_read = None
+                table.rows_read = None
         seen = (outputs, targets, terms, loss, read)
         return scaled, (scope.values_of(groups[1]), seen)
 
