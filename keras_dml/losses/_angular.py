@@ -41,6 +41,16 @@ class AngularLoss(MetricLoss):
     Terms are positive pairs. `pair_weights` multiply the terms of positive
     pairs and the exponentials of negative pairs.
 
+    This computes, in O(B·R) memory, the mean of
+
+    ```python
+    tan2 = np.tan(np.radians(angle)) ** 2
+    for a, p in np.argwhere(positive & negative.any(axis=1, keepdims=True)):
+        push = 4 * tan2 * x[negative[a]] @ (x[a] + x[p])
+        pull = 2 * (1 + tan2) * x[a] @ x[p]
+        terms.append(np.log1p(np.exp(push - pull).sum()))
+    ```
+
     When to use it:
         In place of a triplet loss, if a margin in distances is hard to
         choose: an angle does not depend on the scale of embeddings.

@@ -103,6 +103,17 @@ class SmoothAPLoss(_RankingLoss):
     Time is O(B·P·R) and memory O(B·R), with P the largest number of positives
     of any anchor.
 
+    With σ as `sigmoid`, this computes
+
+    ```python
+    for a, i in np.argwhere(positive):
+        above = sigmoid((s[a] - s[a, i]) / temperature)
+        positives = above[positive[a]].sum() - above[i]
+        negatives = above[negative[a]].sum()
+        precision = (1 + positives) / (1 + positives + negatives)
+        terms[a] += (1 - precision) / positive[a].sum()
+    ```
+
     When to use it:
         To optimize mean average precision; large batches with several
         images per class.
@@ -202,6 +213,14 @@ class PNPLoss(_RankingLoss):
     Terms are the anchors that have a positive. `pair_weights` multiply the
     contribution of each positive i, and the count of each negative in N_i. Time
     is O(B·P·R) and memory O(B·R).
+
+    With σ as `sigmoid`, this computes
+
+    ```python
+    for a, i in np.argwhere(positive):
+        above = sigmoid((s[a, negative[a]] - s[a, i]) / temperature)
+        terms[a] += f(above.sum()) / positive[a].sum()
+    ```
 
     When to use it:
         A ranking loss that tolerates wrong labels: `variant="D_q"`.
@@ -307,6 +326,17 @@ class RecallAtKLoss(_RankingLoss):
     contribution of each positive i, and the count of each pair in the ranks;
     recall is then a fraction of the weights. Time is O(B·P·R) and memory
     O(B·R·|K|).
+
+    With σ as `sigmoid`, this computes
+
+    ```python
+    terms = np.ones(len(s))
+    for a, i in np.argwhere(positive):
+        above = sigmoid((s[a] - s[a, i]) / temperature)
+        rank = above[positive[a] | negative[a]].sum() - above[i]
+        recall = sigmoid((np.array(k) - 1 - rank) / rank_temperature)
+        terms[a] -= recall.mean() / positive[a].sum()
+    ```
 
     When to use it:
         To optimize recall@k; batches of several hundred images or more,

@@ -108,6 +108,13 @@ class TripletLoss(PairLoss):
     Terms are triplets; each is multiplied by the product of the
     `pair_weights` of (a, p) and (a, n).
 
+    This computes, in O(B·R) memory, the mean of
+
+    ```python
+    for a, p, n in triplets:
+        terms.append(max(d[a, p] - d[a, n] + margin, 0))
+    ```
+
     When to use it:
         Known triplets; comparison with older work. `mining="hard"`
         wants pretrained weights and clean labels.
@@ -217,6 +224,14 @@ class SelectivelyContrastiveLoss(PairLoss):
     Terms are triplets; each is multiplied by the product of the `pair_weights`
     of (a, p) and (a, n). Terms can be negative.
 
+    This computes, in O(B·R) memory, the mean of
+
+    ```python
+    for a, p, n in triplets:
+        soft = np.log1p(np.exp((s[a, n] - s[a, p]) / temperature))
+        terms.append(weight * s[a, n] if s[a, n] > s[a, p] else soft)
+    ```
+
     When to use it:
         Triplets with the hardest negatives, if other losses collapse.
 
@@ -316,6 +331,14 @@ class DynamicSoftMarginLoss(PairLoss):
 
     Terms are triplets; each is multiplied by the product of the `pair_weights`
     of (a, p) and (a, n), which do not affect the histogram.
+
+    This computes, in O(B·R) memory and but for the bins of the histogram,
+
+    ```python
+    gaps = np.array([d[a, p] - d[a, n] for a, p, n in triplets])
+    shares = np.array([np.mean(recent_gaps <= gap) for gap in gaps])
+    loss = np.mean(shares * gaps)
+    ```
 
     When to use it:
         Triplets, without a margin to tune.
