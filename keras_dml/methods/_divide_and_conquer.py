@@ -15,7 +15,7 @@ from keras_dml.methods._baseline import baseline
 from keras_dml.methods.declaration import Arguments, Traits, Uses, declare
 from keras_dml.model.head import Head, Linear
 from keras_dml.model.metric_model import MetricModel
-from keras_dml.model.objective import LossObjective, remembered
+from keras_dml.model.objective import LossObjective, stored_output
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Pooling, Shape, Shapes, Tensor, Tensors, Units
 
@@ -192,14 +192,14 @@ class AlternatingObjective(LossObjective):
         if not self.loss.has_memory:
             return
         labels = targets["label"]
-        embedding = remembered(outputs, "embedding")
+        embedding = stored_output(outputs, "embedding")
         if "learner" not in targets:
             self.loss.remember(labels, embedding)
             return
         # Each remembers the batches that it has trained on.
         learner = _learner_of(targets)
         self.loss.remember(labels, embedding, learner < 0)
-        parts = remembered(outputs, "parts")
+        parts = stored_output(outputs, "parts")
         for k, loss in enumerate(self.part_losses):
             loss.remember(labels, parts[:, k], ops.equal(learner, k))
 

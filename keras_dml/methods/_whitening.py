@@ -10,7 +10,7 @@ from keras_dml.losses.base import LossLike
 from keras_dml.methods._baseline import EmbeddingHead, EmbeddingObjective
 from keras_dml.methods.declaration import declare
 from keras_dml.model.fit_callbacks import split_resume
-from keras_dml.model.fit_data import prepared
+from keras_dml.model.fit_data import prepare_data
 from keras_dml.model.head_start import receive, start_head, training_batches
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.utils.serialization import register
@@ -59,7 +59,7 @@ class ProjectionModel(MetricModel):
                 generator, or have no classes: examples with several labels
                 each.
         """
-        data = prepared(self, "fit", (x, y, None))
+        data = prepare_data(self, "fit", (x, y, None))
         self.label_names = data.names or self.label_names
         batches = training_batches(self, x, y)
         if batches is None:

@@ -157,7 +157,7 @@ class Resumption(keras.callbacks.CallbackList):
     def __exit__(self, *error: object) -> None:
         self._exits.close()
 
-    def steer(self, iterator: Any) -> None:
+    def take_iterator(self, iterator: Any) -> None:
         """Takes the iterator of `fit`, which may start within an epoch."""
         if self._iterator is None:  # Validation has its own.
             self._iterator = iterator
