@@ -230,9 +230,9 @@ class DivaObjective(Objective):
             is_dict = isinstance(values, dict)
             terms |= values if is_dict else {task.name: values}
         # The embedding of the main task against that of each other one.
-        others = [i for i in range(len(self.tasks)) if i != self.main]
+        auxiliary = [i for i in range(len(self.tasks)) if i != self.main]
         if self.decorrelate:
-            for i, layer in zip(others, self.decorrelations, strict=True):
+            for i, layer in zip(auxiliary, self.decorrelations, strict=True):
                 other = parts[:, i]
                 terms[layer.name] = -layer(parts[:, self.main], other)
         return terms

@@ -294,14 +294,14 @@ def warn_without_triplets(
     if "intra" not in method["tasks"]:
         return
     _, counts = np.unique(labels, return_counts=True)
-    most = min(images, int(counts.max()))
-    if most < 3:
+    max_images = min(images, int(counts.max()))
+    if max_images < 3:
         logger.warning(
             'The task "intra" of diva needs three images per class in a '
             "batch, but there are at most %d: it will learn nothing. Use "
             "`images_per_class` of 3 or more in the sampler, or remove it "
             "from `tasks`.",
-            most,
+            max_images,
         )
 
 
@@ -373,8 +373,8 @@ class SharedClasses(TripletDraw):
             weights = ops.cast(pairs.negative, "float32")
         positive = _draw(weights, seed)
         # The third class differs from the positive's too.
-        others = ops.take(pairs.negative, ops.argmax(positive, axis=1), axis=0)
-        third = pairs._replace(negative=ops.logical_and(pairs.negative, others))
+        apart = ops.take(pairs.negative, ops.argmax(positive, axis=1), axis=0)
+        third = pairs._replace(negative=ops.logical_and(pairs.negative, apart))
         return positive, _draw(by_distance.probabilities(third), seed)
 
 
@@ -445,9 +445,9 @@ def _permute(pairs: Pairs, seed: Seed) -> Pairs:
     batch = ops.shape(pairs.distances)[0]
     order = ops.argsort(keras.random.uniform((batch,), seed=seed))
 
-    def shuffled(mask: Tensor) -> Tensor:
+    def shuffle(mask: Tensor) -> Tensor:
         return ops.take(ops.take(mask, order, axis=0), order, axis=1)
 
     return pairs._replace(
-        positive=shuffled(pairs.positive), negative=shuffled(pairs.negative)
+        positive=shuffle(pairs.positive), negative=shuffle(pairs.negative)
     )

@@ -239,13 +239,13 @@ def hard_pairs(
     masks = [ops.logical_or(*of_kind)]
     for k, share in enumerate(shares[1:]):
         cosine = inner_product(ops.stop_gradient(parts[:, k]))
-        left = [
+        hard_masks = [
             hardest(difficulty, ops.logical_and(mask, masks[-1]), share * count)
             for difficulty, mask, count in zip(
                 (-cosine, cosine), of_kind, counts, strict=True
             )
         ]
-        masks.append(ops.logical_or(*left))
+        masks.append(ops.logical_or(*hard_masks))
     return masks
 
 

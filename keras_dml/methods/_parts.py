@@ -152,7 +152,7 @@ class ObjectiveWrapper(Objective):
         self.objective = check_objective(owner, "objective", objective)
         self.terms = objective.terms
 
-    # What training asks an objective is asked of the other one.
+    # Training reads these from the other objective.
     term_weights: Any = property(attrgetter("objective.term_weights"))
     label_limit: Any = property(attrgetter("objective.label_limit"))
     needs_positives: Any = property(attrgetter("objective.needs_positives"))

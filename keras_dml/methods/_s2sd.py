@@ -34,7 +34,7 @@ from keras_dml.utils.types import (
 
 @register
 class FeaturesHead(EmbeddingHead):
-    """An `EmbeddingHead` that also returns what it embeds.
+    """An `EmbeddingHead` that also returns its input features.
 
     Args:
         embedding_dim: Dimensions of the embedding, D.
@@ -91,7 +91,7 @@ class TargetSpace(SerializableLayer):
 
 @register
 class SelfDistillation(LossObjective):
-    """A metric loss in every space, and what the embedding learns from others.
+    """A metric loss in every space, and distillation into the embedding.
 
     Args:
         loss: The loss of the embedding; every target space has a copy.

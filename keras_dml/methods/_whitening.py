@@ -68,7 +68,7 @@ class ProjectionModel(MetricModel):
                 f"Received: {type(x).__name__}. Use arrays, a tf.data.Dataset "
                 "or a PyDataset."
             )
-        listed = keras.callbacks.CallbackList(
+        callback_list = keras.callbacks.CallbackList(
             split_resume(callbacks)[1],
             add_history=True,
             model=self,
@@ -76,13 +76,13 @@ class ProjectionModel(MetricModel):
             steps=0,
             verbose=0,
         )
-        listed.on_train_begin()
-        listed.on_epoch_begin(0)
+        callback_list.on_train_begin()
+        callback_list.on_epoch_begin(0)
         received = partial(receive, self, batches)
         start_head(self, received, ("whitening",), "whitening")
         logs: dict[str, float] = {}
-        listed.on_epoch_end(0, logs)
-        listed.on_train_end(logs)
+        callback_list.on_epoch_end(0, logs)
+        callback_list.on_train_end(logs)
         return self.history
 
 
@@ -121,7 +121,7 @@ def whitening(
     Args:
         backbone: See `baseline`. It is not changed.
         embedding_dim: Dimensions of the embedding, D.
-        loss: What `evaluate` reports; see `baseline`. `fit` does not use it.
+        loss: The loss of `evaluate`; see `baseline`. `fit` does not use it.
         pooling: See `Head`: "avg", "max", "avg_max", "gem", "cls" or "none".
         **kwargs: Passed to `MetricModel`.
 

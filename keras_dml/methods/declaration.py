@@ -115,8 +115,8 @@ def declare(
 
     The method is then available in recipes, the tables of the docs, reports
     and `keras_dml.methods`. Its recipe section has the arguments of the
-    factory, with their types, ranges and defaults, which also hold for who
-    calls the factory; its paper is the first under "Reference:" in the
+    factory, with their types, ranges and defaults, which are also checked in
+    direct calls; its paper is the first under "Reference:" in the
     docstring.
 
     Args:
