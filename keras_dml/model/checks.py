@@ -182,7 +182,7 @@ class BatchChecks:
             return
         with np.errstate(over="ignore", invalid="ignore"):
             total = array.sum()
-        if np.isfinite(total):  # The sum is much faster.
+        if np.isfinite(total):  # A check of each number is slower.
             return
         finite = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
         if not finite.all():

@@ -221,7 +221,7 @@ def start_head(
         if owner is not None and labels is None:
             raise ValueError(
                 f"`y` of {owner} must be one class per example, (N,). "
-                "LayerInputs: several labels per example, or none. Use "
+                "Received: several labels per example, or none. Use "
                 'baseline(…, head_init="pca").'
             )
         starts = [

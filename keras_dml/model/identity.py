@@ -156,7 +156,7 @@ class WatchedWeights:
     def _digest(self) -> bytes:
         digest = xxh3_128()
         for value in self._read():
-            # NumPy has no bfloat16, but it has bytes.
+            # Bytes also work for bfloat16, which NumPy does not have.
             array = np.ascontiguousarray(value).reshape(-1)
             digest.update(array.view(np.uint8).data)
         return digest.digest()

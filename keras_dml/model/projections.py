@@ -262,10 +262,10 @@ class _Moments:
         fold_of_class[order] = np.arange(len(counts)) % NUM_FOLDS
         self.folds = fold_of_class[self.codes]
         # A choice needs classes with matches in each fold.
-        found_per_fold = np.bincount(
+        usable_classes = np.bincount(
             fold_of_class, weights=counts > 1, minlength=NUM_FOLDS
         )
-        self.can_choose = bool(len(counts) and found_per_fold.min() >= 2)
+        self.can_choose = bool(len(counts) and usable_classes.min() >= 2)
         means = np.zeros((len(counts), x.shape[1]))
         np.add.at(means, self.codes, x)
         means /= np.maximum(counts, 1)[:, None]

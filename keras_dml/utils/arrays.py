@@ -34,10 +34,7 @@ def as_embeddings(x: Any, name: str, owner: str) -> FloatArray:
 
 
 def as_rows(x: Any, name: str, owner: str) -> EmbeddingRows:
-    """Like `as_embeddings`, but leaves embeddings that are in files there.
-
-    A `np.memmap` or `LazyRows` is read by blocks.
-    """
+    """Like `as_embeddings`, but reads a `np.memmap` or `LazyRows` in blocks."""
     if not isinstance(x, np.memmap | LazyRows):
         return as_embeddings(x, name, owner)
     _check_kind(x, name, owner)

@@ -201,10 +201,7 @@ class OtherDocument(ValueError):
 
 @dataclass(frozen=True)
 class Document(Generic[D]):
-    """The format of a dataclass in a JSON file, with a name and a version.
-
-    No other version is read.
-    """
+    """The format of a dataclass in JSON; no other version is read."""
 
     kind: type[D]
     name: str

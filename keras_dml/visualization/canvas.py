@@ -42,10 +42,7 @@ PALETTE = {
 
 
 def color(name: str) -> str:
-    """A color of the palette, for a light or a dark figure.
-
-    With a dark style of matplotlib, figures are dark, too.
-    """
+    """A color of the palette, for a light or dark style of matplotlib."""
     import matplotlib
     from matplotlib.colors import to_rgb
 

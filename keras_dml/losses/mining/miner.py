@@ -229,8 +229,7 @@ def for_each_true(
 
     is visited at column 1, where the score is the largest, 3, then at
     column 3, whose score is the largest below 3. (A running count along
-    the rows would tell which entry is whose k-th, but it takes longer than
-    all else that a loss does.)
+    the rows would take longer than the rest of a loss.)
 
     Args:
         mask: (B, R) boolean.
