@@ -21,7 +21,7 @@ from keras_dml.evaluation.metrics import Wanted
 from keras_dml.evaluation.ranks.scores import DistanceName
 from keras_dml.evaluation.ranks.search import DistanceFunction
 from keras_dml.evaluation.reranking import Kind
-from keras_dml.model.warnings import saying_once
+from keras_dml.model.warnings import warn_once
 from keras_dml.utils.arguments import Checked
 from keras_dml.utils.types import Count
 
@@ -152,7 +152,7 @@ class RetrievalEvaluation(Checked, keras.callbacks.Callback):
         self.rerank = rerank
         self.memory = memory
         self._messages: set[str] = set()
-        with saying_once(self._messages):
+        with warn_once(self._messages):
             self._names = check_evaluation(
                 "RetrievalEvaluation", self.images, **self._options
             )
@@ -236,7 +236,7 @@ class RetrievalEvaluation(Checked, keras.callbacks.Callback):
     def measure(self) -> dict[str, float]:
         """Measures the model; returns the entries of the logs."""
         start = time.perf_counter()
-        with saying_once(self._messages):
+        with warn_once(self._messages):
             values, self._by_class = done_by_chief(
                 self._values_and_classes, strategy_of(self.model)
             )

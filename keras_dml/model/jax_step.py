@@ -137,7 +137,7 @@ class _Scope(keras.StatelessScope):
 
 
 def _outputs(model: Any, x: Any, scope: _Scope) -> Tensors:
-    """The outputs for a batch, embedded in parts if the model says so.
+    """The outputs for a batch, embedded in parts if there is `accumulate`.
 
     Only a part's inputs are kept for the gradient, and it is embedded again;
     see `PartsOfBatch`, of which this is the counterpart.

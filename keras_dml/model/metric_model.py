@@ -148,9 +148,9 @@ class MetricModel(Checked, EmbeddingModel):
             pretrained backbone knows of other classes. "pca" and "whitening"
             are the projections of `methods.whitening`; "auto" takes the better
             one on held-out classes where the backbone is trained, and otherwise
-            "random", the initializers of the layers. Which layers start so,
-            `Head.linear_layers` says. Class vectors of cosine classifiers then
-            start at the means of their classes.
+            "random", the initializers of the layers. The layers are those of
+            `Head.linear_layers`. Class vectors of cosine classifiers then start
+            at the means of their classes.
         freeze_steps: Number of updates at the beginning of training that change
             only head and loss, not the weights of the backbone. Statistics of
             batch normalization change unless they are frozen.
@@ -320,7 +320,7 @@ class MetricModel(Checked, EmbeddingModel):
 
     def compile_from_config(self, config: Config) -> None:
         if keras.backend.backend() not in ("tensorflow", "jax"):
-            return  # It embeds; `fit` says what it needs.
+            return  # It can embed; `fit` raises the error.
         config = keras.saving.deserialize_keras_object(config)
         # What was trained can be loaded, whatever its patterns.
         patterns, self.rate_multipliers = self.rate_multipliers, {}

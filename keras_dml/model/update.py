@@ -165,7 +165,7 @@ class SampledRows:
 
     def __init__(self, table: keras.Variable) -> None:
         self.table = table
-        # Paths say whose slots are whose, and which variables losses own.
+        # Paths show whose slots are whose, and which variables losses own.
         with keras.name_scope("sampled"), keras.name_scope("loss"):
             # The variable for the optimizer, which is no weight of the model.
             self.rows = keras.Variable(

@@ -68,7 +68,7 @@ _warned: weakref.WeakSet[keras.Model] = weakref.WeakSet()
 
 
 @contextlib.contextmanager
-def saying_once(messages: set[str]) -> Iterator[None]:
+def warn_once(messages: set[str]) -> Iterator[None]:
     """Context in which `warn` does not repeat messages that are in `messages`.
 
     Within another such context, the messages of the outer one count.
@@ -82,7 +82,7 @@ def saying_once(messages: set[str]) -> Iterator[None]:
 
 
 def warn(message: str, *values: Any, messages: set[str] | None = None) -> None:
-    """Logs a kind of message, once within `saying_once` or among `messages`."""
+    """Logs a kind of message, once within `warn_once` or among `messages`."""
     seen_messages = _messages.get() if messages is None else messages
     if seen_messages is None or message not in seen_messages:
         logger.warning(message, *values)
@@ -342,7 +342,7 @@ def warn_of_copies(
 ) -> None:
     """Warns if 5 % of the queries, or more, have a copy in the gallery.
 
-    Queries and gallery have rows of their own; `is_ignored` says which pairs of
+    Queries and gallery have separate rows; `is_ignored` returns which pairs of
     a query and a row of the gallery, (n,) each, do not count. Embeddings that
     several queries share are not counted, and there is no warning if most are
     shared: a model, or a code of few bits, maps different examples to one

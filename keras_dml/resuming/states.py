@@ -246,7 +246,7 @@ def identity_of(
     backends = {} if name == "tensorflow" else {name: version(name)}
     if not backends or is_dataset(batches):  # TensorFlow reads the data.
         backends = {"tensorflow": tf.__version__, **backends}
-    return _plain(
+    return _stable_json(
         {
             "versions": {
                 "keras-dml": version("keras-dml"),
@@ -301,7 +301,7 @@ def _settings(sampler: Sampler) -> State:
     }
 
 
-def _plain(value: Any) -> Any:
+def _stable_json(value: Any) -> Any:
     """A value as JSON returns it, without parts that may change.
 
     Names that Keras generates contain a running number. A learning rate that is
@@ -309,12 +309,12 @@ def _plain(value: Any) -> Any:
     """
     if isinstance(value, dict):
         return {
-            str(key): _plain(x)
+            str(key): _stable_json(x)
             for key, x in value.items()
             if not (key == "learning_rate" and isinstance(x, float))
         }
     if isinstance(value, list | tuple):
-        return [_plain(x) for x in value]
+        return [_stable_json(x) for x in value]
     if isinstance(value, str):
         return re.sub(r"_[0-9]+\b", "", value)
     return json.loads(json.dumps(value, default=str))

@@ -58,7 +58,7 @@ class Checked:
     """Base of classes that check their arguments against their types.
 
     An argument for which a subclass only says `int`, `float` or `str`, or
-    which it passes on as `**kwargs`, must be as its base says.
+    which it passes on as `**kwargs`, must fit the type in its base.
     """
 
     __signature__ = _Signature()

@@ -14,7 +14,7 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     """`keras.ops.custom_gradient`, for all backends, variables included.
 
     TensorFlow takes a variable among the arguments for one that the
-    function has captured, and refuses it. On PyTorch the gradient is called
+    function has captured, and rejects it. On PyTorch the gradient is called
     with the arguments, too.
 
     Args:

@@ -20,9 +20,9 @@ from keras_dml.utils.types import Config
 def read_model(path: str | os.PathLike[str]) -> keras.Model:
     """The model in a `.keras` file, without its optimizer.
 
-    Keras runs no code of the file, unless it is trusted: it refuses Lambda
+    Keras runs no code of the file, unless it is trusted: it rejects Lambda
     layers and classes that are not registered. An OSError means that there is
-    no regular file, a ValueError that it is damaged, or refused.
+    no regular file, a ValueError that it is damaged, or rejected.
     """
     check_regular(path)
     try:

@@ -126,7 +126,7 @@ def printable(text: str) -> str:
 
 
 @contextmanager
-def stderr_held_back() -> Iterator[None]:
+def hold_back_stderr() -> Iterator[None]:
     """Holds back output to stderr, and prints it only after an error.
 
     It is for libraries that write there from C++, which no log setting changes.

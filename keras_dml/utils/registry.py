@@ -68,12 +68,12 @@ class Registry(Mapping[str, Entry[T]]):
         paper: Paper | None = None,
         **details: Any,
     ) -> Callable[[T], T]:
-        """A decorator that enters what it decorates, and leaves it as it is.
+        """A decorator that registers a value and returns it unchanged.
 
-        Arguments are those of `Entry`. By default the definition is what the
-        first line of the docstring says after its name and colon, and the paper
-        the first one under "Reference:". A name that is taken by something else
-        is a ValueError.
+        Arguments are those of `Entry`. By default the definition is the
+        first line of the docstring after its name and colon, and the paper the
+        first one under "Reference:". A name that something else has is
+        a ValueError.
         """
 
         def enter(value: T) -> T:
@@ -109,7 +109,7 @@ class Registry(Mapping[str, Entry[T]]):
     def __getitem__(self, name: str) -> Entry[T]:
         """The entry of a name, or of "package.module:name", which is imported.
 
-        A ValueError says the nearest known name if there is none.
+        A ValueError names the nearest known name if there is none.
         """
         module, colon, local_name = str(name).rpartition(":")
         if colon:
