@@ -2,8 +2,8 @@
 
 In a program, `import keras_dml` imports the parts that register the classes of
 saved models with Keras; the others are imported when they are first used. The
-command `keras-dml`, whose help must not wait for TensorFlow, imports all of
-them so, and those that register when it runs a command.
+command `keras-dml`, whose help must not wait for TensorFlow, imports all parts
+when they are first used, and those that register when it runs a command.
 """
 
 import importlib
@@ -20,7 +20,7 @@ _REGISTER = (
     "model",
     "optimizers",
 )
-"""The parts whose classes stand in saved models."""
+"""The parts whose classes occur in saved models."""
 
 if TYPE_CHECKING:
     from keras_dml import (

@@ -16,11 +16,11 @@ _ARGUMENT = "`decay_multipliers` of an optimizer with coupled decay"
 
 @cache
 def known_optimizers() -> dict[str, type[keras.Optimizer]]:
-    """Keras' optimizers by their names in lower case, as it takes them."""
+    """Keras' optimizers by their lower-case names."""
     return {
-        name.lower(): made
-        for name, made in vars(keras.optimizers).items()
-        if isinstance(made, type) and issubclass(made, keras.Optimizer)
+        name.lower(): value
+        for name, value in vars(keras.optimizers).items()
+        if isinstance(value, type) and issubclass(value, keras.Optimizer)
     }
 
 

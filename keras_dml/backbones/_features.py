@@ -29,7 +29,7 @@ from keras_dml.distribution.workers import on_this_process
 from keras_dml.model.head import Head
 from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.models import lower_part, upper_part
-from keras_dml.utils.progress import tracked
+from keras_dml.utils.progress import with_progress
 from keras_dml.utils.tensorflow import tf
 
 logger = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ def features(
     """
     owner = "backbones.features"
     check_choice(owner, "cache", cache, get_args(FeatureCache))
-    check_count(owner, "num_views", num_views, least=0)
+    check_count(owner, "num_views", num_views, minimum=0)
     check_count(owner, "batch_size", batch_size)
     if views and not num_views:
         raise ValueError(
@@ -253,7 +253,9 @@ def _load_or_compute(
     store: _Store | None = None
     try:
         with python_errors():
-            for batch in tracked(batches(), total, "Computing features", show):
+            for batch in with_progress(
+                batches(), total, "Computing features", show
+            ):
                 arrays = compute(batch)
                 if store is None:
                     store = _Store(arrays, count, folder, cache)

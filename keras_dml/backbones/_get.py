@@ -95,7 +95,7 @@ def get(
     """
     if num_prefix_tokens is not None:
         check_count(
-            "backbones.get", "num_prefix_tokens", num_prefix_tokens, least=0
+            "backbones.get", "num_prefix_tokens", num_prefix_tokens, minimum=0
         )
     options = _width_option(backbone, width)
     if isinstance(backbone, str) and backbone.startswith(presets.PREFIXES):

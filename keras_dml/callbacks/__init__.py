@@ -17,10 +17,10 @@ from keras_dml.callbacks.projector import export_projector
 from keras_dml.callbacks.recluster import Recluster
 from keras_dml.callbacks.surrogate_labels import SurrogateLabels
 from keras_dml.resuming import Resume
-from keras_dml.utils.registry import renamed
+from keras_dml.utils.registry import attribute_hints
 
 if not TYPE_CHECKING:
-    __getattr__ = renamed(__name__)
+    __getattr__ = attribute_hints(__name__)
 
 __all__ = [
     "Checkpoint",

@@ -165,10 +165,10 @@ class Checkpoint(keras.callbacks.Callback):
         """
         for name in _STATE:
             setattr(self, name, state[name])
-        best = self._said_by("best")
+        best = self._read_metadata("best")
         self.best, self.best_epoch = best.get("value"), best.get("epoch")
         self.share = best.get("share")
-        self.last = self._said_by("last").get("reached")
+        self.last = self._read_metadata("last").get("reached")
         if self.best is not None and self.best >= self._missed:
             self._missed = self.best
             self.unsaved.pop("best.keras", None)
@@ -188,14 +188,14 @@ class Checkpoint(keras.callbacks.Callback):
             reason = error.strerror or error
             self.unsaved[f"{name}.keras"] = f"{reached}: {reason}"
 
-    def _said_by(self, name: str) -> dict[str, Any]:
+    def _read_metadata(self, name: str) -> dict[str, Any]:
         """The metadata in a file; empty if it is not of this training."""
         try:
             with zipfile.ZipFile(self.folder / f"{name}.keras") as file:
-                said: dict[str, Any] = json.loads(file.comment)
+                metadata: dict[str, Any] = json.loads(file.comment)
         except (OSError, ValueError, zipfile.BadZipFile):
             return {}
-        return said if said.get("training") == self._training else {}
+        return metadata if metadata.get("training") == self._training else {}
 
     def _save(self, name: str, **what: Any) -> OSError | None:
         """Saves the model, and returns the error if this fails.
@@ -212,9 +212,9 @@ class Checkpoint(keras.callbacks.Callback):
             # Keras creates an optimizer to save one.
             with alone(), atomic_file(path) as partial:
                 self.model.save(partial)
-                said = json.dumps({"training": self._training, **what})
+                metadata = json.dumps({"training": self._training, **what})
                 with zipfile.ZipFile(partial, "a") as file:
-                    file.comment = said.encode()
+                    file.comment = metadata.encode()
         except OSError as error:
             logger.error(
                 "Could not save %s: %s. An earlier file, if any, is kept; "

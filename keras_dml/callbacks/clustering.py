@@ -89,10 +89,10 @@ class Division:
 
     def __str__(self) -> str:
         sizes = ", ".join(str(size) for size in self.sizes)
-        kept = "" if self.kept is None else f"; {self.kept:.0%} stayed"
+        stayed = "" if self.kept is None else f"; {self.kept:.0%} stayed"
         return (
             f"Division before epoch {self.epoch + 1}: clusters of {sizes} "
-            f"images{kept} ({self.seconds:.1f} s)."
+            f"images{stayed} ({self.seconds:.1f} s)."
         )
 
 
@@ -166,14 +166,14 @@ class Clustering(Checked, keras.callbacks.Callback):
         self._assignments: Rows | None = None
 
     @classmethod
-    def _checked(cls, images: Any, sampler: Any) -> Examples:
-        """The training set, if it and the sampler are what they must be."""
-        owner, wanted = cls.__name__, cls.sampler_class.__name__
+    def _check_images(cls, images: Any, sampler: Any) -> Examples:
+        """Checks the sampler and the training set, which it returns."""
+        owner, expected = cls.__name__, cls.sampler_class.__name__
         examples = as_examples(images, "images", owner)
         if not isinstance(sampler, cls.sampler_class):
             raise ValueError(
-                f"`sampler` of {owner} must be the {wanted} of the pipeline. "
-                f"Received: {sampler!r}. Use {wanted}(images.labels, …)."
+                f"`sampler` of {owner} must be the {expected} of the pipeline. "
+                f"Received: {sampler!r}. Use {expected}(images.labels, …)."
             )
         return examples
 
@@ -213,13 +213,13 @@ class Clustering(Checked, keras.callbacks.Callback):
         self.sampler.set_assignments(assignments)
         done = time.perf_counter()
         sizes = np.bincount(assignments, minlength=self.num_clusters)
-        kept = None
+        share = None
         if previous is not None:
-            kept = float(np.mean(assignments == previous))
+            share = float(np.mean(assignments == previous))
         division = Division(
             epoch=epoch,
             sizes=tuple(sizes.tolist()),
-            kept=kept,
+            kept=share,
             merged=merged,
             seconds_embedding=embedded - start,
             seconds_clustering=done - embedded,
@@ -228,11 +228,11 @@ class Clustering(Checked, keras.callbacks.Callback):
         logger.info("%s", division)
 
     def _points(self) -> EmbeddingRows:
-        """What is clustered, (N, D)."""
+        """The points to cluster, (N, D)."""
         return self._outputs_of(self.model)
 
     def _outputs_of(self, model: keras.Model) -> EmbeddingRows:
-        """What a model gives for all training images."""
+        """The outputs of a model for all training images."""
         return embed_shares(
             model, self.images, self.batch_size, strategy_of(self.model)
         )
@@ -242,7 +242,7 @@ class Clustering(Checked, keras.callbacks.Callback):
     ) -> tuple[Rows, tuple[int, ...]]:
         """Assignments of the chief, as rounding may differ between machines."""
 
-        def assigned() -> list[list[int]]:
+        def assign() -> list[list[int]]:
             assignments, merged = self._assign(points)
             if self._assignments is not None:
                 assignments = match_learners(
@@ -250,7 +250,7 @@ class Clustering(Checked, keras.callbacks.Callback):
                 )
             return [assignments.tolist(), list(merged)]
 
-        assignments, merged = done_by_chief(assigned, strategy_of(self.model))
+        assignments, merged = done_by_chief(assign, strategy_of(self.model))
         return np.array(assignments, np.int64), tuple(merged)
 
     def _assign(self, points: EmbeddingRows) -> tuple[Rows, tuple[int, ...]]:
@@ -271,10 +271,10 @@ def feature_model(model: keras.Model, examples: Examples) -> keras.Model:
     """The model of unit-length pooled features, as in the released code."""
     unit = keras.layers.UnitNormalization(dtype="float32")
     if isinstance(examples, FeatureSet):
-        given = symbolic_inputs(examples)
-        features = backbone_features(model.backbone, given)
-        pooled = model.head.pool(features, given.get(MASK))
-        return keras.Model(given, unit(pooled))
+        inputs = symbolic_inputs(examples)
+        features = backbone_features(model.backbone, inputs)
+        pooled = model.head.pool(features, inputs.get(MASK))
+        return keras.Model(inputs, unit(pooled))
     x = keras.tree.map_structure(
         lambda spec: keras.Input(batch_shape=spec.shape, dtype=spec.dtype),
         input_specs(model),

@@ -43,8 +43,8 @@ class Guard(keras.callbacks.Callback):
     of its features; see `head_init` of `MetricModel`.
 
     Args:
-        validation: What measures held-out classes, with `start=True`; it must
-            come before this callback.
+        validation: The evaluation of held-out classes, with `start=True`,
+            which must come before this callback.
         images: Training examples, of which 1,024 at random give the statistics
             of batch normalization.
         monitor: The entry of the logs to maximize.
@@ -136,10 +136,10 @@ class Guard(keras.callbacks.Callback):
     @property
     def _variables(self) -> list[keras.Variable]:
         model = self.model
-        found: list[keras.Variable] = []
+        variables: list[keras.Variable] = []
         for part in (model.backbone, model.head):
-            found += part.trainable_variables
-        return found
+            variables += part.trainable_variables
+        return variables
 
     def _weights(self) -> list[FloatArray]:
         return [keras.ops.convert_to_numpy(v) for v in self._variables]
@@ -164,7 +164,7 @@ class Guard(keras.callbacks.Callback):
         self._compute_statistics()
 
     def _compute_statistics(self) -> None:
-        """Means of the statistics of batches, at the weights as they are."""
+        """Averages the statistics of batches, at the present weights."""
         backbone = self.model.backbone
         norms = [
             x

@@ -107,9 +107,9 @@ class HardClasses(Checked, keras.callbacks.Callback):
         self.sampler.set_embeddings(
             embed_shares(self.model, self.images, self.batch_size, strategy)
         )
-        found = self.sampler.neighbors
-        if found is not None:  # Rounding may differ between machines.
-            neighbors = done_by_chief(found.tolist, strategy)
+        local_neighbors = self.sampler.neighbors
+        if local_neighbors is not None:  # Rounding may differ between machines.
+            neighbors = done_by_chief(local_neighbors.tolist, strategy)
             self.sampler.set_neighbors(np.array(neighbors))
 
     def get_state(self) -> dict[str, Any]:

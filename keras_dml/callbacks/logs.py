@@ -21,11 +21,11 @@ from keras_dml.evaluation.metrics import MetricLike
 from keras_dml.evaluation.ranks.scores import DistanceName
 from keras_dml.evaluation.ranks.search import DistanceFunction
 from keras_dml.evaluation.reranking import Kind
-from keras_dml.model.warnings import saying_once
+from keras_dml.model.warnings import warn_once
 from keras_dml.utils.arguments import Checked
 from keras_dml.utils.types import Count
 
-EVALUATED = (
+EVALUATE_ARGUMENTS = (
     "metrics",
     "labels",
     "gallery",
@@ -88,8 +88,8 @@ class RetrievalEvaluation(Checked, keras.callbacks.Callback):
 
     Attributes:
         seconds: Time spent measuring so far.
-        start_values: What was measured before the first epoch, by the names in
-            the logs; None without `start`.
+        start_values: The values measured before the first epoch, by the names
+            in the logs; None without `start`.
 
     Raises:
         ValueError: If `images` is of another type or does not have labels,
@@ -151,8 +151,8 @@ class RetrievalEvaluation(Checked, keras.callbacks.Callback):
         self.parts = parts
         self.rerank = rerank
         self.memory = memory
-        self._said: set[str] = set()
-        with saying_once(self._said):
+        self._messages: set[str] = set()
+        with warn_once(self._messages):
             self._names = check_evaluation(
                 "RetrievalEvaluation", self.images, **self._options
             )
@@ -170,7 +170,7 @@ class RetrievalEvaluation(Checked, keras.callbacks.Callback):
     @property
     def _options(self) -> dict[str, Any]:
         """Arguments that `evaluate` has under the same names."""
-        return {name: getattr(self, name) for name in EVALUATED}
+        return {name: getattr(self, name) for name in EVALUATE_ARGUMENTS}
 
     def on_train_begin(self, logs: Any = None) -> None:
         self._has_measured = False
@@ -234,9 +234,9 @@ class RetrievalEvaluation(Checked, keras.callbacks.Callback):
         self.start_values, self._start_by_class = state["start"]
 
     def measure(self) -> dict[str, float]:
-        """Measures the model as it is; returns what the logs have."""
+        """Measures the model; returns the entries of the logs."""
         start = time.perf_counter()
-        with saying_once(self._said):
+        with warn_once(self._messages):
             values, self._by_class = done_by_chief(
                 self._values_and_classes, strategy_of(self.model)
             )
@@ -246,7 +246,7 @@ class RetrievalEvaluation(Checked, keras.callbacks.Callback):
     def _values_and_classes(
         self,
     ) -> tuple[dict[str, float], dict[str, list[float]]]:
-        """The metrics, and of those of single queries the means by class."""
+        """The metrics, and means by class of those with values per query."""
         results = evaluate(
             self.model,
             self.images,

@@ -10,7 +10,7 @@ import numpy as np
 from keras_dml.data import Examples
 from keras_dml.data.pictures import class_column, each_picture
 from keras_dml.evaluation import embed
-from keras_dml.utils.arguments import checked
+from keras_dml.utils.arguments import check_arguments
 from keras_dml.utils.files import atomic_file, write_atomically
 from keras_dml.utils.types import Count, Side
 
@@ -30,7 +30,7 @@ _CONFIG = """embeddings {{
 """
 
 
-@checked
+@check_arguments
 def export_projector(
     folder: str | os.PathLike[str],
     model: keras.Model,

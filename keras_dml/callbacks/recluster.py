@@ -98,19 +98,19 @@ def group_partition(groups: Rows, num_learners: int) -> Rows:
 
 
 def initial_embeddings(
-    given: Initial, examples: Examples, owner: str
+    initial: Initial, examples: Examples, owner: str
 ) -> EmbeddingShards:
     """Shards of exactly these examples, in the same order.
 
     Args:
-        given: The value of the argument `initial` of `owner`.
+        initial: The argument `initial` of `owner`.
         examples: The training set.
         owner: The name of the owner of the argument in messages.
 
     Raises:
         ValueError: If their number, ids or labels differ from the examples'.
     """
-    shards = given
+    shards = initial
     if not isinstance(shards, EmbeddingShards):
         shards = EmbeddingShards(shards)
     difference = _difference(shards, examples)
@@ -124,13 +124,13 @@ def initial_embeddings(
 
 
 def _difference(shards: EmbeddingShards, examples: Examples) -> str:
-    """How they differ; empty if they do not."""
+    """How shards differ from examples; empty if they do not."""
     if len(shards) != len(examples):
         return f"of {len(shards)} examples instead of {len(examples)}"
     ids = unique_ids(source_ids(examples))
-    for row, (found, own) in enumerate(zip(shards.ids, ids, strict=True)):
-        if found != own:
-            return f"whose row {row} is {found!r} instead of {own!r}"
+    for row, (there, here) in enumerate(zip(shards.ids, ids, strict=True)):
+        if there != here:
+            return f"whose row {row} is {there!r} instead of {here!r}"
     theirs, ours = shards.labels, examples.labels
     if theirs is not None and not np.array_equal(theirs, np.asarray(ours)):
         return "whose labels are different"
@@ -264,7 +264,7 @@ class Recluster(Clustering):
         batch_size: int = 256,
         seed: int = 0,
     ) -> None:
-        examples = self._checked(images, sampler)
+        examples = self._check_images(images, sampler)
         super().__init__(
             examples,
             sampler,

@@ -16,7 +16,7 @@ from keras_dml.utils.types import Count, FloatArray, Labels, Units
 Standardization: TypeAlias = Literal["mean_std", "mean"]
 
 
-def standardized(
+def standardize(
     points: EmbeddingRows, labels: Labels, by: Standardization = "mean_std"
 ) -> FloatArray:
     """Removes from every point what its class has in common.
@@ -106,7 +106,7 @@ class SurrogateLabels(Clustering):
         seed: int = 0,
     ) -> None:
         super().__init__(
-            self._checked(images, sampler),
+            self._check_images(images, sampler),
             sampler,
             num_surrogates,
             every,
@@ -124,6 +124,6 @@ class SurrogateLabels(Clustering):
 
     def _points(self) -> FloatArray:
         features = self._outputs_of(feature_model(self.model, self.images))
-        return standardized(
+        return standardize(
             features, self.images.known_labels, self.standardization
         )

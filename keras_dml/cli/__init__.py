@@ -38,10 +38,10 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         names = self.list_commands(ctx)
         if cmd_name not in names:
-            from keras_dml.utils.arguments import REMOVED, did_you_mean
+            from keras_dml.utils.arguments import REMOVAL_HINTS, did_you_mean
 
             near = did_you_mean(cmd_name, [*names, "--version", "--help"])
-            removal = REMOVED.get(cmd_name)
+            removal = REMOVAL_HINTS.get(cmd_name)
             hint = near if removal is None else f" {removal}"
             ctx.fail(f"There is no command {cmd_name!r}.{hint}")
         name = _ALSO_IN.get(cmd_name, cmd_name)
@@ -69,10 +69,10 @@ def _explain(
     error: click.NoSuchOption, command: click.Command, words: list[str]
 ) -> None:
     """Says what an option is now, or that it is a setting of a recipe."""
-    from keras_dml.utils.arguments import REMOVED
+    from keras_dml.utils.arguments import REMOVAL_HINTS
 
     option = error.option_name
-    if hint := REMOVED.get(f"{command.name} {option}"):
+    if hint := REMOVAL_HINTS.get(f"{command.name} {option}"):
         error.message += f" {hint}"  # type: ignore[misc]
         error.possibilities = None  # type: ignore[misc]
     elif any(x.name == "settings" for x in command.params):

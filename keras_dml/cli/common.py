@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from keras_dml.utils.progress import printable, stderr_held_back
+from keras_dml.utils.progress import hold_back_stderr, printable
 
 if TYPE_CHECKING:
     from keras_dml.runs.outcome import Table
@@ -206,7 +206,7 @@ def import_package() -> None:
     if level in ("2", "3") and "tensorflow" not in sys.modules:
         # At every log level, it notes that it uses oneDNN, from C++ and before
         # its log can be set.
-        with stderr_held_back():
+        with hold_back_stderr():
             import tensorflow as tf
 
             if not os.path.exists("/dev/nvidiactl"):

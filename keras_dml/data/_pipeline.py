@@ -17,7 +17,7 @@ from keras_dml.data.planned import check_made_from, parts_of, planned_by
 from keras_dml.data.resizing import ResizeMode
 from keras_dml.data.samplers import RelationSampler, Sampler
 from keras_dml.data.view import Crop, PadMode, View
-from keras_dml.utils.arguments import checked
+from keras_dml.utils.arguments import check_arguments
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import AnyInteger, Count, Side
 
@@ -25,7 +25,7 @@ AUTOTUNE = -1
 """The value of `tf.data.AUTOTUNE`."""
 
 
-@checked
+@check_arguments
 def pipeline(
     examples: Examples,
     sampler: Sampler,
@@ -166,7 +166,7 @@ def pipeline(
     return planned_by(sampler, examples, parts(WHOLE_BATCH, 0), parts)
 
 
-@checked
+@check_arguments
 def eval_batches(
     examples: Examples, view: View | None = None, batch_size: Count = 256
 ) -> tf.data.Dataset:

@@ -19,7 +19,7 @@ from keras_dml.data.archive import (
 )
 from keras_dml.data.imageset import ImageSet, listed_images
 from keras_dml.data.splits import DataSplits, dataset
-from keras_dml.utils.arguments import checked
+from keras_dml.utils.arguments import check_arguments
 from keras_dml.utils.files import check_regular
 from keras_dml.utils.types import HeldOut, Rows
 
@@ -433,7 +433,7 @@ VEHICLEID = Archive(
     "PKU VehicleID, vehicles seen by surveillance cameras",
     archive=VEHICLEID,
 )
-@checked
+@check_arguments
 def vehicleid(
     path: str | os.PathLike[str],
     test: Literal["small", "medium", "large"] = "small",

@@ -18,7 +18,7 @@ from keras_dml.data.validation import (
     column_name,
     is_text,
 )
-from keras_dml.utils.lazy_rows import LazyRows, joined, selected
+from keras_dml.utils.lazy_rows import LazyRows, join_rows, select_rows
 from keras_dml.utils.types import Rows
 
 _NO_NAME = ""
@@ -125,7 +125,7 @@ class ArraySet(Examples):
         columns: dict[str, Any] = dict(self.columns)
         if rows is not None:
             rows = self._resolve(rows)
-            columns = {k: selected(x, rows) for k, x in columns.items()}
+            columns = {k: select_rows(x, rows) for k, x in columns.items()}
         return ArraySet(columns, about.labels, about.names, about.ids)
 
     @classmethod
@@ -138,7 +138,7 @@ class ArraySet(Examples):
                 f"{' and '.join(map(repr, sets))}."
             )
         columns: dict[str, Any] = {
-            name: joined([part.columns[name] for part in sets])
+            name: join_rows([part.columns[name] for part in sets])
             for name in sets[0].columns
         }
         return ArraySet(columns, about.labels, about.names, about.ids)

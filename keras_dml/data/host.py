@@ -20,7 +20,7 @@ from keras_dml.data.imageset import ImageSet
 from keras_dml.data.planned import check_made_from, planned_by
 from keras_dml.data.samplers import RelationSampler, Sampler
 from keras_dml.data.view import View
-from keras_dml.utils.arguments import checked, import_extra
+from keras_dml.utils.arguments import check_arguments, import_extra
 from keras_dml.utils.types import Count, NonNegativeInt, Rows
 
 Prepare = Callable[[Any, np.random.Generator], Any]
@@ -80,7 +80,7 @@ class HostBatches(FitBatches):
         return None
 
 
-@checked
+@check_arguments
 def grain_pipeline(
     examples: Examples,
     sampler: Sampler,

@@ -14,7 +14,7 @@ from keras_dml.data.imageset import ImageSet
 from keras_dml.data.loading import python_errors
 from keras_dml.data.validation import Pixels
 from keras_dml.data.view import View
-from keras_dml.utils.arguments import checked
+from keras_dml.utils.arguments import check_arguments
 from keras_dml.utils.types import Count, Rows, Side
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def short_name(name: str, longest: int = 18) -> str:
     return name.replace("$", r"\$")
 
 
-@checked
+@check_arguments
 def preview(
     images: Examples, rows: Count = 10, columns: Count = 12, cell: Side = 64
 ) -> "Image":

@@ -27,9 +27,9 @@ from keras_dml.data.validation import (
     column_name,
     is_text,
 )
-from keras_dml.utils.arguments import checked, did_you_mean
+from keras_dml.utils.arguments import check_arguments, did_you_mean
 from keras_dml.utils.lazy_rows import LazyRows, Selection
-from keras_dml.utils.progress import tracked
+from keras_dml.utils.progress import with_progress
 from keras_dml.utils.tensorflow import is_dataset, tf
 
 logger = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ def x_and_y(parts: tuple[Any, ...], name: str, owner: str) -> tuple[Any, Any]:
     return x, y
 
 
-@checked
+@check_arguments
 def from_dataset(
     dataset: tf.data.Dataset | keras.utils.PyDataset,
     *,
@@ -221,7 +221,7 @@ def _batches(reader: DatasetReader, progress: bool | None) -> Iterator[Columns]:
     logger.info("Reading examples into memory: %s.", size)
     yield first
     rest = reader.count and reader.count - 1
-    for batch in tracked(batches, rest, f"Reading {size}", progress):
+    for batch in with_progress(batches, rest, f"Reading {size}", progress):
         read += _size(batch)
         if read > total:
             _check_room(read)
@@ -520,7 +520,7 @@ def from_source(
             if names is None:
                 names = getattr(features[label], "names", None)
         else:
-            rows = tracked(range(count), count, "Labels", progress)
+            rows = with_progress(range(count), count, "Labels", progress)
             labels = [_value(source[row], label) for row in rows]
     about = About.of(labels, names, None, _SOURCE)
     return ArraySet(columns, about.labels, about.names)

@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_dml.data.arrayset import ArraySet
 from keras_dml.data.splits import DataSplits, dataset
-from keras_dml.utils.arguments import checked
+from keras_dml.utils.arguments import check_arguments
 from keras_dml.utils.types import Count, IntArray
 
 MAX_BYTES = 48
@@ -35,7 +35,7 @@ _LITTLE_WORDS = frozenset({"a", "and", "at", "by", "for", "of", "on", "the",
 _KEYS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 
 
-@checked
+@check_arguments
 def byte_tokens(texts: Sequence[str], length: Count) -> IntArray:
     """Returns the UTF-8 bytes of texts, as tokens for a small encoder.
 

@@ -18,7 +18,7 @@ from keras_dml.distribution.workers import is_one_of_several, on_this_process
 from keras_dml.model.generated import input_specs
 from keras_dml.utils.arguments import check_choice, import_extra
 from keras_dml.utils.models import check_model
-from keras_dml.utils.progress import stderr_held_back
+from keras_dml.utils.progress import hold_back_stderr
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import FloatArray
 from keras_dml.utils.vectors import unit_rows
@@ -63,7 +63,7 @@ def _on_litert(litert: Any, path: str) -> Predict:
     [output] = run.get_output_details()
     lock = Lock()
 
-    @stderr_held_back()  # Its C++ code logs how it computes.
+    @hold_back_stderr()  # Its C++ code logs how it computes.
     def embed(batch: Any) -> FloatArray:
         with lock:
             outputs = run(**{name: np.asarray(batch, details["dtype"])})

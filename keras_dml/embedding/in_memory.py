@@ -27,7 +27,7 @@ from keras_dml.embedding.engines import (
 from keras_dml.model.checks import check_channels_last, check_shape
 from keras_dml.model.generated import input_specs
 from keras_dml.model.warnings import warn_model_of_pixels
-from keras_dml.utils.progress import tracked
+from keras_dml.utils.progress import with_progress
 from keras_dml.utils.tensorflow import is_dataset, tf
 from keras_dml.utils.types import FloatArray, Rows
 
@@ -184,7 +184,7 @@ def _embed_batches(
 ) -> FloatArray:
     """Embeddings of all batches, each padded to at least `min_rows`."""
     parts: list[FloatArray] = []
-    for batch in tracked(batches, count, "Embedding", progress):
+    for batch in with_progress(batches, count, "Embedding", progress):
         batch = _of_rank(model, batch)
         if not parts:
             check_shape(getattr(model, "input_shape", None), batch, owner)

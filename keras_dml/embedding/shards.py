@@ -39,12 +39,12 @@ from keras_dml.embedding.engines import (
 )
 from keras_dml.embedding.in_memory import embed_argument
 from keras_dml.model.identity import ModelIdentity
-from keras_dml.utils.arguments import checked
+from keras_dml.utils.arguments import check_arguments
 from keras_dml.utils.files import (
     Document,
     atomic_file,
     differences,
-    listed,
+    format_changes,
     one_at_a_time,
     sweep,
     write_atomically,
@@ -239,7 +239,7 @@ class EmbeddingRun:
             }
             for x in (self, other)
         )
-        return listed(differences(before, after))
+        return format_changes(differences(before, after))
 
     @staticmethod
     def read(storage: Storage) -> "EmbeddingRun":
@@ -481,7 +481,7 @@ def _embeddings(table: Any) -> FloatArray:
     return np.array(numbers.reshape(len(column), -1), np.float32)
 
 
-@checked
+@check_arguments
 def embed_shards(
     model: keras.Model | str | os.PathLike[str],
     examples: Any,
@@ -556,7 +556,7 @@ def embed_shards(
     return _write_missing(writer, overwrite, progress, ray)
 
 
-@checked
+@check_arguments
 def write_shards(
     embeddings: Any,
     folder: Folder,

@@ -45,12 +45,12 @@ from keras_dml.evaluation.verification import (
     calibrate,
     evaluate_trials,
 )
-from keras_dml.utils.registry import Paper, import_modules, renamed
+from keras_dml.utils.registry import Paper, attribute_hints, import_modules
 
 import_modules(__name__)
 
 if not TYPE_CHECKING:
-    __getattr__ = renamed(__name__)
+    __getattr__ = attribute_hints(__name__)
 
 __all__ = [
     "METRICS",

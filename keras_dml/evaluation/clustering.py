@@ -58,7 +58,7 @@ def kmeans(
             f"Received: clusters={clusters}, {len(points)} points."
         )
     if sample is not None:
-        check_count("kmeans", "sample", sample, least=clusters)
+        check_count("kmeans", "sample", sample, minimum=clusters)
     if sample is None or sample >= len(points):
         subset = np.asarray(points).astype(np.float32, copy=False)
         rest: Iterable[Any] = [subset]

@@ -57,7 +57,7 @@ from keras_dml.utils.arguments import (
     check_type,
 )
 from keras_dml.utils.arrays import as_bytes
-from keras_dml.utils.lazy_rows import LazyRows, changed, joined
+from keras_dml.utils.lazy_rows import LazyRows, join_rows, map_rows
 from keras_dml.utils.types import FloatArray, Rows, Several
 from keras_dml.utils.vectors import blocks, unit_rows
 
@@ -374,8 +374,8 @@ class Evaluation:
             return {}, {}
         parts = [images.embeddings for images in inputs]
         if self.distance == "cosine":
-            parts = [changed(x, unit_rows) for x in parts]
-        points, sample = joined(parts), self.cluster_sample
+            parts = [map_rows(x, unit_rows) for x in parts]
+        points, sample = join_rows(parts), self.cluster_sample
         per_seed: dict[str, FloatArray] = {}
         values: dict[str, float] = {}
         for level in inputs[0].targets:

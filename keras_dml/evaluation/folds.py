@@ -10,7 +10,7 @@ from keras_dml.data.relations import PairSet
 from keras_dml.evaluation.pair_counts import Trials, threshold_at
 from keras_dml.evaluation.ranks.scores import DistanceName
 from keras_dml.evaluation.verification import check_pair_set, factors_of
-from keras_dml.utils.arguments import check_count, checked
+from keras_dml.utils.arguments import check_arguments, check_count
 from keras_dml.utils.types import Rows
 
 
@@ -38,7 +38,7 @@ class FoldAccuracy:
         )
 
 
-@checked
+@check_arguments
 def fold_accuracy(
     embeddings: Any,
     pairs: PairSet,
@@ -109,7 +109,7 @@ def _fold_of_pairs(folds: Any, count: int) -> Rows:
     """The fold of each pair, numbered from 0, (P,)."""
     owner = "fold_accuracy"
     if np.ndim(folds) == 0:
-        num_folds = check_count(owner, "folds", folds, least=2)
+        num_folds = check_count(owner, "folds", folds, minimum=2)
         return np.arange(count) * num_folds // count
     names, numbers = np.unique(np.asarray(folds), return_inverse=True)
     if np.shape(folds) != (count,) or len(names) < 2:

@@ -87,9 +87,7 @@ def from_model(
     options = "evaluate", batch_size, progress
 
     def embed(name: str, source: Any) -> Embedded:
-        result = embed_argument(
-            model, source, name, *options, predict=predict
-        )
+        result = embed_argument(model, source, name, *options, predict=predict)
         x = as_embeddings(result.embeddings, f"model({name})", "evaluate")
         return replace(result, embeddings=x)
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from keras_dml.data.relations import PairSet
 from keras_dml.evaluation.confidence import times_drawn
 from keras_dml.evaluation.ranks.relevance import Images, Positives, Relevance
-from keras_dml.utils.lazy_rows import EmbeddingRows, changed, selected
-from keras_dml.utils.progress import tracked
+from keras_dml.utils.lazy_rows import EmbeddingRows, map_rows, select_rows
+from keras_dml.utils.progress import with_progress
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import (
     blocks,
@@ -67,14 +67,14 @@ class Factors:
             # c|x − y|² ≤ 2.
             unit = sum(largest) / 2**0.5
             changes = [partial(f, unit=unit) for f in (_lhs, _rhs)]
-        lhs, rhs = map(changed, (x, y), changes)
+        lhs, rhs = map(map_rows, (x, y), changes)
         return cls(lhs, rhs, distance, unit)
 
     def select(self, rows: Rows) -> "Factors":
         """Factors of some images, the same on both sides."""
-        lhs = selected(self.lhs, rows)
+        lhs = select_rows(self.lhs, rows)
         is_same = self.rhs is self.lhs
-        rhs = lhs if is_same else selected(self.rhs, rows)
+        rhs = lhs if is_same else select_rows(self.rhs, rows)
         return replace(self, lhs=lhs, rhs=rhs)
 
     def outer(self, scores: Any) -> Any:
@@ -183,7 +183,7 @@ class AllPairs:
         positive, total = np.zeros((2, CELLS + 1), np.int64)
         parts = blocks(len(self.classes), BLOCK_SIDE)
         about = len(parts), "Comparing pairs", self.progress
-        for part in tracked(parts, *about):
+        for part in with_progress(parts, *about):
             for rows, columns, cells, later in _pair_blocks(
                 self.factors, part, BLOCK_SIDE, BLOCK_SIDE**2
             ):
@@ -212,7 +212,7 @@ class AllPairs:
         lowest = np.full(num_resamples, CELLS)
         highest = np.full(num_resamples, -1)
         about = count, "Drawing classes for the interval", self.progress
-        for unit in tracked(range(count), *about):
+        for unit in with_progress(range(count), *about):
             positive, negative, low, high = _unit_pairs(
                 *by_unit, unit, bins, hits.shape[1]
             )
@@ -340,7 +340,9 @@ class Trials:
         # A trial of a single subject counts as often as it is drawn.
         is_one = self._first == self._second
         about = "Drawing subjects for the interval", self._progress
-        for sample, times in enumerate(tracked(samples, num_resamples, *about)):
+        for sample, times in enumerate(
+            with_progress(samples, num_resamples, *about)
+        ):
             second = np.where(is_one, 1, times[self._second])
             weights = times[self._first] * second
             for count, kind in zip(counts, self._kinds, strict=True):
@@ -383,7 +385,7 @@ def count_pairs_searched(
     """
     x, y = queries.embeddings, gallery.embeddings
     if distance == "cosine":
-        x, y = changed(x, unit_rows), changed(y, unit_rows)
+        x, y = map_rows(x, unit_rows), map_rows(y, unit_rows)
     factors = Factors.of(x, y, distance)
     positive, negative = np.zeros((2, CELLS + 1), np.int64)
     for rows in blocks(len(queries), BLOCK_SIDE):

@@ -9,7 +9,7 @@ import numpy as np
 from keras_dml.evaluation.label_sets import ClassNames
 from keras_dml.evaluation.metrics import MACRO
 from keras_dml.evaluation.ranks.relevance import Images
-from keras_dml.utils.lazy_rows import changed
+from keras_dml.utils.lazy_rows import map_rows
 from keras_dml.utils.types import FloatArray, Rows
 
 PARTS = "parts"
@@ -206,7 +206,7 @@ def cut(inputs: Sequence[Images], dimensions: slice) -> list[Images]:
     return [
         replace(
             images,
-            embeddings=changed(
+            embeddings=map_rows(
                 images.embeddings,
                 lambda x: np.ascontiguousarray(x[:, dimensions]),
             ),

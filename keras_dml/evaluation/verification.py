@@ -32,7 +32,7 @@ from keras_dml.evaluation.pair_counts import (
     threshold_at,
 )
 from keras_dml.evaluation.ranks.scores import DistanceName
-from keras_dml.utils.arguments import checked
+from keras_dml.utils.arguments import check_arguments
 from keras_dml.utils.arrays import as_rows, as_unit_rows
 from keras_dml.utils.registry import Paper
 from keras_dml.utils.types import (
@@ -203,7 +203,7 @@ class Criterion:
         return float(np.interp(0.0, balance[ends], positions[ends]))
 
 
-@checked
+@check_arguments
 def calibrate(
     embeddings: Any,
     labels: Any = None,
@@ -421,7 +421,7 @@ def _middle(positions: Rows, score: FloatArray) -> float:
     return float(positions[first] + positions[last]) / 2
 
 
-@checked
+@check_arguments
 def evaluate_trials(
     embeddings: Any,
     pairs: PairSet,

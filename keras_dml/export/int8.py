@@ -34,7 +34,7 @@ from keras_dml.utils.arguments import (
     import_extra,
 )
 from keras_dml.utils.models import input_like
-from keras_dml.utils.progress import stderr_held_back
+from keras_dml.utils.progress import hold_back_stderr
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import FloatArray
 from keras_dml.utils.vectors import blocks
@@ -154,7 +154,7 @@ def _quietly() -> Iterator[None]:
         with (
             warnings.catch_warnings(),
             contextlib.redirect_stdout(io.StringIO()),
-            stderr_held_back(),
+            hold_back_stderr(),
         ):
             # TensorFlow warns of a class that it uses itself.
             deprecated = r"\s+Warning: tf.lite.Interpreter is deprecated"

@@ -86,7 +86,7 @@ from keras_dml.losses.pairs import (
 )
 from keras_dml.losses.proxy_loss import ProxyLoss
 from keras_dml.losses.reductions import REDUCTIONS, reduce_terms, sum_terms
-from keras_dml.utils.registry import import_modules, renamed
+from keras_dml.utils.registry import attribute_hints, import_modules
 
 angular = functional("angular", AngularLoss)
 arc_face = functional("arc_face", ArcFaceLoss)
@@ -133,7 +133,7 @@ import_modules(__name__)
 globals().update({e.value.__name__: e.value for e in LOSSES.values()})
 
 if not TYPE_CHECKING:
-    __getattr__ = renamed(__name__)
+    __getattr__ = attribute_hints(__name__)
 
 
 __all__ = [

@@ -266,17 +266,18 @@ class LiftedStructureLoss(PairLoss):
             pull, push = _log_sums(pairs, masks, pairs.distances, lack)
             return self.reduce(ops.relu(pull + push)[:, 0], in_both(*masks))
         positive, negative = self.mined(pairs)
-        of_positives, of_negatives = pairs.weights
+        positive_weights, negative_weights = pairs.weights
         negative = ops.cast(negative, "bool")
         of_anchor, of_positive = (  # (B, 1), (1, R)
-            masked_logsumexp(lack, negative, axis, weights=of_negatives)
+            masked_logsumexp(lack, negative, axis, weights=negative_weights)
             for axis in (1, 0)
         )
         # Not `ops.logaddexp`: where both are equal, its gradient goes to one.
         top = ops.stop_gradient(ops.maximum(of_anchor, of_positive))
         total = ops.exp(of_anchor - top) + ops.exp(of_positive - top)
         violation = ops.relu(top + ops.log(total) + pairs.distances)
-        return self.reduce(0.5 * ops.square(violation), positive, of_positives)
+        terms = 0.5 * ops.square(violation)
+        return self.reduce(terms, positive, positive_weights)
 
 
 def _log_sums(

@@ -11,9 +11,9 @@ from keras_dml.losses.base import LOSSES, MetricLoss
 from keras_dml.losses.distances import inner_product
 from keras_dml.losses.mining.miner import (
     State,
-    column_of,
-    for_each_marked,
-    value_in,
+    column_index,
+    for_each_true,
+    gather_column,
 )
 from keras_dml.losses.pairs import Batch
 from keras_dml.losses.reductions import (
@@ -40,6 +40,16 @@ class AngularLoss(MetricLoss):
 
     Terms are positive pairs. `pair_weights` multiply the terms of positive
     pairs and the exponentials of negative pairs.
+
+    This computes, in O(B·R) memory, the mean of
+
+    ```python
+    tan2 = np.tan(np.radians(angle)) ** 2
+    for a, p in np.argwhere(positive & negative.any(axis=1, keepdims=True)):
+        push = 4 * tan2 * x[negative[a]] @ (x[a] + x[p])
+        pull = 2 * (1 + tan2) * x[a] @ x[p]
+        terms.append(np.log1p(np.exp(push - pull).sum()))
+    ```
 
     When to use it:
         In place of a triplet loss, if a margin in distances is hard to
@@ -91,9 +101,9 @@ class AngularLoss(MetricLoss):
         has_negative = ops.any(pairs.negative, axis=1, keepdims=True)
         positive = ops.logical_and(pairs.positive, has_negative)
         count = ops.sum(ops.cast(positive, "float32"), axis=1)
-        among = batch.ref_embeddings is None
+        within_batch = batch.ref_embeddings is None
         terms = _Terms(
-            positive, pairs.negative, among, self.angle, *pairs.weights
+            positive, pairs.negative, within_batch, self.angle, *pairs.weights
         )
         total = terms.total(-pairs.distances, batch.references)
         # Every term is above 0, so that both counts are the same.
@@ -111,19 +121,19 @@ class _Terms:
     Attributes:
         positive: (B, R) boolean.
         negative: (B, R) boolean.
-        among: Whether the references are the batch itself: then the rows
+        within_batch: Whether the references are the batch itself: then the rows
             of its similarities are those of the positives too.
         angle: α, in degrees.
-        of_positives: (B, R) weights of positive pairs, or None.
-        of_negatives: (B, R) weights of negative pairs, or None.
+        positive_weights: (B, R) weights of positive pairs, or None.
+        negative_weights: (B, R) weights of negative pairs, or None.
     """
 
     positive: Tensor
     negative: Tensor
-    among: bool
+    within_batch: bool
     angle: float
-    of_positives: Tensor | None
-    of_negatives: Tensor | None
+    positive_weights: Tensor | None
+    negative_weights: Tensor | None
 
     def __post_init__(self) -> None:
         tan2 = math.tan(math.radians(self.angle)) ** 2
@@ -140,8 +150,8 @@ class _Terms:
                 return self._slopes(similarity, refs, losses, upstream)
 
             terms = losses
-            if self.of_positives is not None:
-                terms = ops.where(self.positive, self.of_positives, 0.0)
+            if self.positive_weights is not None:
+                terms = ops.where(self.positive, self.positive_weights, 0.0)
                 terms *= losses
             return ops.sum(terms, axis=1), gradient
 
@@ -154,13 +164,14 @@ class _Terms:
         def add(
             k: Any, score: Tensor, visited: Tensor, losses: Tensor
         ) -> State:
-            column = column_of(score, visited)
-            exponents = near + self._of_positives(column, similarity, refs)
+            column = column_index(score, visited)
+            rest = self._positive_exponents(column, similarity, refs)
+            exponents = near + rest
             loss = masked_logsumexp(exponents, self.negative, add_one=True)
             return (ops.where(visited, loss, losses),)
 
         initial = (ops.zeros_like(similarity),)
-        return for_each_marked(self.positive, add, initial)[0]
+        return for_each_true(self.positive, add, initial)[0]
 
     def _slopes(
         self, similarity: Tensor, refs: Tensor, losses: Tensor, upstream: Tensor
@@ -170,19 +181,19 @@ class _Terms:
 
         def add(k: Any, score: Tensor, visited: Tensor, *sums: Tensor) -> State:
             by_similarity, by_refs = sums
-            column = column_of(score, visited)
-            of_positives = self._of_positives(column, similarity, refs)
-            offset = of_positives - value_in(losses, column)
+            column = column_index(score, visited)
+            exponents = self._positive_exponents(column, similarity, refs)
+            offset = exponents - gather_column(losses, column)
             weight = ops.where(score > 0, upstream[:, None], 0.0)
-            if self.of_positives is not None:
-                factor = value_in(self.of_positives, column)
+            if self.positive_weights is not None:
+                factor = gather_column(self.positive_weights, column)
                 weight *= ops.where(score > 0, factor, 0.0)
             share = ops.exp(near + offset) * weight
             pull = ops.sum(share, axis=1, keepdims=True) * -self.pull
             share = self.push * share
             by_similarity += ops.where(visited, pull, share)
             count = ops.shape(refs)[0]
-            if self.among:
+            if self.within_batch:
                 by_similarity += ops.segment_sum(share, column, count)
             else:
                 by_p = ops.matmul(share, refs)
@@ -192,24 +203,24 @@ class _Terms:
             return by_similarity, by_refs
 
         initial = ops.zeros_like(similarity), ops.zeros_like(refs)
-        by_similarity, by_refs = for_each_marked(self.positive, add, initial)
+        by_similarity, by_refs = for_each_true(self.positive, add, initial)
         return by_similarity, by_refs
 
     def _exponents(self, similarity: Tensor) -> Tensor:
         """(B, R) part of f of anchor and negative alone; −1e30 elsewhere."""
         exponents, exists = self.push * similarity, self.negative
-        if self.of_negatives is not None:
+        if self.negative_weights is not None:
             exponents, exists = weighted_exponents(
-                exponents, exists, self.of_negatives
+                exponents, exists, self.negative_weights
             )
         return ops.where(exists, exponents, -1e30)
 
-    def _of_positives(
+    def _positive_exponents(
         self, column: Tensor, similarity: Tensor, refs: Tensor
     ) -> Tensor:
         """(B, R) rest of f, for the positives in those columns."""
-        if self.among:
+        if self.within_batch:
             rows = ops.take(similarity, column, axis=0)
         else:
             rows = inner_product(ops.take(refs, column, axis=0), refs)
-        return self.push * rows - self.pull * value_in(similarity, column)
+        return self.push * rows - self.pull * gather_column(similarity, column)

@@ -113,9 +113,9 @@ class SubCenterArcFaceLoss(_SubCenters):
         super().__init__(num_classes, num_centers, scale, reduction, **kwargs)
         self.margin = check_angle("SubCenterArcFaceLoss", "margin", margin)
 
-    def logits(self, cosines: Tensor, own: Tensor) -> Tensor:
+    def logits(self, cosines: Tensor, targets: Tensor) -> Tensor:
         shifted = add_angle(cosines, self.margin)
-        return self.scale * ops.where(own, shifted, cosines)
+        return self.scale * ops.where(targets, shifted, cosines)
 
 
 @LOSSES.register(
@@ -213,9 +213,9 @@ class DynamicArcFaceLoss(_SubCenters):
         loss.margins = ops.take(self.margins, classes)
         return loss
 
-    def logits(self, cosines: Tensor, own: Tensor) -> Tensor:
+    def logits(self, cosines: Tensor, targets: Tensor) -> Tensor:
         shifted = add_angle(cosines, self.margins)
-        return self.scale * ops.where(own, shifted, cosines)
+        return self.scale * ops.where(targets, shifted, cosines)
 
 
 @LOSSES.register("sphere_face", examples={"margin": 3, "scale": 9.0})
@@ -287,7 +287,7 @@ class SphereFaceLoss(ProxyLoss):
     ) -> Tensor:
         squared = ops.sum(ops.square(embeddings), axis=1, keepdims=True)
         cosines = inner_product(l2_normalize(embeddings), l2_normalize(proxies))
-        own = class_mask(labels, proxies.shape[0])
+        targets = class_mask(labels, proxies.shape[0])
         # cos(mθ) is the Chebyshev polynomial T_m of cos θ.
         before, multiplied = ops.ones_like(cosines), cosines
         for _ in range(self.margin - 1):
@@ -296,9 +296,9 @@ class SphereFaceLoss(ProxyLoss):
         angles = ops.arccos(ops.clip(ops.stop_gradient(cosines), -1.0, 1.0))
         k = ops.floor(angles * (self.margin / math.pi))
         multiplied = (1.0 - 2.0 * (k % 2.0)) * multiplied - 2.0 * k
-        logits = ops.where(own, multiplied, cosines)
+        logits = ops.where(targets, multiplied, cosines)
         logits = self.scale * safe_sqrt(squared) * logits
-        return self.reduce(cross_entropy(logits, own))
+        return self.reduce(cross_entropy(logits, targets))
 
 
 @LOSSES.register("p2s_grad")
@@ -352,6 +352,6 @@ class P2SGradLoss(CosineClassifier):
         self, labels: Tensor, embeddings: Tensor, proxies: Tensor
     ) -> Tensor:
         cosines = inner_product(l2_normalize(embeddings), l2_normalize(proxies))
-        own = ops.cast(class_mask(labels, proxies.shape[0]), "float32")
-        errors = ops.square(cosines - own)
+        targets = ops.cast(class_mask(labels, proxies.shape[0]), "float32")
+        errors = ops.square(cosines - targets)
         return self.reduce(0.5 * ops.sum(errors, axis=1))

@@ -29,7 +29,7 @@ from keras_dml.utils.types import (
     Tensors,
 )
 
-_OTHERS = ("ref_labels", "ref_embeddings", "pair_weights", "mask")
+_UNSUPPORTED = ("ref_labels", "ref_embeddings", "pair_weights", "mask")
 
 
 @COMPOSITES.register("cross_batch_memory")
@@ -123,7 +123,7 @@ class CrossBatchMemory(CompositeLoss):
     has_memory: Any = True
     num_classes: Any = property(attrgetter("loss.num_classes"))
     needs_negatives: Any = property(attrgetter("loss.needs_negatives"))
-    # The memory has some, once it is used.
+    # Once it is used, the memory holds positives.
     needs_positives: Any = property(
         lambda self: self.warm_up > 0 and self.loss.needs_positives
     )
@@ -163,8 +163,8 @@ class CrossBatchMemory(CompositeLoss):
         inner = self.loss.term_weights
         weights: dict[str, Any] = {}
         if self.batch or self.warm_up:
-            weights |= _prefixed("batch", inner)
-        memory = _prefixed("memory", inner)
+            weights |= _prefix_terms("batch", inner)
+        memory = _prefix_terms("memory", inner)
         if self.memory_weight == 1:
             return weights | memory
         return weights | {
@@ -202,19 +202,19 @@ class CrossBatchMemory(CompositeLoss):
             )
             if not self.batch:
                 of_batch = _only(ops.logical_not(is_on), of_batch)
-            values |= _prefixed("batch", of_batch)
-        held = queue.after(ops.stop_gradient(embeddings), labels)
+            values |= _prefix_terms("batch", of_batch)
+        memory = queue.after(ops.stop_gradient(embeddings), labels)
         rows = ops.arange(ops.shape(embeddings)[0], dtype="int32")
-        is_other = ops.not_equal(rows[:, None], held.rows[None, :])
+        is_other = ops.not_equal(rows[:, None], memory.rows[None, :])
         of_memory = self.loss.term_values(
-            **self._labels(labels, held.labels),
+            **self._labels(labels, memory.labels),
             embeddings=embeddings,
-            ref_embeddings=held.embeddings,
-            mask=ops.logical_and(held.filled[None, :], is_other),
+            ref_embeddings=memory.embeddings,
+            mask=ops.logical_and(memory.filled[None, :], is_other),
         )
         if self.warm_up:
             of_memory = _only(is_on, of_memory)
-        return values | _prefixed("memory", of_memory)
+        return values | _prefix_terms("memory", of_memory)
 
     def remember(
         self, labels: Tensor, embeddings: Tensor, when: Tensor | None = None
@@ -227,7 +227,7 @@ class CrossBatchMemory(CompositeLoss):
         self.updates.assign_add(ops.cast(counts, "int32"))
 
     def _labels(self, labels: Tensor, refs: Tensor | None = None) -> Tensors:
-        """What the loss is told of labels, and of those of references."""
+        """Labels of the batch and of references, as arguments of the loss."""
         if self.num_labels is None or self.relation_rule == "any":
             return {"labels": labels, "ref_labels": refs}
         return {"labels": relations(labels, refs, self.relation_rule)}
@@ -239,13 +239,13 @@ class CrossBatchMemory(CompositeLoss):
             raise not_built_error(name, code)
         return self.queue
 
-    def _check_call(self, labels: Tensor, others: dict[str, Any]) -> None:
+    def _check_call(self, labels: Tensor, arguments: dict[str, Any]) -> None:
         self._queue()
-        given = [name for name in _OTHERS if others.get(name) is not None]
-        if given:
+        names = [x for x in _UNSUPPORTED if arguments.get(x) is not None]
+        if names:
             raise ValueError(
                 "CrossBatchMemory has its own references and cannot be "
-                f"combined with {given}. Received: values for these. Use the "
+                f"combined with {names}. Received: values for these. Use the "
                 "loss without a memory."
             )
         shape, count = tuple(labels.shape), self.num_labels
@@ -269,8 +269,8 @@ class CrossBatchMemory(CompositeLoss):
             )
 
 
-def _prefixed(name: str, terms: dict[str, Any]) -> dict[str, Any]:
-    """Terms of the inner loss, which itself has one or several."""
+def _prefix_terms(name: str, terms: dict[str, Any]) -> dict[str, Any]:
+    """Prefixes the terms of the inner loss, or renames its only one."""
     if list(terms) == [METRIC]:
         return {name: terms[METRIC]}
     return {f"{name}_{term}": value for term, value in terms.items()}

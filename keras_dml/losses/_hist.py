@@ -120,7 +120,7 @@ class HISTLoss(ProxyLoss):
     def values(
         self, labels: Tensor, embeddings: Tensor, proxies: Tensor
     ) -> Tensor:
-        own = class_mask(labels, proxies.shape[0])
+        targets = class_mask(labels, proxies.shape[0])
         x, means = l2_normalize(embeddings), l2_normalize(proxies)
         precision = ops.exp(-ops.relu6(self.log_variances))
         # (B, C) squared Mahalanobis distances; rounding makes some negative.
@@ -129,7 +129,7 @@ class HISTLoss(ProxyLoss):
             - 2.0 * ops.matmul(x, ops.transpose(means * precision))
             + ops.sum(ops.square(means) * precision, axis=1)
         )
-        likelihood = cross_entropy(-self.tau * distances, own)
+        likelihood = cross_entropy(-self.tau * distances, targets)
         # Column j is the distance to the class of example j: (B, B).
         to_classes = ops.transpose(take_rows(ops.transpose(distances), labels))
         graph = self._propagation(labels, to_classes)
@@ -139,7 +139,7 @@ class HISTLoss(ProxyLoss):
         scale = self.gamma * ops.rsqrt(variance + 1e-5)
         hidden = ops.leaky_relu((hidden - mean) * scale + self.beta, 0.1)
         outputs = ops.matmul(hidden, self.second) + self.second_bias
-        semantic = cross_entropy(ops.matmul(graph, outputs), own)
+        semantic = cross_entropy(ops.matmul(graph, outputs), targets)
         return self.reduce(likelihood) + self.weight * self.reduce(semantic)
 
     def _propagation(self, labels: Tensor, distances: Tensor) -> Tensor:
@@ -160,5 +160,5 @@ class HISTLoss(ProxyLoss):
 
 
 def _uniform() -> keras.Initializer:
-    """As a linear layer of PyTorch begins; one object always draws alike."""
+    """PyTorch's for a linear layer; one object always draws the same."""
     return keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")

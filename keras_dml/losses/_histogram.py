@@ -55,6 +55,16 @@ class HistogramLoss(_HistogramLoss):
     these values is the loss. `pair_weights` multiply the counts of pairs in the
     histograms.
 
+    This computes, in O(B·R) memory,
+
+    ```python
+    nodes = np.linspace(-1, 1, num_bins + 1)
+    shares = 1 - abs(s[..., None] - nodes) / (nodes[1] - nodes[0])
+    shares = np.maximum(shares, 0)  # (B, B, nodes)
+    positives, negatives = (shares[x].mean(0) for x in (positive, negative))
+    loss = negatives @ positives.cumsum()
+    ```
+
     When to use it:
         Large batches, whose pairs fill the histograms; there is no
         margin or scale to tune.
@@ -121,6 +131,17 @@ class FastAPLoss(_HistogramLoss):
     range make precision and recall differentiable. Terms are the anchors that
     have both positives and negatives; `pair_weights` multiply the counts of
     pairs in the histograms.
+
+    This computes, in O(B·R) memory,
+
+    ```python
+    nodes = np.linspace(0, 4, num_bins + 1)
+    shares = np.maximum(1 - abs(d[..., None] - nodes) / nodes[1], 0)
+    h = (shares * positive[..., None]).sum(1)  # (B, nodes)
+    of_all = (shares * (positive | negative)[..., None]).sum(1)
+    precision = h.cumsum(1) / np.maximum(of_all.cumsum(1), 1e-30)
+    terms = 1 - (h * precision).sum(1) / positive.sum(1)
+    ```
 
     When to use it:
         To optimize average precision; large batches with several images

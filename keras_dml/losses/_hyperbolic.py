@@ -11,8 +11,8 @@ from keras_dml.losses.pairs import Batch
 from keras_dml.losses.reductions import masked_logsumexp
 from keras_dml.utils.types import Positive, Tensor
 
-# Points stay this far inside the ball, at radius 1: float32 knows no more.
-_RIM = 1e-3
+# Points stay this far inside the unit ball, for the precision of float32.
+_RIM_WIDTH = 1e-3
 
 
 @LOSSES.register(
@@ -118,12 +118,12 @@ class HyperbolicContrastiveLoss(MetricLoss):
             batch.embeddings, batch.ref_embeddings, self.curvature, self.clip
         )
         logits = -distances / self.temperature
-        of_positives, of_negatives = pairs.weights
+        positive_weights, negative_weights = pairs.weights
         negatives = masked_logsumexp(
-            logits, pairs.negative, weights=of_negatives
+            logits, pairs.negative, weights=negative_weights
         )
         terms = ops.softplus(negatives - logits)
-        return self.reduce(terms, pairs.positive, of_positives)
+        return self.reduce(terms, pairs.positive, positive_weights)
 
 
 def poincare_distance(
@@ -145,12 +145,12 @@ def poincare_distance(
     """
     root = math.sqrt(curvature)
     x = _to_ball(x, root, clip)
-    others = None if refs is None else _to_ball(refs, root, clip)
-    squared = squared_distance(x, others)
+    ref_points = None if refs is None else _to_ball(refs, root, clip)
+    squared = squared_distance(x, ref_points)
     rows = 1.0 - ops.sum(ops.square(x), axis=1)
     columns = rows
-    if others is not None:
-        columns = 1.0 - ops.sum(ops.square(others), axis=1)
+    if ref_points is not None:
+        columns = 1.0 - ops.sum(ops.square(ref_points), axis=1)
     ratio = squared / (rows[:, None] * columns[None, :])
     return (2.0 / root) * ops.arcsinh(safe_sqrt(ratio))
 
@@ -159,5 +159,5 @@ def _to_ball(v: Tensor, root: float, clip: float | None) -> Tensor:
     """√c times the exponential map: points of the ball of radius 1."""
     norm = safe_sqrt(ops.sum(ops.square(v), axis=1, keepdims=True))
     length = norm if clip is None else ops.minimum(norm, clip)
-    radius = ops.minimum(ops.tanh(root * length), 1.0 - _RIM)
+    radius = ops.minimum(ops.tanh(root * length), 1.0 - _RIM_WIDTH)
     return v * (radius / ops.where(norm > 0, norm, 1.0))

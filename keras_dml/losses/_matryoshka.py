@@ -11,8 +11,8 @@ from keras_dml.losses.composite import (
     LossOfParts,
     build_part,
     is_weight,
-    joined,
-    scaled,
+    name_terms,
+    rescale,
 )
 from keras_dml.losses.variables import scope_of
 from keras_dml.utils.arguments import check_not_empty
@@ -127,8 +127,8 @@ class MatryoshkaLoss(LossOfParts):
         for dim, weight in zip(
             self.dims, self.weights or [1.0] * len(self.dims), strict=True
         ):
-            inner = scaled(_OWNER, weight, self.loss.term_weights)
-            weights |= joined(f"dim_{dim}", inner)
+            inner = rescale(_OWNER, weight, self.loss.term_weights)
+            weights |= name_terms(f"dim_{dim}", inner)
         return weights
 
     def build(self, owner: keras.layers.Layer, embedding_dim: int) -> None:
@@ -148,7 +148,7 @@ class MatryoshkaLoss(LossOfParts):
                 kwargs["ref_embeddings"] = self._prefix(refs, dim)
             prefix = self._prefix(embeddings, dim)
             terms = loss.term_values(labels, prefix, **kwargs)
-            values |= joined(f"dim_{dim}", terms)
+            values |= name_terms(f"dim_{dim}", terms)
         return values
 
     def remember(

@@ -61,7 +61,7 @@ def nce(
 
             1/q(d) is the inverse density of distances on the sphere, up to
             its constant: see `distances.log_inverse_density`. With
-            "queue_axis" there hardly are negatives: of 3,360 keys each has
+            "queue_axis" there are hardly any negatives: of 3,360 keys each has
             a weight near 1/3,360. On random unit embeddings in 128
             dimensions, τ = 0.1 and a positive of cosine .95, the gradient on a
             query from negatives is .001 and from its positive .63 (means of

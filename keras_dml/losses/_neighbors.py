@@ -11,7 +11,7 @@ from keras_dml.losses.pairs import Batch, Pairs
 from keras_dml.losses.reductions import masked_logsumexp
 from keras_dml.utils.types import Positive, Tensor
 
-# Below it there was nothing to sum; see `masked_logsumexp`.
+# A value below it is an empty sum; see `masked_logsumexp`.
 _EMPTY = -1e29
 
 
@@ -159,13 +159,13 @@ class InstanceLoss(MetricLoss):
 
     def call(self, batch: Batch) -> Tensor:
         pairs = batch.compare("cosine")
-        others = masked_logsumexp(
+        log_totals = masked_logsumexp(
             -self.gamma * (1.0 + pairs.distances),
             pairs.negative,
             add_one=True,
             weights=pairs.weights[1],
         )
-        return self.reduce(others[:, 0])
+        return self.reduce(log_totals[:, 0])
 
 
 @LOSSES.register("decoupled_contrastive", examples={"sigma": 0.4})
@@ -247,7 +247,7 @@ class DecoupledContrastiveLoss(PairLoss):
 
     def values(self, pairs: Pairs) -> Tensor:
         positive, negative = self.mined(pairs)
-        of_positives, of_negatives = pairs.weights
+        positive_weights, negative_weights = pairs.weights
         positive = ops.cast(positive, "float32") * ops.cast(
             ops.any(ops.cast(negative, "bool"), axis=1, keepdims=True),
             "float32",
@@ -255,7 +255,7 @@ class DecoupledContrastiveLoss(PairLoss):
         similarity = -pairs.distances
         logits = similarity / self.temperature
         negatives = masked_logsumexp(
-            logits, ops.cast(negative, "bool"), weights=of_negatives
+            logits, ops.cast(negative, "bool"), weights=negative_weights
         )
         if self.sigma is not None:
             powers = ops.exp(similarity / self.sigma)
@@ -264,4 +264,4 @@ class DecoupledContrastiveLoss(PairLoss):
             logits *= 2.0 - powers / ops.where(count > 0, mean, 1.0)
         # Negatives that all have weight 0 leave nothing to compare with.
         terms = ops.where(negatives > _EMPTY, negatives - logits, 0.0)
-        return self.reduce(terms, positive, of_positives)
+        return self.reduce(terms, positive, positive_weights)

@@ -22,15 +22,16 @@ class CosineClassifier(ProxyLoss):
         self, labels: Tensor, embeddings: Tensor, proxies: Tensor
     ) -> Tensor:
         cosines = self.cosines(embeddings, l2_normalize(proxies))
-        own = class_mask(labels, cosines.shape[1])
-        return self.reduce(cross_entropy(self.logits(cosines, own), own))
+        targets = class_mask(labels, cosines.shape[1])
+        logits = self.logits(cosines, targets)
+        return self.reduce(cross_entropy(logits, targets))
 
     def cosines(self, embeddings: Tensor, proxies: Tensor) -> Tensor:
         """(B, C) cosines with each class; `proxies` are unit."""
         return inner_product(embeddings, proxies)
 
-    def logits(self, cosines: Tensor, own: Tensor) -> Tensor:
-        """(B, C) logits; `own` marks the own class of each example."""
+    def logits(self, cosines: Tensor, targets: Tensor) -> Tensor:
+        """(B, C) logits; `targets` marks the own class of each example."""
         raise NotImplementedError
 
 
@@ -84,7 +85,7 @@ class NormalizedSoftmaxLoss(CosineClassifier):
         super().__init__(num_classes, reduction=reduction, **kwargs)
         self.temperature = temperature
 
-    def logits(self, cosines: Tensor, own: Tensor) -> Tensor:
+    def logits(self, cosines: Tensor, targets: Tensor) -> Tensor:
         return cosines / self.temperature
 
 
@@ -142,8 +143,8 @@ class CosFaceLoss(CosineClassifier):
         self.scale = scale
         self.margin = margin
 
-    def logits(self, cosines: Tensor, own: Tensor) -> Tensor:
-        return self.scale * ops.where(own, cosines - self.margin, cosines)
+    def logits(self, cosines: Tensor, targets: Tensor) -> Tensor:
+        return self.scale * ops.where(targets, cosines - self.margin, cosines)
 
 
 @LOSSES.register("arc_face", examples={"scale": 9.0})
@@ -211,9 +212,9 @@ class ArcFaceLoss(CosineClassifier):
         self.scale = scale
         self.margin = check_angle("ArcFaceLoss", "margin", margin)
 
-    def logits(self, cosines: Tensor, own: Tensor) -> Tensor:
+    def logits(self, cosines: Tensor, targets: Tensor) -> Tensor:
         shifted = add_angle(cosines, self.margin)
-        return self.scale * ops.where(own, shifted, cosines)
+        return self.scale * ops.where(targets, shifted, cosines)
 
 
 def add_angle(cosines: Tensor, margin: Any) -> Tensor:

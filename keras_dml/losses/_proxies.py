@@ -84,11 +84,11 @@ class ProxyNCALoss(ProxyLoss):
         logits = inner_product((2.0 / self.temperature) * embeddings, proxies)
         squared = ops.sum(ops.square(proxies), axis=1)
         logits -= (1.0 / self.temperature) * squared
-        own = class_mask(labels, proxies.shape[0])
+        targets = class_mask(labels, proxies.shape[0])
         if not self.exclude_positive:
-            return self.reduce(cross_entropy(logits, own))
-        own_logit = ops.sum(ops.where(own, logits, 0.0), axis=1)
-        log_total = masked_logsumexp(logits, ops.logical_not(own))
+            return self.reduce(cross_entropy(logits, targets))
+        own_logit = ops.sum(ops.where(targets, logits, 0.0), axis=1)
+        log_total = masked_logsumexp(logits, ops.logical_not(targets))
         return self.reduce(log_total[:, 0] - own_logit)
 
 
@@ -155,11 +155,11 @@ class ProxyAnchorLoss(ProxyLoss):
         self, labels: Tensor, embeddings: Tensor, proxies: Tensor
     ) -> Tensor:
         similarity = inner_product(embeddings, l2_normalize(proxies))  # (B, C)
-        own = class_mask(labels, proxies.shape[0])
-        present = ops.cast(ops.any(own, axis=0), "float32")
-        pull = _shares(self.alpha * (self.margin - similarity), own)
+        targets = class_mask(labels, proxies.shape[0])
+        present = ops.cast(ops.any(targets, axis=0), "float32")
+        pull = _shares(self.alpha * (self.margin - similarity), targets)
         push = self.alpha * (self.margin + similarity)
-        push = _shares(push, ops.logical_not(own))
+        push = _shares(push, ops.logical_not(targets))
         batch = ops.cast(ops.shape(similarity)[0], "float32")
         num_present = ops.maximum(ops.sum(present), 1.0)
         return batch * (
@@ -270,10 +270,10 @@ class SoftTripleLoss(ProxyLoss):
         )  # (B, K, C)
         weights = ops.softmax(similarity / self.gamma, axis=1)
         to_class = ops.sum(weights * similarity, axis=1)  # (B, C)
-        own = class_mask(labels, classes)
-        margins = self.margin * ops.cast(own, "float32")
+        targets = class_mask(labels, classes)
+        margins = self.margin * ops.cast(targets, "float32")
         logits = self.scale * (to_class - margins)
-        values = self.reduce(cross_entropy(logits, own))
+        values = self.reduce(cross_entropy(logits, targets))
         if self.tau == 0 or self.num_centers == 1:
             return values
         # The mean over classes of Σ_{t<s} ‖w_t − w_s‖ / (K(K − 1)) (Eq. 10).

@@ -1,7 +1,6 @@
 """Losses on soft ranks: Smooth-AP, the recall@k surrogate and PNP.
 
-They are one family on one soft rank; nearly half of the file documents the
-three of them.
+All three use one soft rank; nearly half of the file is their documentation.
 """
 
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from typing import Any, Literal
 from keras import ops
 
 from keras_dml.losses.base import LOSSES, MetricLoss
-from keras_dml.losses.mining.miner import State, for_each_marked, value_at
+from keras_dml.losses.mining.miner import State, for_each_true, value_at
 from keras_dml.losses.pairs import Batch, Pairs
 from keras_dml.utils.arguments import (
     check_not_empty,
@@ -103,6 +102,17 @@ class SmoothAPLoss(_RankingLoss):
 
     Time is O(B·P·R) and memory O(B·R), with P the largest number of positives
     of any anchor.
+
+    With σ as `sigmoid`, this computes
+
+    ```python
+    for a, i in np.argwhere(positive):
+        above = sigmoid((s[a] - s[a, i]) / temperature)
+        positives = above[positive[a]].sum() - above[i]
+        negatives = above[negative[a]].sum()
+        precision = (1 + positives) / (1 + positives + negatives)
+        terms[a] += (1 - precision) / positive[a].sum()
+    ```
 
     When to use it:
         To optimize mean average precision; large batches with several
@@ -203,6 +213,14 @@ class PNPLoss(_RankingLoss):
     Terms are the anchors that have a positive. `pair_weights` multiply the
     contribution of each positive i, and the count of each negative in N_i. Time
     is O(B·P·R) and memory O(B·R).
+
+    With σ as `sigmoid`, this computes
+
+    ```python
+    for a, i in np.argwhere(positive):
+        above = sigmoid((s[a, negative[a]] - s[a, i]) / temperature)
+        terms[a] += f(above.sum()) / positive[a].sum()
+    ```
 
     When to use it:
         A ranking loss that tolerates wrong labels: `variant="D_q"`.
@@ -309,6 +327,17 @@ class RecallAtKLoss(_RankingLoss):
     recall is then a fraction of the weights. Time is O(B·P·R) and memory
     O(B·R·|K|).
 
+    With σ as `sigmoid`, this computes
+
+    ```python
+    terms = np.ones(len(s))
+    for a, i in np.argwhere(positive):
+        above = sigmoid((s[a] - s[a, i]) / temperature)
+        rank = above[positive[a] | negative[a]].sum() - above[i]
+        recall = sigmoid((np.array(k) - 1 - rank) / rank_temperature)
+        terms[a] -= recall.mean() / positive[a].sum()
+    ```
+
     When to use it:
         To optimize recall@k; batches of several hundred images or more,
         for which a model has `accumulate`.
@@ -384,21 +413,21 @@ class RecallAtKLoss(_RankingLoss):
             above = above + self.self_is_above(pairs)
         weight = positives
         total = ops.sum(weight, axis=1)
-        lost = ops.zeros_like(total)
+        losses = ops.zeros_like(total)
         temperatures: Any = self.rank_temperature
         if not isinstance(temperatures, Sequence):
             temperatures = [temperatures] * len(self.k)
         for k, temperature in zip(self.k, temperatures, strict=True):
             inside = ops.sigmoid((k - 1.0 - above) / temperature)
-            found = ops.sum(weight * inside, axis=1)
-            most = total
+            hits = ops.sum(weight * inside, axis=1)
+            max_hits = total
             if self.attainable:
-                found = ops.minimum(found, float(k))
-                most = ops.minimum(total, float(k))
+                hits = ops.minimum(hits, float(k))
+                max_hits = ops.minimum(total, float(k))
             # Nothing is lost where there is nothing to find.
-            share = found / ops.where(most > 0, most, 1.0)
-            lost = lost + ops.where(most > 0, 1.0 - share, 0.0)
-        return lost / len(self.k)
+            share = hits / ops.where(max_hits > 0, max_hits, 1.0)
+            losses = losses + ops.where(max_hits > 0, 1.0 - share, 0.0)
+        return losses / len(self.k)
 
 
 def count_above(
@@ -438,9 +467,9 @@ def count_above(
                 return (slopes + ops.where(marked, -total, slope),)
 
             initial = (ops.zeros_like(similarity),)
-            return scale * for_each_marked(positive, move, initial)[0]
+            return scale * for_each_true(positive, move, initial)[0]
 
         initial = (ops.zeros_like(similarity),)
-        return for_each_marked(positive, add, initial)[0], gradient
+        return for_each_true(positive, add, initial)[0], gradient
 
     return above(similarity)

@@ -141,9 +141,9 @@ class VICRegLoss(MetricLoss):
         variance = ops.sum(ops.where(is_variance, covariance, 0.0), axis=0)
         target = 1.0 / math.sqrt(dim) if self.target is None else self.target
         lack = ops.relu(target - ops.sqrt(variance + self.epsilon))
-        others = ops.where(is_variance, 0.0, covariance)
+        off_diagonal = ops.where(is_variance, 0.0, covariance)
         total = self.variance * ops.mean(lack)
-        total += (self.covariance / dim) * ops.sum(ops.square(others))
+        total += (self.covariance / dim) * ops.sum(ops.square(off_diagonal))
         return ops.where(count > 1, total, 0.0)
 
 
@@ -230,22 +230,20 @@ class BarlowTwinsLoss(MetricLoss):
         of_anchor, of_reference = (ops.sum(counts, axis=i) for i in (1, 0))
         total = ops.sum(of_anchor)
         count = ops.where(total > 0, total, 1.0)
-        anchors = self._standardized(batch.embeddings, of_anchor, count)
-        others = self._standardized(batch.references, of_reference, count)
+        anchors = self._standardize(batch.embeddings, of_anchor, count)
+        references = self._standardize(batch.references, of_reference, count)
         correlation = (
-            ops.matmul(ops.transpose(anchors), ops.matmul(counts, others))
+            ops.matmul(ops.transpose(anchors), ops.matmul(counts, references))
             / count
         )
-        wanted = ops.cast(diagonal(correlation), "float32")
-        errors = ops.square(correlation - wanted)
-        weights = wanted + self.redundancy * (1.0 - wanted)
+        identity = ops.cast(diagonal(correlation), "float32")
+        errors = ops.square(correlation - identity)
+        weights = identity + self.redundancy * (1.0 - identity)
         has_positive = ops.cast(of_anchor > 0, "float32")
         value = ops.sum(weights * errors)
         return scale_to_mean(has_positive * value, ops.sum(has_positive))
 
-    def _standardized(
-        self, z: Tensor, weights: Tensor, count: Tensor
-    ) -> Tensor:
+    def _standardize(self, z: Tensor, weights: Tensor, count: Tensor) -> Tensor:
         weights = weights[:, None]
         centered = z - ops.sum(weights * z, axis=0) / count
         variance = ops.sum(weights * ops.square(centered), axis=0) / count

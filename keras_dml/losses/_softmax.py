@@ -89,13 +89,13 @@ class NTXentLoss(_SoftmaxLoss):
 
     def values(self, pairs: Pairs) -> Tensor:
         positive, negative = self.mined(pairs)
-        of_positives, of_negatives = pairs.weights
+        positive_weights, negative_weights = pairs.weights
         logits = -pairs.distances / self.temperature
         negatives = masked_logsumexp(
-            logits, ops.cast(negative, "bool"), weights=of_negatives
+            logits, ops.cast(negative, "bool"), weights=negative_weights
         )
         terms = ops.softplus(negatives - logits)
-        return self.reduce(terms, positive, of_positives)
+        return self.reduce(terms, positive, positive_weights)
 
 
 @LOSSES.register(
@@ -309,9 +309,9 @@ class MultiSupConLoss(SupConLoss):
     ) -> Tensor:
         sets = ops.convert_to_tensor(labels)
         if is_multi_hot(sets):
-            others = sets if ref_labels is None else ref_labels
+            ref_sets = sets if ref_labels is None else ref_labels
             first = ops.cast(sets, "float32")
-            second = ops.cast(ops.convert_to_tensor(others), "float32")
+            second = ops.cast(ops.convert_to_tensor(ref_sets), "float32")
             both = ops.matmul(first, ops.transpose(second))
             sizes = ops.sum(first, axis=1), ops.sum(second, axis=1)
             either = sizes[0][:, None] + sizes[1][None, :] - both
@@ -334,18 +334,18 @@ class MultiSupConLoss(SupConLoss):
 
     def values(self, pairs: Pairs) -> Tensor:
         positive, negative = self.mined(pairs)
-        of_positives, of_negatives = pairs.weights
+        positive_weights, negative_weights = pairs.weights
         logits = -pairs.distances / self.temperature
         is_positive = ops.cast(positive, "bool")
         everything = ops.logical_or(is_positive, ops.cast(negative, "bool"))
         exponentials = None
-        if of_negatives is not None:
-            exponentials = ops.where(is_positive, 1.0, of_negatives)
+        if negative_weights is not None:
+            exponentials = ops.where(is_positive, 1.0, negative_weights)
         log_total = masked_logsumexp(logits, everything, weights=exponentials)
         share = ops.cast(positive, "float32")
         count = ops.sum(share, axis=1)
-        if of_positives is not None:
-            share = share * ops.where(is_positive, of_positives, 0.0)
-        lost = ops.where(is_positive, share * (log_total - logits), 0.0)
+        if positive_weights is not None:
+            share = share * ops.where(is_positive, positive_weights, 0.0)
+        terms = ops.where(is_positive, share * (log_total - logits), 0.0)
         divisor = ops.where(count > 0, count, 1.0)
-        return self.reduce(ops.sum(lost, axis=1) / divisor, count > 0)
+        return self.reduce(ops.sum(terms, axis=1) / divisor, count > 0)

@@ -37,7 +37,7 @@ class TripletTerms(NamedTuple):
     """Which terms are not zero, for reductions that count those."""
 
 
-def reduced_triplets(
+def reduce_triplets(
     loss: PairLoss,
     pairs: Pairs,
     terms_of: Callable[[Tensor, Tensor], TripletTerms],
@@ -45,14 +45,14 @@ def reduced_triplets(
     """The reduction of the terms of all triplets that are mined, (B,).
 
     Args:
-        loss: What mines and reduces.
+        loss: The loss, which mines and reduces.
         pairs: The pairs of a batch.
         terms_of: From the distance of a positive, (B, 1), and those of all
-            references, (B, R), to the terms; what it gives where a
-            reference is no negative does not matter.
+            references, (B, R), to the terms; those of references
+            that are no negatives do not matter.
     """
     fixed = ops.stop_gradient(pairs.distances)
-    of_positives, of_negatives = pairs.weights
+    positive_weights, negative_weights = pairs.weights
 
     def add(state: State, positive: Tensor, negatives: Tensor) -> State:
         total, count, nonzero, slopes = state
@@ -62,8 +62,8 @@ def reduced_triplets(
             ops.where(negatives, x, 0.0)
             for x in (terms.value, terms.pull, terms.push)
         )
-        if of_positives is not None:
-            weights = value_at(of_positives, positive) * of_negatives
+        if positive_weights is not None:
+            weights = value_at(positive_weights, positive) * negative_weights
             weights = ops.where(negatives, weights, 0.0)
             value, pull, push = (weights * x for x in (value, pull, push))
         to_positive = ops.sum(pull, axis=1, keepdims=True)
@@ -107,6 +107,13 @@ class TripletLoss(PairLoss):
 
     Terms are triplets; each is multiplied by the product of the
     `pair_weights` of (a, p) and (a, n).
+
+    This computes, in O(B·R) memory, the mean of
+
+    ```python
+    for a, p, n in triplets:
+        terms.append(max(d[a, p] - d[a, n] + margin, 0))
+    ```
 
     When to use it:
         Known triplets; comparison with older work. `mining="hard"`
@@ -181,7 +188,7 @@ class TripletLoss(PairLoss):
             gap = (positive + self.margin) - distances
             if self.soft_margin:
                 slope = ops.sigmoid(gap)
-                # Each costs something, be it too little for a number.
+                # Every term is above 0, even where rounding makes it 0.
                 costs = ops.ones_like(gap, "bool")
                 return TripletTerms(ops.softplus(gap), slope, -slope, costs)
             value = hinge(gap, rounding)
@@ -189,7 +196,7 @@ class TripletLoss(PairLoss):
             slope = ops.cast(costs, "float32")
             return TripletTerms(value, slope, -slope, costs)
 
-        return reduced_triplets(self, pairs, terms_of)
+        return reduce_triplets(self, pairs, terms_of)
 
 
 _EASY_POSITIVE_HARD_NEGATIVE = Selection("easy", "hard")
@@ -216,6 +223,14 @@ class SelectivelyContrastiveLoss(PairLoss):
 
     Terms are triplets; each is multiplied by the product of the `pair_weights`
     of (a, p) and (a, n). Terms can be negative.
+
+    This computes, in O(B·R) memory, the mean of
+
+    ```python
+    for a, p, n in triplets:
+        soft = np.log1p(np.exp((s[a, n] - s[a, p]) / temperature))
+        terms.append(weight * s[a, n] if s[a, n] > s[a, p] else soft)
+    ```
 
     When to use it:
         Triplets with the hardest negatives, if other losses collapse.
@@ -286,7 +301,7 @@ class SelectivelyContrastiveLoss(PairLoss):
             push = ops.where(is_hard, -self.weight, -pull)
             return TripletTerms(value, pull, push, value > 0)
 
-        return reduced_triplets(self, pairs, terms_of)
+        return reduce_triplets(self, pairs, terms_of)
 
 
 _CLOSEST_NEGATIVES = Selection("all", "hard")
@@ -316,6 +331,14 @@ class DynamicSoftMarginLoss(PairLoss):
 
     Terms are triplets; each is multiplied by the product of the `pair_weights`
     of (a, p) and (a, n), which do not affect the histogram.
+
+    This computes, in O(B·R) memory and but for the bins of the histogram,
+
+    ```python
+    gaps = np.array([d[a, p] - d[a, n] for a, p, n in triplets])
+    shares = np.array([np.mean(recent_gaps <= gap) for gap in gaps])
+    loss = np.mean(shares * gaps)
+    ```
 
     When to use it:
         Triplets, without a margin to tune.
@@ -396,7 +419,7 @@ class DynamicSoftMarginLoss(PairLoss):
         )
 
     def values(self, pairs: Pairs) -> Tensor:
-        shares = ops.cumsum(self._with(pairs))
+        shares = ops.cumsum(self._histogram_with(pairs))
         per_unit = self.num_bins / (2 * self.limit)
 
         def terms_of(positive: Tensor, distances: Tensor) -> TripletTerms:
@@ -406,7 +429,7 @@ class DynamicSoftMarginLoss(PairLoss):
             value = share * gap
             return TripletTerms(value, share, -share, value > 0)
 
-        return reduced_triplets(self, pairs, terms_of)
+        return reduce_triplets(self, pairs, terms_of)
 
     def remember(
         self, labels: Tensor, embeddings: Tensor, when: Tensor | None = None
@@ -417,16 +440,16 @@ class DynamicSoftMarginLoss(PairLoss):
         if is_multi_hot(labels):
             labels = relations(labels)
         pairs = Batch(labels, embeddings).compare(self.distance)
-        # One batch that is not finite must not be remembered for ever.
+        # A batch that is not finite would spoil the histogram for ever.
         counts = ops.all(ops.isfinite(embeddings))
         if when is not None:
             counts = ops.logical_and(counts, when)
         past = self._past()
         before = ops.convert_to_tensor(past)
-        past.assign(ops.where(counts, self._with(pairs), before))
+        past.assign(ops.where(counts, self._histogram_with(pairs), before))
 
-    def _with(self, pairs: Pairs) -> Tensor:
-        """(num_bins + 1,): the histogram, once it has these pairs' triplets."""
+    def _histogram_with(self, pairs: Pairs) -> Tensor:
+        """(num_bins + 1,): the histogram with the triplets of these pairs."""
         distances = ops.stop_gradient(pairs.distances)
         past = ops.convert_to_tensor(self._past())
 

@@ -75,7 +75,7 @@ class TupletMarginLoss(PairLoss):
 
     def values(self, pairs: Pairs) -> Tensor:
         positive, negative = self.mined(pairs)
-        of_positives, of_negatives = pairs.weights
+        positive_weights, negative_weights = pairs.weights
         cosines = -pairs.distances
         sines = safe_sqrt(1.0 - ops.square(cosines))
         # cos(θ − β)
@@ -83,10 +83,10 @@ class TupletMarginLoss(PairLoss):
         negatives = masked_logsumexp(
             self.scale * cosines,
             ops.cast(negative, "bool"),
-            weights=of_negatives,
+            weights=negative_weights,
         )
         terms = ops.softplus(negatives - self.scale * eased)
-        return self.reduce(terms, positive, of_positives)
+        return self.reduce(terms, positive, positive_weights)
 
 
 @LOSSES.register(
@@ -159,9 +159,9 @@ class IntraPairVarianceLoss(PairLoss):
         far = (1.0 - sign * self.negative_slack) * _mean(distances, negative)
         excess = ops.square(ops.relu(distances - near))
         lack = ops.square(ops.relu(far - distances))
-        of_positives, of_negatives = pairs.weights
-        return self.reduce(excess, positive, of_positives) + self.reduce(
-            lack, negative, of_negatives
+        positive_weights, negative_weights = pairs.weights
+        return self.reduce(excess, positive, positive_weights) + self.reduce(
+            lack, negative, negative_weights
         )
 
 

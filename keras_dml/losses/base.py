@@ -1,7 +1,7 @@
 """MetricLoss: the base class of losses on embeddings, and their registry.
 
-It is one class and therefore one file; a third of it is what its methods say
-about shapes and rules, which the losses need not repeat.
+It is one class and therefore one file; a third of it documents the shapes and
+rules that all losses share.
 """
 
 from collections.abc import Callable, Sequence
@@ -89,7 +89,7 @@ class MetricLoss(Serializable, keras.losses.Loss):
 
     weights_pairs = False
     takes_references = True
-    __array_ufunc__ = None  # NumPy's numbers leave `*` to the loss.
+    __array_ufunc__ = None  # NumPy's numbers then leave `*` to the loss.
     needs_positives = True
     needs_negatives = True
     needs_triplets = False
@@ -240,7 +240,7 @@ class MetricLoss(Serializable, keras.losses.Loss):
         )
         self._check(batch)
         if pair_weights is not None:
-            weights = self._checked_weights(pair_weights, batch)
+            weights = self._check_weights(pair_weights, batch)
             batch = batch._replace(pair_weights=weights)
         # A sum is finite only if all of its terms are.
         finite = ops.isfinite(ops.sum(batch.embeddings, axis=1))
@@ -298,8 +298,8 @@ class MetricLoss(Serializable, keras.losses.Loss):
             **changes: Arguments to change.
         """
         functions = self._functions()
-        others = self.serialized_arguments(without=functions)
-        config: Config = {**others, **functions, **changes}
+        settings = self.serialized_arguments(without=functions)
+        config: Config = {**settings, **functions, **changes}
         return type(self).from_config(config)
 
     def get_config(self) -> Config:
@@ -309,8 +309,8 @@ class MetricLoss(Serializable, keras.losses.Loss):
 
     def _functions(self) -> dict[str, Any]:
         """The arguments that are functions of the user's own, by name."""
-        found = {name: getattr(self, name, None) for name in _FUNCTIONS}
-        return {name: value for name, value in found.items() if callable(value)}
+        values = {name: getattr(self, name, None) for name in _FUNCTIONS}
+        return {name: x for name, x in values.items() if callable(x)}
 
     def __add__(self, other: Any) -> "MetricLoss":
         return self if _is_zero(other) else _weighted_sum().of(self, other)
@@ -358,10 +358,10 @@ class MetricLoss(Serializable, keras.losses.Loss):
             )
         if ranks[0] == 2:
             self._check_relations(batch)
-        for given in (batch.labels, batch.ref_labels):
-            if given is not None:
-                dtype = dtype_name(given)
-                check_label_kind(name, "labels", dtype, given.shape, given)
+        for ids in (batch.labels, batch.ref_labels):
+            if ids is not None:
+                dtype = dtype_name(ids)
+                check_label_kind(name, "labels", dtype, ids.shape, ids)
 
     def _check_relations(self, batch: Batch) -> None:
         name, shape = type(self).__name__, tuple(batch.labels.shape)
@@ -382,13 +382,13 @@ class MetricLoss(Serializable, keras.losses.Loss):
                 f"one-hot. {ONE_HOT}"
             )
 
-    def _checked_weights(
+    def _check_weights(
         self, pair_weights: PairWeights, batch: Batch
     ) -> PairWeights:
         name = type(self).__name__
         if not self.weights_pairs:
-            others = [entry.value for entry in LOSSES.values()]
-            can = ", ".join(c.__name__ for c in others if c.weights_pairs)
+            classes = [entry.value for entry in LOSSES.values()]
+            can = ", ".join(c.__name__ for c in classes if c.weights_pairs)
             raise ValueError(
                 f"{name} does not support `pair_weights`, because it does not "
                 "consist of pairs of examples alone. Pass None, or use one of "
@@ -441,8 +441,8 @@ LossLike: TypeAlias = (
     | keras.losses.Loss
     | Callable[..., Any]
 )
-"""A loss, its name or its config; several, in a dict by name or a list; or a
-function. As `losses.get` takes them."""
+"""What `losses.get` takes: a loss, its name or config; several, in a dict by
+name or a list; or a function."""
 
 
 def _weighted_sum() -> Any:

@@ -13,8 +13,8 @@ from keras_dml.losses.composite import (
     LossOfParts,
     build_part,
     is_weight,
-    joined,
-    scaled,
+    name_terms,
+    rescale,
 )
 from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.pair_loss import PairLoss
@@ -22,7 +22,7 @@ from keras_dml.losses.pairs import Batch
 from keras_dml.losses.proxy_loss import ProxyLoss
 from keras_dml.losses.variables import scope_of
 from keras_dml.utils.arguments import did_you_mean
-from keras_dml.utils.serialization import deserialized, parameters_of
+from keras_dml.utils.serialization import deserialize_object, parameters_of
 from keras_dml.utils.trust import import_named
 from keras_dml.utils.types import Config, Tensor, Tensors
 
@@ -100,7 +100,7 @@ class WeightedSum(LossOfParts):
                     f"Received: {key!r}."
                 )
             self.losses[key], weight = _loss_and_weight(key, value)
-            self.weights[key] = _checked_weight(key, weight)
+            self.weights[key] = _check_weight(key, weight)
         if not self.losses:
             raise ValueError(
                 "`losses` of WeightedSum must not be empty. Received: "
@@ -126,7 +126,7 @@ class WeightedSum(LossOfParts):
                     "`weights` of WeightedSum must use the names of its "
                     f"losses, {list(self.losses)}. Received: {name!r}."
                 )
-            self.weights[name] = _checked_weight(name, weight)
+            self.weights[name] = _check_weight(name, weight)
 
     @property
     def parts(self) -> Iterable[MetricLoss]:
@@ -134,20 +134,20 @@ class WeightedSum(LossOfParts):
 
     @property
     def term_weights(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        total: dict[str, Any] = {}
         for name, loss in self.losses.items():
-            weights = scaled(
+            weights = rescale(
                 "WeightedSum", self.weights[name], loss.term_weights
             )
-            terms = joined(name, weights)
-            if found.keys() & terms.keys():
+            terms = name_terms(name, weights)
+            if total.keys() & terms.keys():
                 raise ValueError(
                     "Terms of WeightedSum must have different names. Received: "
-                    f"{sorted(found.keys() & terms.keys())} twice. Use other "
+                    f"{sorted(total.keys() & terms.keys())} twice. Use other "
                     "names for the losses."
                 )
-            found |= terms
-        return found
+            total |= terms
+        return total
 
     def build(self, owner: keras.layers.Layer, embedding_dim: int) -> None:
         with scope_of(owner):
@@ -160,7 +160,7 @@ class WeightedSum(LossOfParts):
         values: Tensors = {}
         for name, loss in self.losses.items():
             terms = loss.term_values(labels, embeddings, **kwargs)
-            values |= joined(name, terms)
+            values |= name_terms(name, terms)
         return values
 
     def start_from(
@@ -185,7 +185,7 @@ class WeightedSum(LossOfParts):
 
     @classmethod
     def of(cls, *losses: Any) -> "WeightedSum":
-        """The sum of losses, of which those that are sums are taken apart."""
+        """The sum of losses; sums among them are flattened."""
         parts: dict[str, MetricLoss] = {}
         weights: dict[str, Any] = {}
         for loss in map(get, losses):
@@ -199,7 +199,7 @@ class WeightedSum(LossOfParts):
 
     def times(self, weight: Any) -> "WeightedSum":
         """The sum with every weight multiplied by `weight`."""
-        weights = scaled("WeightedSum", weight, self.weights)
+        weights = rescale("WeightedSum", weight, self.weights)
         return WeightedSum(self.losses, weights)
 
     def get_config(self) -> Config:
@@ -226,20 +226,20 @@ def _by_own_name(losses: Sequence[Any]) -> dict[str, Any]:
     return by_name
 
 
-def _free_name(first: str, taken: Container[str]) -> str:
+def _free_name(first: str, used_names: Container[str]) -> str:
     name, number = first, 2
-    while name in taken:
+    while name in used_names:
         name, number = f"{first}_{number}", number + 1
     return name
 
 
-def _loss_and_weight(key: str | None, given: Any) -> tuple[MetricLoss, Any]:
-    """A loss and its weight, from what stands under `key` or in a list."""
-    if key is not None and is_weight(given):
-        return get(key), given
-    if not isinstance(given, Mapping) or "class_name" in given:
-        return get(given), 1.0
-    config = dict(given)
+def _loss_and_weight(key: str | None, value: Any) -> tuple[MetricLoss, Any]:
+    """A loss and its weight, from a dict's value at `key` or a list's."""
+    if key is not None and is_weight(value):
+        return get(key), value
+    if not isinstance(value, Mapping) or "class_name" in value:
+        return get(value), 1.0
+    config = dict(value)
     weight = config.pop("weight", 1.0)
     if set(config) == {"loss"}:
         return get(config["loss"]), weight
@@ -248,7 +248,7 @@ def _loss_and_weight(key: str | None, given: Any) -> tuple[MetricLoss, Any]:
     return get(config), weight
 
 
-def _checked_weight(name: str, weight: Any) -> Any:
+def _check_weight(name: str, weight: Any) -> Any:
     if isinstance(weight, Mapping) and "class_name" in weight:
         weight = keras.saving.deserialize_keras_object(weight)
     if not is_weight(weight):
@@ -261,7 +261,7 @@ def _checked_weight(name: str, weight: Any) -> Any:
 
 
 def _name_of(loss: MetricLoss) -> str:
-    """Its own name if the user gave it one, or that of its class."""
+    """The name that the user gave a loss, or else that of its class."""
     name, _, number = loss.name.rpartition("_")
     name = name if number.isdigit() else loss.name
     if name.replace("_", "") != type(loss).__name__.lower():
@@ -391,28 +391,28 @@ def get(identifier: Any) -> MetricLoss:
         ValueError: If the name or an argument is unknown; the message suggests
             the nearest known one.
     """
-    given = identifier
-    if isinstance(given, Mapping) and "class_name" in given:
-        given = deserialized("loss", given)
-    if isinstance(given, MetricLoss):
-        return given
-    if isinstance(given, str):
-        given = {"name": given}
-    if isinstance(given, Mapping) and "name" in given:
-        return _by_name(dict(given))
-    if isinstance(given, list | tuple) or is_several(given):
-        return WeightedSum(given)
-    if isinstance(given, keras.losses.Loss) or (
-        callable(given) and not isinstance(given, type)
+    spec = identifier
+    if isinstance(spec, Mapping) and "class_name" in spec:
+        spec = deserialize_object("loss", spec)
+    if isinstance(spec, MetricLoss):
+        return spec
+    if isinstance(spec, str):
+        spec = {"name": spec}
+    if isinstance(spec, Mapping) and "name" in spec:
+        return _by_name(dict(spec))
+    if isinstance(spec, list | tuple) or is_several(spec):
+        return WeightedSum(spec)
+    if isinstance(spec, keras.losses.Loss) or (
+        callable(spec) and not isinstance(spec, type)
     ):
-        return FunctionLoss(given)
+        return FunctionLoss(spec)
     hint = ""
-    if isinstance(given, Mapping) and given:
-        key = next(iter(given))
+    if isinstance(spec, Mapping) and spec:
+        key = next(iter(spec))
         nearest = did_you_mean(key, (*LOSSES, *COMPOSITES, "name"))
         hint = (
             f" There is no loss {key!r}.{nearest} An argument needs its loss: "
-            f"{{name: NAME, {key}: {given[key]!r}}}."
+            f"{{name: NAME, {key}: {spec[key]!r}}}."
         )
     raise ValueError(
         "`loss` must be a MetricLoss, its name, a dict with its name and "
@@ -426,32 +426,32 @@ def _by_name(config: dict[str, Any]) -> MetricLoss:
     name = config["name"]
     if name in COMPOSITES or (name not in LOSSES and COMPOSITES.known_as(name)):
         return COMPOSITES.resolve(config)
-    module, colon, own = str(name).rpartition(":")
+    module, colon, attribute = str(name).rpartition(":")
     if colon and len(config) == 1:
         try:
-            value = getattr(import_named(module), own, None)
-        except ImportError:  # The registry says so.
+            value = getattr(import_named(module), attribute, None)
+        except ImportError:  # The registry raises a better error.
             value = None
-        is_known = own in LOSSES or isinstance(value, type)
+        is_known = attribute in LOSSES or isinstance(value, type)
         if callable(value) and not is_known:
             return FunctionLoss(value)
     return LOSSES.resolve(config)
 
 
-def is_several(given: Any) -> bool:
+def is_several(losses: Any) -> bool:
     """Whether a dict without a name has losses as keys or values."""
-    if not isinstance(given, Mapping) or not given:
+    if not isinstance(losses, Mapping) or not losses:
         return False
-    known = (*LOSSES, *COMPOSITES)
+    names = (*LOSSES, *COMPOSITES)
     return any(
-        key in known
+        key in names
         or ":" in str(key)
         or isinstance(value, Mapping | MetricLoss | keras.losses.Loss)
-        for key, value in given.items()
+        for key, value in losses.items()
     )
 
 
-# Of the object, its variables and what is done before `call`.
+# They concern the object, its variables, or steps before `call`.
 _NO_ARGUMENTS = {
     "name", "normalize", "num_classes", "initializer", "learn_beta",
     "class_share",
@@ -476,14 +476,14 @@ def functional(name: str, cls: type[MetricLoss]) -> Callable[..., Tensor]:
         for parameter in parameters_of(cls).values()
         if parameter.name not in no_arguments
     ]
-    own = Signature([*tensors, *arguments], return_annotation=Tensor)
+    call_signature = Signature([*tensors, *arguments], return_annotation=Tensor)
 
     def function(*args: Any, **kwargs: Any) -> Tensor:
-        given = own.bind(*args, **kwargs)
-        given.apply_defaults()
-        # A constructor could not look at the values of tensors in a graph.
-        later = {k: v for k, v in given.kwargs.items() if ops.is_tensor(v)}
-        config = {k: v for k, v in given.kwargs.items() if k not in later}
+        bound = call_signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        # A constructor cannot check the values of tensors in a graph.
+        later = {k: v for k, v in bound.kwargs.items() if ops.is_tensor(v)}
+        config = {k: v for k, v in bound.kwargs.items() if k not in later}
         if issubclass(cls, PairLoss):
             # A generator is a variable, which no call may create.
             later["miner"] = get_miner(config["mining"])
@@ -495,11 +495,11 @@ def functional(name: str, cls: type[MetricLoss]) -> Callable[..., Tensor]:
         for key, value in later.items():
             setattr(loss, key, value)
         if is_on_proxies:
-            return loss.values(*given.args)
-        return loss.call(Batch(*given.args))
+            return loss.values(*bound.args)
+        return loss.call(Batch(*bound.args))
 
     function.__name__ = function.__qualname__ = name
     function.__module__ = cls.__module__.partition("._")[0]
     function.__doc__ = f"The (B,) values of `{cls.__name__}`; see this class."
-    vars(function)["__signature__"] = own
+    vars(function)["__signature__"] = call_signature
     return function

@@ -70,13 +70,13 @@ class CompositeLoss(MetricLoss):
         return total
 
 
-def least(limits: Iterable[int | None]) -> int | None:
+def smallest_limit(limits: Iterable[int | None]) -> int | None:
     """The smallest of some limits; None is no limit."""
     return min((x for x in limits if x is not None), default=None)
 
 
-def _combined(name: str, how: Callable[[Iterable[Any]], Any]) -> Any:
-    """A trait of a loss that follows from those of its parts."""
+def _combine(name: str, how: Callable[[Iterable[Any]], Any]) -> Any:
+    """A property of a loss that combines those of its parts."""
     return property(lambda self: how(getattr(x, name) for x in self.parts))
 
 
@@ -88,14 +88,14 @@ class LossOfParts(CompositeLoss):
         """The losses that it is made of."""
         raise NotImplementedError
 
-    num_classes = _combined("num_classes", least)
-    needs_positives = _combined("needs_positives", all)
-    needs_negatives = _combined("needs_negatives", all)
-    needs_triplets = _combined("needs_triplets", all)
-    owns_variables = _combined("owns_variables", any)
-    has_memory = _combined("has_memory", any)
-    weights_pairs = _combined("weights_pairs", all)
-    takes_references = _combined("takes_references", all)
+    num_classes = _combine("num_classes", smallest_limit)
+    needs_positives = _combine("needs_positives", all)
+    needs_negatives = _combine("needs_negatives", all)
+    needs_triplets = _combine("needs_triplets", all)
+    owns_variables = _combine("owns_variables", any)
+    has_memory = _combine("has_memory", any)
+    weights_pairs = _combine("weights_pairs", all)
+    takes_references = _combine("takes_references", all)
 
 
 def build_part(
@@ -103,7 +103,7 @@ def build_part(
 ) -> None:
     """Creates the variables of one of a composite's losses in its layer.
 
-    They get a layer of their own, as two losses may have variables of one name.
+    They get a separate layer, because variables of two losses may share a name.
     """
     part = keras.layers.Layer(dtype="float32", name=name)
     loss.build(part, embedding_dim)
@@ -111,8 +111,8 @@ def build_part(
     setattr(owner, f"{name}_loss", part)
 
 
-def joined(name: str, terms: dict[str, Any]) -> dict[str, Any]:
-    """Terms of the loss that is called `name` in a composite of losses.
+def name_terms(name: str, terms: dict[str, Any]) -> dict[str, Any]:
+    """Names the terms of the loss that is called `name` in a composite.
 
     The only term of a loss takes its name; several put it before theirs.
     """
@@ -132,13 +132,13 @@ def is_weight(value: Any) -> bool:
     return is_number(value) or is_schedule or value == "learned"
 
 
-def scaled(owner: str, weight: Any, terms: dict[str, Any]) -> dict[str, Any]:
-    """The weights of terms, each times `weight`.
+def rescale(owner: str, weight: Any, terms: dict[str, Any]) -> dict[str, Any]:
+    """Multiplies the weights of terms by `weight`.
 
     Raises:
-        ValueError: If that cannot be said by one weight a term.
+        ValueError: If the result is not one weight per term.
     """
-    if list(terms.values()) == [1.0]:  # It may be a schedule.
+    if list(terms.values()) == [1.0]:  # `weight` may be a schedule.
         return dict.fromkeys(terms, weight)
     if is_number(weight):
         if weight == 1:

@@ -137,13 +137,13 @@ def snr_distance(x: Tensor, refs: Tensor | None = None) -> Tensor:
         Similarity Learning", CVPR 2019, Eq. 6,
         https://arxiv.org/abs/1904.02616.
     """
-    signal = _centered(x)
-    noise = squared_distance(signal, None if refs is None else _centered(refs))
+    signal = _center(x)
+    noise = squared_distance(signal, None if refs is None else _center(refs))
     power = ops.sum(ops.square(signal), axis=1, keepdims=True)
     return ops.where(power > 0, noise / ops.where(power > 0, power, 1.0), 0.0)
 
 
-def _centered(x: Tensor) -> Tensor:
+def _center(x: Tensor) -> Tensor:
     return x - ops.mean(x, axis=1, keepdims=True)
 
 
@@ -164,7 +164,7 @@ def _of_differences(
 
     @custom_gradient
     def among(x: Tensor) -> Any:
-        squared = ops.where(diagonal(x), 0.0, _squared(x, x))
+        squared = ops.where(diagonal(x), 0.0, _squared_differences(x, x))
         value = function(squared)
 
         def gradient(upstream: Tensor) -> Tensor:
@@ -175,7 +175,7 @@ def _of_differences(
 
     @custom_gradient
     def across(x: Tensor, refs: Tensor) -> Any:
-        value = function(_squared(x, refs))
+        value = function(_squared_differences(x, refs))
 
         def gradient(upstream: Tensor) -> tuple[Tensor, Tensor]:
             by_squared = slope(upstream, value)
@@ -190,17 +190,17 @@ def _of_differences(
 
 
 ROUNDING = 32 * 2.0**-23
-"""What rounding can make of a sum of products that should be 0, relative to the
-sizes of the sums: up to 18 units of float32 were found with 2,048 numbers."""
+"""Rounding error of a sum of products that should be 0, relative to the sizes
+of the sums: up to 18 units of float32 were found with 2,048 numbers."""
 
 
-def _squared(x: Tensor, refs: Tensor) -> Tensor:
+def _squared_differences(x: Tensor, refs: Tensor) -> Tensor:
     sizes = (
         ops.sum(ops.square(x), axis=1)[:, None]
         + ops.sum(ops.square(refs), axis=1)[None, :]
     )
     squared = inner_product(-2.0 * x, refs) + sizes
-    # Of equal rows rounding leaves a little, of either sign. NaN stays.
+    # Rounding leaves a small number, of either sign, for equal rows.
     return ops.where(squared <= ROUNDING * sizes, 0.0, squared)
 
 
@@ -273,8 +273,8 @@ def get(identifier: DistanceLike) -> Distance:
         entry = _entry_of(identifier)
         if entry is None:
             name = getattr(identifier, "__name__", type(identifier).__name__)
-            return _described(name, identifier, _details_of(identifier))
-        return _described(entry.name, identifier, entry.details)
+            return _make_distance(name, identifier, _details_of(identifier))
+        return _make_distance(entry.name, identifier, entry.details)
     arguments = dict(identifier) if isinstance(identifier, dict) else {}
     name = arguments.pop("name", None) if arguments else identifier
     if not isinstance(name, str):
@@ -292,22 +292,22 @@ def get(identifier: DistanceLike) -> Distance:
             f"The distance {entry.name!r} is a function and takes no "
             f"arguments. Received: {arguments}."
         )
-    return _described(
+    return _make_distance(
         entry.name, pairwise, {**_details_of(pairwise), **entry.details}
     )
 
 
-def kept(identifier: DistanceLike) -> Any:
-    """What a loss keeps of its distance: if possible a name in `DISTANCES`."""
+def name_if_known(identifier: DistanceLike) -> Any:
+    """The name of a distance in `DISTANCES`, or the object if it has none."""
     distance = get(identifier)
     is_object = callable(identifier) and _entry_of(identifier) is None
-    is_kept = is_object or isinstance(identifier, dict)
-    return identifier if is_kept else distance.name
+    has_no_name = is_object or isinstance(identifier, dict)
+    return identifier if has_no_name else distance.name
 
 
 def _entry_of(function: Any) -> Entry[Callable[..., Tensor]] | None:
-    known = DISTANCES.values()
-    return next((entry for entry in known if entry.value is function), None)
+    entries = DISTANCES.values()
+    return next((entry for entry in entries if entry.value is function), None)
 
 
 def _details_of(value: Any) -> Mapping[str, Any]:
@@ -315,7 +315,7 @@ def _details_of(value: Any) -> Mapping[str, Any]:
     return {x: getattr(value, x) for x in names if hasattr(value, x)}
 
 
-def _described(
+def _make_distance(
     name: str, pairwise: Callable[..., Tensor], details: Mapping[str, Any]
 ) -> Distance:
     return Distance(

@@ -42,9 +42,9 @@ def similarity_divergence(
         Roth et al., "Simultaneous Similarity-based Self-Distillation for Deep
         Metric Learning", ICML 2021, https://arxiv.org/abs/2009.08348.
     """
-    own = _log_softmax(_cosines(embeddings) / temperature)
-    target = ops.stop_gradient(_log_softmax(_cosines(targets) / temperature))
-    divergence = ops.sum(ops.exp(target) * (target - own), axis=1)
+    student = _log_softmax(_cosines(embeddings) / temperature)
+    teacher = ops.stop_gradient(_log_softmax(_cosines(targets) / temperature))
+    divergence = ops.sum(ops.exp(teacher) * (teacher - student), axis=1)
     return temperature**2 * divergence
 
 
@@ -75,9 +75,9 @@ def distance_difference(embeddings: Tensor, targets: Tensor) -> Tensor:
         Park et al., "Relational Knowledge Distillation", CVPR 2019, Eq. 5 to
         8 (numbers not verified), https://arxiv.org/abs/1904.05068.
     """
-    own = _relative(euclidean_distance(ops.cast(embeddings, "float32")))
-    target = _relative(euclidean_distance(ops.cast(targets, "float32")))
-    return ops.mean(_huber(own - ops.stop_gradient(target)), axis=1)
+    student = _relative(euclidean_distance(ops.cast(embeddings, "float32")))
+    teacher = _relative(euclidean_distance(ops.cast(targets, "float32")))
+    return ops.mean(_huber(student - ops.stop_gradient(teacher)), axis=1)
 
 
 def angle_difference(embeddings: Tensor, targets: Tensor) -> Tensor:
@@ -107,8 +107,8 @@ def angle_difference(embeddings: Tensor, targets: Tensor) -> Tensor:
         Park et al., "Relational Knowledge Distillation", CVPR 2019, Eq. 9
         and 10 (numbers not verified), https://arxiv.org/abs/1904.05068.
     """
-    target = ops.stop_gradient(_angles(targets))
-    return ops.mean(_huber(_angles(embeddings) - target), axis=(1, 2))
+    teacher = ops.stop_gradient(_angles(targets))
+    return ops.mean(_huber(_angles(embeddings) - teacher), axis=(1, 2))
 
 
 RELATIONS: dict[str, Callable[..., Any]] = {
@@ -124,7 +124,7 @@ def _cosines(x: Tensor) -> Tensor:
 
 
 def _log_softmax(rows: Tensor) -> Tensor:
-    # That of Keras warns of a batch of one example.
+    # The one in Keras warns about a batch of one example.
     return rows - ops.logsumexp(rows, axis=1, keepdims=True)
 
 

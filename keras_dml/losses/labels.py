@@ -13,7 +13,7 @@ ONE_HOT = (
     "One-hot labels become class ids by `labels.argmax(-1)`, in a tf.data "
     "pipeline by `dataset.map(lambda x, y: (x, tf.argmax(y, -1)))`."
 )
-_SEVERAL = (
+_MULTI_LABEL = (
     "Several labels per example become booleans by `labels.astype(bool)`, in "
     'a tf.data pipeline by `dataset.map(lambda x, y: (x, tf.cast(y, "bool")))`.'
 )
@@ -25,10 +25,10 @@ def label_tensors(
     """Labels and labels of references, as tensors.
 
     Strings are numbered: examples with the same string have the same class.
-    They are refused `by_class`, where the number of a class matters.
+    They raise an error `by_class`, where the number of a class matters.
     """
-    given = [x for x in (labels, ref_labels) if x is not None]
-    if any(map(_are_strings, given)):
+    arrays = [x for x in (labels, ref_labels) if x is not None]
+    if any(map(_are_strings, arrays)):
         if by_class:
             raise ValueError(
                 f"`labels` of {owner} must be class ids, because the loss has "
@@ -37,9 +37,9 @@ def label_tensors(
                 "Use names, labels = np.unique(labels, return_inverse=True), "
                 "once for the whole training set."
             )
-        numbers = np.unique(np.concatenate(given), return_inverse=True)[1]
-        given = np.split(numbers.astype(np.int64), [len(labels)])
-    tensors = [ops.convert_to_tensor(x) for x in given]
+        numbers = np.unique(np.concatenate(arrays), return_inverse=True)[1]
+        arrays = np.split(numbers.astype(np.int64), [len(labels)])
+    tensors = [ops.convert_to_tensor(x) for x in arrays]
     return (*tensors, None) if ref_labels is None else (tensors[0], tensors[1])
 
 
@@ -50,10 +50,10 @@ def conversion_of(table: Any) -> str:
     """
     values = values_of(table)
     if values is None or not values.size:
-        return f"{ONE_HOT} {_SEVERAL}"
+        return f"{ONE_HOT} {_MULTI_LABEL}"
     if not np.isin(values, (0, 1)).all():
         return "Use one column, labels[:, 0], for instance."
-    return ONE_HOT if (values.sum(axis=1) == 1).all() else _SEVERAL
+    return ONE_HOT if (values.sum(axis=1) == 1).all() else _MULTI_LABEL
 
 
 def check_label_kind(
@@ -98,8 +98,8 @@ def values_of(tensor: Tensor) -> npt.NDArray[Any] | None:
     try:
         # Not `np.asarray`, which warns before it fails on a graph's tensor.
         values: npt.NDArray[Any] = tensor.__array__()
-    # A RuntimeError: other processes of JAX have a part of it. An
-    # AttributeError: it is the spec of a tensor.
+    # It is a RuntimeError if other processes of JAX hold a part of the tensor,
+    # and an AttributeError if it is only the spec of a tensor.
     except (AttributeError, NotImplementedError, TypeError, RuntimeError):
         return None
     return values
@@ -134,8 +134,8 @@ def are_relations(owner: str, matrix: Tensor) -> Tensor:
     matrix = ops.cast(matrix, "int32")
     is_symmetric = ops.all(ops.equal(matrix, ops.transpose(matrix)))
     ones = ops.sum(ops.cast(ops.equal(matrix, 1), "int32"), axis=1)
-    others = ops.sum(ops.cast(ops.not_equal(matrix, 0), "int32"), axis=1)
-    is_binary = ops.logical_and(ops.all(ones == 1), ops.all(others == 1))
+    nonzeros = ops.sum(ops.cast(ops.not_equal(matrix, 0), "int32"), axis=1)
+    is_binary = ops.logical_and(ops.all(ones == 1), ops.all(nonzeros == 1))
     holds = ops.logical_or(is_symmetric, ops.logical_not(is_binary))
     if backend.backend() != "tensorflow":
         return holds
@@ -195,16 +195,16 @@ def relations(
         ```
     """
     check_choice("relations", "rule", rule, RULES)
-    own = _counts("multi_hot", multi_hot)
-    others = own
+    rows = _counts("multi_hot", multi_hot)
+    ref_rows = rows
     if ref_multi_hot is not None:
-        others = _counts("ref_multi_hot", ref_multi_hot)
-    shared = ops.matmul(own, ops.transpose(others))
+        ref_rows = _counts("ref_multi_hot", ref_multi_hot)
+    shared = ops.matmul(rows, ops.transpose(ref_rows))
     if rule == "any":
         return ops.cast(shared > 0, "int32")
-    of_own = ops.sum(own, axis=1)[:, None]
-    of_others = ops.sum(others, axis=1)[None, :]
-    same = ops.logical_and(shared == of_own, shared == of_others)
+    sizes = ops.sum(rows, axis=1)[:, None]
+    ref_sizes = ops.sum(ref_rows, axis=1)[None, :]
+    same = ops.logical_and(shared == sizes, shared == ref_sizes)
     return ops.cast(ops.logical_and(same, shared > 0), "int32")
 
 

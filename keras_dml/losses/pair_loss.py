@@ -45,7 +45,7 @@ class PairLoss(MetricLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(reduction, **kwargs)
-        self.distance = distances.kept(distance)
+        self.distance = distances.name_if_known(distance)
         self.mining = mining
         self.seed = seed
         self.miner = get_miner(mining)
@@ -103,16 +103,16 @@ class PairLoss(MetricLoss):
             joint: See above.
         """
         positive, negative = self.mined(pairs)
-        of_positives, of_negatives = pairs.weights
+        positive_weights, negative_weights = pairs.weights
         if joint:
             weights = None
-            if of_positives is not None:
-                weights = ops.concatenate([of_positives, of_negatives], axis=1)
+            if positive_weights is not None:
+                weights = ops.concatenate(pairs.weights, axis=1)
             return self.reduce(
                 ops.concatenate([pull, push], axis=1),
                 ops.concatenate([positive, negative], axis=1),
                 weights,
             )
-        return self.reduce(pull, positive, of_positives) + self.reduce(
-            push, negative, of_negatives
+        return self.reduce(pull, positive, positive_weights) + self.reduce(
+            push, negative, negative_weights
         )

@@ -43,8 +43,8 @@ def pair_masks(
     """
     by_class = len(labels.shape) == 1
     if by_class:
-        others = labels if ref_labels is None else ref_labels
-        positive = ops.equal(labels[:, None], others[None, :])
+        refs = labels if ref_labels is None else ref_labels
+        positive = ops.equal(labels[:, None], refs[None, :])
         negative = ops.logical_not(positive)
     else:
         positive = ops.equal(labels, POSITIVE)
@@ -79,7 +79,7 @@ class Pairs(NamedTuple):
 
     @property
     def rounding(self) -> Tensor:
-        """What rounding can make of a difference of distances that are equal.
+        """Rounding error in the difference of two equal distances.
 
         A scalar without a gradient.
         """
@@ -99,7 +99,7 @@ class Pairs(NamedTuple):
 
 
 def hinge(excess: Tensor, rounding: Tensor) -> Tensor:
-    """max(excess, 0), and 0 for what rounding can make; NaN stays.
+    """max(excess, 0), but 0 within the rounding error; NaN stays.
 
     So pairs exactly on a margin count alike in every rotation of the
     embeddings.

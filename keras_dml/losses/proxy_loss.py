@@ -11,7 +11,7 @@ from keras_dml.losses.base import MetricLoss
 from keras_dml.losses.pairs import Batch
 from keras_dml.losses.sampled_classes import (
     SampledClasses,
-    places_of,
+    positions_of,
     rows_of_classes,
 )
 from keras_dml.losses.variables import (
@@ -54,7 +54,7 @@ class ProxyLoss(MetricLoss):
 
     takes_references = False
     can_sample = True
-    """Whether it is the same loss on some of the classes."""
+    """Whether the loss can be computed on some of the classes."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class ProxyLoss(MetricLoss):
     """Whether proxies should start at class means where the head starts from
     features: measured, see "Class vectors" in the results of Caltech-101."""
 
-    needs_positives = False  # Each is compared with its class's proxies.
+    needs_positives = False  # The proxies of the class suffice.
     num_classes: int
 
     owns_variables: Any = True
@@ -121,7 +121,7 @@ class ProxyLoss(MetricLoss):
         parts: Sequence[MetricLoss],
         class_means: Tensor | None = None,
     ) -> None:
-        """Proxies as embeddings are: unit slices side by side, over √K.
+        """Concatenates unit slices and divides by √K, as for embeddings.
 
         Means serve a loss with one proxy per class, and classes that have
         examples: several that start at one point would never part.
@@ -151,9 +151,9 @@ class ProxyLoss(MetricLoss):
             )
         check_class_ids(name, batch.labels, self.num_classes)
         if self.sampled is not None:
-            # As if there were no other classes than those that are drawn.
+            # The loss is computed as if there were only the drawn classes.
             ids = self.sampled.draw(batch.labels)
-            labels = places_of(batch.labels, ids)
+            labels = positions_of(batch.labels, ids)
             rows = rows_of_classes(self.proxies, ids, self._rows_each)
             values = self.among(ids).values(labels, batch.embeddings, rows)
             return nan_outside(values, labels, self.sampled.count)
@@ -185,8 +185,8 @@ def class_mask(labels: Tensor, num_classes: int) -> Tensor:
     return ops.equal(labels[:, None], ops.cast(classes, labels.dtype)[None])
 
 
-def cross_entropy(logits: Tensor, own: Tensor) -> Tensor:
-    """(B,) −log softmax of the logit that `own`, (B, C), marks."""
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """(B,) −log softmax of the logit that `targets`, (B, C), marks."""
     return ops.categorical_crossentropy(
-        ops.cast(own, "float32"), logits, from_logits=True
+        ops.cast(targets, "float32"), logits, from_logits=True
     )

@@ -86,8 +86,8 @@ def sum_over_pairs(terms: Terms) -> Tensor:
 def check_reduction(owner: str, reduction: ReductionLike) -> ReductionLike:
     """`reduction`, as a name if it has one; `ValueError` if it is neither."""
     if callable(reduction):
-        known = REDUCTIONS.values()
-        names = (entry.name for entry in known if entry.value is reduction)
+        entries = REDUCTIONS.values()
+        names = (entry.name for entry in entries if entry.value is reduction)
         return next(names, reduction)
     if isinstance(reduction, str) and ":" in reduction:
         return REDUCTIONS[reduction].name

@@ -56,7 +56,7 @@ class SampledClasses:
         """(S,) int32 class ids in ascending order.
 
         Args:
-            labels: (B,) class ids, of which those that are none draw nothing.
+            labels: (B,) class ids; those out of range are clipped.
 
         Raises:
             ValueError: If a batch has more examples than there are classes
@@ -76,19 +76,20 @@ class SampledClasses:
         order = keras.random.uniform(
             (self.num_classes,), seed=self.seed_generator
         )
-        known = ops.clip(ops.cast(labels, "int32"), 0, self.num_classes - 1)
-        first = ops.full(ops.shape(known), 2.0)  # Before all others.
-        order = ops.scatter_update(order, known[:, None], first)
+        batch_ids = ops.clip(ops.cast(labels, "int32"), 0, self.num_classes - 1)
+        # Classes of the batch come before all others.
+        first = ops.full(ops.shape(batch_ids), 2.0)
+        order = ops.scatter_update(order, batch_ids[:, None], first)
         _, ids = ops.top_k(order, self.count, sorted=False)
         return ops.sort(ops.cast(ids, "int32"))
 
 
-def places_of(labels: Tensor, ids: Tensor) -> Tensor:
-    """(B,) int32: the place of each label in ascending ids; −1 if absent."""
+def positions_of(labels: Tensor, ids: Tensor) -> Tensor:
+    """(B,) int32: position of each label in ascending ids; −1 if absent."""
     labels = ops.cast(labels, ids.dtype)
-    places = ops.minimum(ops.searchsorted(ids, labels), ids.shape[0] - 1)
-    found = ops.equal(ops.take(ids, places, axis=0), labels)
-    return ops.where(found, places, -1)
+    positions = ops.minimum(ops.searchsorted(ids, labels), ids.shape[0] - 1)
+    is_present = ops.equal(ops.take(ids, positions, axis=0), labels)
+    return ops.where(is_present, positions, -1)
 
 
 def rows_of_classes(
@@ -98,37 +99,37 @@ def rows_of_classes(
 
     The rest of the table is not read, and the gradient is one of these rows.
     """
-    places = ids[:, None] * rows_each + ops.arange(rows_each, dtype="int32")
-    places = ops.reshape(places, (-1,))
-    # A step that keeps it needs it where a gradient does not say what it is of.
-    read = getattr(table, "places_read", None)
-    if read is not None:
-        read.append(places)
-    return rows_at(table, places)
+    indices = ids[:, None] * rows_each + ops.arange(rows_each, dtype="int32")
+    indices = ops.reshape(indices, (-1,))
+    # A step collects the indices if gradients do not contain them (JAX).
+    rows_read = getattr(table, "rows_read", None)
+    if rows_read is not None:
+        rows_read.append(indices)
+    return rows_at(table, indices)
 
 
-def rows_at(table: keras.Variable, places: Tensor) -> Tensor:
-    """Rows of a variable, and on a replica of its own copy.
+def rows_at(table: keras.Variable, indices: Tensor) -> Tensor:
+    """Rows of a variable; a replica reads its own copy.
 
     `ops.take` reads all of a variable first, and TensorFlow copies what it
     reads of one that is ever updated by row.
     """
     if keras.backend.backend() != "tensorflow":
-        return ops.take(table, places, axis=0)
+        return ops.take(table, indices, axis=0)
     import tensorflow as tf
 
     copies = getattr(table.value, "values", (table.value,))
     context = tf.distribute.get_replica_context()
     number = context.replica_id_in_sync_group if context else 0
-    own = copies[tf.get_static_value(number) % len(copies)]
-    return own.sparse_read(places)
+    local_copy = copies[tf.get_static_value(number) % len(copies)]
+    return local_copy.sparse_read(indices)
 
 
-def write_rows(table: keras.Variable, places: Tensor, rows: Tensor) -> None:
-    """Writes rows of a variable, (S, …), to different places, (S,)."""
+def write_rows(table: keras.Variable, indices: Tensor, rows: Tensor) -> None:
+    """Writes rows of a variable, (S, …), to distinct indices, (S,)."""
     if keras.backend.backend() != "tensorflow":
-        table.assign(ops.scatter_update(table, places[:, None], rows))
+        table.assign(ops.scatter_update(table, indices[:, None], rows))
         return
     import tensorflow as tf
 
-    table.value.scatter_update(tf.IndexedSlices(rows, places))
+    table.value.scatter_update(tf.IndexedSlices(rows, indices))

@@ -45,17 +45,17 @@ def add_loss_variable(
 
 
 def scope_of(owner: keras.layers.Layer) -> AbstractContextManager[Any]:
-    """Where variables that an owner is to have get their names.
+    """The scope in which an owner's variables get their names.
 
     Keras names a variable after the layers that are being built. An owner
-    that is not is entered here.
+    that is not being built is entered here.
     """
     is_building = owner.path is not None
     return nullcontext() if is_building else keras.name_scope(owner.name)
 
 
 def not_built_error(owner: str, code: str) -> RuntimeError:
-    """The error of a loss, written as `code`, that nobody would train."""
+    """The error of a loss, written as `code`, that would not be trained."""
     return RuntimeError(
         f"{owner} owns variables, and was called before they were created, so "
         "they would not be trained. A loss passed to `compile` cannot own "
@@ -107,11 +107,11 @@ def check_class_ids(owner: str, labels: Tensor, num_classes: int) -> None:
 def nan_outside(values: Tensor, labels: Tensor, num_classes: int) -> Tensor:
     """(B,) values, with NaN for examples of unknown class.
 
-    A compiled graph can raise no error on every backend, and a clipped id
-    would train another class without a word.
+    Not every backend can raise an error in a compiled graph, and a clipped id
+    would silently train another class.
     """
-    known = ops.logical_and(labels >= 0, labels < num_classes)
-    return ops.where(known, values, float("nan"))
+    is_known = ops.logical_and(labels >= 0, labels < num_classes)
+    return ops.where(is_known, values, float("nan"))
 
 
 def take_rows(table: Tensor, labels: Tensor) -> Tensor:
@@ -120,12 +120,12 @@ def take_rows(table: Tensor, labels: Tensor) -> Tensor:
     The caller marks those with `nan_outside`.
     """
     ids = ops.cast(ops.clip(labels, 0, table.shape[0] - 1), "int32")
-    # Its own adds them, and one of ours could not be within a branch.
+    # JAX's own gradient adds rows up; a custom one cannot be in a branch.
     if keras.backend.backend() == "jax":
         return ops.take(table, ids, axis=0)
 
     @custom_gradient
-    def taken(table: Tensor) -> Any:
+    def take(table: Tensor) -> Any:
         def gradient(upstream: Tensor) -> Tensor:
             # TensorFlow's own has a slice per example, and the optimizers of
             # Keras square these before they add those of the same class.
@@ -133,4 +133,4 @@ def take_rows(table: Tensor, labels: Tensor) -> Tensor:
 
         return ops.take(table, ids, axis=0), gradient
 
-    return taken(table)
+    return take(table)

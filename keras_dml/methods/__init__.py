@@ -62,9 +62,9 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> Any:
         if name in METHODS:
             return METHODS[name].value
-        found = keras.saving.get_registered_object(f"keras_dml>{name}")
-        if getattr(found, "__module__", "").startswith(f"{__name__}."):
-            return found
+        cls = keras.saving.get_registered_object(f"keras_dml>{name}")
+        if getattr(cls, "__module__", "").startswith(f"{__name__}."):
+            return cls
         raise no_attribute(__name__, name)
 
 

@@ -69,7 +69,7 @@ class EnsembleHead(Head):
         self.ensemble.build(features_shape)
 
     def linear_layers(self) -> list[Linear]:
-        # One that all learners share spans as many dimensions as one of them.
+        # A projection of all learners spans as many dimensions as one of them.
         projections = self.ensemble.projections
         return [Linear.of(*projections, is_rotated=len(projections) > 1)]
 
@@ -356,18 +356,18 @@ def abe(
     )
 
 
-def _layer(backbone: keras.Model, argument: str, given: str | None) -> str:
+def _layer(backbone: keras.Model, argument: str, layer: str | None) -> str:
     """The layer named by an argument of abe, or the backbone's default."""
-    if given is not None:
-        return given
-    known = known_branches()
-    if backbone.name not in known:
+    if layer is not None:
+        return layer
+    branches = known_branches()
+    if backbone.name not in branches:
         raise ValueError(
             f"`{argument}` of abe must name a layer of a backbone other than "
-            f"{tuple(known)}. Received: {argument}=None with backbone "
+            f"{tuple(branches)}. Received: {argument}=None with backbone "
             f"{backbone.name!r}. {_branch_points(backbone)}"
         )
-    branch, attention_end = known[backbone.name]
+    branch, attention_end = branches[backbone.name]
     return branch if argument == "branch" else attention_end
 
 

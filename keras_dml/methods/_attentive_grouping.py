@@ -115,10 +115,10 @@ class GroupedHead(Head):
         self.module.build(features_shape)
 
     def linear_layers(self) -> list[Linear]:
-        # What groups share spans as many dimensions as one of them.
+        # A kernel of all groups spans as many dimensions as one of them.
         if self.grouping == "A":
             return [Linear([self.module.value_kernel])]
-        if self.grouping == "G":  # Random gates leave nothing of features.
+        if self.grouping == "G":  # Random gates destroy features.
             return []
         return [Linear.of(self.module.embed, is_rotated=self.grouping == "M")]
 
@@ -130,7 +130,7 @@ class GroupedHead(Head):
         return [self.module.pool(features, mask=mask)]
 
     def call(self, features: Tensor, mask: Tensor | None = None) -> Tensors:
-        # Not pooled: the modules need all positions.
+        # Features are not pooled, as the modules need all positions.
         attention = {}
         if self.module.has_attention:
             groups, attention["attention"] = self.module(

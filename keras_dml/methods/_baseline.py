@@ -16,7 +16,7 @@ from keras_dml.utils.types import Pooling, Shape, Tensor, Tensors, Units
 
 LossInput: TypeAlias = Literal["embedding", "activation"]
 
-# That of PyTorch, and thus of the papers' code; Keras's own is 1e-3.
+# PyTorch's default, and so that of the papers' code; Keras's is 1e-3.
 _NORM_EPSILON = 1e-5
 
 

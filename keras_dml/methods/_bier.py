@@ -214,8 +214,8 @@ class BoostedObjective(LossObjective):
         self.regressors = [self._regressor(i, j) for i, j in self.pairs]
 
     def _regressor(self, i: int, j: int) -> keras.Sequential:
-        # Bounded, or products with the regressors' outputs would grow
-        # without the groups having anything in common.
+        # Without bounds, products with the regressors' outputs would grow
+        # although the groups have nothing in common.
         bounded = {
             "kernel_regularizer": UnitRows(self.norm_penalty),
             "bias_constraint": keras.constraints.MaxNorm(1.0, axis=0),
@@ -235,11 +235,11 @@ class BoostedObjective(LossObjective):
         adversarial = self.independence == "adversarial"
         compare = self._adversarial if adversarial else activation_loss
         return {
-            **self._boosted(outputs["parts"], targets["label"]),
+            **self._boost(outputs["parts"], targets["label"]),
             "independence": compare(groups),
         }
 
-    def _boosted(self, parts: Tensor, labels: Tensor) -> Tensors:
+    def _boost(self, parts: Tensor, labels: Tensor) -> Tensors:
         weights = None  # The first learner sees every pair as it is.
         together: Tensor = 0.0  # s^0
         values = []

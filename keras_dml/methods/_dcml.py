@@ -12,7 +12,7 @@ from keras_dml import backbones, losses
 from keras_dml.layers import Compositor
 from keras_dml.layers.compositor import STANDARD_NORMAL
 from keras_dml.losses.base import LossLike
-from keras_dml.losses.composite import least
+from keras_dml.losses.composite import smallest_limit
 from keras_dml.losses.regularizers import self_reinforcement
 from keras_dml.methods._baseline import EmbeddingHead, EmbeddingObjective
 from keras_dml.methods._divide_and_conquer import (
@@ -99,7 +99,7 @@ class CompositionObjective(Objective):
 
     @property
     def label_limit(self) -> int | None:
-        return least((self.metric.label_limit, self.tasks.label_limit))
+        return smallest_limit((self.metric.label_limit, self.tasks.label_limit))
 
     # The discriminative task needs the most.
     needs_positives: Any = property(attrgetter("metric.needs_positives"))

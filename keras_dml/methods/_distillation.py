@@ -120,8 +120,8 @@ class DistillationObjective(LossObjective):
         teacher = targets[TEACHER]
         terms = self.loss.term_values(targets["label"], embedding)
         for name in self.relations:
-            given = (self.temperature,) if name == "similarity" else ()
-            terms[name] = RELATIONS[name](embedding, teacher, *given)
+            arguments = (self.temperature,) if name == "similarity" else ()
+            terms[name] = RELATIONS[name](embedding, teacher, *arguments)
         return terms
 
 

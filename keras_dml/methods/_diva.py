@@ -10,7 +10,7 @@ from keras import ops
 from keras_dml import backbones
 from keras_dml.layers import GradientReversal
 from keras_dml.losses.base import LossLike
-from keras_dml.losses.composite import least, scaled
+from keras_dml.losses.composite import rescale, smallest_limit
 from keras_dml.losses.regularizers import correlation
 from keras_dml.methods._diva_tasks import (
     TASKS,
@@ -194,7 +194,7 @@ class DivaObjective(Objective):
 
     @property
     def label_limit(self) -> int | None:
-        return least(task.label_limit for task in self._of_classes)
+        return smallest_limit(task.label_limit for task in self._of_classes)
 
     @property
     def _of_classes(self) -> list[Task]:
@@ -230,9 +230,9 @@ class DivaObjective(Objective):
             is_dict = isinstance(values, dict)
             terms |= values if is_dict else {task.name: values}
         # The embedding of the main task against that of each other one.
-        others = [i for i in range(len(self.tasks)) if i != self.main]
+        auxiliary = [i for i in range(len(self.tasks)) if i != self.main]
         if self.decorrelate:
-            for i, layer in zip(others, self.decorrelations, strict=True):
+            for i, layer in zip(auxiliary, self.decorrelations, strict=True):
                 other = parts[:, i]
                 terms[layer.name] = -layer(parts[:, self.main], other)
         return terms
@@ -343,7 +343,7 @@ def term_weights(
     weights: dict[str, Any] = {}
     for i, task in enumerate(objective.tasks):
         factor = 1.0 if i == objective.main else alpha
-        weights |= scaled("diva", factor, task.term_weights)
+        weights |= rescale("diva", factor, task.term_weights)
     for layer in objective.decorrelations:
         weights[layer.name] = rho
     return weights

@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_dml import losses
 from keras_dml.layers import EmbeddingQueue
-from keras_dml.losses.composite import joined
+from keras_dml.losses.composite import name_terms
 from keras_dml.losses.mining import DistanceWeighted, Miner, Seed
 from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.mining.miner import Body, State, one_of_each_row
@@ -111,7 +111,7 @@ class LossTask(Task):
 
     @property
     def term_weights(self) -> dict[str, Any]:
-        return joined(self.name, self.loss.term_weights)
+        return name_terms(self.name, self.loss.term_weights)
 
     label_limit: Any = property(attrgetter("loss.num_classes"))
     needs_positives: Any = property(attrgetter("loss.needs_positives"))
@@ -131,7 +131,7 @@ class LossTask(Task):
         if self.distinct and images is not None:
             mask = distinct_images(images)
         terms = self.loss.term_values(labels, embeddings, mask=mask)
-        values = joined(self.name, terms)
+        values = name_terms(self.name, terms)
         return values if len(values) > 1 else values[self.name]
 
     def remember(self, embeddings: Tensor, labels: Tensor) -> None:
@@ -294,14 +294,14 @@ def warn_without_triplets(
     if "intra" not in method["tasks"]:
         return
     _, counts = np.unique(labels, return_counts=True)
-    most = min(images, int(counts.max()))
-    if most < 3:
+    max_images = min(images, int(counts.max()))
+    if max_images < 3:
         logger.warning(
             'The task "intra" of diva needs three images per class in a '
             "batch, but there are at most %d: it will learn nothing. Use "
             "`images_per_class` of 3 or more in the sampler, or remove it "
             "from `tasks`.",
-            most,
+            max_images,
         )
 
 
@@ -373,8 +373,8 @@ class SharedClasses(TripletDraw):
             weights = ops.cast(pairs.negative, "float32")
         positive = _draw(weights, seed)
         # The third class differs from the positive's too.
-        others = ops.take(pairs.negative, ops.argmax(positive, axis=1), axis=0)
-        third = pairs._replace(negative=ops.logical_and(pairs.negative, others))
+        apart = ops.take(pairs.negative, ops.argmax(positive, axis=1), axis=0)
+        third = pairs._replace(negative=ops.logical_and(pairs.negative, apart))
         return positive, _draw(by_distance.probabilities(third), seed)
 
 
@@ -445,9 +445,9 @@ def _permute(pairs: Pairs, seed: Seed) -> Pairs:
     batch = ops.shape(pairs.distances)[0]
     order = ops.argsort(keras.random.uniform((batch,), seed=seed))
 
-    def shuffled(mask: Tensor) -> Tensor:
+    def shuffle(mask: Tensor) -> Tensor:
         return ops.take(ops.take(mask, order, axis=0), order, axis=1)
 
     return pairs._replace(
-        positive=shuffled(pairs.positive), negative=shuffled(pairs.negative)
+        positive=shuffle(pairs.positive), negative=shuffle(pairs.negative)
     )

@@ -15,7 +15,7 @@ from keras_dml.methods._baseline import baseline
 from keras_dml.methods.declaration import Arguments, Traits, Uses, declare
 from keras_dml.model.head import Head, Linear
 from keras_dml.model.metric_model import MetricModel
-from keras_dml.model.objective import LossObjective, remembered
+from keras_dml.model.objective import LossObjective, stored_output
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Pooling, Shape, Shapes, Tensor, Tensors, Units
 
@@ -125,13 +125,13 @@ class AlternatingObjective(LossObjective):
                 "its batches do not name the active learner. Use batches of a "
                 "ClusterSampler and the callback Recluster."
             )
-            return self._merged(outputs, targets)
+            return self._merged_terms(outputs, targets)
         learner = _learner_of(targets)
         # Decided in the graph: the same compiled step serves all learners.
-        return self._chosen(
+        return self._choose_branch(
             partial(ops.cond, learner < 0),
-            partial(self._merged, outputs, targets),
-            partial(self._sliced, outputs, targets, learner),
+            partial(self._merged_terms, outputs, targets),
+            partial(self._slice_terms, outputs, targets, learner),
         )
 
     def evaluate(self, outputs: Tensors, targets: Tensors) -> Tensors:
@@ -139,17 +139,17 @@ class AlternatingObjective(LossObjective):
         everyone = ops.full_like(targets["label"], -1)
         return super().evaluate(outputs, {"learner": everyone, **targets})
 
-    def _merged(self, outputs: Tensors, targets: Tensors) -> Tensors:
+    def _merged_terms(self, outputs: Tensors, targets: Tensors) -> Tensors:
         return self.loss.term_values(targets["label"], outputs["embedding"])
 
-    def _sliced(
+    def _slice_terms(
         self, outputs: Tensors, targets: Tensors, learner: Tensor
     ) -> Tensors:
         part = ops.take(outputs["parts"], learner, axis=1)  # (B, d)
         if not self.loss.owns_variables:
             return self.loss.term_values(targets["label"], part)
         # Learners differ in the variables of their losses: a branch each.
-        return self._chosen(
+        return self._choose_branch(
             lambda *branches: ops.switch(learner, list(branches)),
             *(
                 partial(loss.term_values, targets["label"], part)
@@ -157,26 +157,26 @@ class AlternatingObjective(LossObjective):
             ),
         )
 
-    def _chosen(
+    def _choose_branch(
         self,
         choose: Callable[..., Any],
         *branches: Callable[[], Tensors],
     ) -> Tensors:
-        """What the branch that `choose` takes returns; it may draw."""
+        """Returns the result of the branch that `choose` takes."""
         if keras.backend.backend() != "jax":
             values: Tensors = choose(*branches)
             return values
 
-        # There, what a branch assigns is traced within it, and is returned.
+        # On JAX, a branch returns what it assigns, such as random states.
         def with_state(branch: Callable[[], Tensors]) -> Any:
-            known = [(v, ops.convert_to_tensor(v)) for v in self.variables]
-            with keras.StatelessScope(known) as scope:
-                found = branch()
-            return found, [scope.get_current_value(v) for v in drawn]
+            mapping = [(v, ops.convert_to_tensor(v)) for v in self.variables]
+            with keras.StatelessScope(mapping) as scope:
+                terms = branch()
+            return terms, [scope.get_current_value(v) for v in variables]
 
-        drawn = self.non_trainable_variables
+        variables = self.non_trainable_variables
         values, state = choose(*(partial(with_state, x) for x in branches))
-        for variable, value in zip(drawn, state, strict=True):
+        for variable, value in zip(variables, state, strict=True):
             variable.assign(value)
         return values
 
@@ -192,14 +192,14 @@ class AlternatingObjective(LossObjective):
         if not self.loss.has_memory:
             return
         labels = targets["label"]
-        embedding = remembered(outputs, "embedding")
+        embedding = stored_output(outputs, "embedding")
         if "learner" not in targets:
             self.loss.remember(labels, embedding)
             return
-        # Each remembers the batches that it has trained on.
+        # Each loss remembers the batches that it has trained on.
         learner = _learner_of(targets)
         self.loss.remember(labels, embedding, learner < 0)
-        parts = remembered(outputs, "parts")
+        parts = stored_output(outputs, "parts")
         for k, loss in enumerate(self.part_losses):
             loss.remember(labels, parts[:, k], ops.equal(learner, k))
 

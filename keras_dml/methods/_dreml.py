@@ -82,7 +82,7 @@ class MetaClasses(ObjectiveWrapper):
     ) -> None:
         super().__init__(objective, **kwargs)
         owner = type(self).__name__
-        check_count(owner, "num_classes", num_classes, least=num_meta_classes)
+        check_count(owner, "num_classes", num_classes, minimum=num_meta_classes)
         self.num_classes = num_classes
         self.num_meta_classes = num_meta_classes
         self.seed = seed
@@ -91,7 +91,7 @@ class MetaClasses(ObjectiveWrapper):
     def label_limit(self) -> int | None:
         return self.num_classes
 
-    # Classes that a batch lacks say little of meta-classes.
+    # Classes that a batch lacks say little about meta-classes.
     needs_positives = needs_negatives = needs_triplets = False
 
     def build(self, outputs_shape: Shapes) -> None:
@@ -110,16 +110,16 @@ class MetaClasses(ObjectiveWrapper):
     def call(self, outputs: Tensors, targets: Tensors) -> Tensors:
         labels = ops.convert_to_tensor(targets["label"])
         check_class_ids("MetaClasses", labels, self.num_classes)
-        values = self.objective(outputs, self._relabeled(targets))
+        values = self.objective(outputs, self._relabel(targets))
         return {
             name: nan_outside(value, labels, self.num_classes)
             for name, value in values.items()
         }
 
     def after_step(self, outputs: Tensors, targets: Tensors) -> None:
-        super().after_step(outputs, self._relabeled(targets))
+        super().after_step(outputs, self._relabel(targets))
 
-    def _relabeled(self, targets: Tensors) -> Tensors:
+    def _relabel(self, targets: Tensors) -> Tensors:
         labels = ops.convert_to_tensor(targets["label"])
         return {**targets, "label": take_rows(self.meta_class, labels)}
 
@@ -226,8 +226,8 @@ def dreml(
             "example, num_classes=len(set(data.train.labels))."
         )
     dim = embedding_dim // num_learners
-    most = dim if loss is None else num_classes
-    count = num_meta_classes or max(2, min(most, num_classes // 2))
+    max_groups = dim if loss is None else num_classes
+    count = num_meta_classes or max(2, min(max_groups, num_classes // 2))
     if loss is None and count > dim:
         raise ValueError(
             "`num_meta_classes` of dreml must be at most the number of "
@@ -258,7 +258,7 @@ def dreml(
         )
 
     if kwargs.get("head_init", "auto") == "auto":
-        # Learners are to differ as much as they can.
+        # Learners should differ as much as possible.
         kwargs["head_init"] = "random"
     return independent_learners(
         backbone, objective, embedding_dim, num_learners, shared_trunk, start,

@@ -91,11 +91,11 @@ class IndependentHead(Head):
     def linear_inputs(
         self, features: Tensor, mask: Tensor | None = None
     ) -> list[Tensor]:
-        # Networks of an ensemble that are not trained yet give the same.
+        # Before training, the networks of an ensemble may be equal.
         return self._features(self.pool(features, mask))[:1]
 
     def _features(self, pooled: Tensor) -> list[Tensor]:
-        """What each learner receives, (B, C)."""
+        """The input of each learner, (B, C)."""
         if self.shared_trunk:
             return [pooled] * self.num_learners
         shares: list[Tensor] = ops.split(pooled, self.num_learners, axis=-1)
@@ -152,8 +152,8 @@ class Bootstrap(ObjectiveWrapper):
         size = ops.shape(targets["label"])[0]
         uniform = keras.random.uniform((size,), seed=self.seed_generator)
         rows = ops.cast(ops.floor(uniform * ops.cast(size, "float32")), "int32")
-        drawn = ops.equal(rows[:, None], ops.arange(size, dtype="int32")[None])
-        counts = ops.sum(ops.cast(drawn, "float32"), axis=0)
+        draws = ops.equal(rows[:, None], ops.arange(size, dtype="int32")[None])
+        counts = ops.sum(ops.cast(draws, "float32"), axis=0)
         values = self.objective(outputs, targets)
         return {name: value * counts for name, value in values.items()}
 
@@ -295,10 +295,10 @@ def ensemble(
     """
 
     def objective(k: int) -> Objective:
-        found = losses.get(loss)
+        template = losses.get(loss)
         # The first takes the loss itself: K = 1 is the baseline.
-        own = found if k == 0 else found.copy()
-        task = EmbeddingObjective(own, name=f"learner_{k}")
+        learner_loss = template if k == 0 else template.copy()
+        task = EmbeddingObjective(learner_loss, name=f"learner_{k}")
         if not bootstrap:
             return task
         return Bootstrap(task, name=f"bootstrap_{k}")
@@ -368,15 +368,15 @@ def _copies(
 ) -> keras.Model:
     """The network and copies of it, side by side."""
 
-    def renamed(layer: layers.Layer, prefix: str) -> layers.Layer:
-        # Variables of learners can be told apart by it.
+    def rename(layer: layers.Layer, prefix: str) -> layers.Layer:
+        # Prefixes tell the variables of learners apart.
         config = layer.get_config()
         return type(layer).from_config({**config, "name": prefix + layer.name})
 
     copies = [
         copy_model(
             network,
-            partial(renamed, prefix=f"learner_{k}_"),
+            partial(rename, prefix=f"learner_{k}_"),
             name=f"learner_{k}",
             same_weights=same_weights or k == 0,
         )

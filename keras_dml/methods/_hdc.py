@@ -81,7 +81,7 @@ class CascadeHead(Head):
         super().__init__(**kwargs)
         self.num_models = len(stages) + 1
         self.embedding_dim = check_count(
-            "hdc", "embedding_dim", embedding_dim, least=self.num_models
+            "hdc", "embedding_dim", embedding_dim, minimum=self.num_models
         )
         self._templates = [ModelTemplate(stage) for stage in stages]
         dtype = self.dtype_policy
@@ -239,13 +239,13 @@ def hard_pairs(
     masks = [ops.logical_or(*of_kind)]
     for k, share in enumerate(shares[1:]):
         cosine = inner_product(ops.stop_gradient(parts[:, k]))
-        left = [
+        hard_masks = [
             hardest(difficulty, ops.logical_and(mask, masks[-1]), share * count)
             for difficulty, mask, count in zip(
                 (-cosine, cosine), of_kind, counts, strict=True
             )
         ]
-        masks.append(ops.logical_or(*left))
+        masks.append(ops.logical_or(*hard_masks))
     return masks
 
 

@@ -251,15 +251,15 @@ def mic(
         Roth et al., "MIC: Mining Interclass Characteristics for Improved
         Metric Learning", ICCV 2019, https://arxiv.org/abs/1909.11574.
     """
-    given = losses.get(loss)
+    class_loss = losses.get(loss)
     auxiliary = (
-        auxiliary_loss_of(given, num_surrogates)
+        auxiliary_loss_of(class_loss, num_surrogates)
         if auxiliary_loss is None
         else losses.get(auxiliary_loss)
     )
     objective = MicObjective(
         [
-            LossTask(given, name="metric"),
+            LossTask(class_loss, name="metric"),
             SurrogateTask(auxiliary, name="surrogate"),
         ],
         decorrelate=gamma != 0,

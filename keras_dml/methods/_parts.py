@@ -5,7 +5,7 @@ from operator import attrgetter
 from typing import Any
 
 from keras_dml.losses import MetricLoss
-from keras_dml.losses.composite import least
+from keras_dml.losses.composite import smallest_limit
 from keras_dml.model.objective import (
     LossObjective,
     Objective,
@@ -97,7 +97,7 @@ class SeparateTasks(Objective):
 
     @property
     def label_limit(self) -> int | None:
-        return least(task.label_limit for task in self.objectives)
+        return smallest_limit(task.label_limit for task in self.objectives)
 
     def build(self, outputs_shape: Shapes) -> None:
         batch, parts, dim = outputs_shape["parts"]
@@ -152,7 +152,7 @@ class ObjectiveWrapper(Objective):
         self.objective = check_objective(owner, "objective", objective)
         self.terms = objective.terms
 
-    # What training asks an objective is asked of the other one.
+    # Training reads these from the other objective.
     term_weights: Any = property(attrgetter("objective.term_weights"))
     label_limit: Any = property(attrgetter("objective.label_limit"))
     needs_positives: Any = property(attrgetter("objective.needs_positives"))

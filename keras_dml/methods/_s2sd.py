@@ -10,7 +10,7 @@ from keras.optimizers import schedules
 
 from keras_dml import backbones, losses
 from keras_dml.losses.base import LossLike
-from keras_dml.losses.composite import scaled
+from keras_dml.losses.composite import rescale
 from keras_dml.losses.distillation import similarity_divergence
 from keras_dml.methods._baseline import EmbeddingHead
 from keras_dml.methods.declaration import declare
@@ -34,7 +34,7 @@ from keras_dml.utils.types import (
 
 @register
 class FeaturesHead(EmbeddingHead):
-    """An `EmbeddingHead` that also returns what it embeds.
+    """An `EmbeddingHead` that also returns its input features.
 
     Args:
         embedding_dim: Dimensions of the embedding, D.
@@ -91,7 +91,7 @@ class TargetSpace(SerializableLayer):
 
 @register
 class SelfDistillation(LossObjective):
-    """A metric loss in every space, and what the embedding learns from others.
+    """A metric loss in every space, and distillation into the embedding.
 
     Args:
         loss: The loss of the embedding; every target space has a copy.
@@ -181,7 +181,7 @@ def term_weights(
     objective: SelfDistillation, gamma: float, warmup: int
 ) -> dict[str, Any]:
     """The weight of every term: ½, ½, γ, and γ after the warm-up."""
-    weights = scaled("s2sd", 0.5, objective.loss.term_weights)
+    weights = rescale("s2sd", 0.5, objective.loss.term_weights)
     weights |= {"targets": 0.5, "distillation": gamma}
     if objective.distill_features:
         weights["features"] = gamma

@@ -10,7 +10,7 @@ from keras_dml.losses.base import LossLike
 from keras_dml.methods._baseline import EmbeddingHead, EmbeddingObjective
 from keras_dml.methods.declaration import declare
 from keras_dml.model.fit_callbacks import split_resume
-from keras_dml.model.fit_data import prepared
+from keras_dml.model.fit_data import prepare_data
 from keras_dml.model.head_start import receive, start_head, training_batches
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.utils.serialization import register
@@ -59,7 +59,7 @@ class ProjectionModel(MetricModel):
                 generator, or have no classes: examples with several labels
                 each.
         """
-        data = prepared(self, "fit", (x, y, None))
+        data = prepare_data(self, "fit", (x, y, None))
         self.label_names = data.names or self.label_names
         batches = training_batches(self, x, y)
         if batches is None:
@@ -68,7 +68,7 @@ class ProjectionModel(MetricModel):
                 f"Received: {type(x).__name__}. Use arrays, a tf.data.Dataset "
                 "or a PyDataset."
             )
-        listed = keras.callbacks.CallbackList(
+        callback_list = keras.callbacks.CallbackList(
             split_resume(callbacks)[1],
             add_history=True,
             model=self,
@@ -76,13 +76,13 @@ class ProjectionModel(MetricModel):
             steps=0,
             verbose=0,
         )
-        listed.on_train_begin()
-        listed.on_epoch_begin(0)
+        callback_list.on_train_begin()
+        callback_list.on_epoch_begin(0)
         received = partial(receive, self, batches)
         start_head(self, received, ("whitening",), "whitening")
         logs: dict[str, float] = {}
-        listed.on_epoch_end(0, logs)
-        listed.on_train_end(logs)
+        callback_list.on_epoch_end(0, logs)
+        callback_list.on_train_end(logs)
         return self.history
 
 
@@ -121,7 +121,7 @@ def whitening(
     Args:
         backbone: See `baseline`. It is not changed.
         embedding_dim: Dimensions of the embedding, D.
-        loss: What `evaluate` reports; see `baseline`. `fit` does not use it.
+        loss: The loss of `evaluate`; see `baseline`. `fit` does not use it.
         pooling: See `Head`: "avg", "max", "avg_max", "gem", "cls" or "none".
         **kwargs: Passed to `MetricModel`.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from keras_dml.model.metric_model import MetricModel
-from keras_dml.utils.arguments import checked
+from keras_dml.utils.arguments import check_arguments
 from keras_dml.utils.registry import Registry
 from keras_dml.utils.trust import import_named
 from keras_dml.utils.types import IntArray
@@ -115,8 +115,8 @@ def declare(
 
     The method is then available in recipes, the tables of the docs, reports
     and `keras_dml.methods`. Its recipe section has the arguments of the
-    factory, with their types, ranges and defaults, which also hold for who
-    calls the factory; its paper is the first under "Reference:" in the
+    factory, with their types, ranges and defaults, which are also checked in
+    direct calls; its paper is the first under "Reference:" in the
     docstring.
 
     Args:
@@ -140,7 +140,7 @@ def declare(
     register = METHODS.register(
         name, definition, traits=traits or Traits(), examples=examples or {}
     )
-    return lambda factory: register(checked(factory))  # type: ignore[return-value]
+    return lambda factory: register(check_arguments(factory))  # type: ignore[return-value]
 
 
 def find(name: str) -> tuple[Callable[..., MetricModel], Traits]:

@@ -28,8 +28,8 @@ class WholeBatch:
         loss: Tensor,
         variables: list[keras.Variable],
     ) -> list[Tensor | None]:
-        found: list[Tensor | None] = tape.gradient(loss, variables)
-        return found
+        gradients: list[Tensor | None] = tape.gradient(loss, variables)
+        return gradients
 
 
 class PartsOfBatch(WholeBatch):
@@ -81,7 +81,7 @@ class PartsOfBatch(WholeBatch):
         return outputs
 
     def _joined_outputs(self) -> Tensors:
-        # What the first part gives says what all do.
+        # All outputs have the structure of the first part's.
         first = self._embed_part(tf.constant(0))
         arrays = [
             tf.TensorArray(x.dtype, self._parts, element_shape=x.shape).write(
@@ -98,11 +98,11 @@ class PartsOfBatch(WholeBatch):
             ]
 
         arrays = self._loop(body, arrays, first=1)
-        before, repeated = self._repeated()
+        before, repeated = self._repeated_rows()
 
         def whole(x: Tensor) -> Tensor:
             rows = tf.concat([x[:before], x[before + repeated :]], axis=0)
-            rows.set_shape((_known(self._size), *x.shape[1:]))
+            rows.set_shape((_static_size(self._size), *x.shape[1:]))
             return rows
 
         outputs: Tensors = keras.tree.pack_sequence_as(
@@ -118,7 +118,7 @@ class PartsOfBatch(WholeBatch):
     ) -> list[Tensor | None]:
         flat = keras.tree.flatten(self._outputs)
         gradients, back = tape.gradient(loss, (variables, flat))
-        before, repeated = self._repeated()
+        before, repeated = self._repeated_rows()
 
         def by_part(x: Tensor) -> Tensor:
             """(K·n, …): the rows of all parts, with 0 for repeated ones."""
@@ -129,15 +129,15 @@ class PartsOfBatch(WholeBatch):
             by_part(tf.zeros_like(x) if dx is None else dx)
             for x, dx in zip(flat, back, strict=True)
         ]
-        # What else the loss reads, proxies and β, has its gradient already.
+        # Other variables, such as proxies and β, have their gradients already.
         embeds = {id(v) for v in self._weights}
-        places = [i for i, v in enumerate(variables) if id(v) in embeds]
-        values = [variables[i].value for i in places]
+        indices = [i for i, v in enumerate(variables) if id(v) in embeds]
+        values = [variables[i].value for i in indices]
 
         def body(part: Tensor, sums: list[Tensor]) -> tuple[Any, ...]:
             with tf.GradientTape() as tape:
                 outputs = self._embed_part(part)
-            found = tape.gradient(
+            added = tape.gradient(
                 keras.tree.flatten(outputs),
                 values,
                 [self._rows(x, part * self._part_size) for x in back],
@@ -145,19 +145,19 @@ class PartsOfBatch(WholeBatch):
             )
             return part + 1, [
                 total + tf.convert_to_tensor(gradient)
-                for total, gradient in zip(sums, found, strict=True)
+                for total, gradient in zip(sums, added, strict=True)
             ]
 
         sums = [
             tf.zeros(v.shape, v.dtype)
             if gradients[i] is None
             else tf.convert_to_tensor(gradients[i])
-            for i, v in zip(places, values, strict=True)
+            for i, v in zip(indices, values, strict=True)
         ]
-        for i, total in zip(places, self._loop(body, sums), strict=True):
+        for i, total in zip(indices, self._loop(body, sums), strict=True):
             gradients[i] = total
-        found: list[Tensor | None] = gradients
-        return found
+        result: list[Tensor | None] = gradients
+        return result
 
     def _loop(
         self, body: Callable[..., Any], state: Any, first: int = 0
@@ -179,13 +179,13 @@ class PartsOfBatch(WholeBatch):
 
     def _rows(self, x: Tensor, first: Tensor) -> Tensor:
         """(n, …): the rows of a part, given its first row."""
-        others = len(x.shape) - 1
-        size = tf.stack([self._part_size, *[-1] * others])
-        rows = tf.slice(x, tf.stack([first, *[0] * others]), size)
-        rows.set_shape((_known(self._part_size), *x.shape[1:]))
+        other_axes = len(x.shape) - 1
+        size = tf.stack([self._part_size, *[-1] * other_axes])
+        rows = tf.slice(x, tf.stack([first, *[0] * other_axes]), size)
+        rows.set_shape((_static_size(self._part_size), *x.shape[1:]))
         return rows
 
-    def _repeated(self) -> tuple[Any, Any]:
+    def _repeated_rows(self) -> tuple[Any, Any]:
         """Rows before the last part, and how many of them it repeats."""
         before = (self._parts - 1) * self._part_size
         return before, self._parts * self._part_size - self._size
@@ -193,7 +193,7 @@ class PartsOfBatch(WholeBatch):
 
 def embedding_of(model: keras.Model, x: Any) -> WholeBatch:
     """How a `MetricModel` embeds a training batch, given `accumulate`."""
-    # Features of a whole backbone pass it over: it then has no gradient.
+    # Features of a whole backbone bypass it, so it has no gradient.
     skips = features_key(x) == FEATURES
     parts = [model.head] if skips else [model.backbone, model.head]
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
@@ -239,7 +239,7 @@ def check_added_losses(
             )
 
 
-def _known(count: Any) -> int | None:
+def _static_size(count: Any) -> int | None:
     return count if isinstance(count, int) else None
 
 

@@ -1,4 +1,4 @@
-"""Checks of what a model is given: arguments, and batches before a step."""
+"""Checks of a model's arguments, and of batches before a step."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,12 +31,12 @@ WAY_OF_IDS = (
     "Use names, y = np.unique(y, return_inverse=True), once for all data"
 )
 
-_LOOKED_AT = 4096
+_MAX_CHECKED = 4096
 """Number of examples whose values are checked. Only whole arrays have more,
 and these may be memory-mapped files."""
 
-_SAMPLED = 16
-"""Number of examples that are kept."""
+_SAMPLE_SIZE = 16
+"""Number of examples that are kept as a sample."""
 
 
 class BatchChecks:
@@ -61,8 +61,8 @@ class BatchChecks:
         self.needs_triplets = objective.needs_triplets and not is_share
         self.is_share = is_share
         self.expects_bytes = expects_bytes(model.backbone)
-        self.is_planned = False  # By a sampler, which looks at its labels.
-        self.sample: Any = None  # A few inputs that were looked at last.
+        self.is_planned = False  # By a sampler, which checks its labels.
+        self.sample: Any = None  # A few of the inputs checked last.
         self.label_rank: int | None = None  # Once it is known.
         self.error: ValueError | None = None
         self._messages: set[str] = set()
@@ -144,11 +144,11 @@ class BatchChecks:
                 f"example. Received: {len(inputs[0])} examples, {len(labels)} "
                 "labels."
             )
-        step = max(1, len(labels) // _SAMPLED)
+        step = max(1, len(labels) // _SAMPLE_SIZE)
         self.sample = keras.tree.map_structure(
-            lambda array: np.array(array[::step][:_SAMPLED]), x
+            lambda array: np.array(array[::step][:_SAMPLE_SIZE]), x
         )
-        inputs = [np.asarray(array[:_LOOKED_AT]) for array in inputs]
+        inputs = [np.asarray(array[:_MAX_CHECKED]) for array in inputs]
         for array in inputs:
             self._check_finite(array)
         if labels.ndim == 2:
@@ -182,7 +182,7 @@ class BatchChecks:
             return
         with np.errstate(over="ignore", invalid="ignore"):
             total = array.sum()
-        if np.isfinite(total):  # At a fraction of the cost of each number.
+        if np.isfinite(total):  # A check of each number is slower.
             return
         finite = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
         if not finite.all():
@@ -360,24 +360,24 @@ def check_shape(expected: Any, x: Any, owner: str) -> None:
         return
     if shape[0] == 0:
         check_not_empty(owner, "x", ())
-    given, wanted = tuple(shape)[1:], expected[1:]
-    forms = [given, (*given, 1)] + [given[:-1]] * (given[-1:] == (1,))
+    sizes, needed = tuple(shape)[1:], expected[1:]
+    forms = [sizes, (*sizes, 1)] + [sizes[:-1]] * (sizes[-1:] == (1,))
     for form in forms:
-        pairs = zip(form, wanted, strict=False)
+        pairs = zip(form, needed, strict=False)
         is_equal = all(None in pair or len({*pair}) == 1 for pair in pairs)
-        if is_equal and len(form) == len(wanted):
+        if is_equal and len(form) == len(needed):
             return
-    way_out = f"Use a backbone with input_shape={given}, or convert the inputs."
-    if len(given) == len(wanted) == 3:
-        if given[0] == wanted[2] != given[2]:
+    way_out = f"Use a backbone with input_shape={sizes}, or convert the inputs."
+    if len(sizes) == len(needed) == 3:
+        if sizes[0] == needed[2] != sizes[2]:
             way_out = (
                 "Channels come last: use numpy.moveaxis(x, 1, -1), or dataset."
                 "map(lambda x, y: (tf.transpose(x, (0, 2, 3, 1)), y))."
             )
-        elif given[2] == wanted[2]:
+        elif sizes[2] == needed[2]:
             way_out = (
-                f"Use keras_dml.data.pipeline(…, size={wanted[:2]}), or "
-                f"keras.ops.image.resize(x, {wanted[:2]})."
+                f"Use keras_dml.data.pipeline(…, size={needed[:2]}), or "
+                f"keras.ops.image.resize(x, {needed[:2]})."
             )
     raise ValueError(
         f"Inputs of {owner} must have the shape that the model takes, "

@@ -38,7 +38,7 @@ class EmbeddingModel(keras.Model):
         if not head.built:
             head.build(backbone.output_shape)
         self.head.built = self.built = True
-        self._output: Any = None  # Made when asked for.
+        self._output: Any = None  # Created at first use.
 
     @property
     def input_shape(self) -> Shape:
@@ -92,7 +92,7 @@ class EmbeddingModel(keras.Model):
         Keras does not save the information that its layers were quantized.
         """
         self.backbone.quantize(mode, *args, **kwargs)
-        # Those that are there compute with the weights that were.
+        # Existing functions compute with the weights before quantization.
         self.train_function = None
         self.test_function = None
         self.predict_function = None
@@ -107,7 +107,7 @@ class EmbeddingModel(keras.Model):
 
         Batches of a `data.FeatureSet` bypass the backbone.
         """
-        # A frozen backbone is as in a test: its dropout, too, is off.
+        # A frozen backbone runs in inference mode, without dropout.
         frozen = not self.backbone.trainable
         return head_outputs(self.backbone, self.head, inputs, training, frozen)
 
@@ -129,7 +129,7 @@ class EmbeddingModel(keras.Model):
         contains nothing that only training needs. If backbone and head consist
         of Keras layers, it can be saved and loaded without this package.
         """
-        # Models of two encoders need two names.
+        # Two encoders in one model need different names.
         return plain_encoder(self.backbone, self.head, f"{self.name}_encoder")
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
@@ -151,9 +151,9 @@ def head_outputs(
     A `frozen` backbone runs in inference mode even in training.
     """
     features = backbone_features(backbone, inputs, training and not frozen)
-    given = isinstance(inputs, dict) and MASK in inputs
-    # A head of a user's own may not know of masks.
-    masks = {"mask": inputs[MASK]} if given else {}
+    has_mask = isinstance(inputs, dict) and MASK in inputs
+    # A user's own head may not take masks.
+    masks = {"mask": inputs[MASK]} if has_mask else {}
     outputs: Tensors = head(features, training=training, **masks)
     return outputs
 
@@ -161,7 +161,7 @@ def head_outputs(
 def backbone_features(
     backbone: keras.Model, inputs: Any, training: bool = False
 ) -> Tensor:
-    """The output of a backbone, from what a `FeatureSet` holds if it does."""
+    """The output of a backbone for inputs, or features of a `FeatureSet`."""
     key = features_key(inputs)
     if key is None:
         return backbone(inputs, training=training)
@@ -207,8 +207,8 @@ def plain_encoder(
             return layer(*args, **kwargs)
         outputs = layer.call(*args, **kwargs)
         if layer.supports_masking:
-            given = keras.tree.map_structure(_mask_of, args[0])
-            masks[id(outputs)] = layer.compute_mask(args[0], given)
+            input_masks = keras.tree.map_structure(_mask_of, args[0])
+            masks[id(outputs)] = layer.compute_mask(args[0], input_masks)
         return outputs
 
     copy = keras.models.clone_model(
@@ -222,23 +222,22 @@ def plain_encoder(
         # Names in a model differ: the backbone becomes a model within.
         inputs = keras.tree.map_structure(input_like, inputs)
         both = {"features": features} | ({} if mask is None else {"mask": mask})
-        found = keras.Model(copy.input, both, name="backbone")(inputs)
-        features, mask = found["features"], found.get("mask")
+        parts = keras.Model(copy.input, both, name="backbone")(inputs)
+        features, mask = parts["features"], parts.get("mask")
     if features.dtype != head.compute_dtype:
         features = ops.cast(features, head.compute_dtype)
     try:
         outputs = (
-            _traced(head, features, mask) if head.is_plain else head(features)
+            _trace(head, features, mask) if head.is_plain else head(features)
         )
     except (TypeError, ValueError):
-        # Some of what it computes is no operation of Keras, such as a
-        # gradient of its own, or needs a size that is not known: the head
-        # stays a layer of this package.
+        # The head computes something that is no operation of Keras, such as a
+        # custom gradient, or needs an unknown size: it stays a layer.
         outputs = head(features)
     return keras.Model(inputs, outputs["embedding"], name=name)
 
 
-def _traced(head: Head, features: Any, mask: Any) -> Any:
+def _trace(head: Head, features: Any, mask: Any) -> Any:
     """The outputs of a head, whose operations become those of the model."""
     if type(head).call is not Head.call:
         masks = {} if mask is None else {"mask": mask}

@@ -14,7 +14,7 @@ import keras
 from keras_dml.data import Sampler
 from keras_dml.data.planned import from_step
 from keras_dml.model.fit_data import FitData
-from keras_dml.model.replicas import replicated
+from keras_dml.model.replicas import replicate
 from keras_dml.resuming import Resume
 from keras_dml.resuming.resumption import Resumption, begin_at
 
@@ -50,14 +50,14 @@ class FollowEpochs(keras.callbacks.Callback):
         self.rest = rest
         self._iterator: Any = None
 
-    def steer(self, iterator: Any) -> None:
+    def take_iterator(self, iterator: Any) -> None:
         """Takes the iterator of `fit`; see `Resumption`."""
         self._iterator = self._iterator or iterator
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         if self.backup is not None:
-            self.backup._current_epoch = epoch  # Else 0 until it has ended.
-        # Only the first epoch that is trained may be later than was asked.
+            self.backup._current_epoch = epoch  # It would be 0 until the end.
+        # Only the first epoch may be later than requested.
         if self.initial_epoch is None:
             return
         self.sampler.epoch += epoch - self.initial_epoch
@@ -85,8 +85,8 @@ def split_resume(callbacks: Any) -> tuple[Resume | None, Any]:
         for x in flat
         if isinstance(x, Resume | keras.callbacks.BackupAndRestore)
     ]
-    found = [x for x in restoring if isinstance(x, Resume)]
-    if not found:
+    resumes = [x for x in restoring if isinstance(x, Resume)]
+    if not resumes:
         return None, callbacks
     if len(restoring) > 1:
         kinds = ", ".join(type(x).__name__ for x in restoring)
@@ -95,7 +95,7 @@ def split_resume(callbacks: Any) -> tuple[Resume | None, Any]:
             "restores a "
             f"training. Received: {kinds}. Use Resume alone."
         )
-    return found[0], [x for x in flat if x is not found[0]]
+    return resumes[0], [x for x in flat if x is not resumes[0]]
 
 
 def restores_state(callbacks: Any) -> bool:
@@ -116,7 +116,7 @@ def _flat(callbacks: Any) -> list[Any]:
 
 
 @contextmanager
-def steering(
+def resuming_fit(
     model: keras.Model,
     data: FitData,
     callbacks: Any,
@@ -126,23 +126,22 @@ def steering(
     sample_weight: Any,
     **params: Any,
 ) -> Iterator[Any]:
-    """Lets `fit` continue where an earlier one ended, if a callback may do so.
+    """Lets `fit` continue where an earlier one ended, if a callback does so.
 
     The model passes the iterator of `fit` on before training begins. Yields the
-    callbacks, including the one that continues the training, which `params`
-    tell what `fit` is going to do.
+    callbacks, including the one that resumes; `params` are for callbacks.
     """
 
     def rest(step: int) -> Any:
         """The batches of an epoch from a step on."""
-        return replicated(model, data._replace(x=from_step(data.x, step))).x
+        return replicate(model, data._replace(x=from_step(data.x, step))).x
 
-    steered: Resumption | FollowEpochs | None = None
+    resumer: Resumption | FollowEpochs | None = None
     resume, callbacks = split_resume(callbacks)
     if resume is not None:
         weights = {"class_weight": class_weight, "sample_weight": sample_weight}
         is_ordered = data.y is not None and not is_shuffled
-        steered = callbacks = Resumption(
+        resumer = callbacks = Resumption(
             resume, callbacks, model, data, rest, is_ordered, weights,
             initial_epoch, **params,
         )  # fmt: skip
@@ -150,14 +149,14 @@ def steering(
         kind = keras.callbacks.BackupAndRestore
         backups = [x for x in _flat(callbacks) if isinstance(x, kind)]
         backup = backups[0] if backups else None
-        steered = FollowEpochs(data.sampler, initial_epoch, backup, rest)
-        callbacks = with_callback(steered, callbacks)
-    model._steered = steered
+        resumer = FollowEpochs(data.sampler, initial_epoch, backup, rest)
+        callbacks = with_callback(resumer, callbacks)
+    model._resumer = resumer
     try:
-        with steered if isinstance(steered, Resumption) else nullcontext():
+        with resumer if isinstance(resumer, Resumption) else nullcontext():
             yield callbacks
     finally:
-        model._steered = None
+        model._resumer = None
 
 
 def check_readers(
@@ -185,7 +184,7 @@ def check_readers(
 def measured_epochs_only(
     model: keras.Model, callbacks: Any, is_validated: bool
 ) -> Iterator[None]:
-    """Lets Keras's callbacks pass over epochs without the value they read.
+    """Makes Keras's callbacks skip epochs without the value they read.
 
     `RetrievalEvaluation(every=…)` and `validation_freq` leave epochs without
     it. `ModelCheckpoint(save_best_only=True)` of Keras 3 saves in these, over
@@ -211,13 +210,13 @@ def measured_epochs_only(
                 exits.callback(delattr, callback, "on_epoch_end")
             names = getattr(callback, "logged_names", ())
             if names is None and hasattr(callback, "prefix"):
-                prefixes += (callback.prefix,)  # Of data not read yet.
+                prefixes += (callback.prefix,)  # Its data are not read yet.
             logged.update(names or ())
         yield
 
 
 def any_measures_embeddings(callbacks: Any) -> bool:
-    """Whether a callback evaluates, which tells of a collapse by itself."""
+    """Whether a callback evaluates, and so notices a collapse itself."""
     return any(
         getattr(x, "measures_embeddings", False) for x in _flat(callbacks)
     )
@@ -237,7 +236,7 @@ def _read_by(callback: keras.callbacks.Callback) -> set[str]:
 def _logged_by_model(
     model: keras.Model, is_validated: bool
 ) -> frozenset[str] | None:
-    # Those of `compile` are one until they are built.
+    # Metrics of `compile` are one object until they are built.
     is_known = all(type(x) is keras.metrics.Mean for x in model.metrics)
     if not is_known or _author(model) != "keras_dml":
         return None

@@ -1,7 +1,7 @@
 """Data of `fit` and `evaluate`: checked, weighted, in balanced batches.
 
-All data come through `prepared`. Keras takes arrays, `tf.data`, generators and
-`PyDataset`, and each has its own way to the same checks and weights.
+All data come through `prepare_data`. Keras takes arrays, `tf.data`, generators
+and `PyDataset`, and each has its own way to the same checks and weights.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ ClassWeight = Mapping[int, float]
 BATCH_SIZE = 32
 """Default number of examples in a batch of arrays, the same as in Keras."""
 
-_LOOKED_AT = 64
-"""Number of batches of relations that are looked at before training."""
+_MAX_CHECKED_BATCHES = 64
+"""Number of batches of relations that are checked before training."""
 
 LOOK_AHEAD = 2
 """Number of batches that are checked ahead of the training step."""
@@ -89,7 +89,7 @@ class FitData(NamedTuple):
         return sampler_of(self.x)
 
 
-def prepared(
+def prepare_data(
     model: keras.Model,
     use: Literal["fit", "evaluate"],
     data: Any,
@@ -99,7 +99,7 @@ def prepared(
     shuffle: bool = True,
     class_weight: ClassWeight | None = None,
 ) -> FitData:
-    """The user's data, checked and weighted, with arrays in balanced batches.
+    """Checks and weights the user's data, and makes balanced batches of arrays.
 
     Data are batches, or arrays: x, (x, y) or (x, y, sample_weight);
     `batch_size` is that of arrays. Batches that are not balanced are drawn at
@@ -111,28 +111,28 @@ def prepared(
     checks = BatchChecks(use, model, is_share=share is not None)
     if y is None:
         if x is not None and _are_arrays(x, x):
-            checks.check_kinds(x, None)  # Which says that there is no y.
-        x = checked_batches(x if share is None else share, checks, class_weight)
-        found = FitData(
+            checks.check_kinds(x, None)  # This raises an error.
+        x = check_batches(x if share is None else share, checks, class_weight)
+        batches = FitData(
             x, None, weight, checks, steps=steps, is_share=share is not None
         )
-        if use == "fit" and found.sampler is not None:
-            _check_planned(found.sampler, steps)
-            if isinstance(found.sampler, RelationSampler):
-                _check_relations(found.sampler, checks)
-        return found
+        if use == "fit" and batches.sampler is not None:
+            _check_planned(batches.sampler, steps)
+            if isinstance(batches.sampler, RelationSampler):
+                _check_relations(batches.sampler, checks)
+        return batches
     if isinstance(y, list | tuple) and not are_label_sets(y):
         check_known(y, "y", f"MetricModel.{use}")
     x, y = keras.tree.map_structure(as_array, (x, as_array(y)))
-    given = FitData(x, y, weight, checks, batch_size, steps)
+    arrays = FitData(x, y, weight, checks, batch_size, steps)
     if label_of(y) is None:
-        checks.check_kinds(x, y)  # Which says that there are none.
+        checks.check_kinds(x, y)  # This raises an error.
     if not _are_arrays(x, y):
-        return given  # Keras says what is wrong.
-    return _of_arrays(model, given, class_weight, balanced, shuffle)
+        return arrays  # Keras raises the error.
+    return _from_arrays(model, arrays, class_weight, balanced, shuffle)
 
 
-def _of_arrays(
+def _from_arrays(
     model: keras.Model,
     data: FitData,
     class_weight: ClassWeight | None,
@@ -141,7 +141,7 @@ def _of_arrays(
 ) -> FitData:
     """Arrays with checked labels and weights, in balanced batches or as is."""
     checks = data.checks
-    y, labels, names = _normalized_labels(model, data.y, checks.use)
+    y, labels, names = _normalize_labels(model, data.y, checks.use)
     _check_lengths(checks.use, data.x, data.sample_weight)
     weight = weights_of(labels, class_weight, data.sample_weight)
     is_alone = not isinstance(y, Mapping) or len(y) == 1
@@ -170,10 +170,10 @@ def _of_arrays(
     if labels.dtype.kind not in "OSU":
         checks.check_kinds(data.x, labels)
     examples = ArraySet(data.x, labels, names=names)
-    return _balanced(model, data._replace(sample_weight=weight), examples)
+    return _balance(model, data._replace(sample_weight=weight), examples)
 
 
-def _normalized_labels(
+def _normalize_labels(
     model: keras.Model, y: Any, use: str
 ) -> tuple[Any, npt.NDArray[Any], Mapping[int, str]]:
     """Targets, labels as class ids or a table, and names of the classes."""
@@ -189,7 +189,7 @@ def _normalized_labels(
     return y, labels, names
 
 
-def _balanced(model: keras.Model, data: FitData, examples: ArraySet) -> FitData:
+def _balance(model: keras.Model, data: FitData, examples: ArraySet) -> FitData:
     """Class-balanced batches of arrays, weighted by their row."""
     checks = data.checks
     labels = any_labels_of(examples, "y", "MetricModel.fit")
@@ -213,7 +213,7 @@ def _balanced(model: keras.Model, data: FitData, examples: ArraySet) -> FitData:
             ),
         )
     return FitData(
-        checked_batches(dataset, checks),
+        check_batches(dataset, checks),
         checks=checks,
         names=examples.names,
         is_balanced=True,
@@ -260,10 +260,10 @@ def _check_planned(sampler: Sampler, steps_per_epoch: int | None) -> None:
 
 def _check_relations(sampler: RelationSampler, checks: BatchChecks) -> None:
     """Raises `ValueError` if batches lack what the loss compares."""
-    most = min(_LOOKED_AT, 1 + 2**20 // sampler.batch_size**2)
+    num_checked = min(_MAX_CHECKED_BATCHES, 1 + 2**20 // sampler.batch_size**2)
     missing = [
         missing_relation(sampler.batch_labels(rows), checks)
-        for rows in sampler.plan(sampler.epoch)[:most]
+        for rows in sampler.plan(sampler.epoch)[:num_checked]
     ]
     if all(missing):
         raise ValueError(
@@ -278,7 +278,7 @@ def _check_relations(sampler: RelationSampler, checks: BatchChecks) -> None:
         )
 
 
-def checked_batches(
+def check_batches(
     data: Any, checks: BatchChecks, class_weight: ClassWeight | None = None
 ) -> Any:
     """Checks batches, and weights them by class, on their way to the step.
@@ -287,7 +287,7 @@ def checked_batches(
     data set of Grain are returned unchanged.
     """
     if is_dataset(data):
-        return _checked_dataset(data, checks, class_weight)
+        return _check_dataset(data, checks, class_weight)
     if is_grain_dataset(data) and keras.backend.backend() != "tensorflow":
         count = len(data) if hasattr(data, "__len__") else None
         data = HostBatches(partial(iter, data), count)
@@ -296,20 +296,20 @@ def checked_batches(
         return map_batches(
             data,
             lambda batches: batches.map(
-                lambda *batch: checked_batch(batch, checks, class_weight)
+                lambda *batch: check_batch(batch, checks, class_weight)
             ),
         )
     if isinstance(data, GeneratorType):
-        return (checked_batch(x, checks, class_weight) for x in data)
+        return (check_batch(x, checks, class_weight) for x in data)
     if isinstance(data, keras.utils.PyDataset):
         return _CheckedPyDataset(data, checks, class_weight)
     return data
 
 
-def checked_batch(
+def check_batch(
     data: Any, checks: BatchChecks, class_weight: ClassWeight | None = None
 ) -> Any:
-    """One batch of arrays, as `checked_batches` returns it."""
+    """One batch of arrays, as `check_batches` returns it."""
     x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
     checks.check_kinds(*keras.tree.map_structure(np.asarray, (x, y)))
     labels = np.asarray(label_of(y))
@@ -344,7 +344,7 @@ def check_one_weight(weight: Any) -> None:
         )
 
 
-def _checked_dataset(
+def _check_dataset(
     dataset: tf.data.Dataset,
     checks: BatchChecks,
     class_weight: ClassWeight | None,
@@ -363,7 +363,7 @@ def _checked_dataset(
 
     def look(step: tf.Tensor, data: Any) -> Any:
         x, y, weight = unpack(data)
-        labels = _looked_at(step, x, label_of(y), checks)
+        labels = _check_in_graph(step, x, label_of(y), checks)
         y = {**y, "label": labels} if isinstance(y, Mapping) else labels
         if class_weight is not None:
             weight = _class_weights(as_ids(labels), class_weight)
@@ -379,22 +379,22 @@ def _checked_dataset(
     )
 
 
-def _looked_at(
+def _check_in_graph(
     step: tf.Tensor, x: Any, labels: tf.Tensor, checks: BatchChecks
 ) -> tf.Tensor:
-    """The labels, after checking that they can be trained on."""
+    """Returns the labels, after a check that they can be trained on."""
 
     def look() -> tf.Tensor:
-        def on_host(*given: npt.NDArray[Any]) -> bool:
-            *inputs, labels = given
-            x_given = keras.tree.pack_sequence_as(x, inputs)
-            checks.check_values(x_given, labels)
+        def on_host(*leaves: npt.NDArray[Any]) -> bool:
+            *inputs, labels = leaves
+            x_batch = keras.tree.pack_sequence_as(x, inputs)
+            checks.check_values(x_batch, labels)
             return True
 
-        given = [*keras.tree.flatten(x), labels]
-        return tf.numpy_function(on_host, given, tf.bool)
+        leaves = [*keras.tree.flatten(x), labels]
+        return tf.numpy_function(on_host, leaves, tf.bool)
 
-    # Python would look at every batch while it should start the next step.
+    # Checking every batch in Python would delay the next step.
     odd = step == 0
     if len(labels.shape) == 1:
         odd |= _is_odd(labels, checks)
@@ -452,7 +452,7 @@ class _CheckedPyDataset(keras.utils.PyDataset):
 
     def __getitem__(self, index: int) -> Any:
         batch = self.dataset[index]
-        return checked_batch(batch, self.checks, self.class_weight)
+        return check_batch(batch, self.checks, self.class_weight)
 
     def on_epoch_begin(self) -> None:
         self.dataset.on_epoch_begin()
@@ -510,7 +510,7 @@ def _examples_per_class(labels: Rows, batch_size: int) -> int:
 
 
 def split_rows(data: Any, share: float) -> tuple[Any, Any]:
-    """The rows of arrays without a share at the end, and that share."""
+    """Splits arrays into their rows and a share of rows at the end."""
     x, y, weight = data
     if y is None or not _are_arrays(x, y):
         raise ValueError(

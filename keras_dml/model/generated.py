@@ -18,11 +18,11 @@ def takes_images(model: keras.Model) -> bool:
 def input_specs(model: keras.Model) -> Any:
     """Symbolic inputs of a model, in its structure; `ValueError` if unknown."""
     # The backbone of a MetricModel has them.
-    known = getattr(model, "backbone", model)
+    network = getattr(model, "backbone", model)
     try:
-        if isinstance(known, keras.Sequential):
-            return known.inputs[0]
-        return known.input
+        if isinstance(network, keras.Sequential):
+            return network.inputs[0]
+        return network.input
     except (AttributeError, IndexError, TypeError, ValueError) as error:
         raise ValueError(
             "`model` must have known inputs. Received: "
@@ -40,7 +40,7 @@ def generated_inputs(model: keras.Model) -> Any:
     """
     rng = np.random.default_rng(0)
 
-    def generated(spec: Any) -> Any:
+    def generate(spec: Any) -> Any:
         shape = (2, *(_LENGTH if n is None else n for n in spec.shape[1:]))
         dtype = keras.backend.standardize_dtype(spec.dtype)
         if dtype == "string":
@@ -53,4 +53,4 @@ def generated_inputs(model: keras.Model) -> Any:
             return ones
         return rng.normal(size=shape).astype(dtype)
 
-    return keras.tree.map_structure(generated, input_specs(model))
+    return keras.tree.map_structure(generate, input_specs(model))

@@ -13,7 +13,7 @@ from keras_dml.utils.types import Pooling, Shape, Shapes, Tensor, Tensors
 
 @dataclass(frozen=True)
 class Linear:
-    """Linear layers that one projection of what they receive may start.
+    """Linear layers that may start as one projection of their inputs.
 
     Attributes:
         kernels: Their kernels, (C, d), whose columns side by side are those of

@@ -49,7 +49,7 @@ KINDS: dict[str, tuple[Kind, ...]] = {
 
 
 def fingerprint(variables: Iterable[keras.Variable]) -> bytes:
-    """A digest of values: whether they are as they were built."""
+    """A digest of values, which shows whether they are as built."""
     total = hashlib.sha256()
     for variable in variables:
         total.update(keras.ops.convert_to_numpy(variable).tobytes())
@@ -102,8 +102,8 @@ def training_batches(model: Any, x: Any, y: Any) -> Iterable[Batch] | None:
     if examples is not None:
         return example_batches(model, examples)
     if isinstance(x, keras.utils.PyDataset) and x.num_batches:
-        return _unpacked(x[number] for number in range(x.num_batches))
-    return _unpacked(x.as_numpy_iterator()) if is_dataset(x) else None
+        return _unpack(x[number] for number in range(x.num_batches))
+    return _unpack(x.as_numpy_iterator()) if is_dataset(x) else None
 
 
 def example_batches(model: Any, examples: Examples) -> Iterable[Batch]:
@@ -132,7 +132,7 @@ def _rows(x: Any, rows: Rows) -> Any:
     return keras.tree.map_structure(lambda a: a[rows], x)
 
 
-def _unpacked(batches: Iterable[Any]) -> Iterator[Batch]:
+def _unpack(batches: Iterable[Any]) -> Iterator[Batch]:
     count = 0
     for batch in batches:
         x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
@@ -144,8 +144,8 @@ def _unpacked(batches: Iterable[Any]) -> Iterator[Batch]:
             return
 
 
-class Received(NamedTuple):
-    """What each of the linear layers receives, (N, C), and labels, (N,)."""
+class LayerInputs(NamedTuple):
+    """Inputs of each linear layer, (N, C), and labels, (N,)."""
 
     features: list[FloatArray]
     labels: Labels | None
@@ -155,21 +155,22 @@ def receive(
     model: Any,
     batches: Iterable[Batch],
     inputs_of: Callable[[Tensor, Tensor | None], list[Tensor]] | None = None,
-) -> Received:
+) -> LayerInputs:
     """Features of batches, by default exactly as linear layers receive them.
 
     Args:
         model: A `MetricModel`.
         batches: Inputs and labels.
         inputs_of: A function from the backbone's features and their mask to
-            what is wanted of them, by default `Head.linear_inputs`.
+            the tensors to return, by default `Head.linear_inputs`.
     """
     inputs_of = inputs_of or model.head.linear_inputs
 
     def compute(inputs: Any) -> list[Tensor]:
         features = backbone_features(model.backbone, inputs)
-        given = isinstance(inputs, dict) and MASK in inputs
-        mask = inputs[MASK] if given else getattr(features, "_keras_mask", None)
+        mask = getattr(features, "_keras_mask", None)
+        if isinstance(inputs, dict):
+            mask = inputs.get(MASK, mask)
         return inputs_of(features, mask)
 
     if keras.backend.backend() == "jax":
@@ -182,19 +183,19 @@ def receive(
         rows.append([keras.ops.convert_to_numpy(x) for x in function(inputs)])
         labels.append(its_labels)
     features = [np.concatenate(parts) for parts in zip(*rows, strict=True)]
-    known = [
+    label_arrays = [
         x.ravel()  # Keras takes labels of shape (B, 1), too.
         for x in labels
         if x is not None and x.shape in ((x.size,), (x.size, 1))
     ]
-    if len(known) < len(labels):
-        return Received(features, None)
-    return Received(features, np.concatenate(known))
+    if len(label_arrays) < len(labels):
+        return LayerInputs(features, None)
+    return LayerInputs(features, np.concatenate(label_arrays))
 
 
 def start_head(
     model: Any,
-    received: Callable[[], Received],
+    received: Callable[[], LayerInputs],
     kinds: Sequence[Kind],
     owner: str | None = None,
 ) -> None:
@@ -202,10 +203,10 @@ def start_head(
 
     Args:
         model: A `MetricModel`.
-        received: A function that returns what its linear layers receive of the
-            training examples; only the chief calls it.
+        received: A function that returns the inputs of its linear layers for
+            the training examples; only the chief calls it.
         kinds: Projections to choose among.
-        owner: A method that cannot do without classes.
+        owner: A method that requires classes.
 
     Raises:
         ValueError: If an owner is given, and examples have several labels each.
@@ -215,8 +216,8 @@ def start_head(
         return
 
     def values() -> tuple[list[tuple[Any, Any]], Any]:
-        found = received()
-        features, labels = found
+        inputs = received()
+        features, labels = inputs
         if owner is not None and labels is None:
             raise ValueError(
                 f"`y` of {owner} must be one class per example, (N,). "
@@ -227,7 +228,7 @@ def start_head(
             _start(linear, x, labels, kinds)
             for linear, x in zip(linears, features, strict=True)
         ]
-        return starts, _class_means(model, found, starts)
+        return starts, _class_means(model, inputs, starts)
 
     starts, means = done_by_chief(values, strategy_of(model))
     for linear, (kernel, bias) in zip(linears, starts, strict=True):
@@ -241,11 +242,11 @@ def start_head(
 
 
 def _class_means(
-    model: Any, received: Received, starts: list[tuple[Any, Any]]
+    model: Any, received: LayerInputs, starts: list[tuple[Any, Any]]
 ) -> Any:
-    """Directions of classes in the embedding, for vectors as they were built.
+    """Directions of classes in the embedding, if class vectors are as built.
 
-    None where it is not one layer that makes the embedding.
+    None unless a single layer computes the embedding.
     """
     vectors, labels = class_vectors(model.objective), received.labels
     if not vectors or labels is None or len(starts) != 1:
@@ -294,7 +295,7 @@ def _start(
             projection.rank, dim - projection.rank, dim,
         )  # fmt: skip
     logger.info("The head starts from %s to %d numbers.", projection.name, dim)
-    kernel = _completed(projection.kernel, projection.rank, built)
+    kernel = _fill_up(projection.kernel, projection.rank, built)
     if linear.is_rotated:
         normal = np.random.default_rng(0).normal(size=(dim, dim))
         kernel = kernel @ np.linalg.qr(normal)[0]
@@ -304,8 +305,8 @@ def _start(
     return kernel.tolist(), (-projection.center @ kernel).tolist()
 
 
-def _completed(kernel: FloatArray, rank: int, built: FloatArray) -> FloatArray:
-    """The kernel, with columns as they were built behind its rank."""
+def _fill_up(kernel: FloatArray, rank: int, built: FloatArray) -> FloatArray:
+    """Replaces the columns of a kernel behind its rank by those as built."""
     lengths = np.linalg.norm(kernel[:, :rank], axis=0)
     shortest = lengths.min() if rank else 1.0
     rest = built[:, rank:]

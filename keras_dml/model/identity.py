@@ -1,4 +1,4 @@
-"""ModelIdentity: which model made an index, and whether it still is that."""
+"""ModelIdentity: recognizes the model that computed the embeddings."""
 
 import hashlib
 from dataclasses import dataclass
@@ -101,7 +101,7 @@ class ModelIdentity:
             )
         gap = np.subtract(self.test_embeddings, other.test_embeddings)
         largest = np.abs(gap).max()
-        # Not a number is not within the tolerance.
+        # NaN is not within the tolerance.
         if not largest <= TOLERANCE:
             return (
                 "with the same weights that embeds a generated example "
@@ -115,29 +115,29 @@ class WatchedWeights:
     """Notices whether the weights behind a model's embeddings have changed.
 
     All of them are hashed, so that neither training nor an assignment by hand
-    escapes, whatever did it. TensorFlow takes longer to read many variables
-    one by one than to hash them, so a graph reads them at once: 0.4 ms for a
-    small network and 4 ms for EfficientNet-B0 on a CPU. `known` is the digest
-    that the weights must have, by default their own.
+    goes unnoticed. TensorFlow takes longer to read many variables one by one
+    than to hash them, so a graph reads them at once: 0.4 ms for a small network
+    and 4 ms for EfficientNet-B0 on a CPU. `digest` is the one that the weights
+    must have, by default their own.
     """
 
-    def __init__(self, model: keras.Model, known: bytes | None = None) -> None:
+    def __init__(self, model: keras.Model, digest: bytes | None = None) -> None:
         self._model = model
         self._weights = _weights_of(model)
         self._read = self._values
         if keras.backend.backend() == "tensorflow":
             self._read = tf.function(self._values, autograph=False)
-        self._known = known or self._digest()
+        self._expected_digest = digest or self._digest()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Graphs cannot be pickled.
-        return WatchedWeights, (self._model, self._known)
+        return WatchedWeights, (self._model, self._expected_digest)
 
     def check(self, owner: str) -> None:
         """Raises `ValueError` of `owner` if the weights have changed."""
         now = _weights_of(self._model)
         are_same = list(map(id, now)) == list(map(id, self._weights))
-        if are_same and self._digest() == self._known:
+        if are_same and self._digest() == self._expected_digest:
             return
         raise ValueError(
             f"{owner} needs the model as it was when it computed the "
@@ -156,7 +156,7 @@ class WatchedWeights:
     def _digest(self) -> bytes:
         digest = xxh3_128()
         for value in self._read():
-            # As bytes, which also bfloat16 has.
+            # Bytes also work for bfloat16, which NumPy does not have.
             array = np.ascontiguousarray(value).reshape(-1)
             digest.update(array.view(np.uint8).data)
         return digest.digest()
@@ -164,7 +164,7 @@ class WatchedWeights:
 
 def _weights_of(model: keras.Model) -> list[Any]:
     """The weights that embeddings depend on."""
-    # An objective's weights go on changing and move no embedding.
+    # Weights of an objective do not affect embeddings.
     ours = isinstance(model, MetricModel)
     parts = (model.backbone, model.head) if ours else (model,)
     return [weight for part in parts for weight in part.weights]

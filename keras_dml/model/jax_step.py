@@ -12,7 +12,7 @@ from typing import Any
 
 import keras
 
-# Which is imported when it is used.
+# `jax` is imported when it is used.
 from keras.src.utils.module_utils import jax
 
 from keras_dml.data.feature_set import FEATURES, features_key
@@ -20,14 +20,14 @@ from keras_dml.model.accumulation import check_added_losses
 from keras_dml.model.checks import targets_of
 from keras_dml.model.update import (
     RowsGradient,
-    logged,
+    log_batch,
     loss_of,
     remember,
 )
 from keras_dml.utils.types import Tensor, Tensors
 
 State = tuple[list[Tensor], ...]
-"""Values of variables: trainable, others, and what a step has besides."""
+"""Values of variables: trainable, not trainable, and others of a step."""
 
 Pair = tuple[keras.Variable, Tensor]
 """A variable and its value."""
@@ -41,7 +41,7 @@ def train(model: Any, state: State, data: Any) -> tuple[Tensors, State]:
     metrics.
     """
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-    trainable, others, *rest = state
+    trainable, non_trainable, *rest = state
     groups = (
         model.trainable_variables,
         model.non_trainable_variables,
@@ -52,35 +52,35 @@ def train(model: Any, state: State, data: Any) -> tuple[Tensors, State]:
     tables = [sampled.table for sampled in model.sampled_rows]
 
     def scaled_loss(values: list[Tensor]) -> tuple[Tensor, Any]:
-        with _Scope(_pairs(groups, (values, others, *rest))) as scope:
+        with _Scope(_pairs(groups, (values, non_trainable, *rest))) as scope:
             for table in tables:
-                table.places_read = []
+                table.rows_read = []
             targets = model.objective.completed(x, targets_of(y))
             outputs = _outputs(model, x, scope)
             terms = model.objective(outputs, targets)
             loss = loss_of(model, terms, sample_weight)
             scaled = model.optimizer.scale_loss(loss)
-            read = [table.places_read for table in tables]
+            read = [table.rows_read for table in tables]
             for table in tables:
-                table.places_read = None
-        seen = (outputs, targets, terms, loss, read)
-        return scaled, (scope.values_of(groups[1]), seen)
+                table.rows_read = None
+        results = (outputs, targets, terms, loss, read)
+        return scaled, (scope.values_of(groups[1]), results)
 
     gradient_of = jax.value_and_grad(scaled_loss, has_aux=True)
-    (_, (others, seen)), gradients = gradient_of(trainable)
-    outputs, targets, terms, loss, read = seen
+    (_, (non_trainable, results)), gradients = gradient_of(trainable)
+    outputs, targets, terms, loss, read = results
     rows_of = dict(zip(map(id, tables), read, strict=True))
-    if features_key(x) == FEATURES:  # Which pass the whole backbone over.
+    if features_key(x) == FEATURES:  # They bypass the backbone.
         rows_of |= {id(v): [] for v in model.backbone.trainable_variables}
     gradients = [
         _of_rows(gradient, rows_of[id(v)]) if id(v) in rows_of else gradient
         for v, gradient in zip(groups[0], gradients, strict=True)
     ]
-    with _Scope(_pairs(groups, (trainable, others, *rest))) as scope:
+    with _Scope(_pairs(groups, (trainable, non_trainable, *rest))) as scope:
         active = model.objective.active_learner(targets)
         model.apply_update(gradients, groups[0], active)
         remember(model, outputs, targets)
-        logs = logged(model, loss, terms, x, targets, outputs, sample_weight)
+        logs = log_batch(model, loss, terms, x, targets, outputs, sample_weight)
     return logs, tuple(map(scope.values_of, groups))
 
 
@@ -101,7 +101,7 @@ def test(model: Any, state: State, data: Any) -> tuple[Tensors, State]:
         outputs = model.outputs_of(x, training=False)
         terms = model.objective.evaluate(outputs, targets)
         loss = loss_of(model, terms, sample_weight)
-        logs = logged(model, loss, terms, x, targets, outputs, sample_weight)
+        logs = log_batch(model, loss, terms, x, targets, outputs, sample_weight)
     return logs, tuple(map(scope.values_of, groups))
 
 
@@ -110,34 +110,34 @@ def _pairs(
 ) -> list[Pair]:
     return [
         pair
-        for variables, found in zip(groups, values, strict=True)
-        for pair in zip(variables, found, strict=True)
+        for variables, group_values in zip(groups, values, strict=True)
+        for pair in zip(variables, group_values, strict=True)
     ]
 
 
 def _of_rows(gradient: Tensor, read: list[Tensor]) -> Any:
-    """The gradient of the rows that were read; None of those that were not."""
+    """The gradient of the rows that were read; None if none were."""
     if not read:
         return None
-    if len(read) > 1:  # Which the update refuses.
+    if len(read) > 1:  # The update raises an error.
         return gradient
     return RowsGradient(gradient[read[0]], read[0])
 
 
 class _Scope(keras.StatelessScope):
-    """Within it, variables have given values, and losses of layers count."""
+    """Scope in which variables have given values and layers' losses count."""
 
     def __init__(self, pairs: list[Pair]) -> None:
         super().__init__(state_mapping=pairs, collect_losses=True)
         self.pairs = pairs
 
     def values_of(self, variables: list[keras.Variable]) -> list[Tensor]:
-        """What the variables are by now."""
+        """The values that variables have by now."""
         return [self.get_current_value(v) for v in variables]
 
 
 def _outputs(model: Any, x: Any, scope: _Scope) -> Tensors:
-    """The outputs for a batch, embedded in parts if the model says so.
+    """The outputs for a batch, embedded in parts if there is `accumulate`.
 
     Only a part's inputs are kept for the gradient, and it is embedded again;
     see `PartsOfBatch`, of which this is the counterpart.
@@ -155,15 +155,15 @@ def _outputs(model: Any, x: Any, scope: _Scope) -> Tensors:
         part = jax.tree.map(
             lambda x: jax.lax.dynamic_slice_in_dim(x, first, rows), x
         )
-        own = zip(states, values, strict=True)
-        with _Scope([*scope.pairs, *own]) as inner:
-            found = model.outputs_of(part, training=True)
+        state_pairs = zip(states, values, strict=True)
+        with _Scope([*scope.pairs, *state_pairs]) as inner:
+            part_outputs = model.outputs_of(part, training=True)
             check_added_losses(layers, "accumulate", "1", "accumulate=1")
-        return inner.values_of(states), found
+        return inner.values_of(states), part_outputs
 
     # The last part begins with rows of the one before, which do not count.
     firsts = jax.numpy.minimum(rows * jax.numpy.arange(parts), size - rows)
-    values, found = jax.lax.scan(
+    values, part_outputs = jax.lax.scan(
         jax.checkpoint(embed), scope.values_of(states), firsts
     )
     for variable, value in zip(states, values, strict=True):
@@ -174,5 +174,5 @@ def _outputs(model: Any, x: Any, scope: _Scope) -> Tensors:
         x = x.reshape(-1, *x.shape[2:])
         return jax.numpy.concatenate([x[:before], x[before + repeated :]])
 
-    joined: Tensors = jax.tree.map(whole, found)
+    joined: Tensors = jax.tree.map(whole, part_outputs)
     return joined

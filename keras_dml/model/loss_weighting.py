@@ -12,7 +12,7 @@ from keras_dml.utils.arguments import did_you_mean
 from keras_dml.utils.serialization import Serializable, register
 from keras_dml.utils.types import Tensor, Tensors
 
-_LATE = (10**9, 2 * 10**9)
+_LATE_STEPS = (10**9, 2 * 10**9)
 """Steps at which a schedule that ever stops changing has its last value."""
 
 
@@ -27,7 +27,7 @@ class ScaledSchedule(Serializable):
     def __init__(self, schedule: Schedule, weight: float | str) -> None:
         self.schedule = schedule
         self.weight = weight
-        self._last = _value(schedule, _LATE[0])
+        self._last = _value(schedule, _LATE_STEPS[0])
 
     def share(self, step: Tensor) -> Tensor:
         """The value at a step over the last one, float32."""
@@ -35,14 +35,14 @@ class ScaledSchedule(Serializable):
 
 
 def weights_with(
-    defaults: Mapping[str, Any], given: Mapping[str, Any] | None
+    defaults: Mapping[str, Any], overrides: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Default weights of terms, with what a user gives instead.
+    """Default weights of terms, overridden by those of a user.
 
     Where the default is a schedule, a number or "learned" only replaces its
     last value: what starts late still does. Another schedule replaces it.
     """
-    weights = {**defaults, **(given or {})}
+    weights = {**defaults, **(overrides or {})}
     for name, default in defaults.items():
         if isinstance(default, ScaledSchedule):
             default = default.schedule
@@ -55,7 +55,7 @@ def weights_with(
 
 
 def _check_end(name: str, schedule: Schedule, weight: Any) -> None:
-    ends = [_value(schedule, step) for step in _LATE]
+    ends = [_value(schedule, step) for step in _LATE_STEPS]
     if not math.isclose(*ends, rel_tol=1e-3) or not ends[0]:
         raise ValueError(
             "A number in `loss_weights` of MetricModel scales the schedule of "
@@ -105,18 +105,18 @@ class LossWeighting(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(dtype="float32", **kwargs)
-        given = weights or {}
+        weights = weights or {}
         self.terms = terms
-        self.given = {name: given.get(name, 1.0) for name in terms}
+        self.term_weights = {name: weights.get(name, 1.0) for name in terms}
         self.weights_by_term: dict[str, keras.Variable] = {}
-        for name in given:
+        for name in weights:
             if name not in terms:
                 raise ValueError(
                     "`loss_weights` of MetricModel must name terms of its "
                     f"objective, {list(terms)}. Received: {name!r}."
                     f"{did_you_mean(name, terms)}"
                 )
-        for name, weight in self.given.items():
+        for name, weight in self.term_weights.items():
             self._add(name, weight)
         self.built = True
 
@@ -163,19 +163,19 @@ class LossWeighting(keras.layers.Layer):
 
     def _at(self, name: str, step: Tensor) -> tuple[Any, Any]:
         """The share of a weight that counts at a step, and the weight."""
-        given = self.given[name]
-        if isinstance(given, Schedule):
-            return 1.0, ops.cast(given(step), "float32")
-        is_scaled = isinstance(given, ScaledSchedule)
+        weight = self.term_weights[name]
+        if isinstance(weight, Schedule):
+            return 1.0, ops.cast(weight(step), "float32")
+        is_scaled = isinstance(weight, ScaledSchedule)
         variable = self.weights_by_term[name]
         learned = self._is_learned(name)
         return (
-            given.share(step) if is_scaled else 1.0,
+            weight.share(step) if is_scaled else 1.0,
             ops.exp(-variable) if learned else variable,
         )
 
     def _is_learned(self, name: str) -> bool:
-        weight = self.given[name]
+        weight = self.term_weights[name]
         if isinstance(weight, ScaledSchedule):
             weight = weight.weight
         return bool(weight == "learned")

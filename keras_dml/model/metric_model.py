@@ -31,13 +31,13 @@ from keras_dml.model.fit_callbacks import (
     check_readers,
     measured_epochs_only,
     restores_state,
-    steering,
+    resuming_fit,
     with_callback,
 )
 from keras_dml.model.fit_data import (
     FitData,
     named_errors,
-    prepared,
+    prepare_data,
     split_rows,
 )
 from keras_dml.model.head import Head
@@ -59,7 +59,7 @@ from keras_dml.model.replicas import (
     check_one_worker,
     one_batch,
     prepare_for_replicas,
-    replicated,
+    replicate,
 )
 from keras_dml.model.update import (
     SampledRows,
@@ -69,7 +69,7 @@ from keras_dml.model.update import (
 )
 from keras_dml.model.warnings import NoticeCollapse, warn_model_of_pixels
 from keras_dml.utils.arguments import Checked
-from keras_dml.utils.serialization import deserialized_part, register
+from keras_dml.utils.serialization import deserialize_part, register
 from keras_dml.utils.types import (
     Config,
     Count,
@@ -148,9 +148,9 @@ class MetricModel(Checked, EmbeddingModel):
             pretrained backbone knows of other classes. "pca" and "whitening"
             are the projections of `methods.whitening`; "auto" takes the better
             one on held-out classes where the backbone is trained, and otherwise
-            "random", the initializers of the layers. Which layers start so,
-            `Head.linear_layers` says. Class vectors of cosine classifiers then
-            start at the means of their classes.
+            "random", the initializers of the layers. The layers are those of
+            `Head.linear_layers`. Class vectors of cosine classifiers then start
+            at the means of their classes.
         freeze_steps: Number of updates at the beginning of training that change
             only head and loss, not the weights of the backbone. Statistics of
             batch normalization change unless they are frozen.
@@ -247,14 +247,14 @@ class MetricModel(Checked, EmbeddingModel):
             if not (name == METRIC and self._is_plain_loss())
         }
         self.apply_update: Any = None  # Made with the train function.
-        self._has_told = False
-        self._steered: Any = None  # Takes the iterator of `fit`.
+        self._has_logged = False
+        self._resumer: Any = None  # Takes the iterator of `fit`.
         self.label_names: Mapping[int, str] = {}
         self._label_ranks: dict[str, int | None] = {}
 
     def _build_parts(self) -> None:
         # Everything is built here, before any optimizer: an optimizer
-        # refuses variables that it has not seen.
+        # rejects variables that it has not seen.
         if not self.objective.built:
             shape = self.backbone.output_shape
             self.objective.build(self.head.compute_output_shape(shape))
@@ -275,7 +275,7 @@ class MetricModel(Checked, EmbeddingModel):
             getattr(x, "activity_regularizer", None)
             for x in self._flatten_layers()
         ]
-        return self.weighting.given == {METRIC: 1.0} and not any(added)
+        return self.weighting.term_weights == {METRIC: 1.0} and not any(added)
 
     def outputs_of(
         self, inputs: Tensor | Tensors, training: bool = False
@@ -320,7 +320,7 @@ class MetricModel(Checked, EmbeddingModel):
 
     def compile_from_config(self, config: Config) -> None:
         if keras.backend.backend() not in ("tensorflow", "jax"):
-            return  # It embeds; `fit` says what it needs.
+            return  # It can embed; `fit` raises the error.
         config = keras.saving.deserialize_keras_object(config)
         # What was trained can be loaded, whatever its patterns.
         patterns, self.rate_multipliers = self.rate_multipliers, {}
@@ -333,14 +333,14 @@ class MetricModel(Checked, EmbeddingModel):
         super().load_own_variables(store)
 
     def _build_optimizer(self) -> None:
-        """Makes the optimizer's slots, for what is trainable by then."""
+        """Creates the optimizer's slots for all that is trainable by then."""
         optimizer = getattr(self, "optimizer", None)
         if optimizer is not None and not optimizer.built:
             with strategy_of(self).scope():
                 optimizer.build(self._updated_variables())
 
     def _updated_variables(self) -> list[keras.Variable]:
-        """What an optimizer is built for."""
+        """The variables that an optimizer is built for."""
         rows = [sampled.rows for sampled in self.sampled_rows]
         return [*self.trainable_variables, *rows]
 
@@ -413,21 +413,21 @@ class MetricModel(Checked, EmbeddingModel):
         check_readers(self, callbacks, is_validated)
         readers = measured_epochs_only(self, callbacks, is_validated)
         balanced = balanced if shuffle else False
-        data = prepared(
+        data = prepare_data(
             self, "fit", (x, y, sample_weight), batch_size, steps_per_epoch,
             balanced, shuffle, class_weight,
         )  # fmt: skip
         self.label_names = data.names or self.label_names
         self._trace_anew(data)
-        self._tell(data, verbose)
+        self._log_balancing(data, verbose)
         if not any_measures_embeddings(callbacks):
             watch = NoticeCollapse(self, data.checks)
             callbacks = with_callback(watch, callbacks)
         if not restores_state(callbacks) and needs_start(self):
             with named_errors(self):
                 self.start_head(x, y)
-        self._initial_epoch = None  # Of an earlier `fit`.
-        steered = steering(
+        self._initial_epoch = None  # It may be of an earlier `fit`.
+        resumer = resuming_fit(
             self, data, callbacks, initial_epoch, shuffle, class_weight,
             sample_weight, verbose=verbose, epochs=epochs, steps=None,
         )  # fmt: skip
@@ -439,8 +439,8 @@ class MetricModel(Checked, EmbeddingModel):
             )  # fmt: skip
         # The order of a dataset is its sampler's, or the user's.
         shuffle = shuffle and data.y is not None
-        data = replicated(self, data, shuffle)
-        with named_errors(self, data, held_out), readers, steered as callbacks:
+        data = replicate(self, data, shuffle)
+        with named_errors(self, data, held_out), readers, resumer as callbacks:
             return super().fit(
                 x=data.x,
                 y=data.y,
@@ -528,9 +528,9 @@ class MetricModel(Checked, EmbeddingModel):
             )  # fmt: skip
 
     def _held_out(self, data: Any, *how: Any) -> FitData:
-        held_out = prepared(self, "evaluate", data, *how)
+        held_out = prepare_data(self, "evaluate", data, *how)
         self._trace_anew(held_out)
-        return replicated(self, held_out)
+        return replicate(self, held_out)
 
     def _trace_anew(self, data: FitData) -> None:
         """Forgets a step that was traced for labels of another rank.
@@ -564,7 +564,7 @@ class MetricModel(Checked, EmbeddingModel):
         check_shape(self.input_shape, x, "MetricModel.predict")
         warn_model_of_pixels(self, x, "MetricModel.predict")
         data = FitData(x, batch_size=batch_size, steps=steps)
-        data = replicated(self, data)
+        data = replicate(self, data)
         with named_errors(self):
             return super().predict(
                 data.x, data.batch_size, verbose, data.steps, callbacks
@@ -602,13 +602,13 @@ class MetricModel(Checked, EmbeddingModel):
         batch = one_batch(self, "evaluate", (x, y, sample_weight))
         return super().test_on_batch(*batch, return_dict=return_dict)
 
-    def _tell(self, data: FitData, verbose: Any) -> None:
+    def _log_balancing(self, data: FitData, verbose: Any) -> None:
         """Logs once that arrays come in balanced batches."""
         sampler = data.sampler
-        is_told = self._has_told or not verbose
-        if not data.is_balanced or is_told or sampler is None:
+        is_logged = self._has_logged or not verbose
+        if not data.is_balanced or is_logged or sampler is None:
             return
-        self._has_told = True
+        self._has_logged = True
         logger.warning(
             "fit draws class-balanced batches from your arrays: %s examples, "
             "%s steps of %d per epoch. Use balanced=False for random batches.",
@@ -623,17 +623,16 @@ class MetricModel(Checked, EmbeddingModel):
         """Does nothing: the constructor builds the model."""
         metrics = self._compile_metrics
         if metrics is not None and not metrics.built:
-            # A graph of replicas or of XLA cannot make their variables.
+            # A graph of replicas or of XLA cannot create their variables.
             with strategy_of(self).scope():
                 metrics.build(keras.KerasTensor((None,), "int64"), self.output)
-        if self._steered is not None:  # It may begin within an epoch.
-            self._steered.steer(iterator)
+        if self._resumer is not None:  # It may begin within an epoch.
+            self._resumer.take_iterator(iterator)
 
     def _get_jax_state(self, **kinds: bool) -> tuple[list[Tensor], ...]:
-        """The values that a step takes, kept for the case that it fails.
+        """The values that a step takes, kept in case it fails.
 
-        Keras takes them out of the variables, and has them back with the
-        result of the first step.
+        Keras removes them from the variables until the first step returns.
         """
         state: tuple[list[Tensor], ...] = super()._get_jax_state(**kinds)
         self._jax_state = dict(zip(kinds, state, strict=False))
@@ -656,13 +655,13 @@ class MetricModel(Checked, EmbeddingModel):
         with strategy_of(self).scope():
             self.objective.prepare()
 
-    def train_step(self, *given: Any) -> Any:
+    def train_step(self, *args: Any) -> Any:
         """An update, by a batch; on JAX, by the state and a batch."""
-        return self._step.train(self, *given)
+        return self._step.train(self, *args)
 
-    def test_step(self, *given: Any) -> Any:
+    def test_step(self, *args: Any) -> Any:
         """The terms of a batch; on JAX, of the state and a batch."""
-        return self._step.test(self, *given)
+        return self._step.test(self, *args)
 
     @property
     def _step(self) -> Any:
@@ -676,10 +675,10 @@ class MetricModel(Checked, EmbeddingModel):
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        own = [self.loss_tracker, *self.term_trackers.values()]
+        trackers = [self.loss_tracker, *self.term_trackers.values()]
         # Keras has a mean of its own for a loss from `compile`.
-        given = [m for m in super().metrics if m.name != "loss"]
-        return own + [m for m in given if all(m is not x for x in own)]
+        rest = [m for m in super().metrics if m.name != "loss"]
+        return trackers + [m for m in rest if all(m is not x for x in trackers)]
 
     def get_config(self) -> Config:
         serialize = keras.saving.serialize_keras_object
@@ -691,7 +690,7 @@ class MetricModel(Checked, EmbeddingModel):
             "objective": serialize(self.objective),
             "loss_weights": {
                 name: serialize(weight)
-                for name, weight in self.weighting.given.items()
+                for name, weight in self.weighting.term_weights.items()
             },
             "rate_multipliers": self.rate_multipliers,
             "decay_loss_variables": self.decay_loss_variables,
@@ -713,12 +712,11 @@ class MetricModel(Checked, EmbeddingModel):
     ) -> "MetricModel":
         config = dict(config)
         names = config.pop("label_names", [])
-        # One of Keras's names is made anew: two models of one name cannot be
-        # in a third.
+        # A default name is replaced: a model cannot contain two of one name.
         if re.fullmatch(r"metric_model(_\d+)?", config["name"]):
             del config["name"]
         restored = {
-            key: deserialized_part(key, value, custom_objects)
+            key: deserialize_part(key, value, custom_objects)
             for key, value in config.items()
             if key != "name"
         }

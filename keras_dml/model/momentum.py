@@ -64,17 +64,17 @@ class MomentumEncoder(keras.layers.Layer):
         self.ema_momentum = ema_momentum
         self.copy_statistics = copy_statistics
         self.scale = scale
-        self.backbone, self.head = self._copied(backbone, head)
+        self.backbone, self.head = self._copy_parts(backbone, head)
         self.trainable = False
         self.built = True
 
-    def _copied(
+    def _copy_parts(
         self, backbone: keras.Model, head: Head
     ) -> tuple[keras.Model, Head]:
         if self.scale == 1:
             network = keras.models.clone_model(backbone)
             network.set_weights(backbone.get_weights())
-            return network, _copied_head(head, backbone.output_shape)
+            return network, _copy_head(head, backbone.output_shape)
         try:
             inputs = keras.Input(
                 scaled_shape(backbone.input_shape, self.scale),
@@ -82,7 +82,7 @@ class MomentumEncoder(keras.layers.Layer):
                 name="image",
             )
             network = copy_model(backbone, inputs=inputs)
-            return network, _copied_head(head, network.output_shape)
+            return network, _copy_head(head, network.output_shape)
         except (TypeError, ValueError) as error:
             raise ValueError(
                 "`momentum_scale` of MetricModel requires a backbone and a "
@@ -118,7 +118,7 @@ class MomentumEncoder(keras.layers.Layer):
                     average.assign(new)
 
 
-def _copied_head(head: Head, features_shape: Shape) -> Head:
+def _copy_head(head: Head, features_shape: Shape) -> Head:
     copy = type(head).from_config(head.get_config())
     if not copy.built:
         copy.build(features_shape)

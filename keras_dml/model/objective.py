@@ -72,7 +72,7 @@ class Objective(SerializableLayer):
 
     def __call__(self, outputs: Tensors, targets: Tensors) -> Tensors:
         labels = targets.get("label")
-        # By the other rule losses compare by themselves.
+        # Losses apply the other rule themselves.
         if self.relation_rule == "all" and is_multi_hot(labels):
             targets = {**targets, "label": relations(labels, rule="all")}
         terms: Tensors = super().__call__(outputs, targets)
@@ -195,17 +195,17 @@ class Objective(SerializableLayer):
         queue."""
 
 
-def check_objective(owner: str, name: str, given: Any) -> Objective:
-    """`given`; raises `ValueError` unless it is an objective."""
-    # A base class, which has no terms of its own.
-    is_base = getattr(type(given), "call", None) is Objective.call
-    if is_base or not isinstance(given, Objective):
+def check_objective(owner: str, name: str, value: Any) -> Objective:
+    """`value`; raises `ValueError` unless it is an objective."""
+    # The base class does not define `call`.
+    is_base = getattr(type(value), "call", None) is Objective.call
+    if is_base or not isinstance(value, Objective):
         raise ValueError(
             f"`{name}` of {owner} must be given as an Objective that defines "
-            f"`call`. Received: {given!r}. For a loss, use "
+            f"`call`. Received: {value!r}. For a loss, use "
             "methods.EmbeddingObjective(loss)."
         )
-    return given
+    return value
 
 
 class LossObjective(Objective):
@@ -321,14 +321,14 @@ class LossObjective(Objective):
             return
         labels = targets["label"]
         if not self.part_losses:
-            inputs = remembered(outputs, self.loss_input)
+            inputs = stored_output(outputs, self.loss_input)
             self.loss.remember(labels, inputs)
         for k, loss in enumerate(self.part_losses):
-            loss.remember(labels, remembered(outputs, "parts")[:, k])
+            loss.remember(labels, stored_output(outputs, "parts")[:, k])
 
 
-def remembered(outputs: Tensors, name: str) -> Tensor:
-    """What memories store of an output: the rows of all replicas.
+def stored_output(outputs: Tensors, name: str) -> Tensor:
+    """The output to store in memories: the rows of all replicas.
 
     If a momentum network has embedded a second view, its output is stored.
     """

@@ -17,19 +17,19 @@ from keras_dml.utils.types import FloatArray, Labels, Rows
 Kind: TypeAlias = Literal["pca", "whitening"]
 
 SHRINKAGES = (0.1, 0.3, 1.0, 3.0, 10.0)
-"""What whitening is tried with: multiples of the mean variance in classes."""
+"""Candidates for whitening: multiples of the mean variance within classes."""
 
 MAX_ROWS = 10_000
 """Examples from which a projection is computed: more change it little."""
 
 NUM_FOLDS = 3
-"""Parts of the classes, each of which is held out once to choose by."""
+"""Number of parts of the classes; each is held out once to choose by."""
 
 _recent: dict[bytes, "Projection"] = {}
 """The last projection: a run needs it twice, to start and to compare with."""
 
 _MAX_WIDTH = 512
-_MAX_RANKED = 1500
+_MAX_RANKED_ROWS = 1500
 _MAX_PER_CLASS = 50
 
 
@@ -73,7 +73,7 @@ def fit_projection(
     kinds: Sequence[Kind] = ("pca", "whitening"),
     has_bias: bool = True,
 ) -> Projection:
-    r"""The projection under which classes that it has not seen are best found.
+    r"""The projection under which unseen classes are retrieved best.
 
     Candidates are principal components, with the mean subtracted or not, and
     within-class whitening with several shrinkages λ, followed by principal
@@ -118,15 +118,15 @@ def fit_projection(
         2007; Radenović et al., "Fine-tuning CNN Image Retrieval with No Human
         Annotation", TPAMI 2018, Sec. 3.4.
     """
-    asked = (dim, *kinds, has_bias)
-    key = _digest(asked, features, labels)
+    arguments = (dim, *kinds, has_bias)
+    key = _digest(arguments, features, labels)
     if key not in _recent:
         _recent.clear()
-        _recent[key] = _fitted(features, labels, dim, kinds, has_bias)
+        _recent[key] = _fit(features, labels, dim, kinds, has_bias)
     return _recent[key]
 
 
-def _fitted(
+def _fit(
     features: FloatArray,
     labels: Labels | None,
     dim: int,
@@ -151,9 +151,9 @@ def _fitted(
     )
 
 
-def _digest(asked: Any, *arrays: Any) -> bytes:
+def _digest(arguments: Any, *arrays: Any) -> bytes:
     """A digest of arguments and arrays, of which some may be None."""
-    total = hashlib.sha256(repr(asked).encode())
+    total = hashlib.sha256(repr(arguments).encode())
     for array in arrays:
         total.update(f"{getattr(array, 'shape', None)}".encode())
         if array is not None:
@@ -233,7 +233,7 @@ class _Sums:
         variance, axes, total = self._plain if is_pca else self._within
         shrunk = variance + candidate.shrinkage * variance.mean()
         scale = 1 / np.sqrt(np.where(shrunk > 0, shrunk, 1))
-        # What rounding leaves of constant features is no direction.
+        # Rounding errors of constant features are no direction.
         size = (np.diag(total) * scale**2).sum()
         center = self.first / max(self.count, 1) * candidate.centered
         mean = center @ axes
@@ -261,11 +261,11 @@ class _Moments:
         fold_of_class = np.empty(len(counts), np.int64)
         fold_of_class[order] = np.arange(len(counts)) % NUM_FOLDS
         self.folds = fold_of_class[self.codes]
-        # A choice needs something to find in each fold.
-        found = np.bincount(
+        # A choice needs classes with matches in each fold.
+        usable_classes = np.bincount(
             fold_of_class, weights=counts > 1, minlength=NUM_FOLDS
         )
-        self.can_choose = bool(len(counts) and found.min() >= 2)
+        self.can_choose = bool(len(counts) and usable_classes.min() >= 2)
         means = np.zeros((len(counts), x.shape[1]))
         np.add.at(means, self.codes, x)
         means /= np.maximum(counts, 1)[:, None]
@@ -293,14 +293,14 @@ def _best(
     scores = np.zeros(len(candidates))
     for number in range(NUM_FOLDS):
         rest = whole.without(moments.fold(number))
-        rows = _ranked(moments.codes, moments.folds == number)
+        rows = _rows_to_rank(moments.codes, moments.folds == number)
         for i, candidate in enumerate(candidates):
             embeddings = rest.projection(candidate, dim)(moments.x[rows])
             scores[i] += map_at_r(embeddings, moments.codes[rows])
     return candidates[int(scores.argmax())]
 
 
-def _ranked(codes: Rows, is_held_out: Any) -> Rows:
+def _rows_to_rank(codes: Rows, is_held_out: Any) -> Rows:
     """Rows of held-out classes to measure: whole classes, unless large."""
     rows = np.flatnonzero(is_held_out)
     place = np.empty(len(rows), np.int64)
@@ -309,11 +309,11 @@ def _ranked(codes: Rows, is_held_out: Any) -> Rows:
     lengths = np.diff(np.append(starts, len(rows)))
     place[order] = np.arange(len(rows)) - np.repeat(starts, lengths)
     rows = rows[place < _MAX_PER_CLASS]
-    if len(rows) <= _MAX_RANKED:
+    if len(rows) <= _MAX_RANKED_ROWS:
         return rows
     classes, counts = np.unique(codes[rows], return_counts=True)
     shuffled = np.random.default_rng(0).permutation(len(classes))
-    fits = np.cumsum(counts[shuffled]) <= _MAX_RANKED
+    fits = np.cumsum(counts[shuffled]) <= _MAX_RANKED_ROWS
     fits[0] = True
     return rows[np.isin(codes[rows], classes[shuffled[fits]])]
 
@@ -335,14 +335,14 @@ def map_at_r(embeddings: FloatArray, codes: Rows) -> float:
         return 0.0
     similarity = unit @ unit.T
     np.fill_diagonal(similarity, -np.inf)
-    most = relevant.max()
-    nearest = np.argpartition(-similarity, most - 1, axis=1)[:, :most]
-    found = np.take_along_axis(similarity, nearest, axis=1)
-    order = np.argsort(-found, axis=1, kind="stable")
+    max_r = relevant.max()
+    nearest = np.argpartition(-similarity, max_r - 1, axis=1)[:, :max_r]
+    scores = np.take_along_axis(similarity, nearest, axis=1)
+    order = np.argsort(-scores, axis=1, kind="stable")
     nearest = np.take_along_axis(nearest, order, axis=1)
     hits = codes[nearest] == codes[:, None]
-    hits &= np.arange(most) < relevant[:, None]
-    precision = np.cumsum(hits, axis=1) / np.arange(1, most + 1)
+    hits &= np.arange(max_r) < relevant[:, None]
+    precision = np.cumsum(hits, axis=1) / np.arange(1, max_r + 1)
     queries = relevant > 0
     values = (precision * hits).sum(axis=1)[queries] / relevant[queries]
     return float(values.mean())

@@ -26,7 +26,7 @@ from keras_dml.distribution.workers import (
     this_worker,
 )
 from keras_dml.model.checks import BatchChecks
-from keras_dml.model.fit_data import FitData, checked_batch
+from keras_dml.model.fit_data import FitData, check_batch
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Tensor, Tensors
 
@@ -69,10 +69,10 @@ def check_jit(model: keras.Model) -> None:
         model.jit_compile = False
 
 
-def replicated(
+def replicate(
     model: keras.Model, data: FitData, shuffle: bool = False
 ) -> FitData:
-    """Batches of all replicas, or of this worker, as replicas take them.
+    """Divides batches of all replicas, or of this worker, among replicas.
 
     Raises `ValueError` if each of several workers would shuffle differently.
     """
@@ -102,7 +102,7 @@ def replicated(
         batches,
         strategy,
         data.is_share,
-        _least_rows(model),
+        _min_rows(model),
         model.steps_per_execution,
     )
     return FitData(x, checks=data.checks, steps=data.steps)
@@ -115,12 +115,12 @@ def one_batch(
     class_weight: Mapping[int, float] | None = None,
 ) -> Any:
     """A batch of arrays for a single step, in the form that replicas take."""
-    batch = checked_batch(batch, BatchChecks(use, model), class_weight)
+    batch = check_batch(batch, BatchChecks(use, model), class_weight)
     check_rows(len(keras.tree.flatten(batch)[0]), devices_of_batches())
-    return rows_of_replicas(batch, strategy_of(model), _least_rows(model))
+    return rows_of_replicas(batch, strategy_of(model), _min_rows(model))
 
 
-def _least_rows(model: keras.Model) -> int:
+def _min_rows(model: keras.Model) -> int:
     """Number of rows that each replica needs: no mean without rows."""
     return 1 if model.gather == "none" else 0
 
@@ -136,7 +136,7 @@ def check_one_worker(model: keras.Model, name: str) -> None:
         )
 
 
-def compared(
+def gather_for_loss(
     model: keras.Model,
     outputs: Tensors,
     targets: Tensors,

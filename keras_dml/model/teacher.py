@@ -15,7 +15,7 @@ from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Tensor
 
 Source: TypeAlias = str | os.PathLike[str] | keras.Model
-"""What a teacher can be given as."""
+"""A teacher, or where to read it."""
 
 _SAVED_MODEL = "saved_model.pb"
 
@@ -93,7 +93,7 @@ def _read(path: Path) -> Callable[[Any], Tensor]:
         for name in ("best.keras", "last.keras"):
             if (path / name).exists():
                 return _inference(read_model(path / name))
-        exported = _exported(path)
+        exported = _exported_folder(path)
         if exported is not None:
             return _signature(exported)
         raise FileNotFoundError(
@@ -111,7 +111,7 @@ def _read(path: Path) -> Callable[[Any], Tensor]:
     return _inference(read_model(path))
 
 
-def _exported(folder: Path) -> Path | None:
+def _exported_folder(folder: Path) -> Path | None:
     """The folder of a SavedModel: this one, or that of its last version."""
     if (folder / _SAVED_MODEL).exists():
         return folder
@@ -129,12 +129,12 @@ def _signature(folder: Path) -> Callable[[Any], Tensor]:
     _, specs = loaded.signatures["serving_default"].structured_input_signature
 
     def embed(inputs: Any) -> Tensor:
-        named = inputs if isinstance(inputs, dict) else dict.fromkeys(specs)
-        given = {
+        by_name = inputs if isinstance(inputs, dict) else dict.fromkeys(specs)
+        arguments = {
             name: tf.cast(inputs if x is None else x, specs[name].dtype)
-            for name, x in named.items()
+            for name, x in by_name.items()
         }
-        # What is loaded owns the weights: it lives as long as this function.
-        return loaded.signatures["serving_default"](**given)["embedding"]
+        # `loaded` owns the weights, so it lives as long as this function.
+        return loaded.signatures["serving_default"](**arguments)["embedding"]
 
     return embed

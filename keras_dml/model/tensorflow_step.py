@@ -10,8 +10,8 @@ from keras_dml.distribution.gathering import gather_rows, reducible_logs
 from keras_dml.distribution.strategies import average_statistics
 from keras_dml.model.accumulation import embedding_of
 from keras_dml.model.checks import targets_of
-from keras_dml.model.replicas import compared
-from keras_dml.model.update import logged, loss_of, remember
+from keras_dml.model.replicas import gather_for_loss
+from keras_dml.model.update import log_batch, loss_of, remember
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Tensors
 
@@ -41,7 +41,7 @@ def train(model: Any, data: Any) -> Tensors:
     targets = model.objective.completed(x, targets_of(y))
     embedding = embedding_of(model, x)
     with tf.GradientTape() as tape:
-        outputs, targets, sample_weight = compared(
+        outputs, targets, sample_weight = gather_for_loss(
             model, embedding.outputs(tape), targets, sample_weight
         )
         terms = model.objective(outputs, targets)
@@ -55,9 +55,11 @@ def train(model: Any, data: Any) -> Tensors:
     model.apply_update(gradients, variables, active)
     average_statistics(model)
     # Memories keep the rows of all replicas, whatever they compare.
-    seen = (outputs, targets)
-    remember(model, *(gather_rows(seen) if model.gather == "none" else seen))
-    logs = logged(model, loss, terms, x, targets, outputs, sample_weight)
+    results = (outputs, targets)
+    remember(
+        model, *(gather_rows(results) if model.gather == "none" else results)
+    )
+    logs = log_batch(model, loss, terms, x, targets, outputs, sample_weight)
     return reducible_logs(logs)
 
 
@@ -67,10 +69,10 @@ def test(model: Any, data: Any) -> Tensors:
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     targets = model.objective.completed(x, targets_of(y))
     outputs = model.outputs_of(x, training=False)
-    outputs, targets, sample_weight = compared(
+    outputs, targets, sample_weight = gather_for_loss(
         model, outputs, targets, sample_weight
     )
     terms = model.objective.evaluate(outputs, targets)
     loss = loss_of(model, terms, sample_weight)
-    logs = logged(model, loss, terms, x, targets, outputs, sample_weight)
+    logs = log_batch(model, loss, terms, x, targets, outputs, sample_weight)
     return reducible_logs(logs)

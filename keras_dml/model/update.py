@@ -1,7 +1,7 @@
-"""Update: of only the variables that may change, each at its own rate.
+"""Update: changes only the variables that may change, each at its own rate.
 
-Also what a step of a `MetricModel` does on every backend around the gradient,
-which `tensorflow_step` and `jax_step` compute.
+It also has what is the same in the steps of all backends, `tensorflow_step` and
+`jax_step`, which compute the gradient.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ def check_slots(
 
     That is the case for the factored moments of Adafactor.
     """
-    known = {id(s) for v in variables for s in slots_of(optimizer, v)}
+    slot_ids = {id(s) for v in variables for s in slots_of(optimizer, v)}
     unknown = [
         s.path
         for s in optimizer.variables
-        if s.shape != () and id(s) not in known
+        if s.shape != () and id(s) not in slot_ids
     ]
     if unknown:
         raise ValueError(
@@ -165,7 +165,7 @@ class SampledRows:
 
     def __init__(self, table: keras.Variable) -> None:
         self.table = table
-        # Paths say whose slots are whose, and which variables losses own.
+        # Paths show whose slots are whose, and which variables losses own.
         with keras.name_scope("sampled"), keras.name_scope("loss"):
             # The variable for the optimizer, which is no weight of the model.
             self.rows = keras.Variable(
@@ -193,15 +193,15 @@ class SampledRows:
         slots_by_name = zip(slots, slots_of_rows, strict=True)
         self._pairs = [(self.table, self.rows), *slots_by_name]
 
-    def load(self, places: Tensor) -> None:
+    def load(self, indices: Tensor) -> None:
         """Sets the rows to the given rows of the table."""
         for whole, rows in self._pairs:
-            rows.assign(rows_at(whole, places))
+            rows.assign(rows_at(whole, indices))
 
-    def store(self, places: Tensor) -> None:
+    def store(self, indices: Tensor) -> None:
         """Writes the rows back to the table."""
         for whole, rows in self._pairs:
-            write_rows(whole, places, ops.convert_to_tensor(rows))
+            write_rows(whole, indices, ops.convert_to_tensor(rows))
 
 
 class RowsGradient(NamedTuple):
@@ -268,14 +268,14 @@ class RestrictedUpdate:
         for x in sampled:
             check_sampling(optimizer)
             x.pair(slots_of(optimizer, x.table), slots_of(optimizer, x.rows))
-        self.multipliers = [(self._moved(v), m) for v, m in multipliers]
-        groups = [list(map(self._moved, owned)) for owned in learners]
+        self.multipliers = [(self._stand_in(v), m) for v, m in multipliers]
+        groups = [list(map(self._stand_in, owned)) for owned in learners]
         self.learners = [
             [*owned, *(s for v in owned for s in slots_of(optimizer, v))]
             for owned in groups
         ]
 
-    def _moved(self, variable: keras.Variable) -> keras.Variable:
+    def _stand_in(self, variable: keras.Variable) -> keras.Variable:
         """What the optimizer updates in place of a variable."""
         sampled = self.sampled.get(id(variable))
         return variable if sampled is None else sampled.rows
@@ -306,7 +306,7 @@ class RestrictedUpdate:
                 read[id(v)].values if id(v) in read else gradient
                 for v, gradient in zip(variables, gradients, strict=True)
             ],
-            list(map(self._moved, variables)),
+            list(map(self._stand_in, variables)),
             active,
         )
         for table, slices in read.items():
@@ -321,7 +321,7 @@ class RestrictedUpdate:
         turn, learners = (-1, []) if active is None else (active, self.learners)
         if learners:
             check_no_accumulation(self.optimizer)
-        kept = [[_copy(v) for v in group] for group in learners]
+        old_slots = [[_copy(v) for v in group] for group in learners]
         before = [(v, m, _copy(v)) for v, m in self.multipliers]
         is_early = self.optimizer.iterations < self.freeze_steps
         start = [(v, _copy(v)) for v in self.frozen]
@@ -333,8 +333,8 @@ class RestrictedUpdate:
         }
         corrected = [*changed, *chain(*learners)]
         with _Afterwards(self.optimizer, corrected, turns):
-            with _unconstrained([v for v, _, _ in before]):
-                _optimize(self.optimizer, self._prepared(gradients), variables)
+            with _without_constraints([v for v, _, _ in before]):
+                _optimize(self.optimizer, self._prepare(gradients), variables)
             for variable, multiplier, old in before:
                 new = old + multiplier * (variable - old)
                 constraint = variable.constraint
@@ -342,20 +342,20 @@ class RestrictedUpdate:
             for variable, old in start:
                 new = ops.convert_to_tensor(variable)
                 variable.assign(ops.where(is_early, old, new))
-            for group, olds in zip(learners, kept, strict=True):
+            for group, olds in zip(learners, old_slots, strict=True):
                 for variable, old in zip(group, olds, strict=True):
                     new = ops.convert_to_tensor(variable)
                     moves = turns[id(variable)]
                     variable.assign(ops.where(moves, new, old))
 
-    def _prepared(self, gradients: list[Tensor]) -> list[Tensor]:
-        """Dense gradients, which overflow and are clipped on all replicas.
+    def _prepare(self, gradients: list[Tensor]) -> list[Tensor]:
+        """Makes gradients dense, and clips them alike on all replicas.
 
         The gradient of a table has a slice for every time that a row is read.
         Keras squares and clips such slices before it adds them: a row read n
         times would learn about √n times as fast with Adam or RMSprop.
         """
-        if keras.backend.backend() != "tensorflow":  # Whose are dense.
+        if keras.backend.backend() != "tensorflow":  # They are dense.
             return gradients
         dense = [
             tf.convert_to_tensor(x) if isinstance(x, tf.IndexedSlices) else x
@@ -367,20 +367,20 @@ class RestrictedUpdate:
 
 
 @contextmanager
-def _unconstrained(variables: list[keras.Variable]) -> Iterator[None]:
+def _without_constraints(variables: list[keras.Variable]) -> Iterator[None]:
     """A context in which Keras does not constrain some variables."""
-    held = [(v, v.constraint) for v in variables]
-    for variable, _ in held:
+    constraints = [(v, v.constraint) for v in variables]
+    for variable, _ in constraints:
         variable.constraint = None
     try:
         yield
     finally:
-        for variable, constraint in held:
+        for variable, constraint in constraints:
             variable.constraint = constraint
 
 
 class _Afterwards:
-    """Averages of weights, after an update that is corrected within.
+    """Averages weights after an update that is corrected in this context.
 
     Keras averages weights and overwrites them by averages at the end of
     `apply`. Within this context it does not; this is done when the context
@@ -404,7 +404,7 @@ class _Afterwards:
         inner = getattr(optimizer, "inner_optimizer", optimizer)
         self.optimizer = inner
         self.averages = bool(corrected and inner.use_ema)
-        # In updates, and in steps, of which several may be one update.
+        # Several steps may be one update.
         self.updates, self.steps = (
             ops.copy(ops.convert_to_tensor(x))
             for x in (inner.iterations, inner._iterations)
@@ -421,7 +421,7 @@ class _Afterwards:
                 self._average()
 
     def _average(self) -> None:
-        """As Keras, in a form that keeps the average of what does not move."""
+        """Averages like Keras, but exactly keeps what does not move."""
         inner = self.optimizer
         is_done = ops.not_equal(inner._iterations, self.steps)
         is_first = ops.equal(self.updates, 0)
@@ -457,9 +457,9 @@ def _optimize(
     gradients: list[Tensor],
     variables: list[keras.Variable],
 ) -> None:
-    """As `optimizer.apply`, also with a scaled loss on JAX.
+    """Like `optimizer.apply`, but also with a scaled loss on JAX.
 
-    Keras then assigns within a branch, of which JAX knows nothing.
+    Keras then assigns within a branch, which JAX does not notice.
     """
     is_scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
     if not (is_scaled and keras.backend.backend() == "jax"):
@@ -467,8 +467,8 @@ def _optimize(
         return
     groups = [variables, optimizer.variables]
     values, slots = ([ops.convert_to_tensor(v) for v in x] for x in groups)
-    found = optimizer.stateless_apply(slots, gradients, values)
-    for group, new in zip(groups, found, strict=True):
+    new_values = optimizer.stateless_apply(slots, gradients, values)
+    for group, new in zip(groups, new_values, strict=True):
         for variable, value in zip(group, new, strict=True):
             variable.assign(value)
 
@@ -485,13 +485,13 @@ def loss_of(model: Any, terms: Tensors, sample_weight: Tensor | None) -> Tensor:
 
 
 def remember(model: Any, outputs: Tensors, targets: Tensors) -> None:
-    """Moves the momentum network on, and fills memories, after an update."""
+    """Updates the momentum network and fills memories, after an update."""
     if model.momentum_encoder:
         model.momentum_encoder.update(model.backbone, model.head)
     model.objective.after_step(outputs, targets)
 
 
-def logged(
+def log_batch(
     model: Any,
     loss: Tensor,
     terms: Tensors,
@@ -500,7 +500,7 @@ def logged(
     outputs: Tensors,
     sample_weight: Tensor | None,
 ) -> Tensors:
-    """The logs, after adding a batch to them."""
+    """Adds a batch to the logs and returns them."""
     size = ops.shape(next(iter(terms.values())))[0]
     model.loss_tracker.update_state(loss, sample_weight=size)
     for name, tracker in model.term_trackers.items():

@@ -1,4 +1,4 @@
-"""Warnings of data and embeddings that mean nothing, each logged once.
+"""Warnings about data and embeddings without meaning, each logged once.
 
 They concern batches without positives, pixels in another range than a model
 expects, embeddings that have collapsed, and queries that find copies of
@@ -39,9 +39,9 @@ _CENTERED = (-64.0, 160.0)
 """Pixels from 0 to 255 minus a mean are smaller, and none are larger."""
 
 _MAX_IMAGES = 4096
-"""Number of images that are looked at."""
+"""Number of images that are checked."""
 
-_STUCK = 1e-4
+_STUCK_CHANGE = 1e-4
 """Relative change of a loss from one epoch to the next that is suspicious."""
 
 _ROUNDING = 1e-5
@@ -49,13 +49,13 @@ _ROUNDING = 1e-5
 sizes are computed in another order."""
 
 _COPY_SHARE = 0.05
-"""Share of queries with a copy in the gallery from which it is said."""
+"""Share of queries with a copy in the gallery from which there is a warning."""
 
 _COPY_NUMBERS = 2**22
 """Numbers of queries, or of the gallery, that are compared at a time."""
 
 _PROBES = 8
-"""Rows of the gallery that are looked at on either side of a query's key."""
+"""Rows of the gallery that are compared on either side of a query's key."""
 
 _PIXELS = (
     "Pixels of %s range from %.3g to %.3g, and the model scales pixels itself, "
@@ -68,10 +68,10 @@ _warned: weakref.WeakSet[keras.Model] = weakref.WeakSet()
 
 
 @contextlib.contextmanager
-def saying_once(messages: set[str]) -> Iterator[None]:
-    """Within it, `warn` does not repeat messages that are in `messages`.
+def warn_once(messages: set[str]) -> Iterator[None]:
+    """Context in which `warn` does not repeat messages that are in `messages`.
 
-    Within another, the other one's messages count.
+    Within another such context, the messages of the outer one count.
     """
     outer = _messages.get()
     token = _messages.set(messages if outer is None else outer)
@@ -82,12 +82,12 @@ def saying_once(messages: set[str]) -> Iterator[None]:
 
 
 def warn(message: str, *values: Any, messages: set[str] | None = None) -> None:
-    """Logs a kind of message, once within `saying_once` or among `messages`."""
-    known = _messages.get() if messages is None else messages
-    if known is None or message not in known:
+    """Logs a kind of message, once within `warn_once` or among `messages`."""
+    seen_messages = _messages.get() if messages is None else messages
+    if seen_messages is None or message not in seen_messages:
         logger.warning(message, *values)
-    if known is not None:
-        known.add(message)
+    if seen_messages is not None:
+        seen_messages.add(message)
 
 
 # Pixels.
@@ -117,7 +117,7 @@ def warn_of_pixels(
     is_pixels = images.ndim == 4 and images.shape[-1] in (1, 3)
     if not is_pixels or images.dtype.kind not in "fiu" or not images.size:
         return False
-    # Most images tell by their first one.
+    # The first image suffices in most cases.
     if images[0].min() >= 0 and images[0].max() > 1:
         return False
     lowest, highest = float(images.min()), float(images.max())
@@ -157,7 +157,7 @@ def print_pixels(images: tf.Tensor, owner: str) -> tf.Operation:
     lowest, highest = tf.reduce_min(images), tf.reduce_max(images)
     is_wrong = _are_unit(lowest, highest) | _are_moved(lowest, highest)
     return tf.cond(
-        # Without images there are neither.
+        # Without images there is no range.
         is_wrong & (tf.size(images) > 0),
         lambda: tf.print(
             f"Pixels of {owner} range from", lowest, "to", highest,
@@ -208,7 +208,7 @@ def warn_of_classes(
 def warn_of_tables(
     labels: npt.NDArray[Any], needs: Any, messages: set[str]
 ) -> None:
-    """Warns if labels, (B, C), are not shared, or relations, (B, B), lack.
+    """Warns if no label, (B, C), is shared, or a relation, (B, B), is missing.
 
     Labels are booleans; for the others, see `missing_relation`.
     """
@@ -227,9 +227,9 @@ def missing_relation(relations: npt.NDArray[Any], needs: Any) -> str:
     A relation, (B, B), is 1 for a positive pair and 0 for a negative one;
     `needs` has the `needs_…` of an objective.
     """
-    others = ~np.eye(len(relations), dtype=bool)
-    positive = ((relations == 1) & others).any(axis=1)
-    negative = ((relations == 0) & others).any(axis=1)
+    off_diagonal = ~np.eye(len(relations), dtype=bool)
+    positive = ((relations == 1) & off_diagonal).any(axis=1)
+    negative = ((relations == 0) & off_diagonal).any(axis=1)
     if needs.needs_positives and not positive.any():
         return "a positive pair"
     if needs.needs_negatives and not negative.any():
@@ -312,11 +312,11 @@ class NoticeCollapse(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         loss, before = (logs or {}).get("loss", math.nan), self._loss
         self._loss = loss
-        is_stuck = abs(loss - before) <= _STUCK * abs(before)
+        is_stuck = abs(loss - before) <= _STUCK_CHANGE * abs(before)
         if self._has_warned or not is_stuck or self.checks.sample is None:
             return
         embed: Callable[[Any], Any] = partial(self.model, training=False)
-        if is_one_of_several():  # Each has a sample of its own.
+        if is_one_of_several():  # Each has its own sample.
             embed = on_this_process(embed, self.model.variables)
         outputs = embed(self.checks.sample)
         embeddings = keras.ops.convert_to_numpy(outputs)
@@ -342,9 +342,9 @@ def warn_of_copies(
 ) -> None:
     """Warns if 5 % of the queries, or more, have a copy in the gallery.
 
-    Queries and gallery have rows of their own; `is_ignored` says which pairs of
+    Queries and gallery have separate rows; `is_ignored` returns which pairs of
     a query and a row of the gallery, (n,) each, do not count. Embeddings that
-    several queries share are not counted, and nothing is said if most are
+    several queries share are not counted, and there is no warning if most are
     shared: a model, or a code of few bits, maps different examples to one
     point there. Of more than 4 million numbers, a sample of queries, evenly
     spaced, is compared.
@@ -425,7 +425,7 @@ def _have_copies(
 def _keys(
     x: FloatArray, axes: FloatArray, is_cosine: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """Places on two axes, (N, 2), and norms, (N,); of directions, or of x."""
+    """Coordinates on two axes, (N, 2), of x or its directions; norms, (N,)."""
     with np.errstate(all="ignore"):
         norms = np.linalg.norm(x, axis=1)
         # Squares of very large or very small numbers leave the range.

@@ -27,8 +27,8 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 FORMAT = 1
 """Version of the file format. Files of later versions are not read."""
 
-KEPT = 2
-"""Number of generations to keep."""
+NUM_GENERATIONS = 2
+"""Number of generations that are kept."""
 
 _NAME = re.compile(r"state-(\d+)\.npz")
 _ARRAY = "__array__"
@@ -135,9 +135,9 @@ def parsed_every(every: Any) -> tuple[int | None, float | None]:
     if every is None:
         return None, None
     if isinstance(every, str):
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", every)
-        if found and float(found[1]) > 0:
-            return None, float(found[1]) * _UNITS[found[2]]
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", every)
+        if match and float(match[1]) > 0:
+            return None, float(match[1]) * _UNITS[match[2]]
         if not every.isdecimal():
             raise ValueError(
                 "`every` of Resume must be a number of steps or a time. "
@@ -164,7 +164,7 @@ class Generations:
         self._damaged: set[Path] = set()
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Locks the folder; `BlockingIOError` if another training uses it."""
         with one_at_a_time(self.folder, "training"):
             sweep(self.folder)
@@ -172,12 +172,12 @@ class Generations:
 
     def paths(self) -> list[Path]:
         """The files of states, newest first."""
-        found = {
+        numbers = {
             path: int(match[1])
             for path in self.folder.glob("state-*.npz")
             if (match := _NAME.fullmatch(path.name))
         }
-        return sorted(found, key=found.__getitem__, reverse=True)
+        return sorted(numbers, key=numbers.__getitem__, reverse=True)
 
     def write(self, state: State) -> Path:
         """Adds a generation, and then removes those that are too old."""
@@ -187,7 +187,7 @@ class Generations:
         with atomic_file(path) as partial:
             _write(partial, state)
         whole = [x for x in before if x not in self._damaged]
-        for old in {*before} - {*whole[: KEPT - 1]}:
+        for old in {*before} - {*whole[: NUM_GENERATIONS - 1]}:
             old.unlink()
         return path
 
@@ -248,13 +248,13 @@ def _number(path: Path) -> str:
 
 def _write(path: Path, state: State) -> None:
     arrays: list[Array] = []
-    plain = _packed(state, arrays)
+    plain = _pack(state, arrays)
     content = json.dumps({"format": FORMAT, **plain}).encode()
-    named: dict[str, Any] = {
+    entries: dict[str, Any] = {
         "content": np.frombuffer(content, np.uint8),
         **{f"array_{i}": array for i, array in enumerate(arrays)},
     }
-    np.savez(path, **named)
+    np.savez(path, **entries)
 
 
 def _read(path: Path) -> State:
@@ -265,16 +265,16 @@ def _read(path: Path) -> State:
             raise _Later
         count = sum(name.startswith("array_") for name in file.files)
         arrays = [file[f"array_{i}"] for i in range(count)]
-    state: State = _unpacked(plain, arrays)
+    state: State = _unpack(plain, arrays)
     return state
 
 
-def _packed(value: Any, arrays: list[Array]) -> Any:
+def _pack(value: Any, arrays: list[Array]) -> Any:
     """A value with its arrays replaced by references and added to a list."""
     if isinstance(value, dict):
-        return {str(k): _packed(x, arrays) for k, x in value.items()}
+        return {str(k): _pack(x, arrays) for k, x in value.items()}
     if isinstance(value, list | tuple):
-        return [_packed(x, arrays) for x in value]
+        return [_pack(x, arrays) for x in value]
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
@@ -283,11 +283,11 @@ def _packed(value: Any, arrays: list[Array]) -> Any:
     return value
 
 
-def _unpacked(value: Any, arrays: list[Array]) -> Any:
+def _unpack(value: Any, arrays: list[Array]) -> Any:
     if isinstance(value, list):
-        return [_unpacked(x, arrays) for x in value]
+        return [_unpack(x, arrays) for x in value]
     if not isinstance(value, dict):
         return value
     if value.keys() == {_ARRAY}:
         return arrays[value[_ARRAY]]
-    return {k: _unpacked(x, arrays) for k, x in value.items()}
+    return {k: _unpack(x, arrays) for k, x in value.items()}

@@ -31,13 +31,13 @@ from keras_dml.resuming.resume import (
     State,
     StateError,
 )
-from keras_dml.utils.files import differences, listed
+from keras_dml.utils.files import differences, format_changes
 from keras_dml.utils.tensorflow import tf
 
 logger = logging.getLogger(__name__)
 
 _SECONDS = 1.0
-"""Approximate time between two exchanges of the workers, which take time."""
+"""Approximate time between two exchanges of the workers, which are slow."""
 
 
 class Agreement:
@@ -51,29 +51,29 @@ class Agreement:
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
         self._strategy = strategy
         self._worker = this_worker(strategy)
-        self._steps = self._left = 1
-        self._asked_at = time.monotonic()
+        self._steps = self._steps_left = 1
+        self._exchanged_at = time.monotonic()
 
-    def reached(self, *wishes: bool, at_once: bool = False) -> list[bool]:
-        """Which requests any worker has; none if no exchange is due.
+    def exchange(self, *wishes: bool, at_once: bool = False) -> list[bool]:
+        """Returns which requests any worker has; none if no exchange is due.
 
         All workers must call it once per step, with the same `at_once`: whether
         to exchange the requests even if that is not due.
         """
         if self._worker.count == 1:
             return list(wishes)
-        self._left -= 1
-        if self._left > 0 and not at_once:
+        self._steps_left -= 1
+        if self._steps_left > 0 and not at_once:
             return [False] * len(wishes)
         steps = 0
         if self._worker.is_chief:
-            steps_since = self._steps - self._left
-            seconds = time.monotonic() - self._asked_at
+            steps_since = self._steps - self._steps_left
+            seconds = time.monotonic() - self._exchanged_at
             steps = max(1, round(steps_since * _SECONDS / max(seconds, 1e-3)))
-        *found, steps = sum_all(np.array([*wishes, steps]), self._strategy)
-        self._steps = self._left = int(steps)
-        self._asked_at = time.monotonic()
-        return [count > 0 for count in found]
+        *counts, steps = sum_all(np.array([*wishes, steps]), self._strategy)
+        self._steps = self._steps_left = int(steps)
+        self._exchanged_at = time.monotonic()
+        return [count > 0 for count in counts]
 
 
 class Resumption(keras.callbacks.CallbackList):
@@ -150,14 +150,14 @@ class Resumption(keras.callbacks.CallbackList):
 
     def __enter__(self) -> Self:
         if self._worker.is_chief:
-            self._exits.enter_context(self._generations.locked())
+            self._exits.enter_context(self._generations.lock())
         self._exits.enter_context(self._sigterm_noted())
         return self
 
     def __exit__(self, *error: object) -> None:
         self._exits.close()
 
-    def steer(self, iterator: Any) -> None:
+    def take_iterator(self, iterator: Any) -> None:
         """Takes the iterator of `fit`, which may start within an epoch."""
         if self._iterator is None:  # Validation has its own.
             self._iterator = iterator
@@ -178,17 +178,17 @@ class Resumption(keras.callbacks.CallbackList):
         }
         if self.data.is_balanced:
             del self._identity["sampler"]["seed"]
-        found = self._read()
-        if found is None:
+        start = self._read()
+        if start is None:
             super().on_train_begin(logs)
             return
-        path, state = found
+        path, state = start
         self._check(state)
         states.prepare_callbacks(self.callbacks, state["callbacks"])
         self._restore(state)
         super().on_train_begin(logs)
         states.restore_callbacks(self.callbacks, state["callbacks"])
-        self._tell(path, state)
+        self._log_start(path, state)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._epoch = epoch
@@ -198,8 +198,8 @@ class Resumption(keras.callbacks.CallbackList):
             self._planned = self._state_of_sampler()
             return
         for callback in self.callbacks:
-            # The others have already begun it.
-            if not states.is_kept(callback):
+            # Callbacks with a state have begun the epoch.
+            if not states.is_stateful(callback):
                 callback.on_epoch_begin(epoch, logs)
         self._planned = state["sampler"]
         states.restore_metrics(self.model, state["metrics"])
@@ -216,10 +216,10 @@ class Resumption(keras.callbacks.CallbackList):
             and self._worker.is_chief
             and time.monotonic() - self._saved_at >= seconds
         )
-        is_time, ends = self._agreement.reached(is_time, self._is_terminated)
+        is_time, ends = self._agreement.exchange(is_time, self._is_terminated)
         is_last = batch + 1 >= (self._iterator.num_batches or math.inf)
         if is_last and keras.backend.backend() == "jax":
-            return  # Its `fit` needs a step; the epoch ends next, and saves.
+            return  # Its `fit` needs a step; the end of the epoch saves.
         is_due = ends or is_time or self._steps == self.resume.every_steps
         if is_due and self._can_go_on:
             if self._async_train:
@@ -234,33 +234,33 @@ class Resumption(keras.callbacks.CallbackList):
         super().on_epoch_end(epoch, {**self._results, **(logs or {})})
         self._results = {}
         self._save(epoch + 1, 0)
-        (ends,) = self._agreement.reached(self._is_terminated, at_once=True)
+        (ends,) = self._agreement.exchange(self._is_terminated, at_once=True)
         if ends:
             self._exit()
 
     def _read(self) -> tuple[Path, State] | None:
         """The state that all workers continue from, as the first chooses."""
-        found: list[tuple[Path, State]] = []
+        choices: list[tuple[Path, State]] = []
 
         def choose() -> str | None:
             newest = self._generations.read()
             if newest is None:
                 return None
-            found.append(newest)
+            choices.append(newest)
             return newest[0].name
 
         name = done_by_chief(choose, strategy_of(self.model))
-        if name is not None and not found:
-            found.append(self._generations.read_named(name))
-        return found[0] if found else None
+        if name is not None and not choices:
+            choices.append(self._generations.read_named(name))
+        return choices[0] if choices else None
 
     def _save(self, epoch: int, step: int) -> None:
         """Writes the state after a number of steps of an epoch."""
         began = time.perf_counter()
-        if keras.backend.backend() == "jax":  # Which has the state elsewhere.
+        if keras.backend.backend() == "jax":  # It has the state elsewhere.
             self.model.jax_state_sync()
         metrics = None
-        if step:  # From all workers.
+        if step:  # All workers take part.
             metrics = states.state_of_metrics(
                 self.model.metrics_variables, strategy_of(self.model)
             )
@@ -322,7 +322,7 @@ class Resumption(keras.callbacks.CallbackList):
             raise StateError(
                 f"The state in {self.resume.folder} must be of this training. "
                 "Received: the state of a training with other settings:\n  "
-                f"{listed(changes)}\nUse the original settings, or "
+                f"{format_changes(changes)}\nUse the original settings, or "
                 "another folder to start again."
             )
 
@@ -339,7 +339,7 @@ class Resumption(keras.callbacks.CallbackList):
             begin_at(self._iterator, step, self._rest)
         self._restored = state
 
-    def _tell(self, path: Path, state: State) -> None:
+    def _log_start(self, path: Path, state: State) -> None:
         epoch, epochs = state["epoch"], self.params["epochs"]
         if state["is_stopped"] or epoch >= epochs:
             logger.info("The training of %s is already complete.", path)

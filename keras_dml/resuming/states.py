@@ -1,4 +1,4 @@
-"""States of a training, and everything that must be unchanged in one."""
+"""States of a training, and its identity, which must not change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from keras_dml.data.planned import examples_of
 from keras_dml.distribution.strategies import count_replicas, strategy_of
 from keras_dml.distribution.workers import rows_of_all, this_worker
 from keras_dml.resuming.resume import Array, State, StateError
-from keras_dml.utils.files import differences, listed, sync
+from keras_dml.utils.files import differences, format_changes, sync
 from keras_dml.utils.tensorflow import is_dataset, tf
 
 logger = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ def state_of_metrics(
 
 
 def restore_metrics(model: keras.Model, state: State) -> None:
-    """Restores what the metrics of each replica have seen of an epoch."""
+    """Restores the metrics of each replica within an epoch."""
     strategy = strategy_of(model)
     compiled = getattr(model, "_compile_metrics", None)
     if compiled is not None and not compiled.built:
@@ -85,23 +85,23 @@ def restore_metrics(model: keras.Model, state: State) -> None:
         logger.warning(
             "Metrics of this epoch only cover its remaining steps, because "
             "they cannot be restored:\n  %s",
-            listed(changes),
+            format_changes(changes),
         )
         return
     worker = this_worker(strategy).number
     for metric, values in zip(metrics, state["values"], strict=True):
-        own: Any = (metric,)
+        replicas: Any = (metric,)
         if keras.backend.backend() == "tensorflow":
-            own = strategy.experimental_local_results(metric.value)
-        first = worker * len(own)
-        for variable, value in zip(own, values[first:], strict=False):
+            replicas = strategy.experimental_local_results(metric.value)
+        first = worker * len(replicas)
+        for variable, value in zip(replicas, values[first:], strict=False):
             variable.assign(value.view(np.dtype(metric.dtype)))
 
 
 def variables_of(model: keras.Model) -> list[keras.Variable]:
     """Weights, states of random generators and optimizer slots of a model."""
-    found = [*model.variables, *model.optimizer.variables]
-    return list({id(v): v for v in found}.values())
+    variables = [*model.variables, *model.optimizer.variables]
+    return list({id(v): v for v in variables}.values())
 
 
 def _name(variable: keras.Variable) -> str:
@@ -116,7 +116,7 @@ def _value(variable: keras.Variable) -> Array:
     return value if is_known else value.view(f"u{value.dtype.itemsize}")
 
 
-_OF_KERAS: dict[type[keras.callbacks.Callback], tuple[str, ...]] = {
+_BY_CLASS: dict[type[keras.callbacks.Callback], tuple[str, ...]] = {
     keras.callbacks.History: ("epoch", "history"),
     keras.callbacks.EarlyStopping: (
         "wait",
@@ -140,10 +140,10 @@ _OF_KERAS: dict[type[keras.callbacks.Callback], tuple[str, ...]] = {
 _SIZE = "size"
 
 
-def is_kept(callback: keras.callbacks.Callback) -> bool:
+def is_stateful(callback: keras.callbacks.Callback) -> bool:
     """Whether a callback has a state that can be saved."""
     has_own = hasattr(callback, "get_state") and hasattr(callback, "set_state")
-    return has_own or isinstance(callback, tuple(_OF_KERAS))
+    return has_own or isinstance(callback, tuple(_BY_CLASS))
 
 
 def states_of_callbacks(callbacks: Iterable[keras.callbacks.Callback]) -> State:
@@ -179,13 +179,13 @@ def restore_callbacks(
 def named_callbacks(
     callbacks: Iterable[keras.callbacks.Callback],
 ) -> dict[str, keras.callbacks.Callback]:
-    named: dict[str, keras.callbacks.Callback] = {}
+    by_name: dict[str, keras.callbacks.Callback] = {}
     for callback in callbacks:
-        if is_kept(callback):
+        if is_stateful(callback):
             kind = type(callback).__name__
-            number = sum(name.split()[0] == kind for name in named)
-            named[f"{kind} {number}" if number else kind] = callback
-    return named
+            number = sum(name.split()[0] == kind for name in by_name)
+            by_name[f"{kind} {number}" if number else kind] = callback
+    return by_name
 
 
 def _state_of(callback: keras.callbacks.Callback) -> State:
@@ -198,8 +198,8 @@ def _state_of(callback: keras.callbacks.Callback) -> State:
         if hasattr(callback, name)
     }
     if state.get("best_weights") is not None:
-        # Those of scalars are NumPy numbers. A file would return them as Python
-        # numbers, to which variables cannot be set.
+        # Weights of scalars are NumPy numbers. A file would return them as
+        # Python numbers, to which variables cannot be set.
         state["best_weights"] = list(map(np.asarray, state["best_weights"]))
     if isinstance(callback, keras.callbacks.CSVLogger):
         path = Path(callback.filename)
@@ -210,18 +210,18 @@ def _state_of(callback: keras.callbacks.Callback) -> State:
 
 def _attributes(callback: Any) -> tuple[str, ...]:
     return next(
-        names for kind, names in _OF_KERAS.items() if isinstance(callback, kind)
+        names for kind, names in _BY_CLASS.items() if isinstance(callback, kind)
     )
 
 
 def _cut(logger: keras.callbacks.CSVLogger, size: int) -> None:
     """Removes rows of a log that were written after the state."""
     path = Path(logger.filename)
-    found = path.stat().st_size if path.exists() else 0
-    if found < size:
+    actual = path.stat().st_size if path.exists() else 0
+    if actual < size:
         raise StateError(
             f"{path} must contain the rows of all epochs trained so far. "
-            f"Received: {found} bytes of {size}. Restore the file, or start "
+            f"Received: {actual} bytes of {size}. Restore the file, or start "
             "again with another folder."
         )
     os.truncate(path, size)
@@ -246,7 +246,7 @@ def identity_of(
     backends = {} if name == "tensorflow" else {name: version(name)}
     if not backends or is_dataset(batches):  # TensorFlow reads the data.
         backends = {"tensorflow": tf.__version__, **backends}
-    return _plain(
+    return _stable_json(
         {
             "versions": {
                 "keras-dml": version("keras-dml"),
@@ -301,7 +301,7 @@ def _settings(sampler: Sampler) -> State:
     }
 
 
-def _plain(value: Any) -> Any:
+def _stable_json(value: Any) -> Any:
     """A value as JSON returns it, without parts that may change.
 
     Names that Keras generates contain a running number. A learning rate that is
@@ -309,12 +309,12 @@ def _plain(value: Any) -> Any:
     """
     if isinstance(value, dict):
         return {
-            str(key): _plain(x)
+            str(key): _stable_json(x)
             for key, x in value.items()
             if not (key == "learning_rate" and isinstance(x, float))
         }
     if isinstance(value, list | tuple):
-        return [_plain(x) for x in value]
+        return [_stable_json(x) for x in value]
     if isinstance(value, str):
         return re.sub(r"_[0-9]+\b", "", value)
     return json.loads(json.dumps(value, default=str))

@@ -15,7 +15,7 @@ from keras_dml.model.embedding_model import EmbeddingModel
 from keras_dml.model.head import Head
 from keras_dml.model.head_start import (
     KINDS,
-    Received,
+    LayerInputs,
     example_batches,
     needs_start,
     receive,
@@ -133,7 +133,7 @@ def _pool_and_start(
     (features, *received), labels = receive(model, batches, inputs_of)
     if starts:
         kinds = KINDS[model.head_init]
-        start_head(model, lambda: Received(received, labels), kinds)
+        start_head(model, lambda: LayerInputs(received, labels), kinds)
     return features, labels
 
 

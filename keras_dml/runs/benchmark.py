@@ -30,7 +30,7 @@ from keras_dml.runs.plan import (
     read_plan,
 )
 from keras_dml.runs.tables import Done, Line, write_tables
-from keras_dml.utils.arguments import checked
+from keras_dml.utils.arguments import check_arguments
 from keras_dml.utils.files import one_at_a_time, write_atomically
 from keras_dml.utils.provenance import usable_cores
 from keras_dml.utils.types import Count
@@ -38,7 +38,7 @@ from keras_dml.utils.types import Count
 __all__ = ["Plan", "benchmark", "read_plan"]
 
 
-@checked
+@check_arguments
 def benchmark(
     plan: Plan,
     command: str,

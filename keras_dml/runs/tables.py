@@ -456,9 +456,9 @@ def _chart(plan: Plan, ranking: list[Line], metric: str) -> str:
     figure = canvas.new_figure(
         {}, canvas.WIDTH + 0.08 * max(map(len, recipes)), 1 + 0.32 * len(rows)
     )
-    canvas.head(figure, title)
+    canvas.add_title(figure, title)
     axes = figure.add_subplot()
-    axes.axvline(zero, color=canvas.look(5).color, linestyle="--")
+    axes.axvline(zero, color=canvas.series_style(5).color, linestyle="--")
     axes.errorbar(
         means,
         rows,
@@ -466,7 +466,7 @@ def _chart(plan: Plan, ranking: list[Line], metric: str) -> str:
         xerr=np.nan_to_num([x.high - x.estimate for x in intervals]),
         fmt="o",
         capsize=4,
-        color=canvas.look(0).color,
+        color=canvas.series_style(0).color,
     )
     axes.set_yticks(rows, recipes)
     axes.invert_yaxis()

@@ -30,7 +30,7 @@ from keras_dml.distribution.workers import this_worker
 from keras_dml.evaluation import Results
 from keras_dml.methods import ProjectionModel
 from keras_dml.model import MetricModel
-from keras_dml.model.warnings import saying_once
+from keras_dml.model.warnings import warn_once
 from keras_dml.recipes import Recipe, load
 from keras_dml.recipes.schema import Training
 from keras_dml.runs.baselines import Baseline, measure_before
@@ -142,7 +142,7 @@ def train(
         if not resume:
             check_output(folder, overwrite)
         recipe.check_files()
-        with saying_once(set()):
+        with warn_once(set()):
             outcome = _train(
                 recipe, folder, resume and states.has_state, verbose,
                 overwrite or resume, log, strategy, states,

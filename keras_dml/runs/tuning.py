@@ -15,7 +15,7 @@ import yaml
 from keras_dml.recipes import Recipe, dump, validate
 from keras_dml.recipes.inheritance import merge, with_origin
 from keras_dml.runs.measuring import check_splits
-from keras_dml.utils.arguments import checked, import_extra
+from keras_dml.utils.arguments import check_arguments, import_extra
 from keras_dml.utils.files import differences, write_atomically
 from keras_dml.utils.types import Count, NonNegativeInt, Positive
 
@@ -30,7 +30,7 @@ HEARTBEAT_SECONDS, GRACE_SECONDS = 5, 30
 _STATES = ("complete", "pruned", "running", "waiting", "fail")
 
 
-@checked
+@check_arguments
 def tune(
     recipe: Recipe,
     space: Mapping[str, Any],

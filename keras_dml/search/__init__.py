@@ -17,10 +17,10 @@ from keras_dml.search.index import Index
 from keras_dml.search.lance import LanceIndex
 from keras_dml.search.recall import Recall
 from keras_dml.search.store import IndexFileError, is_index
-from keras_dml.utils.registry import renamed
+from keras_dml.utils.registry import attribute_hints
 
 if not TYPE_CHECKING:
-    __getattr__ = renamed(__name__)
+    __getattr__ = attribute_hints(__name__)
 
 __all__ = [
     "Hit",

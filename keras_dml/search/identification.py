@@ -60,7 +60,7 @@ def calibrate_search(
     """
     owner = "Index.calibrate"
     check_type(owner, "confidence", confidence, Fraction)
-    check_count(owner, "num_resamples", num_resamples, least=0)
+    check_count(owner, "num_resamples", num_resamples, minimum=0)
     classes = as_class_ids([labels], [len(queries)], ["labels"], owner)
     rows = ClassRows(engine, table, labels, names)
     best, _ = rows.nearest(queries, classes[0][0])

@@ -35,7 +35,7 @@ from keras_dml.utils.files import (
     OtherDocument,
     check_regular,
     digest,
-    locked,
+    file_lock,
     sync,
 )
 
@@ -162,7 +162,7 @@ def save(
             if not _has_lock(folder):  # None was made in the meantime.
                 raise
     (folder / DATA).mkdir(parents=True, exist_ok=True)
-    with locked(folder / LOCK):
+    with file_lock(folder / LOCK):
         current = _inspect(folder)
         if current and not overwrite and current.version != version:
             raise FileExistsError(

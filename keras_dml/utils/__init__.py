@@ -1,8 +1,8 @@
-"""Helpers that every part of the package may use, and that use no part.
+"""Helpers for every part of the package, which depend on none of them.
 
 Open first: `arguments`, the checks behind every message, and `registry`, which
 finds methods, losses and data sets by name. `serialization` makes configs from
-constructors, `files` writes what is never half written, and `types` holds the
+constructors, `files` writes files whole or not at all, and `types` holds the
 types that signatures and recipes share.
 
 Imports: nothing else of the package.

@@ -1,4 +1,4 @@
-"""Checks of what is asked for, with errors that say what to do.
+"""Argument checks, whose errors say what to do.
 
 Ranges and choices are declared by types, such as `Positive` and
 `Literal["a", "b"]`; a `Checked` class holds its arguments to them.
@@ -44,10 +44,10 @@ _RANGES: dict[tuple[Any, ...], str] = {
 
 
 class _Signature:
-    """That of the constructor; Python 3.11.2 would take it from `__new__`."""
+    """Signature of the constructor; Python 3.11.2 shows that of `__new__`."""
 
-    def __get__(self, made: Any, cls: Any) -> inspect.Signature:
-        if made is not None:
+    def __get__(self, instance: Any, cls: Any) -> inspect.Signature:
+        if instance is not None:
             raise AttributeError("__signature__")
         if cls.__init__ is object.__init__:
             return inspect.Signature()
@@ -55,45 +55,45 @@ class _Signature:
 
 
 class Checked:
-    """Base of classes whose arguments must be as their types say.
+    """Base of classes that check their arguments against their types.
 
     An argument for which a subclass only says `int`, `float` or `str`, or
-    which it passes on as `**kwargs`, must be as its base says.
+    which it passes on as `**kwargs`, must fit the type in its base.
     """
 
     __signature__ = _Signature()
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        _check_arguments(cls, (cls, *args), kwargs)
+        _check_call(cls, (cls, *args), kwargs)
         new: Any = super().__new__
         is_last = new is object.__new__
-        made: Self = new(cls) if is_last else new(cls, *args, **kwargs)
-        return made
+        instance: Self = new(cls) if is_last else new(cls, *args, **kwargs)
+        return instance
 
 
-def checked(function: F) -> F:
-    """A decorator: the arguments of a function must be as their types say."""
+def check_arguments(function: F) -> F:
+    """Decorator: checks the arguments of a function against their types."""
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        _check_arguments(function, args, kwargs)
+        _check_call(function, args, kwargs)
         return function(*args, **kwargs)
 
     return cast(F, call)
 
 
-def _check_arguments(
+def _check_call(
     called: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
     names, types = arguments_of(called)
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
-    for name in filter(given.__contains__, types):
-        check_type(called.__name__, name, given[name], types[name])
+    arguments = {**dict(zip(names, args, strict=False)), **kwargs}
+    for name in filter(arguments.__contains__, types):
+        check_type(called.__name__, name, arguments[name], types[name])
 
 
 @cache
 def arguments_of(called: Any) -> tuple[list[str], dict[str, Any]]:
-    """Their names, in order, and the types of those that are checked."""
+    """Names of all arguments, in order, and types of those to check."""
     functions = [
         vars(base)["__init__"]
         for base in getattr(called, "__mro__", ())
@@ -101,19 +101,20 @@ def arguments_of(called: Any) -> tuple[list[str], dict[str, Any]]:
     ] or [called]
     types: dict[str, Any] = {}
     for function in reversed(functions):
-        given = dict(function.__annotations__)
-        given.pop("return", None)  # It may need a package that is not there.
+        annotations = dict(function.__annotations__)
+        # The type returned may need a package that is not there.
+        annotations.pop("return", None)
         try:
-            found = get_type_hints(
-                SimpleNamespace(__annotations__=given),
+            hints = get_type_hints(
+                SimpleNamespace(__annotations__=annotations),
                 function.__globals__,
                 include_extras=True,
             )
-        except NameError:  # What is imported for type checkers alone.
-            found = given
-        for name, own in found.items():
-            if name not in types or own not in (int, float, str):
-                types[name] = own
+        except NameError:  # A type is imported for type checkers alone.
+            hints = annotations
+        for name, hint in hints.items():
+            if name not in types or hint not in (int, float, str):
+                types[name] = hint
     names = list(inspect.signature(functions[0]).parameters)
     return names, {x: types[x] for x in types if _is_checked(types[x])}
 
@@ -128,7 +129,7 @@ def _is_checked(expected: Any) -> bool:
 
 
 def check_type(owner: str, name: str, value: Any, expected: Any) -> None:
-    """Raises `ValueError` unless `value` is as a type says.
+    """Raises `ValueError` unless `value` fits a type.
 
     Ranges and choices of a `Literal` are checked, alone, in a union, or in a
     tuple, list or sequence; not what stands for a number, such as a tensor.
@@ -154,7 +155,7 @@ _SEQUENCES = (list, tuple, range, np.ndarray)
 
 
 def _kinds(option: Any) -> tuple[type, ...]:
-    """The classes of what an option of a union is for."""
+    """The classes of values that an option of a union accepts."""
     origin, arguments = get_origin(option), get_args(option)
     if origin is Literal:
         return tuple(map(type, arguments))
@@ -181,10 +182,10 @@ def _check_range(
         )
 
 
-def did_you_mean(name: Any, known: Iterable[str], cutoff: float = 0.5) -> str:
-    """ " Did you mean NAME?" if one is as like as `cutoff`; see `difflib`."""
+def did_you_mean(name: Any, names: Iterable[str], cutoff: float = 0.5) -> str:
+    """ " Did you mean NAME?" if a name is similar enough; see `difflib`."""
     close = difflib.get_close_matches(
-        str(name), list(known), n=1, cutoff=cutoff
+        str(name), list(names), n=1, cutoff=cutoff
     )
     return f" Did you mean {close[0]!r}?" if close else ""
 
@@ -211,25 +212,25 @@ def check_angle(owner: str, name: str, angle: float) -> float:
     return angle
 
 
-def check_count(owner: str, name: str, value: Any, least: int = 1) -> int:
-    """`value` as an int; raises `ValueError` unless it is one >= `least`."""
+def check_count(owner: str, name: str, value: Any, minimum: int = 1) -> int:
+    """`value` as an int; raises `ValueError` unless it is one >= `minimum`."""
     # Integers of NumPy count, truth values do not.
     is_whole = isinstance(value, int | np.integer)
-    if not is_whole or isinstance(value, bool) or value < least:
+    if not is_whole or isinstance(value, bool) or value < minimum:
         raise ValueError(
-            f"`{name}` of {owner} must be an integer of at least {least}. "
+            f"`{name}` of {owner} must be an integer of at least {minimum}. "
             f"Received: {name}={value!r}."
         )
     return int(value)
 
 
 def check_divisible(owner: str, dim: Any, what: str, parts: Any) -> int:
-    """Dimensions of each of equal parts; `ValueError` if there are none.
+    """Dimensions of each part; `ValueError` unless all are equal.
 
     Args:
-        owner: What takes the arguments.
+        owner: The class or function that takes the arguments.
         dim: `embedding_dim`, D.
-        what: What the parts are counted by, such as "`num_learners`".
+        what: The argument that counts the parts, such as "`num_learners`".
         parts: Their number, K.
     """
     dim = check_count(owner, "embedding_dim", dim)
@@ -281,14 +282,14 @@ def matches(pattern: str, text: str, argument: str = _RATES) -> bool:
 def check_patterns(
     patterns: Iterable[str], paths: Sequence[str], argument: str = _RATES
 ) -> None:
-    """Raises `ValueError` if a pattern, called `argument`, does nothing.
+    """Raises `ValueError` if a pattern of `argument` selects no variable.
 
     For each path of a variable, the first pattern that matches counts.
     """
-    left = set(paths)
+    unmatched = set(paths)
     for pattern in patterns:
-        found = {path for path in paths if matches(pattern, path, argument)}
-        if not found:
+        matching = {path for path in paths if matches(pattern, path, argument)}
+        if not matching:
             parts = sorted({part for path in paths for part in path.split("/")})
             raise ValueError(
                 f"{argument} must be patterns that match the path of a "
@@ -297,13 +298,13 @@ def check_patterns(
                 f"{did_you_mean(pattern.strip('/'), parts)} Paths are, "
                 f"for example, {paths[0]!r} and {paths[-1]!r}."
             )
-        if not found & left:
+        if not matching & unmatched:
             raise ValueError(
                 f"{argument}: the first pattern that matches counts. Received: "
                 f"{list(patterns)}, in which {pattern!r} matches only what "
                 "those before it match. Put it before them."
             )
-        left -= found
+        unmatched -= matching
 
 
 _DATABASE = (
@@ -325,7 +326,7 @@ _CLUSTER = (
     "tf.distribute or jax.distributed say, and train by MetricModel.fit."
 )
 
-REMOVED = {
+REMOVAL_HINTS = {
     "embed --max-bad": (
         "Images must be readable: `keras-dml data check` lists those that are "
         "not."
@@ -349,7 +350,7 @@ REMOVED = {
     "train --wait": _CLUSTER,
     "train --workers": _CLUSTER,
 }
-"""One sentence each, by argument, or by command and option."""
+"""What to use instead, by argument, or by command and option."""
 
 
 def explain_removed(owner: str) -> Callable[[F], F]:
@@ -358,10 +359,10 @@ def explain_removed(owner: str) -> Callable[[F], F]:
     def decorate(function: F) -> F:
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            for name in kwargs.keys() & REMOVED.keys():
+            for name in kwargs.keys() & REMOVAL_HINTS.keys():
                 raise TypeError(
                     f"{owner} has no argument `{name}` any more. Received: "
-                    f"{name}={kwargs[name]!r}. {REMOVED[name]}"
+                    f"{name}={kwargs[name]!r}. {REMOVAL_HINTS[name]}"
                 )
             return function(*args, **kwargs)
 

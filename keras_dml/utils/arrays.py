@@ -1,4 +1,4 @@
-"""Arrays that the user hands over: checked, and in unit length."""
+"""Arrays from the user: checks, and scaling to unit length."""
 
 import re
 from functools import cached_property
@@ -10,7 +10,7 @@ from keras_dml.utils.lazy_rows import (
     ArrayRows,
     EmbeddingRows,
     LazyRows,
-    changed,
+    map_rows,
 )
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks, in_threads, row_norms, squares
@@ -34,16 +34,13 @@ def as_embeddings(x: Any, name: str, owner: str) -> FloatArray:
 
 
 def as_rows(x: Any, name: str, owner: str) -> EmbeddingRows:
-    """Embeddings, (N, D), as by `as_embeddings`; those in files are left there.
-
-    A `np.memmap` or `LazyRows` is read by blocks.
-    """
+    """Like `as_embeddings`, but reads a `np.memmap` or `LazyRows` in blocks."""
     if not isinstance(x, np.memmap | LazyRows):
         return as_embeddings(x, name, owner)
     _check_kind(x, name, owner)
     if not isinstance(x, LazyRows):
-        kept = x.dtype == np.float64
-        x = ArrayRows(x, np.float64 if kept else np.float32)
+        is_double = x.dtype == np.float64
+        x = ArrayRows(x, np.float64 if is_double else np.float32)
     _check_finite(x, name, owner)
     return x
 
@@ -116,7 +113,7 @@ def as_bytes(memory: int | str, owner: str) -> int:
     return size
 
 
-_LONGEST = 2.0**62
+_MAX_NORM = 2.0**62
 """The sum of two such lengths has a square that float32 can hold."""
 
 _ELEMENTS = 2**19
@@ -125,7 +122,7 @@ more, for memory."""
 
 
 class Embeddings:
-    """Embeddings that a user hands over, checked when they are asked for.
+    """Embeddings from the user, checked when they are read.
 
     `x`, which messages call `name` of `owner`, is (N, D) or (D,), real
     numbers; `dim` is D, or None if any will do. Another shape is a ValueError.
@@ -133,23 +130,23 @@ class Embeddings:
 
     def __init__(self, x: Any, dim: int | None, name: str, owner: str) -> None:
         try:
-            given = np.asarray(x)
-        except ValueError:  # Of several lengths.
-            given = np.empty(len(x), object)
-        shape = given.shape
-        if given.ndim == 1 and given.size:
-            given = given[None]
-        width = given.shape[1] if given.ndim == 2 else 0
+            rows = np.asarray(x)
+        except ValueError:  # The rows differ in length.
+            rows = np.empty(len(x), object)
+        shape = rows.shape
+        if rows.ndim == 1 and rows.size:
+            rows = rows[None]
+        width = rows.shape[1] if rows.ndim == 2 else 0
         if not width or width != (dim or width):
-            wanted = "D" if dim is None else dim
+            width_name = "D" if dim is None else dim
             raise ValueError(
-                f"`{name}` of {owner} must be embeddings, (N, {wanted}) or "
-                f"({wanted},), or examples: a set such as ImageSet or "
+                f"`{name}` of {owner} must be embeddings, (N, {width_name}) or "
+                f"({width_name},), or examples: a set such as ImageSet or "
                 f"ArraySet, files, texts or uint8 pixels. Received: {name} of "
-                f"shape {shape} and dtype {given.dtype}."
+                f"shape {shape} and dtype {rows.dtype}."
             )
-        self.shape: tuple[int, int] = given.shape
-        self._given = given
+        self.shape: tuple[int, int] = rows.shape
+        self._rows = rows
         self._name = name
         self._owner = owner
 
@@ -167,39 +164,39 @@ class Embeddings:
         """Writes the vectors as they are, (N, D) float32."""
         if not len(self):
             return
-        given = as_embeddings(self._given, self._name, self._owner)
-        norms = row_norms(given)
-        if norms.max() > _LONGEST:
+        rows = as_embeddings(self._rows, self._name, self._owner)
+        norms = row_norms(rows)
+        if norms.max() > _MAX_NORM:
             row = int(norms.argmax())
             raise ValueError(
                 f"`{self._name}` of {self._owner} must not be longer than "
-                f"{_LONGEST:.3g}, because float32 could not hold squared "
+                f"{_MAX_NORM:.3g}, because float32 could not hold squared "
                 f"distances. Received: {self._name}[{row}] with length "
                 f"{norms[row]:.3g}. Scale them down."
             )
-        out[:] = given
+        out[:] = rows
 
 
 class UnitEmbeddings(Embeddings):
-    """Embeddings that are brought to unit length."""
+    """Embeddings that are scaled to unit length."""
 
     def write(self, out: FloatArray) -> None:
         """Writes the unit vectors, (N, D) float32; no row may be zero."""
         if not len(self):
             return
-        given = self._given
-        if given.dtype != np.float32:
-            given = as_embeddings(given, self._name, self._owner)
+        x = self._rows
+        if x.dtype != np.float32:
+            x = as_embeddings(x, self._name, self._owner)
 
         def normalize(rows: slice) -> None:
-            wide, norms = _unit(given[rows])
+            wide, norms = _unit(x[rows])
             # A minimum of NaN is NaN.
             if not (norms.min() > 0 and norms.max() < np.inf):
                 bad = np.argmin((norms > 0) & (norms < np.inf))
                 row = rows.start + int(bad)
-                # Says what is not finite.
-                as_embeddings(given, self._name, self._owner)
-                raise _no_unit(given[row], row, self._name, self._owner)
+                # This raises for values that are not finite.
+                as_embeddings(x, self._name, self._owner)
+                raise _no_unit(x[row], row, self._name, self._owner)
             out[rows] = wide
 
         count, dim = self.shape
@@ -212,17 +209,17 @@ def as_unit_rows(x: Any, name: str, owner: str) -> EmbeddingRows:
         return UnitEmbeddings(x, None, name, owner).array
     x = as_rows(x, name, owner)
     for rows in blocks(len(x), max(1, _ELEMENTS // x.shape[1])):
-        given = x[rows]
-        norms = _unit(given)[1]
+        block = x[rows]
+        norms = _unit(block)[1]
         bad = np.flatnonzero(~((norms > 0) & (norms < np.inf)))
         if len(bad):
             row = int(bad[0])
-            raise _no_unit(given[row], rows.start + row, name, owner)
-    return changed(x, lambda rows: _unit(rows)[0].astype(np.float32))
+            raise _no_unit(block[row], rows.start + row, name, owner)
+    return map_rows(x, lambda rows: _unit(rows)[0].astype(np.float32))
 
 
 def _unit(x: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Rows as float32 has them, in unit length, (n, D), and norms, (n,)."""
+    """Rows in float32 of unit length, (n, D), and their norms, (n,)."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         # Squares of float32 stay within the range of float64.
         wide = x.astype(np.float32, copy=False).astype(np.float64)
@@ -231,9 +228,9 @@ def _unit(x: FloatArray) -> tuple[FloatArray, FloatArray]:
     return wide, norms
 
 
-def _no_unit(given: FloatArray, row: int, name: str, owner: str) -> ValueError:
+def _no_unit(vector: FloatArray, row: int, name: str, owner: str) -> ValueError:
     return ValueError(
         f"`{name}` of {owner} must have a nonzero length that float32 can "
         f"hold. Received: {name}[{row}] with numbers up to "
-        f"{np.abs(given).max():.3g}."
+        f"{np.abs(vector).max():.3g}."
     )

@@ -1,8 +1,8 @@
 """Files: written whole or not at all, and locked for one writer at a time.
 
 `Document` writes a dataclass as JSON with a format, a version and a checksum.
-Who reads one may have been given it by a stranger: what is wrong is found
-before anything is made of it, and types are checked strictly.
+One may come from a stranger, so types are checked strictly before anything
+is made of it.
 """
 
 import contextlib
@@ -39,8 +39,8 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     cut. Where the block raises, the disk is full or the process is killed, the
     old file is still there. A link is replaced, not what it points to; what is
     no file, such as /dev/stdout, is written to as it is. The path that is
-    yielded is in the same folder, hidden, with the same suffix, of a name that
-    no other writer has.
+    yielded is a hidden file in the same folder, with a unique name and the
+    same suffix.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A folder to be made, which becomes `path` when the block ends.
+    """A new folder, which is moved to `path` when the block ends.
 
     That fails with an `OSError` if another process has made it meanwhile.
     """
@@ -77,7 +77,7 @@ _PARTIAL = re.compile(r"\..+\.[0-9a-f]{16}(\.[^.]*)?")
 
 
 def sweep(folder: str | os.PathLike[str]) -> None:
-    """Removes files of killed writers, where nobody writes in or below."""
+    """Removes partial files in and below a folder in which nobody writes."""
     for path in Path(folder).rglob(".*"):
         if _PARTIAL.fullmatch(path.name) and path.is_file():
             path.unlink()
@@ -93,18 +93,18 @@ def write_atomically(
         )
 
 
-def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
-    """The content of a regular file; a ValueError over `most` bytes."""
+def read_regular(path: str | os.PathLike[str], max_bytes: int) -> bytes:
+    """The content of a regular file; a ValueError over `max_bytes`."""
     check_regular(path)
     with open(path, "rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise ValueError(f"it has more than {most:,} bytes")
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise ValueError(f"it has more than {max_bytes:,} bytes")
     return content
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
-    """Raises OSError if a path is not that of a file with content."""
+    """Raises OSError unless a path is that of a regular file."""
     mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode):
         kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
@@ -123,24 +123,24 @@ def sync(path: Path) -> None:
 
 
 LOCK = ".lock"
-"""The file in a folder that stands for its lock."""
+"""Name of a folder's lock file."""
 
-# What file systems that have no locks say, such as some of clusters.
+# Error codes of file systems without locks, such as some of clusters.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 @contextlib.contextmanager
 def one_at_a_time(folder: str | os.PathLike[str], what: str) -> Iterator[None]:
-    """Keeps others out of a folder, which is made where needed.
+    """Locks a folder, which is created if missing.
 
-    A BlockingIOError names the process that has it. Where the file system has
-    no locks, this is logged, and nobody kept out.
+    A BlockingIOError names the process that holds the lock. On a file system
+    without locks, a warning is logged instead.
     """
     path = Path(folder) / LOCK
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(locked(path, wait=False))
+            stack.enter_context(file_lock(path, wait=False))
             path.write_text(f"process {os.getpid()} on {platform.node()}")
         except BlockingIOError:
             raise BlockingIOError(
@@ -162,15 +162,15 @@ def one_at_a_time(folder: str | os.PathLike[str], what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def locked(path: str | os.PathLike[str], wait: bool = True) -> Iterator[None]:
-    """Holds a lock; that of a process that is killed ends with it.
+def file_lock(path: Path, wait: bool = True) -> Iterator[None]:
+    """Holds the lock of a file; a killed process releases it, too.
 
-    Its file is made where needed, and stays; it must be no link. If another
-    holds it and `wait` is not set, that is a BlockingIOError.
+    The file is created if missing, and stays; it must not be a link. Without
+    `wait`, a lock that another process holds is a BlockingIOError.
     """
     try:
         import fcntl
-    except ImportError:  # Not a POSIX system: nothing is held.
+    except ImportError:  # Only POSIX systems have these locks.
         yield
         return
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
@@ -184,15 +184,15 @@ def locked(path: str | os.PathLike[str], wait: bool = True) -> Iterator[None]:
 def digest(path: Path) -> str:
     """Checksum of a file: XXH3, 128 bits."""
     # Pages of a mapped file would count as memory of the process.
-    found, buffer = xxh3_128(), memoryview(bytearray(2**20))
+    hasher, buffer = xxh3_128(), memoryview(bytearray(2**20))
     with path.open("rb", buffering=0) as file:
         while count := file.readinto(buffer):
-            found.update(buffer[:count])
-    return found.hexdigest()
+            hasher.update(buffer[:count])
+    return hasher.hexdigest()
 
 
 class OtherDocument(ValueError):
-    """Something else than was to be read, or another `version` of it."""
+    """Another format, or another `version` of it, than was expected."""
 
     def __init__(self, message: str, version: Any = None) -> None:
         super().__init__(message)
@@ -201,25 +201,22 @@ class OtherDocument(ValueError):
 
 @dataclass(frozen=True)
 class Document(Generic[D]):
-    """How a dataclass, whose values JSON has, is written and read.
-
-    The format has a name and a version, and no other version is read.
-    """
+    """The format of a dataclass in JSON; no other version is read."""
 
     kind: type[D]
     name: str
     version: int = 1
 
     def write(self, value: D, **more: Any) -> str:
-        """As the text of a file; with `more` for those who look into it."""
+        """The text of a file; `more` is for people who open it."""
         head = {"format": self.name, "format_version": self.version}
-        # Keys as they are read: all of JSON's are text.
+        # JSON turns all keys into text; the checksum is of what is read.
         plain = json.loads(json.dumps({**head, **more, **asdict(value)}))
         plain["checksum"] = checksum(plain)
         return json.dumps(plain, indent=1, allow_nan=False)
 
     def read(self, text: str | bytes) -> D:
-        """What `write` wrote; `OtherDocument`, or ValueError for damage."""
+        """The value in a text; `OtherDocument`, or ValueError for damage."""
         try:
             plain = json.loads(text)
         except (ValueError, RecursionError):
@@ -234,7 +231,7 @@ class Document(Generic[D]):
         try:
             value: D = self._adapter.validate_json(text, strict=True)
         except ValueError as error:
-            # Of pydantic's lines the first error is the second and third.
+            # Lines 2 and 3 of pydantic's text are the first error.
             raise ValueError(" ".join(str(error).split("\n")[1:3])) from None
         return value
 
@@ -252,7 +249,7 @@ def checksum(plain: Mapping[str, Any]) -> str:
 
 
 def differences(before: Any, after: Any) -> list[str]:
-    """What has changed in dicts and lists, as "key.key: before → after"."""
+    """Changes in dicts and lists, as "key.key: before → after"."""
     old, new = flat(before), flat(after)
     return [
         f"{key}: {old.get(key, 'nothing')} → {new.get(key, 'nothing')}"
@@ -261,7 +258,7 @@ def differences(before: Any, after: Any) -> list[str]:
     ]
 
 
-def listed(changes: list[str]) -> str:
+def format_changes(changes: list[str]) -> str:
     """The first few changes, one per line."""
     lines = changes[:5]
     more = len(changes) - len(lines)
@@ -277,7 +274,7 @@ def flat(value: Any, *keys: str) -> dict[str, Any]:
         items = dict(enumerate(value))
     if not items:
         return {".".join(keys): value} if keys or value else {}
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, below in items.items():
-        found |= flat(below, *keys, str(key))
-    return found
+        values |= flat(below, *keys, str(key))
+    return values

@@ -32,37 +32,37 @@ class LazyRows(abc.ABC):
 
     @abc.abstractmethod
     def __getitem__(self, which: Selection) -> AnyArray:
-        """Some rows, (n, ...): a slice of them, or those of given numbers."""
+        """Rows, (n, ...), by a slice or by row numbers."""
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        # In parts, as rows may be computed.
-        found = np.empty(self.shape, dtype or self.dtype)
+        # Rows may be computed, so they are read in parts.
+        array = np.empty(self.shape, dtype or self.dtype)
         step = max(1, 2**20 // max(1, math.prod(self.shape[1:])))
         for start in range(0, len(self), step):
-            found[start : start + step] = self[start : start + step]
-        return found
+            array[start : start + step] = self[start : start + step]
+        return array
 
 
 EmbeddingRows: TypeAlias = FloatArray | LazyRows
 """Embeddings, (N, D), in memory or not."""
 
 
-def selected(x: EmbeddingRows, rows: Rows) -> EmbeddingRows:
-    """Some rows, in their order."""
+def select_rows(x: EmbeddingRows, rows: Rows) -> EmbeddingRows:
+    """Selects rows, in the order of `rows`."""
     if isinstance(x, _Selected):
         return _Selected(x.whole, x.rows[rows])
     return _Selected(x, rows) if isinstance(x, LazyRows) else x[rows]
 
 
-def changed(
+def map_rows(
     x: EmbeddingRows, change: Callable[[FloatArray], FloatArray]
 ) -> EmbeddingRows:
-    """What a function makes of every row, (n, D) to (n, d)."""
+    """Applies a function to all rows, (n, D) to (n, d)."""
     return _Changed(x, change) if isinstance(x, LazyRows) else change(x)
 
 
-def joined(parts: Sequence[EmbeddingRows]) -> EmbeddingRows:
-    """The rows of several, one after another."""
+def join_rows(parts: Sequence[EmbeddingRows]) -> EmbeddingRows:
+    """Concatenates rows."""
     if len(parts) == 1:
         return parts[0]
     if any(isinstance(part, LazyRows) for part in parts):
@@ -83,23 +83,23 @@ class ArrayRows(LazyRows):
 
     def __getitem__(self, which: Selection) -> AnyArray:
         if isinstance(which, slice) or isinstance(self.source, np.ndarray):
-            found = np.asarray(self.source[which])
+            rows = np.asarray(self.source[which])
         elif len(which):
             # Files are read in ascending order without repeats, or as a
             # slice, which is much faster.
-            needed, places = np.unique(which, return_inverse=True)
-            first, last = int(needed[0]), int(needed[-1])
-            is_slice = last - first + 1 == len(needed)
-            part = slice(first, last + 1) if is_slice else needed
-            found = np.asarray(self.source[part])[places]
+            row_numbers, positions = np.unique(which, return_inverse=True)
+            first, last = int(row_numbers[0]), int(row_numbers[-1])
+            is_slice = last - first + 1 == len(row_numbers)
+            part = slice(first, last + 1) if is_slice else row_numbers
+            rows = np.asarray(self.source[part])[positions]
         else:
-            found = np.empty((0, *self.shape[1:]), self.dtype)
-        return found.astype(self.dtype, copy=False)
+            rows = np.empty((0, *self.shape[1:]), self.dtype)
+        return rows.astype(self.dtype, copy=False)
 
     def __getstate__(self) -> dict[str, Any]:
         state = vars(self).copy()
         if type(self.source) is np.memmap:
-            state["source"] = _place(self.source)
+            state["source"] = _map_arguments(self.source)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -120,20 +120,20 @@ class _Selected(LazyRows):
         source = getattr(self.whole, "source", None)
         if isinstance(source, np.memmap):
             return _Selected, (self.whole, self.rows)
-        # The rows alone: the others are none of another process's business.
+        # Another process needs only the selected rows.
         return ArrayRows, (self[:],)
 
 
 class _Changed(LazyRows):
     def __init__(
-        self, given: LazyRows, change: Callable[[FloatArray], FloatArray]
+        self, source: LazyRows, change: Callable[[FloatArray], FloatArray]
     ) -> None:
-        one = change(given[0:1])
-        super().__init__((len(given), one.shape[1]), one.dtype)
-        self._given, self._change = given, change
+        one = change(source[0:1])
+        super().__init__((len(source), one.shape[1]), one.dtype)
+        self._source, self._change = source, change
 
     def __getitem__(self, which: Selection) -> AnyArray:
-        return self._change(self._given[which])
+        return self._change(self._source[which])
 
 
 class _Joined(LazyRows):
@@ -146,16 +146,16 @@ class _Joined(LazyRows):
 
     def __getitem__(self, which: Selection) -> AnyArray:
         rows = np.arange(len(self))[which]
-        found = np.empty((len(rows), *self.shape[1:]), self.dtype)
-        owner = np.searchsorted(self._starts, rows, side="right") - 1
-        for number in np.unique(owner):
-            own = owner == number
-            found[own] = self._parts[number][rows[own] - self._starts[number]]
-        return found
+        array = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        parts = np.searchsorted(self._starts, rows, side="right") - 1
+        for part in np.unique(parts):
+            mask = parts == part
+            array[mask] = self._parts[part][rows[mask] - self._starts[part]]
+        return array
 
 
-def _place(source: Any) -> Any:
-    """Where a map lies, as arguments of `np.memmap`; or its content."""
+def _map_arguments(source: Any) -> Any:
+    """Arguments of `np.memmap` that open a file again, or its content."""
     if (
         source.mode == "c"
         or not source.flags.c_contiguous

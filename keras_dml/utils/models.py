@@ -20,9 +20,9 @@ from keras_dml.utils.types import Config
 def read_model(path: str | os.PathLike[str]) -> keras.Model:
     """The model in a `.keras` file, without its optimizer.
 
-    Keras runs no code of the file, unless it is trusted: it refuses Lambda
+    Keras runs no code of the file, unless it is trusted: it rejects Lambda
     layers and classes that are not registered. An OSError means that there is
-    no regular file, a ValueError that it is damaged, or refused.
+    no regular file, a ValueError that it is damaged, or rejected.
     """
     check_regular(path)
     try:
@@ -30,7 +30,7 @@ def read_model(path: str | os.PathLike[str]) -> keras.Model:
             return keras.models.load_model(
                 path, compile=False, safe_mode=not is_trusted()
             )
-    # Whatever Keras stumbles over, the file is what is wrong.
+    # Whatever error Keras raises, the file is at fault.
     except Exception as error:
         raise ValueError(
             f"The model file {os.fspath(path)!r} cannot be read. "
@@ -67,7 +67,7 @@ def why_unreadable(path: str | os.PathLike[str], error: Exception) -> str:
 
 @contextlib.contextmanager
 def computing_in_float32(model: keras.Model) -> Iterator[None]:
-    """Layers of mixed precision compute in what their weights are kept in."""
+    """Context in which layers of mixed precision compute in float32."""
     mixed = {
         layer: layer.dtype_policy
         for layer in model._flatten_layers()
@@ -105,20 +105,20 @@ def copy_model(
     """A copy of a functional or sequential model, with layers of its own.
 
     Args:
-    model: The model, which is left as it is.
-    clone_function: What becomes of each layer, as for
-    `keras.models.clone_model`; it may change no weight's shape.
-    name: Name of the copy, by default that of the model.
-    inputs: Its only input, by default one like the model's.
-    same_weights: Whether it has the weights of the model, not new ones.
-    **kwargs: Passed to `keras.models.clone_model`.
+        model: The model, which is left as it is.
+        clone_function: As for `keras.models.clone_model`; it may not change
+            the shape of a weight.
+        name: Name of the copy, by default that of the model.
+        inputs: Its only input, by default one like the model's.
+        same_weights: Whether it has the weights of the model, not new ones.
+        **kwargs: Passed to `keras.models.clone_model`.
     """
     packed: Any = None  # Inputs like those of the model.
     if len(model.inputs) == 1:
-        given = model.inputs[0]
+        first = model.inputs[0]
         if inputs is None:
             inputs = keras.Input(
-                batch_shape=given.shape, dtype=given.dtype, name="features"
+                batch_shape=first.shape, dtype=first.dtype, name="features"
             )
         packed = inputs
         if not isinstance(model, keras.Sequential):
@@ -131,18 +131,18 @@ def copy_model(
     return copy
 
 
-def input_like(given: keras.KerasTensor) -> keras.KerasTensor:
+def input_like(tensor: keras.KerasTensor) -> keras.KerasTensor:
     """A new symbolic input with the shape, dtype and name of another."""
     return keras.Input(
-        batch_shape=given.shape, dtype=given.dtype, name=given.name
+        batch_shape=tensor.shape, dtype=tensor.dtype, name=tensor.name
     )
 
 
 class ModelTemplate:
     """A functional model of which a layer makes copies of its own.
 
-    Keras would track the model as an attribute of the layer; this it does
-    not see.
+    Keras would track a model that is an attribute of the layer; it does not
+    see a template.
     """
 
     def __init__(self, model: keras.Model) -> None:
@@ -169,7 +169,7 @@ class ModelTemplate:
             return copy_model(self._model)
 
     def forget(self) -> None:
-        """Lets go of the weights; the config stays."""
+        """Frees the weights; the config stays."""
         self._model = None
 
 
@@ -201,11 +201,11 @@ def upper_part(
 
 
 def _output(backbone: keras.Model, name: str) -> keras.KerasTensor:
-    known = [layer.name for layer in backbone.layers]
-    if name in known:
+    names = [layer.name for layer in backbone.layers]
+    if name in names:
         return backbone.get_layer(name).output
-    hint = did_you_mean(name, known)
+    hint = did_you_mean(name, names)
     raise ValueError(
         f"There is no layer {name!r} in the backbone {backbone.name!r}.{hint}"
-        f" Its layers: {', '.join(known)}."
+        f" Its layers: {', '.join(names)}."
     )

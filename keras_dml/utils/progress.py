@@ -1,6 +1,6 @@
-"""What a terminal shows: bars for what takes long, and text without controls.
+"""Terminal output: progress bars, and text without control characters.
 
-Bars are those of rich, which is imported with the first, on standard error.
+Bars are those of rich, on standard error; the first bar imports it.
 """
 
 import os
@@ -24,7 +24,7 @@ _DESCRIPTION = "{task.description}"
 
 @cache
 def _console() -> "Console":
-    """One for all bars: those within another are shown below it."""
+    """One console for all bars: a bar within another is shown below it."""
     from rich.console import Console
 
     return Console(stderr=True)
@@ -35,9 +35,9 @@ def _bar(
 ) -> "Progress":
     from rich.progress import Progress
 
-    shown = sys.stderr.isatty() if progress is None else progress
+    is_shown = sys.stderr.isatty() if progress is None else progress
     return Progress(
-        *columns, console=_console(), transient=True, disable=not shown
+        *columns, console=_console(), transient=True, disable=not is_shown
     )
 
 
@@ -59,13 +59,13 @@ def track(
         yield from bar.track(rest, total, done, description=description)
 
 
-def tracked(
+def with_progress(
     items: Iterable[T],
     total: int | None,
     description: str,
     progress: bool | None,
 ) -> Iterable[T]:
-    """As `track` if `progress` is wanted; None shows it in a terminal."""
+    """Like `track` if `progress` is set; None shows a bar in a terminal."""
     if progress or (progress is None and sys.stderr.isatty()):
         return track(items, total, description)
     return items
@@ -75,10 +75,10 @@ def tracked(
 def throughput(
     total: int, done: int, unit: str, description: str, progress: bool | None
 ) -> Iterator[Callable[[int], None]]:
-    """A bar that counts, and says how many "images", or so, a second.
+    """A bar that counts items and shows their rate, such as images/s.
 
-    It is shown where `progress` is set, or is None in a terminal. What is
-    yielded is told how many more were done, after the first `done`.
+    `progress` is that of `with_progress`. Call the yielded function with the
+    number of items that were done since the last call.
     """
     from rich import progress as rich
 
@@ -100,7 +100,7 @@ def throughput(
 
 @contextmanager
 def waiting(description: str, progress: bool | None = None) -> Iterator[None]:
-    """Says what is done, and since when; `progress` is as of `throughput`."""
+    """A spinner with the time elapsed; `progress` is as of `throughput`."""
     from rich.progress import SpinnerColumn, TimeElapsedColumn
 
     with _bar(
@@ -111,13 +111,13 @@ def waiting(description: str, progress: bool | None = None) -> Iterator[None]:
 
 
 _CONTROLS = re.compile(
-    # Of C0 not tab and newline; C1; line ends, directions, half characters.
+    # C0 except tab and newline; C1; line ends, directions, surrogates.
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
 def printable(text: str) -> str:
-    """A text without what a terminal would obey.
+    """Escapes control characters for terminal output.
 
     Names of files, labels and values of recipes may hold sequences that
     clear a screen, change its title or turn the direction of writing.
@@ -126,13 +126,13 @@ def printable(text: str) -> str:
 
 
 @contextmanager
-def stderr_held_back() -> Iterator[None]:
-    """Keeps back what is written to stderr, and prints it after an error.
+def hold_back_stderr() -> Iterator[None]:
+    """Holds back output to stderr, and prints it only after an error.
 
     It is for libraries that write there from C++, which no log setting changes.
     """
     try:
-        kept = os.dup(2)
+        real_stderr = os.dup(2)
     except OSError:  # There is no stderr.
         yield
         return
@@ -142,8 +142,8 @@ def stderr_held_back() -> Iterator[None]:
             yield
         except BaseException:
             written.seek(0)
-            os.write(kept, written.read())
+            os.write(real_stderr, written.read())
             raise
         finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+            os.dup2(real_stderr, 2)
+            os.close(real_stderr)

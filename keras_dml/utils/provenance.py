@@ -1,4 +1,4 @@
-"""Provenance of results: by what, and where, they were measured."""
+"""Provenance of results: the versions and hardware behind them."""
 
 import hashlib
 import os
@@ -51,7 +51,7 @@ def usable_cores() -> int:
 
 def hardware() -> str:
     """Cores that may be used, and GPUs: "2 CPU cores, 1 GPU"."""
-    # Asked for GPUs alone, JAX fails where there are none.
+    # JAX raises if it is asked for GPUs alone and there are none.
     devices = keras.distribution.list_devices()
     gpus = sum(name.startswith("gpu") for name in devices)
     counts = {"CPU core": usable_cores(), "GPU": gpus}

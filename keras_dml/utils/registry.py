@@ -68,24 +68,24 @@ class Registry(Mapping[str, Entry[T]]):
         paper: Paper | None = None,
         **details: Any,
     ) -> Callable[[T], T]:
-        """A decorator that enters what it decorates, and leaves it as it is.
+        """A decorator that registers a value and returns it unchanged.
 
-        Arguments are those of `Entry`. By default the definition is what the
-        first line of the docstring says after its name and colon, and the paper
-        the first one under "Reference:". A name that is taken by something else
-        is a ValueError.
+        Arguments are those of `Entry`. By default the definition is the
+        first line of the docstring after its name and colon, and the paper the
+        first one under "Reference:". A name that something else has is
+        a ValueError.
         """
 
         def enter(value: T) -> T:
-            taken = self._entries.get(name)
+            old = self._entries.get(name)
             # A module that runs again, as a notebook's cell, defines it anew.
-            if taken is not None and any(
-                getattr(taken.value, x, None) != getattr(value, x, 0)
+            if old is not None and any(
+                getattr(old.value, x, None) != getattr(value, x, 0)
                 for x in ("__module__", "__qualname__")
             ):
                 raise ValueError(
                     f"The {self.kind} {name!r} is already registered as "
-                    f"{taken.value!r}. Received: {value!r}. Use another name."
+                    f"{old.value!r}. Received: {value!r}. Use another name."
                 )
             line = (inspect.getdoc(value) or "").partition("\n")[0]
             whole, _, after_name = line.removesuffix(".").partition(": ")
@@ -109,29 +109,29 @@ class Registry(Mapping[str, Entry[T]]):
     def __getitem__(self, name: str) -> Entry[T]:
         """The entry of a name, or of "package.module:name", which is imported.
 
-        A ValueError says the nearest known name if there is none.
+        A ValueError names the nearest known name if there is none.
         """
-        module, colon, own = str(name).rpartition(":")
+        module, colon, local_name = str(name).rpartition(":")
         if colon:
-            name = own
+            name = local_name
             import_own(self.kind, name, module)
         if name not in self._entries:
-            others = self.known_as(name)
-            same = [x for x in others if _spelled(x) == _spelled(name)]
-            hint = f", which is {' or '.join(map(repr, others))} here{_SEE}"
+            names = self.known_as(name)
+            same = [x for x in names if _simplify(x) == _simplify(name)]
+            hint = f", which is {' or '.join(map(repr, names))} here{_SEE}"
             if same:  # But for underscores, capitals or "Loss".
                 hint = f". Did you mean {same[0]!r}?"
-            if 0 < len(others) < 3:
+            if 0 < len(names) < 3:
                 raise ValueError(f"There is no {self.kind} {name!r}{hint}")
             check_known(self.kind, name, self._entries)
         return self._entries[name]
 
     def known_as(self, name: str) -> list[str]:
-        """The names of what other libraries, or its class, call `name`."""
+        """Names of entries that other libraries or their class call `name`."""
         return [
             entry.name
             for entry in self._entries.values()
-            if _spelled(name) in names_elsewhere(entry.value)
+            if _simplify(name) in names_elsewhere(entry.value)
         ]
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -159,12 +159,12 @@ def cited_paper(value: Any) -> Paper | None:
     """
     _, _, section = (inspect.getdoc(value) or "").partition("\nReference:\n")
     text = " ".join(section.partition("\n\n")[0].split())
-    found = _CITATION.match(text)
-    if found is None:
+    citation = _CITATION.match(text)
+    if citation is None:
         return None
     address = re.search(r"https?://[^\s;]+", text.partition("; ")[0])
     return Paper(
-        **found.groupdict(), url=address[0].rstrip(".,") if address else ""
+        **citation.groupdict(), url=address[0].rstrip(".,") if address else ""
     )
 
 
@@ -179,12 +179,12 @@ def import_own(kind: str, name: str, module: str) -> None:
         ) from error
 
 
-def check_known(kind: str, name: str, known: Iterable[str]) -> None:
+def check_known(kind: str, name: str, names: Iterable[str]) -> None:
     """Raises `ValueError` naming the nearest known name, or else all."""
-    names = sorted(known)
+    names = sorted(names)
     if name not in names:
-        others = f" Known are: {', '.join(names)}."
-        hint = did_you_mean(name, names) or others
+        listing = f" Known are: {', '.join(names)}."
+        hint = did_you_mean(name, names) or listing
         raise ValueError(f"There is no {kind} {name!r}.{hint}")
 
 
@@ -192,7 +192,7 @@ _SEE = '; see "Also known as" in its documentation.'
 
 
 def no_attribute(module: str, name: str) -> AttributeError:
-    """The error for a name that a module lacks, with what it is here.
+    """The error for a name that a module lacks, which says what to use.
 
     What other libraries call something is read from its docstring, where
     "Also known as" lists it.
@@ -201,25 +201,25 @@ def no_attribute(module: str, name: str) -> AttributeError:
     if name.startswith("_"):  # Python itself asks for these.
         return AttributeError(text)
     package, _, _ = module.partition(".")
-    found = dict(_public(sys.modules[package]))
-    places = [place for place in found if place.endswith(f".{name}")]
-    if places:
-        return AttributeError(f"{text}. Use {places[0]}.")
-    others = {
+    public_values = dict(_public(sys.modules[package]))
+    paths = [place for place in public_values if place.endswith(f".{name}")]
+    if paths:
+        return AttributeError(f"{text}. Use {paths[0]}.")
+    equivalents = {
         id(value): place
-        for place, value in found.items()
-        if _spelled(name) in names_elsewhere(value)
+        for place, value in public_values.items()
+        if _simplify(name) in names_elsewhere(value)
     }
-    if others:
+    if equivalents:
         return AttributeError(
-            f"{text}, which is {' or '.join(others.values())} here{_SEE}"
+            f"{text}, which is {' or '.join(equivalents.values())} here{_SEE}"
         )
-    known = [place.rpartition(".")[2] for place in found]
-    return AttributeError(f"{text}.{did_you_mean(name, known, 0.8)}")
+    names = [place.rpartition(".")[2] for place in public_values]
+    return AttributeError(f"{text}.{did_you_mean(name, names, 0.8)}")
 
 
-def renamed(module: str) -> Callable[[str], Any]:
-    """The `__getattr__` of a package that has nothing but its attributes."""
+def attribute_hints(module: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a package, which raises `no_attribute`."""
 
     def __getattr__(name: str) -> Any:
         raise no_attribute(module, name)
@@ -228,14 +228,14 @@ def renamed(module: str) -> Callable[[str], Any]:
 
 
 def _public(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """What is public in a module and those within, by its whole name."""
-    own = [
+    """Public values of a module and of those within, by full name."""
+    default = [
         name
         for name, value in vars(module).items()
         if getattr(value, "__module__", None) == module.__name__
         and not name.startswith("_")
     ]
-    for name in getattr(module, "__all__", own):
+    for name in getattr(module, "__all__", default):
         value = getattr(module, name, None)
         if isinstance(value, ModuleType):
             yield from _public(value)
@@ -253,27 +253,27 @@ def names_elsewhere(value: Any, with_functions: bool = False) -> set[str]:
     is_module = isinstance(value, ModuleType)
     if not (inspect.isclass(value) or inspect.isfunction(value) or is_module):
         return set()
-    found = re.search(
+    aliases = re.search(
         r"^Also known as:\n((?: .*\n|\n)*)",
         f"{inspect.getdoc(value)}\n",
         flags=re.MULTILINE,
     )
-    section = " ".join(found[1].split()) if found else ""
+    section = " ".join(aliases[1].split()) if aliases else ""
     first = r"\w" if is_module or with_functions else "[A-Z]"
     names = re.findall(rf"`({first}\w*)(?:\([^`]*)?`", section)
     names += re.split(", |[.] ", section.partition("Elsewhere: ")[2])
-    return {_spelled(x) for x in [value.__name__, *names]}
+    return {_simplify(x) for x in [value.__name__, *names]}
 
 
-def _spelled(name: str) -> str:
-    """A name without what spellings differ in: TripletLoss, triplet."""
+def _simplify(name: str) -> str:
+    """A name without case, signs and "loss": TripletLoss is triplet."""
     return re.sub("[^a-z0-9]", "", name.lower()).removesuffix("loss")
 
 
 def import_modules(package: str) -> None:
-    """Imports every module of a package, so that what they hold registers."""
-    found = importlib.import_module(package)
-    for module in pkgutil.iter_modules(found.__path__, f"{package}."):
+    """Imports every module of a package, so that its classes register."""
+    parent = importlib.import_module(package)
+    for module in pkgutil.iter_modules(parent.__path__, f"{package}."):
         importlib.import_module(module.name)
 
 

@@ -35,7 +35,7 @@ class Serializable(Checked):
         return self.serialized_arguments()
 
     def serialized_arguments(self, without: Container[str] = ()) -> Config:
-        """The same, without those that are named."""
+        """The config, without some of the arguments."""
         return {
             name: _serialize(getattr(self, name))
             for name in parameters_of(type(self))
@@ -44,7 +44,7 @@ class Serializable(Checked):
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        return cls(**_deserialized(cls, config))
+        return cls(**_deserialize_arguments(cls, config))
 
 
 class SerializableLayer(Serializable, keras.layers.Layer):
@@ -58,7 +58,7 @@ class SerializableLayer(Serializable, keras.layers.Layer):
     def from_config(cls, config: Config) -> Self:
         # Keras restores its own arguments.
         layer: Self = super(Serializable, cls).from_config(
-            _deserialized(cls, config)
+            _deserialize_arguments(cls, config)
         )
         return layer
 
@@ -68,23 +68,23 @@ def parameters_of(cls: type[Serializable]) -> dict[str, inspect.Parameter]:
 
     A constructor without `**kwargs` takes none of its bases'.
     """
-    found: dict[str, inspect.Parameter] = {}
+    parameters: dict[str, inspect.Parameter] = {}
     for base in cls.__mro__:
         if issubclass(base, Serializable) and "__init__" in vars(base):
-            _, *own = inspect.signature(base.__init__).parameters.values()
-            for parameter in own:
+            _, *added = inspect.signature(base.__init__).parameters.values()
+            for parameter in added:
                 if parameter.kind != parameter.VAR_KEYWORD:
-                    found.setdefault(parameter.name, parameter)
-            if all(p.kind != p.VAR_KEYWORD for p in own):
+                    parameters.setdefault(parameter.name, parameter)
+            if all(p.kind != p.VAR_KEYWORD for p in added):
                 break
-    return found
+    return parameters
 
 
 class SerializableRegistry(Registry[Any], Generic[T]):
     """A registry of classes whose objects have a config.
 
     Registering a class here registers it with Keras too, in the package
-    that its module belongs to. `kind` is also what the argument is called that
+    that its module belongs to. `kind` is also the name of the argument that
     takes an object, and `base` the base of the classes.
     """
 
@@ -106,28 +106,28 @@ class SerializableRegistry(Registry[Any], Generic[T]):
         arguments, `{"name": "margin", "beta": 1.1}`; or an object as serialized
         by Keras. The error names the nearest known name or argument.
         """
-        given = identifier
-        if isinstance(given, dict) and "class_name" in given:
-            given = deserialized(self.kind, given)
-        if isinstance(given, self.base):
-            return given
-        if isinstance(given, str):
-            given = {"name": given}
-        if not isinstance(given, dict) or "name" not in given:
+        spec = identifier
+        if isinstance(spec, dict) and "class_name" in spec:
+            spec = deserialize_object(self.kind, spec)
+        if isinstance(spec, self.base):
+            return spec
+        if isinstance(spec, str):
+            spec = {"name": spec}
+        if not isinstance(spec, dict) or "name" not in spec:
             raise ValueError(
                 f"`{self.kind}` must be a {self.base.__name__}, its name, or "
                 "a dict with its name and arguments. Received: "
                 f"{self.kind}={identifier!r}. Use one of {tuple(self)}."
             )
-        arguments = dict(given)
+        arguments = dict(spec)
         name = arguments.pop("name")
         make = self[name].value
-        known = parameters_of(getattr(make, "func", make))  # of a partial
+        allowed = parameters_of(getattr(make, "func", make))  # of a partial
         for argument in arguments:
-            check_known(f"argument of {self.kind} {name!r},", argument, known)
+            check_known(f"argument of {self.kind} {name!r},", argument, allowed)
         missing = [
             parameter.name
-            for parameter in known.values()
+            for parameter in allowed.values()
             if parameter.default is parameter.empty
             and parameter.name not in arguments
         ]
@@ -140,18 +140,18 @@ class SerializableRegistry(Registry[Any], Generic[T]):
                 + " In a recipe, `num_classes: auto` is how many training "
                 "classes there are." * auto
             )
-        made: T = make(**arguments)
-        return made
+        instance: T = make(**arguments)
+        return instance
 
 
-def deserialized(argument: str, config: Mapping[str, Any]) -> Any:
+def deserialize_object(argument: str, config: Mapping[str, Any]) -> Any:
     """The object that Keras makes of a config, or a ValueError.
 
     Keras imports no module that a config names.
     """
     try:
         return keras.saving.deserialize_keras_object(config)
-    except Exception as error:  # Keras raises what it stumbles over.
+    except Exception as error:  # Keras raises errors of any class.
         raise ValueError(
             f"`{argument}` must be the config of an object that Keras can "
             f"make. Received: {argument}={dict(config)!r}. Of a class of your "
@@ -160,7 +160,7 @@ def deserialized(argument: str, config: Mapping[str, Any]) -> Any:
         ) from error
 
 
-def deserialized_part(name: str, config: Any, custom_objects: Any) -> Any:
+def deserialize_part(name: str, config: Any, custom_objects: Any) -> Any:
     """The part `name` of a model, from its config; an error without that."""
     try:
         return keras.saving.deserialize_keras_object(config, custom_objects)
@@ -169,16 +169,16 @@ def deserialized_part(name: str, config: Any, custom_objects: Any) -> Any:
         reason = str(error).rpartition("Exception encountered: ")[2]
         reason = reason.partition("Full object config")[0].strip()
         missing = re.search(r"Could not locate class '(\w+)'", reason)
-        known = missing[1] if missing else "MyClass"
+        class_name = missing[1] if missing else "MyClass"
         raise ValueError(
             f"`{name}` of a saved model cannot be restored. Keras reports: "
             f"{reason} Or use keras.models.load_model(path, custom_objects="
-            f'{{"{known}": {known}}}).'
+            f'{{"{class_name}": {class_name}}}).'
         ) from error
 
 
 def check_saveable(owner: str, argument: str, value: Any) -> None:
-    """Raises `ValueError` for what Keras could save, but not find again."""
+    """Raises `ValueError` for a value that Keras could save, but not load."""
     name = getattr(value, "__qualname__", type(value).__qualname__)
     try:
         if "<lambda>" in name:
@@ -196,11 +196,11 @@ def check_saveable(owner: str, argument: str, value: Any) -> None:
         ) from error
 
 
-def _deserialized(cls: type[Serializable], config: Config) -> Config:
-    """A config whose arguments of `cls` are objects again."""
-    known = parameters_of(cls)
+def _deserialize_arguments(cls: type[Serializable], config: Config) -> Config:
+    """Deserializes the arguments of `cls` in a config."""
+    parameters = parameters_of(cls)
     return {
-        name: _deserialize(value) if name in known else value
+        name: _deserialize(value) if name in parameters else value
         for name, value in config.items()
     }
 

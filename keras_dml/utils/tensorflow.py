@@ -28,7 +28,7 @@ class _TensorFlow(LazyModule):
             "keras_dml.data.grain_pipeline."
         )
         super().initialize()
-        # It would take all of their memory. Too late, it has them already.
+        # It would take all of their memory. Once it has, this raises.
         with contextlib.suppress(RuntimeError):
             self.module.config.set_visible_devices([], "GPU")
 
@@ -36,10 +36,11 @@ class _TensorFlow(LazyModule):
 def _user() -> str:
     """The function, or module, of this package that a program has called."""
     name = __name__
-    others = __name__, "keras_dml.utils.arguments"  # Which checks the call.
+    # The latter checks the call.
+    skipped = __name__, "keras_dml.utils.arguments"
     for frame, _ in traceback.walk_stack(None):
         module = frame.f_globals.get("__name__", "")
-        if module.startswith("keras_dml.") and module not in others:
+        if module.startswith("keras_dml.") and module not in skipped:
             called = frame.f_code.co_qualname
             name = module if "<" in called else called
     return name

@@ -2,7 +2,7 @@
 
 A recipe that is trained imports what it names: whoever starts it wrote it, or
 read it. A run, an index or a model that is only read may be anybody's. Then
-names find what the program has imported already, unless it trusts the author.
+names find only modules that are imported already, unless the author is trusted.
 """
 
 import importlib
@@ -21,9 +21,9 @@ _trust: ContextVar[bool] = ContextVar("trust", default=False)
 def reading(
     source: str | os.PathLike[str] = "", trust: bool = False
 ) -> Iterator[None]:
-    """A context in which what `source` names is not imported without trust.
+    """Context that imports no module named by `source` without trust.
 
-    What is read within it, such as the model of a run, is trusted as it is.
+    What is read within it, such as the model of a run, is trusted likewise.
     """
     source_before = _source.set(os.fspath(source))
     trust_before = _trust.set(trust or _trust.get())
@@ -40,7 +40,7 @@ def is_trusted() -> bool:
 
 
 def import_named(module: str) -> ModuleType:
-    """A module that is named in what is trained or read.
+    """Imports a module that a recipe, a run or a model names.
 
     Raises:
         ImportError: If it cannot be imported.

@@ -73,7 +73,7 @@ def row_norms(x: EmbeddingRows) -> FloatArray:
 
 
 def squares(x: FloatArray) -> FloatArray:
-    """Squared norm of every row, in an order that only D decides."""
+    """Squared norm of every row, summed in an order set by D alone."""
     # Unlike that of einsum or of a matrix product.
     result: FloatArray = np.add.reduce(x * x, axis=1)
     return result

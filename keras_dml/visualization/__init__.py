@@ -4,7 +4,7 @@ Every figure is a `matplotlib.figure.Figure` with an attribute `data`, which
 holds its numbers, and a method `save`, which writes both.
 
 Open first: `data_figure`, what every figure is, then `retrieval` or
-`attention`, a figure of a paper each. `outputs` gets from a model what a figure
+`attention`, a figure of a paper each. `outputs` computes what a figure
 shows, `canvas` places pictures and has the palette of figures and pages.
 
 Imports: `evaluation` and below.

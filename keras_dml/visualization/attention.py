@@ -24,7 +24,7 @@ from keras_dml.data.validation import Pixels
 from keras_dml.layers import TokenMask
 from keras_dml.utils.arguments import check_count, check_not_empty
 from keras_dml.utils.types import FloatArray, Rows, Tensor
-from keras_dml.visualization.canvas import head, new_figure, show_image
+from keras_dml.visualization.canvas import add_title, new_figure, show_image
 from keras_dml.visualization.outputs import head_outputs, output_shapes, predict
 
 if TYPE_CHECKING:
@@ -75,15 +75,15 @@ def attention_maps(
             'methods.attentive_grouping(backbone, grouping="A").'
         )
     rank = len(model.backbone.output_shape)
-    places = _patches(model) if rank == 3 else None
+    patches = _patches(model) if rank == 3 else None
 
     def maps(outputs: dict[str, Tensor]) -> dict[str, Tensor]:
         attention = ops.cast(outputs["attention"], "float32")
         if len(attention.shape) > rank:
             masks = ops.mean(attention, axis=-1)  # (B, P, h, w) or (B, P, T)
             attention = ops.moveaxis(masks, 1, -1)
-        if places is not None:
-            prefix, *grid = places
+        if patches is not None:
+            prefix, *grid = patches
             shape = -1, *grid, attention.shape[-1]
             attention = ops.reshape(attention[:, prefix:], shape)
         return {"maps": attention}
@@ -241,7 +241,7 @@ def attention_overlays(
             grid[i, k + 1].set_xlabel(ends, fontsize=9)
     for k in range(groups):
         grid[0, k + 1].set_title(f"{part} {k + 1}", fontsize=9)
-    head(figure, f"Attention of each {part}")
+    add_title(figure, f"Attention of each {part}")
     return figure
 
 
@@ -292,7 +292,7 @@ def strongest_attention(
         width=0.72 * count + 0.4,
         height=1.62 * groups + 0.5,
     )
-    head(figure, f"The {count} images to which each {part} attends most")
+    add_title(figure, f"The {count} images to which each {part} attends most")
     strips = figure.subfigures(groups, 1, squeeze=False)[:, 0]
     for number, strip in enumerate(strips):
         rows = strongest[number]
@@ -358,8 +358,8 @@ def attention_masks(
     """
     rows = np.asarray(rows, np.int64)
     only_images(images, "attention_masks")
-    found = head_outputs(model, images.select(rows), ["attention"])
-    masks = found.get("attention", np.empty(0))
+    outputs = head_outputs(model, images.select(rows), ["attention"])
+    masks = outputs.get("attention", np.empty(0))
     if masks.ndim != 5:
         raise ValueError(
             "`model` of attention_masks must have masks by learner and "
@@ -369,13 +369,13 @@ def attention_masks(
         learners = range(min(3, masks.shape[1]))
     if channels is None:
         channels = most_different_channels(masks)
-    shown = {
+    panels = {
         (str(channel), str(learner + 1)): masks[:, learner, :, :, channel]
         for channel in channels
         for learner in learners
     }
-    shown["mean", "all"] = masks.mean(axis=(1, 4))
-    return _draw_masks(images, rows, shown, View.of(model))
+    panels["mean", "all"] = masks.mean(axis=(1, 4))
+    return _draw_masks(images, rows, panels, View.of(model))
 
 
 def most_different_channels(
@@ -394,14 +394,14 @@ def most_different_channels(
 def _draw_masks(
     images: Any,
     rows: Rows,
-    shown: dict[tuple[str, str], FloatArray],
+    panels: dict[tuple[str, str], FloatArray],
     view: View,
 ) -> "DataFigure":
     """Draws masks, (n, h, w), by channel and learner."""
     pictures = pictures_of(images, rows, view)
-    stacked = np.stack(list(shown.values()))  # (masks, n, h, w)
+    stacked = np.stack(list(panels.values()))  # (masks, n, h, w)
     mask, image, y, x = (i.ravel() for i in np.indices(stacked.shape))
-    channels, learners = np.array(list(shown)).T
+    channels, learners = np.array(list(panels)).T
     figure = new_figure(
         {
             "row": rows[image],
@@ -412,14 +412,14 @@ def _draw_masks(
             "value": stacked.ravel(),
         },
         width=CELL * len(rows) + 1.3,
-        height=CELL * (len(shown) + 1) + 0.6,
+        height=CELL * (len(panels) + 1) + 0.6,
     )
-    grid = figure.subplots(len(shown) + 1, len(rows), squeeze=False)
+    grid = figure.subplots(len(panels) + 1, len(rows), squeeze=False)
     for i, row in enumerate(rows.tolist()):
         show_image(grid[0, i], pictures[i])
         grid[0, i].set_title(class_name(images, row, 12), fontsize=9)
-    for (channel, learner), axes in zip(shown, grid[1:], strict=True):
-        values = shown[channel, learner]
+    for (channel, learner), axes in zip(panels, grid[1:], strict=True):
+        values = panels[channel, learner]
         overlays = resize_maps(values[..., None], pictures.shape[1:3])
         for i, cell in enumerate(axes):
             draw_overlay(cell, pictures[i], overlays[i, ..., 0])
@@ -431,5 +431,5 @@ def _draw_masks(
             ha="right",
             va="center",
         )
-    head(figure, "Attention masks")
+    add_title(figure, "Attention masks")
     return figure

@@ -1,4 +1,4 @@
-"""Canvas: what the figures have in common: size, colors, marks.
+"""Canvas: sizes, colors and marks that all figures share.
 
 Figures and pages have one palette, for light and for dark.
 """
@@ -42,10 +42,7 @@ PALETTE = {
 
 
 def color(name: str) -> str:
-    """A color of the palette, for the scheme that is drawn for.
-
-    That is the dark one also with a style of matplotlib that is dark.
-    """
+    """A color of the palette, for a light or dark style of matplotlib."""
     import matplotlib
     from matplotlib.colors import to_rgb
 
@@ -74,7 +71,7 @@ def dark() -> AbstractContextManager[None]:
 
 
 def style_sheet() -> str:
-    """The palette as variables of CSS, by the scheme of the reader's system."""
+    """The palette as CSS variables, which follow the reader's color scheme."""
 
     def variables(scheme: int) -> str:
         return "".join(f"--{x}:{y[scheme]};" for x, y in PALETTE.items())
@@ -86,7 +83,7 @@ def style_sheet() -> str:
 
 
 def with_variables(svg: str) -> str:
-    """The SVG of a figure that was drawn for light, its colors as variables.
+    """The SVG of a light figure, with CSS variables as colors.
 
     What matplotlib draws in black takes the color of the text around it.
     """
@@ -96,7 +93,7 @@ def with_variables(svg: str) -> str:
     return svg.replace("#000000", "currentColor")
 
 
-class Look(NamedTuple):
+class Style(NamedTuple):
     """The style of a series, which differs from others by more than color."""
 
     color: str
@@ -104,29 +101,29 @@ class Look(NamedTuple):
     line: str
 
 
-LOOKS = (
-    Look("blue", "o", "-"),
-    Look("orange", "s", "--"),
-    Look("green", "^", ":"),
-    Look("purple", "D", "-."),
-    Look("yellow", "v", (0, (5, 1))),  # type: ignore[arg-type]
-    Look("gray", "P", (0, (1, 3))),  # type: ignore[arg-type]
+STYLES = (
+    Style("blue", "o", "-"),
+    Style("orange", "s", "--"),
+    Style("green", "^", ":"),
+    Style("purple", "D", "-."),
+    Style("yellow", "v", (0, (5, 1))),  # type: ignore[arg-type]
+    Style("gray", "P", (0, (1, 3))),  # type: ignore[arg-type]
 )
-"""The looks of series; their colors are names of the palette."""
+"""Styles of series; their colors are names of the palette."""
 
-RIGHT = Look("right", "✓", "-")
-WRONG = Look("wrong", "✗", (0, (2.2, 1.1)))  # type: ignore[arg-type]
+RIGHT = Style("right", "✓", "-")
+WRONG = Style("wrong", "✗", (0, (2.2, 1.1)))  # type: ignore[arg-type]
 
 
-def look(number: int) -> Look:
-    """The look of the n-th series, counted from 0.
+def series_style(number: int) -> Style:
+    """The style of the n-th series, counted from 0.
 
-    After six, colors come again with other marks and lines: no two of 36
-    series look the same.
+    After six, colors repeat with other marks and lines: no two of 36 series
+    look the same.
     """
-    again, place = divmod(number, len(LOOKS))
-    other = LOOKS[(place + again) % len(LOOKS)]
-    return other._replace(color=color(LOOKS[place].color))
+    again, place = divmod(number, len(STYLES))
+    other = STYLES[(place + again) % len(STYLES)]
+    return other._replace(color=color(STYLES[place].color))
 
 
 def new_figure(
@@ -161,9 +158,9 @@ def add_grid(axes: "Axes") -> None:
 
 
 def add_legend(figure: "DataFigure") -> None:
-    """Names the series below the chart, in as many columns as fit, up to 3.
+    """Adds a legend below the chart, in as many columns as fit, up to 3.
 
-    The figure grows, so that the chart stays as large as it is.
+    The figure grows, so that the chart keeps its size.
     """
     for columns in (3, 2, 1):
         legend = figure.legend(
@@ -187,7 +184,7 @@ def draw_curve(
     size: float = 5,
 ) -> None:
     """Draws the n-th series, with at most about `marks` marks of a size."""
-    style = look(number)
+    style = series_style(number)
     axes.plot(
         x,
         y,
@@ -200,20 +197,20 @@ def draw_curve(
     )
 
 
-def head(figure: "DataFigure", title: str) -> None:
-    """A title at the left, where a narrow window begins."""
+def add_title(figure: "DataFigure", title: str) -> None:
+    """Adds a title at the left, where a narrow window shows it."""
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
 
 
 def make_logarithmic(axes: "Axes") -> None:
-    """A logarithmic vertical axis for what is drawn, its numbers plain."""
+    """Makes the vertical axis logarithmic, with plain numbers."""
     from matplotlib.ticker import LogLocator
 
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     steps = (1, 2, 5) if high / low < 100 else (1,)
     axes.yaxis.set_major_locator(LogLocator(subs=steps))
-    # Steps of 1, 2 and 5 have one digit that counts.
+    # Steps of 1, 2 and 5 have one significant digit.
     axes.yaxis.set_major_formatter(
         lambda x, _: np.format_float_positional(
             x, precision=1, unique=False, fractional=False, trim="-"
@@ -227,7 +224,7 @@ def hundredths(value: float) -> str:
     return f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
 
 
-def show_image(axes: "Axes", pixels: Any, mark: Look | None = None) -> None:
+def show_image(axes: "Axes", pixels: Any, mark: Style | None = None) -> None:
     """Draws an image without ticks, (H, W), (H, W, 1) or (H, W, 3).
 
     A mark frames it by color and by kind of line, just outside of it.
@@ -241,7 +238,7 @@ def show_image(axes: "Axes", pixels: Any, mark: Look | None = None) -> None:
             color=color(mark.color),
             linestyle=mark.line,
             linewidth=width,
-            # Corners are to be closed, and gaps open.
+            # Solid lines need closed corners, dashed ones open gaps.
             capstyle="projecting" if mark.line == "-" else "butt",
             position=("outward", width / 2),
         )

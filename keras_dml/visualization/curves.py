@@ -81,7 +81,7 @@ def recall_curves(
     label = metric.removeprefix("val_")
     where = ", validation classes" if metric.startswith("val_") else ""
     series = {
-        name: _known(history["epoch"], history[metric])
+        name: _drop_missing(history["epoch"], history[metric])
         for name, history in histories.items()
     }
     return _curves(series, "run", label, f"{label} while training{where}")
@@ -102,7 +102,7 @@ def metric_curves(
         A figure. Its data columns are metric, epoch (from 1) and value.
     """
     series = _series(history, metrics)
-    measured = {name: _known(*curve) for name, curve in series.items()}
+    measured = {name: _drop_missing(*curve) for name, curve in series.items()}
     return _curves(measured, "metric", ylabel, title)
 
 
@@ -152,12 +152,12 @@ def _series(history: History, names: Sequence[str]) -> Series:
     }
 
 
-def _known(
+def _drop_missing(
     epochs: FloatArray, values: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Leaves out epochs without a value: a curve goes on to the next one."""
-    known = ~np.isnan(values)
-    return epochs[known], values[known]
+    is_measured = ~np.isnan(values)
+    return epochs[is_measured], values[is_measured]
 
 
 def _table(series: Series, kind: str) -> dict[str, Any]:
@@ -183,11 +183,11 @@ def _curves(series: Series, kind: str, ylabel: str, title: str) -> "DataFigure":
 
 
 def _number_epochs(
-    axes: "Axes", epochs: Sequence[FloatArray], most: int = 10
+    axes: "Axes", epochs: Sequence[FloatArray], max_ticks: int = 10
 ) -> None:
     last = max(float(x.max()) for x in epochs) + 1
     axes.set_xlim(0.5, last + 0.5)
-    axes.locator_params("x", integer=True, min_n_ticks=1, nbins=most)
+    axes.locator_params("x", integer=True, min_n_ticks=1, nbins=max_ticks)
 
 
 def _number(text: str) -> float:

@@ -50,7 +50,7 @@ class DataFigure(Figure):
         return table
 
     def _repr_png_(self) -> bytes:
-        """What a notebook shows, also without `%matplotlib inline`."""
+        """The picture in a notebook, also without `%matplotlib inline`."""
         file = io.BytesIO()
         self.savefig(file, format="png")
         return file.getvalue()

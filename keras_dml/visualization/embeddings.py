@@ -14,15 +14,15 @@ from keras_dml.utils.arguments import check_choice, check_count, check_not_empty
 from keras_dml.utils.types import FloatArray, Labels, Rows
 from keras_dml.utils.vectors import blocks, unit_rows
 from keras_dml.visualization.canvas import (
-    LOOKS,
+    STYLES,
     add_grid,
     add_legend,
     chart,
     color,
     draw_curve,
     hundredths,
-    look,
     make_logarithmic,
+    series_style,
 )
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def cosine_histograms(
     unit = unit_rows(parts.reshape(-1, dim)).reshape(count, learners, dim)
 
     def cosines(first: Rows, second: Rows) -> FloatArray:
-        """Of all learners, one after the other, (n · K,)."""
+        """Cosines of all learners, one after the other, (n · K,)."""
         return np.concatenate(
             [
                 np.einsum("nd,nd->n", unit[first, k], unit[second, k])
@@ -137,9 +137,9 @@ def cluster_distances(
     labels = _as_labels(labels, len(embeddings), "cluster_distances")
     first, second = negative_pairs(labels, num_pairs, seed)
     distances = np.empty(len(first))
-    for some in blocks(len(first), 20_000):
-        x = embeddings[first[some]].astype(np.float64)
-        distances[some] = np.linalg.norm(x - embeddings[second[some]], axis=1)
+    for block in blocks(len(first), 20_000):
+        x = embeddings[first[block]].astype(np.float64)
+        distances[block] = np.linalg.norm(x - embeddings[second[block]], axis=1)
     within = clusters[first] == clusters[second]
     return _histograms(
         {
@@ -170,7 +170,7 @@ def _histograms(
     figure, axes = chart(table, xlabel, "density", title)
     add_grid(axes)
     for number, (name, density) in enumerate(densities.items()):
-        style = look(number)
+        style = series_style(number)
         axes.stairs(
             density,
             edges,
@@ -278,7 +278,7 @@ def embedding_map(
             images, or if images have several labels.
     """
     check_choice("embedding_map", "projection", projection, AXES)
-    check_count("embedding_map", "most", most, least=3)
+    check_count("embedding_map", "most", most, minimum=3)
     labels = _as_labels(labels, len(embeddings), "embedding_map")
     if labels.ndim != 1:
         raise ValueError(
@@ -293,22 +293,22 @@ def embedding_map(
             f"Received: {len(rows)} images."
         )
     points = _project(embeddings[rows], projection, seed)
-    shown = labels[rows]
-    classes, counts = np.unique(shown, return_counts=True)
+    shown_labels = labels[rows]
+    classes, counts = np.unique(shown_labels, return_counts=True)
     marked = classes[np.argsort(-counts, kind="stable")[:highlight]]
     x, y = points.T
     figure, axes = chart(
-        {"row": rows, "class": shown, "x": x, "y": y},
+        {"row": rows, "class": shown_labels, "x": x, "y": y},
         AXES[projection].format(1),
         AXES[projection].format(2),
         "Map of the embeddings",
     )
-    rest = ~np.isin(shown, marked)
+    rest = ~np.isin(shown_labels, marked)
     axes.scatter(x[rest], y[rest], s=6, color=color("gray"), alpha=0.35, lw=0)
     for number, label in enumerate(marked.tolist()):
         called = label if isinstance(label, str) else f"class {label}"
         name = short_name((names or {}).get(label, called))
-        _mark(axes, points[shown == label], number, name)
+        _mark(axes, points[shown_labels == label], number, name)
     axes.set(xticks=[], yticks=[])
     axes.set_aspect("equal", "datalim")
     if len(marked):  # Beside the map, which is as high as other charts.
@@ -343,7 +343,7 @@ def _as_labels(labels: Any, count: int, owner: str) -> Labels:
 
 def _mark(axes: "Axes", points: FloatArray, number: int, name: str) -> None:
     """Draws a class, with its number beside it and in the legend."""
-    style = LOOKS[number % 5]
+    style = STYLES[number % 5]
     axes.scatter(
         points[:, 0],
         points[:, 1],
@@ -361,19 +361,19 @@ def _mark(axes: "Axes", points: FloatArray, number: int, name: str) -> None:
     )
 
 
-def _some_classes(labels: Rows, most: int, seed: int) -> Rows:
-    if len(labels) <= most:
+def _some_classes(labels: Rows, max_images: int, seed: int) -> Rows:
+    if len(labels) <= max_images:
         return np.arange(len(labels))
     rng = np.random.default_rng(seed)
     classes, inverse, counts = np.unique(
         labels, return_inverse=True, return_counts=True
     )
     order = rng.permutation(len(classes))
-    # The first class always, and cut where it is too large by itself.
-    taken = np.cumsum(counts[order]) <= most
-    taken[0] = True
-    rows: Rows = np.flatnonzero(np.isin(inverse, order[taken]))
-    return rows[:most]
+    # The first class is always taken, and cut if it is too large.
+    is_taken = np.cumsum(counts[order]) <= max_images
+    is_taken[0] = True
+    rows: Rows = np.flatnonzero(np.isin(inverse, order[is_taken]))
+    return rows[:max_images]
 
 
 def _project(x: FloatArray, projection: str, seed: int) -> FloatArray:
@@ -392,5 +392,5 @@ def _project(x: FloatArray, projection: str, seed: int) -> FloatArray:
         )
     # Its threads would wait for each other on a machine with other work.
     with threadpool_limits(1):
-        found: FloatArray = method.fit_transform(x)
-    return found
+        points: FloatArray = method.fit_transform(x)
+    return points

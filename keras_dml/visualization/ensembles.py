@@ -41,8 +41,8 @@ def mean_weights(
     def weights(outputs: dict[str, Tensor]) -> dict[str, Tensor]:
         return {"weights": ops.abs(compositor(outputs["sub_embeddings"])[1])}
 
-    found = predict(model, images, weights, batch_size)["weights"]
-    return found.mean(axis=0, dtype=np.float64)
+    sizes = predict(model, images, weights, batch_size)["weights"]
+    return sizes.mean(axis=0, dtype=np.float64)
 
 
 def part_distance(

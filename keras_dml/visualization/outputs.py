@@ -10,7 +10,7 @@ from keras import ops
 from keras_dml.data import eval_batches
 from keras_dml.data.loading import python_errors
 from keras_dml.utils.arguments import check_not_empty
-from keras_dml.utils.progress import tracked
+from keras_dml.utils.progress import with_progress
 from keras_dml.utils.types import FloatArray, Shape, Tensor
 
 
@@ -37,34 +37,34 @@ def head_outputs(
     Raises:
         ValueError: If there are no images.
     """
-    known = sorted(set(names) & set(output_shapes(model)))
+    available = sorted(set(names) & set(output_shapes(model)))
 
-    def chosen(outputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {name: outputs[name] for name in known}
+    def choose(outputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: outputs[name] for name in available}
 
-    return predict(model, images, chosen, batch_size, progress)
+    return predict(model, images, choose, batch_size, progress)
 
 
 def predict(
     model: keras.Model,
     images: Any,
-    chosen: Callable[[dict[str, Tensor]], dict[str, Tensor]],
+    select: Callable[[dict[str, Tensor]], dict[str, Tensor]],
     batch_size: int,
     progress: bool | None = None,
 ) -> dict[str, FloatArray]:
-    """What a function makes of the outputs of a head; see `head_outputs`."""
+    """Applies a function to the outputs of a head; see `head_outputs`."""
     check_not_empty("a model's outputs", "images", images)
-    outputs = _Outputs(model, chosen)
+    outputs = _Outputs(model, select)
     batches = eval_batches(images, images.view_for(model), batch_size)
     count = -(-len(images) // batch_size)
     with python_errors():
-        found = [
+        parts = [
             outputs.predict_on_batch(np.asarray(batch))
-            for batch in tracked(batches, count, "Embedding", progress)
+            for batch in with_progress(batches, count, "Embedding", progress)
         ]
     return {
-        name: np.concatenate([part[name] for part in found])
-        for name in found[0]
+        name: np.concatenate([part[name] for part in parts])
+        for name in parts[0]
     }
 
 
@@ -79,13 +79,13 @@ def output_shapes(model: keras.Model) -> dict[str, Shape]:
 
 
 class _Outputs(keras.Model):
-    """What a function makes of a model's outputs, as outputs of a model."""
+    """A model whose outputs are a function of another model's outputs."""
 
-    def __init__(self, model: keras.Model, chosen: Callable[..., Any]) -> None:
+    def __init__(self, model: keras.Model, select: Callable[..., Any]) -> None:
         super().__init__(name="outputs")
         self.model = model
-        self.chosen = chosen
+        self.select = select
 
     def call(self, images: Tensor) -> dict[str, Tensor]:
-        found = self.chosen(self.model.outputs_of(images))
-        return {name: ops.cast(x, "float32") for name, x in found.items()}
+        outputs = self.select(self.model.outputs_of(images))
+        return {name: ops.cast(x, "float32") for name, x in outputs.items()}

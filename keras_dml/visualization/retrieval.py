@@ -16,7 +16,7 @@ from keras_dml.utils.vectors import blocks
 from keras_dml.visualization.canvas import (
     RIGHT,
     WRONG,
-    head,
+    add_title,
     hundredths,
     new_figure,
     show_image,
@@ -64,30 +64,31 @@ def nearest(
     rows = np.arange(len(embeddings)) if gallery is None else gallery
     scores = Scores(embeddings[queries], embeddings[rows], "cosine")
     right = scores.rhs(slice(0, len(rows)))
-    found = np.full((len(queries), min(num_neighbors, len(rows))), -1, np.int64)
+    shape = len(queries), min(num_neighbors, len(rows))
+    neighbors = np.full(shape, -1, np.int64)
     for block in blocks(len(queries), 64):
-        asked = np.asarray(queries[block])[:, None]
-        ignored = rows == asked
+        query_rows = np.asarray(queries[block])[:, None]
+        ignored = rows == query_rows
         if groups is not None and labels is not None:
-            ignored |= _alike(labels, asked, rows) & (
-                groups[rows] == groups[asked]
+            ignored |= _alike(labels, query_rows, rows) & (
+                groups[rows] == groups[query_rows]
             )
-        best, places = nearest_allowed(
+        best, columns = nearest_allowed(
             scores, block, right, ignored, num_neighbors
         )
-        found[block] = np.where(np.isneginf(best), -1, rows[places])
+        neighbors[block] = np.where(np.isneginf(best), -1, rows[columns])
     x = embeddings[queries][:, None].astype(np.float64)
-    y = embeddings[found].astype(np.float64)
+    y = embeddings[neighbors].astype(np.float64)
     norms = np.linalg.norm(x, axis=-1) * np.linalg.norm(y, axis=-1)
     cosines = (x * y).sum(axis=-1) / np.where(norms > 0, norms, 1)
-    return found, np.where(found < 0, np.nan, cosines)
+    return neighbors, np.where(neighbors < 0, np.nan, cosines)
 
 
 def _alike(labels: Labels, queries: Rows, rows: Rows) -> NDArray[np.bool_]:
     """Whether rows are of a query's class, or share a label, (Q, G)."""
     if labels.ndim == 2:
-        own = labels[queries[:, 0]].astype(np.float32)
-        return own @ labels[rows].T.astype(np.float32) > 0
+        query_labels = labels[queries[:, 0]].astype(np.float32)
+        return query_labels @ labels[rows].T.astype(np.float32) > 0
     same: NDArray[np.bool_] = labels[rows] == labels[queries]
     return same
 
@@ -130,7 +131,7 @@ def retrieval_grid(
     check_not_empty("retrieval_grid", "queries", queries)
     check_count("retrieval_grid", "num_neighbors", num_neighbors)
     any_labels_of(images, "images.labels", "retrieval_grid")
-    found, cosines = nearest(
+    neighbors, cosines = nearest(
         embeddings,
         queries,
         num_neighbors,
@@ -138,8 +139,8 @@ def retrieval_grid(
         labels=images.labels,
         groups=groups,
     )
-    at, rank = np.nonzero(found >= 0)
-    query, row = queries[at], found[at, rank]
+    at, rank = np.nonzero(neighbors >= 0)
+    query, row = queries[at], neighbors[at, rank]
     right = [
         images.alike(one, [other])[0]
         for one, other in zip(query.tolist(), row.tolist(), strict=True)
@@ -154,15 +155,15 @@ def retrieval_grid(
             "cosine": cosines[at, rank],
             "right": np.array(right, int),
         },
-        width=0.95 * (found.shape[1] + 1) + 0.2,
+        width=0.95 * (neighbors.shape[1] + 1) + 0.2,
         height=1.35 * len(queries) + 0.35,
     )
-    grid = figure.subplots(len(queries), found.shape[1] + 1, squeeze=False)
-    shown = np.column_stack([queries, found])
-    pictures = each_picture(images, shown[shown >= 0], view)
+    grid = figure.subplots(len(queries), neighbors.shape[1] + 1, squeeze=False)
+    shown_rows = np.column_stack([queries, neighbors])
+    pictures = each_picture(images, shown_rows[shown_rows >= 0], view)
     for i, axes in enumerate(grid):
-        _draw_row(axes, images, shown[i], pictures, cosines[i])
-    head(figure, "Query, and the nearest images by their cosine")
+        _draw_row(axes, images, shown_rows[i], pictures, cosines[i])
+    add_title(figure, "Query, and the nearest images by their cosine")
     return figure
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from keras_dml import methods
 from keras_dml.callbacks import SurrogateLabels
-from keras_dml.callbacks.surrogate_labels import standardized
+from keras_dml.callbacks.surrogate_labels import standardize
 from keras_dml.data import ClassBalanced, SurrogateSampler
 from tests.conftest import blobs
 
@@ -27,7 +27,7 @@ def test_standardized_class_by_class(by) -> None:
             deviation = x.std() if by == "mean_std" else 1.0
             if x.std() > 1e-9:
                 expected[labels == label, d] = (x - x.mean()) / deviation
-    found = standardized(points, labels, by)
+    found = standardize(points, labels, by)
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert found.dtype == np.float32
 

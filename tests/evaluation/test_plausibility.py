@@ -13,7 +13,7 @@ from keras_dml.cli import main
 from keras_dml.data import ArraySet, ImageSet, PairSet, from_dataset
 from keras_dml.embedding import EmbeddingShards, embed_shards
 from keras_dml.evaluation import Protocol, embed, evaluate, evaluate_embeddings
-from keras_dml.model.warnings import saying_once
+from keras_dml.model.warnings import warn_once
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(100, 8)).astype(np.float32)
@@ -402,7 +402,7 @@ def test_what_is_no_set_of_examples_is_refused_by_name(model) -> None:
 def test_an_outer_scope_of_messages_counts_in_all_within(model, said) -> None:
     """A run measures before, while and after it trains."""
     images = ArraySet(X[:10], np.zeros(10, int))
-    with saying_once(set()):
+    with warn_once(set()):
         for _ in range(2):
             evaluation = RetrievalEvaluation(images, metrics="recall@1")
             evaluation.set_model(model)

@@ -8,7 +8,7 @@ import pytest
 
 from keras_dml.data import View
 from keras_dml.export import Gallery, export_model
-from keras_dml.utils.files import locked
+from keras_dml.utils.files import file_lock
 from tests.export.serving import make_model, random_images
 
 
@@ -39,7 +39,7 @@ def exported(model: keras.Model, gallery: Gallery, shared_folder: Path) -> Path:
     """
     folder = shared_folder / "saved_models" / "glyphs" / "1"
     with (
-        locked(shared_folder / "saved_models.lock"),
+        file_lock(shared_folder / "saved_models.lock"),
         pytest.MonkeyPatch.context() as patch,
     ):
         name = "keras_dml.export._export_model.compare"

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_dml import losses
 from keras_dml.losses import ProxyLoss
-from keras_dml.losses.sampled_classes import SampledClasses, places_of
+from keras_dml.losses.sampled_classes import SampledClasses, positions_of
 from tests.conftest import quick
 from tests.losses.oracle import unit
 
@@ -98,7 +98,7 @@ def test_draws_follow_the_seed() -> None:
 
 def test_places_of_labels_among_ids() -> None:
     ids = np.array([1, 4, 6], "int32")
-    found = places_of(np.array([6, 1, 5, 7, 0]), ids)
+    found = positions_of(np.array([6, 1, 5, 7, 0]), ids)
     assert np.asarray(found).tolist() == [2, 0, -1, -1, -1]
 
 

@@ -126,13 +126,13 @@ def test_gradient_of_the_compositors(name, trained, tiny_backbone) -> None:
 
 def test_weights_of_the_terms(tiny_backbone) -> None:
     model = model_of(tiny_backbone, loss_weights={"task_metric": 0.25})
-    assert model.weighting.given == {
+    assert model.weighting.term_weights == {
         "metric": 1.0,
         "reinforcement": 0.05,
         "task_metric": 0.25,
     }
     model = model_of(tiny_backbone, loss_weights={"reinforcement": 0.0})
-    assert model.weighting.given["reinforcement"] == 0
+    assert model.weighting.term_weights["reinforcement"] == 0
 
 
 def test_without_compositors_tasks_are_on_the_sub_embeddings(

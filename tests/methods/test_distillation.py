@@ -60,10 +60,10 @@ def test_terms_are_the_loss_and_the_relations(relation) -> None:
 
 def test_weights_are_published_and_can_be_changed() -> None:
     relation = ["similarity", "distance", "angle"]
-    given = student_of(relation=relation).weighting.given
+    given = student_of(relation=relation).weighting.term_weights
     assert list(given.values()) == [1, 50, 1, 2]
     alone = student_of(relation="angle", loss_weights={"metric": 0.0})
-    assert alone.weighting.given == {"metric": 0.0, "angle": 2.0}
+    assert alone.weighting.term_weights == {"metric": 0.0, "angle": 2.0}
 
 
 @pytest.fixture(scope="module")

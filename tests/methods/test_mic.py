@@ -57,7 +57,7 @@ def test_decorrelation_is_of_the_class_encoder_from_the_auxiliary() -> None:
 
 
 def test_weights_of_the_terms() -> None:
-    assert model_of(gamma=250.0).weighting.given == {
+    assert model_of(gamma=250.0).weighting.term_weights == {
         "metric": 1.0,
         "surrogate": 1.0,
         "decorrelation_surrogate": 250.0,

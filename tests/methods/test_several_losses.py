@@ -78,7 +78,7 @@ def test_each_is_a_trained_term_with_its_weight(name, tmp_path) -> None:
     for prefix in PREFIXES.get(name, ("",)):
         factor = FACTORS.get(name, 1.0)
         factor = 0.2 if prefix in ("shared_", "intra_") else factor
-        given = model.weighting.given
+        given = model.weighting.term_weights
         assert given[f"{prefix}triplet"] == 0.5 * factor
         assert given[f"{prefix}boundary"] == factor
     assert not {"metric", "task_metric", "discriminative"} & set(given)
@@ -143,7 +143,7 @@ def test_learned_and_scheduled_weights(tiny_backbone, tmp_path) -> None:
     logs = again.train_on_batch(*training_batch(model), return_dict=True)
     assert 0 < logs["contrastive"]
     for x in (model, again):
-        assert x.weighting.given["contrastive"].decay_rate == 0.5
+        assert x.weighting.term_weights["contrastive"].decay_rate == 0.5
 
 
 def test_names_that_collide_are_an_error() -> None:

@@ -145,7 +145,7 @@ def leaves_rows_that_no_step_has_read() -> None:
     model.train_on_batch(x, y)
     changed = (keras.ops.convert_to_numpy(proxies) != before).any(axis=1)
     assert changed.sum() == 60 and changed[:CLASSES].all()
-    assert proxies.places_read is None
+    assert proxies.rows_read is None
     scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1))
     with pytest.raises(ValueError, match="mixed_bfloat16"):
         model_with(loss, scaled).train_on_batch(x, y)

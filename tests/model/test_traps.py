@@ -38,7 +38,7 @@ def small(loss="contrastive", jit: bool = False) -> MetricModel:
     model, values = MODELS[key]
     for variable, value in zip(variables_of(model), values, strict=True):
         variable.assign(value)
-    model._has_told = False
+    model._has_logged = False
     model.label_names = {}
     return model
 

@@ -11,7 +11,7 @@ import pytest
 
 from keras_dml import recipes, runs
 from keras_dml.reports import report
-from keras_dml.utils.files import locked
+from keras_dml.utils.files import file_lock
 from tests.runs.small_run import QUICK, write_recipe
 
 HOSTILE = "</script><img src=x onerror=document.title='broken'>"
@@ -43,7 +43,7 @@ def any_name() -> AbstractContextManager[object]:
 def hostile_run(shared_folder) -> Path:
     """A run whose classes, files and name are made to break a page."""
     folder = shared_folder / "hostile"
-    with locked(shared_folder / "hostile.lock"):
+    with file_lock(shared_folder / "hostile.lock"):
         if not folder.exists():
             train_hostile(folder)
     return folder / "run"
@@ -66,7 +66,7 @@ def page_of() -> Callable[[Path], Path]:
 
     def write_once(run: Path) -> Path:
         page = run / "page.html"
-        with locked(run / "page.lock"), any_name():
+        with file_lock(run / "page.lock"), any_name():
             return page if page.exists() else report(run, page)
 
     return write_once

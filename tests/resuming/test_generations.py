@@ -118,11 +118,11 @@ def test_a_state_that_cannot_be_written_leaves_all(
 def test_one_training_at_a_time(tmp_path) -> None:
     leftover = tmp_path / ".state-3.npz.0123456789abcdef.npz"
     leftover.touch()
-    with Generations(tmp_path).locked():
+    with Generations(tmp_path).lock():
         assert not leftover.exists()
         with (
             pytest.raises(BlockingIOError, match="Another training is using"),
-            Generations(tmp_path).locked(),
+            Generations(tmp_path).lock(),
         ):
             pass
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from keras_dml import recipes, runs
 from keras_dml.cli import main
-from keras_dml.utils.files import locked
+from keras_dml.utils.files import file_lock
 from tests.conftest import blobs
 
 RECIPE = """
@@ -71,7 +71,7 @@ def train_once(folder: Path, method: str) -> Path:
     """The run of a method, which the first process that asks for it trains."""
     run = folder / method / "run"
     folder.mkdir(exist_ok=True)
-    with locked(folder / f"{method}.lock"):
+    with file_lock(folder / f"{method}.lock"):
         if not run.exists():
             path = write_recipe(folder / method)
             recipe = recipes.load(path, (METHODS[method], *QUICK))

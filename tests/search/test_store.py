@@ -176,11 +176,11 @@ def test_a_save_waits_before_it_looks_at_the_folder(
     folder, x = tmp_path / "i", np.eye(4, dtype=np.float32)
     Index(x).save(folder)
     held = []
-    inspect, locked = store._inspect, store.locked
+    inspect, file_lock = store._inspect, store.file_lock
 
     @contextlib.contextmanager
     def noting(path):
-        with locked(path):
+        with file_lock(path):
             held.append(True)
             yield
             held.clear()
@@ -189,7 +189,7 @@ def test_a_save_waits_before_it_looks_at_the_folder(
         assert held
         return inspect(path)
 
-    monkeypatch.setattr(store, "locked", noting)
+    monkeypatch.setattr(store, "file_lock", noting)
     monkeypatch.setattr(store, "_inspect", inspected)
     Index(x[:3]).save(folder, overwrite=True)
     assert len(Index.load(folder)) == 3

@@ -10,9 +10,9 @@ import pytest
 
 from keras_dml.utils.arguments import (
     Checked,
+    check_arguments,
     check_count,
     check_patterns,
-    checked,
     matches,
 )
 from keras_dml.utils.types import Count, Fraction, Positive
@@ -20,7 +20,7 @@ from keras_dml.utils.types import Count, Fraction, Positive
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3)])
 def test_whole_numbers_become_plain(value: Any) -> None:
-    count = check_count("Owner", "name", value, least=3)
+    count = check_count("Owner", "name", value, minimum=3)
     assert type(count) is int and count == 3
 
 
@@ -52,7 +52,7 @@ class Stored(Checked):
     box: tuple[Positive, Literal["x"]] = (1.0, "x")
 
 
-@checked
+@check_arguments
 def doubled(count: Count | Literal["auto"] = "auto") -> Any:
     """A function."""
     return 2 * count  # type: ignore[operator]

@@ -16,8 +16,8 @@ import pytest
 from keras_dml.utils.files import (
     atomic_file,
     differences,
-    listed,
-    locked,
+    file_lock,
+    format_changes,
     one_at_a_time,
     read_regular,
     sweep,
@@ -155,7 +155,7 @@ def test_many_writers_never_show_a_part(tmp_path) -> None:
 
 def is_locked(path: Path) -> bool:
     try:
-        with locked(path, wait=False):
+        with file_lock(path, wait=False):
             return False
     except BlockingIOError:
         return True
@@ -163,10 +163,10 @@ def is_locked(path: Path) -> bool:
 
 def test_a_lock_keeps_others_out_until_it_ends_or_fails(tmp_path) -> None:
     lock = tmp_path / ".lock"
-    with locked(lock):
+    with file_lock(lock):
         assert is_locked(lock)
     with pytest.raises(RuntimeError):
-        with locked(lock, wait=False):
+        with file_lock(lock, wait=False):
             raise RuntimeError
     assert not is_locked(lock)
 
@@ -175,7 +175,7 @@ def test_a_process_that_is_killed_lets_go_of_its_lock(tmp_path: Path) -> None:
     lock, held, holding = tmp_path / ".lock", FORK.Event(), FORK.Event()
 
     def hold() -> None:
-        with locked(lock):
+        with file_lock(lock):
             held.set()
             holding.wait()
 
@@ -218,7 +218,7 @@ def test_a_lock_follows_no_link(tmp_path: Path) -> None:
     target.write_text("somebody's")
     (tmp_path / ".lock").symlink_to(target)
     with pytest.raises(OSError):
-        with locked(tmp_path / ".lock"):
+        with file_lock(tmp_path / ".lock"):
             pass
     assert target.read_text() == "somebody's"
 
@@ -235,7 +235,7 @@ def test_each_change_is_a_line_and_the_first_few_are_listed() -> None:
     assert differences({}, {"a": 1}) == ["a: nothing → 1"]
     assert differences(before, {**before}) == differences({}, {}) == []
     changes = differences(dict.fromkeys("abcdefg", 0), {})
-    assert listed(changes).splitlines()[-2:] == [
+    assert format_changes(changes).splitlines()[-2:] == [
         "  e: 0 → nothing",
         "  … and 2 more",
     ]

@@ -12,10 +12,10 @@ import pytest
 import tensorflow as tf
 
 from keras_dml.methods import EmbeddingHead, LearnersHead, SlicedHead
-from keras_dml.utils.gradients import SHORT, l2_normalize
+from keras_dml.utils.gradients import NOISE_NORM, l2_normalize
 from tests.conftest import graph_and_xla
 
-LENGTHS = (3.0, SHORT, SHORT / 10, 1e-8, 1e-20, 0.0, 1e20)
+LENGTHS = (3.0, NOISE_NORM, NOISE_NORM / 10, 1e-8, 1e-20, 0.0, 1e20)
 
 
 def rows(dtype: str = "float32") -> np.ndarray:
@@ -72,7 +72,7 @@ def test_gradient_is_bounded_at_short_rows(jit) -> None:
 
     unit = np.array(l2_normalize(x), "float64")
     tangent = upstream - unit * (unit * upstream).sum(1, keepdims=True)
-    factors = [1 / 3, 1 / SHORT, 1 / SHORT, 1 / SHORT, 1, 1, 1e-20]
+    factors = [1 / 3, *[1 / NOISE_NORM] * 3, 1, 1, 1e-20]
     np.testing.assert_allclose(
         gradient(tf.constant(x)),
         np.array(factors)[:, None] * tangent,

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from keras_dml.utils.arrays import as_rows
-from keras_dml.utils.lazy_rows import ArrayRows, changed, joined, selected
+from keras_dml.utils.lazy_rows import (
+    ArrayRows,
+    join_rows,
+    map_rows,
+    select_rows,
+)
 
 ROWS = np.array([7, 0, 7, 3])
 
@@ -30,13 +35,13 @@ def mapped(path) -> ArrayRows:
 def test_rows_are_those_of_the_array(array, path, which):
     x = mapped(path)
     np.testing.assert_array_equal(x[which], array[which])
-    both = joined([x, array + 1])
+    both = join_rows([x, array + 1])
     expected = np.concatenate([array, array + 1])
     np.testing.assert_array_equal(both[which], expected[which])
     rows = np.arange(19, -1, -1)
-    some = selected(both, rows)
+    some = select_rows(both, rows)
     np.testing.assert_array_equal(some[which], expected[rows][which])
-    twice = changed(some, lambda z: z[:, :2] * 2)
+    twice = map_rows(some, lambda z: z[:, :2] * 2)
     assert twice.shape == (20, 2)
     np.testing.assert_array_equal(twice[which], 2 * expected[rows][which, :2])
 

@@ -17,7 +17,7 @@ from matplotlib.text import Text
 from keras_dml import visualization
 from keras_dml.evaluation.embedding_space import spectral_decay
 from keras_dml.reports.html import asset
-from keras_dml.visualization.canvas import PALETTE, look
+from keras_dml.visualization.canvas import PALETTE, series_style
 
 
 def densities(values, edges) -> np.ndarray:
@@ -205,7 +205,7 @@ def test_each_loss_has_an_axis_of_its_own() -> None:
 
 
 def test_looks_do_not_come_again_soon() -> None:
-    looks = [look(number) for number in range(36)]
+    looks = [series_style(number) for number in range(36)]
     assert len({(x.color, x.marker) for x in looks}) == 36
     assert len({(x.color, x.line) for x in looks}) == 36
 

@@ -13,7 +13,7 @@ from keras_dml.evaluation.label_sets import (
     Targets,
     ids_of,
 )
-from keras_dml.utils.lazy_rows import EmbeddingRows, selected
+from keras_dml.utils.lazy_rows import EmbeddingRows, select_rows
 from keras_dml.utils.types import FloatArray, Rows
 
 
@@ -37,7 +37,7 @@ class Images:
         if np.array_equal(positions, np.arange(len(self))):
             return self
         return Images(
-            selected(self.embeddings, positions),
+            select_rows(self.embeddings, positions),
             {level: x[positions] for level, x in self.targets.items()},
             self.rows[positions],
             None if self.groups is None else self.groups[positions],

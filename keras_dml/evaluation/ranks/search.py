@@ -12,7 +12,7 @@ from keras_dml.evaluation.ranks.positives import Limits, Ranks
 from keras_dml.evaluation.ranks.relevance import Images, Relevance
 from keras_dml.evaluation.ranks.scores import Scores
 from keras_dml.evaluation.ranks.tiles import Counter, Panel
-from keras_dml.utils.progress import tracked
+from keras_dml.utils.progress import with_progress
 from keras_dml.utils.provenance import usable_cores
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks
@@ -69,7 +69,9 @@ def search(
         counters = [Counter(scores, x, panel, limits) for x in relevances]
         about = f"Searching for {rows.stop} of {len(queries)}"
         columns = _growing_blocks(len(gallery), side)
-        blocks_of_gallery = tracked(columns, len(columns), about, progress)
+        blocks_of_gallery = with_progress(
+            columns, len(columns), about, progress
+        )
         _count_all(
             panel, counters, scores, blocks_of_gallery, side, threads, symmetric
         )
@@ -217,7 +219,7 @@ def dense_search(
     bytes_each = BYTES_OF_PAIR * len(gallery) + BYTES_OF_POSITIVE * max_count
     parts = blocks(len(queries), max(1, memory // bytes_each))
     about = f"Ranking {len(queries)} queries"
-    for rows in tracked(parts, len(parts), about, progress):
+    for rows in with_progress(parts, len(parts), about, progress):
         block = distances(rows)
         yield tuple(_ranks(block, relevance, rows) for relevance in relevances)
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from keras_dml.losses.mining.distance_weighted import DistanceWeighted
 from keras_dml.losses.mining.miner import MINING, Miner, Seed, get
 from keras_dml.losses.mining.selection import MultiSimilarity, Selection
-from keras_dml.utils.registry import import_modules, renamed
+from keras_dml.utils.registry import attribute_hints, import_modules
 
 import_modules(__name__)
 
 if not TYPE_CHECKING:
-    __getattr__ = renamed(__name__)
+    __getattr__ = attribute_hints(__name__)
 
 __all__ = [
     "MINING",

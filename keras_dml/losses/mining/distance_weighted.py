@@ -17,7 +17,7 @@ class _Blocks(NamedTuple):
     """Rows of probabilities in blocks of `BLOCK` columns.
 
     A draw sums along the blocks, and along the columns of one block: sums
-    along whole rows would take longer than all else.
+    along whole rows would take most of the time.
     """
 
     negative: Tensor  # (B, R)
@@ -97,11 +97,11 @@ class DistanceWeighted(Miner):
             ops.maximum(distances, self.cutoff), pairs.embedding_dim
         )
         any_near = ops.any(near, axis=1, keepdims=True)
-        drawn = ops.where(any_near, near, pairs.negative)
+        drawable = ops.where(any_near, near, pairs.negative)
         logits = ops.where(any_near, logits, 0.0)
-        logits = ops.where(drawn, logits, float("-inf"))
+        logits = ops.where(drawable, logits, float("-inf"))
         top = ops.max(logits, axis=1, keepdims=True)
-        weights = ops.where(drawn, ops.exp(logits - top), 0.0)
+        weights = ops.where(drawable, ops.exp(logits - top), 0.0)
         total = ops.sum(weights, axis=1, keepdims=True)
         return weights / ops.where(total > 0, total, 1.0)
 
@@ -123,11 +123,11 @@ class DistanceWeighted(Miner):
         first = ops.shape(upto)[1] * ops.arange(
             ops.shape(upto)[0], dtype="int32"
         )
-        places = first + block
-        within = ops.cumsum(ops.take(columns, places, axis=0), axis=1)
+        block_rows = first + block
+        within = ops.cumsum(ops.take(columns, block_rows, axis=0), axis=1)
         column, _ = _invert(within, rest)
-        drawn = is_column(BLOCK * block + column, negative)
-        return ops.logical_and(drawn, negative)
+        draw = is_column(BLOCK * block + column, negative)
+        return ops.logical_and(draw, negative)
 
 
 def _invert(upto: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:

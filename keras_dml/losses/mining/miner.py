@@ -12,7 +12,7 @@ from keras_dml.utils.serialization import Serializable, SerializableRegistry
 from keras_dml.utils.types import Tensor
 
 Seed: TypeAlias = int | keras.random.SeedGenerator | None
-"""Of a draw: a number, a generator of Keras, or `None` for a new one a time."""
+"""Seed of a draw: a number, a generator, or None for a new one each time."""
 
 State: TypeAlias = tuple[Tensor, ...]
 
@@ -149,7 +149,7 @@ class Miner(Serializable):
         Returns:
             The last state.
         """
-        # What does not change from visit to visit.
+        # None of this changes from visit to visit.
         pairs = pairs._replace(distances=ops.stop_gradient(pairs.distances))
         has_negative = ops.any(pairs.negative, axis=1, keepdims=True)
         positives = ops.logical_and(self.positives(pairs), has_negative)
@@ -165,12 +165,12 @@ class Miner(Serializable):
 
         if self.one_positive:
             return visit(1, positives, initial)
-        state = for_each_marked(
+        state = for_each_true(
             positives,
             lambda k, score, positive, *state: visit(k, positive, state),
             initial,
         )
-        # At the end as well: a gradient that reached the loop would make
+        # The end needs it as well: a gradient that reached the loop would make
         # TensorFlow record its visits, which XLA cannot within a condition.
         return tuple(ops.stop_gradient(x) for x in state)
 
@@ -217,27 +217,26 @@ def is_column(index: Tensor, like: Tensor) -> Tensor:
     return columns[None, :] == index[:, None]
 
 
-def for_each_marked(
+def for_each_true(
     mask: Tensor, body: Callable[..., State], initial: State
 ) -> State:
-    """Visits the first marked entry of all rows at once, then the second, …
+    """Visits the first True entry of all rows at once, then the second, …
 
-    As many visits as the fullest row has marks. A row
+    There are as many visits as marks in the fullest row. A row
 
         mask    False  True  False  True
         score       0     3      0     1
 
     is visited at column 1, where the score is the largest, 3, then at
     column 3, whose score is the largest below 3. (A running count along
-    the rows would tell which entry is whose k-th, but it takes longer than
-    all else that a loss does.)
+    the rows would take longer than the rest of a loss.)
 
     Args:
         mask: (B, R) boolean.
         body: `(k, score, marked, *state) -> state`, with k from 1, the
             (B, 1) scores of the entries, 0 in rows that have no k-th one,
             and the (B, R) mask with at most one entry a row; see
-            `column_of` for its column.
+            `column_index` for its column.
         initial: The first state.
 
     Returns:
@@ -251,8 +250,8 @@ def for_each_marked(
     visits = ops.max(ops.sum(ops.cast(mask, "int32"), axis=1))
 
     def visit(k: Tensor, last: Tensor, *state: Tensor) -> State:
-        left = ops.where(scores < last, scores, 0.0)
-        score = ops.max(left, axis=1, keepdims=True)
+        remaining = ops.where(scores < last, scores, 0.0)
+        score = ops.max(remaining, axis=1, keepdims=True)
         marked = ops.logical_and(scores == score, score > 0)
         return (k + 1, score, *body(k, score, marked, *state))
 
@@ -265,7 +264,7 @@ def for_each_marked(
     return tuple(state)
 
 
-def column_of(score: Tensor, mask: Tensor) -> Tensor:
+def column_index(score: Tensor, mask: Tensor) -> Tensor:
     """(B,) int32: the column of a (B, 1) score; any where there is none."""
     columns = ops.shape(mask)[1]
     return ops.minimum(columns - ops.cast(score[:, 0], "int32"), columns - 1)
@@ -276,8 +275,8 @@ def value_at(values: Tensor, marked: Tensor) -> Tensor:
     return ops.sum(ops.where(marked, values, 0.0), axis=1, keepdims=True)
 
 
-def value_in(values: Tensor, column: Tensor) -> Tensor:
+def gather_column(values: Tensor, column: Tensor) -> Tensor:
     """(B, 1): the value of each row, (B, R), in its column, (B,) int32."""
     rows, columns = ops.shape(values)[:2]
-    places = columns * ops.arange(rows, dtype="int32") + column
-    return ops.take(ops.reshape(values, (-1,)), places)[:, None]
+    indices = columns * ops.arange(rows, dtype="int32") + column
+    return ops.take(ops.reshape(values, (-1,)), indices)[:, None]
