@@ -29,7 +29,7 @@ def gaps(same, other, values) -> np.ndarray:
     return np.abs(rejected - (other[:, None] >= values).mean(axis=0))
 
 
-def test_rates_of_groups_and_galleries(monkeypatch) -> None:
+def test_false_non_match_rate_heeds_groups_and_galleries(monkeypatch) -> None:
     rng = np.random.default_rng(1)
     x, labels = rng.standard_normal((60, 3)), rng.integers(0, 5, 60)
     cameras = rng.integers(0, 2, 60)
@@ -55,12 +55,12 @@ def test_rates_of_groups_and_galleries(monkeypatch) -> None:
     assert found["fnmr@fmr=0.1"] == pytest.approx(expected, abs=1e-12)
 
 
-def test_the_rate_that_is_allowed_may_be_reached() -> None:
+def test_allowed_rate_may_be_reached() -> None:
     counts = PairCounts(np.array([4, 3, 0]), np.array([20, 1, 0]))
     assert Criterion("fpr", 0.05).choose(counts) == 1
 
 
-def test_largest_f1() -> None:
+def test_f1_threshold_matches_scikit_learn() -> None:
     from sklearn.metrics import f1_score, precision_recall_curve
 
     x, labels = embeddings()
@@ -77,7 +77,7 @@ def test_largest_f1() -> None:
 
 
 @pytest.mark.parametrize("distance", ["cosine", "euclidean", "dot"])
-def test_thresholds_against_all_pairs(distance) -> None:
+def test_thresholds_match_a_loop_over_all_pairs(distance) -> None:
     x, labels = embeddings()
     x = x * np.random.default_rng(0).uniform(1, 9, (len(x), 1)) + 2
     names = np.array([f"class {label:02}" for label in labels])
@@ -119,14 +119,14 @@ def test_thresholds_against_all_pairs(distance) -> None:
 
 
 @pytest.mark.parametrize("criterion", ["eer", "f1"])
-def test_the_middle_of_a_gap(criterion) -> None:
+def test_threshold_is_the_middle_of_a_gap(criterion) -> None:
     x = np.array([[1, 0], [1, 0], [0, 1], [0, 1]])
     found = calibrate(x, [0, 0, 1, 1], criterion, num_resamples=0)
     assert found.value == pytest.approx(0.5, abs=1e-5)
     assert (found.true_positive_rate, found.false_positive_rate) == (1, 0)
 
 
-def test_interval_is_around_the_threshold() -> None:
+def test_interval_contains_the_threshold() -> None:
     criterion = "eer"
     x, labels = embeddings(classes=40, images=4)
     found = calibrate(x, labels, criterion, num_resamples=60)
@@ -177,7 +177,7 @@ def best_of_sample(
         ("fpr=0.05", 30, 6, 1.25),
     ],
 )
-def test_intervals_against_samples_written_out(
+def test_intervals_match_resamples_written_out(
     criterion, classes, images, signal
 ) -> None:
     x, labels = embeddings(classes, images, 32, signal)
@@ -216,7 +216,7 @@ def test_intervals_against_samples_written_out(
 @pytest.mark.parametrize(
     ("criterion", "classes"), [("eer", 2), ("f1", 4), ("fpr=0.1", 5)]
 )
-def test_few_classes_have_no_interval_and_a_reason(criterion, classes) -> None:
+def test_few_classes_have_no_interval_but_a_reason(criterion, classes) -> None:
     x, labels = embeddings(classes, 6)
     found = calibrate(x, labels, criterion, num_resamples=50)
     if classes < 5:
@@ -230,9 +230,7 @@ def test_few_classes_have_no_interval_and_a_reason(criterion, classes) -> None:
 
 
 @pytest.mark.parametrize("most_units", [512, 5])
-def test_bootstrap_counts_are_those_of_drawn_classes(
-    most_units, monkeypatch
-) -> None:
+def test_bootstrap_counts_match_drawn_classes(most_units, monkeypatch) -> None:
     """Samples written out image by image, class copies kept apart."""
     monkeypatch.setattr(pair_counts, "MAX_UNITS", most_units)
     monkeypatch.setattr(pair_counts, "UNIT_ROWS", 3)
@@ -268,7 +266,7 @@ def test_bootstrap_counts_are_those_of_drawn_classes(
             assert drawn.false[sample, column] == expected[1]
 
 
-def test_an_estimate_outside_of_its_samples_has_no_interval() -> None:
+def test_too_many_undefined_samples_have_no_interval() -> None:
     samples = np.array([1.0, 2, 3, np.nan])
     assert percentiles(samples, 2.5, 0.9) == pytest.approx((1.1, 2.9))
     assert percentiles(samples, 4, 0.9) is None
@@ -291,7 +289,7 @@ def test_an_estimate_outside_of_its_samples_has_no_interval() -> None:
         ({"num_resamples": -1}, "num_resamples=-1"),
     ],
 )
-def test_refused(change, message) -> None:
+def test_unfit_arguments_raise(change, message) -> None:
     x, labels = embeddings()
     with pytest.raises(ValueError, match=message):
         calibrate(**{"embeddings": x, "labels": labels, **change})

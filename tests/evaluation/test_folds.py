@@ -54,7 +54,7 @@ def naive(score, positive, folds) -> tuple[list[float], list[float]]:
 
 @pytest.mark.parametrize("distance", ["cosine", "euclidean", "dot"])
 @pytest.mark.parametrize("folds", [10, 5, 2, "ids", "names", "uneven"])
-def test_accuracy_is_that_of_a_naive_loop(folds, distance: str) -> None:
+def test_fold_accuracy_matches_a_loop(folds, distance: str) -> None:
     pairs = trials()
     count = len(pairs)
     ids = np.arange(count) * folds // count if isinstance(folds, int) else (
@@ -77,7 +77,7 @@ def test_accuracy_is_that_of_a_naive_loop(folds, distance: str) -> None:
     )
 
 
-def test_groups_that_do_not_overlap_are_told_apart() -> None:
+def test_separable_pairs_have_accuracy_one() -> None:
     x = np.eye(4)[[0, 0, 1, 1, 2, 2, 3, 3]]
     pairs = [(0, 1), (0, 2), (2, 3), (2, 5), (4, 5), (4, 7), (6, 7), (6, 1)]
     found = fold_accuracy(x, PairSet(ArraySet(x), pairs, [1, 0] * 4), 4)
@@ -98,7 +98,7 @@ def test_groups_that_do_not_overlap_are_told_apart() -> None:
         ({"distance": "l1"}, "distance"),
     ],
 )
-def test_what_is_no_fold_is_refused(change, message: str) -> None:
+def test_unfit_folds_raise(change, message: str) -> None:
     given = {"embeddings": X, "pairs": trials(), **change}
     with pytest.raises(ValueError, match=f"(?s){message}"):
         fold_accuracy(**given)

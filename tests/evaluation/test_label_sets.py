@@ -65,7 +65,9 @@ def as_sets(table: np.ndarray) -> list[set[int]]:
     relevance=st.sampled_from(["any", "shared", "jaccard", "all"]),
     distance=st.sampled_from(["euclidean", "dot"]),
 )
-def test_any_lattice(seed, count, relevance, distance):
+def test_metrics_match_a_naive_ranking_on_any_lattice(
+    seed, count, relevance, distance
+):
     x, table = data(seed, count)
     order = naive.rankings(x, x, distance, lambda i, j: i == j)
     results = evaluate_embeddings(
@@ -78,7 +80,7 @@ def test_any_lattice(seed, count, relevance, distance):
         )
 
 
-def test_all_ways_to_give_labels_are_one():
+def test_all_forms_of_label_sets_are_equivalent():
     x, table = data(1)
     names = [{f"tag {i}" for i in tags} for tags in as_sets(table)]
     results = [
@@ -90,7 +92,7 @@ def test_all_ways_to_give_labels_are_one():
         assert dict(other) == dict(results[0])
 
 
-def test_one_label_each_is_a_class():
+def test_single_labels_equal_classes():
     x, table = data(2)
     labels = np.random.default_rng(0).integers(0, 5, len(x))
     table = np.eye(5, dtype=int)[labels]
@@ -102,7 +104,7 @@ def test_one_label_each_is_a_class():
     assert several.num_classes == one.num_classes
 
 
-def test_galleries_and_cameras():
+def test_galleries_and_cameras_are_heeded():
     x, table = data(4, 60)
     cameras = np.random.default_rng(0).integers(0, 2, 60)
     sets = as_sets(table)
@@ -125,7 +127,7 @@ def test_galleries_and_cameras():
         np.testing.assert_allclose(results.per_query[name], values, rtol=1e-12)
 
 
-def test_means_over_labels_count_a_query_for_each_of_its_own():
+def test_macro_means_count_a_query_for_each_of_its_labels():
     x, table = data(5)
     results = evaluate_embeddings(x, table, metrics=("macro/map", "map"))
     tags = table[results.query_rows]
@@ -178,7 +180,7 @@ X, TABLE = data()
         ),
     ],
 )
-def test_refused(labels, options, message):
+def test_unfit_label_sets_raise(labels, options, message):
     with pytest.raises(ValueError, match="evaluate_embeddings") as error:
         evaluate_embeddings(X, labels, **options)
     error.match(message)
@@ -197,7 +199,7 @@ LEVEL_METRICS = ("recall@1", "map@r", "map", "macro/map@r", "nmi", "density")
 
 
 @pytest.mark.parametrize("memory", ["1MB", "512MB"])
-def test_levels_are_measured_as_each_alone(memory):
+def test_levels_equal_separate_evaluations(memory):
     x, species, family = hierarchy()
     options = {"metrics": LEVEL_METRICS, "memory": memory}
     together = evaluate_embeddings(
@@ -251,7 +253,7 @@ def test_strings_are_classes(kind):
         )
 
 
-def test_a_level_where_nothing_is_found():
+def test_level_without_relevant_images_raises():
     x, species, _ = hierarchy()
     with pytest.raises(ValueError, match="at the level 'own'"):
         evaluate_embeddings(x, {"species": species, "own": np.arange(80)})
@@ -268,7 +270,7 @@ def test_a_level_where_nothing_is_found():
         ({"a": np.zeros(3, int)}, None, r"labels\['a'\].shape=\(3,\)"),
     ],
 )
-def test_levels_that_are_none(labels, levels, message):
+def test_unfit_levels_raise(labels, levels, message):
     with pytest.raises(ValueError, match=message):
         evaluate_embeddings(np.eye(4), labels, levels=levels)
 
@@ -276,7 +278,7 @@ def test_levels_that_are_none(labels, levels, message):
 # Prefixes.
 
 
-def test_prefixes_are_measured_as_embeddings():
+def test_prefixes_equal_separate_evaluations():
     x, species, family = hierarchy()
     labels = {"species": species, "family": family}
     options = {"metrics": ("recall@1", "nmi", "pcf@0.9", "macro/map")}
@@ -297,7 +299,7 @@ def test_prefixes_are_measured_as_embeddings():
 
 @settings(max_examples=12)
 @given(seed=st.integers(0, 10**6), classes=st.integers(1, 5))
-def test_a_function_is_a_distance(seed, classes):
+def test_function_may_be_the_distance(seed, classes):
     rng = np.random.default_rng(seed)
     x = rng.integers(-2, 3, (20, 2)).astype(np.float32)
     labels, cameras = rng.integers(0, classes, 20), rng.integers(0, 2, 20)
@@ -324,7 +326,7 @@ def test_a_function_is_a_distance(seed, classes):
 @pytest.mark.parametrize(
     "function", [lambda x, y: x @ x.T, lambda x, y: x @ y.T * np.nan]
 )
-def test_what_is_no_distance(function):
+def test_unfit_distances_raise(function):
     labels = np.zeros(4, int)
     protocol = Protocol(np.arange(2))
     with pytest.raises(ValueError, match=r"returns distances, \(n, G\)"):

@@ -48,7 +48,7 @@ def naive(x, labels, y, others, k, distance, ignored=None) -> list[bool]:
 
 @pytest.mark.parametrize("distance", ["cosine", "euclidean", "dot"])
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 7, 30, 500])
-def test_accuracy_is_that_of_naive_votes(k: int, distance: str) -> None:
+def test_accuracy_matches_naive_votes(k: int, distance: str) -> None:
     metrics, options = f"knn_accuracy@{k}", {"distance": distance}
     alone = evaluate_embeddings(X, Y, metrics=metrics, **options)
     own = np.eye(80, dtype=bool)
@@ -71,7 +71,7 @@ def test_accuracy_is_that_of_naive_votes(k: int, distance: str) -> None:
 
 
 @pytest.mark.parametrize("k", [1, 3, 5, 15])
-def test_accuracy_is_that_of_scikit_learn(k: int) -> None:
+def test_accuracy_matches_scikit_learn(k: int) -> None:
     """Of two classes and odd k, there are no ties."""
     labels, others = Y % 2, GALLERY_Y % 2
     results = evaluate_embeddings(
@@ -86,7 +86,7 @@ def test_accuracy_is_that_of_scikit_learn(k: int) -> None:
     assert results[f"knn_accuracy@{k}"] == known.score(X, labels)
 
 
-def test_groups_protocols_and_functions_of_distances_count() -> None:
+def test_groups_protocols_and_distance_functions_are_heeded() -> None:
     groups, rows = np.arange(80) % 3, np.arange(0, 80, 2)
     name, ignored = "knn_accuracy@6", np.eye(80, dtype=bool)
     same = (Y[:, None] == Y) & (groups[:, None] == groups)
@@ -149,7 +149,7 @@ def test_results_have_means_levels_intervals_and_logs() -> None:
     )
 
 
-def test_label_sets_and_names_without_k_are_refused() -> None:
+def test_label_sets_and_names_without_k_raise() -> None:
     with pytest.raises(ValueError, match="or classify, if examples have sev"):
         evaluate_embeddings(
             X, np.eye(5, dtype=int)[Y], metrics="knn_accuracy@3"

@@ -41,7 +41,7 @@ def said(caplog) -> Iterator[pytest.LogCaptureFixture]:
 
 @pytest.mark.parametrize("labels", [Y, Y.astype(str), Y.tolist()])
 @pytest.mark.parametrize("gallery", [X, X[:], X.view()])
-def test_a_gallery_that_is_the_queries_leaves_out_the_own_row(
+def test_gallery_of_the_queries_leaves_out_the_own_row(
     gallery: np.ndarray, labels, said
 ) -> None:
     """Recall@1 of random vectors was once 1.0."""
@@ -59,7 +59,9 @@ def test_a_gallery_that_is_the_queries_leaves_out_the_own_row(
     "kind",
     ["set", pytest.param("files", marks=pytest.mark.slow), "dataset"],
 )
-def test_a_set_as_its_own_gallery(kind: str, model, tmp_path) -> None:
+def test_set_as_its_own_gallery_leaves_out_the_own_row(
+    kind: str, model, tmp_path
+) -> None:
     import tensorflow as tf
 
     metrics = "recall@1", "fnmr@fmr=0.1", "nmi"
@@ -106,7 +108,7 @@ def image_files(folder) -> ImageSet:
 
 @pytest.mark.parametrize("distance", ["cosine", "euclidean", "dot"])
 @pytest.mark.parametrize("rounding", [0, 1e-7])
-def test_copies_of_the_queries_in_the_gallery_are_said(
+def test_copies_of_queries_in_the_gallery_are_reported(
     distance: str, rounding: float, said
 ) -> None:
     more = np.random.default_rng(1).normal(size=(50, 8)).astype(np.float32)
@@ -191,7 +193,7 @@ def shards_of(x: np.ndarray, folder) -> EmbeddingShards:
     "kind",
     ["array", "file", "shards", "command", "callback", "dataset", "model"],
 )
-def test_share_of_queries_in_the_gallery_is_said_from_5_percent(
+def test_queries_in_the_gallery_are_reported_from_5_percent(
     kind: str, model, said, tmp_path
 ) -> None:
     for copies, count in ((4, 0), (5, 1), (50, 1)):
@@ -233,7 +235,7 @@ def some_points(count: int, dim: int, seed: int) -> np.ndarray:
     ],
 )
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
-def test_equal_embeddings_of_different_examples_are_not_said(
+def test_equal_embeddings_of_different_examples_are_not_reported(
     queries: np.ndarray, gallery: np.ndarray, share: int, distance: str, said
 ) -> None:
     evaluate_embeddings(
@@ -260,7 +262,7 @@ def test_repeated_rows_of_one_set_are_not_queries_in_the_gallery(said) -> None:
 
 
 @pytest.mark.parametrize("are_sets", [False, True])
-def test_copies_that_are_excluded_are_not_said(are_sets: bool, said) -> None:
+def test_excluded_copies_are_not_reported(are_sets: bool, said) -> None:
     """Own camera, own class: these do not count, so nothing is found."""
     noise = np.random.default_rng(1).normal(size=X.shape)
     gallery = np.concatenate([X[::-1], X + noise])
@@ -288,7 +290,7 @@ def test_copies_that_are_excluded_are_not_said(are_sets: bool, said) -> None:
         (np.outer(np.arange(1, 21), X[0]), "equal"),
     ],
 )
-def test_collapse_is_said(x: np.ndarray, kind: str, said) -> None:
+def test_collapse_is_reported(x: np.ndarray, kind: str, said) -> None:
     y = np.repeat(np.arange(4), 5)
     evaluate_embeddings(x, y)
     (message,) = said.messages
@@ -302,7 +304,7 @@ def test_collapse_is_said(x: np.ndarray, kind: str, said) -> None:
     assert not said.messages
 
 
-def test_a_collapsed_model_is_said_once_in_training(model, said) -> None:
+def test_collapsed_model_is_reported_once_in_training(model, said) -> None:
     dead = keras.models.clone_model(model)
     dead.set_weights([np.zeros_like(x) for x in model.get_weights()])
     callback = RetrievalEvaluation(ArraySet(X, Y))
@@ -313,7 +315,7 @@ def test_a_collapsed_model_is_said_once_in_training(model, said) -> None:
 
 
 @pytest.mark.parametrize("kind", [int, str])
-def test_minus_one_as_a_label_is_said(kind: type, said) -> None:
+def test_label_minus_one_is_reported(kind: type, said) -> None:
     y = np.where(Y < 3, -1, Y)
     results = evaluate_embeddings(X, y.astype(kind), metrics="recall@1")
     (message,) = said.messages
@@ -328,7 +330,7 @@ def test_minus_one_as_a_label_is_said(kind: type, said) -> None:
     assert not said.messages
 
 
-def test_groups_are_named_or_unknown() -> None:
+def test_groups_may_be_names_or_unknown() -> None:
     cameras = np.array(["front", "back", "side", "top"])[np.arange(100) % 4]
     numbers = np.unique(cameras, return_inverse=True)[1]
     known = evaluate_embeddings(X, Y, exclude=numbers, metrics="map@r")
@@ -370,7 +372,7 @@ class Batches(keras.utils.PyDataset):
         return X[rows], Y[rows], np.ones(len(Y[rows]))
 
 
-def test_a_pydataset_is_taken(model) -> None:
+def test_pydataset_is_accepted(model) -> None:
     batches = Batches()
     expected = dict(evaluate(model, ArraySet(X, Y)))
     assert dict(evaluate(model, batches)) == pytest.approx(expected)
@@ -384,7 +386,7 @@ def test_a_pydataset_is_taken(model) -> None:
     assert np.array_equal(from_dataset(batches).inputs(...), X)
 
 
-def test_what_is_no_set_of_examples_is_refused_by_name(model) -> None:
+def test_unfit_examples_raise(model) -> None:
     pairs = PairSet(ArraySet(X), [[0, 1], [0, 2]])
     with pytest.raises(ValueError, match=r"not relations.*`examples`"):
         evaluate(model, pairs)
@@ -399,7 +401,7 @@ def test_what_is_no_set_of_examples_is_refused_by_name(model) -> None:
         evaluate(model, Endless())
 
 
-def test_an_outer_scope_of_messages_counts_in_all_within(model, said) -> None:
+def test_outer_scope_of_messages_covers_inner_calls(model, said) -> None:
     """A run measures before, while and after it trains."""
     images = ArraySet(X[:10], np.zeros(10, int))
     with saying_once(set()):

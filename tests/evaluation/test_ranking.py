@@ -36,7 +36,7 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_golden(name):
+def test_metrics_match_worked_examples(name):
     values = metric(name).per_query(RANKS)
     np.testing.assert_allclose(values, GOLDEN[name], rtol=1e-15)
 
@@ -75,7 +75,7 @@ def test_map_and_ndcg_agree_with_scikit_learn():
         )
 
 
-def test_limits_combine_to_the_larger():
+def test_limits_combine_to_the_larger_one():
     limits = Limits(first=5) | Limits(every=3) | Limits(extra=0)
     assert limits == Limits(first=5, every=3, extra=0)
     np.testing.assert_array_equal(limits.of_every(np.array([1, 8])), [3, 8])

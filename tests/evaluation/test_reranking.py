@@ -73,7 +73,7 @@ def k_reciprocal(
     k1=st.integers(1, 9),
     k2=st.integers(1, 5),
 )
-def test_k_reciprocal_is_the_papers_on_any_lattice(seed, count, k1, k2):
+def test_k_reciprocal_matches_the_paper_on_any_lattice(seed, count, k1, k2):
     rng = np.random.default_rng(seed)
     x = rng.integers(-2, 3, (count, 2)).astype(float)
     num_queries = count // 3
@@ -113,7 +113,7 @@ def measured(distances: np.ndarray, labels: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("memory", ["1MB", "512MB"])
-def test_evaluate_ranks_by_the_new_distances(memory):
+def test_evaluate_ranks_by_reranked_distances(memory):
     x, labels = clusters()
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
     expected = k_reciprocal(squared_distances(unit), 60, 8, 3, 0.3).round(12)
@@ -186,7 +186,7 @@ def test_database_augmentation_is_the_weighted_mean(alpha):
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
-def test_equal_vectors_are_neighbors_in_their_order():
+def test_equal_vectors_are_neighbors_in_row_order():
     x = np.repeat(np.eye(3), 4, axis=0)
     scores = Scores(x, x, "cosine")
     found = nearest_others(scores, np.arange(12), 5)
@@ -199,7 +199,7 @@ def test_equal_vectors_are_neighbors_in_their_order():
 # Search results.
 
 
-def test_the_nearest_after_re_ranking():
+def test_rerank_returns_the_nearest_rows():
     x, _ = clusters()
     distances, rows = rerank(x[:10], x[10:], 7, rerank=KReciprocal(8, 3))
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
@@ -212,7 +212,7 @@ def test_the_nearest_after_re_ranking():
     )
 
 
-def test_a_query_of_the_gallery_does_not_find_itself():
+def test_query_in_the_gallery_does_not_find_itself():
     x, _ = clusters()
     distances, rows = rerank(
         x[:10], x, 59, rerank="query_expansion", itself=np.arange(10)
@@ -239,7 +239,7 @@ def test_a_query_of_the_gallery_does_not_find_itself():
         ({"rerank": [KReciprocal(), AlphaQueryExpansion()]}, "last step"),
     ],
 )
-def test_refused(options, message):
+def test_unfit_arguments_of_rerank_raise(options, message):
     x, _ = clusters()
     with pytest.raises(ValueError, match=message):
         rerank(x[:10], x[10:], **{"k": 5, **options})
@@ -256,7 +256,7 @@ def test_refused(options, message):
         lambda: DatabaseAugmentation(alpha=np.nan),
     ],
 )
-def test_arguments_are_checked(make):
+def test_unfit_arguments_of_reranking_kinds_raise(make):
     with pytest.raises(ValueError, match="must be"):
         make()
 

@@ -40,7 +40,7 @@ def roc(x, pairs, distance="cosine"):
 @pytest.mark.parametrize(
     ("distance", "signal"), [("cosine", 0.7), ("euclidean", 1.5), ("dot", 1.5)]
 )
-def test_metrics_are_those_of_scikit_learn(distance, signal) -> None:
+def test_metrics_match_scikit_learn(distance, signal) -> None:
     x, pairs = trials(signal)
     if distance != "cosine":
         x = x * np.random.default_rng(1).uniform(1, 3, (len(x), 1))
@@ -67,7 +67,7 @@ def test_metrics_are_those_of_scikit_learn(distance, signal) -> None:
 
 
 @pytest.mark.parametrize("criterion", ["eer", "f1", "fpr=0.05"])
-def test_a_threshold_of_trials(criterion) -> None:
+def test_threshold_is_calibrated_on_trials(criterion) -> None:
     x, pairs = trials()
     found = calibrate(x, pairs, criterion, num_resamples=100)
     _, scores = roc(x, pairs)
@@ -82,7 +82,7 @@ def test_a_threshold_of_trials(criterion) -> None:
         assert gap == pytest.approx(min(gaps), abs=1e-12)
 
 
-def test_subjects_are_drawn() -> None:
+def test_bootstrap_draws_subjects() -> None:
     """Labels, or what positive pairs connect; samples written out."""
     x, pairs = trials(has_labels=False)
     found = subjects_of(pairs)
@@ -130,13 +130,13 @@ def test_few_subjects_have_no_interval() -> None:
         ({"confidence": 2}, "confidence=2"),
     ],
 )
-def test_refused(change, message) -> None:
+def test_unfit_arguments_raise(change, message) -> None:
     x, pairs = trials()
     with pytest.raises(ValueError, match=message):
         evaluate_trials(**{"embeddings": x, "pairs": pairs, **change})
 
 
-def test_pairs_of_one_kind_are_refused() -> None:
+def test_pairs_of_one_kind_raise() -> None:
     x, pairs = trials()
     some = PairSet(pairs.examples, pairs.rows[:9])
     with pytest.raises(ValueError, match="9 positive and 0 negative"):

@@ -20,7 +20,7 @@ MIXED = {
 
 @pytest.mark.parametrize("use", ["search", "range_search", "remove"])
 @pytest.mark.parametrize("kind", MIXED)
-def test_list_of_masks_is_refused(kind, use) -> None:
+def test_list_of_masks_raises(kind, use) -> None:
     index = Index(X, {"kind": np.arange(8) // 2})
     uses = {
         "search": lambda where: index.search(X[:2], k=3, where=where),

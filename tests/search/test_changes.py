@@ -27,7 +27,7 @@ def one_thread():
     [("Flat", None), ("IVF4,PQ4x4np", "nprobe=3"), ("HNSW8", "efSearch=500")],
 )
 @pytest.mark.parametrize("change", ["add", "remove"])
-def test_a_loaded_index_changes_as_a_built_one(
+def test_loaded_index_changes_like_the_original(
     factory, parameters, change, tmp_path
 ) -> None:
     built = Index(X, factory=factory, parameters=parameters)
@@ -49,7 +49,7 @@ def test_a_loaded_index_changes_as_a_built_one(
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
-def test_few_rows_with_large_tables_are_read(metric, tmp_path) -> None:
+def test_index_of_few_rows_with_large_tables_loads(metric, tmp_path) -> None:
     """What a product quantizer computes for its lists outgrows the file."""
     index = Index(X[:600], factory="IVF8,PQ8x6np", metric=metric)
     index.remove(np.arange(2, 600))
@@ -69,7 +69,7 @@ def test_few_rows_with_large_tables_are_read(metric, tmp_path) -> None:
 @pytest.mark.parametrize(
     "copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))]
 )
-def test_a_copy_outlives_its_original(copied, tmp_path) -> None:
+def test_copy_outlives_its_original(copied, tmp_path) -> None:
     original = Index(X)
     found = original.search(X[:100], 5).ids
     other = copied(original)

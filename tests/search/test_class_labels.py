@@ -61,7 +61,7 @@ def test_sets_that_share_numbers_keep_them(model) -> None:
     assert classes(index)[7:] == [(8, "zebra")]
 
 
-def test_a_conflict_is_refused_in_words(model) -> None:
+def test_conflicting_labels_and_names_raise(model) -> None:
     index = Index.build(model, animals("crow", "owl", "rhino"))
     own = {"label": [0], "name": ["rhino"]}
     with pytest.raises(
@@ -82,7 +82,7 @@ def test_a_conflict_is_refused_in_words(model) -> None:
     index.add(X[:1, :3], {"label": [5], "name": ["rhino"]})
 
 
-def test_columns_that_are_no_classes_are_left_alone() -> None:
+def test_columns_without_classes_are_left_alone() -> None:
     index = Index(X, {"label": [["a"]] * 8, "name": list("abcdefgh")})
     index.add(X[:1], {"label": [["b"]], "name": ["a"]})
     index = Index(X, {"name": list("abcdefgh")})
@@ -91,7 +91,7 @@ def test_columns_that_are_no_classes_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("labels", [["b", "a", "b", "a"], [3, 2, 3, 2]])
-def test_labels_of_embeddings(labels: list) -> None:
+def test_labels_of_embeddings_become_columns(labels: list) -> None:
     index = Index(X[:4], {"price": [1, 2, 3, 4]}, labels=labels)
     is_text = isinstance(labels[0], str)
     assert index.labels == labels

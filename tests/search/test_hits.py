@@ -16,7 +16,7 @@ def index(**options) -> Index:
     return Index(X, columns, keys=["p", "q", "r", "s"], **options)
 
 
-def test_hits_as_a_table() -> None:
+def test_hits_convert_to_a_dict() -> None:
     hits = index().search([[1, 0.5, 0, 0], [0, 0, 0, 1]], 2, threshold=0.5)
     near, far = 1 / 1.25**0.5, 0.5 / 1.25**0.5
     table = hits.to_dict()
@@ -34,20 +34,20 @@ def test_hits_as_a_table() -> None:
     assert set(map(len, nothing.to_dict().values())) == {0}
 
 
-def test_hits_as_a_data_frame() -> None:
+def test_hits_convert_to_a_data_frame() -> None:
     pytest.importorskip("pandas")
     frame = index().search(X, 3).to_dataframe()
     assert frame.shape == (12, 7)
     assert frame.groupby("query")["key"].first().tolist() == list("pqrs")
 
 
-def test_without_pandas_the_error_says_what_to_install(monkeypatch) -> None:
+def test_missing_pandas_names_its_extra(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match=r'pip install "keras-dml\[pandas\]"'):
         index().search(X).to_dataframe()
 
 
-def test_what_is_printed_can_be_read() -> None:
+def test_index_and_hits_print_readably() -> None:
     gallery = index()
     text = "Index(4 × 4; Flat; cosine; own keys; columns name, score)"
     assert repr(gallery) == text

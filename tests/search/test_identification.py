@@ -32,7 +32,7 @@ def share_of_matches(index, x) -> float:
         pytest.param("HNSW16", 150, 16, "cosine", marks=pytest.mark.slow),
     ],
 )
-def test_the_rate_of_absent_classes_is_the_one_that_was_asked_for(
+def test_absent_classes_reach_the_threshold_at_the_asked_rate(
     factory, classes, dim, metric
 ) -> None:
     """Measured on 200 further classes, of which none is in the gallery."""
@@ -55,7 +55,7 @@ def test_the_rate_of_absent_classes_is_the_one_that_was_asked_for(
 
 
 @pytest.mark.slow
-def test_intervals_hold_the_true_rate_as_often_as_they_say() -> None:
+def test_intervals_contain_the_true_rate() -> None:
     inside, rates = 0, []
     for seed in range(40):
         index = Index(draw(50, 4, 12, 3 * seed)[0])
@@ -118,7 +118,7 @@ def test_rows_of_the_own_class_and_copies_are_left_out(by) -> None:
     )
 
 
-def test_copies_are_left_out_where_nothing_says_the_class() -> None:
+def test_copies_are_left_out_without_class_labels() -> None:
     x, labels = draw(30, 1, 8, 1)
     index = Index(x)
     found = index.calibrate(x, labels, "fpir=0.1", num_resamples=0)
@@ -127,7 +127,7 @@ def test_copies_are_left_out_where_nothing_says_the_class() -> None:
 
 
 @pytest.mark.parametrize("factory", ["Flat", "IVF4,Flat", "SQ8"])
-def test_the_price_is_measured_in_the_gallery(factory) -> None:
+def test_true_positive_rate_is_measured_in_the_gallery(factory) -> None:
     """Each row is searched among the others, and its class must be nearest."""
     x, labels = draw(20, 5, 8, 1)
     x, labels = np.vstack([x, x[:1] + 9]), np.append(labels, 99)
@@ -150,7 +150,7 @@ def test_the_price_is_measured_in_the_gallery(factory) -> None:
     assert 0 < np.mean(expected) < 1
 
 
-def test_at_most_some_rows_of_the_gallery_are_searched(monkeypatch) -> None:
+def test_searched_rows_of_the_gallery_are_capped(monkeypatch) -> None:
     monkeypatch.setattr(searched, "_MOST_QUERIES", 30)
     x, labels = draw(20, 5, 8, 1)
     index = Index(x, {"label": labels})
@@ -158,7 +158,7 @@ def test_at_most_some_rows_of_the_gallery_are_searched(monkeypatch) -> None:
     assert found.num_true_positive_queries == 30
 
 
-def test_quantiles_by_hand() -> None:
+def test_quantiles_match_those_by_hand() -> None:
     """Nine queries of one class each: a tenth of ten is the best of them."""
     scores = np.float32([0.1, 0.9, 0.3, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8])
     just_above = np.nextafter(np.float32(0.9), np.float32(1))
@@ -174,7 +174,7 @@ def test_quantiles_by_hand() -> None:
     assert sample.threshold(np.ones(4)) == pytest.approx(0.8 + 0.1 * 1 / 6)
 
 
-def test_too_few_classes(caplog) -> None:
+def test_too_few_classes_raise_and_few_images_warn(caplog) -> None:
     x, labels = draw(10, 4, 8, 1)
     index = Index(x, {"label": labels})
     for count in (1, 2, 4):
@@ -196,7 +196,7 @@ def test_too_few_classes(caplog) -> None:
     assert "100 images for criterion='fpir=0.01'" in caplog.text
 
 
-def test_small_shop_gets_a_threshold_by_the_ways_that_are_named() -> None:
+def test_small_gallery_is_calibrated_with_other_classes() -> None:
     """26 products, of which 3 were held out: other products calibrate."""
     x, labels = draw(26, 6, 16, 1, signal=3.0)
     index = Index(x, {"label": labels})
@@ -215,14 +215,14 @@ def test_small_shop_gets_a_threshold_by_the_ways_that_are_named() -> None:
 
 
 @pytest.mark.parametrize("criterion", ["fpir=2", "fpir=", "fpir", "FPIR=0.1"])
-def test_other_criteria_are_refused(criterion) -> None:
+def test_unfit_criteria_raise(criterion) -> None:
     index = Index(np.eye(4))
     with pytest.raises(ValueError, match="`criterion` of .*calibrate must be"):
         index.calibrate(np.eye(4), [0, 0, 1, 1], criterion)
     assert parse_rate("fpir=0.2") == 0.2 and parse_rate("eer") is None
 
 
-def test_a_gallery_of_another_size_is_said_once(caplog) -> None:
+def test_changed_gallery_size_is_logged_once(caplog) -> None:
     x, labels = draw(40, 5, 8, 1)
     index = Index(x, {"label": labels})
     index.calibrate(*draw(40, 5, 8, 2), num_resamples=20)
@@ -244,7 +244,7 @@ def test_a_gallery_of_another_size_is_said_once(caplog) -> None:
     assert "with 380 rows, and it has 130 now: fewer" in caplog.text
 
 
-def test_what_it_means_is_saved_and_said(tmp_path) -> None:
+def test_threshold_is_saved_and_printed_with_its_meaning(tmp_path) -> None:
     x, labels = draw(40, 5, 8, 1)
     index = Index(x, {"label": labels})
     found = index.calibrate(*draw(40, 5, 8, 2), num_resamples=20)

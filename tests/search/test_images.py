@@ -44,7 +44,7 @@ def index(model, files) -> Index:
 
 
 @pytest.mark.slow
-def test_build_embeds_and_keeps_what_is_known(model, files) -> None:
+def test_build_embeds_images_and_keeps_paths_and_classes(model, files) -> None:
     index = Index.build(model, files, {"shop": ["a"] * 12})
     found = index.search(files, 1)
     assert found.ids[:, 0].tolist() == list(range(12))
@@ -56,7 +56,7 @@ def test_build_embeds_and_keeps_what_is_known(model, files) -> None:
     assert np.array_equal(by_embedding.ids, index.search(files, 5).ids)
 
 
-def test_all_kinds_of_queries_agree(index, files) -> None:
+def test_all_kinds_of_queries_find_the_same(index, files) -> None:
     path, pixels = files.paths[7], files.read(7)  # (16, 16, 1)
     expected = index.search(files.select([7]), 3)
     kinds = {
@@ -90,7 +90,7 @@ def test_images_without_a_set_have_no_label(model, files) -> None:
 
 
 @pytest.mark.slow
-def test_the_folder_is_all_that_searching_takes(index, files, tmp_path) -> None:
+def test_saved_folder_contains_the_model(index, files, tmp_path) -> None:
     index.save(tmp_path / "i")
     again = Index.load(tmp_path / "i")
     found, expected = (x.search(files.paths[0], 4) for x in (again, index))
@@ -98,7 +98,9 @@ def test_the_folder_is_all_that_searching_takes(index, files, tmp_path) -> None:
     np.testing.assert_allclose(found.scores, expected.scores, atol=1e-6)
 
 
-def test_without_its_model(model, index, files, tmp_path) -> None:
+def test_index_saved_without_a_model_takes_one(
+    model, index, files, tmp_path
+) -> None:
     index.save(tmp_path / "i", include_model=False)
     alone = Index.load(tmp_path / "i")
     with pytest.raises(ValueError, match="without a model"):
@@ -130,14 +132,14 @@ def squashing() -> keras.Model:
         (squashing, small_model, "another size.*shortest.*squash"),
     ],
 )
-def test_another_model_is_refused(own, other, message, tmp_path) -> None:
+def test_another_model_raises(own, other, message, tmp_path) -> None:
     Index.build(own(), blobs(2, 2, 16)).save(tmp_path, include_model=False)
     Index.load(tmp_path, own())
     with pytest.raises(ValueError, match=message):
         Index.load(tmp_path, other())
 
 
-def test_calibration_by_images(model) -> None:
+def test_index_calibrates_on_images(model) -> None:
     index = Index.build(model, blobs(seed=1))
     threshold = index.calibrate(blobs(seed=2), num_resamples=20)
     assert (threshold.num_images, threshold.num_classes) == (48, 6)
@@ -145,7 +147,7 @@ def test_calibration_by_images(model) -> None:
 
 
 @pytest.mark.slow
-def test_bad_files_are_named(model, index, files, tmp_path) -> None:
+def test_bad_files_and_arrays_raise(model, index, files, tmp_path) -> None:
     bad = tmp_path / "bad.jpg"
     bad.write_bytes(b"\xff\xd8\xff no image")
     with pytest.raises(ValueError, match="bad.jpg"):
@@ -179,7 +181,7 @@ def test_thumbnails_are_kept_on_request(model, files, tmp_path) -> None:
         Index.build(model, ArraySet(blobs().inputs(...)), thumbnails=True)
 
 
-def test_boxes_are_kept(model, tmp_path) -> None:
+def test_boxes_are_kept_as_columns(model, tmp_path) -> None:
     path = tmp_path / "a.png"
     Image.fromarray(blobs().pixels[0]).save(path)
     boxed = ImageSet([path], [3], boxes=[[1, 2, 12, 14]], ids=["a-1"])
@@ -222,7 +224,7 @@ REFUSED_QUERIES = [
 ]
 
 
-def test_queries_that_are_no_images_are_refused(index) -> None:
+def test_unfit_queries_raise(index) -> None:
     for query, message in REFUSED_QUERIES:
         with pytest.raises(ValueError, match=message):
             index.search(query)
@@ -260,7 +262,7 @@ def one_number(model: keras.Model) -> None:
     model.weights[0].assign(weight)
 
 
-def test_a_model_that_changed_is_noticed(tmp_path: Path) -> None:
+def test_changed_model_raises(tmp_path: Path) -> None:
     """Searches once found something, and `add` mixed two models."""
     keras.utils.set_random_seed(0)
     model, images = plain_model(), blobs(2, 2, 16)
@@ -288,7 +290,7 @@ def test_a_model_that_changed_is_noticed(tmp_path: Path) -> None:
     assert np.array_equal(index.add(images), [4, 5, 6, 7])
 
 
-def test_a_model_that_did_not_change_is_searched_with(
+def test_recompiled_model_is_accepted(
     model: keras.Model,
 ) -> None:
     model = small_model()
@@ -309,7 +311,7 @@ def test_a_model_that_did_not_change_is_searched_with(
             as_gallery(model, stale)
 
 
-def test_a_kind_is_checked_before_images_are_embedded(
+def test_factory_is_checked_before_images_are_embedded(
     model, files, monkeypatch
 ) -> None:
     monkeypatch.setattr("keras_dml.search.encoder.embedded", None)
@@ -331,7 +333,7 @@ def model_of_vectors(width: int) -> keras.Model:
 
 
 @pytest.mark.parametrize("length", [6, 5.9, 0.5])
-def test_inputs_as_wide_as_embeddings_are_not_taken_for_these(length) -> None:
+def test_inputs_as_wide_as_embeddings_raise(length) -> None:
     x = np.random.default_rng(0).normal(size=(12, 6)).astype("float32")
     x *= length / np.linalg.norm(x, axis=1, keepdims=True)
     labels = np.repeat(np.arange(4), 3)
@@ -354,7 +356,7 @@ def test_inputs_as_wide_as_embeddings_are_not_taken_for_these(length) -> None:
     assert index.search(unit, 1).ids[:, 0].tolist() == list(range(12))
 
 
-def test_embeddings_of_any_length_are_searched_where_none_is_an_input() -> None:
+def test_embeddings_unlike_the_inputs_may_have_any_length() -> None:
     x = np.random.default_rng(0).normal(size=(12, 6)).astype("float32")
     wider = np.random.default_rng(0).normal(size=(12, 9)).astype("float32")
     index = Index.build(model_of_vectors(9), ArraySet(wider))

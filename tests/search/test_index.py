@@ -29,7 +29,7 @@ def sorted_all(x, queries, k) -> tuple[np.ndarray, np.ndarray]:
     return order, np.take_along_axis(scores, order, 1)
 
 
-def test_equal_scores_are_in_the_order_of_the_rows() -> None:
+def test_equal_scores_are_in_row_order() -> None:
     # More copies than are fetched at first, so that ties are cut off.
     x = np.concatenate([np.tile(gallery(5), (80, 1)), gallery(50, seed=2)])
     queries = np.concatenate([gallery(5), gallery(3, seed=4)])
@@ -39,7 +39,7 @@ def test_equal_scores_are_in_the_order_of_the_rows() -> None:
     assert found.ids[1].tolist() == list(range(1, 150, 5))
 
 
-def test_scores_that_float32_cannot_order_are_in_order() -> None:
+def test_order_is_exact_where_float32_cannot_tell() -> None:
     x = gallery(1, 64) + 1e-7 * gallery(500, 64)
     found = Index(x).search(x[:20], 5)
     stored = Index(x).embeddings.astype(float)
@@ -56,7 +56,7 @@ def test_results_do_not_depend_on_batches() -> None:
         assert np.array_equal(alone.scores[0], together.scores[i])
 
 
-def test_k_beyond_the_gallery_and_an_empty_one() -> None:
+def test_missing_hits_are_padded_in_small_and_empty_indexes() -> None:
     index = Index(gallery(4))
     found = index.search(gallery(2, seed=1), 9)
     assert found.ids.shape == (2, 9)
@@ -71,7 +71,7 @@ def test_k_beyond_the_gallery_and_an_empty_one() -> None:
     assert empty.search(gallery(1), 1).ids[0, 0] == ids[0]
 
 
-def test_ids_stay_and_are_not_given_again() -> None:
+def test_ids_are_never_reused() -> None:
     x = gallery(40)
     index = Index(x, {"name": [f"n{i}" for i in range(40)]})
     index.remove([39, 3, 10])
@@ -107,7 +107,7 @@ def test_exclude_leaves_out_one_row_for_each_query() -> None:
     assert len(other[0]) == 7
 
 
-def test_threshold_decides_what_matches() -> None:
+def test_threshold_decides_matches() -> None:
     x = np.eye(3)
     index = Index(x, {"name": ["a", "b", "c"]})
     found = index.search([[1, 0.2, 0], [1, 1, 1]], 2, threshold=0.9)
@@ -126,7 +126,7 @@ def test_threshold_decides_what_matches() -> None:
 
 
 @pytest.mark.parametrize("wide", [10**400, 2**64, -(2**63) - 1, [2**64]])
-def test_integers_of_a_column_fit_into_64_bits(tmp_path, wide) -> None:
+def test_integers_beyond_64_bits_raise(tmp_path, wide) -> None:
     index = Index(gallery(3), {"size": [2**64 - 1, -(2**63), None]})
     refused = "integers of up to 64 bits.*in row 1 of the column 'size'"
     for values in ([1, wide], [None, wide], [0.5, wide]):
@@ -164,7 +164,7 @@ def searches_for_torch(request, monkeypatch) -> None:
 
 @pytest.mark.parametrize("factory", KINDS)
 @pytest.mark.usefixtures("searches_for_torch")
-def test_other_kinds(factory) -> None:
+def test_approximate_kinds_search_filter_and_change(factory) -> None:
     x = gallery(600)
     index = Index(x, {"label": np.arange(600) % 3}, factory=factory)
     exact, _ = sorted_all(x, x, 11)
@@ -186,7 +186,7 @@ def test_other_kinds(factory) -> None:
 
 
 @pytest.mark.parametrize("factory", ["IVF8,Flat", "IVF8,PQ4x4np"])
-def test_threads_that_share_a_query_find_what_one_finds(factory) -> None:
+def test_several_threads_find_what_one_finds(factory) -> None:
     x = gallery(600)
     index = Index(x, factory=factory, parameters="nprobe=3")
     threads = faiss.omp_get_max_threads()
@@ -206,7 +206,7 @@ def test_threads_that_share_a_query_find_what_one_finds(factory) -> None:
         np.testing.assert_allclose(together.scores[row], a.scores[0], rtol=1e-5)
 
 
-def test_recall_is_measured() -> None:
+def test_recall_of_approximate_kinds_is_measured() -> None:
     x = gallery(800, 16)
     thorough = Index(x, factory="IVF16,Flat", parameters="nprobe=16").recall
     assert thorough.at == {1: 1.0, 10: 1.0}
@@ -246,7 +246,7 @@ REFUSED_OPTIONS = [
 ]
 
 
-def test_arguments_that_are_refused_are_named() -> None:
+def test_unfit_arguments_raise() -> None:
     index = Index(gallery(5))
     for queries, message in REFUSED_QUERIES:
         with pytest.raises(ValueError, match=message):
@@ -262,7 +262,7 @@ def test_arguments_that_are_refused_are_named() -> None:
             index.search(gallery(1), exclude=exclude)
 
 
-def test_embeddings_and_labels_are_in_the_order_of_the_ids() -> None:
+def test_embeddings_and_labels_are_in_id_order() -> None:
     x = gallery(6)
     index = Index(x, {"label": [3, 3, 4, 4, 5, 5]})
     index.remove([1, 4])
@@ -274,7 +274,7 @@ def test_embeddings_and_labels_are_in_the_order_of_the_ids() -> None:
     assert named.labels == ["crow", "jay"]
 
 
-def test_embeddings_and_labels_that_are_not_there_are_errors() -> None:
+def test_missing_embeddings_and_labels_raise() -> None:
     with pytest.raises(ValueError, match="does not keep them"):
         _ = Index(gallery(), factory="SQ8").embeddings
     with pytest.raises(ValueError, match="every row has a value"):
@@ -284,7 +284,7 @@ def test_embeddings_and_labels_that_are_not_there_are_errors() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("work", ["search", "range", "kmeans"])
-def test_a_process_forked_after_a_search_can_search(work) -> None:
+def test_forked_process_can_search(work) -> None:
     """Its parent's threads of OpenMP do not exist there."""
     x = np.random.default_rng(0).normal(size=(20000, 16)).astype(np.float32)
     index = Index(x, {"n": range(len(x))}, factory="IVF32,Flat")

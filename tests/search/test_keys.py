@@ -25,7 +25,7 @@ def state(index: Index):
     return index.keys, index.ids.tolist(), index.columns, found.scores.tolist()
 
 
-def test_rows_go_by_their_keys() -> None:
+def test_rows_are_addressed_by_keys() -> None:
     index = small()
     assert index.keys == list(index) == ["p", "q", "r"]
     assert index["q"] == {"price": 7, "name": "b"}
@@ -39,7 +39,7 @@ def test_rows_go_by_their_keys() -> None:
         index["x"]
 
 
-def test_without_own_keys_rows_go_by_their_ids() -> None:
+def test_rows_without_keys_are_addressed_by_ids() -> None:
     index = Index(X[:3], {"price": [5, 7, 9]})
     index.remove(0)
     assert (index.keys, index[2], 2 in index, 0 in index) == (
@@ -50,7 +50,7 @@ def test_without_own_keys_rows_go_by_their_ids() -> None:
         index["p"]
 
 
-def test_keys_of_a_column() -> None:
+def test_keys_may_be_a_column() -> None:
     index = Index(X[:2], {"sku": [7, 2**62]}, keys="sku")
     assert index.keys == [7, 2**62]
     with pytest.raises(ValueError, match="Available: sku"):
@@ -95,7 +95,7 @@ def test_an_empty_index_takes_keys() -> None:
     assert index.keys == ["now text"]
 
 
-def test_remove_by_keys_and_by_a_filter() -> None:
+def test_remove_takes_keys_or_a_filter() -> None:
     index = small()
     assert index.remove("q") == 1
     assert index.remove(where={"price": {">": 100}}) == 0
@@ -146,7 +146,7 @@ BAD = {
 }
 
 
-def test_what_is_refused_changes_nothing() -> None:
+def test_failed_change_leaves_the_index_unchanged() -> None:
     index = small()
     before = state(index)
     for name, change in BAD.items():

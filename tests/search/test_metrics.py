@@ -32,7 +32,7 @@ def scores(metric: str, queries=QUERIES, x=X) -> np.ndarray:
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_exact_search_is_that_of_sorting(metric) -> None:
+def test_exact_search_matches_sorting(metric) -> None:
     index, table = Index(X, metric=metric), scores(metric)
     order = np.argsort(-table, axis=1, kind="stable")[:, :20]
     for queries in (slice(0, 1), slice(0, 25)):  # Without BLAS, and with it.
@@ -45,7 +45,7 @@ def test_exact_search_is_that_of_sorting(metric) -> None:
 
 
 @pytest.mark.parametrize("metric", ["dot", "euclidean"])
-def test_equal_scores_are_in_the_order_of_the_rows(metric) -> None:
+def test_equal_scores_are_in_row_order(metric) -> None:
     """Far from the origin, float32 cannot tell the distances apart."""
     integers = np.random.default_rng(1).integers(-3, 3, (15, 8))
     # More copies than are fetched at first, so that ties are cut off.
@@ -59,7 +59,7 @@ def test_equal_scores_are_in_the_order_of_the_rows(metric) -> None:
 
 
 @pytest.mark.parametrize("metric", ["dot", "euclidean"])
-def test_lengths_matter_and_zero_is_an_embedding(metric, tmp_path) -> None:
+def test_dot_and_euclidean_accept_any_length(metric, tmp_path) -> None:
     index = Index([[2, 0], [1, 0], [0, 0]], metric=metric)
     found = index.search([1, 0], 3)
     expected = {"dot": [[0, 1, 2], [2, 1, 0]],
@@ -86,7 +86,7 @@ def test_tiny_and_huge_numbers_are_told_apart(metric, scale) -> None:
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("factory", ["HNSW8", "IVF8,PQ4x4np"])
-def test_other_kinds(factory, metric) -> None:
+def test_approximate_kinds_support_every_metric(factory, metric) -> None:
     parameters = "nprobe=8" if "IVF" in factory else None
     index = Index(X, metric=metric, factory=factory, parameters=parameters)
     found = index.search(QUERIES, 10)
@@ -103,7 +103,9 @@ def test_other_kinds(factory, metric) -> None:
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("factory", ["Flat", "IVF8,Flat", "HNSW8"])
-def test_range_search_finds_all(factory, metric) -> None:
+def test_range_search_finds_all_rows_above_the_threshold(
+    factory, metric
+) -> None:
     index = Index(X, {"n": np.arange(400) % 4}, metric=metric, factory=factory)
     table = scores(metric)
     # Away from all scores, as float32 is to be no matter.
@@ -125,7 +127,7 @@ def test_range_search_finds_all(factory, metric) -> None:
 
 
 @pytest.mark.parametrize("factory", ["PQ4x4np", "IVF8,PQ4x4np", "PCA8,Flat"])
-def test_range_search_of_compressed_vectors(factory) -> None:
+def test_range_search_supports_compressed_vectors(factory) -> None:
     parameters = "nprobe=8" if "IVF" in factory else None
     index = Index(X, factory=factory, parameters=parameters)
     ranked = index.search(QUERIES, 400)
@@ -135,7 +137,7 @@ def test_range_search_of_compressed_vectors(factory) -> None:
     )
 
 
-def test_range_search_reaches_scores_that_are_just_the_threshold() -> None:
+def test_range_search_includes_scores_equal_to_the_threshold() -> None:
     x = np.tile(X[:4], (50, 1))
     for metric in METRICS:
         index = Index(x, metric=metric)
@@ -168,7 +170,7 @@ def test_range_search_needs_a_threshold() -> None:
 
 
 @pytest.mark.parametrize("metric", ["dot", "euclidean"])
-def test_scores_of_any_metric_are_calibrated(metric, tmp_path) -> None:
+def test_scores_of_any_metric_can_be_calibrated(metric, tmp_path) -> None:
     x, labels = X[:60], np.arange(60) // 5
     index = Index(x, metric=metric)
     threshold = index.calibrate(x, labels, "eer", num_resamples=20)
@@ -186,7 +188,7 @@ def test_scores_of_any_metric_are_calibrated(metric, tmp_path) -> None:
     assert Index.load(tmp_path / "index").threshold == threshold
 
 
-def test_what_is_refused() -> None:
+def test_unfit_arguments_raise() -> None:
     with pytest.raises(ValueError, match="`metric` of Index must be one of"):
         Index(X, metric="manhattan")
     with pytest.raises(ValueError, match=r"not be longer than 4.61e\+18"):
@@ -199,7 +201,7 @@ def test_what_is_refused() -> None:
 
 @pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
 @pytest.mark.parametrize("scale", [0.01, 100])
-def test_copies_are_told_by_their_scores(metric, scale) -> None:
+def test_copies_are_recognized_by_their_scores(metric, scale) -> None:
     """Rounded a little, as by another batch; near ones are no copies."""
     rng = np.random.default_rng(0)
     x = scale * rng.normal(size=(30, 16)).astype(np.float32)

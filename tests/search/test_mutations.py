@@ -33,7 +33,9 @@ def changed(content: bytes, draw: random.Random) -> bytes:
     "fits", [False, pytest.param(True, marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("kind", ["Flat", "IVF4,SQ8", "HNSW8"])
-def test_random_changes_are_refused_or_harmless(kind, fits, tmp_path) -> None:
+def test_random_changes_of_files_raise_or_are_harmless(
+    kind, fits, tmp_path
+) -> None:
     """With and without checksums that fit, as a stranger may write them."""
     expected = Index.load(saved(tmp_path, kind)).search(X, 3).ids
     draw, outcomes = random.Random(1), set()

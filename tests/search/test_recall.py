@@ -73,7 +73,7 @@ def test_rows_of_a_graph_are_easier_to_find_than_new_queries(metric) -> None:
 
 
 @pytest.mark.parametrize("factory", ["HNSW16", "HNSW16,SQ8,RFlat"])
-def test_rows_that_were_left_out_change_like_others(factory, tmp_path) -> None:
+def test_rows_left_out_for_recall_change_like_others(factory, tmp_path) -> None:
     columns = {"n": np.arange(500)}
     keys = [f"row {i}" for i in range(500)]
     index = Index(X[:500], columns, keys=keys, metric="euclidean",
@@ -92,7 +92,7 @@ def test_rows_that_were_left_out_change_like_others(factory, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("queries", [None, OTHER])
-def test_recall_of_shards_is_that_of_the_array(queries, tmp_path) -> None:
+def test_recall_of_shards_equals_that_of_the_array(queries, tmp_path) -> None:
     pytest.importorskip("pyarrow")
     shards = write_shards(X, tmp_path / "x", rows_per_shard=700, progress=False)
     index = Index(shards, factory="HNSW8", metric="dot", queries=queries)
@@ -104,7 +104,7 @@ def test_recall_of_shards_is_that_of_the_array(queries, tmp_path) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 9, 10, 11, 30])
 @pytest.mark.parametrize("factory", ["HNSW8", "SQ8"])
-def test_recall_of_few_rows_counts_those_that_are_there(factory, count) -> None:
+def test_recall_of_few_rows_counts_existing_neighbors(factory, count) -> None:
     index = Index(X[:count].reshape(count, 16), factory=factory)
     assert len(index) == count
     if count < 2:
@@ -130,7 +130,7 @@ def test_queries_must_be_embeddings_like_those_of_the_gallery() -> None:
         Index([[1, 2], [3]], queries=OTHER[:, :2])
 
 
-def test_recall_of_an_index_of_a_former_version_names_its_rows(
+def test_recall_of_an_older_index_names_its_rows(
     tmp_path,
 ) -> None:
     Index(X, factory="HNSW8").save(tmp_path / "i")

@@ -22,7 +22,7 @@ TEXTS = ["red shoe", "blue hat", "green coat"]
         pytest.param((1,), (1,), marks=pytest.mark.slow),
     ],
 )
-def test_texts_as_a_column_or_a_vector(
+def test_texts_are_searched_as_a_column_or_a_vector(
     taken: tuple[int, ...], given: tuple[int, ...], tmp_path: Path
 ) -> None:
     """Models were traced for both, which Keras's layers cannot be."""
@@ -54,7 +54,7 @@ def test_texts_as_a_column_or_a_vector(
         np.testing.assert_allclose(found.scores[:, 0], 1.0, atol=1e-5)
 
 
-def test_a_dict_of_inputs_is_refused_by_name() -> None:
+def test_dict_of_inputs_and_relations_raise() -> None:
     inputs = {name: keras.Input((2,), name=name) for name in ("a", "b")}
     x = keras.layers.Concatenate()(list(inputs.values()))
     model = keras.Model(inputs, keras.layers.Dense(3)(x))

@@ -38,7 +38,7 @@ def ways(
 
 
 @pytest.mark.parametrize("kind", ["dot", "euclidean", "gallery", "groups"])
-def test_ranks_are_those_of_whole_rankings(ways: set[str], kind: str) -> None:
+def test_ranks_match_whole_rankings(ways: set[str], kind: str) -> None:
     x, labels = lattice(350, 4, 70, width=3)
     rows = others = np.arange(350)
     options = {"distance": "euclidean" if kind == "euclidean" else "dot"}
@@ -69,7 +69,9 @@ def test_ranks_are_those_of_whole_rankings(ways: set[str], kind: str) -> None:
 @pytest.mark.parametrize(
     ("distance", "noise"), [("cosine", 1.0), ("euclidean", 1e-6), ("dot", 1e-6)]
 )
-def test_floats_as_without(ways: set[str], distance: str, noise: float) -> None:
+def test_early_end_leaves_floats_unchanged(
+    ways: set[str], distance: str, noise: float
+) -> None:
     """Asked with MRR, which never ends early, the values are the same."""
     rng = np.random.default_rng(3)
     center = rng.standard_normal(8)

@@ -68,7 +68,7 @@ def test_error_is_within_tolerance(kind, distance, dtype):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("distance", DISTANCES)
-def test_exact_scores_order_as_extended_precision(kind, distance):
+def test_exact_scores_have_the_order_of_extended_precision(kind, distance):
     queries, gallery = awkward(kind)
     scores = Scores(queries, gallery, distance)
     wide, others = queries.astype(np.longdouble), gallery.astype(np.longdouble)
@@ -112,7 +112,7 @@ def test_equal_vectors_have_equal_scores_wherever_they_stand(distance):
 
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_pairs_of_one_set_are_as_those_of_two(kind, distance):
+def test_pairs_within_a_set_score_like_pairs_of_two_sets(kind, distance):
     """Each pair is computed once if both orders are asked; same bits."""
     _, x = awkward(kind)
     first, other = np.divmod(np.arange(len(x) ** 2), len(x))
@@ -130,7 +130,7 @@ def test_cosine_with_a_zero_vector_counts_as_orthogonal():
     np.testing.assert_allclose(exact / unit, expected, atol=1e-15)
 
 
-def test_unit_rows():
+def test_unit_rows_survive_tiny_and_huge_lengths():
     x = np.array([[3.0, 4.0], [0.0, 0.0], [1e-40, 0.0], [3e38, 3e38]])
     half = np.sqrt(0.5)
     expected = [[0.6, 0.8], [0, 0], [1, 0], [half, half]]
@@ -138,7 +138,7 @@ def test_unit_rows():
     assert unit_rows(x).dtype == np.float32
 
 
-def test_blocks_cover_in_order():
+def test_blocks_cover_rows_in_order():
     assert blocks(7, 3) == [slice(0, 3), slice(3, 6), slice(6, 7)]
     assert within(slice(10, 17), slice(3, 6)) == slice(13, 16)
 
