@@ -20,7 +20,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_an_image_folder(folder: Path) -> None:
+def test_image_folder_is_checked(folder: Path) -> None:
     found = check(folder / "images")
     assert found.loader == "image_folder_splits"
     assert found.splits is not None
@@ -33,7 +33,7 @@ def test_an_image_folder(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("as_table", [False, True])
-def test_exact_copies_are_named(folder: Path, as_table: bool) -> None:
+def test_exact_copies_are_reported(folder: Path, as_table: bool) -> None:
     """Nobody found them, in a class, in two classes or in two splits."""
     root = folder / "images"
     for i, file in enumerate(sorted(root.glob("*/*.png"))):
@@ -59,7 +59,7 @@ def test_exact_copies_are_named(folder: Path, as_table: bool) -> None:
     assert f"{root / 'b' / '1.png'} = {root / 'd' / '9.png'})" in leaks
 
 
-def test_a_table(folder: Path) -> None:
+def test_table_is_checked(folder: Path) -> None:
     table = folder / "table.csv"
     paths = ["a/1", "b/1", "c/1", "d/1"]
     rows = (f"images/{x}.png,{x[0]}" for x in paths)
@@ -84,7 +84,7 @@ def test_a_table(folder: Path) -> None:
         ("train_test_split/train_list.txt", "vehicleid", "test_list_800.txt"),
     ],
 )
-def test_archives_are_known_by_their_lists(
+def test_archives_are_recognized_by_their_lists(
     tmp_path, file, loader, missing
 ) -> None:
     write_lines(tmp_path / file, [""])
@@ -94,7 +94,7 @@ def test_archives_are_known_by_their_lists(
     assert missing in found.problems[0]
 
 
-def test_the_command_fails_without_splits(tmp_path: Path) -> None:
+def test_command_fails_without_splits(tmp_path: Path) -> None:
     write_lines(tmp_path / "Ebay_train.txt", [""])
     result = CliRunner().invoke(main, ["data", "check", str(tmp_path)])
     assert result.exit_code == 1

@@ -68,7 +68,7 @@ def noise_ratio(seen: np.ndarray, expected: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("orientation", quick([1], [1, 2, 6, 7]))
-def test_windows_are_those_of_the_whole_image(
+def test_windows_equal_those_of_the_whole_image(
     tmp_path, photograph, orientation
 ) -> None:
     path = stored(tmp_path / "a.jpg", photograph, orientation, quality=95)
@@ -81,7 +81,9 @@ def test_windows_are_those_of_the_whole_image(
 
 
 @pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
-def test_boxes_are_the_same_pixels(tmp_path, photograph, subsampling) -> None:
+def test_boxes_equal_crops_of_the_whole_image(
+    tmp_path, photograph, subsampling
+) -> None:
     path = tmp_path / "a.jpg"
     image = Image.fromarray(photograph[::4, ::4])
     image.save(path, subsampling=subsampling)
@@ -104,7 +106,7 @@ def test_several_windows_are_decoded_at_the_scale_of_the_smallest(
     assert noise_ratio(both[1], by_pillow(path, SIZE, WINDOWS[3])) > 40
 
 
-def test_a_large_file_is_decoded_at_an_eighth(tmp_path: Path) -> None:
+def test_large_file_is_decoded_at_an_eighth(tmp_path: Path) -> None:
     """Lines that an eighth cannot show, and the whole image would."""
     lines = np.zeros((960, 960, 3), np.uint8)
     lines[:, ::2] = 255
@@ -124,7 +126,9 @@ def test_a_large_file_is_decoded_at_an_eighth(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("extension", ["png", "webp"])
-def test_windows_of_other_formats(tmp_path, photograph, extension) -> None:
+def test_windows_of_other_formats_match_pillow(
+    tmp_path, photograph, extension
+) -> None:
     path = tmp_path / f"a.{extension}"
     Image.fromarray(photograph).save(path, lossless=True)
     for seen, where in zip(
@@ -135,7 +139,7 @@ def test_windows_of_other_formats(tmp_path, photograph, extension) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("crop", ["random_resized", "random"])
-def test_views_of_photographs_are_those_of_their_pixels(
+def test_views_of_files_match_views_of_pixels(
     tmp_path, photograph, crop
 ) -> None:
     paths = [
@@ -161,7 +165,7 @@ def test_views_of_photographs_are_those_of_their_pixels(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("channels", [1, 3])
-def test_a_fast_view_is_the_same_everywhere(
+def test_fast_view_is_the_same_everywhere(
     tmp_path: Path, photograph: np.ndarray, channels: int
 ) -> None:
     paths = [
@@ -194,7 +198,9 @@ def test_a_fast_view_is_the_same_everywhere(
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("size", [(8000, 6000), (20_000, 2000)])
-def test_memory(tmp_path: Path, size: tuple[int, int]) -> None:
+def test_large_photographs_need_little_memory(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
     """Decoded whole, one of 48 megapixels would take 144 MB."""
     path = tmp_path / "a.jpg"
     coarse = np.random.default_rng(0).integers(0, 256, (99, 99, 3), np.uint8)

@@ -38,7 +38,7 @@ def check_equal(first: list[Any], second: list[Any]) -> None:
     tf.nest.map_structure(np.testing.assert_array_equal, first, second)
 
 
-def test_batches_are_as_planned(images: ImageSet) -> None:
+def test_batches_follow_the_plan(images: ImageSet) -> None:
     sampler = sampler_of(images)
     dataset = pipeline(images, sampler, size=10, crop="center", resize=10)
     assert dataset.cardinality() == sampler.steps == 4
@@ -56,7 +56,7 @@ def test_batches_are_as_planned(images: ImageSet) -> None:
         np.testing.assert_array_equal(x, PIXELS[rows, 1:11])
 
 
-def test_runs_are_equal_and_can_be_resumed(images: ImageSet) -> None:
+def test_epochs_repeat_and_resume(images: ImageSet) -> None:
     def run(start: int, epochs: int, seed: int = 0) -> list[Any]:
         sampler = sampler_of(images)
         sampler.epoch = start
@@ -80,7 +80,9 @@ def test_runs_are_equal_and_can_be_resumed(images: ImageSet) -> None:
         ),
     ],
 )
-def test_files_and_pixels_give_the_same(images, files, arguments) -> None:
+def test_files_and_pixels_give_the_same_batches(
+    images, files, arguments
+) -> None:
     batches = [
         epoch_of(
             pipeline(source, sampler_of(source), 8, channels=1, **arguments)
@@ -111,7 +113,7 @@ def test_random_crops_are_windows_of_the_padded_image(images) -> None:
     assert len(places) > 40
 
 
-def test_two_views(images: ImageSet) -> None:
+def test_two_views_differ(images: ImageSet) -> None:
     sampler = sampler_of(images)
     dataset = pipeline(images, sampler, 8, num_views=2)
     plan = sampler.plan(0)
@@ -167,7 +169,9 @@ class Recorder(keras.Model):
         return {"loss": 0.0}
 
 
-def test_what_a_callback_sets_holds_for_the_epoch(images: ImageSet) -> None:
+def test_assignments_of_a_callback_apply_in_the_same_epoch(
+    images: ImageSet,
+) -> None:
     sampler = ClusterSampler(LABELS, 2, 2, num_learners=2)
     model = Recorder()
     model.compile(optimizer="sgd", run_eagerly=True)
@@ -188,7 +192,7 @@ def test_what_a_callback_sets_holds_for_the_epoch(images: ImageSet) -> None:
     assert [found for _, found in model.steps] == [[c] * 4 for c in clusters]
 
 
-def test_channels() -> None:
+def test_channels_are_converted() -> None:
     for given, channels in ((1, 3), (3, 1)):
         images = ImageSet(noise(channels=given), LABELS)
         dataset = pipeline(images, sampler_of(images), 8, channels=channels)
@@ -211,7 +215,7 @@ def test_eval_batches_are_in_order(images: ImageSet, files: ImageSet) -> None:
         np.testing.assert_array_equal(again, tf.concat(batches, 0))
 
 
-def test_a_bad_file_is_named(files: ImageSet) -> None:
+def test_bad_file_is_named(files: ImageSet) -> None:
     sampler = sampler_of(files, steps=2)
     bad = sampler.plan(0).ravel()[7]
     Path(files.paths[bad]).write_bytes(b"\x89PNG and no more")
@@ -221,14 +225,14 @@ def test_a_bad_file_is_named(files: ImageSet) -> None:
         list(pipeline(files, sampler, 8))
 
 
-def test_the_first_of_several_missing_files_is_named(files: ImageSet) -> None:
+def test_first_of_several_missing_files_is_named(files: ImageSet) -> None:
     for path in files.paths:
         Path(path).unlink()
     with pytest.raises(tf.errors.OpError, match=r"/0\.png' cannot"):
         list(eval_batches(files, View((8, 8), 1)))
 
 
-def test_a_file_that_only_pillow_decodes(files, monkeypatch) -> None:
+def test_file_that_only_pillow_decodes_raises(files, monkeypatch) -> None:
     Path(files.paths[2]).write_bytes(b"\x89PNG and no more")
     monkeypatch.setattr(loading, "read_image", lambda *_: None)
     with pytest.raises(tf.errors.OpError, match="although Pillow can decode"):

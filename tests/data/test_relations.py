@@ -12,7 +12,7 @@ from tests.data.archive_files import write_image
 EXAMPLES = data.ArraySet(np.arange(20, dtype=np.float32).reshape(10, 2))
 
 
-def test_relation_of_pairs() -> None:
+def test_pairs_give_a_relation_matrix() -> None:
     pairs = PairSet(EXAMPLES, [[0, 1], [2, 1], [3, 4]], [1, 0, 1])
     assert pairs.between(np.array([1, 0, 2, 1])).tolist() == [
         [-1, 1, 0, -1],
@@ -27,7 +27,7 @@ def test_relation_of_pairs() -> None:
     ]
 
 
-def test_relation_of_triplets() -> None:
+def test_triplets_give_a_relation_matrix() -> None:
     triplets = TripletSet(EXAMPLES, [[0, 1, 2], [0, 3, 2]])
     assert len(triplets) == 2
     assert triplets.between(np.array([0, 1, 2, 3])).tolist() == [
@@ -52,7 +52,7 @@ def test_sampler_goes_through_all_tuples() -> None:
 
 
 @pytest.mark.parametrize("others", ["ignore", "negative"])
-def test_batches(others) -> None:
+def test_batches_hold_pairs_and_their_relation(others) -> None:
     pairs = PairSet(EXAMPLES, [[0, 1], [2, 3], [4, 5]])
     sampler = RelationSampler(pairs, tuples_per_batch=3, others=others)
     ((x, y),) = data.pipeline(EXAMPLES, sampler)
@@ -65,7 +65,7 @@ def test_batches(others) -> None:
     assert (rows[3:] == rows[:3] + 1).all()
 
 
-def test_loss_is_that_of_the_given_triplets() -> None:
+def test_triplet_loss_matches_a_loop_over_the_triplets() -> None:
     """The triplet loss over a batch is a loop over the triplets in it."""
     rng = np.random.default_rng(0)
     embeddings = keras.ops.normalize(rng.normal(size=(9, 4)).astype("float32"))
@@ -110,7 +110,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_bad_input(message) -> None:
+def test_unfit_relations_raise(message) -> None:
     error = IndexError if message == "row 10" else ValueError
     with pytest.raises(error, match=f"(?s){message}"):
         REFUSED[message]()
@@ -147,7 +147,7 @@ def test_transitive_pairs_connect_components_and_equal_contents() -> None:
     ]
 
 
-def test_transitive_triplets() -> None:
+def test_transitive_triplets_connect_positives() -> None:
     triplets = TripletSet(TEXTS, [[0, 1, 3], [1, 2, 5]], transitive=True)
     known = triplets.between(np.array([0, 2, 3, 5]))
     assert known.tolist() == [
@@ -159,7 +159,7 @@ def test_transitive_triplets() -> None:
 
 
 @pytest.mark.parametrize("pair", [[1, 2], [0, 7], [7, 2]])
-def test_transitive_pairs_that_contradict_each_other(pair) -> None:
+def test_contradictory_transitive_pairs_raise(pair) -> None:
     given = [*CHAINED, pair]
     PairSet(TEXTS, given, [1, 1, 1, 1, 0])
     with pytest.raises(ValueError, match=rf"{sorted(pair)}".strip("[]")):
@@ -181,7 +181,7 @@ def test_images_of_equal_files_are_connected(tmp_path) -> None:
     assert boxed.between(np.arange(4))[2].tolist() == [-1] * 4
 
 
-def test_batches_without_duplicates() -> None:
+def test_batches_without_duplicates_repeat_no_content() -> None:
     rng = np.random.default_rng(0)
     texts = data.ArraySet(np.array([str(i % 150) for i in range(200)]))
     rows = rng.integers(0, 200, (400, 2))
@@ -265,7 +265,7 @@ def test_largest_batch_without_duplicates_is_filled_in_every_epoch(
 
 
 @pytest.mark.parametrize("kind", RELATIONS)
-def test_larger_batch_without_duplicates_is_refused_at_once(kind) -> None:
+def test_too_large_batch_without_duplicates_raises_at_once(kind) -> None:
     made, rows, largest = RELATIONS[kind]
     if largest == len(rows):
         return
@@ -274,7 +274,7 @@ def test_larger_batch_without_duplicates_is_refused_at_once(kind) -> None:
         RelationSampler(made(LETTERS, rows), largest + 1, no_duplicates=True)
 
 
-def test_sampler_says_that_little_choice_is_left(caplog) -> None:
+def test_sampler_warns_where_little_choice_is_left(caplog) -> None:
     RelationSampler(PairSet(LETTERS, CHAIN[:5]), 2, no_duplicates=True)
     assert not caplog.records
     pairs = PairSet(LETTERS, [CHAIN[i] for i in (1, 0, 2, 3, 4)])
@@ -293,7 +293,7 @@ LISTS = {
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_trials_of_text_files(name, tmp_path) -> None:
+def test_trials_are_read_from_text_files(name, tmp_path) -> None:
     # Only a table has names with spaces.
     is_table = name.lower().endswith(".csv")
     faces = [x if is_table else x.replace(" ", "_") for x in FACES]
@@ -334,9 +334,7 @@ def test_trials_of_text_files(name, tmp_path) -> None:
         ("1 /1.png b/1.png\n", "without 1 of 2, such as '/1.png'"),
     ],
 )
-def test_trials_name_one_image_of_a_folder_each(
-    text, message, tmp_path
-) -> None:
+def test_trials_must_name_one_image_each(text, message, tmp_path) -> None:
     for name in ("a/1.png", "b/1.png", "b/2.png"):
         write_image(tmp_path / "faces" / name)
     images = data.image_folder(tmp_path / "faces")
@@ -362,7 +360,7 @@ def test_trials_name_one_image_of_a_folder_each(
         ("a.txt", "300\n", "must not be empty"),
     ],
 )
-def test_trials_that_are_none(name, text, message, tmp_path) -> None:
+def test_unfit_trials_raise(name, text, message, tmp_path) -> None:
     (tmp_path / name).write_text(text)
     examples = data.ArraySet(np.eye(3, dtype=np.float32), ids=["a", "b", "c"])
     with pytest.raises(ValueError, match=message):

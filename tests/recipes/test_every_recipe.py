@@ -67,7 +67,7 @@ def stood_in(glyphs, noise, monkeypatch) -> Iterator[None]:
     [*QUICK, *(pytest.param(x, marks=pytest.mark.slow) for x in MORE)],
     ids=name_of,
 )
-def test_trains_a_step_and_embeds(path, tmp_path, monkeypatch) -> None:
+def test_recipe_trains_a_step_and_embeds(path, tmp_path, monkeypatch) -> None:
     recipe = load(path)
     # ABE knows where to branch in the networks of this package.
     whole = path in WHOLE or names_layers(recipe) or recipe.method.name == "abe"
@@ -119,7 +119,7 @@ def test_trains_a_step_and_embeds(path, tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.slow
-def test_layers_that_recipes_name_are_there() -> None:
+def test_layers_named_by_recipes_exist() -> None:
     networks: dict[str, set[str]] = {}
     for path in FILES:
         sections = recipe_at(path).backbone, recipe_at(path).method
@@ -179,7 +179,7 @@ class Valued(ContrastiveLoss):
 
 
 @pytest.mark.slow
-def test_loading_leaves_devices_to_be_set(tmp_path) -> None:
+def test_loading_recipes_leaves_devices_unset(tmp_path) -> None:
     (tmp_path / "own_losses.py").write_text(OWN_LOSSES)
     subprocess.run(
         [sys.executable, "-c", LOADS, *map(str, [*QUICK, *MORE])],

@@ -27,7 +27,7 @@ def recipe_of(method: dict[str, Any], num_views: int = 1) -> Recipe:
     return validate(content, "recipe.yaml")
 
 
-def test_types_are_those_that_yaml_has() -> None:
+def test_fields_have_types_that_yaml_can_write() -> None:
     def function(
         a: int,
         b: str | keras.Model = "b",
@@ -45,7 +45,7 @@ def test_types_are_those_that_yaml_has() -> None:
 
 
 @pytest.mark.parametrize("default", ["", " = None"])
-def test_arguments_without_a_type_are_refused(default) -> None:
+def test_arguments_without_a_type_raise(default) -> None:
     scope: dict[str, Any] = {}
     exec(f"def function(alpha{default}): ...", scope)
     with pytest.raises(ValueError, match="`alpha` of function must have a ty"):
@@ -77,7 +77,7 @@ def own(tmp_path, monkeypatch) -> Iterator[str]:
     sys.modules.pop("own_methods", None)
 
 
-def test_a_method_of_another_package(own) -> None:
+def test_method_of_another_package_is_built(own) -> None:
     recipe = recipe_of({"name": f"{own}:two", "loss": "contrastive"})
     assert recipe.method.embedding_dim == 6
     assert recipe_of({"name": f"{own}:two", "loss": "contrastive"}) == recipe
@@ -99,12 +99,12 @@ def test_a_method_of_another_package(own) -> None:
         ("two", "`method.name` must be one of"),
     ],
 )
-def test_what_is_no_method_of_another_package(own, name, message) -> None:
+def test_unfit_method_of_another_package_raises(own, name, message) -> None:
     with pytest.raises(RecipeError, match=message):
         recipe_of({"name": name, "los": "margin"})
 
 
-def test_a_trusted_run_imports_the_module_of_its_method(
+def test_trusted_run_imports_the_module_of_its_method(
     own, tmp_path, monkeypatch
 ) -> None:
     recipe = recipe_of({"name": f"{own}:two"})
@@ -120,7 +120,7 @@ def test_a_trusted_run_imports_the_module_of_its_method(
 @pytest.mark.parametrize(
     ("given", "clusters"), [({}, 4), ({"num_learners": 3}, 3)]
 )
-def test_clusters_without_splitting_the_embedding(given, clusters) -> None:
+def test_unsplit_embedding_may_have_clusters(given, clusters) -> None:
     """Table 6 of divide and conquer: the sampler's number, not the model's."""
     method = {"name": "divide_and_conquer", "split_embedding": False, **given}
     recipe = recipe_of(method)
@@ -130,7 +130,7 @@ def test_clusters_without_splitting_the_embedding(given, clusters) -> None:
     assert isinstance(model.head, methods.EmbeddingHead)
 
 
-def test_a_momentum_network_of_any_method() -> None:
+def test_any_method_may_have_a_momentum_network() -> None:
     method = {
         "name": "baseline",
         "loss": {"name": "cross_batch_memory", "loss": "triplet", "size": 9},
@@ -142,7 +142,7 @@ def test_a_momentum_network_of_any_method() -> None:
     assert model.momentum_encoder.ema_momentum == 0.5
 
 
-def test_pair_batches_have_as_many_images_as_batches_say(images) -> None:
+def test_pair_batches_have_the_size_of_the_recipe(images) -> None:
     settings = ("batches.classes_per_batch=6", "batches.images_per_class=2")
     pairs = ("method.pair_batches=true", "method.pairs=constructed")
     recipe = load("glyphs/abe", (*pairs, *settings))
@@ -156,7 +156,7 @@ def test_pair_batches_have_as_many_images_as_batches_say(images) -> None:
     assert isinstance(plain, data.ClassBalanced)
 
 
-def test_two_views_and_few_triplets_of_diva(caplog) -> None:
+def test_diva_has_two_views_and_warns_of_few_triplets(caplog) -> None:
     images = data.ImageSet(
         np.zeros((12, 48, 48), "uint8"), np.repeat(np.arange(4), 3)
     )

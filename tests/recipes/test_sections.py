@@ -53,7 +53,7 @@ def signatures_of(place: str) -> list[Callable[..., Any]]:
     return [SIGNATURES[key]]
 
 
-def test_all_sections_are_walked() -> None:
+def test_sections_cover_recipes_data_sets_and_methods() -> None:
     own = {key for key in Recipe.model_fields if key in SIGNATURES}
     named = {f"data/{name}" for name in data.DATASETS}
     named |= {f"method/{name}" for name in METHODS}
@@ -70,13 +70,13 @@ def left_out(place: str) -> set[str]:
 
 
 @pytest.mark.parametrize("place", [x for x in sections() if "/" in x])
-def test_data_sets_and_methods_have_all_their_arguments(place: str) -> None:
+def test_sections_have_all_arguments(place: str) -> None:
     arguments = set(inspect.signature(signatures_of(place)[0]).parameters)
     assert arguments - left_out(place) <= set(sections()[place].model_fields)
 
 
 @pytest.mark.parametrize("place", sorted(set(sections()) - {"optimizer"}))
-def test_defaults_are_those_of_the_signatures(place: str) -> None:
+def test_defaults_match_the_signatures(place: str) -> None:
     key, _, name = place.partition("/")
     options = find(name)[1].options if key == "method" else {}
     own = OWN.get(key, {"name", *options} if name else set())

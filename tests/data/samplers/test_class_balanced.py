@@ -46,7 +46,9 @@ def check_batch(rows, labels, classes, images) -> None:
     steps=st.one_of(st.none(), st.integers(1, 30)),
     seed=st.integers(0, 2**40),
 )
-def test_guarantees(sizes, classes, images, weighting, steps, seed) -> None:
+def test_batches_have_distinct_images_and_classes_come_equally_often(
+    sizes, classes, images, weighting, steps, seed
+) -> None:
     labels = labels_of(sizes)
     available = drawable(sizes, images)
     if len(available) == 0:
@@ -91,7 +93,7 @@ def test_batch_size_is_filled(sizes, batch, images) -> None:
     images=st.integers(1, 4),
     steps=st.integers(1, 9),
 )
-def test_no_image_again_before_its_class_is_through(
+def test_images_of_a_class_repeat_only_after_all_were_drawn(
     sizes, images, steps
 ) -> None:
     labels = labels_of(sizes)
@@ -113,7 +115,7 @@ def test_no_image_again_before_its_class_is_through(
             assert len(set(shown.tolist())) == min(len(shown), size)
 
 
-def test_same_epoch_same_plan_other_epoch_other_plan() -> None:
+def test_plan_depends_on_seed_and_epoch() -> None:
     labels = labels_of([6] * 20)
     plans = [
         ClassBalanced(labels, classes_per_batch=5, seed=seed).plan(epoch)
@@ -142,7 +144,9 @@ def test_batches_mix_classes_anew() -> None:
     ("weighting", "expected"),
     [("proportional", [2, 8, 18]), ("sqrt", [14 / 3, 28 / 3, 14])],
 )
-def test_weighting(weighting: str, expected: list[float]) -> None:
+def test_weighting_sets_how_often_classes_come(
+    weighting: str, expected: list[float]
+) -> None:
     labels = labels_of([10, 40, 90])
     sampler = ClassBalanced(
         labels,
@@ -174,7 +178,7 @@ def test_single_images_are_left_out_and_logged_once(caplog) -> None:
     assert set(labels[alone.plan(0)].ravel()) == {0, 10, 20, 30}
 
 
-def test_large_labels_and_seeds() -> None:
+def test_large_labels_and_seeds_are_supported() -> None:
     labels = np.repeat([-(2**62), 2**24, 2**24 + 1, 2**62], 3)
     sampler = ClassBalanced(
         labels, classes_per_batch=4, images_per_class=3, seed=2**63
@@ -184,7 +188,9 @@ def test_large_labels_and_seeds() -> None:
 
 
 @pytest.mark.parametrize(("classes", "expected"), [(3, 3), (32, 32), (40, 32)])
-def test_the_default_number_of_classes(classes, expected, caplog) -> None:
+def test_default_number_of_classes_is_at_most_32(
+    classes, expected, caplog
+) -> None:
     caplog.set_level(logging.INFO)
     sampler = ClassBalanced(labels_of([3] * classes + [1]))
     assert sampler.classes_per_batch == expected
@@ -213,7 +219,7 @@ def test_surrogate_batches_are_class_balanced() -> None:
         np.testing.assert_array_equal(given, SURROGATES[rows])
 
 
-def test_state_of_a_sampler_has_its_surrogates() -> None:
+def test_state_of_a_sampler_holds_its_surrogates() -> None:
     sampler, again = surrogate_sampler(), surrogate_sampler()
     again.set_state(sampler.get_state())
     assert again.assignments is None

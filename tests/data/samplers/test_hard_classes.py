@@ -31,7 +31,7 @@ def sampler(**arguments):
 @pytest.mark.parametrize(
     ("steps", "classes"), [(None, 8), (1, 30), (3, 2), (15, 8)]
 )
-def test_as_balanced_as_without_neighbors(steps, classes) -> None:
+def test_classes_come_as_often_as_without_neighbors(steps, classes) -> None:
     hard = sampler(classes_per_batch=classes, steps_per_epoch=steps)
     plain = ClassBalanced(LABELS, classes, 4, steps_per_epoch=steps)
     total = np.zeros(CLASSES, int)
@@ -79,12 +79,12 @@ def near_pairs(made):
     return np.mean(found)
 
 
-def test_near_classes_are_together() -> None:
+def test_near_classes_share_batches() -> None:
     plain = near_pairs(ClassBalanced(LABELS, 8, 4))
     assert near_pairs(sampler()) > 1.5 * plain
 
 
-def test_a_plan_is_a_function_of_seed_epoch_and_neighbors() -> None:
+def test_plan_depends_on_seed_epoch_and_neighbors() -> None:
     first, second, other = sampler(), sampler(), sampler(seed=1)
     first.plan(0)
     np.testing.assert_array_equal(first.plan(3), second.plan(3))
@@ -93,7 +93,7 @@ def test_a_plan_is_a_function_of_seed_epoch_and_neighbors() -> None:
     assert not np.array_equal(first.plan(3), second.plan(3))
 
 
-def test_without_neighbors_it_is_class_balanced() -> None:
+def test_plan_without_neighbors_is_class_balanced() -> None:
     plain = ClassBalanced(LABELS, 8, 4)
     none, zero = sampler(), sampler(num_neighbors=0)
     none.set_neighbors(None)
@@ -101,7 +101,7 @@ def test_without_neighbors_it_is_class_balanced() -> None:
         np.testing.assert_array_equal(made.plan(2), plain.plan(2))
 
 
-def test_nearest_classes_against_a_loop() -> None:
+def test_nearest_classes_match_a_loop() -> None:
     x = np.random.default_rng(0).normal(size=(12, 5))
     x[7] = x[3]
     x /= np.linalg.norm(x, axis=1, keepdims=True)
@@ -134,7 +134,7 @@ MEANS = {
 
 @pytest.mark.parametrize("kind", MEANS)
 @pytest.mark.parametrize("seed", range(3))
-def test_nearest_of_many_classes_are_those_of_a_whole_sort(
+def test_nearest_of_many_classes_match_a_full_sort(
     kind, seed, monkeypatch
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -150,7 +150,7 @@ def test_nearest_of_many_classes_are_those_of_a_whole_sort(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_batches_are_those_of_a_whole_sort(seed, monkeypatch) -> None:
+def test_batches_match_a_full_sort(seed, monkeypatch) -> None:
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(500), rng.integers(1, 6, 500))
     embeddings = rng.normal(size=(len(labels), 6)).astype("float32")
@@ -169,7 +169,7 @@ def test_batches_are_those_of_a_whole_sort(seed, monkeypatch) -> None:
             )
 
 
-def test_nearest_of_20000_classes_need_no_sort_of_all_cosines() -> None:
+def test_nearest_of_20000_classes_need_no_full_sort() -> None:
     means = np.random.default_rng(0).normal(size=(20_000, 32))
     means /= np.linalg.norm(means, axis=1, keepdims=True)
     tracemalloc.start()
