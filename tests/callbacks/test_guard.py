@@ -84,7 +84,7 @@ def test_guard_keeps_the_start_where_training_harms() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.03, 0.1])
-def test_guard_keeps_the_share_that_finds_most(rate: float) -> None:
+def test_guard_keeps_the_best_share_between_start_and_end(rate: float) -> None:
     plain = model_of(rate)
     start, proxies = weights_of(plain), plain.objective.loss.proxies
     trained(plain, RetrievalEvaluation(HELD_OUT))
@@ -107,7 +107,7 @@ def test_guard_keeps_the_share_that_finds_most(rate: float) -> None:
     np.testing.assert_allclose(model.objective.loss.proxies, last, rtol=1e-5)
 
 
-def test_guard_computes_statistics_of_batch_normalization_again() -> None:
+def test_guard_recomputes_batch_normalization_statistics() -> None:
     model = model_of(rate=0.3, norm=True)
     validation, guard = guard_of()
     trained(model, validation, guard)
@@ -122,7 +122,7 @@ def test_guard_computes_statistics_of_batch_normalization_again() -> None:
     np.testing.assert_allclose(norm.moving_variance, within, rtol=1e-4)
 
 
-def test_best_file_is_what_the_guard_keeps(tmp_path) -> None:
+def test_best_file_holds_the_model_that_the_guard_keeps(tmp_path) -> None:
     model = model_of(rate=0.1)
     start = weights_of(model)
     # The start, two epochs, ¼, ½, ¾, and the eighths beside ½.
@@ -142,7 +142,7 @@ def test_best_file_is_what_the_guard_keeps(tmp_path) -> None:
         )
 
 
-def test_best_file_is_of_an_epoch_that_beats_the_guard(tmp_path) -> None:
+def test_best_file_stays_where_an_epoch_beats_the_guard(tmp_path) -> None:
     model = model_of(rate=0.1)
     values = (0.5, 0.9, 0.6, 0.6, 0.8, 0.7, 0.7, 0.7)
     validation = Scripted(*([x, x + 0.01] for x in values))

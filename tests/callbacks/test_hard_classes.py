@@ -24,7 +24,9 @@ def parts(backbone, **arguments):
 
 
 @pytest.mark.slow
-def test_searches_in_its_epochs_by_the_present_embedding(tiny_backbone) -> None:
+def test_neighbors_are_searched_in_due_epochs_by_the_current_model(
+    tiny_backbone,
+) -> None:
     images, sampler, model, callback = parts(tiny_backbone, every=2, start=1)
     seen = []
 
@@ -50,7 +52,7 @@ def test_searches_in_its_epochs_by_the_present_embedding(tiny_backbone) -> None:
     assert sampler.neighbors is not seen[3][0]
 
 
-def test_what_it_refuses(tiny_backbone) -> None:
+def test_unfit_arguments_raise(tiny_backbone) -> None:
     images, sampler, _, _ = parts(tiny_backbone)
     plain = data.ClassBalanced(images.labels, 3, 2)
     with pytest.raises(ValueError, match="must be a data.HardClassBalanced"):
@@ -61,7 +63,7 @@ def test_what_it_refuses(tiny_backbone) -> None:
         HardClasses(images, sampler, every=0)
 
 
-def test_in_recipes() -> None:
+def test_recipe_builds_sampler_and_callback_of_hard_classes() -> None:
     content = {
         "name": "hard",
         "data": {"name": "glyphs"},

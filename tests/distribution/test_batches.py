@@ -18,7 +18,7 @@ from tests.conftest import blobs
     ("size", "among", "sizes"),
     [(8, 4, [2, 2, 2, 2]), (10, 4, [2, 3, 2, 3]), (3, 4, [0, 1, 1, 1])],
 )
-def test_rows_keep_their_order(size, among, sizes) -> None:
+def test_parts_keep_the_order_of_rows(size, among, sizes) -> None:
     x = np.arange(size)
     whole = tf.data.Dataset.from_tensors({"x": x, "y": x[:, None]})
     parts = list(split(whole, 0, among, among))
@@ -29,14 +29,14 @@ def test_rows_keep_their_order(size, among, sizes) -> None:
     )
 
 
-def test_a_worker_has_its_own_replicas_rows() -> None:
+def test_worker_gets_the_rows_of_its_replicas() -> None:
     whole = tf.data.Dataset.range(8).batch(8)
     second = list(split(whole, 2, 2, 4))
     np.testing.assert_array_equal(second, [[4, 5], [6, 7]])
     assert second[0].shape == (2,)
 
 
-def test_a_replica_without_rows_can_be_refused() -> None:
+def test_replica_without_rows_can_raise() -> None:
     with pytest.raises(tf.errors.OpError, match="drop_remainder=True"):
         list(split(tf.data.Dataset.range(3).batch(3), 0, 4, 4, least=1))
 
@@ -72,7 +72,7 @@ def test_shares_are_rows_of_the_whole(views) -> None:
 
 
 @pytest.mark.slow
-def test_a_share_reads_its_own_files_only(tmp_path) -> None:
+def test_share_reads_only_its_own_files(tmp_path) -> None:
     images = blobs(classes=4, images=2)
     paths = [tmp_path / f"{row}.png" for row in range(8)]
     for path, pixels in zip(paths, images.images, strict=True):
@@ -101,7 +101,7 @@ def comparing(num_classes: int | None = None) -> MetricModel:
     )
 
 
-def test_pairs_are_not_judged_by_a_share(caplog) -> None:
+def test_share_does_not_warn_of_missing_pairs(caplog) -> None:
     labels = np.arange(4)
     for is_share, count in ((False, 1), (True, 0)):
         caplog.clear()
@@ -114,7 +114,7 @@ def test_pairs_are_not_judged_by_a_share(caplog) -> None:
         )
 
 
-def test_rows_of_a_relation_matrix_are_a_share() -> None:
+def test_share_accepts_rows_of_a_relation_matrix() -> None:
     rows = np.array([[1, 1, 0, 0], [1, 1, 0, 0]])
     x = np.zeros((2, 2), "float32")
     share = BatchChecks("fit", comparing(), is_share=True)
@@ -125,7 +125,7 @@ def test_rows_of_a_relation_matrix_are_a_share() -> None:
         whole.check_kinds(x, rows)
 
 
-def test_a_dataset_that_was_changed_has_no_share() -> None:
+def test_mapped_dataset_has_no_share() -> None:
     x, labels = np.zeros((8, 2), "float32"), np.repeat(np.arange(4), 2)
     batches = pipeline(ArraySet(x, labels), ClassBalanced(labels, batch_size=8))
     assert share_of(batches, 0, 2) is not None
@@ -136,7 +136,7 @@ def test_a_dataset_that_was_changed_has_no_share() -> None:
 @pytest.mark.parametrize(
     "option", [{"gradient_accumulation_steps": 2}, {"use_ema": True}]
 )
-def test_options_of_optimizers_are_refused_by_name(option, is_scaled) -> None:
+def test_unsupported_optimizer_options_raise(option, is_scaled) -> None:
     optimizer = keras.optimizers.Adam(**option)
     if is_scaled:
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)

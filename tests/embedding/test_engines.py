@@ -24,7 +24,7 @@ SIZE = 16
 NAME = "keras_dml.embedding.engines"
 
 
-def test_the_command_line_has_all_engines() -> None:
+def test_command_line_offers_all_engines() -> None:
     @engine_option
     def command() -> None: ...
 
@@ -114,7 +114,7 @@ def counted(model: keras.Model, monkeypatch: Any) -> list[int]:
 
 @pytest.mark.peers
 @pytest.mark.parametrize("made", [plain, grouping, compositor])
-def test_openvino_embeds_as_keras(made: Any, monkeypatch, caplog) -> None:
+def test_openvino_embeds_like_keras(made: Any, monkeypatch, caplog) -> None:
     pytest.importorskip("openvino")
     model, shown = made(), images()
     by_keras = counted(model, monkeypatch)
@@ -144,7 +144,7 @@ def test_keras_embeds_where_openvino_cannot(made, said, caplog) -> None:
 
 
 @pytest.mark.peers
-def test_several_inputs(caplog) -> None:
+def test_openvino_takes_several_inputs(caplog) -> None:
     pytest.importorskip("openvino")
     left, right = keras.Input((3,), name="b"), keras.Input((2,), name="a")
     x = keras.layers.Concatenate()([2 * left, right])
@@ -159,7 +159,7 @@ def test_several_inputs(caplog) -> None:
 
 
 @pytest.mark.peers
-def test_all_that_embed_can_use_openvino(tmp_path, monkeypatch) -> None:
+def test_shards_index_and_evaluate_use_openvino(tmp_path, monkeypatch) -> None:
     pytest.importorskip("openvino")
     model, shown = plain(), images()
     results = evaluate(model, shown)
@@ -188,7 +188,7 @@ CALLS: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("owner", CALLS)
-def test_an_engine_that_is_not_there_raises(owner: str, monkeypatch) -> None:
+def test_missing_engine_raises(owner: str, monkeypatch) -> None:
     call, model = CALLS[owner], plain()
     rule = rf"`engine` of {owner} must be one of \('keras', 'openvino'\)"
     with pytest.raises(ValueError, match=rule):
@@ -201,7 +201,7 @@ def test_an_engine_that_is_not_there_raises(owner: str, monkeypatch) -> None:
         call(model, images(), engine="openvino")
 
 
-def test_an_engine_may_be_any_function(tmp_path, monkeypatch) -> None:
+def test_engine_may_be_any_function(tmp_path, monkeypatch) -> None:
     """It takes batches as NumPy arrays, and Keras embeds nothing."""
     model, shown = plain(), images()
     expected = embed(model, shown)
@@ -229,7 +229,9 @@ def test_an_engine_may_be_any_function(tmp_path, monkeypatch) -> None:
         embed(model, shown, engine=lambda x: None)
 
 
-def test_another_backend(monkeypatch, caplog) -> None:
+def test_openvino_falls_back_to_keras_on_other_backends(
+    monkeypatch, caplog
+) -> None:
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     x = np.ones((1, 2), "float32")
     model = keras.Sequential([keras.Input((2,))], name="twice")
@@ -240,7 +242,7 @@ def test_another_backend(monkeypatch, caplog) -> None:
     ]
 
 
-def test_engines_of_a_server_are_checked_first() -> None:
+def test_server_checks_its_engine_first() -> None:
     server = pytest.importorskip("keras_dml.serve.server")
     with pytest.raises(ValueError, match="`engine` of serve must be one of"):
         server.serve("nothing/there", engine="onnx")

@@ -28,7 +28,7 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-def test_tensorflow_reads_what_jax_made(folder) -> None:
+def test_tensorflow_reads_files_of_jax(folder) -> None:
     crossing.read(folder / "jax")
 
 
@@ -38,7 +38,7 @@ def embeddings(folder: Path, case: str) -> Any:
         return found["embeddings"]
 
 
-def test_served_models_are_those_of_jax(folder) -> None:
+def test_served_models_match_jax(folder) -> None:
     expected = embeddings(folder, "attentive_grouping")
     images = blobs().images[..., None]
     made = folder / "exports" / "served" / "1"
@@ -61,7 +61,7 @@ def test_served_models_are_those_of_jax(folder) -> None:
         ("litert", "model.tflite", "diva"),
     ],
 )
-def test_files_are_those_of_jax(file_format, name, case, folder) -> None:
+def test_exported_files_match_jax(file_format, name, case, folder) -> None:
     pixels = blobs().images[..., None].astype("float32")
     load = loader(file_format, "this test")
     found = load(folder / "exports" / name)(pixels)

@@ -48,7 +48,7 @@ def off(found: np.ndarray, expected: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("case", sorted(set(CASES) - DRAWING))
-def test_steps_are_those_of_tensorflow(case, steps) -> None:
+def test_steps_match_tensorflow(case, steps) -> None:
     found, expected = (steps[x][f"{case}, loss"] for x in ("jax", "tensorflow"))
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
     rtol = 5e-2 if case in CROSSING else 1e-5
@@ -56,7 +56,7 @@ def test_steps_are_those_of_tensorflow(case, steps) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_devices_compute_what_one_does(case, steps) -> None:
+def test_devices_compute_what_one_device_does(case, steps) -> None:
     found, expected = (steps[x][f"{case}, loss"] for x in ("devices", "jax"))
     np.testing.assert_allclose(found[0], expected[0], rtol=5e-6)
     if case in CROSSING:
@@ -79,7 +79,7 @@ def test_model_keeps_its_values_when_devices_cannot_divide_a_batch() -> None:
 
 
 @pytest.mark.parametrize("program", ["jax_fit", "without_tensorflow"])
-def test_fit(program, tmp_path) -> None:
+def test_fit_trains_and_saves_on_jax(program, tmp_path) -> None:
     """See the programs; what they save is read here."""
     run(f"tests.model.{program}", str(tmp_path), backend="jax")
     model = keras.models.load_model(tmp_path / "trained.keras")
@@ -88,7 +88,7 @@ def test_fit(program, tmp_path) -> None:
         np.testing.assert_allclose(found, expected["y"], atol=1e-5)
 
 
-def test_killed_at_random_it_ends_with_the_same_bits(tmp_path) -> None:
+def test_killed_training_ends_with_the_same_bits(tmp_path) -> None:
     """See `kills`: a method with a queue, a momentum network and four heads."""
     run("tests.resuming.kills", str(tmp_path), "2", "diva",
         backend="jax")  # fmt: skip
@@ -126,5 +126,5 @@ def test_head_starts_as_on_tensorflow(tmp_path) -> None:
         np.testing.assert_allclose(x, y, atol=1e-4)
 
 
-def test_guard_keeps_what_it_keeps_on_tensorflow() -> None:
+def test_guard_works_as_on_tensorflow() -> None:
     run("pytest", "-q", "tests/callbacks/test_guard.py", backend="jax")

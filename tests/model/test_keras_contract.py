@@ -59,7 +59,7 @@ def same(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
 # Symbols.
 
 
-def test_a_sequential_backbone_is_like_a_functional_one() -> None:
+def test_sequential_backbone_works_like_a_functional_one() -> None:
     # The head has a layer of the same name.
     dense = keras.layers.Dense(4, name="dense")
     network = keras.Sequential([keras.Input((5,)), dense])
@@ -71,7 +71,7 @@ def test_a_sequential_backbone_is_like_a_functional_one() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
-def test_quantizing_counts_for_models_that_have_predicted(tmp_path) -> None:
+def test_quantize_takes_effect_after_predict(tmp_path) -> None:
     network = keras.Sequential([keras.Input((5,)), keras.layers.Dense(4)])
     model = methods.baseline(network, embedding_dim=3)
     exact = model.predict(vectors(), verbose=0)
@@ -83,7 +83,7 @@ def test_quantizing_counts_for_models_that_have_predicted(tmp_path) -> None:
     np.testing.assert_array_equal(again.predict(vectors(), verbose=0), coarse)
 
 
-def test_inputs_and_outputs_are_symbols(tiny_backbone) -> None:
+def test_inputs_and_outputs_are_symbolic(tiny_backbone) -> None:
     model = methods.baseline(tiny_backbone, embedding_dim=4)
     assert model.inputs == [model.input] and model.outputs == [model.output]
     assert model.output is model.output
@@ -98,7 +98,9 @@ def test_inputs_and_outputs_are_symbols(tiny_backbone) -> None:
 
 
 @pytest.mark.slow
-def test_export_as_saved_model(tiny_backbone, tmp_path) -> None:
+def test_exported_saved_model_gives_the_same_embeddings(
+    tiny_backbone, tmp_path
+) -> None:
     model = methods.baseline(tiny_backbone, embedding_dim=4, ema_momentum=0.9)
     model.export(tmp_path / "saved", verbose=False)
     x, _ = batch()
@@ -146,7 +148,7 @@ def test_export_to_a_file_gives_the_same_embeddings(
 # Held-out losses.
 
 
-def test_evaluate_gives_the_terms_and_changes_nothing() -> None:
+def test_evaluate_returns_the_loss_and_changes_nothing() -> None:
     model = small({"name": "margin", "learn_beta": True, "seed": 1})
     model.train_on_batch(vectors(), LABELS)
     before = weights_of(model)
@@ -224,7 +226,7 @@ def test_validation_split_needs_arrays() -> None:
         small().fit(data, validation_split=0.2)
 
 
-def test_there_is_no_loss_for_a_class_without_a_proxy() -> None:
+def test_class_without_a_proxy_raises() -> None:
     model = small({"name": "proxy_nca", "num_classes": 6})
     held_out = (vectors(), LABELS + 6)
     message = r"label 6\. A class that was not trained.*RetrievalEvaluation"
@@ -256,7 +258,7 @@ def test_metrics_take_labels_and_embeddings() -> None:
 
 
 @pytest.mark.parametrize("kind", ["arrays", "dataset", "dict", "generator"])
-def test_class_weights(kind) -> None:
+def test_class_weights_scale_the_loss(kind) -> None:
     model = small("contrastive")
     model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
     x, label = vectors(), LABELS
@@ -313,7 +315,7 @@ def logs(**mode) -> list[float]:
 
 
 @pytest.mark.slow
-def test_compiled_calls_say_what_eager_ones_do() -> None:
+def test_compiled_logs_equal_eager_ones() -> None:
     eager = logs(run_eagerly=True)
     for jit in (False, True):
         np.testing.assert_allclose(logs(jit_compile=jit), eager, rtol=1e-4)
@@ -344,7 +346,7 @@ def labels_seen(x, y, verbose=0, **kwargs) -> list[list[int]]:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")
-def test_the_end_of_data_of_unknown_length_is_no_step() -> None:
+def test_end_of_data_of_unknown_length_is_no_step() -> None:
     """A plain `keras.Model` counts an update and a batch there, and draws."""
     data = tf.data.Dataset.from_tensor_slices((vectors(), LABELS))
     data = data.shuffle(48, seed=0, reshuffle_each_iteration=False)
@@ -389,14 +391,14 @@ def test_arrays_of_label_sets_come_in_balanced_batches(kind, caplog) -> None:
         assert np.sum(labels, axis=0).min() >= 10
 
 
-def test_class_weights_are_not_for_label_sets() -> None:
+def test_class_weights_of_label_sets_raise() -> None:
     table = np.ones((48, 3), bool)
     with pytest.raises(ValueError, match="`class_weight` .* one class per"):
         small().fit(vectors(), table, class_weight={0: 2.0})
 
 
 @pytest.mark.parametrize("how", [{"balanced": False}, {"shuffle": False}])
-def test_arrays_may_come_as_they_are(how, caplog) -> None:
+def test_arrays_come_unbalanced_if_asked(how, caplog) -> None:
     seen = labels_seen(vectors(), LABELS, 2, batch_size=20, **how)
     assert [len(labels) for labels in seen] == [20, 20, 8]
     assert sorted(np.concatenate(seen)) == sorted(LABELS)
@@ -404,7 +406,7 @@ def test_arrays_may_come_as_they_are(how, caplog) -> None:
 
 
 @pytest.mark.slow
-def test_epochs_of_arrays_go_on_in_the_next_fit() -> None:
+def test_next_fit_continues_the_epochs_of_arrays() -> None:
     def run(*epochs: int) -> list[list[int]]:
         keras.utils.set_random_seed(0)
         model = small()
@@ -438,7 +440,7 @@ def test_strings_are_numbered_and_named() -> None:
 
 
 @pytest.mark.slow
-def test_a_copy_embeds_alike(tiny_backbone) -> None:
+def test_copies_embed_alike_and_train(tiny_backbone) -> None:
     model = methods.baseline(tiny_backbone, embedding_dim=4)
     model.compile("adam", run_eagerly=True)
     x, targets = batch()
@@ -487,7 +489,7 @@ def stepwise() -> keras.optimizers.schedules.LearningRateSchedule:
         (lambda: keras.optimizers.SGD(0.1, 0.9, use_ema=True), {}, True),
     ],
 )
-def test_weights_files_have_the_optimizer(
+def test_weights_files_hold_the_optimizer(
     optimizer, options, frozen, tmp_path
 ) -> None:
     """Training goes on as if it had not stopped, with the same bits."""
@@ -526,7 +528,7 @@ def test_weights_files_do_not_depend_on_names(tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_a_loaded_model_draws_on(tmp_path) -> None:
+def test_loaded_model_continues_its_draws(tmp_path) -> None:
     model = small({"name": "margin", "seed": 1})
     model.train_on_batch(vectors(), LABELS)
     model.save(tmp_path / "model.keras")
@@ -571,7 +573,9 @@ class Plans(ClassBalanced):
 @pytest.mark.parametrize(
     ("frequency", "steps"), [("epoch", [None]), (1, [0, 1])]
 )
-def test_a_restored_training_goes_on(frequency, steps, tmp_path) -> None:
+def test_restored_training_continues_with_the_same_bits(
+    frequency, steps, tmp_path
+) -> None:
     def fit(*callbacks) -> MetricModel:
         keras.utils.set_random_seed(0)
         sampler = Plans(LABELS, batch_size=12, steps_per_epoch=3)
@@ -598,7 +602,9 @@ def test_a_restored_training_goes_on(frequency, steps, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("prefetched", [False, True])
-def test_a_plan_has_its_own_steps(images, tiny_backbone, prefetched) -> None:
+def test_steps_per_epoch_of_fit_raises_with_a_plan(
+    images, tiny_backbone, prefetched
+) -> None:
     model = methods.baseline(tiny_backbone, embedding_dim=4)
     model.compile("adam")
     sampler = ClassBalanced(images.labels, batch_size=12)

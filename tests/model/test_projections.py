@@ -17,7 +17,7 @@ def singular(x: np.ndarray, dim: int) -> np.ndarray:
     return x @ np.linalg.svd(x, full_matrices=False)[2][:dim].T
 
 
-def test_map_at_r_is_that_of_evaluation() -> None:
+def test_map_at_r_matches_evaluation() -> None:
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(30), rng.integers(1, 9, size=30))
     x = rng.normal(size=(len(labels), 5)) + 0.3 * labels[:, None] % 7
@@ -33,7 +33,7 @@ def test_map_at_r_is_that_of_evaluation() -> None:
     ids=["all", "fewer rows than channels", "first reduced to 512"],
 )
 @pytest.mark.parametrize("has_bias", [True, False])
-def test_pca_is_that_of_singular_values(count, channels, has_bias) -> None:
+def test_pca_matches_singular_vectors(count, channels, has_bias) -> None:
     rng = np.random.default_rng(0)
     spread = np.geomspace(10, 0.1, channels)
     x = rng.normal(size=(count, channels)) * spread + 3
@@ -78,7 +78,7 @@ def test_pca_is_chosen_where_classes_vary_most_in_their_means() -> None:
     assert fit_projection(x, labels, 4).name.startswith("PCA")
 
 
-def test_labels_of_several_classes_leave_pca() -> None:
+def test_label_sets_leave_pca() -> None:
     x = np.random.default_rng(0).normal(size=(20, 4))
     found = fit_projection(x, np.ones((20, 3), bool), 2)
     assert found.name == "PCA"
@@ -96,7 +96,7 @@ def test_labels_of_several_classes_leave_pca() -> None:
     ],
     ids=["five rows", "one row", "no row", "constant", "NaN", "infinite"],
 )
-def test_rank_is_that_of_the_finite_rows(change, rank) -> None:
+def test_rank_follows_the_finite_rows(change, rank) -> None:
     rng = np.random.default_rng(0)
     x = change(rng.normal(size=(40, 12)))
     labels = np.repeat(np.arange(20), 2)[: len(x)]

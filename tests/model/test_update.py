@@ -67,7 +67,7 @@ def test_idle_learners_stay_bit_identical(name, mode, tiny_backbone) -> None:
         assert not same(shared, tiny_backbone.get_weights())
 
 
-def test_optimizer_with_nameless_state_is_refused(tiny_backbone) -> None:
+def test_optimizer_with_nameless_state_raises(tiny_backbone) -> None:
     model = model_with(keras.optimizers.Adafactor(), tiny_backbone)
     with pytest.raises(ValueError, match='Adafactor.*update="all"'):
         step(model, 0)
@@ -96,9 +96,7 @@ def test_rate_multiplier_scales_the_update(tiny_backbone) -> None:
 @pytest.mark.parametrize(
     "mode", ["eager", pytest.param("xla", marks=pytest.mark.slow)]
 )
-def test_the_backbone_is_frozen_in_the_first_updates(
-    mode, tiny_backbone
-) -> None:
+def test_backbone_is_frozen_in_the_first_updates(mode, tiny_backbone) -> None:
     optimizer = keras.optimizers.AdamW(1e-2, weight_decay=0.1)
     model = model_with(optimizer, tiny_backbone, mode, freeze_steps=2)
     for update in range(4):

@@ -105,7 +105,7 @@ def check(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
 
 @pytest.mark.parametrize("options", [*OPTIONS, *ACCUMULATED])
 @pytest.mark.parametrize("name", [*OPTIMIZERS, *ADAM])
-def test_multiplied_update_is_that_of_an_optimizer_of_that_rate(
+def test_multiplied_update_equals_an_optimizer_of_that_rate(
     name, options
 ) -> None:
     make = (OPTIMIZERS | ADAM)[name]
@@ -170,7 +170,7 @@ def by_steps(make: Any, kwargs: dict[str, Any], moves: Any) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("name", [*OPTIMIZERS, *ADAM])
-def test_frozen_weight_starts_when_its_time_has_come(name, options) -> None:
+def test_frozen_weight_starts_after_its_last_frozen_step(name, options) -> None:
     make, kwargs = (OPTIMIZERS | ADAM)[name], OPTIONS[options]
 
     def moves(step: int, k: int) -> tuple[bool, bool]:
@@ -183,7 +183,7 @@ def test_frozen_weight_starts_when_its_time_has_come(name, options) -> None:
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_learner_moves_at_its_turn_only(name, options) -> None:
+def test_learner_moves_only_at_its_turn(name, options) -> None:
     make, kwargs = OPTIMIZERS[name], OPTIONS[options]
 
     def moves(step: int, k: int) -> tuple[bool, bool]:
@@ -197,7 +197,7 @@ def test_learner_moves_at_its_turn_only(name, options) -> None:
 
 
 @pytest.mark.parametrize("kwargs", [EMA, {**EMA, "ema_overwrite_frequency": 2}])
-def test_weight_that_is_always_frozen_stays_to_the_bit(kwargs) -> None:
+def test_always_frozen_weight_stays_bit_identical(kwargs) -> None:
     optimizer = keras.optimizers.Adam(0.1, **kwargs)
     variables = weights()
     start = values(variables)[OWN]
@@ -223,7 +223,7 @@ def test_constraint_holds_after_a_multiplied_update() -> None:
 
 
 @pytest.mark.parametrize("kind", ["freezes", "alternates"])
-def test_constraint_leaves_what_stays_to_the_bit(kind) -> None:
+def test_constraint_leaves_idle_weights_bit_identical(kind) -> None:
     norms = keras.constraints.UnitNorm(axis=0)
     variables = weights(norms)
     start = values(variables)[OWN]

@@ -25,7 +25,7 @@ def names(folder) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_state_is_read_as_it_was_written(tmp_path) -> None:
+def test_state_round_trips(tmp_path) -> None:
     path, state = written(tmp_path, 3).read()
     assert path.name == "state-1.npz"
     assert state["epoch"] == 3
@@ -35,7 +35,7 @@ def test_a_state_is_read_as_it_was_written(tmp_path) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
-def test_nothing_is_no_state(tmp_path) -> None:
+def test_empty_folder_has_no_state(tmp_path) -> None:
     assert Generations(tmp_path / "none").read() is None
 
 
@@ -45,7 +45,9 @@ def test_two_generations_are_kept(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "changed", "other"])
-def test_a_damaged_state_falls_back(damage, tmp_path, caplog) -> None:
+def test_damaged_state_falls_back_to_the_earlier_one(
+    damage, tmp_path, caplog
+) -> None:
     found = written(tmp_path, 1, 2)
     path = tmp_path / "state-2.npz"
     content = bytearray(path.read_bytes())
@@ -67,7 +69,7 @@ def test_a_damaged_state_falls_back(damage, tmp_path, caplog) -> None:
     assert names(tmp_path) == ["state-1.npz", "state-3.npz"]
 
 
-def test_a_changed_byte_is_noticed_wherever_it_is(tmp_path) -> None:
+def test_changed_byte_is_detected_anywhere(tmp_path) -> None:
     found = written(tmp_path, 1, 2)
     path = tmp_path / "state-2.npz"
     content = path.read_bytes()
@@ -86,14 +88,14 @@ def test_a_changed_byte_is_noticed_wherever_it_is(tmp_path) -> None:
             assert state["epoch"] == 1
 
 
-def test_nothing_whole_is_no_beginning(tmp_path) -> None:
+def test_damaged_states_alone_raise(tmp_path) -> None:
     found = written(tmp_path, 1)
     (tmp_path / "state-1.npz").write_bytes(b"")
     with pytest.raises(ValueError, match=r"state-1\.npz, all damaged"):
         found.read()
 
 
-def test_a_state_of_a_later_version(tmp_path, monkeypatch) -> None:
+def test_state_of_a_later_version_raises(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(resume, "FORMAT", 2)
     found = written(tmp_path, 1)
     monkeypatch.undo()
@@ -101,9 +103,7 @@ def test_a_state_of_a_later_version(tmp_path, monkeypatch) -> None:
         found.read()
 
 
-def test_a_state_that_cannot_be_written_leaves_all(
-    tmp_path, monkeypatch
-) -> None:
+def test_failed_write_leaves_earlier_states(tmp_path, monkeypatch) -> None:
     found = written(tmp_path, 1, 2)
 
     def fail(*_, **__):
@@ -115,7 +115,7 @@ def test_a_state_that_cannot_be_written_leaves_all(
     assert names(tmp_path) == ["state-1.npz", "state-2.npz"]
 
 
-def test_one_training_at_a_time(tmp_path) -> None:
+def test_second_training_in_a_folder_raises(tmp_path) -> None:
     leftover = tmp_path / ".state-3.npz.0123456789abcdef.npz"
     leftover.touch()
     with Generations(tmp_path).locked():
@@ -127,7 +127,7 @@ def test_one_training_at_a_time(tmp_path) -> None:
             pass
 
 
-def test_types_that_files_of_numpy_do_not_know() -> None:
+def test_bfloat16_variables_round_trip() -> None:
     value = np.array([1.5, -2.0], ml_dtypes.bfloat16)
     variable = keras.Variable(value, dtype="bfloat16")
     state = states.state_of_variables([variable])

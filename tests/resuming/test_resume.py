@@ -152,7 +152,7 @@ TRAININGS: dict[str, tuple[Any, tuple[int, int], tuple[int, int]]] = {
 
 
 @pytest.mark.parametrize("name", quick(("batches",), TRAININGS))
-def test_a_training_goes_on_with_the_same_bits(name, tmp_path) -> None:
+def test_training_resumes_bit_for_bit(name, tmp_path) -> None:
     options, at, first = TRAININGS[name]
     ended(tmp_path, *at, **options())
     whole, end = fit(**options()), End(9, 9)
@@ -163,7 +163,7 @@ def test_a_training_goes_on_with_the_same_bits(name, tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_callbacks_of_keras_go_on(tmp_path) -> None:
+def test_keras_callbacks_resume(tmp_path) -> None:
     def callbacks(name: str) -> list[keras.callbacks.Callback]:
         folder = tmp_path / name
         folder.mkdir(exist_ok=True)
@@ -201,7 +201,7 @@ def test_callbacks_of_keras_go_on(tmp_path) -> None:
     assert same(whole, again)
 
 
-def test_a_log_that_has_lost_rows(tmp_path) -> None:
+def test_log_without_its_rows_raises(tmp_path) -> None:
     def log() -> keras.callbacks.CSVLogger:
         return keras.callbacks.CSVLogger(str(tmp_path / "log.csv"))
 
@@ -211,7 +211,7 @@ def test_a_log_that_has_lost_rows(tmp_path) -> None:
         fit(Resume(tmp_path / "state"), log())
 
 
-def test_what_has_changed_is_named(tmp_path) -> None:
+def test_changes_since_the_state_are_named(tmp_path) -> None:
     ended(tmp_path, 0, 1)
 
     def refused(message: str, *callbacks: Any, **kwargs: Any) -> None:
@@ -229,7 +229,7 @@ def test_what_has_changed_is_named(tmp_path) -> None:
     refused(r"recipe\.epochs: nothing → 2", Resume(tmp_path, identity=identity))
 
 
-def test_other_versions_and_data_are_refused(tmp_path, monkeypatch) -> None:
+def test_other_versions_and_data_raise(tmp_path, monkeypatch) -> None:
     ended(tmp_path, 0, 1)
     sampler = ClassBalanced(LABELS, batch_size=12)
     others = pipeline(ArraySet(vectors() + 1, LABELS), sampler)
@@ -246,7 +246,7 @@ def test_other_versions_and_data_are_refused(tmp_path, monkeypatch) -> None:
     assert said.endswith("or another folder to start again.")
 
 
-def test_other_arrays_and_weights_are_refused(tmp_path) -> None:
+def test_other_arrays_and_weights_raise(tmp_path) -> None:
     plain = {"data": (vectors(), LABELS), "shuffle": False, "batch_size": 12}
     weights = {"class_weight": {0: 1.0, 3: 2.0}}
 
@@ -262,7 +262,7 @@ def test_other_arrays_and_weights_are_refused(tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_streams_go_on_from_the_beginning_of_an_epoch(tmp_path, caplog) -> None:
+def test_streams_resume_at_the_start_of_an_epoch(tmp_path, caplog) -> None:
     def stream() -> tf.data.Dataset:
         data = tf.data.Dataset.from_tensor_slices((vectors(), LABELS))
         return data.shuffle(48, seed=1).batch(12)
@@ -277,7 +277,7 @@ def test_streams_go_on_from_the_beginning_of_an_epoch(tmp_path, caplog) -> None:
     assert "cannot know which batches come next" in caplog.text
 
 
-def test_a_full_disk_is_told_once(tmp_path, monkeypatch, caplog) -> None:
+def test_full_disk_warns_once(tmp_path, monkeypatch, caplog) -> None:
     savez, is_full = np.savez, [True]
 
     def write(path, **arrays: Any) -> None:
@@ -312,7 +312,7 @@ def test_sigterm_writes_a_state_and_exits(tmp_path, caplog) -> None:
 
 
 @pytest.mark.parametrize("fails_from", [1, 2])
-def test_sigterm_on_a_full_disk_promises_nothing(
+def test_sigterm_on_a_full_disk_names_the_earlier_state(
     fails_from, tmp_path, monkeypatch, caplog
 ) -> None:
     savez, count = np.savez, [0]
@@ -343,7 +343,9 @@ def test_sigterm_on_a_full_disk_promises_nothing(
 
 
 @pytest.mark.parametrize("when", ["in a step", "at the end"])
-def test_a_handler_of_the_program_comes_after_the_state(when, tmp_path) -> None:
+def test_other_signal_handlers_run_after_the_state_is_written(
+    when, tmp_path
+) -> None:
     """What comes after the last step is not lost."""
     seen = []
 
@@ -371,7 +373,7 @@ class Rising(keras.callbacks.Callback):
 
 
 @pytest.mark.slow
-def test_the_best_model_may_be_of_an_epoch_after_the_state(tmp_path) -> None:
+def test_checkpoint_newer_than_the_state_is_kept(tmp_path) -> None:
     """Ended between the two, and then again before that epoch ends."""
 
     def interrupted(name: str, epoch: int, step: int) -> Checkpoint:
@@ -391,19 +393,19 @@ def test_the_best_model_may_be_of_an_epoch_after_the_state(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("every", [0, "5 minutes", "0m", "-3", 1.5])
-def test_every_is_steps_or_a_time(every, tmp_path) -> None:
+def test_every_must_be_steps_or_a_time(every, tmp_path) -> None:
     with pytest.raises(ValueError, match="`every` of Resume"):
         Resume(tmp_path, every=every)
 
 
-def test_times_and_steps(tmp_path) -> None:
+def test_every_accepts_steps_and_times(tmp_path) -> None:
     given = [Resume(tmp_path, every=x) for x in (200, "200", "1.5m", "2h")]
     assert [(x.every_steps, x.every_seconds) for x in given] == [
         (200, None), (200, None), (None, 90.0), (None, 7200.0),
     ]  # fmt: skip
 
 
-def test_misuse_is_refused(tmp_path) -> None:
+def test_misuse_raises(tmp_path) -> None:
     plain = keras.Sequential([keras.Input((5,)), keras.layers.Dense(1)])
     plain.compile("sgd", "mse")
     with pytest.raises(
