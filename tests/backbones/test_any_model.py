@@ -96,7 +96,7 @@ KINDS = {
     "kind",
     quick(["words"], KINDS),
 )
-def test_trains_and_is_saved(kind, tmp_path) -> None:
+def test_any_backbone_trains_and_reloads(kind, tmp_path) -> None:
     backbone = KINDS[kind]()
     x = x_of(backbone)
     model = methods.baseline(backbone, embedding_dim=3, loss="contrastive")
@@ -160,7 +160,7 @@ def test_masks_survive_policies_and_graphs(policy) -> None:
     )
 
 
-def test_of_a_dict_the_tokens_or_what_is_asked_for() -> None:
+def test_dict_backbone_returns_tokens_or_the_named_output() -> None:
     x = {"token_ids": IDS, "padding_mask": (IDS > 0).astype("int32")}
     found = two_inputs()(x)
     assert found.shape == (4, 4, 4)
@@ -229,7 +229,7 @@ def test_features_may_be_the_output_of_a_layer() -> None:
         backbones.get(whole, output="relu_00")
 
 
-def test_a_subclass_that_is_built_says_what_it_takes() -> None:
+def test_built_subclass_defines_its_input_shape() -> None:
     model = Subclass()
     model(np.zeros((2, 6), "float32"))
     backbone = backbones.get(model)
@@ -246,7 +246,9 @@ def test_a_subclass_that_is_built_says_what_it_takes() -> None:
     [(196, (224, 224), (14, 14)), (98, (112, 224), (7, 14)),
      (197, (224, 224), None), (None, (224, 224), None)],
 )  # fmt: skip
-def test_grids(count, size, grid) -> None:
+def test_patch_grid_follows_token_count_and_image_size(
+    count, size, grid
+) -> None:
     assert patch_grid(count, *size) == grid
 
 
@@ -280,7 +282,7 @@ def test_a_saved_backbone_keeps_its_prefix(tmp_path) -> None:
         backbones.get(path, num_prefix_tokens=2)
 
 
-def test_attention_that_is_on_no_grid() -> None:
+def test_tokens_without_a_grid_raise() -> None:
     model = methods.attentive_grouping(patches(), embedding_dim=4)
     with pytest.raises(ValueError, match="17 tokens.*num_prefix_tokens=1"):
         attention_maps(model, blobs())
@@ -314,7 +316,7 @@ def test_abe_branches_between_blocks() -> None:
     assert maps.shape == (len(images), 4, 4, 2)
 
 
-def test_abe_of_a_sequence_with_a_mask() -> None:
+def test_abe_rejects_masked_sequences() -> None:
     inputs = keras.Input((None,), dtype="int32", name="ids")
     x = keras.layers.Embedding(9, 4, mask_zero=True, name="table")(inputs)
     x = keras.layers.Dense(4, name="lower")(x)

@@ -68,7 +68,9 @@ def made(method: str, backbone: keras.Model, **kwargs) -> keras.Model:
     # networks.
     ["baseline", "attentive_grouping", "dreml"],
 )
-def test_training_is_the_same_to_the_last_digit(method, tmp_path) -> None:
+def test_training_on_features_equals_training_on_images(
+    method, tmp_path
+) -> None:
     through, on_features = (
         made(method, frozen(), loss="contrastive") for _ in range(2)
     )
@@ -85,7 +87,7 @@ def test_training_is_the_same_to_the_last_digit(method, tmp_path) -> None:
     np.testing.assert_array_equal(embed(again, features), embed(again, IMAGES))
 
 
-def test_what_is_kept_is_what_the_head_needs() -> None:
+def test_features_are_stored_as_the_head_needs_them() -> None:
     pooled = backbones.features(made("baseline", frozen()), IMAGES)
     assert pooled.inputs([0, 1])[FEATURES].shape == (2, 8)
     maps = backbones.features(frozen(), IMAGES)
@@ -112,7 +114,7 @@ def test_masks_of_tokens_are_kept() -> None:
 
 
 @pytest.mark.slow
-def test_on_the_disk_they_are_found_again(tmp_path, caplog) -> None:
+def test_features_on_disk_are_reused(tmp_path, caplog) -> None:
     caplog.set_level("INFO")
     model = made("baseline", frozen())
     first = backbones.features(model, IMAGES, cache="disk")
@@ -212,7 +214,9 @@ def partly_frozen() -> keras.Model:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["baseline", "attentive_grouping"])
-def test_training_on_layers_is_that_through_all(method, tmp_path) -> None:
+def test_training_above_a_stored_layer_equals_full_training(
+    method, tmp_path
+) -> None:
     through, on_features = (made(method, partly_frozen()) for _ in range(2))
     features = backbones.features(
         on_features, IMAGES, until="relu_0", batch_size=8
@@ -246,7 +250,7 @@ def test_training_on_layers_is_that_through_all(method, tmp_path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["abe", "hdc"])
-def test_methods_that_cut_the_network_themselves(method) -> None:
+def test_methods_that_cut_the_network_train_on_features(method) -> None:
     """Their own backbone ends where they branch: it is frozen as a whole."""
     cut = {"hdc": {"branches": ["relu_0", "relu_1"]}}.get(method, {})
     through, on_features = (
@@ -260,7 +264,7 @@ def test_methods_that_cut_the_network_themselves(method) -> None:
 
 
 @pytest.mark.slow
-def test_methods_share_what_is_on_disk(caplog) -> None:
+def test_methods_share_features_on_disk(caplog) -> None:
     """Of one it is the whole backbone, of the other its lower part."""
     caplog.set_level("INFO")
     models = [made("baseline", partly_frozen()), made("abe", partly_frozen())]
@@ -278,7 +282,7 @@ def test_methods_share_what_is_on_disk(caplog) -> None:
 
 
 @pytest.mark.slow
-def test_random_views_are_those_of_images() -> None:
+def test_stored_views_are_features_of_flipped_images() -> None:
     """Each stored view is what the frozen layers make of a flipped image."""
     model = made("baseline", partly_frozen())
     features = backbones.features(
@@ -295,7 +299,7 @@ def test_random_views_are_those_of_images() -> None:
     assert near[0].any() and near[1].any()
 
 
-def test_clusters_see_what_the_whole_backbone_gives() -> None:
+def test_feature_model_gives_the_whole_backbones_output() -> None:
     model = made("divide_and_conquer", partly_frozen(), num_learners=2)
     features = backbones.features(model, IMAGES, until="relu_0")
     of_features = feature_model(model, features)
@@ -348,6 +352,6 @@ def in_part() -> keras.Model:
         (with_masks, {"examples": [[1, 2, 0, 0]], "until": "words"}, "no mask"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_stored(make, arguments, message) -> None:
+def test_unfit_arguments_raise(make, arguments, message) -> None:
     with pytest.raises(ValueError, match=message):
         backbones.features(make(), **{"examples": IMAGES, **arguments})

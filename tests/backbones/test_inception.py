@@ -37,7 +37,7 @@ def small() -> Callable[[str], keras.Model]:
 
 
 @pytest.mark.slow
-def test_numbers_of_weights(small) -> None:
+def test_weight_counts_match_the_published_ones(small) -> None:
     googlenet = small("googlenet")
     # bvlc_googlenet has 6,998,552 without its auxiliary classifiers.
     assert count(googlenet.weights) + 1025 * 1000 == 6_998_552
@@ -51,7 +51,7 @@ def test_numbers_of_weights(small) -> None:
 
 @every_network
 @pytest.mark.slow
-def test_map_sizes_are_those_of_caffe(name) -> None:
+def test_map_sizes_match_caffe(name) -> None:
     model = MAKERS[name]((67, 67, 3))
     assert model.output_shape == (None, 2, 2, 1024)
 
@@ -100,7 +100,7 @@ def dotted(name: str) -> str:
 
 
 @pytest.mark.slow
-def test_names_and_shapes_are_those_of_the_checkpoints(small) -> None:
+def test_names_and_shapes_match_the_checkpoints(small) -> None:
     """A few that were looked up."""
     state = state_dict(small("googlenet"))
     assert len(state) == 2 * 57
@@ -237,7 +237,7 @@ class Torch:
 @every_network
 @pytest.mark.parametrize("size", [64, 67])
 @pytest.mark.peers
-def test_computes_what_pytorch_does_with_the_same_weights(name, size) -> None:
+def test_outputs_match_pytorch_with_the_same_weights(name, size) -> None:
     """67 pixels make odd maps, whose pooling rounds up in Caffe."""
     torch = pytest.importorskip("torch")
     model = MAKERS[name]((size, size, 3))
@@ -272,7 +272,7 @@ def preprocessed(name, x) -> np.ndarray:
 
 @pytest.mark.slow
 @every_network
-def test_by_name_with_a_file_of_weights(name, small, tmp_path) -> None:
+def test_weights_load_from_an_npz_or_h5_file(name, small, tmp_path) -> None:
     shape = (32, 32, 3)
     state = state_dict(small(name))
     classifier = {"last_linear.weight": 0, "loss3/classifier.bias": 0}
@@ -292,6 +292,6 @@ def test_by_name_with_a_file_of_weights(name, small, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("file", ["no.npz", "no.weights.h5"])
-def test_a_missing_file_of_weights(file) -> None:
+def test_missing_weights_file_raises(file) -> None:
     with pytest.raises(FileNotFoundError, match=file):
         backbones.get("googlenet", input_shape=(32, 32, 3), weights=file)

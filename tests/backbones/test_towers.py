@@ -115,7 +115,7 @@ def tower_of(network):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", IMAGES)
-def test_takes_raw_pixels_as_published(kind, presets) -> None:
+def test_image_tower_takes_raw_pixels_as_published(kind, presets) -> None:
     name, network = presets(kind)
     _, (mean, std), prefix = IMAGES[kind]
     backbone = backbones.get(name)
@@ -140,7 +140,7 @@ def test_takes_raw_pixels_as_published(kind, presets) -> None:
 
 
 @pytest.mark.slow
-def test_clip_has_the_embedding_that_is_compared_with_texts(presets) -> None:
+def test_clip_pooled_output_is_the_embedding_shared_with_texts(presets) -> None:
     name, network = presets("clip")
     backbone = backbones.get(name, output="pooled_output")
     _, (mean, std), _ = IMAGES["clip"]
@@ -152,7 +152,9 @@ def test_clip_has_the_embedding_that_is_compared_with_texts(presets) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", IMAGES)
-def test_trains_is_saved_and_exported(kind, presets, tmp_path) -> None:
+def test_image_tower_trains_reloads_and_exports(
+    kind, presets, tmp_path
+) -> None:
     model = methods.baseline(
         backbones.get(presets(kind)[0]), embedding_dim=4, loss="contrastive"
     )
@@ -191,7 +193,7 @@ def test_dino_takes_another_size_and_vit_does_not(presets) -> None:
 
 
 @pytest.mark.slow
-def test_branch_points_are_named(presets) -> None:
+def test_abe_names_branch_points_of_a_tower(presets) -> None:
     match = "its blocks are inside one layer, .* Use a backbone whose blocks"
     with pytest.raises(ValueError, match=match):
         methods.abe(backbones.get(presets("vit")[0]))
@@ -199,7 +201,7 @@ def test_branch_points_are_named(presets) -> None:
         methods.abe(backbones.get(presets("clip")[0]))
 
 
-def test_a_checkpoint_of_transformers_says_its_numbers(
+def test_transformers_checkpoint_defines_its_preprocessing(
     presets, tmp_path, monkeypatch
 ) -> None:
     """Such a handle has a `preprocessor_config.json` and no converter."""
@@ -245,7 +247,7 @@ TEXTS = ["a b", "a c d", "e f", "g"]
 
 
 @pytest.mark.slow
-def test_a_text_tower(tmp_path) -> None:
+def test_text_tower_trains_and_reloads(tmp_path) -> None:
     network = bert()
     network.save_to_preset(str(tmp_path / "bert"))
     x = tokenized(TEXTS)

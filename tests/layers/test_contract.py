@@ -78,7 +78,7 @@ def assert_same(found: Any, expected: Any, atol: float = 0.0) -> None:
 
 
 @every_layer
-def test_a_saved_model_gives_the_same(name: str, tmp_path) -> None:
+def test_saved_model_gives_the_same_outputs(name: str, tmp_path) -> None:
     layer, model, x = made(name)
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
@@ -94,7 +94,7 @@ def test_a_saved_model_gives_the_same(name: str, tmp_path) -> None:
 
 @every_layer
 @graph_and_xla
-def test_compiled_it_computes_the_same(name: str, jit: bool) -> None:
+def test_compiled_layer_gives_the_same_outputs(name: str, jit: bool) -> None:
     """Of a batch of any size."""
     layer, _, x = made(name)
     call = tf.function(
@@ -173,6 +173,6 @@ def test_heads_stay_float32_under_mixed_precision(layer, shape) -> None:
          "`pooling`.*'avg', 'max'.*pooling='sum'"),
     ],
 )  # fmt: skip
-def test_unfit_arguments_are_refused(make, message) -> None:
+def test_unfit_arguments_raise(make, message) -> None:
     with pytest.raises(ValueError, match=message):
         make()

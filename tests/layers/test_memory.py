@@ -36,7 +36,7 @@ def contents(queue: EmbeddingQueue) -> list[tuple[float, int]]:
     size=st.integers(1, 7),
     batches=st.lists(st.integers(1, 9), min_size=1, max_size=5),
 )
-def test_holds_what_a_deque_holds(size, batches) -> None:
+def test_queue_matches_a_deque(size, batches) -> None:
     queue, expected = EmbeddingQueue(size, 2), deque(maxlen=size)
     label = 2**62  # More than float64 can tell apart.
     for seed, count in enumerate(batches):
@@ -52,7 +52,7 @@ def test_holds_what_a_deque_holds(size, batches) -> None:
 
 
 @graph_and_xla
-def test_wraps_around_in_a_graph(jit) -> None:
+def test_queue_wraps_around_in_a_graph(jit) -> None:
     queue, expected = EmbeddingQueue(5, 2), deque(maxlen=5)
 
     @tf.function(jit_compile=jit, autograph=False)
@@ -68,7 +68,7 @@ def test_wraps_around_in_a_graph(jit) -> None:
         assert contents(queue) == list(expected)
 
 
-def test_relation_tells_positives_negatives_and_empty_places() -> None:
+def test_relation_marks_positives_negatives_and_empty_slots() -> None:
     queue = EmbeddingQueue(4, 2)
     near = 2**24  # float32 does not tell it from the next integer.
     queue.enqueue(rows(3), [near, near + 1, 0])
@@ -78,7 +78,7 @@ def test_relation_tells_positives_negatives_and_empty_places() -> None:
     )
 
 
-def test_nothing_of_it_trains_and_all_of_it_is_float32_or_integer() -> None:
+def test_variables_are_untrained_float32_or_integers() -> None:
     keras.config.set_dtype_policy("mixed_float16")
     queue = EmbeddingQueue(3, 2)
     queue.enqueue(tf.cast(rows(2), "float16"))
@@ -89,7 +89,7 @@ def test_nothing_of_it_trains_and_all_of_it_is_float32_or_integer() -> None:
     assert memory.dtype == "float32"
 
 
-def test_state_and_config_come_back_from_a_file(tmp_path) -> None:
+def test_queue_round_trips_through_a_file(tmp_path) -> None:
     labels = keras.Input((), dtype="int64")
     queue = EmbeddingQueue(4, 2, name="memory")
     model = keras.Model(labels, queue(labels))
@@ -148,7 +148,7 @@ def pairs_by_loop(embeddings, labels, seen) -> float:
     return total / len(labels)
 
 
-def test_cross_batch_memory_with_a_pair_loss(tiny_backbone) -> None:
+def test_memory_in_a_model_matches_a_loop(tiny_backbone) -> None:
     """Partly filled, full, and wrapped around, always after the step."""
     head = methods.baseline(tiny_backbone, embedding_dim=4).head
     loss = losses.ContrastiveLoss(reduction="sum_over_pairs")

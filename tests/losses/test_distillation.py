@@ -62,7 +62,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_value_and_gradient_are_those_of_the_loop(name) -> None:
+def test_value_and_gradient_match_a_loop(name) -> None:
     function, by_hand, arguments = CASES[name]
     student, teacher = (tf.constant(x, "float32") for x in (STUDENT, TEACHER))
     with tf.GradientTape(persistent=True) as tape:
@@ -83,7 +83,7 @@ def test_value_and_gradient_are_those_of_the_loop(name) -> None:
 
 
 @pytest.mark.parametrize("name", distillation.RELATIONS)
-def test_nothing_to_learn_from_a_turned_and_scaled_copy(name) -> None:
+def test_rotated_and_scaled_copy_costs_nothing(name) -> None:
     turned, _ = np.linalg.qr(RNG.normal(size=(9, 9)))
     values = distillation.RELATIONS[name](TEACHER, 3 * TEACHER @ turned)
     np.testing.assert_allclose(values, 0, atol=1e-5)

@@ -37,7 +37,7 @@ EXPECTED = np.square(X).sum(1) * (LABEL + 1.0)
 @pytest.mark.parametrize(
     "given", [spread, unregistered, Spread()], ids=["rows", "scalar", "keras"]
 )
-def test_value_and_gradient(given) -> None:
+def test_value_and_gradient_match_the_function(given) -> None:
     loss = losses.get(given)
     assert isinstance(loss, FunctionLoss)
     values, gradient = value_and_gradient(loss, LABEL, X)
@@ -50,13 +50,13 @@ def test_value_and_gradient(given) -> None:
     assert float(loss(LABEL, X)) == pytest.approx(EXPECTED.mean(), rel=1e-5)
 
 
-def test_a_sum_of_keras_stays_a_sum() -> None:
+def test_keras_sum_reduction_stays_a_sum() -> None:
     loss = losses.get(Spread(reduction="sum"))
     assert float(loss(LABEL, X)) == pytest.approx(EXPECTED.sum(), rel=1e-5)
 
 
 @pytest.mark.parametrize("given", [spread, Spread(name="mine")])
-def test_registered_ones_are_saved(given) -> None:
+def test_registered_functions_are_saved(given) -> None:
     loss = losses.get({"mine": {"loss": given, "weight": 0.5}, "triplet": 1.0})
     config = keras.saving.serialize_keras_object(loss)
     again = keras.saving.deserialize_keras_object(config)
@@ -70,14 +70,14 @@ def test_registered_ones_are_saved(given) -> None:
 @pytest.mark.parametrize(
     "given", [unregistered, lambda labels, x: ops.sum(x)], ids=["def", "lambda"]
 )
-def test_others_say_so_when_they_are_saved(given) -> None:
+def test_unregistered_functions_raise_when_saved(given) -> None:
     loss = losses.get(given)
     assert loss.copy().function is given  # Learners may each have one.
     with pytest.raises(ValueError, match="register_keras_serializable"):
         keras.saving.serialize_keras_object(loss)
 
 
-def test_what_a_function_cannot_do() -> None:
+def test_unfit_uses_of_a_function_raise() -> None:
     loss = losses.get(spread)
     with pytest.raises(ValueError, match="without references or pair weights"):
         loss.per_example(LABEL, X, LABEL, X)
@@ -86,7 +86,7 @@ def test_what_a_function_cannot_do() -> None:
         wrong.per_example(LABEL, X)
 
 
-def test_a_function_is_named_with_its_module(tmp_path, monkeypatch) -> None:
+def test_function_is_imported_from_a_module(tmp_path, monkeypatch) -> None:
     (tmp_path / "module_with_a_function.py").write_text(
         "def pull(labels, embeddings):\n    return embeddings[:, 0]\n"
     )

@@ -35,7 +35,7 @@ def hist(x, means, log_variances, w1, w2, b1, gamma, beta, b2):
     return cross_entropy(-32 * d) + 0.7 * cross_entropy(out)
 
 
-def test_value_and_gradient_by_everything():
+def test_value_and_all_gradients_match_finite_differences():
     loss = HISTLoss(CLASSES, weight=0.7, hidden_dim=6)
     owner = keras.layers.Layer()
     loss.build(owner, D)
@@ -61,7 +61,7 @@ def test_value_and_gradient_by_everything():
         check_slopes(gradient, by, values[i], 3e-4)
 
 
-def test_weights_of_the_same_shape_are_drawn_apart():
+def test_weights_of_equal_shape_start_different():
     loss = HISTLoss(CLASSES, hidden_dim=CLASSES)
     loss.build(keras.layers.Layer(), CLASSES)
     for one, other in (

@@ -71,7 +71,7 @@ def outputs(graph):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OWN_CODE)
-def test_memory_is_that_of_the_pair_matrix(name):
+def test_largest_tensor_is_the_pair_matrix(name):
     # Nothing is computed here: in the graph of the values, and so in that
     # of their gradients, no tensor has more than B² elements (SoftTriple:
     # C·K·B, its logits).

@@ -36,7 +36,7 @@ def loop(x, weighted=True, threshold=0.3):
 
 
 @pytest.mark.parametrize("weighted", [True, False])
-def test_value_and_gradient_of_label_sets(weighted):
+def test_value_and_gradient_match_a_loop_over_label_sets(weighted):
     loss = MultiSupConLoss(weighted=weighted)
     values, gradient = value_and_gradient(loss, TABLE, X.astype("float32"))
     assert values.mean() == pytest.approx(loop(X, weighted), rel=2e-5)
@@ -44,7 +44,7 @@ def test_value_and_gradient_of_label_sets(weighted):
     assert (values[[5, 7]] == 0).all()  # without labels, and with its own
 
 
-def test_references_have_label_sets_too():
+def test_references_may_have_label_sets():
     x, loss = X.astype("float32"), MultiSupConLoss()
     first, second = slice(0, 4), slice(4, 8)
     whole = SupConLoss().per_example(
@@ -59,7 +59,7 @@ def test_references_have_label_sets_too():
     assert not np.allclose(graded, whole)
 
 
-def test_weights_of_pairs_multiply_the_overlap():
+def test_pair_weights_multiply_the_overlap():
     x, ones = X.astype("float32"), np.ones((8, 8), "float32")
     loss = MultiSupConLoss()
     values = loss.per_example(TABLE, x, pair_weights=(2 * ones, ones))

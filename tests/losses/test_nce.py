@@ -62,7 +62,7 @@ CASES = {
 @pytest.mark.parametrize(
     ("arguments", "weights", "positive"), CASES.values(), ids=CASES
 )
-def test_value_and_gradient(arguments, weights, positive):
+def test_value_and_gradient_match_a_loop(arguments, weights, positive):
     queries = tf.constant(QUERIES, "float32")
     others = [tf.constant(v, "float32") for v in (KEYS, QUEUE)]
     with tf.GradientTape() as tape:
@@ -83,7 +83,7 @@ def test_value_and_gradient(arguments, weights, positive):
     assert gradients[1:] == [None, None]
 
 
-def test_the_cases_bite():
+def test_cases_have_different_weights():
     assert (paper_weights(2.0) == 2.0).any()
     assert (paper_weights(2.0) < 2.0).any()
     assert (weights_along(1)[:, FILLED] == 0).any()
@@ -121,7 +121,7 @@ def test_weights_without_a_near_negative_are_zero(weighting):
     assert float(value[0]) == pytest.approx(math.log1p(math.exp(-10)), rel=1e-5)
 
 
-def test_along_the_queue_negatives_hardly_count():
+def test_queue_axis_weighting_shrinks_the_gradient():
     """What the docstring says, of random keys in 128 dimensions."""
     rng = np.random.default_rng(0)
     q, queue = unit(rng.normal(size=(8, 128))), rng.normal(size=(3360, 128))

@@ -35,7 +35,7 @@ def released_recall(labels, x):
     return sum(terms) / len(terms)
 
 
-def test_recall_at_k_of_the_released_code():
+def test_recall_at_k_matches_the_released_code():
     loss = RecallAtKLoss(
         (1, 2, 4),
         (1, 2, 4),
@@ -55,7 +55,7 @@ PENALTIES = {
 
 
 @pytest.mark.parametrize("variant", PENALTIES)
-def test_pnp_variants_with_the_anchor_as_a_positive(variant):
+def test_pnp_variants_match_a_loop_with_the_anchor_as_a_positive(variant):
     def loop(labels, x):
         s, terms = unit(x) @ unit(x).T, []
         for a, same, other in sets(labels):

@@ -107,6 +107,6 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("make", "message"), REFUSED)
-def test_what_cannot_be_made_is_refused(make, message) -> None:
+def test_unfit_arguments_raise(make, message) -> None:
     with pytest.raises(ValueError, match=message):
         make()

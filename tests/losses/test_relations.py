@@ -25,7 +25,7 @@ def by_sets(rows, columns, rule):
 
 @pytest.mark.parametrize("rule", ["any", "all"])
 @pytest.mark.parametrize("dtype", ["bool", "int8", "float32"])
-def test_against_sets(rule, dtype) -> None:
+def test_relations_match_python_sets(rule, dtype) -> None:
     given = LABELS.astype(dtype)
     actual = losses.relations(given, rule=rule)
     assert actual.dtype == "int32"
@@ -36,7 +36,9 @@ def test_against_sets(rule, dtype) -> None:
 
 
 @pytest.mark.slow
-def test_boolean_labels_train(tiny_backbone, tmp_path) -> None:
+def test_boolean_labels_train_and_keep_their_rule(
+    tiny_backbone, tmp_path
+) -> None:
     rule = "all"  # By default it is "any", as in plain `compile`.
     model = methods.attentive_grouping(
         tiny_backbone,
@@ -60,7 +62,7 @@ def test_boolean_labels_train(tiny_backbone, tmp_path) -> None:
     assert again.objective.relation_rule == rule
 
 
-def test_boolean_labels_in_plain_compile() -> None:
+def test_boolean_labels_equal_their_relation_matrix() -> None:
     loss = losses.ContrastiveLoss()
     x = np.random.default_rng(0).normal(size=(12, 4)).astype("float32")
     relation = np.array(by_sets(LABELS, LABELS, "any"))
@@ -74,7 +76,9 @@ def test_boolean_labels_in_plain_compile() -> None:
         pytest.param("multi_sup_con", "any", True, marks=pytest.mark.slow),
     ],
 )
-def test_a_memory_of_label_sets(inner, rule, jit) -> None:
+def test_memory_of_label_sets_matches_the_loss_on_all_rows(
+    inner, rule, jit
+) -> None:
     """As the loss itself, of all that was seen and of what it shares."""
     x = np.random.default_rng(0).normal(size=(12, 4)).astype("float32")
     loss = losses.CrossBatchMemory(inner, 20, num_labels=5, relation_rule=rule)
@@ -101,7 +105,7 @@ def test_a_memory_of_label_sets(inner, rule, jit) -> None:
 
 
 @pytest.mark.slow
-def test_a_memory_of_label_sets_trains_and_is_saved(
+def test_memory_of_label_sets_trains_and_reloads(
     tiny_backbone, tmp_path
 ) -> None:
     loss = losses.CrossBatchMemory("contrastive", 20, num_labels=5)
@@ -122,7 +126,7 @@ def test_a_memory_of_label_sets_trains_and_is_saved(
     np.testing.assert_array_equal(relation[:, 12:], -1)
 
 
-def test_what_a_memory_of_label_sets_refuses(tiny_backbone) -> None:
+def test_unfit_arguments_for_label_sets_raise(tiny_backbone) -> None:
     x, targets = batch()
     loss = losses.CrossBatchMemory("contrastive", 20, num_labels=5)
     model = methods.baseline(
@@ -138,7 +142,7 @@ def test_what_a_memory_of_label_sets_refuses(tiny_backbone) -> None:
         losses.CrossBatchMemory("contrastive", 20, num_labels=0)
 
 
-def test_losses_that_need_classes_say_so(tiny_backbone) -> None:
+def test_losses_that_need_classes_raise(tiny_backbone) -> None:
     x, _ = batch()
     for loss in (
         {"name": "proxy_anchor", "num_classes": 5},

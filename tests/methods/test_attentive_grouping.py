@@ -40,7 +40,9 @@ def test_embedding_is_unit_groups_side_by_side(grouping, tiny_backbone) -> None:
     "grouping",
     ["C", pytest.param("G", marks=pytest.mark.slow)],
 )
-def test_peers_train_and_are_saved(grouping, tiny_backbone, tmp_path) -> None:
+def test_other_groupings_train_and_reload(
+    grouping, tiny_backbone, tmp_path
+) -> None:
     """The contract tests attentive grouping itself."""
     backbone = backbones.small_convnet((16, 16, 1), filters=(4, 8))
     model = model_of(backbone, grouping=grouping, pooling="max")
@@ -97,7 +99,7 @@ def test_default_learns_a_beta_for_each_group(tiny_backbone, tmp_path) -> None:
         np.testing.assert_array_equal(a, b)
 
 
-def test_defaults_are_those_of_the_papers_comparison(tiny_backbone) -> None:
+def test_defaults_match_the_paper(tiny_backbone) -> None:
     """P 4, λ_div 0.01 (Tables 3 and 4); one group where there is none."""
     weights = model_of(tiny_backbone).weighting.weights_by_term
     assert float(weights["diversity"]) == pytest.approx(0.01)
@@ -108,7 +110,7 @@ def test_defaults_are_those_of_the_papers_comparison(tiny_backbone) -> None:
     assert model_of(tiny_backbone, grouping="N").head.num_groups == 1
 
 
-def test_three_groups_of_170_make_an_embedding_of_510(tiny_backbone) -> None:
+def test_embedding_dim_must_be_a_multiple_of_the_groups(tiny_backbone) -> None:
     with pytest.raises(ValueError, match="Use embedding_dim=510 or 513"):
         model_of(tiny_backbone, embedding_dim=512, num_groups=3)
     model = model_of(tiny_backbone, embedding_dim=510, num_groups=3)
@@ -116,7 +118,7 @@ def test_three_groups_of_170_make_an_embedding_of_510(tiny_backbone) -> None:
     assert model(batch()[0]).shape == (12, 510)
 
 
-def test_pooled_features_are_refused(tiny_backbone) -> None:
+def test_pooled_features_raise(tiny_backbone) -> None:
     pooled = keras.layers.GlobalAveragePooling2D()(tiny_backbone.output)
     with pytest.raises(ValueError, match="does not pool its features"):
         model_of(keras.Model(tiny_backbone.input, pooled))

@@ -135,7 +135,9 @@ def trained(name: str, mode: str) -> Trained:
 
 
 @every_method
-def test_embedding_is_unit_float32_and_all_there_is(name: str, trained) -> None:
+def test_embedding_is_unit_float32_with_the_declared_shape(
+    name: str, trained
+) -> None:
     """And all outputs are as the head announces them."""
     model = trained.model
     dim = ARGUMENTS[name]["embedding_dim"]
@@ -210,9 +212,7 @@ def homogeneous_backbone() -> keras.Model:
         *((x, "mixed_bfloat16") for x in ("abe", "attentive_grouping", "bier")),
     ],
 )
-def test_rows_without_a_direction_leave_weights_ordinary(
-    name: str, precision: str
-) -> None:
+def test_zero_rows_leave_weights_bounded(name: str, precision: str) -> None:
     keras.config.set_dtype_policy(precision)
     model = build(name, homogeneous_backbone(), loss="contrastive")
     optimizer: Any = keras.optimizers.SGD(0.01, momentum=0.9)
@@ -241,7 +241,7 @@ def test_rows_without_a_direction_leave_weights_ordinary(
         pytest.param("bier", 1e-8, marks=pytest.mark.slow),
     ],
 )
-def test_one_row_in_a_hundred_costs_no_recall(name: str, length) -> None:
+def test_single_extreme_row_costs_no_recall(name: str, length) -> None:
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(10), 20)
     centres = 1.5 * rng.normal(size=(10, 32))
@@ -294,7 +294,7 @@ once_saved = of(("baseline", "graph"), *XLA)
 
 
 @once_saved
-def test_file_round_trip_after_training(
+def test_trained_model_round_trips_through_a_file(
     name: str, mode: str, trained, tmp_path
 ) -> None:
     """Training goes on where it was, here in eager steps."""

@@ -62,7 +62,7 @@ def call(objective, y, targets=None):
 # Equations.
 
 
-def test_terms_are_those_of_equation_8(tiny_backbone) -> None:
+def test_terms_match_equation_8(tiny_backbone) -> None:
     objective, y = objective_and_sub_embeddings(tiny_backbone)
     bias = branches(objective.compositor)[1]
     c = weights_by_hand(objective.compositor, y, bias)
@@ -76,7 +76,9 @@ def test_terms_are_those_of_equation_8(tiny_backbone) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["metric", "reinforcement", "task_metric"])
-def test_gradient_of_the_learners(name, tiny_backbone) -> None:
+def test_gradient_of_the_learners_matches_equation_8(
+    name, tiny_backbone
+) -> None:
     """Through y_k and never through the weights, which stay as they are."""
     objective, y = objective_and_sub_embeddings(tiny_backbone)
     bias = branches(objective.compositor)[1]
@@ -95,7 +97,9 @@ def test_gradient_of_the_learners(name, tiny_backbone) -> None:
 
 @pytest.mark.parametrize("trained", [True, False])
 @pytest.mark.parametrize("name", ["reinforcement", "task_metric"])
-def test_gradient_of_the_compositors(name, trained, tiny_backbone) -> None:
+def test_gradient_of_the_compositors_matches_equation_8(
+    name, trained, tiny_backbone
+) -> None:
     """Of the scores' bias; a small step changes no sign."""
     objective, y = objective_and_sub_embeddings(
         tiny_backbone, train_compositors_on_tasks=trained
@@ -124,7 +128,7 @@ def test_gradient_of_the_compositors(name, trained, tiny_backbone) -> None:
 # Options.
 
 
-def test_weights_of_the_terms(tiny_backbone) -> None:
+def test_term_weights_have_published_defaults(tiny_backbone) -> None:
     model = model_of(tiny_backbone, loss_weights={"task_metric": 0.25})
     assert model.weighting.given == {
         "metric": 1.0,
@@ -179,7 +183,7 @@ def reached(model, term: str) -> set[str]:
     }
 
 
-def test_sub_tasks_teach_everything_and_j_dis_all_but_compositors(
+def test_gradients_reach_the_parameters_of_equation_8(
     tiny_backbone,
 ) -> None:
     """min over θ and ψ, over θ, and over ψ alone, in Eq. 8."""
@@ -191,7 +195,7 @@ def test_sub_tasks_teach_everything_and_j_dis_all_but_compositors(
     assert reached(model, "reinforcement") == psi
 
 
-def test_more_compositors_are_no_more_operations(tiny_backbone) -> None:
+def test_more_compositors_need_no_more_operations(tiny_backbone) -> None:
     """One kernel and one product, whatever their number."""
     sizes = set()
     for num_compositors in (2, 16):
@@ -207,7 +211,7 @@ def test_more_compositors_are_no_more_operations(tiny_backbone) -> None:
 # Weights that losses own, and refusals.
 
 
-def test_every_composite_has_a_loss_of_its_own(tiny_backbone) -> None:
+def test_every_composite_has_its_own_loss(tiny_backbone) -> None:
     loss = {"name": "margin", "learn_beta": True}
     model = model_of(tiny_backbone, loss=loss)
     owned = [v.path for v in model.objective.weights if "beta" in v.path]
@@ -217,14 +221,14 @@ def test_every_composite_has_a_loss_of_its_own(tiny_backbone) -> None:
     ]
 
 
-def test_given_tasks_are_used_as_they_are(tiny_backbone) -> None:
+def test_given_tasks_are_used(tiny_backbone) -> None:
     from keras_dml import losses
 
     tasks = SharedTask(losses.get("triplet"))
     assert model_of(tiny_backbone, tasks=tasks).objective.tasks is tasks
 
 
-def test_a_division_of_nothing_is_refused() -> None:
+def test_division_without_cluster_tasks_raises() -> None:
     content = {
         "name": "x",
         "data": {"name": "glyphs"},

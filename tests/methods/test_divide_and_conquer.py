@@ -29,7 +29,7 @@ def test_minus_one_trains_the_merged_embedding(tiny_backbone, caplog) -> None:
     assert "only the merged embedding" in caplog.text
 
 
-def test_without_splitting_it_is_one_embedding(tiny_backbone) -> None:
+def test_unsplit_embedding_has_a_plain_head(tiny_backbone) -> None:
     model = methods.divide_and_conquer(tiny_backbone, split_embedding=False)
     assert isinstance(model.head, EmbeddingHead)
     model.compile("adam", run_eagerly=True)
@@ -41,7 +41,7 @@ def test_without_splitting_it_is_one_embedding(tiny_backbone) -> None:
 
 
 @pytest.mark.slow
-def test_mining_in_loops_trains_compiled(tiny_backbone) -> None:
+def test_margin_mining_trains_compiled(tiny_backbone) -> None:
     # A loop within a condition: whose turn it is, and then whose positive.
     model = model_of(tiny_backbone, loss="margin")
     model.compile(keras.optimizers.SGD(0.1), jit_compile=True)
@@ -93,9 +93,7 @@ def no_means(num_classes: int):
 
 
 @pytest.mark.parametrize("loss", LEARNED)
-def test_the_merged_loss_starts_from_what_learners_learned(
-    loss, tiny_backbone
-) -> None:
+def test_merged_loss_starts_from_the_learners(loss, tiny_backbone) -> None:
     model = learned(tiny_backbone, loss)
     model.objective.start_merged(no_means)
     found = merged_variables(model)
@@ -118,7 +116,7 @@ def test_the_merged_loss_starts_from_what_learners_learned(
         )
 
 
-def test_a_merged_proxy_scores_as_its_slices_do_on_average(
+def test_merged_proxy_scores_as_the_mean_of_its_slices(
     tiny_backbone,
 ) -> None:
     model = learned(tiny_backbone, "proxy_nca", embedding_dim=12)
@@ -143,7 +141,7 @@ def test_merged_proxies_may_start_at_class_means(tiny_backbone) -> None:
     assert np.linalg.norm(found[3]) > 0.5
 
 
-def test_the_merged_loss_may_stay_as_it_was_initialized(tiny_backbone) -> None:
+def test_merged_loss_may_keep_its_initial_state(tiny_backbone) -> None:
     model = learned(tiny_backbone, "both", merged_start="initial")
     before = merged_variables(model)
     model.objective.start_merged(no_means)

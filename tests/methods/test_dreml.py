@@ -48,11 +48,13 @@ def test_groups_differ_between_learners_and_have_equal_sizes() -> None:
         ({"loss": "contrastive"}, 20),
     ],
 )
-def test_number_of_meta_classes(arguments, expected) -> None:
+def test_number_of_meta_classes_follows_the_arguments(
+    arguments, expected
+) -> None:
     assert len(np.unique(groups(dreml(**arguments))[0])) == expected
 
 
-def test_loss_is_the_cross_entropy_of_one_hot_proxies() -> None:
+def test_loss_matches_the_cross_entropy_of_one_hot_proxies() -> None:
     """Value and gradient, with NumPy; the proxies do not train."""
     model = dreml()
     assert not [v for v in model.trainable_variables if "objective" in v.path]
@@ -76,7 +78,7 @@ def test_loss_is_the_cross_entropy_of_one_hot_proxies() -> None:
     check_slopes(tape.gradient(mean, x).numpy(), by_hand, at, rtol=1e-3)
 
 
-def test_the_released_loss_is_of_raw_activations() -> None:
+def test_released_loss_uses_raw_activations() -> None:
     """The cross entropy whose logits are what the dense layers return."""
     model = dreml(loss_input="activation")
     labels = groups(model)
@@ -114,7 +116,7 @@ def test_the_released_loss_is_of_raw_activations() -> None:
     ],
     ids=["config", "object", "several"],
 )
-def test_a_loss_has_as_many_classes_as_there_are_groups(loss) -> None:
+def test_loss_has_one_class_per_group(loss) -> None:
     model = dreml(loss=loss)
     proxies = [v for v in model.trainable_variables if "proxies" in v.path]
     assert [tuple(v.shape) for v in proxies] == [(20, 4)] * 3

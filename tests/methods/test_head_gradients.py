@@ -96,7 +96,7 @@ HEADS: dict[str, tuple[Head, Callable]] = {
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_outputs_and_gradients_are_those_by_hand(name) -> None:
+def test_outputs_and_gradients_match_numpy(name) -> None:
     """With respect to the features and to every weight."""
     head, by_hand = HEADS[name]
     rng = np.random.default_rng(0)

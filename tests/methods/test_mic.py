@@ -27,7 +27,7 @@ def model_of(**arguments):
     ("term", "encoder", "labels"),
     [("metric", 0, LABELS), ("surrogate", 1, SURROGATES)],
 )
-def test_each_encoder_has_its_labels(term, encoder, labels) -> None:
+def test_each_encoder_trains_on_its_labels(term, encoder, labels) -> None:
     """Value and gradient; the other encoder gets none."""
     objective = model_of().objective
     x = tf.constant(PARTS, "float32")
@@ -43,7 +43,7 @@ def test_each_encoder_has_its_labels(term, encoder, labels) -> None:
     check_slopes(tape.gradient(mean, x).numpy(), by_hand, PARTS, rtol=1e-3)
 
 
-def test_decorrelation_is_of_the_class_encoder_from_the_auxiliary() -> None:
+def test_decorrelation_separates_class_and_auxiliary_encoder() -> None:
     """Who learns what of it, `test_diva_decorrelation.py` says."""
     objective = model_of().objective
     (layer,) = objective.decorrelations
@@ -56,7 +56,7 @@ def test_decorrelation_is_of_the_class_encoder_from_the_auxiliary() -> None:
     )
 
 
-def test_weights_of_the_terms() -> None:
+def test_gamma_weights_the_decorrelation() -> None:
     assert model_of(gamma=250.0).weighting.given == {
         "metric": 1.0,
         "surrogate": 1.0,
@@ -91,7 +91,7 @@ def test_without_surrogate_labels_the_class_encoder_trains(caplog) -> None:
         np.testing.assert_array_equal(terms["metric"], known["metric"])
 
 
-def test_losses_with_weights_per_class() -> None:
+def test_losses_with_weights_per_class_fit_both_tasks() -> None:
     loss = losses.get(
         {
             "margin": {"learn_beta": True, "num_classes": 7},

@@ -99,7 +99,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("name", "arguments", "message"), REFUSED)
-def test_unfit_arguments_are_refused(name, arguments, message) -> None:
+def test_unfit_arguments_raise(name, arguments, message) -> None:
     backbone = backbones.small_convnet((16, 16, 1), filters=(4, 6, 8))
     given = {"embedding_dim": 12, "loss": "contrastive"}
     with pytest.raises(ValueError, match=message):
@@ -110,7 +110,9 @@ def test_unfit_arguments_are_refused(name, arguments, message) -> None:
 
 @pytest.mark.parametrize("dim", [130, 131])
 @pytest.mark.parametrize("name", [*methods.METHODS])
-def test_embedding_has_the_dimensions_that_were_asked_for(name, dim) -> None:
+def test_embedding_has_the_asked_dimensions_or_an_error_names_others(
+    name, dim
+) -> None:
     """Or the error names two that the method can have."""
     make = methods.METHODS[name].value
     own = {"num_classes": 40} if name == "dreml" else {}

@@ -49,7 +49,7 @@ OWN_CODE = ("bier", "dcml", "divide_and_conquer", "hdc", "s2sd")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", (*OWN_CODE, "abe", "ensemble"))
-def test_a_term_is_what_the_loss_alone_would_be(name) -> None:
+def test_each_term_equals_that_of_the_loss_alone(name) -> None:
     model = build(name, loss=PAIRS, loss_weights=None)
     alone = build(name, loss="triplet", loss_weights=None)
     copy_weights(model, alone)
@@ -72,7 +72,7 @@ def copy_weights(source, target):
 
 
 @pytest.mark.parametrize("name", quick(["s2sd"], TRAINED))
-def test_each_is_a_trained_term_with_its_weight(name, tmp_path) -> None:
+def test_each_loss_is_a_trained_term_with_its_weight(name, tmp_path) -> None:
     """Each learner has its own β, without weight decay."""
     model = several(name)
     for prefix in PREFIXES.get(name, ("",)):
@@ -129,7 +129,9 @@ def test_gradient_is_the_weighted_sum(tiny_backbone) -> None:
     np.testing.assert_array_equal(slopes(arithmetic), both)
 
 
-def test_learned_and_scheduled_weights(tiny_backbone, tmp_path) -> None:
+def test_learned_and_scheduled_weights_train_and_reload(
+    tiny_backbone, tmp_path
+) -> None:
     decay = keras.optimizers.schedules.ExponentialDecay(1.0, 1, 0.5)
     loss = losses.WeightedSum(["triplet", "contrastive"], ["learned", decay])
     model = methods.baseline(tiny_backbone, embedding_dim=4, loss=loss)
@@ -146,13 +148,13 @@ def test_learned_and_scheduled_weights(tiny_backbone, tmp_path) -> None:
         assert x.weighting.given["contrastive"].decay_rate == 0.5
 
 
-def test_names_that_collide_are_an_error() -> None:
+def test_colliding_names_raise() -> None:
     loss = {"diversity": {"name": "triplet"}, "margin": 1.0}
     with pytest.raises(ValueError, match="different names.*'diversity'"):
         build("attentive_grouping", loss=loss)
 
 
-def test_an_objective_of_ones_own_gets_the_sum(tiny_backbone) -> None:
+def test_custom_objective_receives_the_sum(tiny_backbone) -> None:
     class Own(methods.EmbeddingObjective):
         def __init__(self, loss, **kwargs):
             super().__init__(loss, **kwargs)
@@ -177,7 +179,7 @@ def test_an_objective_of_ones_own_gets_the_sum(tiny_backbone) -> None:
     assert own.term_weights == {}
 
 
-def test_recipes_take_several() -> None:
+def test_recipes_accept_several_losses() -> None:
     content = {
         "name": "several",
         "data": {"name": "glyphs"},

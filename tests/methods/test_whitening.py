@@ -75,14 +75,14 @@ def matching(model: keras.Model, x: np.ndarray, labels: np.ndarray) -> list:
     return found
 
 
-def test_embeddings_equal_those_by_hand_with_the_chosen_shrinkage() -> None:
+def test_embeddings_match_whitening_by_hand_with_one_shrinkage() -> None:
     x, labels = drawn(18)
     model = model_of()
     model.fit(x, labels)
     assert len(matching(model, x, labels)) == 1
 
 
-def test_shrinkage_is_one_where_too_few_classes_leave_no_choice() -> None:
+def test_shrinkage_is_one_with_too_few_classes() -> None:
     x, labels = drawn(5)
     model = model_of()
     model.fit(x, labels)
@@ -96,7 +96,7 @@ def measured(embeddings: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return np.array([found["recall@1"], found["map@r"]])
 
 
-def test_unseen_classes_are_found_where_noise_hides_their_means() -> None:
+def test_whitening_finds_unseen_classes_hidden_by_noise() -> None:
     x, labels = drawn(40)
     unseen, unseen_labels = drawn(20, seed=1)
     model = model_of()
@@ -138,7 +138,7 @@ def test_fit_shows_callbacks_one_epoch_without_steps() -> None:
     assert history.epoch == [0]
 
 
-def test_fit_changes_nothing_but_the_dense_layer() -> None:
+def test_fit_changes_only_the_dense_layer() -> None:
     inputs = keras.Input((CHANNELS,))
     dense = keras.layers.Dense(CHANNELS)(inputs)
     model = model_of(keras.Model(inputs, dense))
@@ -170,7 +170,7 @@ def test_fit_sees_images_of_a_pipeline_without_augmentation() -> None:
     np.testing.assert_allclose(a @ a.T, b @ b.T, atol=1e-4)
 
 
-def test_loaded_file_embeds_as_the_model_that_was_saved(tmp_path) -> None:
+def test_loaded_model_embeds_like_the_saved_one(tmp_path) -> None:
     x, labels = drawn(6)
     model = model_of()
     model.fit(x, labels)
@@ -179,12 +179,12 @@ def test_loaded_file_embeds_as_the_model_that_was_saved(tmp_path) -> None:
     np.testing.assert_array_equal(again(x), model(x))
 
 
-def test_fit_refuses_data_that_can_be_read_only_once() -> None:
+def test_generator_raises_in_fit() -> None:
     with pytest.raises(ValueError, match="can be read again.*generator"):
         model_of().fit(batch for batch in [drawn(6)])
 
 
-def test_fit_refuses_examples_of_several_classes() -> None:
+def test_label_sets_raise_in_fit() -> None:
     x, labels = drawn(6)
     sets = labels[:, None] == np.arange(6)
     sets[:, 0] = True
