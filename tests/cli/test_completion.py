@@ -19,7 +19,7 @@ def offered(*words: str) -> set[str]:
     return {x.value for x in found.get_completions(before, last)}
 
 
-def test_commands_and_options() -> None:
+def test_commands_and_options_are_completed() -> None:
     assert {"train", "evaluate", "search"} <= offered("")
     assert offered("tr") == {"train"}
     assert offered("recipes", "") == {"list", "show", "copy"}
@@ -33,7 +33,7 @@ def test_commands_and_options() -> None:
 @pytest.mark.parametrize(
     "words", [("train",), ("recipes", "show"), ("benchmark", "glyphs/diva")]
 )
-def test_names_of_recipes_and_files(words) -> None:
+def test_names_of_recipes_and_files_are_completed(words) -> None:
     found = offered(*words, "glyphs/d")
     assert found == {
         "glyphs/dcml",
@@ -46,7 +46,7 @@ def test_names_of_recipes_and_files(words) -> None:
     }
 
 
-def test_nothing_heavy_is_imported() -> None:
+def test_completion_imports_nothing_heavy() -> None:
     words = "keras-dml train gly"
     code = (
         "import atexit, sys; sys.argv[0] = '/usr/bin/keras-dml'\n"

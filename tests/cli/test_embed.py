@@ -46,7 +46,7 @@ def expected(made: Path) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_a_folder_of_classes(made, tmp_path):
+def test_folder_of_classes_is_embedded_with_labels(made, tmp_path):
     found, printed = embedded(made, str(made / "classes"), tmp_path / "out")
     for text in (f"│ {COUNT} ", "3 (float32)"):
         assert text in printed
@@ -57,7 +57,7 @@ def test_a_folder_of_classes(made, tmp_path):
     assert found.ids[0] == "a/00.png"
 
 
-def test_a_run_and_its_split(run_of, tmp_path):
+def test_split_of_a_run_is_embedded(run_of, tmp_path):
     folder = str(run_of("baseline"))
     printed = run("embed", folder, "test", str(tmp_path / "out"), "--model",
                   "last", "--dtype", "float16")  # fmt: skip
@@ -70,7 +70,9 @@ def test_a_run_and_its_split(run_of, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["list.tsv", "urls.parquet"])
-def test_a_table_of_paths_or_urls(made, tmp_path, name):
+def test_table_of_paths_or_urls_is_embedded_with_its_columns(
+    made, tmp_path, name
+):
     has_types = name == "urls.parquet"
     start = f"file://{made}/flat/" if has_types else "flat/"
     table = {
@@ -101,7 +103,7 @@ def test_a_table_of_paths_or_urls(made, tmp_path, name):
 
 
 @pytest.mark.slow
-def test_a_list(made, tmp_path):
+def test_list_of_paths_is_embedded(made, tmp_path):
     lines = [f"flat/{row:02d}.png" for row in range(COUNT)]
     lines[3] = f"file://{made}/flat/03.png"
     (made / "list.txt").write_text("\n".join(["", *lines, ""]))
@@ -127,7 +129,7 @@ def test_a_list(made, tmp_path):
         ("tfds:food102:test", None, "Did you mean 'food101'?"),
     ],
 )
-def test_embed_refuses_other_sources(
+def test_unfit_source_raises(
     made, tmp_path, monkeypatch, source, content, message
 ):
     monkeypatch.chdir(tmp_path)
@@ -138,7 +140,7 @@ def test_embed_refuses_other_sources(
     assert not Path("out").exists()
 
 
-def test_a_column_that_shards_have_is_left_out(made, tmp_path):
+def test_column_named_like_one_of_shards_is_left_out(made, tmp_path):
     table = tmp_path / "list.csv"
     table.write_text(f"path,row,shop\n{made}/flat/00.png,7,x\n")
     with pytest.warns(UserWarning, match="`row`.*is left out.*Rename"):
@@ -147,7 +149,7 @@ def test_a_column_that_shards_have_is_left_out(made, tmp_path):
     assert found.columns["shop"] == ["x"]
 
 
-def test_ctrl_c_says_how_to_go_on(made, tmp_path, monkeypatch):
+def test_ctrl_c_tells_how_to_continue(made, tmp_path, monkeypatch):
     def interrupted(*_, ray, **__) -> None:
         assert ray is True
         raise KeyboardInterrupt(signal.SIGINT)
@@ -159,7 +161,7 @@ def test_ctrl_c_says_how_to_go_on(made, tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_sigterm_in_a_destructor_ends_it(monkeypatch):
+def test_sigterm_in_a_destructor_ends_the_command(monkeypatch):
     monkeypatch.setattr(command, "REPEAT_SECONDS", 0.1)
 
     class Destroyed:
@@ -175,7 +177,7 @@ def test_sigterm_in_a_destructor_ends_it(monkeypatch):
 
 
 @pytest.mark.slow
-def test_sigterm_ends_it_and_it_goes_on(made, tmp_path):
+def test_sigterm_ends_a_run_that_can_be_continued(made, tmp_path):
     out = tmp_path / "out"
     many = tmp_path / "many.txt"
     many.write_text("\n".join([f"{made}/flat/00.png"] * 30_000))

@@ -36,7 +36,7 @@ def lookup(export: str, paths: list[str]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_test_images_are_looked_up_in_the_next_version(
+def test_exported_gallery_is_searched_in_the_next_version(
     trained: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "models" / "small"
@@ -62,7 +62,7 @@ def test_test_images_are_looked_up_in_the_next_version(
 
 
 @pytest.mark.slow
-def test_an_index_a_folder_and_a_split_are_galleries(
+def test_gallery_may_be_an_index_a_folder_or_a_split(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = []
@@ -93,14 +93,14 @@ def test_an_index_a_folder_and_a_split_are_galleries(
         (["--format", "onnx", "--tolerance", "0.1"], "is for --quantize"),
     ],
 )
-def test_what_cannot_be_exported_is_said(
+def test_unfit_export_raises(
     arguments: list[str], message: str, trained: Path
 ) -> None:
     output = run("export", trained / "run", *arguments, code=1)
     assert message in " ".join(output.split()) and "Traceback" not in output
 
 
-def test_an_export_that_costs_too_much_is_refused(
+def test_export_beyond_its_tolerance_raises(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of ten pairs, one more query has lost its nearest neighbor."""
@@ -143,7 +143,7 @@ def test_an_export_that_costs_too_much_is_refused(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_what_a_quantized_export_costs_is_measured(
+def test_cost_of_a_quantized_export_is_measured(
     trained: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("ai_edge_litert.interpreter")
@@ -158,7 +158,7 @@ def test_what_a_quantized_export_costs_is_measured(
     assert answer["cost"]["map@r"]["estimate"] == pytest.approx(difference)
 
 
-def test_the_command_knows_every_format() -> None:
+def test_command_offers_every_format() -> None:
     # It does not import TensorFlow for that.
     assert command.FORMATS == FORMATS
 

@@ -46,13 +46,13 @@ def folder(run_of) -> str:
     return str(run_of("baseline"))
 
 
-def test_every_command_has_it() -> None:
+def test_every_command_has_the_json_option() -> None:
     for name in set(COMMANDS) - WITHOUT:
         for command in leaves(main.get_command(CONTEXT, name)):
             assert "--json" in sum((x.opts for x in command.params), []), name
 
 
-def test_evaluate_a_run(folder, monkeypatch) -> None:
+def test_evaluate_prints_metrics_and_intervals(folder, monkeypatch) -> None:
     measured = remeasure(folder)
     monkeypatch.setattr("keras_dml.runs.remeasure", lambda *_: measured)
     expected = measured.results
@@ -65,7 +65,7 @@ def test_evaluate_a_run(folder, monkeypatch) -> None:
 
 
 @pytest.mark.slow
-def test_index_and_search(folder, tmp_path) -> None:
+def test_index_and_search_print_images_and_hits(folder, tmp_path) -> None:
     images = write_images(tmp_path / "images", 3, 2)
     place = str(tmp_path / "index")
     made = document("index", folder, str(images), "--output", place)
@@ -82,7 +82,7 @@ def test_index_and_search(folder, tmp_path) -> None:
     assert answer["hits"][0]["is_match"] is None
 
 
-def test_recipes_and_data(tmp_path, monkeypatch) -> None:
+def test_recipes_and_data_print_files_and_splits(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert "glyphs/diva" in document("recipes", "list")["recipes"]
     shown = document("recipes", "show", "glyphs/diva", "--set", "epochs=3")
@@ -94,7 +94,7 @@ def test_recipes_and_data(tmp_path, monkeypatch) -> None:
     assert sum(x["images"] for x in found["splits"].values()) == 72
 
 
-def test_nothing_is_on_standard_output_after_an_error() -> None:
+def test_error_leaves_standard_output_empty() -> None:
     ended = CliRunner().invoke(main, ["recipes", "copy", "x", "--json"])
     assert ended.exit_code == 1
     assert ended.stdout == ""
@@ -115,7 +115,7 @@ def test_nothing_is_on_standard_output_after_an_error() -> None:
         ),
     ],
 )
-def test_values_become_plain(value, expected) -> None:
+def test_special_values_become_plain_json(value, expected) -> None:
     @click.command()
     @json_option
     def show() -> None:

@@ -47,7 +47,7 @@ def words() -> tuple[keras.Model, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [texts_and_numbers, words])
-def test_what_a_model_takes_is_served(make: Any, tmp_path: Path) -> None:
+def test_texts_and_numbers_are_served(make: Any, tmp_path: Path) -> None:
     model, x = make()
     examples = ArraySet(x, [f"class {i % 3}" for i in range(9)])
     path = export_model(model, tmp_path / "model", gallery=examples, k=2)
@@ -74,7 +74,7 @@ def test_what_a_model_takes_is_served(make: Any, tmp_path: Path) -> None:
     assert served["serving_default"](**nothing)["embedding"].shape == (0, 4)
 
 
-def test_what_cannot_be_served(tmp_path: Path) -> None:
+def test_unfit_models_and_arguments_raise(tmp_path: Path) -> None:
     model, x = texts_and_numbers()
     for options, message in (
         ({"format": "onnx"}, "a single numeric input"),

@@ -50,7 +50,7 @@ def make(pooling: Any = "avg") -> keras.Model:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_network_is_in_integers_and_head_is_not(
+def test_network_is_quantized_but_not_the_head(
     file_format: str, tmp_path: Path, capfd: Any
 ) -> None:
     for package in (*PACKAGES[file_format], *QUANTIZERS.get(file_format, ())):
@@ -99,7 +99,7 @@ def test_bright_images_among_dark_ones_keep_their_embeddings(
     assert np.linalg.norm(found - expected, axis=1).max() < 0.5 * spread
 
 
-def test_head_is_what_features_are_not_computed_from() -> None:
+def test_head_nodes_are_those_after_the_features() -> None:
     sources = {
         "b": ("double", ["a"]),
         "c": ("add", ["b", "a"]),

@@ -33,7 +33,7 @@ def cosines_of(queries: Any, rows: Any) -> Any:
     return np.divide(x @ y.T, norms, out=np.zeros_like(norms), where=norms > 0)
 
 
-def test_lookup_finds_the_highest_cosines_of_rows_of_any_length() -> None:
+def test_lookup_finds_the_highest_cosines() -> None:
     scale = 10.0 ** RNG.uniform(-18, 18, (300, 1))
     rows = (RNG.normal(size=(300, 16)) * scale).astype("float32")
     rows[[4, 200]] = 0
@@ -50,7 +50,7 @@ def test_lookup_finds_the_highest_cosines_of_rows_of_any_length() -> None:
         assert outputs["above_threshold"].all()
 
 
-def test_lookup_leaves_out_what_is_not_finite() -> None:
+def test_lookup_leaves_out_non_finite_queries() -> None:
     queries = QUERIES.copy()
     queries[1] = np.inf
     queries[4] = np.nan
@@ -81,7 +81,7 @@ def look_up_k(
     return {name: x.numpy() for name, x in outputs.items()}
 
 
-def test_own_k_gives_what_an_export_with_it_gives() -> None:
+def test_k_per_query_equals_a_fixed_k() -> None:
     embeddings = QUERIES.copy()
     embeddings[3] = np.inf
     ks, status = [3, 1, 40, 7, 2], ["ok"] * 5

@@ -97,7 +97,7 @@ def numbers() -> Case:
         numbers,
     ],
 )
-def test_file_embeds_as_its_model(
+def test_file_embeds_like_its_model(
     file_format: str, make: Callable[[], Case], tmp_path: Path, capfd: Any
 ) -> None:
     model, x, expected = make()
@@ -121,7 +121,7 @@ def test_file_embeds_as_its_model(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:In the future `np.object`")
-def test_file_is_replaced_once_the_new_one_is_as_its_model(
+def test_file_is_replaced_only_by_an_equal_model(
     file_format: str, tmp_path: Path
 ) -> None:
     model, _, _ = numbers()

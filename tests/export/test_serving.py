@@ -77,7 +77,7 @@ def expected(model: keras.Model, files: list[bytes]) -> Any:
     return np.concatenate([predict(model, decoded(x)) for x in files])
 
 
-def test_pixels_give_what_predict_gives(model, served) -> None:
+def test_served_pixels_match_predict(model, served) -> None:
     pairs = zip(
         served["serving_default: pixels"], BATCHES["pixels"], strict=True
     )
@@ -86,7 +86,7 @@ def test_pixels_give_what_predict_gives(model, served) -> None:
         assert_same(answer["embedding"], predict(model, images))
 
 
-def test_files_give_what_predict_gives(model, served) -> None:
+def test_served_files_match_predict(model, served) -> None:
     together, alone = served["encoded: files"]
     assert together["status"].tolist() == [b"ok"] * len(FILES)
     assert_same(together["embedding"], expected(model, FILES))

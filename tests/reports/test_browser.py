@@ -45,7 +45,7 @@ def page(run_of, page_of):
 
 
 @pytest.mark.slow
-def test_mouse_and_keyboard(browser, page) -> None:
+def test_queries_are_chosen_by_mouse_and_keyboard(browser, page) -> None:
     browser.look(1280, 900, "light")
     browser.open(page)
     options = browser.run(OPTIONS)
@@ -107,7 +107,7 @@ def test_queries_with_a_wrong_nearest_image_are_marked(browser, page) -> None:
 
 
 @pytest.mark.slow
-def test_attention_is_bright_where_it_is_strong(browser, page) -> None:
+def test_strong_attention_is_bright(browser, page) -> None:
     """On a black image a dark veil would show nothing."""
     browser.open(page)
     drawn = browser.run(

@@ -78,7 +78,7 @@ def test_figures_that_are_not_declared_are_not_drawn(run_of, declare) -> None:
 
 
 @pytest.mark.slow
-def test_captions_say_what_the_weights_of_attention_are(run_of) -> None:
+def test_captions_explain_attention_weights(run_of) -> None:
     for method, words, sums_to_one in (
         ("attentive_grouping", "weights of a map sum to 1", True),
         ("abe", "mean of a mask over its channels", False),

@@ -40,7 +40,7 @@ def page(tmp_path) -> Page:
     return Page(text)
 
 
-def test_names_are_text_and_nothing_is_fetched(page) -> None:
+def test_names_are_escaped_and_nothing_is_fetched(page) -> None:
     assert {tag for tag, _ in page.elements} <= {
         "html", "head", "meta", "title", "style", "body", "h1", "h2", "p",
         "section", "ul", "li", "figure", "figcaption", "img", "div",
@@ -117,7 +117,7 @@ def test_index_and_its_photographs_move_together(tmp_path, place) -> None:
     assert page.count("file cannot be read") == 2
 
 
-def test_other_paths_stay_as_they_are(tmp_path) -> None:
+def test_paths_outside_the_folder_are_unchanged(tmp_path) -> None:
     paths = ["a.png", None, 3, "https://example.org/a.png", "/none/a.png", ""]
     Index(np.eye(6), {"path": paths}).save(tmp_path / "i")
     shutil.move(tmp_path / "i", tmp_path / "j")
@@ -125,7 +125,7 @@ def test_other_paths_stay_as_they_are(tmp_path) -> None:
     assert Index.load(tmp_path / "j").columns["path"] == paths
 
 
-def test_thumbnails_stand_for_images_in_no_file(tmp_path) -> None:
+def test_thumbnails_replace_images_without_a_file(tmp_path) -> None:
     data = ImageSet(np.zeros((2, 8, 8, 1), np.uint8), np.array([0, 1]))
     column = thumbnail_column(image_sets(data, "data"))
     column["thumbnail"][1] = 'https://example.org/"x.jpg'

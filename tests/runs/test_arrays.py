@@ -58,7 +58,7 @@ def test_run_is_trained_measured_again_and_reported(
     assert "vectors" in page
 
 
-def test_view_needs_images(recipe: Path, tmp_path: Path) -> None:
+def test_view_requires_images(recipe: Path, tmp_path: Path) -> None:
     resized = recipes.load(recipe, ("view.resize=64",))
     with pytest.raises(ValueError, match="`view` of a recipe requires a back"):
         runs.train(resized, tmp_path / "run", verbose=0)

@@ -62,7 +62,7 @@ def recipe_of(folder: Path, columns: str, asked: str = "", *settings: str):
 
 
 @pytest.mark.slow
-def test_several_labels_from_recipe_to_figures(folder) -> None:
+def test_label_sets_work_from_recipe_to_figures(folder) -> None:
     recipe = recipe_of(folder, TAGS, "relevance: jaccard", "relation_rule=all")
     splits = data_of(recipe)
     assert isinstance(sampler_of(recipe, splits.train), MultiLabelBalanced)
@@ -138,9 +138,7 @@ def test_one_level_trains_and_all_are_measured(folder) -> None:
          "a weight for each class"),
     ],
 )  # fmt: skip
-def test_labels_that_do_not_fit_are_refused(
-    folder, columns, asked, setting, message
-):
+def test_unfit_labels_raise(folder, columns, asked, setting, message):
     settings = (setting,) if setting else ()
     recipe = recipe_of(folder, columns, asked, *settings)
     splits = data_of(recipe)
@@ -149,7 +147,7 @@ def test_labels_that_do_not_fit_are_refused(
         sampler_of(recipe, splits.train)
 
 
-def test_table_without_validation_rows_is_refused(folder) -> None:
+def test_table_without_validation_rows_raises(folder) -> None:
     text = (folder / "tags.csv").read_text()
     other = folder / "other"
     other.mkdir()

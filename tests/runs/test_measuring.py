@@ -39,7 +39,7 @@ def test_ordinary_data_pass(path, splits) -> None:
 
 
 @pytest.mark.parametrize("role", ["validation", "test"])
-def test_one_image_a_class_is_refused(role, path, splits) -> None:
+def test_single_image_per_class_raises(role, path, splits) -> None:
     images = getattr(splits, role)
     alone = images.select(np.unique(images.labels, return_index=True)[1])
     splits = dataclasses.replace(splits, **{role: alone})
@@ -66,7 +66,7 @@ def test_query_must_have_another_image_to_find(path, splits) -> None:
 
 
 @pytest.mark.slow
-def test_run_is_measured_as_its_recipe_says(path) -> None:
+def test_run_is_measured_by_its_recipe(path) -> None:
     recipe, folder = recipes.load(path, ASKED), path.parent / "run"
     runs.train(recipe, folder, verbose=0)
     outcome = load_outcome(folder)
@@ -93,7 +93,7 @@ def test_run_is_measured_as_its_recipe_says(path) -> None:
 
 
 @pytest.mark.slow
-def test_protocol_is_the_data_sets_by_default(path) -> None:
+def test_default_protocol_is_that_of_the_data_set(path) -> None:
     recipe = recipes.load(path, (METHODS["baseline"],))
     splits, model = data_of(recipe), model_of(recipe)
     rows = np.arange(len(splits.test))

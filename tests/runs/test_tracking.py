@@ -181,7 +181,7 @@ def test_unreachable_server_does_not_end_the_training(
     assert caplog.text.count("The run is not logged to mlflow") == 1
 
 
-def test_unknown_tracker_is_refused_before_data_are_read(tmp_path) -> None:
+def test_unknown_tracker_raises_before_data_are_read(tmp_path) -> None:
     with pytest.raises(ValueError, match="`log` of runs.train must be one of"):
         runs.train(None, tmp_path, log=["neptune"])
 

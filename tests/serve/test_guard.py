@@ -35,12 +35,12 @@ def client_of(**given: Any) -> TestClient:
 
 
 @pytest.mark.parametrize("size", [0, 1000])
-def test_a_body_up_to_the_limit_is_read(size: int) -> None:
+def test_body_up_to_the_limit_is_read(size: int) -> None:
     answer = client_of(max_body=1000).post(PREDICT, content=bytes(size))
     assert answer.status_code == 400  # No JSON.
 
 
-def test_a_gigabyte_is_refused_by_its_head() -> None:
+def test_gigabyte_is_rejected_by_its_header() -> None:
     def never() -> Iterator[bytes]:
         raise AssertionError("it was read")
         yield b""
@@ -101,7 +101,7 @@ TOKEN = "secret"  # noqa: S105
         ("Bearer é", 401),
     ],
 )
-def test_without_the_token_there_is_no_answer(header, code) -> None:
+def test_requests_without_the_token_are_answered_401(header, code) -> None:
     client = client_of(token=TOKEN)
     headers = {} if header is None else {"authorization": header.encode()}
     for address in ("/v1/models/other", "/nothing"):
@@ -114,7 +114,7 @@ def test_without_the_token_there_is_no_answer(header, code) -> None:
     assert client.get("/healthz", headers=headers).status_code == 200
 
 
-def test_an_unknown_address_and_method_are_errors_in_json() -> None:
+def test_unknown_addresses_and_methods_give_json_errors() -> None:
     client = client_of()
     assert client.get("/nothing").json() == {"error": "Not Found"}
     answer = client.post("/healthz")
@@ -139,7 +139,7 @@ def failing(error: Exception) -> TestClient:
     return client
 
 
-def test_a_bug_is_logged_and_says_nothing_of_the_inside(caplog) -> None:
+def test_bug_is_logged_and_hidden_from_the_client(caplog) -> None:
     answer = failing(KeyError("/home/me")).get("/v1/models/glyphs")
     assert answer.status_code == 500
     assert "/home/me" not in answer.text
@@ -147,7 +147,7 @@ def test_a_bug_is_logged_and_says_nothing_of_the_inside(caplog) -> None:
     assert "KeyError" in caplog.text
 
 
-def test_a_request_that_takes_too_long_is_answered_504() -> None:
+def test_slow_request_is_answered_504() -> None:
     settings = Settings(request_timeout=0.05)
     app = application(Service(EMPTY, settings), settings)
     sent: list[Any] = []

@@ -24,13 +24,13 @@ def formatted(message: str, *given: Any, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["é", "a\udcff.keras"])
-def test_a_message_is_a_line(name: str) -> None:
+def test_message_is_one_json_line(name: str) -> None:
     line = formatted("two\nlines of %s, \x1b[2J\x9b\u202e", name)
     message = f"two\nlines of {name}, \x1b[2J\x9b\u202e"
     assert line == {"level": "error", "message": message}
 
 
-def test_an_exception_is_part_of_its_line() -> None:
+def test_exception_is_part_of_its_line() -> None:
     try:
         raise KeyError("/home/me")
     except KeyError:

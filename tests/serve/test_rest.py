@@ -52,7 +52,9 @@ def embeddings(current, view, pixels) -> np.ndarray:
     ],
     ids=["values", "objects"],
 )
-def test_pixels_get_embeddings(client, embeddings, pixels, instances) -> None:
+def test_pixels_are_answered_with_embeddings(
+    client, embeddings, pixels, instances
+) -> None:
     text = client.post(PREDICT, json={"instances": instances(pixels)}).text
     answer = json.loads(text)
     assert answer.keys() == {"predictions"}
@@ -62,7 +64,7 @@ def test_pixels_get_embeddings(client, embeddings, pixels, instances) -> None:
     assert all(len(x.lstrip("-0.").partition("e")[0]) <= 10 for x in numbers)
 
 
-def test_files_get_statuses_each(client, embeddings, pixels) -> None:
+def test_each_file_has_its_status(client, embeddings, pixels) -> None:
     files = [encode(pixels[0]), b"text", encode(pixels[1]), encode(pixels[2])]
     files[3] = files[3][:60]
     found = post(client, rows("encoded", *files))["predictions"]
@@ -74,7 +76,7 @@ def test_files_get_statuses_each(client, embeddings, pixels) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_lookup_finds_what_the_index_finds(client, current, pixels) -> None:
+def test_lookup_matches_the_index(client, current, pixels) -> None:
     files = [encode(x) for x in pixels]
     found = post(client, rows("lookup", *files, b"text"))["predictions"]
     assert found.pop() == {
@@ -94,7 +96,7 @@ def test_lookup_finds_what_the_index_finds(client, current, pixels) -> None:
     ]
 
 
-def test_lookup_without_labels_or_a_neighbor(current, pixels) -> None:
+def test_lookup_may_have_no_labels_or_neighbors(current, pixels) -> None:
     index = Index(-np.eye(8), keys=[f"é\udcff{i}" for i in range(8)])
     plain = replace(current, index=index)
     zeros = replace(plain, embed=lambda x: np.zeros((len(x), 8), np.float32))
@@ -171,7 +173,7 @@ def test_status_has_the_published_form(client) -> None:
         ("GET", "/v1/models", 404, "Not Found"),
     ],
 )
-def test_other_addresses_are_errors(client, method, address, code, error):
+def test_other_addresses_give_errors(client, method, address, code, error):
     answer = client.request(method, address)
     assert answer.status_code == code
     assert error in answer.json()["error"]
@@ -226,7 +228,7 @@ NESTED = [(b"[", b"]"), (b'{"a":', b"}"), (b'[{"a":', b"}]")]
            + y * 1000 + b"}", "") for x, y in NESTED],
     ],
 )  # fmt: skip
-def test_wrong_requests_say_what_is_wrong(client, body, error) -> None:
+def test_wrong_requests_name_the_fault(client, body, error) -> None:
     content = body if isinstance(body, bytes) else json.dumps(body)
     answer = client.post(PREDICT, content=content)
     assert answer.status_code == 400
@@ -241,7 +243,7 @@ def test_too_large_picture_is_not_decoded(client, side) -> None:
     assert "must not have more than 10,000 pixels" in error
 
 
-def test_json_counts_by_the_memory_that_it_takes(client) -> None:
+def test_json_counts_by_its_memory(client) -> None:
     row = b"[" + b",".join([b"[0]"] * 40_000) + b"]"
     assert memory_of(row) > 100 * 40_000
     answer = client.post(PREDICT, content=b'{"instances": [[' + row + b"]]}")

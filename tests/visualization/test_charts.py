@@ -30,7 +30,7 @@ def parts_and_labels():
     return parts, np.repeat([4, 1, 8], 4)
 
 
-def test_cosines_of_positive_negative_and_self_pairs() -> None:
+def test_cosine_histograms_match_a_loop() -> None:
     parts, labels = parts_and_labels()
     figure = visualization.cosine_histograms(parts, labels, num_bins=7)
     assert isinstance(figure, Figure)
@@ -71,19 +71,19 @@ def test_pairs_that_share_a_label_are_positive(kind) -> None:
 
 
 @pytest.mark.parametrize("labels", [None, [1, 2], [{1}, 2, 3]])
-def test_labels_of_charts_are_one_for_each_image(labels) -> None:
+def test_unfit_labels_raise(labels) -> None:
     with pytest.raises(ValueError, match="one class per image"):
         visualization.cosine_histograms(np.eye(3), labels)
     with pytest.raises(ValueError, match="of embedding_map must be"):
         visualization.embedding_map(np.eye(3), labels)
 
 
-def test_histograms_need_a_pair() -> None:
+def test_histograms_without_a_pair_raise() -> None:
     with pytest.raises(ValueError, match="without any pair"):
         visualization.cosine_histograms(np.ones((1, 3)), np.array([0]))
 
 
-def test_distances_of_negatives_within_and_between_clusters() -> None:
+def test_cluster_distances_match_a_loop() -> None:
     parts, labels = parts_and_labels()
     x = parts[:, 0]
     clusters = np.arange(12) % 2
@@ -102,7 +102,7 @@ def test_distances_of_negatives_within_and_between_clusters() -> None:
         np.testing.assert_allclose(found, densities(values, edges), rtol=1e-5)
 
 
-def test_spectrum_has_the_shares_of_the_singular_values() -> None:
+def test_spectrum_shows_shares_of_singular_values() -> None:
     rng = np.random.default_rng(3)
     x = {"a": rng.normal(size=(30, 5)), "b": rng.normal(size=(30, 3))}
     figure = visualization.singular_value_spectrum(x)
@@ -119,7 +119,7 @@ def test_spectrum_has_the_shares_of_the_singular_values() -> None:
         )
 
 
-def test_spectrum_of_nothing_is_refused() -> None:
+def test_spectrum_of_nothing_raises() -> None:
     with pytest.raises(ValueError, match="`embeddings`.*nothing"):
         visualization.singular_value_spectrum({})
 
@@ -150,7 +150,7 @@ def test_history_is_read_with_its_gaps(tmp_path) -> None:
         visualization.read_history(path)
 
 
-def test_recall_of_several_runs(tmp_path) -> None:
+def test_recall_curves_show_several_runs(tmp_path) -> None:
     path = tmp_path / "metrics.csv"
     path.write_text(TABLE)
     history = visualization.read_history(path)
@@ -166,7 +166,7 @@ def test_recall_of_several_runs(tmp_path) -> None:
         visualization.recall_curves({"K = 1": history}, "val_recall@8")
 
 
-def test_each_loss_has_an_axis_of_its_own() -> None:
+def test_each_loss_has_its_own_axis() -> None:
     """A term of −0.001 is not a line at zero beside one of 700."""
     history = {
         "epoch": np.arange(3.0),
@@ -204,7 +204,7 @@ def test_each_loss_has_an_axis_of_its_own() -> None:
         visualization.loss_curves(history, [])
 
 
-def test_looks_do_not_come_again_soon() -> None:
+def test_looks_are_distinct() -> None:
     looks = [look(number) for number in range(36)]
     assert len({(x.color, x.marker) for x in looks}) == 36
     assert len({(x.color, x.line) for x in looks}) == 36
@@ -228,7 +228,7 @@ def test_pca_map_has_the_principal_components() -> None:
     assert len(texts) == 5
 
 
-def test_classes_on_the_map_have_their_numbers_beside_them() -> None:
+def test_classes_on_the_map_are_numbered() -> None:
     labels = np.repeat([4, 2, 9], [6, 3, 5])
     x = np.random.default_rng(8).normal(size=(14, 3)) + 9 * labels[:, None]
     figure = visualization.embedding_map(
@@ -259,7 +259,7 @@ def test_tsne_map_keeps_neighbors_together() -> None:
     assert (labels[distances.argmin(axis=1)] == labels).all()
 
 
-def test_map_draws_whole_classes_up_to_a_number() -> None:
+def test_map_draws_complete_classes_up_to_a_number() -> None:
     labels = np.repeat(np.arange(10), 5)
     x = np.random.default_rng(7).normal(size=(50, 3))
     figure = visualization.embedding_map(x, labels, projection="pca", most=17)
@@ -270,7 +270,7 @@ def test_map_draws_whole_classes_up_to_a_number() -> None:
     )
 
 
-def test_map_refuses_what_it_cannot_draw() -> None:
+def test_unfit_arguments_of_the_map_raise() -> None:
     with pytest.raises(ValueError, match="projection='umap'"):
         visualization.embedding_map(np.eye(4), np.arange(4), projection="umap")
     with pytest.raises(ValueError, match="three images"):

@@ -12,7 +12,7 @@ def naive(x, query, count, allowed):
     return ranked[:count], [float(x[row] @ x[query]) for row in ranked[:count]]
 
 
-def test_neighbors_are_those_of_a_sorted_list() -> None:
+def test_neighbors_match_a_sorted_list() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(150, 6)).astype(np.float32)
     queries = np.array([0, 3, 149, 70])
@@ -48,7 +48,7 @@ def test_gallery_and_groups_leave_images_out(has_several_labels) -> None:
         assert found[i].tolist() == naive(x, query, 9, allowed)[0]
 
 
-def test_duplicates_rank_in_the_order_of_rows() -> None:
+def test_duplicates_rank_in_row_order() -> None:
     x = np.tile(np.array([[0.1, 0.7, 0.3]], np.float32), (6, 1))
     found, cosines = nearest(x, np.array([2]), 9)
     assert found.tolist() == [[0, 1, 3, 4, 5, -1]]

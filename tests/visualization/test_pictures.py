@@ -64,7 +64,7 @@ def test_retrieval_grid_marks_right_and_wrong(images) -> None:
         assert (line == "-") == bool(right)
 
 
-def test_retrieval_grid_has_holes_where_there_is_nothing(images) -> None:
+def test_retrieval_grid_leaves_missing_hits_empty(images) -> None:
     few = images.select(np.array([0, 1, 8]))
     x = np.eye(3, dtype=np.float32)
     figure = retrieval_grid(
@@ -81,7 +81,7 @@ def test_retrieval_grid_has_holes_where_there_is_nothing(images) -> None:
         retrieval_grid(few, x, np.array([], int), VIEW)
 
 
-def test_head_outputs_are_those_of_the_model(grouping, images) -> None:
+def test_head_outputs_match_the_model(grouping, images) -> None:
     model = grouping
     found = head_outputs(
         model, images, ["embedding", "parts", "nothing"], batch_size=20
@@ -99,7 +99,7 @@ def test_head_outputs_are_those_of_the_model(grouping, images) -> None:
         head_outputs(model, empty)
 
 
-def test_overlays_have_the_weights_of_the_maps(grouping, images) -> None:
+def test_overlays_show_the_weights_of_the_maps(grouping, images) -> None:
     maps = attention_maps(grouping, images)
     figure = attention_overlays(images, maps, [7, 1], VIEW)
     rows = list(zip(*figure.data.values(), strict=True))
@@ -118,7 +118,7 @@ def test_overlays_have_the_weights_of_the_maps(grouping, images) -> None:
         attention_overlays(images, maps, [], VIEW)
 
 
-def test_strongest_images_of_each_group(images) -> None:
+def test_strongest_attention_shows_each_group(images) -> None:
     maps = np.random.default_rng(1).random((48, 3, 3, 2)).astype(np.float32)
     figure = strongest_attention(
         images, maps, VIEW, num_images=3, part="learner"
@@ -138,7 +138,9 @@ def test_strongest_images_of_each_group(images) -> None:
 
 
 @pytest.mark.slow
-def test_masks_by_learner_and_channel(tiny_backbone, images) -> None:
+def test_attention_masks_show_learners_and_channels(
+    tiny_backbone, images
+) -> None:
     model = abe(tiny_backbone)
     masks = model.outputs_of(images.images[[4, 9], ..., None])["attention"]
     masks = masks.numpy()
@@ -167,7 +169,7 @@ def test_masks_by_learner_and_channel(tiny_backbone, images) -> None:
         assert value == pytest.approx(expected, abs=1e-5)
 
 
-def test_channels_that_differ_most() -> None:
+def test_most_different_channels_are_found() -> None:
     masks = np.zeros((2, 3, 2, 2, 4))
     masks[:, 0, ..., 2] = 1.0
     masks[:, 1, ..., 1] = 0.5
@@ -175,7 +177,7 @@ def test_channels_that_differ_most() -> None:
     assert most_different_channels(masks, 2) == [2, 1]
 
 
-def test_masks_need_learners_and_channels(grouping, images) -> None:
+def test_maps_without_learners_and_channels_raise(grouping, images) -> None:
     with pytest.raises(ValueError, match="masks by learner"):
         attention_masks(grouping, images, [0])
 

@@ -24,7 +24,7 @@ def search(asked, row: int = 0, **query):
     return answer.json()
 
 
-def test_hits_are_those_of_the_index(asked, current) -> None:
+def test_hits_match_the_index(asked, current) -> None:
     index = current.index
     found = search(asked, 3, k=5)
     (hits,) = index.search(picture(3), 5)
@@ -43,7 +43,7 @@ def test_hits_are_those_of_the_index(asked, current) -> None:
     assert found["seen"].startswith("data:image/webp;base64,")
 
 
-def test_hits_have_their_rate_of_false_matches(asked, current) -> None:
+def test_false_match_rates_match_a_loop(asked, current) -> None:
     """Against a loop over all pairs."""
     index = current.index
     x, names = index.embeddings, index.labels
@@ -61,9 +61,7 @@ def test_hits_have_their_rate_of_false_matches(asked, current) -> None:
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "TIFF"])
-def test_a_photograph_finds_what_the_index_finds_for_its_file(
-    asked, current, kind
-) -> None:
+def test_photograph_finds_what_the_index_finds(asked, current, kind) -> None:
     """Also lying on its side, and in formats that only Pillow reads."""
     index = current.index
     pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
@@ -87,7 +85,7 @@ def test_a_photograph_finds_what_the_index_finds_for_its_file(
         ({"name": HOSTILE}, lambda row: row["name"] == HOSTILE),
     ],
 )
-def test_filters(asked, current, where, passes) -> None:
+def test_filters_select_rows(asked, current, where, passes) -> None:
     index = current.index
     found = search(asked, 0, k=48, where=json.dumps(where))
     rows = [index.row(x) for x in range(48)]
@@ -95,7 +93,7 @@ def test_filters(asked, current, where, passes) -> None:
     assert {x["key"] for x in found["hits"]} == expected
 
 
-def test_a_key_is_left_out(asked) -> None:
+def test_key_can_be_left_out(asked) -> None:
     found = search(asked, 9, k=48, exclude="9")
     assert 9 not in [x["key"] for x in found["hits"]]
     assert len(found["hits"]) == 47
@@ -149,7 +147,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("bad", "said"), BAD)
-def test_bad_requests_say_what_is_wrong(asked, bad, said) -> None:
+def test_bad_requests_name_the_fault(asked, bad, said) -> None:
     """Parameters, or the file."""
     params, content = (bad, picture()) if isinstance(bad, dict) else ({}, bad)
     answer = asked.post("/search", params=params, content=content)
