@@ -171,7 +171,7 @@ def server(tmp_path) -> Iterator[str]:
     ids=name,
 )
 @pytest.mark.usefixtures("little_data", "own_registries")
-def test_blocks_run(page: Path, server: str, finished: Path) -> None:
+def test_code_blocks_run(page: Path, server: str, finished: Path) -> None:
     for package in NEEDING.get(name(page), ())[1:]:
         pytest.importorskip(package)
     names: dict[str, object] = {"__name__": "docs"}
@@ -232,7 +232,7 @@ def invoke(arguments: list[str]) -> None:
 
 
 @pytest.mark.usefixtures("own_registries")
-def test_recipes_in_docs_are_recipes(tmp_path, monkeypatch) -> None:
+def test_recipes_in_docs_validate(tmp_path, monkeypatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     for page in PAGES:
         for language, block in blocks(page, "python", "yaml"):

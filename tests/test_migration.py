@@ -15,7 +15,7 @@ def cells() -> list[str]:
     return [cell for cell in found if cell.startswith("`dml.losses.")]
 
 
-def test_losses_can_be_made() -> None:
+def test_losses_of_the_migration_page_can_be_built() -> None:
     found = [cell for cell in cells() if "momentum" not in cell]
     assert len(found) > 30
     for cell in found:

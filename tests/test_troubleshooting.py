@@ -156,7 +156,7 @@ def _() -> None:
     dml.search.Index(X).search(X[:1, :3])
 
 
-def test_every_quote_has_its_test() -> None:
+def test_every_quoted_message_is_provoked() -> None:
     assert set(QUOTED) == {*PROVOKED, *OF_OTHERS}
     assert PAGE.count("\n### ") == len(QUOTED)
 

@@ -227,7 +227,9 @@ def reached_without_class(index: Index) -> float:
 
 
 @pytest.mark.parametrize("classes", [5, 100])
-def test_from_a_folder_to_a_search_page(classes, tmp_path, monkeypatch) -> None:
+def test_tutorial_leads_from_a_folder_to_a_search_page(
+    classes, tmp_path, monkeypatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     queries = write_photographs(classes)
     given = {x.name for x in Path("photographs").iterdir()}

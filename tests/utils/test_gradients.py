@@ -35,7 +35,7 @@ def test_rows_are_unit_or_zero() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_overflows_only_where_the_row_does(dtype) -> None:
+def test_half_precision_rows_are_normalized_without_overflow(dtype) -> None:
     x = tf.cast([[300.0, 400.0], [3e-4, -4e-4], [0.0, 0.0]], dtype)
     unit = l2_normalize(x)
     assert unit.dtype == dtype
@@ -45,7 +45,7 @@ def test_half_precision_overflows_only_where_the_row_does(dtype) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("length", [1e15, 1e18, 1e20, 1e37])
-def test_a_huge_row_has_its_direction_and_gradient(length, dtype) -> None:
+def test_huge_row_keeps_its_direction_and_gradient(length, dtype) -> None:
     x = tf.Variable(tf.cast([[0.6 * length, 0.8 * length, 0.0]], dtype))
     with tf.GradientTape() as tape:
         unit = l2_normalize(x)
