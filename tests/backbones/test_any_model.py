@@ -269,7 +269,7 @@ def test_attention_over_patches_is_drawn_on_their_grid(prefix) -> None:
     assert not np.any(attention[:, :prefix])
 
 
-def test_a_saved_backbone_keeps_its_prefix(tmp_path) -> None:
+def test_saved_backbone_keeps_its_prefix(tmp_path) -> None:
     path = tmp_path / "patches.keras"
     backbones.get(patches(), num_prefix_tokens=1).save(path)
     for given in (None, 1):

@@ -54,7 +54,7 @@ def folder(network, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_preset_takes_raw_pixels(folder, network) -> None:
+def test_preset_takes_raw_pixels(folder, network) -> None:
     model = backbones.get(f"keras_hub:{folder}", input_shape=SHAPE)
     assert model.name == "tiny_resnet"
     assert model.input_shape == (None, *SHAPE)

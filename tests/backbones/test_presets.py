@@ -96,7 +96,7 @@ def test_preprocessing_is_exact_in_half_precision(hub) -> None:
     )
 
 
-def test_a_preset_can_be_frozen_cut_and_saved(hub, tmp_path) -> None:
+def test_preset_can_be_frozen_cut_and_saved(hub, tmp_path) -> None:
     model = backbones.get(
         "hf://timm/x", input_shape=(16, 12, 3), freeze_batch_norm=True
     )

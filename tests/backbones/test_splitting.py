@@ -59,7 +59,7 @@ def test_copies_are_independent_of_the_backbone(backbone) -> None:
     assert lower.get_layer("conv_0") is backbone.get_layer("conv_0")
 
 
-def test_the_backbone_can_be_cut_again_and_again(backbone) -> None:
+def test_backbone_can_be_cut_repeatedly(backbone) -> None:
     """Keras' own cut leaves nodes behind, after which `.output` fails."""
     for _ in range(2):
         for layer in ("relu_0", "relu_1"):
@@ -189,7 +189,7 @@ def test_networks_of_keras_applications_can_be_split(name, after, last) -> None:
     assert even.count_params() == middle.count_params()
 
 
-def test_a_copy_computes_the_same_and_shares_nothing(backbone) -> None:
+def test_copy_computes_the_same_and_shares_no_weights(backbone) -> None:
     copy = copy_model(backbone, name="copy")
     x = pixels((16, 12, 1))
     np.testing.assert_array_equal(copy(x), backbone(x))

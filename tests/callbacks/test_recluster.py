@@ -251,7 +251,7 @@ def test_fewer_images_than_clusters_raise() -> None:
         Recluster(images, sampler)
 
 
-def test_a_division_reads_as_a_sentence() -> None:
+def test_division_prints_as_a_sentence() -> None:
     first = Division(0, (7, 5), None, (), 1.0, 0.25)
     assert str(first) == (
         "Division before epoch 1: clusters of 7, 5 images (1.2 s)."

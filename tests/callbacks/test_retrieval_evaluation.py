@@ -171,7 +171,7 @@ def test_epochs_without_validation_are_not_the_best(tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_a_resumed_training_measures_the_same_epochs(tmp_path) -> None:
+def test_resumed_training_measures_the_same_epochs(tmp_path) -> None:
     class Killed(Exception):
         pass
 

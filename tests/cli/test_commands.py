@@ -42,7 +42,7 @@ def test_train_prints_before_after_and_divisions(commanded) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not find_spec("tensorboard"), reason="needs tensorboard")
-def test_train_with_tensorboard_says_how_to_open_it(tmp_path) -> None:
+def test_train_with_tensorboard_prints_how_to_open_it(tmp_path) -> None:
     recipe, folder = str(write_recipe(tmp_path)), tmp_path / "run"
     output = run("train", recipe, "--output", str(folder),
                  "--log", "tensorboard", "--set", "epochs=1",

@@ -120,7 +120,7 @@ def test_out_of_memory_is_one_message(error, monkeypatch) -> None:
 
 
 @pytest.mark.slow
-def test_an_unreadable_image_in_a_batch_is_one_message(tmp_path: Path) -> None:
+def test_unreadable_image_in_a_batch_is_one_message(tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path)
     files = sorted((tmp_path / "images").rglob("*.png"))
     for file in files[:36]:  # Half of the classes, those in training.

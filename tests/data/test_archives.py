@@ -331,7 +331,7 @@ def test_inshop_needs_a_whole_partition(clothes: Path) -> None:
 
 
 @pytest.mark.parametrize("above", [False, True])
-def test_sop_is_split_as_its_archive_says(products: Path, above: bool) -> None:
+def test_sop_is_split_by_its_archive(products: Path, above: bool) -> None:
     splits = sop(products.parent if above else products, counts=SOP_COUNTS)
     assert splits.name == "sop"
     assert splits.trainval.classes.tolist() == [1, 2, 3, 4, 5]

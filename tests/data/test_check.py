@@ -101,7 +101,7 @@ def test_command_fails_without_splits(tmp_path: Path) -> None:
     assert "without Ebay_test.txt" in result.output
 
 
-def test_a_folder_called_images_is_no_archive(folder: Path) -> None:
+def test_folder_called_images_is_not_an_archive(folder: Path) -> None:
     found = check(folder)
     assert found.loader == "image_folder_splits"
     assert f"Use path={str(folder / 'images')!r} if" in found.problems[0]

@@ -139,7 +139,7 @@ def test_term_weights_have_published_defaults(tiny_backbone) -> None:
     assert model.weighting.given["reinforcement"] == 0
 
 
-def test_without_compositors_tasks_are_on_the_sub_embeddings(
+def test_tasks_train_sub_embeddings_without_compositors(
     tiny_backbone,
 ) -> None:
     objective, y = objective_and_sub_embeddings(

@@ -159,7 +159,7 @@ def test_all_tasks_may_be_discriminative(tiny_backbone) -> None:
     assert tuple(terms) == model.objective.terms
 
 
-def test_without_decorrelation_there_is_no_psi(tiny_backbone) -> None:
+def test_zero_rho_removes_psi(tiny_backbone) -> None:
     model = model_of(tiny_backbone, rho=0)
     assert model.objective.terms == TASKS
     assert not [v for v in model.variables if "psi" in v.path]

@@ -76,7 +76,7 @@ def test_only_the_class_encoder_embeds() -> None:
     np.testing.assert_array_equal(model(x), outputs["embedding"])
 
 
-def test_without_surrogate_labels_the_class_encoder_trains(caplog) -> None:
+def test_class_encoder_trains_without_surrogate_labels(caplog) -> None:
     objective = model_of().objective
     outputs = {"parts": tf.constant(PARTS, "float32")}
     targets = {"label": LABELS, "surrogate": SURROGATES}

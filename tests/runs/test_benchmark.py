@@ -137,7 +137,9 @@ def test_changed_recipe_raises(recipe) -> None:
     [("jit: auto\n", ""), ("loss: triplet", "loss: {name: triplet}")],
     ids=["a setting added since", "a loss in a section"],
 )
-def test_recipe_of_an_older_version_is_no_change(now, then, recipe) -> None:
+def test_recipe_of_an_older_version_counts_as_unchanged(
+    now, then, recipe
+) -> None:
     loss = {"method.loss": "triplet"}
     same = plan_of(recipe, seeds=1, **loss)
     done_by(same, Stub())

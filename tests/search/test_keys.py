@@ -83,7 +83,7 @@ def test_add_replaces_rows_with_the_same_keys(factory, tmp_path) -> None:
     assert index["k3"] == {"n": None, "m": None}
 
 
-def test_an_empty_index_takes_keys() -> None:
+def test_empty_index_takes_keys() -> None:
     index = Index(np.empty((0, 8)))
     replace(index, [3, 4], X[:2])
     assert index.keys == [3, 4]
