@@ -59,20 +59,22 @@ def texts_of(inputs: Any) -> list[str]:
     "rows", [[3], [7, 2, 7, 39], [-1, 0], range(5, 20), [], LABELS == 2]
 )
 def test_inputs_return_the_chosen_rows(examples: ArraySet, rows: Any) -> None:
-    wanted = np.arange(40)[list(rows) if isinstance(rows, range) else rows]
-    wanted = wanted.astype(int)
-    for found in (examples.inputs(rows), examples.select(rows).inputs(...)):
-        np.testing.assert_array_equal(found["x"], X[wanted])
-        assert texts_of(found) == [TEXTS[row] for row in wanted]
+    expected_rows = np.arange(40)[
+        list(rows) if isinstance(rows, range) else rows
+    ]
+    expected_rows = expected_rows.astype(int)
+    for inputs in (examples.inputs(rows), examples.select(rows).inputs(...)):
+        np.testing.assert_array_equal(inputs["x"], X[expected_rows])
+        assert texts_of(inputs) == [TEXTS[row] for row in expected_rows]
 
 
 def test_selections_can_be_nested_and_joined(examples) -> None:
     first = examples.select(range(30)).select([20, 4, 4])
     joined = concatenate([first, examples.select([]), examples.select([39])])
     assert joined.labels.tolist() == [0, 4, 4, 4]
-    found = joined.select([3, 0, 1]).inputs(...)
-    np.testing.assert_array_equal(found["x"], X[[39, 20, 4]])
-    assert texts_of(found) == ["text 39", "text 20", "text 4"]
+    inputs = joined.select([3, 0, 1]).inputs(...)
+    np.testing.assert_array_equal(inputs["x"], X[[39, 20, 4]])
+    assert texts_of(inputs) == ["text 39", "text 20", "text 4"]
     with pytest.raises(IndexError, match="row 4"):
         joined.inputs([4])
 
@@ -118,16 +120,16 @@ def test_all_sources_give_equal_embeddings_and_metrics() -> None:
         dataset.batch(7),
         (X, [f"class {label}" for label in LABELS]),
     ]
-    wanted = evaluate_embeddings(expected, LABELS)
+    expected_results = evaluate_embeddings(expected, LABELS)
     for source in sources:
-        found = embed(network, source, batch_size=16)
-        np.testing.assert_allclose(found, expected, atol=1e-6)
-        assert dict(evaluate(network, source)) == dict(wanted)
+        embeddings = embed(network, source, batch_size=16)
+        np.testing.assert_allclose(embeddings, expected, atol=1e-6)
+        assert dict(evaluate(network, source)) == dict(expected_results)
     for source in (X, ArraySet(X), dataset.map(lambda x, y: x)):
         np.testing.assert_allclose(embed(network, source), expected, atol=1e-6)
     # Labels come with their examples, in whichever order.
     shuffled = evaluate(network, dataset.shuffle(40))
-    assert dict(shuffled) == pytest.approx(dict(wanted))
+    assert dict(shuffled) == pytest.approx(dict(expected_results))
 
 
 def test_strings_are_numbered_and_kept_as_names() -> None:

@@ -19,11 +19,11 @@ def epochs(augment: Any, *numbers: int, **arguments: Any) -> np.ndarray:
     """Pixels of some epochs, (E, S, B, H, W, C); views are put together."""
     sampler = sampler_of(IMAGES)
     batches = pipeline(IMAGES, sampler, SIZE, augment=augment, **arguments)
-    found = []
+    pixels = []
     for sampler.epoch in numbers:
         x = [tf.nest.flatten(x) for x, _ in batches.as_numpy_iterator()]
-        found.append(np.concatenate(x, axis=1))
-    return np.stack(found)
+        pixels.append(np.concatenate(x, axis=1))
+    return np.stack(pixels)
 
 
 def inverted_half_the_time(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
@@ -48,24 +48,24 @@ def inverted(images: tf.Tensor, white: float = 255.0) -> tf.Tensor:
 def test_augmentation_follows_crop_and_flip() -> None:
     plain = epochs(None, 0, flip=True)
     name = f"{__name__}:inverted"
-    found = epochs({name: {"white": 254.0}}, 0, flip=True)
-    np.testing.assert_array_equal(found, 254.0 - plain)
+    images = epochs({name: {"white": 254.0}}, 0, flip=True)
+    np.testing.assert_array_equal(images, 254.0 - plain)
 
 
 def test_names_and_layers_give_the_same_augmentation() -> None:
-    named = {"gaussian_noise": {"stddev": 0.5}, "random_grayscale": None}
+    config = {"gaussian_noise": {"stddev": 0.5}, "random_grayscale": None}
     layers = [keras.layers.GaussianNoise(0.5), keras.layers.RandomGrayscale()]
-    np.testing.assert_array_equal(change(named, 3), change(layers, 3))
+    np.testing.assert_array_equal(change(config, 3), change(layers, 3))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["batch", "image"])
 def test_conditions_are_decided_for_each_batch_or_image(by: str) -> None:
     plain = epochs(None, 0, num_views=2)
-    found = epochs(inverted_half_the_time, 0, num_views=2, augment_by=by)
-    is_inverted = (found != plain).any((-1, -2, -3))  # (1, S, views · B)
+    images = epochs(inverted_half_the_time, 0, num_views=2, augment_by=by)
+    is_inverted = (images != plain).any((-1, -2, -3))  # (1, S, views · B)
     expected = np.where(is_inverted[..., None, None, None], 255 - plain, plain)
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(images, expected)
     # (S, views, B)
     is_inverted = is_inverted.reshape(is_inverted.shape[1], 2, -1)
     assert 0.1 < is_inverted.mean() < 0.9
@@ -81,8 +81,8 @@ def test_functions_that_draw_are_seeded() -> None:
     def function(images: tf.Tensor) -> tf.Tensor:
         return layer(images) + keras.random.uniform((), 0, 20)
 
-    found, again = (epochs(function, 0) for _ in range(2))
-    np.testing.assert_array_equal(found, again)
+    batches, again = (epochs(function, 0) for _ in range(2))
+    np.testing.assert_array_equal(batches, again)
     # Without the pipeline, the layer goes on as it did.
     images = np.full((2, 4, 4, 3), 99.0, "float32")
     assert not np.array_equal(layer(images), layer(images))
@@ -95,8 +95,8 @@ def change(augment: Any, *seeds: int, channels: int = 3) -> np.ndarray:
     images = tf.image.resize(coarse, (16, 16))
     image = tf.TensorSpec((16, 16, channels), "float32")
     function = seeded(augment, image, "batch")
-    given = [tf.constant([7, seed], "int64") for seed in seeds]
-    return np.concatenate([function(images, seed) for seed in given])
+    seed_tensors = [tf.constant([7, seed], "int64") for seed in seeds]
+    return np.concatenate([function(images, seed) for seed in seed_tensors])
 
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
@@ -184,15 +184,15 @@ def test_unfit_augmentations_raise(augment: Any, message: str) -> None:
         change(augment, 0)
 
 
-def array_epochs(x: Any, augment: Any, *numbers: int, **given: Any) -> Any:
+def array_epochs(x: Any, augment: Any, *numbers: int, **options: Any) -> Any:
     """Inputs of the first batch of some epochs."""
     examples = ArraySet(x, LABELS)
     sampler = sampler_of(examples)
-    batches = pipeline(examples, sampler, augment=augment, **given)
-    found = []
+    batches = pipeline(examples, sampler, augment=augment, **options)
+    first_batches = []
     for sampler.epoch in numbers:
-        found.append(next(batches.as_numpy_iterator()))
-    return found
+        first_batches.append(next(batches.as_numpy_iterator()))
+    return first_batches
 
 
 VECTORS = np.random.default_rng(0).normal(size=(len(LABELS), 6))
@@ -241,7 +241,7 @@ def doubled(tokens: tf.Tensor) -> tf.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("x", "given", "message"),
+    ("x", "options", "message"),
     [
         (VECTORS, {"num_views": 2}, "`num_views` of pipeline is for images"),
         (VECTORS, {"augment": lambda x: x[:, 1:]}, r"float64 \(None, 5\)"),
@@ -259,8 +259,8 @@ def doubled(tokens: tf.Tensor) -> tf.Tensor:
     ],
 )
 def test_unfit_options_for_arrays_raise(
-    x: Any, given: Any, message: str
+    x: Any, options: Any, message: str
 ) -> None:
     examples = ArraySet(x, LABELS)
     with pytest.raises(ValueError, match=message):
-        pipeline(examples, sampler_of(examples), **given)
+        pipeline(examples, sampler_of(examples), **options)

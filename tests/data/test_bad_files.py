@@ -93,8 +93,12 @@ def check_evaluation(images: ImageSet) -> None:
             flat(), images, protocol=protocol, exclude=np.arange(COUNT) % 5
         )
         if protocol is not None:
-            places = np.searchsorted(good, np.delete(by_rows.queries, BAD - 4))
-            protocol = evaluation.Protocol(places, np.arange(COUNT - 1)[::-1])
+            positions = np.searchsorted(
+                good, np.delete(by_rows.queries, BAD - 4)
+            )
+            protocol = evaluation.Protocol(
+                positions, np.arange(COUNT - 1)[::-1]
+            )
         expected = evaluation.evaluate(
             flat(), rest, protocol=protocol,
             exclude=(np.arange(COUNT) % 5)[good],

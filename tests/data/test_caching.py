@@ -118,8 +118,8 @@ def test_cached_files_are_not_read_again(mixed: ImageSet, cache: str) -> None:
     for _ in dataset:
         break
     sampler.epoch = 0
-    found = [x for _ in range(2) for x in dataset.as_numpy_iterator()]
-    check_equal(found, expected)
+    batches = [x for _ in range(2) for x in dataset.as_numpy_iterator()]
+    check_equal(batches, expected)
 
 
 def forbid_decoding(monkeypatch: pytest.MonkeyPatch) -> None:

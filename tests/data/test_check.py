@@ -21,10 +21,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_image_folder_is_checked(folder: Path) -> None:
-    found = check(folder / "images")
-    assert found.loader == "image_folder_splits"
-    assert found.splits is not None
-    lonely, *copies = found.problems
+    report = check(folder / "images")
+    assert report.loader == "image_folder_splits"
+    assert report.splits is not None
+    lonely, *copies = report.problems
     assert all("exact copies" in x for x in copies)
     assert lonely.startswith("Test classes with a single image: 2.")
     (folder / "images" / "a" / "3.png").write_bytes(b"bad")
@@ -64,13 +64,13 @@ def test_table_is_checked(folder: Path) -> None:
     paths = ["a/1", "b/1", "c/1", "d/1"]
     rows = (f"images/{x}.png,{x[0]}" for x in paths)
     write_lines(table, ["path,label", *rows])
-    found = check(table)
-    assert found.loader == "table"
-    assert found.splits is not None
+    report = check(table)
+    assert report.loader == "table"
+    assert report.splits is not None
     write_lines(table, ["path,class", "a,b"])
-    found = check(table)
-    assert found.splits is None
-    assert "label missing" in found.problems[0]
+    report = check(table)
+    assert report.splits is None
+    assert "label missing" in report.problems[0]
 
 
 @pytest.mark.parametrize(
@@ -88,10 +88,10 @@ def test_archives_are_recognized_by_their_lists(
     tmp_path, file, loader, missing
 ) -> None:
     write_lines(tmp_path / file, [""])
-    found = check(tmp_path)
-    assert found.loader == loader
-    assert found.splits is None
-    assert missing in found.problems[0]
+    report = check(tmp_path)
+    assert report.loader == loader
+    assert report.splits is None
+    assert missing in report.problems[0]
 
 
 def test_command_fails_without_splits(tmp_path: Path) -> None:
@@ -102,6 +102,6 @@ def test_command_fails_without_splits(tmp_path: Path) -> None:
 
 
 def test_folder_called_images_is_not_an_archive(folder: Path) -> None:
-    found = check(folder)
-    assert found.loader == "image_folder_splits"
-    assert f"Use path={str(folder / 'images')!r} if" in found.problems[0]
+    report = check(folder)
+    assert report.loader == "image_folder_splits"
+    assert f"Use path={str(folder / 'images')!r} if" in report.problems[0]

@@ -117,7 +117,7 @@ def splits_of(root: Path, kind: str) -> DataSplits:
 
 @pytest.mark.parametrize("kind", ["table", "sets"])
 @pytest.mark.parametrize(
-    ("places", "words"),
+    ("folders", "words"),
     [
         ("ad", "5 of the 11 validation images are exact copies of training"),
         ("af", "5 of the 17 test images are exact copies of training images"),
@@ -127,9 +127,9 @@ def splits_of(root: Path, kind: str) -> DataSplits:
         ("fg", None),
     ],
 )
-def test_leaks_name_both_splits_and_files(root, kind, places, words) -> None:
+def test_leaks_name_both_splits_and_files(root, kind, folders, words) -> None:
     assert [*leaks(splits_of(root, kind))] == []
-    old, new = places
+    old, new = folders
     for i in range(5):
         source = root / old / f"{i % 3}.png"
         shutil.copy(source, root / new / f"{10 + i}.png")

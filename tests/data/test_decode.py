@@ -152,8 +152,8 @@ def test_too_large_images_raise_by_their_header(
         read_image(path)
     if extension in ("png", "webp"):
         images = ImageSet([path], [0])
-        named = rf"image\.{extension}.* more than"
-        with pytest.raises(tf.errors.OpError, match=named):
+        pattern = rf"image\.{extension}.* more than"
+        with pytest.raises(tf.errors.OpError, match=pattern):
             list(eval_batches(images, View((8, 8), 3)))
 
 

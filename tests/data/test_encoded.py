@@ -49,16 +49,16 @@ def by_pillow(path: Path, size: tuple[int, int], where: tuple) -> np.ndarray:
     )
 
 
-def windows(path: Path, *places: tuple, scaled: bool) -> np.ndarray:
+def windows(path: Path, *regions: tuple, scaled: bool) -> np.ndarray:
     @tf.function(autograph=False)
     def decode() -> tf.Tensor:
         file = of_file(tf.constant(str(path)))
         file = file.scaled() if scaled else file
-        both = tf.constant(places)
+        both = tf.constant(regions)
         return file.windows(SIZE, both[:, :2], both[:, 2:])
 
-    found: np.ndarray = decode().numpy()
-    return found
+    pixels: np.ndarray = decode().numpy()
+    return pixels
 
 
 def noise_ratio(seen: np.ndarray, expected: np.ndarray) -> float:

@@ -46,11 +46,11 @@ def test_examples_equal_those_of_the_dataset(batch: Any) -> None:
     assert isinstance(examples, ArraySet)
     assert examples.labels.tolist() == LABELS.tolist()
     assert examples.names[4] == "e"
-    found = examples.inputs([49, 3, 3])
-    np.testing.assert_array_equal(found["x"], X[[49, 3, 3]])
-    np.testing.assert_array_equal(found["ids"], IDS[[49, 3, 3]])
-    assert found["ids"].dtype == np.int32
-    texts = [text.decode() for text in found["text"]]
+    inputs = examples.inputs([49, 3, 3])
+    np.testing.assert_array_equal(inputs["x"], X[[49, 3, 3]])
+    np.testing.assert_array_equal(inputs["ids"], IDS[[49, 3, 3]])
+    assert inputs["ids"].dtype == np.int32
+    texts = [text.decode() for text in inputs["text"]]
     assert texts == [*TEXTS[[49, 3, 3]]]
     sampler = ClassBalanced(examples.labels, 3, 2)
     x, y = next(iter(pipeline(examples, sampler)))

@@ -137,11 +137,11 @@ def test_gray_images_become_rgb_among_color_images(mode: str, tmp_path) -> None:
     color = Image.fromarray(pixels)
     gray = color.convert(mode)
     records = [{"image": x, "label": i} for i, x in enumerate([color, gray])]
-    found = data.from_source(records, "image", "label").inputs(...)
-    assert (found.shape, found.dtype) == ((2, 4, 4, 3), np.uint8)
-    np.testing.assert_array_equal(found[0], pixels)
+    images = data.from_source(records, "image", "label").inputs(...)
+    assert (images.shape, images.dtype) == ((2, 4, 4, 3), np.uint8)
+    np.testing.assert_array_equal(images[0], pixels)
     expected = np.asarray(gray.convert("L"))
-    np.testing.assert_array_equal(found[1], np.stack([expected] * 3, -1))
+    np.testing.assert_array_equal(images[1], np.stack([expected] * 3, -1))
     with pytest.raises(ValueError, match=r'\.convert\("RGB"\)'):
         data.from_source(records[::-1], "image", "label").inputs(...)
     whole = data.from_source(

@@ -51,13 +51,13 @@ def test_glyphs_have_the_known_size_and_digest(everything: ImageSet) -> None:
     assert 24_000 < len(everything) < 30_000
     sizes = np.bincount(everything.labels)
     assert 8 <= sizes.min() <= sizes.max() <= 16
-    known = KNOWN.get(drawing_digest(typefaces()))
-    if known is not None:
+    expected = KNOWN.get(drawing_digest(typefaces()))
+    if expected is not None:
         order = np.argsort(everything.labels, kind="stable")
         pixels = np.ascontiguousarray(everything.images[order])
         digest = hashlib.sha256(pixels.tobytes()).hexdigest()
-        found = (everything.num_classes, len(everything), digest[:16])
-        assert found == known
+        summary = (everything.num_classes, len(everything), digest[:16])
+        assert summary == expected
 
 
 @slow
@@ -116,18 +116,18 @@ def test_images_match_pillow(everything: ImageSet) -> None:
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Drawings]:
     """Replaces the drawing by something quick; lists what was drawn."""
-    made: list[Drawings] = []
+    calls: list[Drawings] = []
 
     def draw(files: Any) -> Drawings:
         count = 2001
         pixels = np.zeros((count, 48, 48), np.uint8)
-        pixels[:, 0, 0] = len(made) + 1
+        pixels[:, 0, 0] = len(calls) + 1
         codes = np.arange(count) + 0x100
-        made.append(Drawings(pixels, codes, codes * 0))
-        return made[-1]
+        calls.append(Drawings(pixels, codes, codes * 0))
+        return calls[-1]
 
     monkeypatch.setattr(MODULE, "draw_characters", draw)
-    return made
+    return calls
 
 
 def version_of(splits: DataSplits) -> int:

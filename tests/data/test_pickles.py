@@ -70,8 +70,8 @@ def test_selection_survives_pickling(tmp_path, kind):
         assert again.paths == part.paths
         np.testing.assert_array_equal(again.boxes, part.boxes)
         return
-    found, expected = again.inputs(...), part.inputs(...)
-    tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
+    inputs, expected = again.inputs(...), part.inputs(...)
+    tf.nest.map_structure(np.testing.assert_array_equal, inputs, expected)
     assert again.select([1]).inputs(...) is not None
 
 

@@ -97,20 +97,22 @@ def test_files_and_pixels_give_the_same_batches(
 def test_random_crops_are_windows_of_the_padded_image(images) -> None:
     sampler = sampler_of(images, steps=12)
     dataset = pipeline(images, sampler, (7, 8), pad=2, resize=10, flip=True)
-    places = set()
+    positions = set()
     for x, y in epoch_of(dataset):
         for view, row in zip(x[..., 0], y["index"], strict=True):
             padded = np.pad(PIXELS[row, :, :, 0], 2)
             windows = np.lib.stride_tricks.sliding_window_view(padded, (7, 8))
             for flipped in (False, True):
                 shown = view[:, ::-1] if flipped else view
-                found = np.argwhere((windows == shown).all(axis=(2, 3)))
-                places.update((flipped, *place) for place in found.tolist())
-    top, left = {p[1] for p in places}, {p[2] for p in places}
+                matches = np.argwhere((windows == shown).all(axis=(2, 3)))
+                positions.update(
+                    (flipped, *place) for place in matches.tolist()
+                )
+    top, left = {p[1] for p in positions}, {p[2] for p in positions}
     assert top == set(range(16 - 7 + 1))
     assert left == set(range(14 - 8 + 1))
-    assert {p[0] for p in places} == {False, True}
-    assert len(places) > 40
+    assert {p[0] for p in positions} == {False, True}
+    assert len(positions) > 40
 
 
 def test_two_views_differ(images: ImageSet) -> None:
@@ -189,17 +191,19 @@ def test_assignments_of_a_callback_apply_in_the_same_epoch(
         planned.extend(sampler.plan(10 * epoch).tolist())
         clusters.extend(sampler.targets(10 * epoch)["cluster"].tolist())
     assert [rows for rows, _ in model.steps] == planned
-    assert [found for _, found in model.steps] == [[c] * 4 for c in clusters]
+    assert [cluster_ids for _, cluster_ids in model.steps] == [
+        [c] * 4 for c in clusters
+    ]
 
 
 def test_channels_are_converted() -> None:
-    for given, channels in ((1, 3), (3, 1)):
-        images = ImageSet(noise(channels=given), LABELS)
+    for image_channels, channels in ((1, 3), (3, 1)):
+        images = ImageSet(noise(channels=image_channels), LABELS)
         dataset = pipeline(images, sampler_of(images), 8, channels=channels)
         assert dataset.element_spec[0].shape == (6, 8, 8, channels)
         assert next(iter(dataset))[0].shape == (6, 8, 8, channels)
         default = pipeline(images, sampler_of(images), 8).element_spec[0]
-        assert default.shape == (6, 8, 8, given)
+        assert default.shape == (6, 8, 8, image_channels)
 
 
 def test_eval_batches_are_in_order(images: ImageSet, files: ImageSet) -> None:

@@ -26,9 +26,11 @@ def balanced(labels=THREE, *classes, **arguments):
 
 
 def clustered(assignments=CLUSTERS, labels=TWELVE, classes=4, learners=4):
-    made = data.ClusterSampler(labels, classes, 2, num_learners=learners)
-    made.set_assignments(assignments)
-    return made
+    cluster_sampler = data.ClusterSampler(
+        labels, classes, 2, num_learners=learners
+    )
+    cluster_sampler.set_assignments(assignments)
+    return cluster_sampler
 
 
 def hard(**arguments):

@@ -130,16 +130,16 @@ def test_transitive_pairs_connect_components_and_equal_contents() -> None:
     np.fill_diagonal(expected, -1)
     np.testing.assert_array_equal(relation, expected)
     # A negative pair holds for all of both components, and no others.
-    known = pairs.between(np.array([2, 4, 6, 7]))
-    assert known.tolist() == [
+    relation_of_chains = pairs.between(np.array([2, 4, 6, 7]))
+    assert relation_of_chains.tolist() == [
         [-1, 0, -1, 1],
         [0, -1, -1, 0],
         [-1, -1, -1, -1],
         [1, 0, -1, -1],
     ]
     # By default only the given pairs are known.
-    given = PairSet(TEXTS, CHAINED).between(np.array([1, 2, 0, 7]), 0)
-    assert given.tolist() == [
+    plain_relation = PairSet(TEXTS, CHAINED).between(np.array([1, 2, 0, 7]), 0)
+    assert plain_relation.tolist() == [
         [-1, 0, 1, 0],
         [0, -1, 1, 0],
         [1, 1, -1, 0],
@@ -149,8 +149,8 @@ def test_transitive_pairs_connect_components_and_equal_contents() -> None:
 
 def test_transitive_triplets_connect_positives() -> None:
     triplets = TripletSet(TEXTS, [[0, 1, 3], [1, 2, 5]], transitive=True)
-    known = triplets.between(np.array([0, 2, 3, 5]))
-    assert known.tolist() == [
+    relation = triplets.between(np.array([0, 2, 3, 5]))
+    assert relation.tolist() == [
         [-1, 1, 0, 0],
         [1, -1, 0, 0],
         [0, 0, -1, -1],
@@ -160,10 +160,10 @@ def test_transitive_triplets_connect_positives() -> None:
 
 @pytest.mark.parametrize("pair", [[1, 2], [0, 7], [7, 2]])
 def test_contradictory_transitive_pairs_raise(pair) -> None:
-    given = [*CHAINED, pair]
-    PairSet(TEXTS, given, [1, 1, 1, 1, 0])
+    all_pairs = [*CHAINED, pair]
+    PairSet(TEXTS, all_pairs, [1, 1, 1, 1, 0])
     with pytest.raises(ValueError, match=rf"{sorted(pair)}".strip("[]")):
-        PairSet(TEXTS, given, [1, 1, 1, 1, 0], transitive=True)
+        PairSet(TEXTS, all_pairs, [1, 1, 1, 1, 0], transitive=True)
 
 
 def test_images_of_equal_files_are_connected(tmp_path) -> None:
@@ -245,8 +245,8 @@ RELATIONS = {
 def test_largest_batch_without_duplicates_is_filled_in_every_epoch(
     kind,
 ) -> None:
-    made, rows, largest = RELATIONS[kind]
-    relations = made(LETTERS, rows)
+    make, rows, largest = RELATIONS[kind]
+    relations = make(LETTERS, rows)
     for size in {largest, max(1, largest - 1)}:
         sampler = RelationSampler(relations, size, no_duplicates=True)
         drawn: set[tuple[int, ...]] = set()
@@ -266,12 +266,12 @@ def test_largest_batch_without_duplicates_is_filled_in_every_epoch(
 
 @pytest.mark.parametrize("kind", RELATIONS)
 def test_too_large_batch_without_duplicates_raises_at_once(kind) -> None:
-    made, rows, largest = RELATIONS[kind]
+    make, rows, largest = RELATIONS[kind]
     if largest == len(rows):
         return
     message = f"of which {largest} have none in common. Use tuples_per_ba"
     with pytest.raises(ValueError, match=message):
-        RelationSampler(made(LETTERS, rows), largest + 1, no_duplicates=True)
+        RelationSampler(make(LETTERS, rows), largest + 1, no_duplicates=True)
 
 
 def test_sampler_warns_where_little_choice_is_left(caplog) -> None:
@@ -313,8 +313,10 @@ def test_trials_are_read_from_text_files(name, tmp_path) -> None:
                    .select([3, 2, 1, 0])):  # fmt: skip
         pairs = read_trials(tmp_path / name, images)
         assert pairs.examples is images
-        found = [[images.paths[x] for x in row] for row in pairs.rows]
-        assert found == [[str(root / faces[x]) for x in y] for y in expected]
+        path_pairs = [[images.paths[x] for x in row] for row in pairs.rows]
+        assert path_pairs == [
+            [str(root / faces[x]) for x in y] for y in expected
+        ]
     # As ids, in another order, among others.
     ids = ["other", *faces[::-1]]
     examples = data.ArraySet(np.eye(4, dtype=np.float32), ids=ids)

@@ -158,6 +158,6 @@ def test_random_area_matches_a_naive_version(shape, scale, ratio) -> None:
     rng = np.random.default_rng(1)
     for _ in range(20):
         draws = rng.random(2 + 2 * TRIES, np.float32)
-        found = tf.concat(area(draws), 0).numpy()
+        window = tf.concat(area(draws), 0).numpy()
         expected = naive_window(shape, draws, scale, ratio)
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(window, expected)

@@ -75,17 +75,19 @@ def test_image_of_the_views_size_is_unchanged() -> None:
     )
 
 
-@pytest.mark.parametrize("given", [1, 3])
-@pytest.mark.parametrize("wanted", [1, 3])
-def test_channels_are_converted(given: int, wanted: int) -> None:
-    image = photo(10, 10, given)
-    seen = View((10, 10), wanted).apply(image).numpy()
-    mode = "L" if wanted == 1 else "RGB"
-    pixels = image if given == 3 else image[..., 0]
+@pytest.mark.parametrize("image_channels", [1, 3])
+@pytest.mark.parametrize("view_channels", [1, 3])
+def test_channels_are_converted(
+    image_channels: int, view_channels: int
+) -> None:
+    image = photo(10, 10, image_channels)
+    seen = View((10, 10), view_channels).apply(image).numpy()
+    mode = "L" if view_channels == 1 else "RGB"
+    pixels = image if image_channels == 3 else image[..., 0]
     expected = np.asarray(Image.fromarray(pixels).convert(mode), np.float32)
-    if wanted == 1:
+    if view_channels == 1:
         expected = expected[..., None]
-    assert seen.shape == (10, 10, wanted)
+    assert seen.shape == (10, 10, view_channels)
     # Both round, and may round a half differently.
     assert np.abs(seen - expected).max() <= 1
     assert (seen != expected).mean() < 0.02

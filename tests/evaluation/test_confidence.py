@@ -74,12 +74,12 @@ def test_p_value_matches_the_normal_approximation():
     from scipy import stats
 
     first, second = with_noise(0.1)
-    found = compare(first, second, num_resamples=20000)["map@r"]
+    difference = compare(first, second, num_resamples=20000)["map@r"]
     gains = second.per_query["map@r"] - first.per_query["map@r"]
     z = abs(gains.mean()) / (gains.std() / np.sqrt(len(gains)))
-    assert found.p_value == pytest.approx(2 * stats.norm.sf(z), abs=0.02)
+    assert difference.p_value == pytest.approx(2 * stats.norm.sf(z), abs=0.02)
     other = compare(second, first, num_resamples=20000)["map@r"]
-    assert found.p_value == other.p_value
+    assert difference.p_value == other.p_value
 
 
 def test_better_and_worse_queries_are_sorted_by_gain():

@@ -211,19 +211,19 @@ def test_class_means_are_keyed_by_name_if_all_have_one():
     texts = [called[n] for n in labels]
     means = {called[n]: mean for n, mean in by_number.items()}
     for examples in (ArraySet(x, texts), ArraySet(x, labels, called)):
-        found = evaluate(plain, examples, **options)
-        assert found.per_class("map@r") == means
-        assert pickle.loads(pickle.dumps(found)).per_class("map@r") == means  # noqa: S301
+        results = evaluate(plain, examples, **options)
+        assert results.per_class("map@r") == means
+        assert pickle.loads(pickle.dumps(results)).per_class("map@r") == means  # noqa: S301
         # Labels that are given have no names of these examples.
         other = evaluate(plain, examples, labels, **options)
         assert other.per_class("map@r") == by_number
-    some, same = {0: "class 0"}, dict.fromkeys(range(8), "class")
-    for names in (some, same):
-        found = evaluate(plain, ArraySet(x, labels, names), **options)
-        assert found.per_class("map@r") == by_number
+    partial_names, same = {0: "class 0"}, dict.fromkeys(range(8), "class")
+    for names in (partial_names, same):
+        results = evaluate(plain, ArraySet(x, labels, names), **options)
+        assert results.per_class("map@r") == by_number
     queries, gallery = ArraySet(x, texts), ArraySet(x[::-1], texts[::-1])
-    found = evaluate(plain, queries, gallery=gallery, **options)
-    assert set(found.per_class("map@r")) == set(texts)
+    results = evaluate(plain, queries, gallery=gallery, **options)
+    assert set(results.per_class("map@r")) == set(texts)
 
 
 def test_progress_names_the_search(monkeypatch):

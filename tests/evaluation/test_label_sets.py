@@ -38,11 +38,13 @@ def gain(first: set[int], second: set[int], relevance: str) -> float:
     return float(shared > 0)
 
 
-def expected(order, sets, relevance, name, others=None):
+def expected(order, sets, relevance, name, gallery_sets=None):
     """The metric of every query that has a relevant image."""
     values = []
-    for own, rows in zip(sets, order, strict=True):
-        gains = [gain(own, (others or sets)[j], relevance) for j in rows]
+    for query_set, rows in zip(sets, order, strict=True):
+        gains = [
+            gain(query_set, (gallery_sets or sets)[j], relevance) for j in rows
+        ]
         if any(gains):
             hits = [bool(x) for x in gains]
             is_graded = name.startswith("ndcg@")
@@ -206,18 +208,18 @@ def test_levels_equal_separate_evaluations(memory):
         x, {"species": species, "family": family}, **options
     )
     table = np.stack([species, family], axis=1)
-    named = evaluate_embeddings(
+    by_name = evaluate_embeddings(
         x, table, levels=("species", "family"), **options
     )
-    assert dict(named) == dict(together)
+    assert dict(by_name) == dict(together)
     for level, labels in (("species", species), ("family", family)):
         alone = evaluate_embeddings(x, labels, **options)
         for name in LEVEL_METRICS:
             assert together[f"{level}/{name}"] == alone[name]
         values = together.per_query[f"{level}/map"]
-        found = np.isin(together.query_rows, alone.query_rows)
-        np.testing.assert_array_equal(values[found], alone.per_query["map"])
-        assert np.isnan(values[~found]).all()
+        is_common = np.isin(together.query_rows, alone.query_rows)
+        np.testing.assert_array_equal(values[is_common], alone.per_query["map"])
+        assert np.isnan(values[~is_common]).all()
         means = together.per_class(f"{level}/map@r")
         assert means == alone.per_class("map@r")
     # Some queries are alone in their species, none in its family.
@@ -234,19 +236,24 @@ def test_strings_are_classes(kind):
     texts = names.astype(object if kind is object else names.dtype)[species]
     options = {"metrics": ("map", "macro/map@r", "density")}
     alone = evaluate_embeddings(x, species, **options)
-    found = evaluate_embeddings(x, texts, **options)
-    assert dict(found) == dict(alone)
+    results = evaluate_embeddings(x, texts, **options)
+    assert dict(results) == dict(alone)
     means = {f"é{k:02}": v for k, v in alone.per_class("map").items()}
-    assert found.per_class("map") == means
+    assert results.per_class("map") == means
     # Queries and gallery have different classes, numbered alike.
-    for own, of_strings in ((species, texts), (species[::-1], texts[::-1])):
-        split = {"gallery": x[30:], "gallery_labels": own[30:]}
-        expected = evaluate_embeddings(x[:30], own[:30], metrics="map", **split)
+    for class_ids, of_strings in (
+        (species, texts),
+        (species[::-1], texts[::-1]),
+    ):
+        split = {"gallery": x[30:], "gallery_labels": class_ids[30:]}
+        expected = evaluate_embeddings(
+            x[:30], class_ids[:30], metrics="map", **split
+        )
         split["gallery_labels"] = {"a": of_strings[30:]}
-        named = evaluate_embeddings(
+        by_level = evaluate_embeddings(
             x[:30], {"a": of_strings[:30]}, metrics="map", **split
         )
-        assert named["a/map"] == expected["map"]
+        assert by_level["a/map"] == expected["map"]
     with pytest.raises(ValueError, match="`gallery_labels` .* must be integ"):
         evaluate_embeddings(
             x[:30], species[:30], gallery=x[30:], gallery_labels=texts[30:]
@@ -309,18 +316,18 @@ def test_function_may_be_the_distance(seed, classes):
         return np.square(queries[:, None] - gallery).sum(-1)
 
     options = {"metrics": METRICS, "exclude": cameras}
-    own = evaluate_embeddings(
+    by_function = evaluate_embeddings(
         x, labels, distance=squared, memory="1MB", **options
     )
-    known = evaluate_embeddings(x, labels, distance="euclidean", **options)
-    assert dict(own) == dict(known)
-    assert own.distance == "squared"
+    by_name = evaluate_embeddings(x, labels, distance="euclidean", **options)
+    assert dict(by_function) == dict(by_name)
+    assert by_function.distance == "squared"
     protocol = Protocol(np.arange(15), np.arange(5, 20)[::-1])
     options = {"metrics": METRICS, "protocol": protocol}
     labels[5:7] = 0
-    own = evaluate_embeddings(x, labels, distance=squared, **options)
-    known = evaluate_embeddings(x, labels, distance="euclidean", **options)
-    assert dict(own) == dict(known)
+    by_function = evaluate_embeddings(x, labels, distance=squared, **options)
+    by_name = evaluate_embeddings(x, labels, distance="euclidean", **options)
+    assert dict(by_function) == dict(by_name)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from keras_dml.evaluation.pairs import negative_pairs, positive_pairs
 LABELS = np.array([5, 2, 5, 9, 2, 5, 7])
 
 
-def as_set(found) -> set:
-    return {tuple(sorted(pair)) for pair in np.stack(found, 1).tolist()}
+def as_set(index_pairs) -> set:
+    return {tuple(sorted(pair)) for pair in np.stack(index_pairs, 1).tolist()}
 
 
 @pytest.mark.parametrize(
@@ -22,9 +22,9 @@ def test_all_pairs_are_found_once(find, same) -> None:
         for i, j in combinations(range(7), 2)
         if (LABELS[i] == LABELS[j]) == same
     }
-    found = find(LABELS)
-    assert as_set(found) == expected
-    assert len(found[0]) == len(expected)
+    index_pairs = find(LABELS)
+    assert as_set(index_pairs) == expected
+    assert len(index_pairs[0]) == len(expected)
 
 
 @pytest.mark.parametrize(

@@ -46,12 +46,12 @@ def test_gallery_of_the_queries_leaves_out_the_own_row(
 ) -> None:
     """Recall@1 of random vectors was once 1.0."""
     alone = evaluate_embeddings(X, labels, metrics=METRICS)
-    found = evaluate_embeddings(
+    results = evaluate_embeddings(
         X, labels, gallery=gallery, gallery_labels=labels, metrics=METRICS
     )
-    assert as_list(found) == as_list(alone)
-    assert found["recall@1"] < 0.1
-    assert (found.num_queries, found.gallery_size) == (100, 100)
+    assert as_list(results) == as_list(alone)
+    assert results["recall@1"] < 0.1
+    assert (results.num_queries, results.gallery_size) == (100, 100)
     assert not said.messages
 
 
@@ -67,8 +67,8 @@ def test_set_as_its_own_gallery_leaves_out_the_own_row(
     metrics = "recall@1", "fnmr@fmr=0.1", "nmi"
     if kind == "dataset":
         data = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(100, 0)
-        found = evaluate(model, data, gallery=data, metrics=metrics)
-        assert found["recall@1"] < 0.3
+        results = evaluate(model, data, gallery=data, metrics=metrics)
+        assert results["recall@1"] < 0.3
         return
     images = again = ArraySet(X, Y)
     if kind == "files":
@@ -76,8 +76,8 @@ def test_set_as_its_own_gallery_leaves_out_the_own_row(
         layers = keras.layers.Flatten(), keras.layers.Dense(4)
         model = keras.Sequential([keras.Input((8, 8, 3)), *layers])
     alone = evaluate(model, images, metrics=metrics)
-    found = evaluate(model, images, gallery=again, metrics=metrics)
-    assert dict(found) == dict(alone)
+    results = evaluate(model, images, gallery=again, metrics=metrics)
+    assert dict(results) == dict(alone)
     callback = RetrievalEvaluation(images, metrics=metrics, gallery=again)
     assert logs_of(callback, model) == {
         f"val_{name}": x for name, x in alone.items()
@@ -173,8 +173,10 @@ def measured(kind: str, gallery: np.ndarray, model, folder) -> None:
         command = ["evaluate", folders[0], "--gallery", folders[1]]
         assert CliRunner().invoke(main, command).exit_code == 0
     elif kind == "callback":
-        images, others = ArraySet(X, Y), ArraySet(gallery, Y)
-        logs_of(RetrievalEvaluation(images, gallery=others), model, epochs=3)
+        images, gallery_set = ArraySet(X, Y), ArraySet(gallery, Y)
+        logs_of(
+            RetrievalEvaluation(images, gallery=gallery_set), model, epochs=3
+        )
     elif kind == "dataset":
         import tensorflow as tf
 
@@ -267,12 +269,15 @@ def test_excluded_copies_are_not_reported(are_sets: bool, said) -> None:
     noise = np.random.default_rng(1).normal(size=X.shape)
     gallery = np.concatenate([X[::-1], X + noise])
     cameras = np.repeat(["a", "b"], 100)
-    own, labels = Y, np.concatenate([Y[::-1], Y])
+    query_labels, labels = Y, np.concatenate([Y[::-1], Y])
     if are_sets:
-        own, labels = np.eye(20, dtype=int)[own], np.eye(20, dtype=int)[labels]
+        query_labels, labels = (
+            np.eye(20, dtype=int)[query_labels],
+            np.eye(20, dtype=int)[labels],
+        )
     evaluate_embeddings(
         X,
-        own,
+        query_labels,
         gallery=gallery,
         gallery_labels=labels,
         exclude=(cameras[:100], cameras),
@@ -333,26 +338,26 @@ def test_label_minus_one_is_reported(kind: type, said) -> None:
 def test_groups_may_be_names_or_unknown() -> None:
     cameras = np.array(["front", "back", "side", "top"])[np.arange(100) % 4]
     numbers = np.unique(cameras, return_inverse=True)[1]
-    known = evaluate_embeddings(X, Y, exclude=numbers, metrics="map@r")
-    for given in (cameras, cameras.tolist(), cameras.astype(object)):
-        found = evaluate_embeddings(X, Y, exclude=given, metrics="map@r")
-        assert dict(found) == dict(known)
+    expected = evaluate_embeddings(X, Y, exclude=numbers, metrics="map@r")
+    for groups in (cameras, cameras.tolist(), cameras.astype(object)):
+        results = evaluate_embeddings(X, Y, exclude=groups, metrics="map@r")
+        assert dict(results) == dict(expected)
     # Unknown ones exclude nothing, not even each other.
     unknown = [None] * 100
     alone = evaluate_embeddings(X, Y, metrics="map@r")
-    some = [*range(-1000, -930), *([None] * 30)]
-    for given in (
+    mixed_groups = [*range(-1000, -930), *([None] * 30)]
+    for groups in (
         unknown,
         [-1] * 100,
-        some,
-        [*map(str, some[:70]), *some[70:]],
+        mixed_groups,
+        [*map(str, mixed_groups[:70]), *mixed_groups[70:]],
     ):
-        found = evaluate_embeddings(X, Y, exclude=given, metrics="map@r")
-        assert dict(found) == dict(alone)
+        results = evaluate_embeddings(X, Y, exclude=groups, metrics="map@r")
+        assert dict(results) == dict(alone)
     halves = X[:50], Y[:50]
     gallery = {"gallery": X[1:], "gallery_labels": Y[1:], "metrics": "map@r"}
     mixed = np.where(numbers == 0, None, cameras)
-    found = evaluate_embeddings(
+    results = evaluate_embeddings(
         *halves, exclude=(mixed[:50].tolist(), mixed[1:].tolist()), **gallery
     )
     ids = np.where(numbers == 0, 1000 + np.arange(100), numbers)
@@ -360,7 +365,7 @@ def test_groups_may_be_names_or_unknown() -> None:
     other = evaluate_embeddings(
         *halves, exclude=(ids[:50], theirs[1:]), **gallery
     )
-    assert dict(found) == dict(other)
+    assert dict(results) == dict(other)
 
 
 class Batches(keras.utils.PyDataset):

@@ -43,12 +43,14 @@ def test_metrics_match_worked_examples(name):
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_ranks_beyond_the_limits_have_no_influence(name):
-    known = metric(name)
-    every = known.limits.of_every(RANKS.counts)
+    ranking_metric = metric(name)
+    every = ranking_metric.limits.of_every(RANKS.counts)
     limits = np.repeat(every, RANKS.counts)
-    limits[RANKS.starts] = np.maximum(every, known.limits.first)
+    limits[RANKS.starts] = np.maximum(every, ranking_metric.limits.first)
     clipped = np.where(RANKS.ranks <= limits, RANKS.ranks, BEYOND)
-    values = known.per_query(Ranks(RANKS.queries, RANKS.counts, clipped))
+    values = ranking_metric.per_query(
+        Ranks(RANKS.queries, RANKS.counts, clipped)
+    )
     np.testing.assert_allclose(values, GOLDEN[name], rtol=1e-15)
 
 
@@ -61,9 +63,9 @@ def test_map_and_ndcg_agree_with_scikit_learn():
     results = evaluate_embeddings(
         x, labels, metrics=("map", "ndcg@5", "ndcg@300"), distance="dot"
     )
-    others = ~np.eye(200, dtype=bool)
-    relevance = (labels[:, None] == labels)[others].reshape(200, 199)
-    scores = (x @ x.T)[others].reshape(200, 199)
+    off_diagonal = ~np.eye(200, dtype=bool)
+    relevance = (labels[:, None] == labels)[off_diagonal].reshape(200, 199)
+    scores = (x @ x.T)[off_diagonal].reshape(200, 199)
     for name, score in (
         ("map", average_precision_score),
         ("ndcg@5", lambda hits, x: ndcg_score(hits[None], x[None], k=5)),

@@ -64,9 +64,11 @@ def test_gallery_may_be_shards(data, tmp_path):
         gallery_labels=labels[50:],
         metrics=METRICS,
     )
-    for given in ((queries,), (x[:50], labels[:50])):
-        found = evaluate_embeddings(*given, gallery=gallery, metrics=METRICS)
-        assert_same(found, expected)
+    for queries_or_arrays in ((queries,), (x[:50], labels[:50])):
+        results = evaluate_embeddings(
+            *queries_or_arrays, gallery=gallery, metrics=METRICS
+        )
+        assert_same(results, expected)
 
 
 def test_shards_without_labels_raise(data, tmp_path):

@@ -39,13 +39,13 @@ def test_loaded_index_changes_like_the_original(
         else:
             index.remove(np.arange(0, 1000, 7))
         index.add(X[:2])
-    found, again = built.search(X[:100], 5), loaded.search(X[:100], 5)
-    assert np.array_equal(found.ids, again.ids)
+    hits, again = built.search(X[:100], 5), loaded.search(X[:100], 5)
+    assert np.array_equal(hits.ids, again.ids)
     # Graphs differ in how many vectors are compared at a time.
-    np.testing.assert_allclose(found.scores, again.scores, rtol=1e-6)
+    np.testing.assert_allclose(hits.scores, again.scores, rtol=1e-6)
     loaded.save(tmp_path / "i")
     again = Index.load(tmp_path / "i").search(X[:100], 5)
-    assert np.array_equal(found.ids, again.ids)
+    assert np.array_equal(hits.ids, again.ids)
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
@@ -54,10 +54,10 @@ def test_index_of_few_rows_with_large_tables_loads(metric, tmp_path) -> None:
     index = Index(X[:600], factory="IVF8,PQ8x6np", metric=metric)
     index.remove(np.arange(2, 600))
     index.save(tmp_path / "i")
-    loaded, found = Index.load(tmp_path / "i"), index.search(X[:20])
+    loaded, hits = Index.load(tmp_path / "i"), index.search(X[:20])
     again = loaded.search(X[:20])
-    assert np.array_equal(found.ids, again.ids)
-    assert np.array_equal(found.scores, again.scores)
+    assert np.array_equal(hits.ids, again.ids)
+    assert np.array_equal(hits.scores, again.scores)
     loaded.remove([0, 1])
     loaded.save(tmp_path / "i")
     emptied = Index.load(tmp_path / "i")
@@ -71,11 +71,11 @@ def test_index_of_few_rows_with_large_tables_loads(metric, tmp_path) -> None:
 )
 def test_copy_outlives_its_original(copied, tmp_path) -> None:
     original = Index(X)
-    found = original.search(X[:100], 5).ids
+    ids = original.search(X[:100], 5).ids
     other = copied(original)
     original._engine.vectors[:] = 0
     del original
     gc.collect()
-    assert np.array_equal(other.search(X[:100], 5).ids, found)
+    assert np.array_equal(other.search(X[:100], 5).ids, ids)
     other.add(X[:1])
     assert len(other) == 1001

@@ -63,11 +63,11 @@ def test_sets_that_share_numbers_keep_them(model) -> None:
 
 def test_conflicting_labels_and_names_raise(model) -> None:
     index = Index.build(model, animals("crow", "owl", "rhino"))
-    own = {"label": [0], "name": ["rhino"]}
+    columns = {"label": [0], "name": ["rhino"]}
     with pytest.raises(
         ValueError, match=r"label 0 for the name 'rhino', which"
     ):
-        index.add(X[:1, :3], own)
+        index.add(X[:1, :3], columns)
     with pytest.raises(ValueError, match="has label 2 there"):
         index.add(animals("rhino"), {"label": [1]})
     assert len(index) == 3

@@ -41,9 +41,9 @@ def all_scores(factory: str) -> np.ndarray:
     settings = {"IVF": "nprobe=16", "HNSW": f"efSearch={COUNT}"}
     parameters = next((v for k, v in settings.items() if k in factory), "")
     index = Index(X, factory=factory, parameters=parameters)
-    found = index.search(QUERIES, COUNT)
+    hits = index.search(QUERIES, COUNT)
     scores = np.empty((len(QUERIES), COUNT))
-    np.put_along_axis(scores, found.ids, found.scores, axis=1)
+    np.put_along_axis(scores, hits.ids, hits.scores, axis=1)
     return scores
 
 
@@ -52,14 +52,14 @@ def all_scores(factory: str) -> np.ndarray:
 @pytest.mark.parametrize("count", [3, scans.GATHERED_QUERIES])
 def test_filtered_search_is_exact(factory, share, count) -> None:
     index, queries = index_of(factory), QUERIES[:count]
-    found = index.search(queries, 10, where={"share": {"<": share}})
+    hits = index.search(queries, 10, where={"share": {"<": share}})
     rows = np.flatnonzero(share > SHARE)
     scores = all_scores(factory)[:count, rows]
     k = min(10, len(rows))
     expected = -np.sort(-scores, axis=1)[:, :k]
-    np.testing.assert_allclose(found.scores[:, :k], expected, atol=2e-6)
-    assert set(found.ids[:, :k].ravel()) <= set(rows)
-    assert (found.ids[:, k:] == -1).all()
+    np.testing.assert_allclose(hits.scores[:, :k], expected, atol=2e-6)
+    assert set(hits.ids[:, :k].ravel()) <= set(rows)
+    assert (hits.ids[:, k:] == -1).all()
 
 
 CLASS = np.arange(2000) % 10
@@ -79,11 +79,11 @@ def near(classes, spread: float) -> np.ndarray:
     ).normal(size=shape)
 
 
-def recall_of(found, scores: np.ndarray) -> float:
+def recall_of(hits, scores: np.ndarray) -> float:
     """By scores, (Q, N), -inf for what does not pass; nothing is missing."""
-    assert (found.ids >= 0).all()
-    best = np.argsort(-scores, axis=1)[:, : found.ids.shape[1]]
-    pairs = zip(best, found.ids, strict=True)
+    assert (hits.ids >= 0).all()
+    best = np.argsort(-scores, axis=1)[:, : hits.ids.shape[1]]
+    pairs = zip(best, hits.ids, strict=True)
     return float(np.mean([np.isin(a, b).mean() for a, b in pairs]))
 
 
@@ -147,8 +147,8 @@ def test_larger_k_keeps_the_recall(factory, parameters) -> None:
     index = Index(x, factory=factory, parameters=parameters)
     scores = units(QUERIES) @ units(x).T
     for k in (100, 500, 2000):
-        found = index.search(QUERIES, k)
-        assert recall_of(found, scores) >= index.recall.at[10] - 0.02
+        hits = index.search(QUERIES, k)
+        assert recall_of(hits, scores) >= index.recall.at[10] - 0.02
 
 
 def test_lists_beyond_the_graph_are_searched() -> None:
@@ -159,8 +159,8 @@ def test_lists_beyond_the_graph_are_searched() -> None:
         lambda index: index.search(QUERIES, 50, where=half),
         lambda index: index.range_search(QUERIES, 0.5),
     ):
-        found, expected = (np.sort(search(x).ids) for x in (graph, exact))
-        assert found.tolist() == expected.tolist()
+        ids, expected = (np.sort(search(x).ids) for x in (graph, exact))
+        assert ids.tolist() == expected.tolist()
 
 
 def test_blockwise_comparison_gives_equal_scores(monkeypatch) -> None:
@@ -255,8 +255,8 @@ def test_masks_and_functions_select_rows() -> None:
     mask = [True, False, True, False, False]
     assert np.flatnonzero(FILTERS.mask(np.array(mask))).tolist() == [0, 2]
     index = Index(X[:5], {"a": [1, 2, 3, 4, 5], "t": list("xyxyx")})
-    found = index.search(X[0], where=lambda c: (c["a"] > 1) & (c["t"] == "x"))
-    assert sorted(found.keys[0]) == [2, 4]
+    hits = index.search(X[0], where=lambda c: (c["a"] > 1) & (c["t"] == "x"))
+    assert sorted(hits.keys[0]) == [2, 4]
 
     def writes(columns):
         columns["a"][:] = 0
@@ -347,14 +347,14 @@ def test_each_query_may_have_its_own_conditions(factory) -> None:
     cameras = np.arange(COUNT) % 3
     index = Index(X, {"camera": cameras}, factory=factory)
     where = [{"camera": {"!=": i % 3}} for i in range(5)] + [None]
-    found = index.search(X[:6], 4, where=where, exclude=range(6))
+    hits = index.search(X[:6], 4, where=where, exclude=range(6))
     near = index.range_search(X[:6], 0.5, where=where)
     for i, one in enumerate(where):
         alone = index.search(X[i], 4, where=one, exclude=i)
-        assert found.ids[i].tolist() == alone.ids[0].tolist()
-        assert found.scores[i].tolist() == alone.scores[0].tolist()
+        assert hits.ids[i].tolist() == alone.ids[0].tolist()
+        assert hits.scores[i].tolist() == alone.scores[0].tolist()
         assert near.keys[i] == index.range_search(X[i], 0.5, where=one).keys[0]
-    assert (cameras[found.ids[:5]] != cameras[:5, None]).all()
+    assert (cameras[hits.ids[:5]] != cameras[:5, None]).all()
     with pytest.raises(ValueError, match="6 conditions for 2 queries"):
         index.search(X[:2], where=where)
 
@@ -366,12 +366,12 @@ plain = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(
 
 @given(st.lists(plain, min_size=1, max_size=8), st.lists(plain, max_size=3))
 @settings(max_examples=60)
-def test_equality_matches_python(values, wanted) -> None:
+def test_equality_matches_python(values, choices) -> None:
     numbers = [x for x in values if x is not None]
     kinds = {isinstance(x, str) for x in numbers}
     fits = [
         x
-        for x in wanted
+        for x in choices
         if x is None or not kinds or isinstance(x, str) in kinds
     ]
     mask = Filters({"c": values}, len(values)).mask({"c": fits})

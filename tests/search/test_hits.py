@@ -52,9 +52,9 @@ def test_index_and_hits_print_readably() -> None:
     text = "Index(4 × 4; Flat; cosine; own keys; columns name, score)"
     assert repr(gallery) == text
     assert repr(Index(X, metric="dot")) == "Index(4 × 4; Flat; dot)"
-    found = gallery.search(np.vstack([X, X]), 4)
+    hits = gallery.search(np.vstack([X, X]), 4)
     first = "  0: 'p' (1.0000), 'q' (0.0000), 'r' (0.0000), …"
-    lines = repr(found).splitlines()
+    lines = repr(hits).splitlines()
     assert lines[:2] == ["Hits of 8 queries, 32 in all:", first]
     assert (len(lines), lines[-1]) == (7, "  …")
     nothing = gallery.search(X[0], where={"name": "z"})

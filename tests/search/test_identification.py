@@ -38,17 +38,17 @@ def test_absent_classes_reach_the_threshold_at_the_asked_rate(
     """Measured on 200 further classes, of which none is in the gallery."""
     x, labels = draw(classes, 10, dim, 1)
     index = Index(x, {"label": labels}, factory=factory, metric=metric)
-    found = index.calibrate(
+    threshold = index.calibrate(
         *draw(80, 10, dim, 2), criterion="fpir=0.05", num_resamples=100
     )
     true = share_of_matches(index, draw(200, 10, dim, 3)[0])
-    assert found.false_positive_low <= true <= found.false_positive_high
+    assert threshold.false_positive_low <= true <= threshold.false_positive_high
     assert true == pytest.approx(0.05, abs=0.04)
-    assert found.false_positive_identification_rate == pytest.approx(
+    assert threshold.false_positive_identification_rate == pytest.approx(
         0.05, abs=0.015
     )
-    assert found.low < found.value < found.high
-    assert found.gallery_rows == len(index) == 10 * classes
+    assert threshold.low < threshold.value < threshold.high
+    assert threshold.gallery_rows == len(index) == 10 * classes
     # By pairs, as good as every query is a match.
     index.calibrate(*draw(80, 10, dim, 2), criterion="eer", num_resamples=0)
     assert share_of_matches(index, draw(200, 10, dim, 3)[0]) > 0.3
@@ -59,26 +59,32 @@ def test_intervals_contain_the_true_rate() -> None:
     inside, rates = 0, []
     for seed in range(40):
         index = Index(draw(50, 4, 12, 3 * seed)[0])
-        found = index.calibrate(
+        threshold = index.calibrate(
             *draw(40, 6, 12, 3 * seed + 1), "fpir=0.05", num_resamples=100
         )
         true = share_of_matches(index, draw(300, 4, 12, 3 * seed + 2)[0])
-        rates.append((true, found.false_positive_identification_rate))
-        inside += found.false_positive_low <= true <= found.false_positive_high
+        rates.append((true, threshold.false_positive_identification_rate))
+        inside += (
+            threshold.false_positive_low
+            <= true
+            <= threshold.false_positive_high
+        )
     assert inside >= 36
     true, said = np.mean(rates, axis=0)
     assert true == pytest.approx(0.05, abs=0.012)
     assert said == pytest.approx(true, abs=0.008)
 
 
-def loop(index, x, labels, own) -> np.ndarray:
-    """Best score of each query apart from rows of `own`, and copies."""
+def loop(index, x, labels, own_classes) -> np.ndarray:
+    """Best score of each query apart from rows of `own_classes`, and copies."""
     rows = index.embeddings.astype(float)
     x = x / np.linalg.norm(x, axis=1, keepdims=True)
     best = []
     for query, label in zip(x, labels, strict=True):
         scores = rows @ query
-        is_out = np.array([label in each for each in own]) | (scores > 1 - 1e-6)
+        is_out = np.array([label in each for each in own_classes]) | (
+            scores > 1 - 1e-6
+        )
         best.append(scores[~is_out].max())
     return np.array(best)
 
@@ -91,29 +97,33 @@ def test_rows_of_the_own_class_and_copies_are_left_out(by) -> None:
     # Numbers of the gallery are others, and only names are the same.
     shown = 100 - labels[rows] if by == "name" else labels[rows]
     columns = {"label": shown.tolist()}
-    own = [{label} for label in labels[rows].tolist()]
+    own_classes = [{label} for label in labels[rows].tolist()]
     if by == "name":
         columns["name"] = [f"class {label}" for label in labels[rows]]
     if by == "list":
         columns["label"] = [[each, 77] for each in columns["label"]]
     index = Index(x[rows], columns)
-    some = np.flatnonzero((labels >= 8) & (np.arange(len(x)) % 2 == 0))
+    selection = np.flatnonzero((labels >= 8) & (np.arange(len(x)) % 2 == 0))
     names = {n: f"class {n}" for n in range(24)}
-    given = ArraySet(x[some].astype(np.float32), labels[some], names)
-    assert given.names[8] == "class 8"
-    found = index.calibrate(
-        x[some],
-        [names[n] for n in labels[some]] if by == "name" else labels[some],
+    examples = ArraySet(
+        x[selection].astype(np.float32), labels[selection], names
+    )
+    assert examples.names[8] == "class 8"
+    threshold = index.calibrate(
+        x[selection],
+        [names[n] for n in labels[selection]]
+        if by == "name"
+        else labels[selection],
         "fpir=0.1",
         num_resamples=0,
     )
-    best = loop(index, x[some], labels[some], own)
-    expected = OpenSet(np.float32(best), labels[some], 0.1)
-    assert found.value == pytest.approx(
+    best = loop(index, x[selection], labels[selection], own_classes)
+    expected = OpenSet(np.float32(best), labels[selection], 0.1)
+    assert threshold.value == pytest.approx(
         expected.threshold(np.ones(16)), abs=1e-6
     )
-    assert found.num_images == len(some)
-    assert found.false_positive_identification_rate == pytest.approx(
+    assert threshold.num_images == len(selection)
+    assert threshold.false_positive_identification_rate == pytest.approx(
         expected.held_out(0).mean()
     )
 
@@ -121,9 +131,9 @@ def test_rows_of_the_own_class_and_copies_are_left_out(by) -> None:
 def test_copies_are_left_out_without_class_labels() -> None:
     x, labels = draw(30, 1, 8, 1)
     index = Index(x)
-    found = index.calibrate(x, labels, "fpir=0.1", num_resamples=0)
-    assert found.value < 0.999
-    assert found.true_positive_identification_rate is None
+    threshold = index.calibrate(x, labels, "fpir=0.1", num_resamples=0)
+    assert threshold.value < 0.999
+    assert threshold.true_positive_identification_rate is None
 
 
 @pytest.mark.parametrize("factory", ["Flat", "IVF4,Flat", "SQ8"])
@@ -135,16 +145,16 @@ def test_true_positive_rate_is_measured_in_the_gallery(factory) -> None:
         x, {"label": labels}, factory=factory, parameters={
             "IVF4,Flat": "nprobe=4"}.get(factory)
     )  # fmt: skip
-    found = index.calibrate(*draw(40, 5, 8, 2), "fpir=0.1", num_resamples=0)
+    threshold = index.calibrate(*draw(40, 5, 8, 2), "fpir=0.1", num_resamples=0)
     hits = index.search(x[:100], 2, exclude=np.arange(100))
     expected = [
         bool(each[0].is_match and each[0].row["label"] == label)
         for each, label in zip(hits, labels, strict=False)
     ]
     # The class of one image is not asked for.
-    assert found.num_true_positive_queries == 100
+    assert threshold.num_true_positive_queries == 100
     near = 0.011 if factory == "SQ8" else 1e-9
-    assert found.true_positive_identification_rate == pytest.approx(
+    assert threshold.true_positive_identification_rate == pytest.approx(
         np.mean(expected), abs=near
     )
     assert 0 < np.mean(expected) < 1
@@ -154,8 +164,8 @@ def test_searched_rows_of_the_gallery_are_capped(monkeypatch) -> None:
     monkeypatch.setattr(searched, "_MOST_QUERIES", 30)
     x, labels = draw(20, 5, 8, 1)
     index = Index(x, {"label": labels})
-    found = index.calibrate(*draw(40, 5, 8, 2), num_resamples=0)
-    assert found.num_true_positive_queries == 30
+    threshold = index.calibrate(*draw(40, 5, 8, 2), num_resamples=0)
+    assert threshold.num_true_positive_queries == 30
 
 
 def test_quantiles_match_those_by_hand() -> None:
@@ -185,8 +195,8 @@ def test_too_few_classes_raise_and_few_images_warn(caplog) -> None:
     assert not caplog.records
     # Pairs are compared without a gallery, and the interval is left out.
     assert index.calibrate(*draw(4, 40, 8, 2), "eer").no_interval
-    found = index.calibrate(*draw(5, 40, 8, 2))
-    assert found.num_classes == 5
+    threshold = index.calibrate(*draw(5, 40, 8, 2))
+    assert threshold.num_classes == 5
     (said,) = caplog.records
     assert "5 classes with 200 images" in said.getMessage()
     caplog.clear()
@@ -205,12 +215,12 @@ def test_small_gallery_is_calibrated_with_other_classes() -> None:
     assert "products of another shop, which need not be" in str(error.value)
     assert "search(…, threshold=0.6)" in str(error.value)
     new = draw(50, 6, 16, 3, signal=3.0)[0]
-    others = draw(20, 6, 16, 2, signal=3.0)
-    found = index.calibrate(others[0], others[1] + 1000, "fpir=0.05")
+    products = draw(20, 6, 16, 2, signal=3.0)
+    threshold = index.calibrate(products[0], products[1] + 1000, "fpir=0.05")
     rate = np.mean([hit is not None for hit in index.search(new).matches])
     assert rate < 0.15
-    known = draw(26, 12, 16, 1, signal=3.0)[0]
-    hits = index.search(known, threshold=found.value).matches
+    queries = draw(26, 12, 16, 1, signal=3.0)[0]
+    hits = index.search(queries, threshold=threshold.value).matches
     assert np.mean([hit is not None for hit in hits]) > 0.5
 
 
@@ -247,16 +257,16 @@ def test_changed_gallery_size_is_logged_once(caplog) -> None:
 def test_threshold_is_saved_and_printed_with_its_meaning(tmp_path) -> None:
     x, labels = draw(40, 5, 8, 1)
     index = Index(x, {"label": labels})
-    found = index.calibrate(*draw(40, 5, 8, 2), num_resamples=20)
+    threshold = index.calibrate(*draw(40, 5, 8, 2), num_resamples=20)
     index.save(tmp_path / "index")
     again = Index.load(tmp_path / "index")
-    assert again.threshold == found
-    content = json.loads(json.dumps(found.to_dict()))
-    assert IdentificationThreshold.from_dict(content) == found
+    assert again.threshold == threshold
+    content = json.loads(json.dumps(threshold.to_dict()))
+    assert IdentificationThreshold.from_dict(content) == threshold
     hits = again.search(x[:2])
-    assert hits.meaning == found.meaning
+    assert hits.meaning == threshold.meaning
     assert "of queries whose class is not in the gallery of 200 rows" in str(
-        found
+        threshold
     )
     assert again.search(x[:2], threshold=0.5).meaning == ""
     # Those of pairs say that they are.
@@ -266,7 +276,7 @@ def test_threshold_is_saved_and_printed_with_its_meaning(tmp_path) -> None:
     old = Index.load(tmp_path / "index").threshold
     assert isinstance(old, Threshold) and old == again.threshold
     bare = dataclasses.replace(
-        found,
+        threshold,
         distance="dot",
         low=None,
         false_positive_low=None,

@@ -46,8 +46,8 @@ def index(model, files) -> Index:
 @pytest.mark.slow
 def test_build_embeds_images_and_keeps_paths_and_classes(model, files) -> None:
     index = Index.build(model, files, {"shop": ["a"] * 12})
-    found = index.search(files, 1)
-    assert found.ids[:, 0].tolist() == list(range(12))
+    hits = index.search(files, 1)
+    assert hits.ids[:, 0].tolist() == list(range(12))
     row = index.row(4)
     assert row["path"] == str(Path(files.paths[4]).resolve())
     assert (row["label"], row["name"], row["shop"]) == (1, "class_01", "a")
@@ -74,9 +74,9 @@ def test_all_kinds_of_queries_find_the_same(index, files) -> None:
         "list of pixels": [pixels],
     }
     for name, query in kinds.items():
-        found = index.search(query, 3)
-        assert np.array_equal(found.ids, expected.ids), name
-        np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
+        hits = index.search(query, 3)
+        assert np.array_equal(hits.ids, expected.ids), name
+        np.testing.assert_allclose(hits.scores, expected.scores, atol=1e-5)
 
 
 def test_images_without_a_set_have_no_label(model, files) -> None:
@@ -93,9 +93,9 @@ def test_images_without_a_set_have_no_label(model, files) -> None:
 def test_saved_folder_contains_the_model(index, files, tmp_path) -> None:
     index.save(tmp_path / "i")
     again = Index.load(tmp_path / "i")
-    found, expected = (x.search(files.paths[0], 4) for x in (again, index))
-    assert np.array_equal(found.ids, expected.ids)
-    np.testing.assert_allclose(found.scores, expected.scores, atol=1e-6)
+    hits, expected = (x.search(files.paths[0], 4) for x in (again, index))
+    assert np.array_equal(hits.ids, expected.ids)
+    np.testing.assert_allclose(hits.scores, expected.scores, atol=1e-6)
 
 
 def test_index_saved_without_a_model_takes_one(
@@ -105,8 +105,8 @@ def test_index_saved_without_a_model_takes_one(
     alone = Index.load(tmp_path / "i")
     with pytest.raises(ValueError, match="without a model"):
         alone.search(files.paths[0])
-    given = Index.load(tmp_path / "i", model)
-    assert given.search(files.paths[0], 1).ids[0, 0] == 0
+    with_model = Index.load(tmp_path / "i", model)
+    assert with_model.search(files.paths[0], 1).ids[0, 0] == 0
 
 
 def scaled(scale: float) -> keras.Model:
@@ -125,16 +125,16 @@ def squashing() -> keras.Model:
 
 
 @pytest.mark.parametrize(
-    ("own", "other", "message"),
+    ("original", "other", "message"),
     [
         (small_model, lambda: small_model(1), "with different weights"),
         (lambda: scaled(1 / 255), lambda: scaled(1 / 127), "same weights"),
         (squashing, small_model, "another size.*shortest.*squash"),
     ],
 )
-def test_another_model_raises(own, other, message, tmp_path) -> None:
-    Index.build(own(), blobs(2, 2, 16)).save(tmp_path, include_model=False)
-    Index.load(tmp_path, own())
+def test_another_model_raises(original, other, message, tmp_path) -> None:
+    Index.build(original(), blobs(2, 2, 16)).save(tmp_path, include_model=False)
+    Index.load(tmp_path, original())
     with pytest.raises(ValueError, match=message):
         Index.load(tmp_path, other())
 
@@ -170,13 +170,13 @@ def test_thumbnails_are_kept_on_request(model, files, tmp_path) -> None:
     (new,) = index.add(boxed)
     part = thumbnail(files.read(0)[2:14, 1:12])
     assert index.row(new)["thumbnail"] == part
-    (own,) = index.add(path, {"thumbnail": [None]})
-    assert index.row(own)["thumbnail"] is None
+    (row_id,) = index.add(path, {"thumbnail": [None]})
+    assert index.row(row_id)["thumbnail"] is None
     index.add(index.embeddings[:1])
     wide = Image.new("RGB", (400, 20), "red")
     mixed = [wide, path, Path(files.paths[3]).read_bytes()]
-    found = Index.build(model, mixed, thumbnails=True).columns["thumbnail"]
-    assert found == [thumbnail(np.array(wide)), of_files[0], of_files[3]]
+    thumbnails = Index.build(model, mixed, thumbnails=True).columns["thumbnail"]
+    assert thumbnails == [thumbnail(np.array(wide)), of_files[0], of_files[3]]
     with pytest.raises(ValueError, match="`thumbnails` of Index.build"):
         Index.build(model, ArraySet(blobs().inputs(...)), thumbnails=True)
 
@@ -196,10 +196,10 @@ def test_images_of_several_sizes_keep_their_order(model, files) -> None:
     large = Image.open(files.paths[1]).resize((40, 24))
     mixed = [large, files.paths[5], Path(files.paths[3]).read_bytes(),
              np.asarray(large), files.read(2)]  # fmt: skip
-    found = index.search(mixed, 2)
+    all_hits = index.search(mixed, 2)
     alone = [index.search(query, 2) for query in mixed]
-    assert [hits.ids[0].tolist() for hits in alone] == found.ids.tolist()
-    assert found.ids[1:3, 0].tolist() == [5, 3]
+    assert [hits.ids[0].tolist() for hits in alone] == all_hits.ids.tolist()
+    assert all_hits.ids[1:3, 0].tolist() == [5, 3]
     ids = index.add([large, files.read(2)], {"shop": ["a", "b"]})
     assert index.search(large, 1).ids[0, 0] == ids[0]
     built = Index.build(model, mixed, keys=list("abcde"))
@@ -283,10 +283,10 @@ def test_changed_model_raises(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=changed):
             use()
     assert len(index) == 4
-    found = index.search(index.embeddings, 1)
-    assert found.ids[:, 0].tolist() == [0, 1, 2, 3]
+    hits = index.search(index.embeddings, 1)
+    assert hits.ids[:, 0].tolist() == [0, 1, 2, 3]
     model.set_weights(before)
-    assert np.array_equal(index.search(images, 1).ids, found.ids)
+    assert np.array_equal(index.search(images, 1).ids, hits.ids)
     assert np.array_equal(index.add(images), [4, 5, 6, 7])
 
 
@@ -350,8 +350,8 @@ def test_inputs_as_wide_as_embeddings_raise(length) -> None:
         with pytest.raises(ValueError, match=asked):
             use()
     assert len(index) == 12
-    found = index.search(ArraySet(x), 1).ids[:, 0]
-    assert found.tolist() == list(range(12))
+    ids = index.search(ArraySet(x), 1).ids[:, 0]
+    assert ids.tolist() == list(range(12))
     unit = embed(index._encoder.model, ArraySet(x)).astype("float16")
     assert index.search(unit, 1).ids[:, 0].tolist() == list(range(12))
 
@@ -363,5 +363,5 @@ def test_embeddings_unlike_the_inputs_may_have_any_length() -> None:
     assert len(index.search(x, 1)) == 12
     inputs = keras.Input((6,))
     plain = keras.Model(inputs, keras.layers.Dense(6)(inputs))
-    own = Index(plain.predict(x, verbose=0), model=plain)
-    assert len(own.search(3 * x, 1)) == 12
+    plain_index = Index(plain.predict(x, verbose=0), model=plain)
+    assert len(plain_index.search(3 * x, 1)) == 12

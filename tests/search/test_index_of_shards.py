@@ -28,9 +28,9 @@ def test_index_of_shards_equals_that_of_the_array(shards, metric) -> None:
     assert index.keys == plain.keys
     assert index.columns == plain.columns
     assert np.array_equal(index.embeddings, plain.embeddings)
-    found, expected = (i.search(X[:20] + 0.1, 7) for i in (index, plain))
-    assert np.array_equal(found.ids, expected.ids)
-    assert np.array_equal(found.scores, expected.scores)
+    hits, expected = (i.search(X[:20] + 0.1, 7) for i in (index, plain))
+    assert np.array_equal(hits.ids, expected.ids)
+    assert np.array_equal(hits.scores, expected.scores)
     assert Index(shards, keys="row").keys == list(range(2000))
 
 

@@ -21,8 +21,8 @@ def replace(index: Index, keys, x, **columns) -> np.ndarray:
 
 
 def state(index: Index):
-    found = index.search(X[:5], len(index))
-    return index.keys, index.ids.tolist(), index.columns, found.scores.tolist()
+    hits = index.search(X[:5], len(index))
+    return index.keys, index.ids.tolist(), index.columns, hits.scores.tolist()
 
 
 def test_rows_are_addressed_by_keys() -> None:
@@ -32,9 +32,9 @@ def test_rows_are_addressed_by_keys() -> None:
     assert ("q" in index, "x" in index, 1 in index) == (True, False, False)
     hits = index.search(X[1])
     assert hits.keys[0][0] == hits[0][0].key == "q"
-    own = index.search(X[:2], 3, exclude=["p", "not there"])
-    assert [len(keys) for keys in own.keys] == [2, 3]
-    assert "p" not in own.keys[0]
+    without_p = index.search(X[:2], 3, exclude=["p", "not there"])
+    assert [len(keys) for keys in without_p.keys] == [2, 3]
+    assert "p" not in without_p.keys[0]
     with pytest.raises(KeyError, match="no row 'x'"):
         index["x"]
 
@@ -73,12 +73,12 @@ def test_add_replaces_rows_with_the_same_keys(factory, tmp_path) -> None:
         if loaded:
             index.save(tmp_path / "i")
             index = Index.load(tmp_path / "i")
-        found = index.search(X[[160, 161, 3, 9, 5]], 151)
-        assert all(len(set(x)) == len(x) > 130 for x in found.keys)
-        assert [x[0] for x in found.keys[:3]] == ["k3", "new", "k9"]
-        assert (found.scores[:3, 0] > 0.999).all()
-        assert found.scores[3, 0] < 0.999  # The old vector of k9.
-        assert found.keys[4][0] == "k5"
+        hits = index.search(X[[160, 161, 3, 9, 5]], 151)
+        assert all(len(set(x)) == len(x) > 130 for x in hits.keys)
+        assert [x[0] for x in hits.keys[:3]] == ["k3", "new", "k9"]
+        assert (hits.scores[:3, 0] > 0.999).all()
+        assert hits.scores[3, 0] < 0.999  # The old vector of k9.
+        assert hits.keys[4][0] == "k5"
     assert replace(index, "k3", X[7]).tolist() == [153]
     assert index["k3"] == {"n": None, "m": None}
 
@@ -190,12 +190,12 @@ class Changes(RuleBasedStateMachine):
             self.rows.pop(key, None)
             self.rows[key] = row
 
-    @rule(most=st.integers(0, 150))
-    def remove(self, most) -> None:
+    @rule(upper=st.integers(0, 150))
+    def remove(self, upper) -> None:
         if "n" not in self.index.columns:
             return
-        removed = [k for k, row in self.rows.items() if row < most]
-        assert self.index.remove(where={"n": {"<": most}}) == len(removed)
+        removed = [k for k, row in self.rows.items() if row < upper]
+        assert self.index.remove(where={"n": {"<": upper}}) == len(removed)
         for key in removed:
             del self.rows[key]
 
@@ -213,10 +213,12 @@ class Changes(RuleBasedStateMachine):
         assert self.index.keys == list(self.rows)
         assert self.index.columns.get("n", []) == list(self.rows.values())
         plain = Index(X[list(self.rows.values())])
-        found, expected = self.index.search(X[:2]), plain.search(X[:2])
-        places = [[list(self.rows)[i] for i in row] for row in expected.keys]
-        assert found.keys == places
-        assert np.array_equal(found.scores, expected.scores)
+        hits, expected = self.index.search(X[:2]), plain.search(X[:2])
+        expected_keys = [
+            [list(self.rows)[i] for i in row] for row in expected.keys
+        ]
+        assert hits.keys == expected_keys
+        assert np.array_equal(hits.scores, expected.scores)
 
 
 TestChanges = Changes.TestCase

@@ -162,9 +162,9 @@ def written(x: np.ndarray, factory: str, ids: np.ndarray | None = None):
 @pytest.mark.parametrize("factory", KINDS)
 def test_vectors_of_another_index_raise(factory, tmp_path) -> None:
     saved(tmp_path, factory)
-    others = [written(X[:40], factory), written(np.tile(X, 2), factory)]
-    others += [written(X, other) for other in KINDS if other != factory]
-    for other in (*others, b"IxFI" + bytes(40), b"x" * 1000):
+    contents = [written(X[:40], factory), written(np.tile(X, 2), factory)]
+    contents += [written(X, other) for other in KINDS if other != factory]
+    for other in (*contents, b"IxFI" + bytes(40), b"x" * 1000):
         forge_file(tmp_path, "vectors.faiss", other)
         with pytest.raises(IndexFileError, match="vectors.faiss' is damaged"):
             Index.load(tmp_path)

@@ -63,8 +63,10 @@ def test_rows_of_a_graph_are_easier_to_find_than_new_queries(metric) -> None:
     exact = Index(x, metric=metric)
     index = Index(x, metric=metric, factory="HNSW16", parameters="efSearch=20")
 
-    def shares(queries: np.ndarray, own: np.ndarray | None) -> float:
-        hits = [y.search(queries, 10, exclude=own).ids for y in (exact, index)]
+    def shares(queries: np.ndarray, own_ids: np.ndarray | None) -> float:
+        hits = [
+            y.search(queries, 10, exclude=own_ids).ids for y in (exact, index)
+        ]
         return np.mean([np.isin(*x).mean() for x in zip(*hits, strict=True)])
 
     expected = shares(new, None)
@@ -110,9 +112,9 @@ def test_recall_of_few_rows_counts_existing_neighbors(factory, count) -> None:
     if count < 2:
         assert index.recall is None
         return
-    others = count - (count // 10 if factory == "HNSW8" else 1)
-    others -= count < 10 and factory == "HNSW8"
-    assert max(index.recall.at) == min(10, others)
+    num_neighbors = count - (count // 10 if factory == "HNSW8" else 1)
+    num_neighbors -= count < 10 and factory == "HNSW8"
+    assert max(index.recall.at) == min(10, num_neighbors)
     assert index.search(X[:count], 1).ids.ravel().tolist() == [*range(count)]
 
 

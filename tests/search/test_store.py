@@ -23,10 +23,10 @@ def saved(folder: Path, **options) -> Index:
 
 
 def same(a: Index, b: Index) -> bool:
-    found, again = a.search(X, 5), b.search(X, 5)
+    hits, again = a.search(X, 5), b.search(X, 5)
     return (
-        np.array_equal(found.ids, again.ids)
-        and np.array_equal(found.scores, again.scores)
+        np.array_equal(hits.ids, again.ids)
+        and np.array_equal(hits.scores, again.scores)
         and a.columns == b.columns
         and np.array_equal(a.ids, b.ids)
         and (a.factory, a.parameters, a.recall, a.threshold)

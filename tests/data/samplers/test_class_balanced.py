@@ -26,11 +26,11 @@ def drawable(sizes: list[int], images: int) -> np.ndarray:
 
 def check_batch(rows, labels, classes, images) -> None:
     """Exactly P classes; K distinct images, or repeats as few as can be."""
-    found, counts = np.unique(labels[rows], return_counts=True)
-    assert len(found) == classes
+    drawn_classes, counts = np.unique(labels[rows], return_counts=True)
+    assert len(drawn_classes) == classes
     assert counts.min() >= images
     assert np.ptp(counts) <= 1
-    for label, count in zip(found, counts, strict=True):
+    for label, count in zip(drawn_classes, counts, strict=True):
         chosen, repeats = np.unique(
             rows[labels[rows] == label], return_counts=True
         )
@@ -215,8 +215,8 @@ def test_surrogate_batches_are_class_balanced() -> None:
     for epoch in (0, 3):
         rows = sampler.plan(epoch)
         np.testing.assert_array_equal(rows, plain.plan(epoch))
-        given = sampler.targets(epoch)["surrogate"]
-        np.testing.assert_array_equal(given, SURROGATES[rows])
+        surrogates = sampler.targets(epoch)["surrogate"]
+        np.testing.assert_array_equal(surrogates, SURROGATES[rows])
 
 
 def test_state_of_a_sampler_holds_its_surrogates() -> None:

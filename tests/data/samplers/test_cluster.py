@@ -45,8 +45,8 @@ def test_batches_live_in_one_cluster(
     assignments = rng.integers(0, num_learners, len(labels))
     classes = min(classes, sum(size >= 2 for size in sizes))
     usable = usable_by_hand(assignments, labels, num_learners)
-    found = usable_clusters(assignments, labels, num_learners)
-    assert found.tolist() == usable
+    result = usable_clusters(assignments, labels, num_learners)
+    assert result.tolist() == usable
     if classes == 0 or not any(usable):
         return
     sampler = ClusterSampler(
@@ -83,11 +83,11 @@ def check_cluster_batch(rows, labels, inside, classes, images, fill) -> None:
         of_class = rows[labels[rows] == label]
         if here[label] >= 2:
             assert inside[of_class].all()
-            most = here[label]
+            limit = here[label]
         else:
             assert inside[of_class].any()
-            most = sizes[label]
-        assert len(set(of_class.tolist())) == min(drawn[label], most)
+            limit = sizes[label]
+        assert len(set(of_class.tolist())) == min(drawn[label], limit)
 
 
 def test_round_robin_goes_on_in_order() -> None:

@@ -23,9 +23,9 @@ def on_a_circle(noise=0.0):
 
 def sampler(**arguments):
     arguments = {"classes_per_batch": 8, "num_neighbors": 3, **arguments}
-    made = HardClassBalanced(LABELS, images_per_class=4, **arguments)
-    made.set_embeddings(on_a_circle(0.01))
-    return made
+    hard_sampler = HardClassBalanced(LABELS, images_per_class=4, **arguments)
+    hard_sampler.set_embeddings(on_a_circle(0.01))
+    return hard_sampler
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,8 @@ def test_classes_come_as_often_as_without_neighbors(steps, classes) -> None:
         plan = hard.plan(epoch)
         assert plan.shape == (plain.steps, classes * 4)
         for rows in plan:
-            found, counts = np.unique(LABELS[rows], return_counts=True)
-            assert len(found) == classes
+            drawn_classes, counts = np.unique(LABELS[rows], return_counts=True)
+            assert len(drawn_classes) == classes
             assert set(counts) == {4}
             assert len(set(rows)) == len(rows)
         drawn = np.bincount(LABELS[plan].ravel() // 3, minlength=CLASSES) // 4
@@ -67,16 +67,16 @@ def test_weighted_classes_come_as_often_as_without_neighbors() -> None:
             np.testing.assert_array_equal(a, b)
 
 
-def near_pairs(made):
+def near_pairs(batch_sampler):
     """Share of the pairs of classes of a batch that are neighbors."""
-    found = []
+    shares = []
     for epoch in range(6):
-        for rows in made.plan(epoch):
+        for rows in batch_sampler.plan(epoch):
             classes = np.unique(LABELS[rows]) // 3
             apart = np.abs(classes[:, None] - classes[None])
             apart = np.minimum(apart, CLASSES - apart)
-            found.append(np.mean(apart[apart > 0] <= 3))
-    return np.mean(found)
+            shares.append(np.mean(apart[apart > 0] <= 3))
+    return np.mean(shares)
 
 
 def test_near_classes_share_batches() -> None:
@@ -97,8 +97,8 @@ def test_plan_without_neighbors_is_class_balanced() -> None:
     plain = ClassBalanced(LABELS, 8, 4)
     none, zero = sampler(), sampler(num_neighbors=0)
     none.set_neighbors(None)
-    for made in (none, zero):
-        np.testing.assert_array_equal(made.plan(2), plain.plan(2))
+    for hard_sampler in (none, zero):
+        np.testing.assert_array_equal(hard_sampler.plan(2), plain.plan(2))
 
 
 def test_nearest_classes_match_a_loop() -> None:
@@ -161,11 +161,11 @@ def test_batches_match_a_full_sort(seed, monkeypatch) -> None:
     expected.set_neighbors(sorted_whole(means, 35))
     for few in (0, 4096):
         monkeypatch.setattr(hard_classes, "_FEW", few)
-        made = HardClassBalanced(labels, 16, 2, seed=seed)
-        made.set_embeddings(embeddings)
+        hard_sampler = HardClassBalanced(labels, 16, 2, seed=seed)
+        hard_sampler.set_embeddings(embeddings)
         for epoch in range(2):
             np.testing.assert_array_equal(
-                made.plan(epoch), expected.plan(epoch)
+                hard_sampler.plan(epoch), expected.plan(epoch)
             )
 
 
@@ -174,12 +174,12 @@ def test_nearest_of_20000_classes_need_no_full_sort() -> None:
     means /= np.linalg.norm(means, axis=1, keepdims=True)
     tracemalloc.start()
     began = time.process_time()
-    found = nearest_classes(means, 35)
+    neighbors = nearest_classes(means, 35)
     seconds = time.process_time() - began
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     cosines = means[:50] @ means.T
     np.fill_diagonal(cosines, -np.inf)
     expected = np.argsort(-cosines, axis=1, kind="stable")[:, :35]
-    np.testing.assert_array_equal(found[:50], expected)
+    np.testing.assert_array_equal(neighbors[:50], expected)
     assert peak < 2**28 and seconds < 15  # A sort takes 50.

@@ -22,9 +22,9 @@ def test_groups_hold_rows_by_label() -> None:
     assert groups.sizes.tolist() == [2, 3]
     assert groups.rows.tolist() == [1, 4, 0, 2, 5]
     assert groups.starts.tolist() == [0, 2]
-    some = Groups.of(labels, np.array([5, 3, 0]))
-    assert some.rows.tolist() == [3, 5, 0]
-    assert len(some) == 2
+    subset = Groups.of(labels, np.array([5, 3, 0]))
+    assert subset.rows.tolist() == [3, 5, 0]
+    assert len(subset) == 2
 
 
 def test_put_first_moves_banned_items_back() -> None:

@@ -303,16 +303,16 @@ def test_metrics_match_a_naive_ranking_of_a_gallery(is_protocol):
     x, labels = lattice(100, 3, 25, seed=8)
     queries, gallery = np.r_[:40], np.r_[40:100]
     options = {"gallery": x[gallery], "gallery_labels": labels[gallery]}
-    given = x[queries], labels[queries]
+    inputs = x[queries], labels[queries]
     if is_protocol:
         rng = np.random.default_rng(0)
         queries, gallery = rng.permutation(100)[:60], rng.permutation(100)[:70]
-        options, given = {"protocol": Protocol(queries, gallery)}, (x, labels)
+        options, inputs = {"protocol": Protocol(queries, gallery)}, (x, labels)
     order = naive.rankings(
         x[queries], x[gallery], "dot", lambda i, j: queries[i] == gallery[j]
     )
     results = evaluate_embeddings(
-        *given, metrics=METRICS, distance="dot", **options
+        *inputs, metrics=METRICS, distance="dot", **options
     )
     naive.check(results, order, labels[queries], labels[gallery])
     assert set(results.query_rows) <= set(queries)

@@ -71,15 +71,18 @@ def test_error_is_within_tolerance(kind, distance, dtype):
 def test_exact_scores_have_the_order_of_extended_precision(kind, distance):
     queries, gallery = awkward(kind)
     scores = Scores(queries, gallery, distance)
-    wide, others = queries.astype(np.longdouble), gallery.astype(np.longdouble)
+    wide, wide_gallery = (
+        queries.astype(np.longdouble),
+        gallery.astype(np.longdouble),
+    )
     if distance == "dot":
-        expected = (wide[:, None] * others).sum(-1)
+        expected = (wide[:, None] * wide_gallery).sum(-1)
     else:
         if distance == "cosine":
-            wide, others = _unit(wide), _unit(others)
-        expected = -np.square(wide[:, None] - others).sum(-1)
+            wide, wide_gallery = _unit(wide), _unit(wide_gallery)
+        expected = -np.square(wide[:, None] - wide_gallery).sum(-1)
     if distance == "cosine":
-        expected[~wide.any(1)] = expected[:, ~others.any(1)] = -2
+        expected[~wide.any(1)] = expected[:, ~wide_gallery.any(1)] = -2
     i, j = np.divmod(np.arange(800), 40)
     exact = scores.exact(i, j).reshape(20, 40)
     np.testing.assert_array_equal(
@@ -116,9 +119,9 @@ def test_pairs_within_a_set_score_like_pairs_of_two_sets(kind, distance):
     """Each pair is computed once if both orders are asked; same bits."""
     _, x = awkward(kind)
     first, other = np.divmod(np.arange(len(x) ** 2), len(x))
-    found = Scores(x, x, distance).exact(first, other)
+    scores = Scores(x, x, distance).exact(first, other)
     expected = Scores(x, x.copy(), distance).exact(first, other)
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(scores, expected)
 
 
 def test_cosine_with_a_zero_vector_counts_as_orthogonal():
