@@ -210,14 +210,14 @@ def run_command(arguments: list[str], finished: Path) -> None:
         return invoke(arguments)
     parser = argparse.ArgumentParser()
     parser.add_argument("--output")
-    given, arguments = parser.parse_known_args(arguments)
+    options, arguments = parser.parse_known_args(arguments)
     if not any("epochs=" in argument for argument in arguments):
         arguments += ["--set", "epochs=1"]
-    output = ["--output", given.output] if given.output else []
+    output = ["--output", options.output] if options.output else []
     recipe = arguments[1]
     if recipe not in recipes.names():  # It is the page's own.
         return invoke([*arguments, *output])
-    folder = given.output or f"runs/{recipes.load(recipe).name}"
+    folder = options.output or f"runs/{recipes.load(recipe).name}"
     kept = finished / shlex.join(arguments).replace("/", "|")
     if kept.exists():
         shutil.copytree(kept, folder)

@@ -13,9 +13,9 @@ import keras_dml as dml
 CODE = re.compile(r"^Example:\n    ```python\n(.*?)^    ```$", re.M | re.S)
 
 
-def names_after_example(cls: type, **given: object) -> dict:
+def names_after_example(cls: type, **more_names: object) -> dict:
     (code,) = CODE.findall(inspect.getdoc(cls) or "")
-    names = {"dml": dml, "keras": keras, "np": np, **given}
+    names = {"dml": dml, "keras": keras, "np": np, **more_names}
     exec(inspect.cleandoc(code), names)  # noqa: S102
     return names
 

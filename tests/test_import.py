@@ -162,5 +162,5 @@ def test_no_function_hides_a_module() -> None:
     for name in packages():
         package = importlib.import_module(name)
         for module in pkgutil.iter_modules(package.__path__):
-            found = importlib.import_module(f"{name}.{module.name}")
-            assert getattr(package, module.name) is found, found
+            submodule = importlib.import_module(f"{name}.{module.name}")
+            assert getattr(package, module.name) is submodule, submodule

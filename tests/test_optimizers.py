@@ -220,10 +220,12 @@ def test_decay_multipliers_match_a_loop() -> None:
 
 
 def test_decay_multipliers_are_saved_and_checked() -> None:
-    given = {"kernel": 0.5}
-    optimizer = CoupledSGD(0.1, weight_decay=DECAY, decay_multipliers=given)
+    multipliers = {"kernel": 0.5}
+    optimizer = CoupledSGD(
+        0.1, weight_decay=DECAY, decay_multipliers=multipliers
+    )
     again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
-    assert again.decay_multipliers == given
+    assert again.decay_multipliers == multipliers
     for arguments, message in (
         ({"weight_decay": None}, "multiply a `weight_decay`"),
         ({"decay_multipliers": {"kernel": -1}}, "at least 0"),
@@ -233,7 +235,7 @@ def test_decay_multipliers_are_saved_and_checked() -> None:
             CoupledSGD(
                 **{
                     "weight_decay": DECAY,
-                    "decay_multipliers": given,
+                    "decay_multipliers": multipliers,
                     **arguments,
                 }
             )

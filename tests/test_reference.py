@@ -38,7 +38,7 @@ def test_printed_numbers_of_methods_are_current(name, examples) -> None:
 @pytest.mark.parametrize("name", PLOTTED)
 def test_plotted_slopes_of_losses_are_current(name, examples) -> None:
     facts = DATA["losses"][name]
-    curves, most = examples["slopes"](getattr(losses, facts["class"]))
-    assert most == pytest.approx(facts["most"], rel=0.02)
+    curves, max_slope = examples["slopes"](getattr(losses, facts["class"]))
+    assert max_slope == pytest.approx(facts["most"], rel=0.02)
     for curve, expected in zip(curves, facts["curves"], strict=True):
         assert curve == pytest.approx(expected, abs=3)

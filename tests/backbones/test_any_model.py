@@ -162,9 +162,9 @@ def test_masks_survive_policies_and_graphs(policy) -> None:
 
 def test_dict_backbone_returns_tokens_or_the_named_output() -> None:
     x = {"token_ids": IDS, "padding_mask": (IDS > 0).astype("int32")}
-    found = two_inputs()(x)
-    assert found.shape == (4, 4, 4)
-    np.testing.assert_array_equal(found._keras_mask, IDS > 0)
+    tokens = two_inputs()(x)
+    assert tokens.shape == (4, 4, 4)
+    np.testing.assert_array_equal(tokens._keras_mask, IDS > 0)
     assert two_inputs("pooled_output")(x).shape == (4, 3)
     with pytest.raises(ValueError, match="no `output` of 'text' 'pooled'.*Did"):
         two_inputs("pooled")
@@ -254,8 +254,8 @@ def test_patch_grid_follows_token_count_and_image_size(
 
 @pytest.mark.parametrize("prefix", [0, 1])
 def test_attention_over_patches_is_drawn_on_their_grid(prefix) -> None:
-    given = prefix or None
-    backbone = backbones.get(patches(prefix), num_prefix_tokens=given)
+    num_prefix = prefix or None
+    backbone = backbones.get(patches(prefix), num_prefix_tokens=num_prefix)
     model = methods.attentive_grouping(backbone, embedding_dim=4, num_groups=2)
     images = blobs()
     maps = attention_maps(model, images)
@@ -272,8 +272,8 @@ def test_attention_over_patches_is_drawn_on_their_grid(prefix) -> None:
 def test_saved_backbone_keeps_its_prefix(tmp_path) -> None:
     path = tmp_path / "patches.keras"
     backbones.get(patches(), num_prefix_tokens=1).save(path)
-    for given in (None, 1):
-        loaded = backbones.get(path, num_prefix_tokens=given)
+    for num_prefix in (None, 1):
+        loaded = backbones.get(path, num_prefix_tokens=num_prefix)
         marks = [x for x in loaded.layers if isinstance(x, layers.TokenMask)]
         assert [x.num_prefix_tokens for x in marks] == [1]
     with pytest.raises(

@@ -77,9 +77,9 @@ def test_training_on_features_equals_training_on_images(
     features = backbones.features(on_features, IMAGES, batch_size=24)
     losses = trained(through, IMAGES)
     assert trained(on_features, features) == losses
-    found = evaluate(on_features, IMAGES)
-    assert found == evaluate(through, IMAGES)
-    assert found == evaluate(on_features, features)
+    results = evaluate(on_features, IMAGES)
+    assert results == evaluate(through, IMAGES)
+    assert results == evaluate(on_features, features)
     # The whole model is what is saved.
     on_features.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
@@ -175,11 +175,12 @@ def test_selecting_and_joining_keeps_views_together() -> None:
     model = made("baseline", frozen())
     features = backbones.features(model, IMAGES, num_views=2, pad=3)
     every = features.augmented.inputs(...)[FEATURES].reshape(2, len(IMAGES), 8)
-    some = features.select([5, 2])
+    subset = features.select([5, 2])
     np.testing.assert_array_equal(
-        some.augmented.inputs(...)[FEATURES].reshape(2, 2, 8), every[:, [5, 2]]
+        subset.augmented.inputs(...)[FEATURES].reshape(2, 2, 8),
+        every[:, [5, 2]],
     )
-    joined = concatenate([some, features.select([7])])
+    joined = concatenate([subset, features.select([7])])
     np.testing.assert_array_equal(
         joined.augmented.inputs(...)[FEATURES].reshape(2, 3, 8),
         every[:, [5, 2, 7]],
@@ -268,14 +269,14 @@ def test_methods_share_features_on_disk(caplog) -> None:
     """Of one it is the whole backbone, of the other its lower part."""
     caplog.set_level("INFO")
     models = [made("baseline", partly_frozen()), made("abe", partly_frozen())]
-    found = [
+    feature_sets = [
         backbones.features(x, IMAGES, until="relu_0", cache="disk")
         for x in models
     ]
     assert "Features are read from" in caplog.text
-    layers, whole = (x.inputs(...) for x in found)
+    layers, whole = (x.inputs(...) for x in feature_sets)
     np.testing.assert_array_equal(layers[NAME], whole[FEATURES])
-    for model, features in zip(models, found, strict=True):
+    for model, features in zip(models, feature_sets, strict=True):
         np.testing.assert_allclose(
             embed(model, features), embed(model, IMAGES), atol=1e-6
         )

@@ -192,9 +192,9 @@ def stand_in_for_keras_cv(monkeypatch, model) -> list[str]:
 def test_keras_cv_presets_load_from_their_class(monkeypatch) -> None:
     model = network(include_rescaling=True)
     asked = stand_in_for_keras_cv(monkeypatch, model)
-    found = backbones.get("keras_cv:known", input_shape=(16, 12, 3))
-    assert found.name == "known"
-    np.testing.assert_array_equal(found(pixels()), model(pixels()))
+    backbone = backbones.get("keras_cv:known", input_shape=(16, 12, 3))
+    assert backbone.name == "known"
+    np.testing.assert_array_equal(backbone(pixels()), model(pixels()))
     backbones.get("keras_cv:some/folder", input_shape=(16, 12, 3))
     assert asked == ["ResNetBackbone known", "Backbone some/folder"]
 

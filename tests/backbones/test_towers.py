@@ -71,11 +71,11 @@ IMAGES = {
 @pytest.fixture(scope="module")
 def presets(tmp_path_factory):
     """Folders of presets with random weights, made once by name."""
-    made = {}
+    cache = {}
 
     def preset(kind: str):
-        if kind in made:
-            return made[kind]
+        if kind in cache:
+            return cache[kind]
         make, (mean, std), _ = IMAGES[kind]
         network = make()
         # Weights that are zero or equal by default would hide mistakes.
@@ -95,8 +95,8 @@ def presets(tmp_path_factory):
             scale=[1 / 255 / s for s in std],
             offset=[-m / s for m, s in zip(mean, std, strict=True)],
         ).save_to_preset(str(folder))
-        made[kind] = f"keras_hub:{folder}", network
-        return made[kind]
+        cache[kind] = f"keras_hub:{folder}", network
+        return cache[kind]
 
     return preset
 
@@ -177,8 +177,8 @@ def test_image_tower_trains_reloads_and_exports(
         return
     folder = dml.export.export_model(model, tmp_path / "exported")
     served = tf.saved_model.load(str(folder)).signatures["serving_default"]
-    found = served(tf.constant(pixels()))["embedding"]
-    np.testing.assert_allclose(found, embeddings, atol=1e-5)
+    served_embeddings = served(tf.constant(pixels()))["embedding"]
+    np.testing.assert_allclose(served_embeddings, embeddings, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -217,10 +217,10 @@ def test_transformers_checkpoint_defines_its_preprocessing(
 
     stand_in = SimpleNamespace(hf_hub_download=download)
     monkeypatch.setitem(sys.modules, "huggingface_hub", stand_in)
-    for owner, found in (
+    for owner, result in (
         (hub.models.Backbone, network), (hub.layers.ImageConverter, None)
     ):  # fmt: skip
-        monkeypatch.setattr(owner, "from_preset", lambda _, x=found: x)
+        monkeypatch.setattr(owner, "from_preset", lambda _, x=result: x)
     backbone = backbones.get("hf://facebook/dino-vits16")
     assert asked == [("facebook/dino-vits16", "preprocessor_config.json")]
     normal = ((pixels() / 255 - mean) / std).astype("float32")

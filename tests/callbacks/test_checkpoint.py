@@ -167,9 +167,9 @@ def test_unlogged_monitor_raises_before_training(
     with pytest.raises(ValueError, match=message):
         fit(small(), *callbacks)
     # As a list of Keras's.
-    given = keras.callbacks.CallbackList(callbacks)
+    callback_list = keras.callbacks.CallbackList(callbacks)
     with pytest.raises(ValueError, match=message):
-        small().fit(vectors(), ENCODED, callbacks=given)
+        small().fit(vectors(), ENCODED, callbacks=callback_list)
 
 
 RATE = keras.callbacks.LearningRateScheduler(lambda epoch: 0.1)
@@ -208,10 +208,10 @@ def test_any_monitor_is_accepted_with_custom_models_and_metrics(
     tmp_path,
 ) -> None:
     plain = small()
-    own = OwnModel(plain.backbone, plain.head, plain.objective)
-    own.compile()
+    custom_model = OwnModel(plain.backbone, plain.head, plain.objective)
+    custom_model.compile()
     measured = small(metrics=[keras.metrics.MeanSquaredError()])
-    for network in (own, measured):
+    for network in (custom_model, measured):
         with pytest.raises(Stopped):
             fit(network, Checkpoint(tmp_path, "val_map@r"))
 

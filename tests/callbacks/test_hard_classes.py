@@ -81,9 +81,9 @@ def test_recipe_builds_sampler_and_callback_of_hard_classes() -> None:
     assert sampler.num_neighbors == 2
     (callback,) = callbacks_of(recipe, images, sampler)
     assert (callback.every, callback.start) == (3, 1)
-    own = {**content, "method": {"name": "divide_and_conquer"}}
+    other_content = {**content, "method": {"name": "divide_and_conquer"}}
     with pytest.raises(RecipeError, match="makes its own batches"):
-        validate(own, "here")
+        validate(other_content, "here")
     content["batches"]["hard_classes"]["neighbours"] = 2
     with pytest.raises(RecipeError, match="num_neighbors"):
         validate(content, "here")

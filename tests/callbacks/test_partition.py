@@ -82,10 +82,10 @@ def test_group_partition_keeps_groups_whole_and_learners_alike() -> None:
     groups = np.random.default_rng(0).permutation(
         np.repeat([9, 4, -1, 6, 5], [8, 7, 5, 4, 2])
     )
-    found = group_partition(groups, 2)
+    partition = group_partition(groups, 2)
     # 8; 7; to the 7 the 5; to the 8 the 4; then the 2 to the 12.
     learners = {9: 0, 4: 1, -1: 1, 6: 0, 5: 0}
-    assert found.tolist() == [learners[x] for x in groups.tolist()]
+    assert partition.tolist() == [learners[x] for x in groups.tolist()]
     each = group_partition(groups, 5)
     assert len(set(zip(groups.tolist(), each.tolist(), strict=True))) == 5
     with pytest.raises(ValueError, match="5 groups and 6 learners"):
@@ -95,8 +95,8 @@ def test_group_partition_keeps_groups_whole_and_learners_alike() -> None:
 def test_centroids_are_means_of_their_points() -> None:
     points = np.random.default_rng(0).normal(size=(20, 3))
     assignments = np.arange(20) % 3
-    found = centroids_of(points, assignments, 4)
+    centroids = centroids_of(points, assignments, 4)
     for k in range(3):
         expected = points[assignments == k].mean(axis=0)
-        np.testing.assert_allclose(found[k], expected)
-    assert np.all(found[3] == 0)
+        np.testing.assert_allclose(centroids[k], expected)
+    assert np.all(centroids[3] == 0)

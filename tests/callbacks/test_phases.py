@@ -17,8 +17,8 @@ def test_phases_follow_one_another_as_in_the_released_code() -> None:
         [[2, "sliced", "clusters"], (4, "full", "clusters"),
          (None, "full", "all")]
     )  # fmt: skip
-    found = [phase_at(phases, epoch)[1:] for epoch in range(5)]
-    assert found == [
+    states = [phase_at(phases, epoch)[1:] for epoch in range(5)]
+    assert states == [
         ("sliced", "clusters"), ("sliced", "clusters"),
         ("full", "clusters"), ("full", "clusters"), ("full", "all"),
     ]  # fmt: skip

@@ -261,8 +261,8 @@ def test_division_prints_as_a_sentence() -> None:
 
 def written(folder, images: ImageSet, **changes):
     points = np.random.default_rng(0).standard_normal((len(images), 5))
-    given = {"labels": images.labels, "names": images.names} | changes
-    return write_shards(points, folder, rows_per_shard=7, **given)
+    options = {"labels": images.labels, "names": images.names} | changes
+    return write_shards(points, folder, rows_per_shard=7, **options)
 
 
 def test_first_division_uses_given_embeddings(
@@ -307,11 +307,11 @@ def test_initial_embeddings_of_other_images_raise(images, tmp_path) -> None:
     sampler = sampler_of(images)
     fewer = written(tmp_path / "a", images.select(np.arange(10)))
     ids = [f"other/{row}" for row in range(len(images))]
-    others = written(tmp_path / "b", images, ids=ids)
+    other_shards = written(tmp_path / "b", images, ids=ids)
     classes = written(tmp_path / "c", images, labels=images.labels[::-1])
     for shards, why in (
         (fewer, f"of 10 examples instead of {len(images)}"),
-        (others, "whose row 0 is 'other/0'"),
+        (other_shards, "whose row 0 is 'other/0'"),
         (classes, "whose labels are different"),
     ):
         with pytest.raises(ValueError, match=f"`initial` of .* {why}"):

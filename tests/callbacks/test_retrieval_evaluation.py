@@ -133,7 +133,10 @@ def test_both_checkpoints_keep_the_best_model(tmp_path) -> None:
         def on_epoch_end(self, epoch, logs=None) -> None:
             saved.append(self.model.get_weights()[0])
 
-    best, named = tmp_path / "best.weights.h5", "{epoch}-{val_map@r:.1f}.keras"
+    best, pattern = (
+        tmp_path / "best.weights.h5",
+        "{epoch}-{val_map@r:.1f}.keras",
+    )
     network, _ = train(
         Weights(),
         Told(0.1, 0.9, 0.3, 0.2, every=2),
@@ -141,15 +144,15 @@ def test_both_checkpoints_keep_the_best_model(tmp_path) -> None:
             str(best), "val_map@r", mode="max", save_best_only=True,
             save_weights_only=True,
         ),
-        keras.callbacks.ModelCheckpoint(str(tmp_path / named), mode="max"),
-        own := Checkpoint(tmp_path),
+        keras.callbacks.ModelCheckpoint(str(tmp_path / pattern), mode="max"),
+        own_checkpoint := Checkpoint(tmp_path),
         epochs=6,
     )  # fmt: skip
     network.load_weights(best)
     assert np.array_equal(network.get_weights()[0], saved[1])
     loaded = keras.models.load_model(tmp_path / "best.keras")
     assert np.array_equal(loaded.get_weights()[0], saved[1])
-    assert (own.best_epoch, own.best) == (2, 0.9)
+    assert (own_checkpoint.best_epoch, own_checkpoint.best) == (2, 0.9)
     names = sorted(x.name for x in tmp_path.glob("[0-9]*.keras"))
     assert names == ["1-0.1.keras", "2-0.9.keras", "4-0.3.keras", "6-0.2.keras"]
 

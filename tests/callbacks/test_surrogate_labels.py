@@ -27,9 +27,9 @@ def test_points_are_standardized_class_by_class(by) -> None:
             deviation = x.std() if by == "mean_std" else 1.0
             if x.std() > 1e-9:
                 expected[labels == label, d] = (x - x.mean()) / deviation
-    found = standardized(points, labels, by)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    assert found.dtype == np.float32
+    result = standardized(points, labels, by)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
+    assert result.dtype == np.float32
 
 
 def test_clusters_follow_variation_within_classes() -> None:

@@ -26,11 +26,11 @@ def after(output: str, name: str, column: int = -1) -> str:
 
 
 def test_train_prints_before_after_and_divisions(commanded) -> None:
-    found, output = json.loads(commanded.stdout), commanded.stderr
-    assert found["run"] == str(commanded.folder)
-    assert found["images"]["train"] == 24
-    assert 0 < found["after"]["map@r"] <= 1
-    assert found["seconds"]["training"] > 0
+    answer, output = json.loads(commanded.stdout), commanded.stderr
+    assert answer["run"] == str(commanded.folder)
+    assert answer["images"]["train"] == 24
+    assert 0 < answer["after"]["map@r"] <= 1
+    assert answer["seconds"]["training"] > 0
     for text in ("recall@1", "before", "after", "Divisions", "clustering",
                  "Best epoch", "images per second", "verdict", "val_map@r ="
                  ):  # fmt: skip

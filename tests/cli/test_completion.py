@@ -15,8 +15,8 @@ HEAVY = {"tensorflow", "keras", "numpy", "pydantic", "yaml", "rich"}
 def offered(*words: str) -> set[str]:
     """What completes the last word."""
     *before, last = words
-    found = ShellComplete(main, {}, "keras-dml", "_KERAS_DML_COMPLETE")
-    return {x.value for x in found.get_completions(before, last)}
+    completer = ShellComplete(main, {}, "keras-dml", "_KERAS_DML_COMPLETE")
+    return {x.value for x in completer.get_completions(before, last)}
 
 
 def test_commands_and_options_are_completed() -> None:
@@ -34,8 +34,8 @@ def test_commands_and_options_are_completed() -> None:
     "words", [("train",), ("recipes", "show"), ("benchmark", "glyphs/diva")]
 )
 def test_names_of_recipes_and_files_are_completed(words) -> None:
-    found = offered(*words, "glyphs/d")
-    assert found == {
+    completions = offered(*words, "glyphs/d")
+    assert completions == {
         "glyphs/dcml",
         "glyphs/dcml_clusters",
         "glyphs/distillation",

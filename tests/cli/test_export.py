@@ -44,20 +44,20 @@ def test_exported_gallery_is_searched_in_the_next_version(
     command = ["export", trained / "run", "--output", output, "--gallery",
                "test", "--k", 2, "--threshold", 0.5, "--json"]  # fmt: skip
     ended = CliRunner().invoke(main, list(map(str, command)))
-    made = json.loads(ended.stdout)
-    assert made["model"] == str(output / "2")
+    answer = json.loads(ended.stdout)
+    assert answer["model"] == str(output / "2")
     assert f"Exported to {output / '2'}" in ended.stderr
     images = image_folder_splits(trained / "images").test
-    found = lookup(made["model"], [images.paths[i] for i in (0, 7)])
+    hits = lookup(answer["model"], [images.paths[i] for i in (0, 7)])
     x = embed(runs.load_model(trained / "run"), images)
     cosines = x[[0, 7]] @ x.T
-    assert found["ids"][:, 0].tolist() == [0, 7]
+    assert hits["ids"][:, 0].tolist() == [0, 7]
     np.testing.assert_allclose(
-        found["scores"], -np.sort(-cosines, axis=1)[:, :2], atol=1e-5
+        hits["scores"], -np.sort(-cosines, axis=1)[:, :2], atol=1e-5
     )
     names = [images.names[int(i)].encode() for i in images.labels]
-    assert found["labels"].ravel().tolist() == [
-        names[i] for i in found["ids"].ravel()
+    assert hits["labels"].ravel().tolist() == [
+        names[i] for i in hits["ids"].ravel()
     ]
 
 
@@ -65,10 +65,10 @@ def test_exported_gallery_is_searched_in_the_next_version(
 def test_gallery_may_be_an_index_a_folder_or_a_split(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = []
+    galleries = []
 
     def export_model(model: Any, path: Path, *, gallery: Any, **_: Any) -> Path:
-        given.append(gallery)
+        galleries.append(gallery)
         return path
 
     monkeypatch.setattr("keras_dml.export.export_model", export_model)
@@ -76,7 +76,7 @@ def test_gallery_may_be_an_index_a_folder_or_a_split(
     images = write_images(tmp_path / "own", classes=2, images=3)
     for gallery in (tmp_path / "index", images, "train"):
         run("export", trained / "run", "--gallery", gallery)
-    index, folder, train = given
+    index, folder, train = galleries
     assert isinstance(index, Index) and len(index) == 8
     assert folder.names == {0: "class_00", 1: "class_01"} and len(folder) == 6
     assert len(train) == 24

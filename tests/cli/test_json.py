@@ -56,10 +56,10 @@ def test_evaluate_prints_metrics_and_intervals(folder, monkeypatch) -> None:
     measured = remeasure(folder)
     monkeypatch.setattr("keras_dml.runs.remeasure", lambda *_: measured)
     expected = measured.results
-    found = document("evaluate", folder, "--intervals")
-    assert found["metrics"] == dict(expected)
-    assert found["units"] == "queries"
-    interval = found["intervals"]["map@r"]
+    result = document("evaluate", folder, "--intervals")
+    assert result["metrics"] == dict(expected)
+    assert result["units"] == "queries"
+    interval = result["intervals"]["map@r"]
     assert interval["low"] <= expected["map@r"] <= interval["high"]
     assert document("evaluate", folder)["intervals"] is None
 
@@ -68,13 +68,13 @@ def test_evaluate_prints_metrics_and_intervals(folder, monkeypatch) -> None:
 def test_index_and_search_print_images_and_hits(folder, tmp_path) -> None:
     images = write_images(tmp_path / "images", 3, 2)
     place = str(tmp_path / "index")
-    made = document("index", folder, str(images), "--output", place)
-    assert (made["index"], made["images"], made["metric"]) == (
+    index = document("index", folder, str(images), "--output", place)
+    assert (index["index"], index["images"], index["metric"]) == (
         place, 6, "cosine",
     )  # fmt: skip
     query = next(images.rglob("*.png"))
-    found = document("search", str(query), "--index", place, "-k", "2")
-    (answer,) = found["queries"]
+    search_answer = document("search", str(query), "--index", place, "-k", "2")
+    (answer,) = search_answer["queries"]
     assert answer["image"] == str(query)
     assert answer["hits"][0]["row"]["path"] == str(query)
     assert answer["hits"][0]["score"] == pytest.approx(1, abs=1e-5)
@@ -89,9 +89,9 @@ def test_recipes_and_data_print_files_and_splits(tmp_path, monkeypatch) -> None:
     assert shown["epochs"] == 3
     files = document("recipes", "copy", "glyphs/diva")["files"]
     assert all(Path(file).exists() for file in files)
-    found = document("data", "check", str(write_images(tmp_path / "images")))
-    assert found["kind"] and found["problems"] == []
-    assert sum(x["images"] for x in found["splits"].values()) == 72
+    report = document("data", "check", str(write_images(tmp_path / "images")))
+    assert report["kind"] and report["problems"] == []
+    assert sum(x["images"] for x in report["splits"].values()) == 72
 
 
 def test_error_leaves_standard_output_empty() -> None:

@@ -84,9 +84,9 @@ def test_rows_of_an_index_are_escaped(tmp_path: Path, monkeypatch) -> None:
     x = np.eye(5, dtype="float32")
     boxes: list[object] = ["abc", [1, 2], None, [0.5] * 4, [10**18] * 4]
     index = Index(x, {"path": paths, "name": names, "box": boxes})
-    found = index.search(x[:1], 5)
+    hits = index.search(x[:1], 5)
     monkeypatch.setattr(Index, "load", lambda *_: index)
-    monkeypatch.setattr(index, "search", lambda *_, **__: found)
+    monkeypatch.setattr(index, "search", lambda *_, **__: hits)
     query = tmp_path / "query.png"
     Image.fromarray(np.zeros((9, 9), np.uint8)).save(query)
     page = tmp_path / "page.html"

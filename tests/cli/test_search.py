@@ -135,13 +135,13 @@ def test_unfit_arguments_of_index_raise_before_embedding(
     arguments, message, indexed, trained, tmp_path, monkeypatch
 ) -> None:
     monkeypatch.setattr("keras_dml.search.encoder.embedded", None)
-    places = {
+    paths = {
         "run": trained / "run",
         "index": indexed[0],
         "images": trained / "images",
         "new": tmp_path / "new",
     }
-    filled = [x.format(**places) for x in arguments]
+    filled = [x.format(**paths) for x in arguments]
     output = run("index", *filled, code=1)
     assert message in " ".join(output.split())
     assert not (tmp_path / "new" / "index.json").exists()

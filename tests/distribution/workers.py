@@ -159,7 +159,7 @@ def resumed() -> None:
     state = callbacks.Resume(folder / f"state-{len(ports)}")
     begun: list[int] = []
 
-    def fit(name: str, *given: Any, end_at: int | None = None) -> None:
+    def fit(name: str, *more: Any, end_at: int | None = None) -> None:
         sampler = data.ClassBalanced(LABELS, batch_size=8, images_per_class=2)
         model = baseline({"name": "margin", "seed": 1})
 
@@ -175,7 +175,7 @@ def resumed() -> None:
             data.pipeline(training, sampler),
             epochs=2,
             verbose=0,
-            callbacks=[steps, *given],
+            callbacks=[steps, *more],
         ).history
         for k, value in enumerate([*model.get_weights(), *logs.values()]):
             found[f"own/{name}/{k}"] = np.array(value)

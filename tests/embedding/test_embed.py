@@ -108,12 +108,12 @@ def refusals() -> list[tuple[str, object]]:
     network, data = model(), images()
     inputs, embeddings = keras.Input((6, 6, 1)), np.ones((23, 3))
     convolved = keras.Model(inputs, keras.layers.Conv2D(2, 3)(inputs))
-    named = keras.Model(inputs, {"a": keras.layers.Flatten()(inputs)})
+    dict_model = keras.Model(inputs, {"a": keras.layers.Flatten()(inputs)})
     gallery = np.ones((3, 2))
     return [
         ("Received: 0 examples", lambda: embed(network, data.select([]))),
         (r"`model` of embed.*\(23, 4, 4, 2\)", lambda: embed(convolved, data)),
-        ("`model` of embed.*dict", lambda: embed(named, data)),
+        ("`model` of embed.*dict", lambda: embed(dict_model, data)),
         (
             "`labels` of evaluate must be known",
             lambda: evaluate(network, np.ones((3, 36))),

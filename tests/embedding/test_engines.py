@@ -93,10 +93,12 @@ def unit(x: Any) -> Any:
     return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
-def check_same(found: Any, model: keras.Model, shown: ImageSet) -> None:
+def check_same(embeddings: Any, model: keras.Model, shown: ImageSet) -> None:
     x = shown.pixels.astype("float32")
     expected = model.predict(x, verbose=0)
-    np.testing.assert_allclose(unit(found), unit(expected), atol=1e-5, rtol=0)
+    np.testing.assert_allclose(
+        unit(embeddings), unit(expected), atol=1e-5, rtol=0
+    )
 
 
 def said_of(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -113,30 +115,30 @@ def counted(model: keras.Model, monkeypatch: Any) -> list[int]:
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("made", [plain, grouping, compositor])
-def test_openvino_embeds_like_keras(made: Any, monkeypatch, caplog) -> None:
+@pytest.mark.parametrize("make", [plain, grouping, compositor])
+def test_openvino_embeds_like_keras(make: Any, monkeypatch, caplog) -> None:
     pytest.importorskip("openvino")
-    model, shown = made(), images()
+    model, shown = make(), images()
     by_keras = counted(model, monkeypatch)
     # The last batch is smaller, and no batch overwrites another.
-    found = embed(model, shown, batch_size=9, engine="openvino")
+    embeddings = embed(model, shown, batch_size=9, engine="openvino")
     assert by_keras == [8] and not said_of(caplog)
-    check_same(found, model, shown)
+    check_same(embeddings, model, shown)
 
 
 @pytest.mark.peers
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("make", "said"),
     [
         (in_python, "'.*', .* cannot be converted: .*EagerPyFunc.*"),
         (in_half, "'.*', .* its embeddings differ by 0.0.* from those .*"),
     ],
 )
-def test_keras_embeds_where_openvino_cannot(made, said, caplog) -> None:
+def test_keras_embeds_where_openvino_cannot(make, said, caplog) -> None:
     pytest.importorskip("openvino")
-    model, shown = made(), images()
-    found = embed(model, shown, batch_size=9, engine="openvino")
-    np.testing.assert_array_equal(found, embed(model, shown, batch_size=9))
+    model, shown = make(), images()
+    embeddings = embed(model, shown, batch_size=9, engine="openvino")
+    np.testing.assert_array_equal(embeddings, embed(model, shown, batch_size=9))
     [line] = said_of(caplog)
     assert "\n" not in line
     assert re.fullmatch(f"Keras embeds with the model {said}", line)
@@ -150,12 +152,14 @@ def test_openvino_takes_several_inputs(caplog) -> None:
     x = keras.layers.Concatenate()([2 * left, right])
     model = keras.Model({"b": left, "a": right}, keras.layers.Dense(4)(x))
     rng = np.random.default_rng(0)
-    given = {"a": rng.normal(size=(5, 2)), "b": rng.normal(size=(5, 3))}
-    found = embed(model, ArraySet(given), batch_size=2, engine="openvino")
-    joined = np.concatenate([2 * given["b"], given["a"]], 1)
+    inputs = {"a": rng.normal(size=(5, 2)), "b": rng.normal(size=(5, 3))}
+    embeddings = embed(model, ArraySet(inputs), batch_size=2, engine="openvino")
+    joined = np.concatenate([2 * inputs["b"], inputs["a"]], 1)
     kernel = model.get_weights()[0]
     assert not said_of(caplog)
-    np.testing.assert_allclose(unit(found), unit(joined @ kernel), atol=1e-5)
+    np.testing.assert_allclose(
+        unit(embeddings), unit(joined @ kernel), atol=1e-5
+    )
 
 
 @pytest.mark.peers
@@ -213,8 +217,8 @@ def test_engine_may_be_any_function(tmp_path, monkeypatch) -> None:
         return predict(x)
 
     by_keras = counted(model, monkeypatch)
-    found = embed(model, shown, batch_size=9, engine=engine)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    embeddings = embed(model, shown, batch_size=9, engine=engine)
+    np.testing.assert_allclose(embeddings, expected, atol=1e-6)
     assert dict(evaluate(model, shown, engine=engine)) == pytest.approx(
         dict(results)
     )

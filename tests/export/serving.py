@@ -98,5 +98,5 @@ def answers(export: Path, requests: Iterable[Request]) -> list[Any]:
         files = Path(folder, "requests"), Path(folder, "responses")
         files[0].write_bytes(pickle.dumps(list(requests)))
         subprocess.run([sys.executable, SERVER, export, *files], check=True)
-        found: list[Any] = pickle.loads(files[1].read_bytes())
-        return found
+        results: list[Any] = pickle.loads(files[1].read_bytes())
+        return results

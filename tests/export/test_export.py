@@ -108,9 +108,9 @@ def test_plain_model_in_half_precision_is_exported(
         assert embeddings.dtype == np.float32
         assert_same(embeddings, predicted)
     # Cosines do not need embeddings in unit length.
-    found = serve(path, [file_of(x) for x in images], "lookup")
-    np.testing.assert_array_equal(found["labels"][:, 0], range(4))
-    np.testing.assert_allclose(found["scores"][:, 0], 1, atol=1e-5)
+    hits = serve(path, [file_of(x) for x in images], "lookup")
+    np.testing.assert_array_equal(hits["labels"][:, 0], range(4))
+    np.testing.assert_allclose(hits["scores"][:, 0], 1, atol=1e-5)
 
 
 def test_export_holds_only_inference_variables(
@@ -119,10 +119,10 @@ def test_export_holds_only_inference_variables(
     assert model.objective.variables and model.optimizer.variables
     stored = tf.train.list_variables(str(exported / "variables/variables"))
     held = [np.prod(x) for name, x in stored if "_CHECKPOINTABLE" not in name]
-    wanted = [*model.backbone.variables, *model.head.variables]
+    variables = [*model.backbone.variables, *model.head.variables]
     searched = [gallery.embeddings.size, *[len(gallery)] * 2]
     assert sorted(held) == sorted(
-        [*(np.prod(x.shape) for x in wanted), *searched]
+        [*(np.prod(x.shape) for x in variables), *searched]
     )
 
 

@@ -190,9 +190,9 @@ def damaged(file: bytes, rng: random.Random) -> bytes:
         content[at : at + length] = bytes(len(content[at : at + length]))
     else:
         # Headers are short, so that they need more than their share.
-        most = len(content) if kind == 4 else min(64, len(content))
+        limit = len(content) if kind == 4 else min(64, len(content))
         for _ in range(rng.randrange(1, 20)):
-            content[rng.randrange(most)] = rng.randrange(256)
+            content[rng.randrange(limit)] = rng.randrange(256)
     return bytes(content)
 
 

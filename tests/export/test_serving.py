@@ -114,8 +114,8 @@ def test_empty_batches_have_empty_answers(served) -> None:
     assert pixels["embedding"].shape == (0, 8)
     [files] = served["encoded: no files"]
     assert files["embedding"].shape == (0, 8) and files["status"].shape == (0,)
-    [found] = served["lookup: no files"]
-    shapes = {name: x.shape for name, x in found.items()}
+    [answer] = served["lookup: no files"]
+    shapes = {name: x.shape for name, x in answer.items()}
     assert shapes.pop("status") == (0,)
     assert set(shapes.values()) == {(0, 3)}
 

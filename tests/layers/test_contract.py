@@ -71,9 +71,9 @@ def made(name: str) -> tuple[keras.Layer, keras.Model, np.ndarray]:
     return layer, model, x
 
 
-def assert_same(found: Any, expected: Any, atol: float = 0.0) -> None:
-    found, expected = map(keras.tree.flatten, (found, expected))
-    for a, b in zip(found, expected, strict=True):
+def assert_same(actual: Any, expected: Any, atol: float = 0.0) -> None:
+    actual, expected = map(keras.tree.flatten, (actual, expected))
+    for a, b in zip(actual, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=atol, atol=atol)
 
 

@@ -41,9 +41,9 @@ def by_loop(kind: str, features: np.ndarray, mask: np.ndarray, p: float = 3):
 def test_pooling_of_tokens_matches_a_loop(kind, masked) -> None:
     mask = MASK if masked else np.ones_like(MASK)
     pool = FeaturePooling(kind)
-    found = pool(tokens(), mask=MASK if masked else None)
+    pooled_tokens = pool(tokens(), mask=MASK if masked else None)
     expected = by_loop(kind, tokens(), mask)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(pooled_tokens, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["avg", "max", "avg_max", "gem"])
@@ -51,9 +51,9 @@ def test_pooling_of_a_map_equals_that_of_its_positions(kind) -> None:
     features = np.random.default_rng(0).normal(size=(2, 3, 4, 5)).astype("f4")
     mask = np.random.default_rng(1).random((2, 3, 4)) < 0.5
     pool = FeaturePooling(kind)
-    found = pool(features, mask=mask)
+    pooled_map = pool(features, mask=mask)
     expected = by_loop(kind, features.reshape(2, 12, 5), mask.reshape(2, 12))
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(pooled_map, expected, rtol=1e-5, atol=1e-6)
     pool(features)
 
 
@@ -98,10 +98,10 @@ def test_fully_masked_example_has_no_gradient(kind, jit) -> None:
             total = tf.reduce_sum(pool(x, mask=tf.constant(MASK)))
         return tape.gradient(total, x)
 
-    found = gradient(tf.constant(tokens())).numpy()
-    assert np.isfinite(found).all()
-    assert not found[~MASK].any()
-    assert found[0, 0].any()
+    gradients = gradient(tf.constant(tokens())).numpy()
+    assert np.isfinite(gradients).all()
+    assert not gradients[~MASK].any()
+    assert gradients[0, 0].any()
 
 
 def test_masks_of_embedding_layers_are_used() -> None:
@@ -144,13 +144,13 @@ def test_prefix_and_padding_are_masked() -> None:
     layer = TokenMask(num_prefix_tokens=1)
     outputs = layer([x, padding])
     model = keras.Model([ids, padding], outputs)
-    given = [np.array([[1, 2, 3, 0, 5]]), np.array([[1, 1, 1, 1, 0]])]
-    found = model(given)
+    arrays = [np.array([[1, 2, 3, 0, 5]]), np.array([[1, 1, 1, 1, 0]])]
+    output = model(arrays)
     np.testing.assert_array_equal(
-        found._keras_mask, [[False, True, True, False, False]]
+        output._keras_mask, [[False, True, True, False, False]]
     )
-    pooled = FeaturePooling("avg")(found)
-    np.testing.assert_allclose(pooled, found[:, 1:3].numpy().mean(1), 1e-6)
+    pooled = FeaturePooling("avg")(output)
+    np.testing.assert_allclose(pooled, output[:, 1:3].numpy().mean(1), 1e-6)
     again = TokenMask.from_config(layer.get_config())
     assert again.num_prefix_tokens == 1 and again.grid is None
 

@@ -69,8 +69,8 @@ def by_graph(names):
 def configured(name):
     """Arguments that are no defaults, for every argument of a loss."""
     cls = LOSSES[name]
-    known = set(parameters_of(cls)) - {"name"}
-    return {k: v for k, v in {**OTHER, **EXAMPLES[name]}.items() if k in known}
+    names = set(parameters_of(cls)) - {"name"}
+    return {k: v for k, v in {**OTHER, **EXAMPLES[name]}.items() if k in names}
 
 
 def needed(name, classes=CLASSES):

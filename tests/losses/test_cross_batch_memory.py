@@ -167,14 +167,14 @@ def test_every_learner_has_its_own_memory(name) -> None:
     x, targets = training_batch(model)
     outputs = model.outputs_of(x, training=True)
     terms = model.objective(outputs, targets)
-    own = [term for term in terms if term.endswith("xbm")]
-    assert own
-    assert all(np.sum(terms[term]) > 0 for term in own)
+    memory_terms = [term for term in terms if term.endswith("xbm")]
+    assert memory_terms
+    assert all(np.sum(terms[term]) > 0 for term in memory_terms)
     model.objective.after_step(outputs, targets)
     counts = [v for v in model.variables if v.path.endswith("queue/count")]
     if name == "diva":
         counts = [v for v in counts if "dance" not in v.path]
-    assert len({v.path for v in counts}) == len(counts) >= len(own)
+    assert len({v.path for v in counts}) == len(counts) >= len(memory_terms)
     assert [int(v) for v in counts] == [12] * len(counts)
 
 

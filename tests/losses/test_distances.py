@@ -22,8 +22,8 @@ EXPLICIT = {
 def test_pairwise_distances_match_numpy(name, with_references):
     x = batch([0] * 5)
     refs = batch([0] * 3, seed=1) if with_references else None
-    others = x if refs is None else refs
-    expected = [[EXPLICIT[name](u, v) for v in others] for u in x]
+    columns = x if refs is None else refs
+    expected = [[EXPLICIT[name](u, v) for v in columns] for u in x]
     arguments = [v.astype("float32") for v in (x, refs) if v is not None]
     metric = distances.get(name)
     actual = metric.pairwise(*arguments)
@@ -52,9 +52,9 @@ def test_distance_to_itself_is_exactly_zero_without_a_gradient(name):
     x = tf.constant(1e3 * batch([0] * 4), "float32")
     with tf.GradientTape() as tape:
         tape.watch(x)
-        own = tf.linalg.diag_part(distances.get(name).pairwise(x))
-    np.testing.assert_array_equal(own, np.zeros(4))
-    np.testing.assert_array_equal(tape.gradient(own, x), np.zeros((4, 5)))
+        diagonal = tf.linalg.diag_part(distances.get(name).pairwise(x))
+    np.testing.assert_array_equal(diagonal, np.zeros(4))
+    np.testing.assert_array_equal(tape.gradient(diagonal, x), np.zeros((4, 5)))
 
 
 @pytest.mark.parametrize("name", EXPLICIT)

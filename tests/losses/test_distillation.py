@@ -22,8 +22,8 @@ def divergence(s: np.ndarray, t: np.ndarray, temperature: float) -> float:
         for x in (unit(s), unit(t)):
             weights = [np.exp(x[i] @ y / temperature) for y in x]
             rows.append([w / sum(weights) for w in weights])
-        for own, target in zip(*rows, strict=True):
-            total += target * np.log(target / own)
+        for student_row, target in zip(*rows, strict=True):
+            total += target * np.log(target / student_row)
     return temperature**2 * total / len(s)
 
 
@@ -104,6 +104,6 @@ def test_huber_is_linear_beyond_one() -> None:
     """One far away: relative distances differ by more than 1."""
     far = TEACHER.copy()
     far[0] += 1000
-    found = distillation.distance_difference(STUDENT, far)
-    assert np.mean(found) == pytest.approx(distances(STUDENT, far), rel=1e-5)
-    assert np.max(found) > 0.5
+    values = distillation.distance_difference(STUDENT, far)
+    assert np.mean(values) == pytest.approx(distances(STUDENT, far), rel=1e-5)
+    assert np.max(values) > 0.5

@@ -14,8 +14,8 @@ CLASSES, D = 4, 5
 
 def cross_entropy(logits):
     logits = logits - logits.max(axis=1, keepdims=True)
-    own = logits[np.arange(len(LABELS)), LABELS]
-    return (np.log(np.exp(logits).sum(axis=1)) - own).mean()
+    target_logits = logits[np.arange(len(LABELS)), LABELS]
+    return (np.log(np.exp(logits).sum(axis=1)) - target_logits).mean()
 
 
 def hist(x, means, log_variances, w1, w2, b1, gamma, beta, b2):
@@ -23,8 +23,8 @@ def hist(x, means, log_variances, w1, w2, b1, gamma, beta, b2):
     variances = np.exp(np.clip(log_variances, 0, 6))
     d = (((x[:, None] - means) ** 2) / variances).sum(axis=2)
     present = np.unique(LABELS)
-    own = LABELS[:, None] == present
-    h = np.where(own, 1.0, np.exp(-0.9 * d[:, present]))
+    class_mask = LABELS[:, None] == present
+    h = np.where(class_mask, 1.0, np.exp(-0.9 * d[:, present]))
     of_nodes = np.diag(h.sum(axis=1) ** -0.5)
     graph = of_nodes @ h @ np.diag(1 / h.sum(axis=0)) @ h.T @ of_nodes
     hidden = graph @ (x @ w1 + b1)

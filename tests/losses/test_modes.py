@@ -56,8 +56,8 @@ def test_xla_computes_the_same_and_stays_finite(name):
     np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-6)
     scale = np.abs(slope).max()
     np.testing.assert_allclose(gradient, slope, atol=1e-5 * scale)
-    for some, z in difficult(len(labels)):
-        for result in step(some, z.astype("float32")):
+    for difficult_labels, z in difficult(len(labels)):
+        for result in step(difficult_labels, z.astype("float32")):
             assert np.isfinite(result).all()
 
 
@@ -86,10 +86,10 @@ def test_largest_tensor_is_the_pair_matrix(name):
         .graph
     )
     shapes = [tensor.shape for tensor in outputs(graph)]
-    known = [s.num_elements() for s in shapes if s.is_fully_defined()]
-    assert len(known) > 20
-    assert max(known) <= size**2
+    sizes = [s.num_elements() for s in shapes if s.is_fully_defined()]
+    assert len(sizes) > 20
+    assert max(sizes) <= size**2
     if name in PAIRWISE:  # so that a matrix is not overlooked
-        assert max(known) == size**2
+        assert max(sizes) == size**2
     for shape in shapes:
         assert shape.rank is None or shape.rank <= 3

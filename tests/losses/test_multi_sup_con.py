@@ -20,13 +20,13 @@ X = batch([0] * len(SETS))
 
 def loop(x, weighted=True, threshold=0.3):
     s, terms = unit(x) @ unit(x).T / 0.1, []
-    for a, own in enumerate(SETS):
-        others = [j for j in range(len(SETS)) if j != a]
-        total = math.log(sum(math.exp(s[a, j]) for j in others))
+    for a, anchor_set in enumerate(SETS):
+        other_rows = [j for j in range(len(SETS)) if j != a]
+        total = math.log(sum(math.exp(s[a, j]) for j in other_rows))
         lost = []
-        for j in others:
-            either = len(own | SETS[j])
-            overlap = len(own & SETS[j]) / either if either else 0.0
+        for j in other_rows:
+            either = len(anchor_set | SETS[j])
+            overlap = len(anchor_set & SETS[j]) / either if either else 0.0
             if overlap >= threshold:
                 weight = overlap if weighted else 1.0
                 lost.append(weight * (total - s[a, j]))

@@ -22,14 +22,14 @@ def inverse_density(d, n=6):
 def loop(queries, weights, positive, temperature=0.2):
     total = 0.0
     for i, query in enumerate(queries):
-        own = math.exp(query @ KEYS[i] / temperature)
-        denominator = own if positive else 0.0
+        positive_term = math.exp(query @ KEYS[i] / temperature)
+        denominator = positive_term if positive else 0.0
         for n, key in enumerate(QUEUE):
             if FILLED[n]:
                 denominator += math.exp(
                     weights[i, n] * (query @ key) / temperature
                 )
-        total += -math.log(own / denominator)
+        total += -math.log(positive_term / denominator)
     return total / len(queries)
 
 
@@ -64,16 +64,18 @@ CASES = {
 )
 def test_value_and_gradient_match_a_loop(arguments, weights, positive):
     queries = tf.constant(QUERIES, "float32")
-    others = [tf.constant(v, "float32") for v in (KEYS, QUEUE)]
+    key_tensors = [tf.constant(v, "float32") for v in (KEYS, QUEUE)]
     with tf.GradientTape() as tape:
-        tape.watch([queries, *others])
-        values = nce(queries, *others, FILLED, temperature=0.2, **arguments)
+        tape.watch([queries, *key_tensors])
+        values = nce(
+            queries, *key_tensors, FILLED, temperature=0.2, **arguments
+        )
         mean = tf.reduce_mean(values)
     assert values.shape == (4,)
     assert float(mean) == pytest.approx(
         loop(QUERIES, weights, positive), rel=1e-4
     )
-    gradients = tape.gradient(mean, [queries, *others])
+    gradients = tape.gradient(mean, [queries, *key_tensors])
     check_slopes(
         gradients[0].numpy(),
         lambda q: loop(q, weights, positive),

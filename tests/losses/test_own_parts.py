@@ -56,8 +56,8 @@ def test_function_may_be_the_distance() -> None:
         actual = value_and_gradient(each, LABEL, X)
         for a, b in zip(actual, expected, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
-    own = distances.squared_distance
-    assert losses.TripletLoss(distance=own).distance == "squared"
+    distance = distances.squared_distance
+    assert losses.TripletLoss(distance=distance).distance == "squared"
     np.testing.assert_allclose(
         losses.triplet(LABEL, X, distance=own_squared),
         losses.triplet(LABEL, X),
@@ -102,8 +102,8 @@ def test_function_may_be_the_reduction() -> None:
     for each in (loss, again(loss), loss.copy()):
         assert each.reduction is by_anchor
         assert float(each(LABEL, X)) == pytest.approx(expected, rel=1e-4)
-    named = losses.TripletLoss(reduction=reductions.mean)
-    assert named.reduction == "mean"
+    mean_loss = losses.TripletLoss(reduction=reductions.mean)
+    assert mean_loss.reduction == "mean"
 
 
 def test_unregistered_distance_raises_when_saved() -> None:

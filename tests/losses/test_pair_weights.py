@@ -288,9 +288,9 @@ def fast_ap(labels, x, w, mining):
             near = histograms(d[a, same], of_positive, 11)
             all_up_to = near + histograms(d[a, other], of_negative, 11)
             all_up_to = np.cumsum(all_up_to)
-            some = all_up_to > 0
-            precision = np.cumsum(near)[some] / all_up_to[some]
-            terms.append(1 - near[some] @ precision / of_positive.sum())
+            has_terms = all_up_to > 0
+            precision = np.cumsum(near)[has_terms] / all_up_to[has_terms]
+            terms.append(1 - near[has_terms] @ precision / of_positive.sum())
     return sum(terms) / len(terms)
 
 
@@ -350,8 +350,8 @@ def lost_recall(weight, above):
     total, lost = sum(weight), 0.0
     for k in (1, 2, 4, 8, 16) if total else ():
         pairs = zip(weight, above, strict=True)
-        found = sum(w * sigmoid(k - 1 - p - n) for w, (p, n) in pairs)
-        lost += (1 - found / total) / 5
+        recall = sum(w * sigmoid(k - 1 - p - n) for w, (p, n) in pairs)
+        lost += (1 - recall / total) / 5
     return lost
 
 

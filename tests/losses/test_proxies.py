@@ -49,10 +49,14 @@ def proxy_nca_plus_plus(x, proxies):
 def proxy_anchor(x, proxies):
     pull, push = [], []
     for c, proxy in enumerate(proxies):
-        own = [r @ proxy for r, y in zip(x, LABELS, strict=True) if y == c]
+        positives = [
+            r @ proxy for r, y in zip(x, LABELS, strict=True) if y == c
+        ]
         rest = [r @ proxy for r, y in zip(x, LABELS, strict=True) if y != c]
-        if own:
-            pull.append(math.log1p(sum(math.exp(-32 * (s - 0.1)) for s in own)))
+        if positives:
+            pull.append(
+                math.log1p(sum(math.exp(-32 * (s - 0.1)) for s in positives))
+            )
         push.append(math.log1p(sum(math.exp(32 * (s + 0.1)) for s in rest)))
     return sum(pull) / len(pull) + sum(push) / len(push)
 

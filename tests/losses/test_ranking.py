@@ -25,12 +25,14 @@ def released_recall(labels, x):
             continue
         recall = 0.0
         for k, temperature in ((1, 1.0), (2, 2.0), (4, 4.0)):
-            found = 0.0
+            hits = 0.0
             for i in same:
-                others = (j for j in range(len(labels)) if j != i)
-                rank = 1 + sum(sigmoid(s[a, j] - s[a, i], 0.1) for j in others)
-                found += sigmoid(k - rank, temperature)
-            recall += min(found, k) / min(k, len(same)) / 3
+                other_rows = (j for j in range(len(labels)) if j != i)
+                rank = 1 + sum(
+                    sigmoid(s[a, j] - s[a, i], 0.1) for j in other_rows
+                )
+                hits += sigmoid(k - rank, temperature)
+            recall += min(hits, k) / min(k, len(same)) / 3
         terms.append(1 - recall)
     return sum(terms) / len(terms)
 

@@ -17,21 +17,23 @@ def by_sets(rows, columns, rule):
     def positive(a, b):
         return bool(a & b) if rule == "any" else a == b and bool(a)
 
-    own, others = (
+    row_sets, column_sets = (
         [set(np.flatnonzero(row)) for row in side] for side in (rows, columns)
     )
-    return [[int(positive(a, b)) for b in others] for a in own]
+    return [[int(positive(a, b)) for b in column_sets] for a in row_sets]
 
 
 @pytest.mark.parametrize("rule", ["any", "all"])
 @pytest.mark.parametrize("dtype", ["bool", "int8", "float32"])
 def test_relations_match_python_sets(rule, dtype) -> None:
-    given = LABELS.astype(dtype)
-    actual = losses.relations(given, rule=rule)
+    labels = LABELS.astype(dtype)
+    actual = losses.relations(labels, rule=rule)
     assert actual.dtype == "int32"
     np.testing.assert_array_equal(actual, by_sets(LABELS, LABELS, rule))
-    some = losses.relations(given, given[:4], rule)
-    np.testing.assert_array_equal(some, by_sets(LABELS, LABELS[:4], rule))
+    relation_to_four = losses.relations(labels, labels[:4], rule)
+    np.testing.assert_array_equal(
+        relation_to_four, by_sets(LABELS, LABELS[:4], rule)
+    )
     assert np.sum(actual[3]) == 0
 
 
@@ -93,10 +95,10 @@ def test_memory_of_label_sets_matches_the_loss_on_all_rows(
             frozenset(np.flatnonzero(row)) or i for i, row in enumerate(sets)
         ]
         sets = np.array([ids.index(i) for i in ids])
-    others = ~np.eye(12, dtype=bool)[6:]
+    other_mask = ~np.eye(12, dtype=bool)[6:]
     np.testing.assert_allclose(
         terms["memory"],
-        alone.per_example(sets[6:], x[6:], sets, x, mask=others),
+        alone.per_example(sets[6:], x[6:], sets, x, mask=other_mask),
         rtol=1e-5,
     )
     np.testing.assert_allclose(
@@ -133,9 +135,9 @@ def test_unfit_arguments_for_label_sets_raise(tiny_backbone) -> None:
         tiny_backbone, embedding_dim=4, loss=loss, relation_rule="all"
     )
     outputs = model.outputs_of(x)
-    for given in (LABELS, targets["label"]):
+    for labels in (LABELS, targets["label"]):
         with pytest.raises(ValueError, match="num_labels=5.*CrossBatchMemory"):
-            model.objective(outputs, {"label": given})
+            model.objective(outputs, {"label": labels})
     with pytest.raises(ValueError, match=r"`relation_rule`.*'some'"):
         losses.CrossBatchMemory("contrastive", 20, relation_rule="some")
     with pytest.raises(ValueError, match="`num_labels` of CrossBatchMemory"):

@@ -98,8 +98,8 @@ def test_draws_follow_the_seed() -> None:
 
 def test_labels_are_located_among_ids() -> None:
     ids = np.array([1, 4, 6], "int32")
-    found = places_of(np.array([6, 1, 5, 7, 0]), ids)
-    assert np.asarray(found).tolist() == [2, 0, -1, -1, -1]
+    positions = places_of(np.array([6, 1, 5, 7, 0]), ids)
+    assert np.asarray(positions).tolist() == [2, 0, -1, -1, -1]
 
 
 def test_unknown_classes_are_nan_in_a_graph() -> None:

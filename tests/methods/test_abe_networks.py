@@ -114,8 +114,8 @@ def test_branching_points_and_depths_match_figure_7(
         num_learners=2,
         embedding_dim=8,
     )
-    *size, found = model.backbone.output_shape[1:]
-    assert found == channels
+    *size, output_channels = model.backbone.output_shape[1:]
+    assert output_channels == channels
     context = model.head.ensemble.attention
     assert context.output_shape[1:3] == tuple(size)
     modules = [x.name for x in context.layers if x.name in MODULES]

@@ -104,8 +104,8 @@ def test_defaults_match_the_paper(tiny_backbone) -> None:
     weights = model_of(tiny_backbone).weighting.weights_by_term
     assert float(weights["diversity"]) == pytest.approx(0.01)
     assert float(weights["metric"]) == 1
-    given = model_of(tiny_backbone, loss_weights={"diversity": 0.5})
-    assert float(given.weighting.weights_by_term["diversity"]) == 0.5
+    changed_model = model_of(tiny_backbone, loss_weights={"diversity": 0.5})
+    assert float(changed_model.weighting.weights_by_term["diversity"]) == 0.5
     assert model_of(tiny_backbone).head.num_groups == 4
     assert model_of(tiny_backbone, grouping="N").head.num_groups == 1
 

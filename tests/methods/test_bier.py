@@ -115,7 +115,7 @@ def test_embedding_similarity_equals_the_boosted_similarity() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dim", "given", "expected"),
+    ("dim", "group_sizes", "expected"),
     [
         (512, (96, 160, 256), [96, 160, 256]),
         (128, (96, 160, 256), [24, 40, 64]),
@@ -124,8 +124,10 @@ def test_embedding_similarity_equals_the_boosted_similarity() -> None:
         (8, (1,), [8]),
     ],
 )
-def test_groups_split_dimensions_in_proportion(dim, given, expected) -> None:
-    assert bier.split_dimensions(dim, given) == expected
+def test_groups_split_dimensions_in_proportion(
+    dim, group_sizes, expected
+) -> None:
+    assert bier.split_dimensions(dim, group_sizes) == expected
 
 
 def test_activation_loss_is_the_squared_outer_product() -> None:

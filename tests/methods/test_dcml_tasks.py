@@ -291,10 +291,10 @@ def test_tasks_of_single_composites_act_after_the_step() -> None:
     )
     meta = [int(relabeled.meta_class[label]) for label in labels]
     for m, expected in enumerate([labels, meta]):
-        embedding, given = tasks[m].given
+        embedding, recorded_labels = tasks[m].given
         np.testing.assert_array_equal(embedding, parts[:, m])
         np.testing.assert_array_equal(tasks[m].key, -parts[:, m])
-        np.testing.assert_array_equal(given, expected)
+        np.testing.assert_array_equal(recorded_labels, expected)
 
 
 # DiVA's four, a composite for each.

@@ -60,8 +60,8 @@ def test_terms_match_the_loss_and_the_relations(relation) -> None:
 
 def test_published_weights_can_be_changed() -> None:
     relation = ["similarity", "distance", "angle"]
-    given = student_of(relation=relation).weighting.given
-    assert list(given.values()) == [1, 50, 1, 2]
+    weights = student_of(relation=relation).weighting.given
+    assert list(weights.values()) == [1, 50, 1, 2]
     alone = student_of(relation="angle", loss_weights={"metric": 0.0})
     assert alone.weighting.given == {"metric": 0.0, "angle": 2.0}
 
@@ -163,14 +163,14 @@ def test_path_of_the_teacher_is_saved_and_read_again(saved, tmp_path) -> None:
 
 @pytest.mark.slow
 def test_embeddings_in_the_targets_replace_the_teacher() -> None:
-    given = teacher_of().predict(PIXELS, verbose=0)
+    embeddings = teacher_of().predict(PIXELS, verbose=0)
     models = [student_of(teacher_of()), student_of()]
-    found = []
-    for model, more in zip(models, ({}, {"teacher": given}), strict=True):
+    logs = []
+    for model, more in zip(models, ({}, {"teacher": embeddings}), strict=True):
         model.compile("sgd", run_eagerly=True)
         targets = {"label": IMAGES.labels, **more}
-        found.append(model.train_on_batch(PIXELS, targets))
-    assert found[0] == pytest.approx(found[1], rel=1e-3)
+        logs.append(model.train_on_batch(PIXELS, targets))
+    assert logs[0] == pytest.approx(logs[1], rel=1e-3)
     models[1].fit(PIXELS, targets, verbose=0)
 
 

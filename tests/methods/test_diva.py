@@ -90,8 +90,8 @@ def test_discriminative_and_dance_match_their_losses(tiny_backbone) -> None:
     distance = np.linalg.norm(queries[:, None] - keys, axis=2)
     density = distance**2 * np.sqrt(1 - distance**2 / 4)
     logits = np.minimum(2.0, 1 / density) * (queries @ keys.T) / 0.5
-    own = (queries * positives).sum(1) / 0.5
-    expected = -np.log(np.exp(own) / np.exp(logits).sum(1))
+    positive_terms = (queries * positives).sum(1) / 0.5
+    expected = -np.log(np.exp(positive_terms) / np.exp(logits).sum(1))
     np.testing.assert_allclose(terms["dance"], expected, rtol=1e-3, atol=1e-5)
 
 

@@ -110,14 +110,14 @@ def pair_probabilities(anchor: int, positive: str) -> np.ndarray:
     count = len(LABELS)
     weights = [weight(np.linalg.norm(X[anchor] - x)) for x in X]
     table = np.zeros((count, count))
-    others = [i for i in range(count) if LABELS[i] != LABELS[anchor]]
-    for p in others:
-        third = [n for n in others if LABELS[n] != LABELS[p]]
+    negatives = [i for i in range(count) if LABELS[i] != LABELS[anchor]]
+    for p in negatives:
+        third = [n for n in negatives if LABELS[n] != LABELS[p]]
         for n in third:
             first = (
-                weights[p] / sum(weights[i] for i in others)
+                weights[p] / sum(weights[i] for i in negatives)
                 if positive == "distance"
-                else 1 / len(others)
+                else 1 / len(negatives)
             )
             near = sum(weights[i] for i in third)
             # Uniform where no negative is near.

@@ -96,7 +96,7 @@ def no_means(num_classes: int):
 def test_merged_loss_starts_from_the_learners(loss, tiny_backbone) -> None:
     model = learned(tiny_backbone, loss)
     model.objective.start_merged(no_means)
-    found = merged_variables(model)
+    variables = merged_variables(model)
     if loss != "margin":
         # D = 10 and K = 3: slices of 4, 4 and 2, the last padded to 4.
         slices = [
@@ -105,14 +105,14 @@ def test_merged_loss_starts_from_the_learners(loss, tiny_backbone) -> None:
         ]
         unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in slices]
         expected = np.concatenate(unit, axis=1)[:, :10] / np.sqrt(3)
-        np.testing.assert_allclose(found["proxies"], expected, rtol=1e-5)
+        np.testing.assert_allclose(variables["proxies"], expected, rtol=1e-5)
     if loss != "proxy_nca":
         betas = [
             next(v.numpy() for v in x.trainable_variables if "beta" in v.path)
             for x in model.objective.part_layers
         ]
         np.testing.assert_allclose(
-            found["beta"], np.mean(betas, axis=0), rtol=1e-5
+            variables["beta"], np.mean(betas, axis=0), rtol=1e-5
         )
 
 
@@ -136,9 +136,9 @@ def test_merged_proxies_may_start_at_class_means(tiny_backbone) -> None:
     means = np.random.default_rng(1).normal(size=(5, 10))
     means[3] = 0  # A class without images keeps what the learners learned.
     model.objective.start_merged(lambda num_classes: means[:num_classes])
-    found = merged_variables(model)["proxies"]
-    np.testing.assert_allclose(np.delete(found, 3, 0), np.delete(means, 3, 0))
-    assert np.linalg.norm(found[3]) > 0.5
+    proxies = merged_variables(model)["proxies"]
+    np.testing.assert_allclose(np.delete(proxies, 3, 0), np.delete(means, 3, 0))
+    assert np.linalg.norm(proxies[3]) > 0.5
 
 
 def test_merged_loss_may_keep_its_initial_state(tiny_backbone) -> None:

@@ -31,8 +31,8 @@ def network(**arguments: Any) -> keras.Model:
 
 
 def ensemble(**arguments: Any) -> MetricModel:
-    given = {"embedding_dim": 6, "num_learners": 2, "loss": PROXIES}
-    model: MetricModel = methods.ensemble(network(), **{**given, **arguments})
+    options = {"embedding_dim": 6, "num_learners": 2, "loss": PROXIES}
+    model: MetricModel = methods.ensemble(network(), **{**options, **arguments})
     return model
 
 
@@ -96,13 +96,13 @@ def test_no_gradient_passes_between_learners(shared_trunk) -> None:
         for v, owner, gradient in zip(
             variables, owners, gradients, strict=True
         ):
-            own = gradient is not None and bool(np.any(gradient))
-            assert own == (owner in (k, None)), v.path
+            has_gradient = gradient is not None and bool(np.any(gradient))
+            assert has_gradient == (owner in (k, None)), v.path
 
 
 def _learner_of(path: str) -> int | None:
-    found = re.search(r"(?:learner|dense)_(\d)[_/]", path)
-    return int(found[1]) if found else None
+    match = re.search(r"(?:learner|dense)_(\d)[_/]", path)
+    return int(match[1]) if match else None
 
 
 def test_every_learner_has_its_own_loss() -> None:

@@ -20,13 +20,13 @@ EQ_10 = {"name": "contrastive", "reduction": "sum_over_pairs"}
 
 def model_of(**arguments):
     backbone = backbones.small_convnet((16, 16, 1), filters=(4, 6, 8))
-    given = {
+    options = {
         "embedding_dim": 12,
         "branches": ["relu_0", "relu_1"],
         "loss": EQ_10,
         **arguments,
     }
-    return methods.hdc(backbone, **given)
+    return methods.hdc(backbone, **options)
 
 
 def sets_by_hand(parts, shares) -> list[list[tuple[int, int]]]:

@@ -129,7 +129,7 @@ def test_outputs_and_gradients_match_numpy(name) -> None:
 
         def value(v, i=i) -> float:
             moved = [*point[:i], v, *point[i + 1 :]]
-            found = by_hand(moved[0], moved[1:])
-            return sum(np.sum(found[k] * towards[k]) for k in found)
+            outputs = by_hand(moved[0], moved[1:])
+            return sum(np.sum(outputs[k] * towards[k]) for k in outputs)
 
         check_slopes(gradient.numpy(), value, point[i], rtol=1e-3)

@@ -19,8 +19,8 @@ EQ_10 = {"name": "contrastive", "reduction": "sum_over_pairs"}
 
 def model_of(**arguments):
     backbone = backbones.small_convnet((16, 16, 1), filters=(4, 8))
-    given = {"embedding_dim": 4, "loss": EQ_10, "psi_units": 5, **arguments}
-    return methods.mic(backbone, **given)
+    options = {"embedding_dim": 4, "loss": EQ_10, "psi_units": 5, **arguments}
+    return methods.mic(backbone, **options)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_class_encoder_trains_without_surrogate_labels(caplog) -> None:
     objective = model_of().objective
     outputs = {"parts": tf.constant(PARTS, "float32")}
     targets = {"label": LABELS, "surrogate": SURROGATES}
-    known = objective(outputs, targets)
+    labeled_terms = objective(outputs, targets)
     held_out = objective.evaluate(outputs, {"label": LABELS})
     assert "SurrogateLabels" not in caplog.text
     with caplog.at_level(logging.WARNING):
@@ -88,7 +88,7 @@ def test_class_encoder_trains_without_surrogate_labels(caplog) -> None:
     assert "SurrogateLabels" in caplog.text
     for terms in (unknown, held_out):
         assert not np.any(terms["surrogate"])
-        np.testing.assert_array_equal(terms["metric"], known["metric"])
+        np.testing.assert_array_equal(terms["metric"], labeled_terms["metric"])
 
 
 def test_losses_with_weights_per_class_fit_both_tasks() -> None:

@@ -178,9 +178,11 @@ def test_diva_matches_eq_7() -> None:
 
     def dance(y: Array) -> float:
         queries = unit(y)[:, 1]
-        own = np.exp((queries * KEYS).sum(1) / 0.5)
-        others = np.exp(weights * (queries @ QUEUE.T) / 0.5).sum(1)
-        return float(-np.log(own / (own + others)).mean())
+        positive_terms = np.exp((queries * KEYS).sum(1) / 0.5)
+        negative_terms = np.exp(weights * (queries @ QUEUE.T) / 0.5).sum(1)
+        return float(
+            -np.log(positive_terms / (positive_terms + negative_terms)).mean()
+        )
 
     def decorrelation(y: Array) -> float:
         target, source = unit(y)[:, 0], unit(y)[:, 1]

@@ -68,9 +68,9 @@ def test_flops_of_abe_match_the_paper() -> None:
         ("abe", 2, abe, 8, "7.46"),
         ("tails", 1, first, 8, "12.7"),
     ):
-        found = flops + (learners - at) * more[variant]
+        total = flops + (learners - at) * more[variant]
         digits = len(printed.split(".")[1])
-        assert f"{found:.{digits}f}" == printed, (variant, learners)
+        assert f"{total:.{digits}f}" == printed, (variant, learners)
     # Printed as that of ABE-8.
     assert counted("heads_attention", 2) == pytest.approx(abe, rel=1e-3)
 

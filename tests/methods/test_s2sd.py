@@ -98,8 +98,8 @@ def test_gradients_match_the_formula(term, learner) -> None:
     gradients = tape.gradient(value, outputs)
 
     def formula(x: np.ndarray) -> float:
-        given = {k: tf.constant(v) for k, v in {**point, learner: x}.items()}
-        return float(by_hand(model, given, targets["label"])[term])
+        tensors = {k: tf.constant(v) for k, v in {**point, learner: x}.items()}
+        return float(by_hand(model, tensors, targets["label"])[term])
 
     gradient = gradients.pop(learner).numpy()
     assert np.abs(gradient).max() > 1e-3
@@ -125,7 +125,7 @@ def weights_of_features(model) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("loss_weights", "expected"),
     [
         ({}, [0, 0, 50, 50]),
         ({"features": 5.0}, [0, 0, 5, 5]),
@@ -138,9 +138,9 @@ def weights_of_features(model) -> list[float]:
     ],
 )
 def test_number_keeps_the_warmup_and_schedule_replaces_it(
-    given, expected
+    loss_weights, expected
 ) -> None:
-    model = model_of(loss_weights=given)
+    model = model_of(loss_weights=loss_weights)
     assert weights_of_features(model) == expected
     again = type(model).from_config(model.get_config())
     assert weights_of_features(again) == expected
@@ -177,8 +177,8 @@ def test_warmup_continues_in_a_loaded_model(tmp_path) -> None:
     first = [weight_of_features(model) for _ in range(2)]
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
-    found = first + [weight_of_features(again) for _ in range(2)]
-    assert found == pytest.approx([0, 0, 0, 50], abs=0.05)
+    weights = first + [weight_of_features(again) for _ in range(2)]
+    assert weights == pytest.approx([0, 0, 0, 50], abs=0.05)
 
 
 @pytest.mark.parametrize("term", ["distillation", "features"])

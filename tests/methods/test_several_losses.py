@@ -78,10 +78,10 @@ def test_each_loss_is_a_trained_term_with_its_weight(name, tmp_path) -> None:
     for prefix in PREFIXES.get(name, ("",)):
         factor = FACTORS.get(name, 1.0)
         factor = 0.2 if prefix in ("shared_", "intra_") else factor
-        given = model.weighting.given
-        assert given[f"{prefix}triplet"] == 0.5 * factor
-        assert given[f"{prefix}boundary"] == factor
-    assert not {"metric", "task_metric", "discriminative"} & set(given)
+        weights = model.weighting.given
+        assert weights[f"{prefix}triplet"] == 0.5 * factor
+        assert weights[f"{prefix}boundary"] == factor
+    assert not {"metric", "task_metric", "discriminative"} & set(weights)
     alternates = name == "divide_and_conquer"
     adam = keras.optimizers.AdamW(0.01, weight_decay=0.1)
     model.compile(adam, run_eagerly=not alternates)
@@ -167,16 +167,16 @@ def test_custom_objective_receives_the_sum(tiny_backbone) -> None:
             return {"metric": value}
 
     baseline = methods.baseline(tiny_backbone, embedding_dim=4, loss=PAIRS)
-    own = Own(losses.get(PAIRS))
+    custom_objective = Own(losses.get(PAIRS))
     outputs = baseline.outputs_of(training_batch(baseline)[0])
     _, targets = training_batch(baseline)
     terms = baseline.objective(outputs, targets)
     np.testing.assert_allclose(
-        own(outputs, targets)["metric"],
+        custom_objective(outputs, targets)["metric"],
         0.5 * terms["triplet"] + terms["contrastive"],
         rtol=1e-5,
     )
-    assert own.term_weights == {}
+    assert custom_objective.term_weights == {}
 
 
 def test_recipes_accept_several_losses() -> None:

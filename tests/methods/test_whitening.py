@@ -50,8 +50,8 @@ def by_hand(
     x, new = x.astype("float64"), new.astype("float64")
     within = np.zeros((CHANNELS, CHANNELS))
     for label in np.unique(labels):
-        own = x[labels == label]
-        for row in own - own.mean(axis=0):
+        class_rows = x[labels == label]
+        for row in class_rows - class_rows.mean(axis=0):
             within += np.outer(row, row) / len(x)
     variance, directions = np.linalg.eigh(within)
     added = shrinkage * variance.mean()
@@ -65,14 +65,14 @@ def matching(model: keras.Model, x: np.ndarray, labels: np.ndarray) -> list:
     """The shrinkages with whose whitening the model embeds other classes."""
     new = drawn(5, seed=3)[0]
     embeddings = model.predict(new, verbose=0)
-    found = []
+    shrinkages = []
     for shrinkage in SHRINKAGES:
         expected = by_hand(x, labels, shrinkage, new)
         # Components have no sign, but cosines do.
         cosines = embeddings @ embeddings.T - expected @ expected.T
         if np.abs(cosines).max() < 1e-4:
-            found.append(shrinkage)
-    return found
+            shrinkages.append(shrinkage)
+    return shrinkages
 
 
 def test_embeddings_match_whitening_by_hand_with_one_shrinkage() -> None:
@@ -90,10 +90,10 @@ def test_shrinkage_is_one_with_too_few_classes() -> None:
 
 
 def measured(embeddings: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    found = evaluate_embeddings(
+    results = evaluate_embeddings(
         unit(embeddings), labels, metrics=("recall@1", "map@r")
     )
-    return np.array([found["recall@1"], found["map@r"]])
+    return np.array([results["recall@1"], results["map@r"]])
 
 
 def test_whitening_finds_unseen_classes_hidden_by_noise() -> None:
@@ -104,8 +104,8 @@ def test_whitening_finds_unseen_classes_hidden_by_noise() -> None:
     center = x.mean(axis=0)
     components = np.linalg.svd(x - center, full_matrices=False)[2][:DIM].T
     whitened = measured(model.predict(unseen, verbose=0), unseen_labels)
-    for others in (unseen, (unseen - center) @ components):
-        assert (measured(others, unseen_labels) < [0.3, 0.15]).all()
+    for features in (unseen, (unseen - center) @ components):
+        assert (measured(features, unseen_labels) < [0.3, 0.15]).all()
     assert (whitened > [0.7, 0.5]).all()
 
 
@@ -121,8 +121,8 @@ class Calls(keras.callbacks.Callback):
             setattr(self, hook, self._noting(hook))
 
     def _noting(self, hook: str) -> Any:
-        return lambda *given: self.seen.append(
-            (hook, *(x for x in given if isinstance(x, int)))
+        return lambda *args: self.seen.append(
+            (hook, *(x for x in args if isinstance(x, int)))
         )
 
 

@@ -61,8 +61,8 @@ def assert_same(whole, parts, x, y, atol=1e-5, steps=1) -> None:
     first = whole.get_weights()
     for _ in range(steps):
         expected = whole.train_on_batch(x, y)
-        found = parts.train_on_batch(x, y)
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2.5e-7)
+        loss = parts.train_on_batch(x, y)
+        np.testing.assert_allclose(loss, expected, rtol=1e-5, atol=2.5e-7)
     moved = 0.0
     for a, b, before in zip(
         whole.get_weights(), parts.get_weights(), first, strict=True
@@ -126,10 +126,10 @@ def test_last_batch_may_be_smaller_than_the_parts(mode) -> None:
     data = tf.data.Dataset.from_tensor_slices((x, labels)).batch(ROWS)
     whole = model_with("contrastive", 1)
     parts = model_with("contrastive", 4, mode=mode)
-    expected, found = (
+    expected, values = (
         model.fit(data, verbose=0).history["loss"] for model in (whole, parts)
     )
-    assert found == pytest.approx(expected, rel=1e-5)
+    assert values == pytest.approx(expected, rel=1e-5)
     for a, b in zip(parts.get_weights(), whole.get_weights(), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
 

@@ -166,11 +166,11 @@ NO_SET = {
 }
 
 
-@pytest.mark.parametrize("given", [SPLITS, data.glyphs])
+@pytest.mark.parametrize("splits", [SPLITS, data.glyphs])
 @pytest.mark.parametrize("use", NO_SET)
-def test_splits_instead_of_one_set_raise(use, given) -> None:
+def test_splits_instead_of_one_set_raise(use, splits) -> None:
     with pytest.raises(ValueError, match="one set.*data.train, data.valid"):
-        NO_SET[use](small(), given)
+        NO_SET[use](small(), splits)
 
 
 NO_MODEL = {
@@ -182,11 +182,11 @@ NO_MODEL = {
 }
 
 
-@pytest.mark.parametrize("given", ["runs/quickstart", Path("runs/quickstart")])
+@pytest.mark.parametrize("path", ["runs/quickstart", Path("runs/quickstart")])
 @pytest.mark.parametrize("use", NO_MODEL)
-def test_folder_of_a_run_raises_as_a_model(use, given) -> None:
+def test_folder_of_a_run_raises_as_a_model(use, path) -> None:
     with pytest.raises(ValueError, match=r"runs/quickstart.*load_model\(folde"):
-        NO_MODEL[use](given)
+        NO_MODEL[use](path)
 
 
 @pytest.mark.parametrize(
@@ -230,8 +230,8 @@ def test_unregistered_class_is_named_when_loading(tmp_path) -> None:
     with pytest.raises(ValueError, match='custom_objects={"OwnLoss"') as error:
         keras.models.load_model(path)
     assert len(str(error.value)) < 600
-    own = {"OwnLoss": OwnLoss}
-    loaded = keras.models.load_model(path, own, compile=False)
+    custom_objects = {"OwnLoss": OwnLoss}
+    loaded = keras.models.load_model(path, custom_objects, compile=False)
     np.testing.assert_array_equal(
         loaded.predict(RGB, verbose=0), model.predict(RGB, verbose=0)
     )

@@ -43,12 +43,12 @@ def arc_face(share: float = 1.0, **kwargs):
 
 def trained(model, steps=2, **targets):
     """The losses of some steps."""
-    found = []
+    values = []
     for step in range(steps):
         x, labels = batch(step)
         y = {"label": labels, **targets}
-        found.append(float(np.ravel(model.train_on_batch(x, y))[0]))
-    return found
+        values.append(float(np.ravel(model.train_on_batch(x, y))[0]))
+    return values
 
 
 def state(model) -> list[np.ndarray]:
@@ -112,9 +112,9 @@ class Twin:
         alone = losses.ArcFaceLoss(len(ids))
         alone.build(keras.layers.Layer(name="owner"), DIM)
         alone.proxies.assign(self.table[ids])
-        places = np.array([list(ids).index(label) for label in labels])
+        positions = np.array([list(ids).index(label) for label in labels])
         with tf.GradientTape() as tape:
-            value = tf.reduce_mean(alone.per_example(places, self.model(x)))
+            value = tf.reduce_mean(alone.per_example(positions, self.model(x)))
         gradient = tape.gradient(value, alone.proxies.value).numpy()
         self.first[ids] += 0.1 * (gradient - self.first[ids])
         self.second[ids] += 1e-3 * (gradient**2 - self.second[ids])
@@ -136,9 +136,9 @@ def test_only_drawn_rows_are_updated() -> None:
     for number in range(3):
         twin.step(number)
         model.train_on_batch(*batch(number))
-    found = [v.numpy() for v in (table, *slots_of(optimizer, table))]
+    arrays = [v.numpy() for v in (table, *slots_of(optimizer, table))]
     expected = (twin.table, twin.first, twin.second)
-    for x, y in zip(found, expected, strict=True):
+    for x, y in zip(arrays, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6)
 
 

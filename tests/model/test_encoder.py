@@ -55,9 +55,9 @@ def test_encoder_heeds_masks_of_tokens(pooling) -> None:
 def test_encoder_returns_float32_in_half_precision() -> None:
     keras.config.set_dtype_policy("mixed_float16")
     model = methods.baseline(backbone(), embedding_dim=4)
-    found = model.encoder(PIXELS)
-    assert found.dtype == "float32"
-    np.testing.assert_array_equal(found, model(PIXELS))
+    embeddings = model.encoder(PIXELS)
+    assert embeddings.dtype == "float32"
+    np.testing.assert_array_equal(embeddings, model(PIXELS))
 
 
 LOAD = """
@@ -88,5 +88,5 @@ def test_encoder_loads_in_keras_alone(tmp_path) -> None:
     command = [sys.executable, "-c", LOAD, *models]
     subprocess.run(command, cwd=tmp_path, check=True)
     for name, embeddings in expected.items():
-        found = np.load(tmp_path / f"{name}.npy")
-        np.testing.assert_allclose(found, embeddings, atol=1e-6)
+        stored_embeddings = np.load(tmp_path / f"{name}.npy")
+        np.testing.assert_allclose(stored_embeddings, embeddings, atol=1e-6)

@@ -263,11 +263,11 @@ def test_class_vectors_start_at_class_means(name: str) -> None:
 def test_class_vectors_of_named_classes_start_at_class_means() -> None:
     loss = {"name": "normalized_softmax", "num_classes": CLASSES}
     names = np.array([f"class {x:02}" for x in range(CLASSES)])
-    named = started(loss, starts=False)
-    named.compile(keras.optimizers.SGD(0.0))
-    named.fit(TRAIN, names[LABELS], batch_size=64, epochs=1, verbose=0)
+    model = started(loss, starts=False)
+    model.compile(keras.optimizers.SGD(0.0))
+    model.fit(TRAIN, names[LABELS], batch_size=64, epochs=1, verbose=0)
     np.testing.assert_allclose(
-        named.objective.loss.proxies, started(loss).objective.loss.proxies
+        model.objective.loss.proxies, started(loss).objective.loss.proxies
     )
 
 

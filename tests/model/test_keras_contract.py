@@ -48,8 +48,8 @@ def weights_of(model: keras.Model) -> list[np.ndarray]:
 
 def told(caplog) -> list[str]:
     """What this package has logged."""
-    own = [x for x in caplog.records if x.name.startswith("keras_dml")]
-    return [record.getMessage() for record in own]
+    records = [x for x in caplog.records if x.name.startswith("keras_dml")]
+    return [record.getMessage() for record in records]
 
 
 def same(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
@@ -141,8 +141,8 @@ def test_export_to_a_file_gives_the_same_embeddings(
     path = (tmp_path / "model").with_suffix(SUFFIXES[file_format])
     model.export(path, format=file_format, verbose=False)
     x = np.asarray(batch()[0], "float32")
-    found = loader(file_format, "a test")(path)(x)
-    np.testing.assert_allclose(found, model(x), atol=1e-5)
+    embeddings = loader(file_format, "a test")(path)(x)
+    np.testing.assert_allclose(embeddings, model(x), atol=1e-5)
 
 
 # Held-out losses.
@@ -163,9 +163,9 @@ def test_evaluate_is_the_loss_of_the_batch() -> None:
     model, x = small(), vectors(1)
     expected = model.objective.loss(LABELS, model(x))
     data = tf.data.Dataset.from_tensors((x, LABELS))
-    found = model.evaluate(data, verbose=0, return_dict=True)
-    assert found["loss"] == pytest.approx(float(expected), rel=1e-5)
-    assert model.test_on_batch(x, LABELS) == pytest.approx(found["loss"])
+    values = model.evaluate(data, verbose=0, return_dict=True)
+    assert values["loss"] == pytest.approx(float(expected), rel=1e-5)
+    assert model.test_on_batch(x, LABELS) == pytest.approx(values["loss"])
 
 
 def test_evaluate_leaves_the_queue_alone(tiny_backbone) -> None:
@@ -190,9 +190,9 @@ def test_alternating_learners_are_evaluated_merged(
     )
     model.compile("adam", run_eagerly=True)
     x, targets = batch()
-    found = model.test_on_batch(x, targets["label"], return_dict=True)
+    values = model.test_on_batch(x, targets["label"], return_dict=True)
     expected = model.objective.loss(targets["label"], model(x))
-    assert found["loss"] == pytest.approx(float(expected), rel=1e-5)
+    assert values["loss"] == pytest.approx(float(expected), rel=1e-5)
     assert not told(caplog)
 
 
@@ -275,13 +275,13 @@ def test_class_weights_scale_the_loss(kind) -> None:
         "generator": {"steps_per_epoch": 1, "shuffle": False},
     }.get(kind, {})
     y = label if kind == "arrays" else None
-    found = model.fit(data, y, class_weight=weights, verbose=0, **kwargs)
+    history = model.fit(data, y, class_weight=weights, verbose=0, **kwargs)
     values = model.objective.loss.per_example(label, model(x))
     expected = float(np.mean(np.array(values) * by_example))
-    assert found.history["loss"][0] == pytest.approx(expected, rel=1e-4)
-    given = (x, label, by_example)
+    assert history.history["loss"][0] == pytest.approx(expected, rel=1e-4)
+    arguments = (x, label, by_example)
     with pytest.raises(ValueError, match="cannot be combined"):
-        model.train_on_batch(*given, class_weight=weights)
+        model.train_on_batch(*arguments, class_weight=weights)
 
 
 def test_sample_weights_go_with_their_rows() -> None:
@@ -427,8 +427,8 @@ def test_strings_are_numbered_and_named() -> None:
     model.fit(vectors(), names[LABELS], verbose=0)
     assert dict(model.label_names) == dict(enumerate(names.tolist()))
     # A class keeps its number where only some are there.
-    some = model.evaluate(vectors()[24:], names[LABELS[24:]], verbose=0)
-    assert some == model.evaluate(vectors()[24:], LABELS[24:], verbose=0)
+    loss = model.evaluate(vectors()[24:], names[LABELS[24:]], verbose=0)
+    assert loss == model.evaluate(vectors()[24:], LABELS[24:], verbose=0)
     model.fit(vectors()[24:], names[LABELS[24:]], verbose=0)
     assert dict(model.label_names) == dict(enumerate(names.tolist()))
     # Also in a copy, by the way that a saved model takes.

@@ -80,8 +80,8 @@ def test_number_scales_the_schedule_of_a_loss(
         **more,
     )  # fmt: skip
     weighting = model.weighting
-    found = [float(weighting.weight_at(term, step)) for step in range(3)]
-    assert found == pytest.approx(expected)
+    weights = [float(weighting.weight_at(term, step)) for step in range(3)]
+    assert weights == pytest.approx(expected)
     # What is learned may still be set by a callback, and is saved.
     again = MetricModel.from_config(model.get_config())
     again.weighting.weights_by_term[term].assign(0.0)

@@ -147,9 +147,9 @@ def test_half_scale_averages_four_pixels(tiny_backbone) -> None:
     x, _ = views()
     means = x["image2"].reshape(12, 8, 2, 8, 2, 1).mean(axis=(2, 4))
     expected = encoder.head(encoder.backbone(means))["embedding"]
-    found = model.outputs_of(x)["momentum_embedding"]
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    assert not np.allclose(found, model(x["image2"]), atol=1e-3)
+    embeddings = model.outputs_of(x)["momentum_embedding"]
+    np.testing.assert_allclose(embeddings, expected, atol=1e-5)
+    assert not np.allclose(embeddings, model(x["image2"]), atol=1e-3)
 
 
 def test_scaled_momentum_encoder_trains_and_reloads(

@@ -37,13 +37,13 @@ def test_pca_matches_singular_vectors(count, channels, has_bias) -> None:
     rng = np.random.default_rng(0)
     spread = np.geomspace(10, 0.1, channels)
     x = rng.normal(size=(count, channels)) * spread + 3
-    found = fit_projection(x, None, 8, ["pca"], has_bias)
+    projection = fit_projection(x, None, 8, ["pca"], has_bias)
     expected = singular(x - x.mean(axis=0) if has_bias else x, 8)
-    assert found.rank == 8
+    assert projection.rank == 8
     np.testing.assert_allclose(
-        distances(found(x)), distances(expected), rtol=1e-6, atol=1e-6
+        distances(projection(x)), distances(expected), rtol=1e-6, atol=1e-6
     )
-    assert has_bias == bool(found.center.any())
+    assert has_bias == bool(projection.center.any())
 
 
 def drawn(
@@ -80,8 +80,8 @@ def test_pca_is_chosen_where_classes_vary_most_in_their_means() -> None:
 
 def test_label_sets_leave_pca() -> None:
     x = np.random.default_rng(0).normal(size=(20, 4))
-    found = fit_projection(x, np.ones((20, 3), bool), 2)
-    assert found.name == "PCA"
+    projection = fit_projection(x, np.ones((20, 3), bool), 2)
+    assert projection.name == "PCA"
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,9 @@ def test_rank_follows_the_finite_rows(change, rank) -> None:
     rng = np.random.default_rng(0)
     x = change(rng.normal(size=(40, 12)))
     labels = np.repeat(np.arange(20), 2)[: len(x)]
-    found = fit_projection(x, labels, 6)
-    assert isinstance(found, Projection)
-    assert found.rank == rank
-    assert np.isfinite(found.kernel).all()
-    assert np.isfinite(found.center).all()
-    assert not found.kernel[:, rank:].any()
+    projection = fit_projection(x, labels, 6)
+    assert isinstance(projection, Projection)
+    assert projection.rank == rank
+    assert np.isfinite(projection.kernel).all()
+    assert np.isfinite(projection.center).all()
+    assert not projection.kernel[:, rank:].any()

@@ -136,13 +136,13 @@ def test_labels_out_of_range_are_found_in_a_later_batch(jit) -> None:
 
 
 def test_labels_of_another_length_raise() -> None:
-    given = vectors(), LABELS[:40]
-    data = tf.data.Dataset.from_tensors(given)
+    arguments = vectors(), LABELS[:40]
+    data = tf.data.Dataset.from_tensors(arguments)
     # It has traced no other shape: the shape of this batch is known.
     with pytest.raises(ValueError, match="40 labels for 48 embeddings"):
         fresh(jit=False).fit(data, verbose=0)
     data = tf.data.Dataset.from_generator(
-        lambda: [given],
+        lambda: [arguments],
         output_signature=(
             tf.TensorSpec((None, 5)),
             tf.TensorSpec((None,), tf.int64),
@@ -151,13 +151,13 @@ def test_labels_of_another_length_raise() -> None:
     with pytest.raises(ValueError, match="48 examples, 40 labels"):
         small().fit(data, verbose=0)
     with pytest.raises(ValueError, match="48 examples, 40 labels"):
-        small().train_on_batch(*given)
+        small().train_on_batch(*arguments)
 
 
 def slices(x=None, y=None) -> tf.data.Dataset:
-    given = vectors() if x is None else x
+    inputs = vectors() if x is None else x
     return tf.data.Dataset.from_tensor_slices(
-        given if y is None else (given, y)
+        inputs if y is None else (inputs, y)
     )
 
 
@@ -383,9 +383,9 @@ def pull(labels, embeddings):
     ],
 )
 def test_losses_declare_the_pairs_they_need(loss, positives, negatives) -> None:
-    made = losses.get(loss)
-    assert positives in (None, made.needs_positives)
-    assert negatives in (None, made.needs_negatives)
+    loss_object = losses.get(loss)
+    assert positives in (None, loss_object.needs_positives)
+    assert negatives in (None, loss_object.needs_negatives)
 
 
 @pytest.mark.parametrize(
@@ -627,8 +627,8 @@ def test_objectives_take_losses_by_name_and_config(name, arguments) -> None:
     objective = getattr(methods, name)
     config = {"name": "contrastive", "positive_margin": 0.7}
     assert objective(config, **arguments).loss.positive_margin == 0.7
-    given = objective("contrastive", **arguments).loss
-    assert type(given) is losses.ContrastiveLoss
+    default_loss = objective("contrastive", **arguments).loss
+    assert type(default_loss) is losses.ContrastiveLoss
     with pytest.raises(ValueError, match="no loss 'contrastiv'"):
         objective("contrastiv", **arguments)
 

@@ -140,8 +140,8 @@ def test_rows_read_often_are_updated_once(optimizer) -> None:
     x, labels = rng.integers(0, 5, (12, 4)), np.repeat(np.arange(4), 3)
     model, dense = built(), built()
     start = [v.numpy() for v in model.trainable_variables]
-    given = optimizer.from_config(optimizer.get_config())
-    model.compile(given, run_eagerly=True)
+    optimizer_copy = optimizer.from_config(optimizer.get_config())
+    model.compile(optimizer_copy, run_eagerly=True)
     reference = optimizer.from_config(optimizer.get_config())
     for _ in range(3):
         model.train_on_batch(x, labels)

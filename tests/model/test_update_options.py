@@ -98,8 +98,8 @@ def restricted(
     return finished(optimizer, variables)
 
 
-def check(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
-    for x, y in zip(found, expected, strict=True):
+def check(actual: list[np.ndarray], expected: list[np.ndarray]) -> None:
+    for x, y in zip(actual, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=2e-5, atol=2e-6)
 
 
@@ -213,13 +213,13 @@ def test_always_frozen_weight_stays_bit_identical(kwargs) -> None:
 
 def test_constraint_holds_after_a_multiplied_update() -> None:
     norms = keras.constraints.UnitNorm(axis=0)
-    own = restricted(keras.optimizers.SGD(0.1), norms, multiplies=True)[OWN]
+    weight = restricted(keras.optimizers.SGD(0.1), norms, multiplies=True)[OWN]
     variable = weights(norms)[OWN]
     alone = keras.optimizers.SGD(0.1 * FACTOR)
     for both in gradients():
         gradient = keras.ops.convert_to_tensor(both[OWN])
         alone.apply([gradient], [variable])
-    np.testing.assert_allclose(own, values([variable])[0], rtol=1e-4)
+    np.testing.assert_allclose(weight, values([variable])[0], rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["freezes", "alternates"])

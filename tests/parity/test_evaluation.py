@@ -99,5 +99,5 @@ def test_approximate_index_works_beside_pml(calculator) -> None:
     # It imports faiss.contrib.torch_utils, which changes faiss's classes.
     x, labels = data()
     index = Index(x, {"label": labels}, factory="IVF8,Flat")
-    found = index.search(x[:50], 5, where={"label": 3}, exclude=index.ids[:50])
-    assert (labels[found.ids] == 3).all()
+    hits = index.search(x[:50], 5, where={"label": 3}, exclude=index.ids[:50])
+    assert (labels[hits.ids] == 3).all()

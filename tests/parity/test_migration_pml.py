@@ -114,9 +114,11 @@ def compare_views(mine, views, value, gradient):
         tape.watch(tensors)
         values = mine.per_example(classes, tensors[0], classes, tensors[1])
         total = tf.reduce_mean(values)
-    found = np.concatenate([g.numpy() for g in tape.gradient(total, tensors)])
-    expected = gradient.numpy().reshape(found.shape)
-    compare((float(total), [found]), (float(value.detach()), [expected]))
+    gradients = np.concatenate(
+        [g.numpy() for g in tape.gradient(total, tensors)]
+    )
+    expected = gradient.numpy().reshape(gradients.shape)
+    compare((float(total), [gradients]), (float(value.detach()), [expected]))
 
 
 CONDITIONS = {
@@ -132,8 +134,8 @@ CONDITIONS = {
 
 
 def test_conditional_losses_are_all_checked():
-    found = {name_of(row[0]) for row in rows(PAGE, PAIRS, 3)}
-    assert found == set(CONDITIONS)
+    names = {name_of(row[0]) for row in rows(PAGE, PAIRS, 3)}
+    assert names == set(CONDITIONS)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +225,7 @@ def test_metrics_of_the_page_match():
     names = [list(map(evaluated, r)) for r in rows(PAGE, "AccuracyCalculator")]
     labels = np.arange(60) % 6
     x = embeddings(labels, 16)
-    found = dml.evaluation.evaluate_embeddings(
+    results = dml.evaluation.evaluate_embeddings(
         x, labels, metrics=[name for _, name in names], distance="euclidean"
     )
     calculator = AccuracyCalculator(
@@ -231,7 +233,7 @@ def test_metrics_of_the_page_match():
     )
     expected = calculator.get_accuracy(torch.tensor(x), torch.tensor(labels))
     for theirs_, mine in names:
-        assert found[mine] == pytest.approx(expected[theirs_], abs=1e-6), mine
+        assert results[mine] == pytest.approx(expected[theirs_], abs=1e-6), mine
 
 
 def test_inference_model_finds_the_same_neighbors():
@@ -283,7 +285,7 @@ def test_regularizers_are_keras_activity_regularizers():
 
 def test_names_in_docstrings_exist():
     """ "Also known as: - pytorch-metric-learning: `Name(...)`"."""
-    found = set()
+    loss_names = set()
     for entry in dml.losses.LOSSES.values():
         text = " ".join((entry.value.__doc__ or "").split())
         for line in re.findall(
@@ -291,6 +293,6 @@ def test_names_in_docstrings_exist():
         ):
             if "version 3" in line:
                 continue
-            found |= set(re.findall(r"^`(\w+Loss)\(", line))
-    assert len(found) > 25
-    assert not {name for name in found if not hasattr(losses, name)}
+            loss_names |= set(re.findall(r"^`(\w+Loss)\(", line))
+    assert len(loss_names) > 25
+    assert not {name for name in loss_names if not hasattr(losses, name)}

@@ -87,8 +87,8 @@ def test_losses_of_pairs_match(row):
 def test_pairs_with_hard_negatives_match():
     other, mine = map(evaluated, rows(PAGE, "Pairs")[0])
     x = columns(3)
-    found = with_references(mine, x, np.arange(COUNT), np.arange(2 * COUNT))
-    compare(found, theirs(other, x))
+    result = with_references(mine, x, np.arange(COUNT), np.arange(2 * COUNT))
+    compare(result, theirs(other, x))
 
 
 def test_pairs_in_both_directions_match():

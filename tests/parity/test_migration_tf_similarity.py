@@ -29,9 +29,9 @@ def goldens():
         return dict(archive)
 
 
-def close(found, expected):
+def close(actual, expected):
     atol = 1e-5 * max(np.abs(expected).max(), 1e-2)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=atol)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=atol)
 
 
 @pytest.mark.parametrize("batch", ["balanced", "unbalanced"])

@@ -84,9 +84,9 @@ def test_easy_and_hard_mining_match(shape, positive, negative):
     d = np.linalg.norm(x[:, None] - x, axis=2)
     for a in np.flatnonzero(actual[0].any(axis=1) & ~kept):
         p = actual[0, a].argmax()
-        others = d[a, labels != labels[a]]
-        assert (others <= d[a, p]).all()
-        assert d[a, actual[1, a].argmax()] == others.max()
+        negatives = d[a, labels != labels[a]]
+        assert (negatives <= d[a, p]).all()
+        assert d[a, actual[1, a].argmax()] == negatives.max()
 
 
 def test_distance_weighted_mining_draws_by_our_probabilities():

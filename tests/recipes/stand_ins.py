@@ -58,7 +58,7 @@ def backbone(
     freeze_batch_norm: bool,
     freeze_until: str | None,
     output: str | None = None,
-    **others: Any,
+    **options: Any,
 ) -> keras.Model:
     """As `backbones.get`, without files and downloads; made once.
 
@@ -79,7 +79,7 @@ def backbone(
         freeze_batch_norm=freeze_batch_norm,
         freeze_until=freeze_until if whole else None,
         output=output if whole else None,
-        **others,
+        **options,
     )
 
 

@@ -31,7 +31,7 @@ def test_sections_call_their_loaders(
 ) -> None:
     """With their keys, and the recipe's seed where that matters."""
     parameters = inspect.signature(data.DATASETS[name].value).parameters
-    stand_in(monkeypatch, name, lambda **given: given)
+    stand_in(monkeypatch, name, lambda **arguments: arguments)
     path = {"path": "somewhere"} if "path" in parameters else {}
     recipe = recipe_of({"name": name, **path})
     keys = recipe.data.model_dump(exclude={"name"})
@@ -79,11 +79,15 @@ def test_package_defaults_may_have_fewer_classes(
     assert recipe.batches.fewer_classes is may
     (tmp_path / "again.yaml").write_text(dump(recipe))
     assert load(tmp_path / "again.yaml") == recipe
-    own = tmp_path / "own.yaml"
-    own.write_text("base: photographs\nbatches: {classes_per_batch: 8}\n")
-    assert load(own).batches.fewer_classes is False
-    own.write_text("base: photographs\nbatches: {images_per_class: 8}\n")
-    assert load(own).batches.fewer_classes is True
+    recipe_file = tmp_path / "own.yaml"
+    recipe_file.write_text(
+        "base: photographs\nbatches: {classes_per_batch: 8}\n"
+    )
+    assert load(recipe_file).batches.fewer_classes is False
+    recipe_file.write_text(
+        "base: photographs\nbatches: {images_per_class: 8}\n"
+    )
+    assert load(recipe_file).batches.fewer_classes is True
 
 
 @pytest.mark.parametrize(

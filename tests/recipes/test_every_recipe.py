@@ -124,10 +124,14 @@ def test_layers_named_by_recipes_exist() -> None:
     for path in FILES:
         sections = recipe_at(path).backbone, recipe_at(path).method
         for key, section in itertools.product(LAYERS, sections):
-            named = getattr(section, key, None) or ()
-            named = {named} if isinstance(named, str) else set(named)
+            layer_names = getattr(section, key, None) or ()
+            layer_names = (
+                {layer_names}
+                if isinstance(layer_names, str)
+                else set(layer_names)
+            )
             networks.setdefault(recipe_at(path).backbone.name, set()).update(
-                named
+                layer_names
             )
     for name, layers in networks.items():
         if layers:

@@ -60,7 +60,7 @@ def test_name_may_be_a_base(base) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "near"),
+    ("name", "near"),
     [
         ("quikstart", "quickstart"),
         ("recipes/quickstart.yaml", "quickstart"),
@@ -68,12 +68,12 @@ def test_name_may_be_a_base(base) -> None:
         ("glyphs/../../README", None),
     ],
 )
-def test_unknown_name_gets_a_suggestion(given, near) -> None:
+def test_unknown_name_gets_a_suggestion(name, near) -> None:
     with pytest.raises(RecipeError, match="cannot be read: No such") as error:
-        recipes.load(given)
+        recipes.load(name)
     assert near is None or f"Did you mean {near!r}?" in str(error.value)
     with pytest.raises(RecipeError, match="no included recipe"):
-        recipes.copy(given)
+        recipes.copy(name)
 
 
 def test_copies_include_their_bases(monkeypatch) -> None:

@@ -69,7 +69,7 @@ number = 3
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch) -> Iterator[str]:
+def module(tmp_path, monkeypatch) -> Iterator[str]:
     """The name of a module that is no part of the package."""
     (tmp_path / "own_methods.py").write_text(textwrap.dedent(OWN))
     monkeypatch.syspath_prepend(tmp_path)
@@ -77,11 +77,11 @@ def own(tmp_path, monkeypatch) -> Iterator[str]:
     sys.modules.pop("own_methods", None)
 
 
-def test_method_of_another_package_is_built(own) -> None:
-    recipe = recipe_of({"name": f"{own}:two", "loss": "contrastive"})
+def test_method_of_another_package_is_built(module) -> None:
+    recipe = recipe_of({"name": f"{module}:two", "loss": "contrastive"})
     assert recipe.method.embedding_dim == 6
-    assert recipe_of({"name": f"{own}:two", "loss": "contrastive"}) == recipe
-    assert f"name: {own}:two" in dump(recipe)
+    assert recipe_of({"name": f"{module}:two", "loss": "contrastive"}) == recipe
+    assert f"name: {module}:two" in dump(recipe)
     model = model_of(recipe)
     assert model.head.embedding_dim == 6
     assert isinstance(model.objective.loss, losses.ContrastiveLoss)
@@ -99,30 +99,34 @@ def test_method_of_another_package_is_built(own) -> None:
         ("two", "`method.name` must be one of"),
     ],
 )
-def test_unfit_method_of_another_package_raises(own, name, message) -> None:
+def test_unfit_method_of_another_package_raises(module, name, message) -> None:
     with pytest.raises(RecipeError, match=message):
         recipe_of({"name": name, "los": "margin"})
 
 
 def test_trusted_run_imports_the_module_of_its_method(
-    own, tmp_path, monkeypatch
+    module, tmp_path, monkeypatch
 ) -> None:
-    recipe = recipe_of({"name": f"{own}:two"})
+    recipe = recipe_of({"name": f"{module}:two"})
     (tmp_path / "recipe.yaml").write_text(dump(recipe))
     (tmp_path / "best.keras").touch()
-    del sys.modules[own]
+    del sys.modules[module]
     monkeypatch.setattr(
-        keras.models, "load_model", lambda path, **_: own in sys.modules
+        keras.models, "load_model", lambda path, **_: module in sys.modules
     )
     assert runs.load_model(tmp_path, trust=True)
 
 
 @pytest.mark.parametrize(
-    ("given", "clusters"), [({}, 4), ({"num_learners": 3}, 3)]
+    ("arguments", "clusters"), [({}, 4), ({"num_learners": 3}, 3)]
 )
-def test_unsplit_embedding_may_have_clusters(given, clusters) -> None:
+def test_unsplit_embedding_may_have_clusters(arguments, clusters) -> None:
     """Table 6 of divide and conquer: the sampler's number, not the model's."""
-    method = {"name": "divide_and_conquer", "split_embedding": False, **given}
+    method = {
+        "name": "divide_and_conquer",
+        "split_embedding": False,
+        **arguments,
+    }
     recipe = recipe_of(method)
     sampler = sampler_of(recipe, blobs(32))
     assert sampler.num_learners == clusters

@@ -87,10 +87,10 @@ def test_auto_counts_the_examples_of_each_class(splits) -> None:
     counts = np.unique(few.labels, return_counts=True)[1].tolist()
     assert len(set(counts)) == 2
     assert model.objective.loss.class_counts == counts
-    given = (
+    explicit_loss = (
         f"{{name: dynamic_arc_face, num_classes: auto, class_counts: {counts}}}"
     )
-    *_, model = build("baseline", uneven, f"method.loss={given}")
+    *_, model = build("baseline", uneven, f"method.loss={explicit_loss}")
     assert model.objective.loss.class_counts == counts
 
 
@@ -136,6 +136,6 @@ def test_auto_works_with_a_class_share(splits) -> None:
     loss = "{name: arc_face, num_classes: auto, class_share: 0.4}"
     settings = (f"method.loss={loss}", "accumulate=2", "gather=none")
     _, _, model = build("baseline", splits, *settings)
-    found = model.objective.loss
-    assert (found.num_classes, found.sampled.count) == (6, 2)
+    objective_loss = model.objective.loss
+    assert (objective_loss.num_classes, objective_loss.sampled.count) == (6, 2)
     assert (model.accumulate, model.gather) == (2, "none")

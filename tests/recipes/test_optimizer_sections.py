@@ -39,17 +39,17 @@ def rates(schedule: str, epochs: int, steps: int, rate: float = 0.4):
     variable = keras.Variable([0.0])
     optimizer = recipe.optimizer.build(steps, epochs)
     optimizer.build([variable])
-    given = []
+    values = []
     for _ in range(epochs * steps):
-        given.append(float(optimizer.learning_rate))
+        values.append(float(optimizer.learning_rate))
         optimizer.apply([keras.ops.ones((1,))])
-    return given
+    return values
 
 
 def test_steps_change_the_rate_at_the_start_of_epochs() -> None:
-    given = rates("{name: steps, epochs: [1, 3], factor: 0.5}", 4, 3)
+    learning_rates = rates("{name: steps, epochs: [1, 3], factor: 0.5}", 4, 3)
     expected = [0.4] * 3 + [0.2] * 6 + [0.1] * 3
-    np.testing.assert_allclose(given, expected, rtol=1e-6)
+    np.testing.assert_allclose(learning_rates, expected, rtol=1e-6)
 
 
 @pytest.mark.peers
@@ -62,21 +62,23 @@ def test_steps_match_pytorch() -> None:
         expected += 2 * [optimizer.param_groups[0]["lr"]]
         optimizer.step()
         scheduler.step()
-    given = rates("{name: steps, epochs: [2, 3]}", 4, 2)
-    np.testing.assert_allclose(given, expected, rtol=1e-6)
+    learning_rates = rates("{name: steps, epochs: [2, 3]}", 4, 2)
+    np.testing.assert_allclose(learning_rates, expected, rtol=1e-6)
 
 
 def test_cosine_ends_at_zero() -> None:
-    given = rates("{name: cosine}", 2, 5)
+    learning_rates = rates("{name: cosine}", 2, 5)
     expected = [0.2 * (1 + math.cos(math.pi * t / 10)) for t in range(10)]
-    np.testing.assert_allclose(given, expected, rtol=1e-5)
+    np.testing.assert_allclose(learning_rates, expected, rtol=1e-5)
 
 
 def test_warmup_is_linear_before_the_cosine() -> None:
-    given = rates("{name: cosine, warmup: 1}", 3, 4)
+    learning_rates = rates("{name: cosine, warmup: 1}", 3, 4)
     warmup = [0.4 * t / 4 for t in range(4)]
     cosine = [0.2 * (1 + math.cos(math.pi * t / 8)) for t in range(8)]
-    np.testing.assert_allclose(given, warmup + cosine, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(
+        learning_rates, warmup + cosine, rtol=1e-5, atol=1e-7
+    )
 
 
 def test_null_removes_a_schedule() -> None:

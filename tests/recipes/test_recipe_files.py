@@ -61,10 +61,10 @@ def leaves(content: Any, *keys: str) -> Iterator[tuple[str, ...]]:
 
 def without(content: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
     first, *rest = keys
-    others = {k: v for k, v in content.items() if k != first}
+    siblings = {k: v for k, v in content.items() if k != first}
     below = without(content[first], tuple(rest)) if rest else {}
     # An empty section would clear that of the base.
-    return {**others, first: below} if below else others
+    return {**siblings, first: below} if below else siblings
 
 
 def methods_of(folder: str) -> set[str]:
@@ -259,9 +259,9 @@ def test_recipes_match_published_settings() -> None:
 def test_metrics_of_the_papers_are_measured() -> None:
     """F1 of attentive grouping, and the mAP of DiVA's code."""
     for folder in ("cub200", "cars196", "sop", "inshop"):
-        found = recipe(RECIPES / folder / "baseline.yaml")
+        baseline = recipe(RECIPES / folder / "baseline.yaml")
         reported = {"nmi", "f1", "map@r_with_self"}
-        assert reported <= set(found.evaluation.metrics), folder
+        assert reported <= set(baseline.evaluation.metrics), folder
 
 
 def test_batch_sizes_match_the_papers() -> None:
@@ -286,9 +286,11 @@ def test_batch_sizes_match_the_papers() -> None:
         "soft_triple": 32,
     }
     for path in PUBLISHED:
-        found = recipe(path)
-        size = found.batches.classes_per_batch * found.batches.images_per_class
+        content = recipe(path)
+        size = (
+            content.batches.classes_per_batch * content.batches.images_per_class
+        )
         small = path.parent.name in ("sop", "inshop")
         margin = 80 if small else 128
         expected = of_losses.get(path.stem, margin)
-        assert size == sizes.get(found.method.name, expected), path
+        assert size == sizes.get(content.method.name, expected), path

@@ -101,9 +101,9 @@ def test_queries_with_a_wrong_nearest_image_are_marked(browser, page) -> None:
         ".map((x) => x.firstChild.value)"
     )
     assert framed == missed
-    told = [row for row, label in browser.run(OPTIONS)
+    wrong_rows = [row for row, label in browser.run(OPTIONS)
             if label.endswith(", nearest image wrong")]  # fmt: skip
-    assert told == missed
+    assert wrong_rows == missed
 
 
 @pytest.mark.slow

@@ -17,12 +17,12 @@ def test_title_is_escaped_and_the_page_fits_any_screen() -> None:
 
 def test_policy_allows_only_the_own_script() -> None:
     policy = r'Content-Security-Policy" content="([^"]*)"'
-    (found,) = re.findall(policy, document("A page", ""))
-    assert found.startswith("default-src 'none';")
-    assert "script-src" not in found
+    (directives,) = re.findall(policy, document("A page", ""))
+    assert directives.startswith("default-src 'none';")
+    assert "script-src" not in directives
     page = document("A page", "", "const é = 1;\n")
-    (found,) = re.findall(policy, page)
+    (directives,) = re.findall(policy, page)
     (script,) = re.findall('<script type="module">(.*)</script>', page, re.S)
     digest = hashlib.sha256(script.encode()).digest()
     allowed = base64.b64encode(digest).decode()
-    assert f"script-src 'sha256-{allowed}'" in found
+    assert f"script-src 'sha256-{allowed}'" in directives

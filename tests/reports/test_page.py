@@ -31,9 +31,9 @@ def text(run, page_of) -> str:
 
 
 def data_of(text: str) -> dict:
-    found = re.search(r'<script type="application/json"[^>]*>(.*?)</script>',
+    match = re.search(r'<script type="application/json"[^>]*>(.*?)</script>',
                       text, re.S)  # fmt: skip
-    return json.loads(found[1])
+    return json.loads(match[1])
 
 
 def test_page_is_self_contained_and_its_links_resolve(text, run) -> None:
@@ -91,7 +91,7 @@ def test_explorer_lists_the_neighbors_under_each_embedding(text, run) -> None:
     assert len(data["queries"]) == len(run.images)  # There are 36.
     spaces = [run.embeddings, run.parts[:, 0], run.parts[:, 1]]
     for query, lists in data["neighbors"].items():
-        for x, found in zip(spaces, lists, strict=True):
+        for x, neighbors in zip(spaces, lists, strict=True):
             wide = x.astype(np.float64)
             wide /= np.linalg.norm(wide, axis=1, keepdims=True)
             cosines = wide @ wide[int(query)]
@@ -100,8 +100,8 @@ def test_explorer_lists_the_neighbors_under_each_embedding(text, run) -> None:
             expected = [
                 pytest.approx(cosines[row], abs=5.1e-4) for row in order
             ]
-            assert [cosine for _, cosine, _ in found] == expected
-            for row, _, right in found:
+            assert [cosine for _, cosine, _ in neighbors] == expected
+            for row, _, right in neighbors:
                 same = run.images.labels[row] == run.images.labels[int(query)]
                 assert bool(right) == same
 
@@ -161,8 +161,8 @@ def test_figures_use_the_colors_of_the_page() -> None:
     assert "var(--blue)" in inline_svg(curve, "three", "")
     assert "--blue:#0072b2;" in style() and "--blue:#56b4e9;" in style()
     other = inline_svg(figure, "two", "")
-    others = {x.get("id") for x in ElementTree.fromstring(other).iter()}
-    assert not others & set(ids)
+    other_ids = {x.get("id") for x in ElementTree.fromstring(other).iter()}
+    assert not other_ids & set(ids)
 
 
 def test_numbers_can_be_downloaded(text) -> None:

@@ -14,11 +14,11 @@ STATE = {
 
 
 def written(folder, *epochs: int) -> Generations:
-    found = Generations(folder)
+    generations = Generations(folder)
     folder.mkdir(exist_ok=True)
     for epoch in epochs:
-        found.write({**STATE, "epoch": epoch})
-    return found
+        generations.write({**STATE, "epoch": epoch})
+    return generations
 
 
 def names(folder) -> list[str]:
@@ -30,9 +30,9 @@ def test_state_round_trips(tmp_path) -> None:
     assert path.name == "state-1.npz"
     assert state["epoch"] == 3
     assert state["logs"] == STATE["logs"]
-    for found, expected in zip(state["arrays"], STATE["arrays"], strict=True):
-        assert found.dtype == expected.dtype
-        np.testing.assert_array_equal(found, expected)
+    for array, expected in zip(state["arrays"], STATE["arrays"], strict=True):
+        assert array.dtype == expected.dtype
+        np.testing.assert_array_equal(array, expected)
 
 
 def test_empty_folder_has_no_state(tmp_path) -> None:
@@ -48,7 +48,7 @@ def test_two_generations_are_kept(tmp_path) -> None:
 def test_damaged_state_falls_back_to_the_earlier_one(
     damage, tmp_path, caplog
 ) -> None:
-    found = written(tmp_path, 1, 2)
+    generations = written(tmp_path, 1, 2)
     path = tmp_path / "state-2.npz"
     content = bytearray(path.read_bytes())
     if damage == "changed":
@@ -61,16 +61,16 @@ def test_damaged_state_falls_back_to_the_earlier_one(
             "other": b"GIF89a",
         }[damage]
     )
-    assert found.read()[1]["epoch"] == 1
+    assert generations.read()[1]["epoch"] == 1
     assert len(caplog.records) == 1
     assert "state-2.npz is damaged" in caplog.text
     # What is whole outlives what is not.
-    found.write(STATE)
+    generations.write(STATE)
     assert names(tmp_path) == ["state-1.npz", "state-3.npz"]
 
 
 def test_changed_byte_is_detected_anywhere(tmp_path) -> None:
-    found = written(tmp_path, 1, 2)
+    generations = written(tmp_path, 1, 2)
     path = tmp_path / "state-2.npz"
     content = path.read_bytes()
     rng = np.random.default_rng(0)
@@ -78,7 +78,7 @@ def test_changed_byte_is_detected_anywhere(tmp_path) -> None:
         damaged = bytearray(content)
         damaged[place] ^= 0x55
         path.write_bytes(damaged)
-        _, state = found.read()
+        _, state = generations.read()
         if state["epoch"] == 2:  # Of what no reader looks at.
             assert state["logs"] == STATE["logs"]
             np.testing.assert_array_equal(
@@ -89,29 +89,29 @@ def test_changed_byte_is_detected_anywhere(tmp_path) -> None:
 
 
 def test_damaged_states_alone_raise(tmp_path) -> None:
-    found = written(tmp_path, 1)
+    generations = written(tmp_path, 1)
     (tmp_path / "state-1.npz").write_bytes(b"")
     with pytest.raises(ValueError, match=r"state-1\.npz, all damaged"):
-        found.read()
+        generations.read()
 
 
 def test_state_of_a_later_version_raises(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(resume, "FORMAT", 2)
-    found = written(tmp_path, 1)
+    generations = written(tmp_path, 1)
     monkeypatch.undo()
     with pytest.raises(ValueError, match=r"state-1\.npz.*a later version"):
-        found.read()
+        generations.read()
 
 
 def test_failed_write_leaves_earlier_states(tmp_path, monkeypatch) -> None:
-    found = written(tmp_path, 1, 2)
+    generations = written(tmp_path, 1, 2)
 
     def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(np, "savez", fail)
     with pytest.raises(OSError, match="No space"):
-        found.write(STATE)
+        generations.write(STATE)
     assert names(tmp_path) == ["state-1.npz", "state-2.npz"]
 
 

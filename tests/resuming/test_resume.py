@@ -106,12 +106,14 @@ def fit(*callbacks: Any, data: Any = None, **kwargs: Any) -> Trained:
     return Trained(bits(model), history)
 
 
-def ended(folder: Path, epoch: int, step: int, *others: Any, **kwargs) -> None:
+def ended(
+    folder: Path, epoch: int, step: int, *callbacks: Any, **kwargs
+) -> None:
     """A training that is interrupted before a step."""
     with pytest.raises(KeyboardInterrupt):
         resume = Resume(folder, every=1)
-        fit(resume, *others, End(epoch, step), **kwargs)
-    for callback in others:
+        fit(resume, *callbacks, End(epoch, step), **kwargs)
+    for callback in callbacks:
         if isinstance(callback, keras.callbacks.CSVLogger):
             callback.on_train_end()  # Closes the file.
 
@@ -232,9 +234,9 @@ def test_changes_since_the_state_are_named(tmp_path) -> None:
 def test_other_versions_and_data_raise(tmp_path, monkeypatch) -> None:
     ended(tmp_path, 0, 1)
     sampler = ClassBalanced(LABELS, batch_size=12)
-    others = pipeline(ArraySet(vectors() + 1, LABELS), sampler)
+    changed_data = pipeline(ArraySet(vectors() + 1, LABELS), sampler)
     with pytest.raises(ValueError, match="data: [0-9a-f]{64} → "):
-        fit(Resume(tmp_path), data=others)
+        fit(Resume(tmp_path), data=changed_data)
     monkeypatch.setattr(states, "version", lambda _: "9.1")
     monkeypatch.setattr(keras, "__version__", "9.0")
     with pytest.raises(
@@ -290,10 +292,10 @@ def test_full_disk_warns_once(tmp_path, monkeypatch, caplog) -> None:
 
     monkeypatch.setattr(np, "savez", write)
     fit(Resume(tmp_path, every=1), End(1, 1, empty))
-    told = [record.message for record in caplog.records]
-    assert len(told) == 2
-    assert "No space left on device. Earlier states are kept" in told[0]
-    assert "can be written to" in told[1]
+    messages = [record.message for record in caplog.records]
+    assert len(messages) == 2
+    assert "No space left on device. Earlier states are kept" in messages[0]
+    assert "can be written to" in messages[1]
     assert len(list(tmp_path.glob("*.npz"))) == 2
 
 
@@ -399,8 +401,8 @@ def test_every_must_be_steps_or_a_time(every, tmp_path) -> None:
 
 
 def test_every_accepts_steps_and_times(tmp_path) -> None:
-    given = [Resume(tmp_path, every=x) for x in (200, "200", "1.5m", "2h")]
-    assert [(x.every_steps, x.every_seconds) for x in given] == [
+    callbacks = [Resume(tmp_path, every=x) for x in (200, "200", "1.5m", "2h")]
+    assert [(x.every_steps, x.every_seconds) for x in callbacks] == [
         (200, None), (200, None), (None, 90.0), (None, 7200.0),
     ]  # fmt: skip
 

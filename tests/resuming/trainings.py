@@ -79,7 +79,7 @@ def taught(name: str) -> dict[str, Any]:
 def train(
     name: str,
     folder: Path,
-    *others: keras.callbacks.Callback,
+    *callbacks: keras.callbacks.Callback,
     epochs: int = EPOCHS,
     steps: int = STEPS,
     strategy: tf.distribute.Strategy | None = None,
@@ -98,31 +98,33 @@ def train(
             model.compile(keras.optimizers.AdamW(schedule))
     sizes = {"classes_per_batch": 2, "images_per_class": 3}
     sampler: Any = ClassBalanced(images.labels, steps_per_epoch=steps, **sizes)
-    own: list[keras.callbacks.Callback] = []
+    method_callbacks: list[keras.callbacks.Callback] = []
     if name in ("divide_and_conquer", "dcml"):
         sampler = ClusterSampler(
             images.labels, num_learners=2, steps_per_epoch=steps, **sizes
         )
-        own = [Recluster(images, sampler, every=2)]
+        method_callbacks = [Recluster(images, sampler, every=2)]
     if name == "mic":
         sampler = SurrogateSampler(
             images.labels, steps_per_epoch=steps, **sizes
         )
-        own = [SurrogateLabels(images, sampler, 4, every=2)]
+        method_callbacks = [SurrogateLabels(images, sampler, 4, every=2)]
     if name == "baseline":
-        own += [
+        method_callbacks += [
             RetrievalEvaluation(blobs(3, 4, seed=1)),
             Checkpoint(folder, "val_recall@1"),
         ]
     views = {"num_views": 2 if model.momentum_encoder is not None else 1}
     batches = pipeline(images, sampler, size=16, flip=True, pad=2, **views)
     if this_worker(strategy).is_chief:
-        own.append(keras.callbacks.CSVLogger(str(folder / "metrics.csv")))
+        method_callbacks.append(
+            keras.callbacks.CSVLogger(str(folder / "metrics.csv"))
+        )
     model.fit(
         batches,
         epochs=epochs,
         verbose=0,
-        callbacks=[LearningRateMonitor(), *own, *others],
+        callbacks=[LearningRateMonitor(), *method_callbacks, *callbacks],
     )
     return model
 

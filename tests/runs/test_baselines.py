@@ -122,12 +122,12 @@ def test_summary_reports_a_loss_only_where_it_was_measured(
     verdict, is_said, tmp_path
 ) -> None:
     about = {"projection": "PCA", "dim": 6, "num_features": 16, "features": {}}
-    found = {} if verdict is None else {"map@r": verdict}
+    verdicts = {} if verdict is None else {"map@r": verdict}
     recipe = recipe_of(tmp_path, "small_convnet")
     run = SimpleNamespace(
         baseline=about,
         recipe=recipe,
-        verdicts=found,
+        verdicts=verdicts,
         before_title=lambda: "PCA",
     )
     lines = Outcome.baseline_lines(run)

@@ -86,8 +86,8 @@ def test_run_is_measured_by_its_recipe(path) -> None:
     content = json.loads((folder / "result.json").read_text())
     assert content["after"] == dict(expected)
     assert "the mean of 10 draws" in (folder / "summary.md").read_text()
-    found = evaluation.bootstrap(outcome.after, num_resamples=20)
-    assert found["4/macro/map@r"].estimate == pytest.approx(
+    intervals = evaluation.bootstrap(outcome.after, num_resamples=20)
+    assert intervals["4/macro/map@r"].estimate == pytest.approx(
         expected["4/macro/map@r"], abs=1e-6
     )
 
@@ -97,12 +97,12 @@ def test_default_protocol_is_that_of_the_data_set(path) -> None:
     recipe = recipes.load(path, (METHODS["baseline"],))
     splits, model = data_of(recipe), model_of(recipe)
     rows = np.arange(len(splits.test))
-    named = dataclasses.replace(
+    query_splits = dataclasses.replace(
         splits, query_rows=rows[::2], gallery_rows=rows[1::2]
     )
-    found = measure(recipe, model, named)
-    assert found.gallery_size == len(rows) // 2
-    run = SimpleNamespace(after=found, images={"test": len(rows)})
+    results = measure(recipe, model, query_splits)
+    assert results.gallery_size == len(rows) // 2
+    run = SimpleNamespace(after=results, images={"test": len(rows)})
     said = runs.Outcome.protocol_phrase(run)
     assert said == f"queries among a gallery of {len(rows) // 2}"
     half = splits.test.select(rows[::2])
@@ -113,10 +113,10 @@ def test_default_protocol_is_that_of_the_data_set(path) -> None:
     with pytest.raises(ValueError, match="'half'.*Received: name='huge'"):
         measure(recipe, model, several, "huge")
     every = recipes.load(path, ("evaluation.protocol=all_vs_all",))
-    assert measure(every, model, named).gallery_size == len(rows)
+    assert measure(every, model, query_splits).gallery_size == len(rows)
     papers = recipes.load("vehicleid/divide_and_conquer")
     assert papers.evaluation.protocol == "official"
     official = recipes.load(path, ("evaluation.protocol=official",))
     check_splits(official, splits)
     with pytest.raises(ValueError, match="defines queries and gallery"):
-        check_splits(official, named)
+        check_splits(official, query_splits)

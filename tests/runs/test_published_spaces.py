@@ -26,7 +26,7 @@ def trials(data: str) -> dict[str, dict[int, Settings]]:
 
     Heads that start from features have spaces of their own.
     """
-    found: dict[str, dict[int, Settings]] = {}
+    trials_by_study: dict[str, dict[int, Settings]] = {}
     with (DOCS / "results" / f"{data}_trials.csv").open() as file:
         for row in csv.DictReader(file):
             start, _, study = row["study"].rpartition(": ")
@@ -34,10 +34,10 @@ def trials(data: str) -> dict[str, dict[int, Settings]]:
             name = NAMES.get(study, study)
             pairs = (x.split("=", 1) for x in row["settings"].split("; "))
             settings = {key: yaml.safe_load(value) for key, value in pairs}
-            found.setdefault(f"{folder}/{name}", {})[int(row["trial"])] = (
-                settings
-            )
-    return found
+            trials_by_study.setdefault(f"{folder}/{name}", {})[
+                int(row["trial"])
+            ] = settings
+    return trials_by_study
 
 
 TRIALS = trials("emoji") | trials("caltech101")

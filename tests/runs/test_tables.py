@@ -112,8 +112,8 @@ def test_means_over_seeds_match_scipy(plan, rows, recipe, metric) -> None:
 @RECIPES
 def test_intervals_over_queries_are_bootstrapped(plan, rows, recipe) -> None:
     expected = naive_bootstrap(by_query(plan, recipe, "map@r"))
-    found = interval_of(rows[recipe, "map@r"], "queries")
-    assert found == pytest.approx(expected, abs=0.01)
+    interval = interval_of(rows[recipe, "map@r"], "queries")
+    assert interval == pytest.approx(expected, abs=0.01)
     assert rows[recipe, "nmi"]["queries_low"] == ""
 
 
@@ -123,8 +123,8 @@ def test_differences_by_seed_match_scipy(plan, rows, metric) -> None:
         by_seed(plan, "better", metric), by_seed(plan, "base", metric)
     )
     row = rows["better", metric]
-    found = interval_of(row, "difference_seeds")
-    assert found == pytest.approx(expected.confidence_interval(0.95))
+    interval = interval_of(row, "difference_seeds")
+    assert interval == pytest.approx(expected.confidence_interval(0.95))
     assert float(row["p_seeds"]) == pytest.approx(expected.pvalue)
     assert float(row["difference"]) > 0
     assert rows["base", metric]["difference"] == ""
@@ -135,8 +135,8 @@ def test_differences_by_query_are_paired(plan, rows) -> None:
     row = rows["better", "map@r"]
     low, high = naive_bootstrap(gains)
     assert float(row["difference"]) == pytest.approx(gains.mean(), abs=1e-6)
-    found = interval_of(row, "difference_queries")
-    assert found == pytest.approx((low, high), abs=0.01)
+    interval = interval_of(row, "difference_queries")
+    assert interval == pytest.approx((low, high), abs=0.01)
     assert float(row["p_queries"]) == pytest.approx(2 / 1001)
     # Pairs tell more than the two intervals do.
     alone = interval_of(row, "queries")

@@ -142,18 +142,18 @@ def records(folder) -> list:
 
 def log_records(content: bytes) -> list[bytes]:
     """Records of a log of LevelDB, which has a header of W&B's before it."""
-    found, at = [b""], 7
+    chunks, at = [b""], 7
     while at < len(content):
         left = BLOCK - at % BLOCK
         if left < 7:  # No header of a part fits into the block.
             at += left
             continue
         length, kind = struct.unpack("<HB", content[at + 4 : at + 7])
-        found[-1] += content[at + 7 : at + 7 + length]
+        chunks[-1] += content[at + 7 : at + 7 + length]
         at += 7 + length
         if kind in (FULL, LAST):
-            found.append(b"")
-    return found[:-1]
+            chunks.append(b"")
+    return chunks[:-1]
 
 
 def values(items) -> dict:

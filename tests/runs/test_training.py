@@ -72,8 +72,8 @@ def test_saved_model_gives_the_same_results_and_heeds_cameras(finished) -> None:
     divided = dataclasses.replace(
         splits, query_rows=queries, gallery_rows=gallery, cameras=cameras
     )
-    found = runs.measure(recipe, model, divided)
-    assert found["recall@1"] == hits / len(queries)
+    results = runs.measure(recipe, model, divided)
+    assert results["recall@1"] == hits / len(queries)
 
 
 def test_result_and_summary_hold_the_measurements(finished) -> None:

@@ -98,9 +98,9 @@ def make_run(tmp_path, marker) -> Callable[[str], Path]:
 
 def command(*words: str) -> Callable[..., Any]:
     def call(run: Path, trust: bool = False) -> None:
-        given = [x.format(run=run, up=run.parent) for x in words]
+        arguments = [x.format(run=run, up=run.parent) for x in words]
         flags = ["--trust"] * trust
-        result = CliRunner().invoke(main, [*given, *flags])
+        result = CliRunner().invoke(main, [*arguments, *flags])
         if result.exit_code:
             raise ValueError(result.output)
 

@@ -92,7 +92,10 @@ def test_approximate_kinds_support_every_metric(factory, metric) -> None:
     approximate_hits = index.search(QUERIES, 10)
     table = scores(metric)
     order = np.argsort(-table, axis=1)[:, :10]
-    hits = [np.isin(a, b).mean() for a, b in zip(order, approximate_hits.ids, strict=True)]
+    hits = [
+        np.isin(a, b).mean()
+        for a, b in zip(order, approximate_hits.ids, strict=True)
+    ]
     assert np.mean(hits) > (0.3 if "PQ" in factory else 0.9)
     assert index.recall.at[10] > (0.3 if "PQ" in factory else 0.9)
     true = np.take_along_axis(table, approximate_hits.ids, 1)

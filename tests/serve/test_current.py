@@ -121,10 +121,10 @@ def test_name_must_fit_into_an_address(written, tmp_path) -> None:
 
 def test_scores_of_negatives_sample_pairs(current) -> None:
     index = current.index
-    every, some = scores_of_negatives(index), scores_of_negatives(index, 100)
-    assert len(some) == 100 < len(every)
-    assert set(some) <= set(every)
-    assert (some == scores_of_negatives(index, 100)).all()
+    every, sample = scores_of_negatives(index), scores_of_negatives(index, 100)
+    assert len(sample) == 100 < len(every)
+    assert set(sample) <= set(every)
+    assert (sample == scores_of_negatives(index, 100)).all()
 
     for labels in (None, [1, 1, 1], [[1], [1, 2], [2]]):
         index = Index(np.eye(3), labels and {"label": labels})

@@ -26,8 +26,8 @@ SCOPE = {
 """A request whose body a test gives part by part."""
 
 
-def client_of(**given: Any) -> TestClient:
-    settings = Settings(**given)
+def client_of(**options: Any) -> TestClient:
+    settings = Settings(**options)
     service = Service(EMPTY, settings)
     return TestClient(
         application(service, settings), LOCAL, raise_server_exceptions=False
@@ -170,22 +170,24 @@ def test_metrics_count_requests_by_route_and_code() -> None:
         client.get(address)
     client.post(PREDICT, content=b"")
     answer = client.get("/metrics")
-    found = {
+    samples = {
         (sample.name, *dict(sorted(sample.labels.items())).values()): (
             sample.value
         )
         for family in text_string_to_metric_families(answer.text)
         for sample in family.samples
     }
-    counted = {k[1:]: v for k, v in found.items() if "requests_total" in k[0]}
+    counted = {k[1:]: v for k, v in samples.items() if "requests_total" in k[0]}
     assert counted == {
         ("200", "/v1/models/{name}"): 1,
         ("404", "/v1/models/{name}"): 1,
         ("404", "unknown"): 2,
         ("400", "/v1/models/{name}:predict"): 1,
     }
-    assert found[("keras_dml_galleries",)] == 0
-    assert found[("keras_dml_request_seconds_count", "/v1/models/{name}")] == 2
+    assert samples[("keras_dml_galleries",)] == 0
+    assert (
+        samples[("keras_dml_request_seconds_count", "/v1/models/{name}")] == 2
+    )
     assert answer.headers["content-type"].startswith("text/plain; version=")
 
 

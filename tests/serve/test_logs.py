@@ -12,9 +12,9 @@ from keras_dml.serve.logs import REQUESTS, JsonFormatter, log_as_json
 from tests.serve.conftest import EMPTY, client_of
 
 
-def formatted(message: str, *given: Any, **more: Any) -> dict[str, Any]:
+def formatted(message: str, *args: Any, **more: Any) -> dict[str, Any]:
     record = logging.makeLogRecord(
-        {"msg": message, "args": given, "levelname": "ERROR", **more}
+        {"msg": message, "args": args, "levelname": "ERROR", **more}
     )
     text = JsonFormatter().format(record)
     assert text.isascii() and text.isprintable()

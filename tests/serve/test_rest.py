@@ -40,8 +40,10 @@ def rows(signature: str, *files: bytes) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def embeddings(current, view, pixels) -> np.ndarray:
     """Those of the model for `pixels`."""
-    found: np.ndarray = current.model.predict(view.apply(pixels), verbose=0)
-    return found
+    predictions: np.ndarray = current.model.predict(
+        view.apply(pixels), verbose=0
+    )
+    return predictions
 
 
 @pytest.mark.parametrize(
@@ -67,31 +69,31 @@ def test_pixels_are_answered_with_embeddings(
 def test_each_file_has_its_status(client, embeddings, pixels) -> None:
     files = [encode(pixels[0]), b"text", encode(pixels[1]), encode(pixels[2])]
     files[3] = files[3][:60]
-    found = post(client, rows("encoded", *files))["predictions"]
-    status = [x["status"] for x in found]
+    answers = post(client, rows("encoded", *files))["predictions"]
+    status = [x["status"] for x in answers]
     assert status == ["ok", "unsupported", "ok", "damaged"]
     expected = embeddings[[0, 0, 1, 0]]
     expected[[1, 3]] = 0
-    found = [x["embedding"] for x in found]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    answers = [x["embedding"] for x in answers]
+    np.testing.assert_allclose(answers, expected, atol=1e-6)
 
 
 def test_lookup_matches_the_index(client, current, pixels) -> None:
     files = [encode(x) for x in pixels]
-    found = post(client, rows("lookup", *files, b"text"))["predictions"]
-    assert found.pop() == {
+    answers = post(client, rows("lookup", *files, b"text"))["predictions"]
+    assert answers.pop() == {
         "ids": [], "labels": [], "scores": [], "above_threshold": [],
         "status": "unsupported",
     }  # fmt: skip
     hits = current.index.search(pixels, 10)
-    assert [x["ids"] for x in found] == [[h.key for h in x] for x in hits]
-    assert [x["labels"] for x in found] == [
+    assert [x["ids"] for x in answers] == [[h.key for h in x] for x in hits]
+    assert [x["labels"] for x in answers] == [
         [h.row["name"] for h in x] for x in hits
     ]
     np.testing.assert_allclose(
-        [x["scores"] for x in found], hits.scores, atol=1e-6
+        [x["scores"] for x in answers], hits.scores, atol=1e-6
     )
-    assert [x["above_threshold"] for x in found] == [
+    assert [x["above_threshold"] for x in answers] == [
         [h.is_match for h in x] for x in hits
     ]
 
@@ -101,12 +103,16 @@ def test_lookup_may_have_no_labels_or_neighbors(current, pixels) -> None:
     plain = replace(current, index=index)
     zeros = replace(plain, embed=lambda x: np.zeros((len(x), 8), np.float32))
     with client_of(plain) as client:
-        [found] = post(client, rows("lookup", encode(pixels[0])))["predictions"]
-    assert found["labels"] == [None] * 8
-    assert found["ids"][0].startswith("é\\udcff")
+        [answer] = post(client, rows("lookup", encode(pixels[0])))[
+            "predictions"
+        ]
+    assert answer["labels"] == [None] * 8
+    assert answer["ids"][0].startswith("é\\udcff")
     with client_of(zeros) as client:
-        [found] = post(client, rows("lookup", encode(pixels[0])))["predictions"]
-    assert (found["ids"], found["status"]) == ([], "ok")
+        [answer] = post(client, rows("lookup", encode(pixels[0])))[
+            "predictions"
+        ]
+    assert (answer["ids"], answer["status"]) == ([], "ok")
 
 
 def test_model_of_texts_and_numbers_takes_named_inputs() -> None:
@@ -127,11 +133,11 @@ def test_model_of_texts_and_numbers_takes_named_inputs() -> None:
         {"text": "", "size": [0, 1]},
     ]
     with client_of(current) as client:
-        found = post(client, {"instances": instances})["predictions"]
-        assert found == [[0, 1, 2, 9, 3], [0, 0, 0, 0, 1]]
+        answers = post(client, {"instances": instances})["predictions"]
+        assert answers == [[0, 1, 2, 9, 3], [0, 0, 0, 0, 1]]
         body = {"signature_name": "lookup", "instances": instances}
-        found = post(client, body)["predictions"]
-        assert [x["labels"][0] for x in found] == ["d", "e"]
+        answers = post(client, body)["predictions"]
+        assert [x["labels"][0] for x in answers] == ["d", "e"]
         wrong = post(client, {"instances": [{"text": "b"}]}, 400)["error"]
         assert "keys ['size', 'text']" in wrong
 
@@ -145,9 +151,9 @@ def test_many_rows_run_in_batches(current, pixels) -> None:
 
     with client_of(replace(current, embed=embed), max_batch=4) as client:
         body = {"instances": np.concatenate([pixels, pixels]).tolist()}
-        found = post(client, body)["predictions"]
+        answers = post(client, body)["predictions"]
     assert sizes == [4, 4, 2]
-    np.testing.assert_allclose(found[:5], found[5:], atol=1e-6)
+    np.testing.assert_allclose(answers[:5], answers[5:], atol=1e-6)
 
 
 def test_status_has_the_published_form(client) -> None:
@@ -271,8 +277,8 @@ def test_json_counts_by_its_memory(client) -> None:
 def test_type_must_hold_all_numbers(dtype, value, is_exact) -> None:
     spec = tf.TensorSpec((None,), dtype)
     if is_exact:
-        found = as_array([value], spec, "x")
-        assert (found.dtype, found.tolist()) == (dtype, [value])
+        array = as_array([value], spec, "x")
+        assert (array.dtype, array.tolist()) == (dtype, [value])
         return
     for values in ([value], [0, value]):
         with pytest.raises(RequestError, match=f"`x` must .* type {dtype}"):

@@ -132,10 +132,10 @@ class Weighed(Recorded):
 
 
 @pytest.mark.parametrize(
-    ("pixels", "most"),
+    ("pixels", "max_pixels"),
     [([60] * 6, 60), ([30] * 6, 90), ([40, 70, 20, 20], 90), ([100, 1], 100)],
 )
-def test_pixels_in_work_stay_within_the_budget(pixels, most) -> None:
+def test_pixels_in_work_stay_within_the_budget(pixels, max_pixels) -> None:
     """One key each, and one key for all: the sums of what runs at a time."""
     for keys in (range(len(pixels)), [0] * len(pixels)):
         work = Weighed()
@@ -151,7 +151,7 @@ def test_pixels_in_work_stay_within_the_budget(pixels, most) -> None:
 
         assert asyncio.run(requests()) == pixels
         assert work.most <= 100
-        assert work.most <= most
+        assert work.most <= max_pixels
 
 
 def test_work_without_pixels_passes_what_waits_for_the_budget() -> None:

@@ -93,8 +93,8 @@ def test_sweep_removes_files_of_killed_writers(tmp_path) -> None:
         sweep(tmp_path)
         assert not partial.exists()
         partial.touch()
-    found = {x.name for x in tmp_path.rglob("*") if x.is_file()}
-    assert found == {*kept, "new.csv"}
+    names = {x.name for x in tmp_path.rglob("*") if x.is_file()}
+    assert names == {*kept, "new.csv"}
 
 
 def test_link_is_replaced_but_not_its_target(tmp_path) -> None:

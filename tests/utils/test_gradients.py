@@ -25,13 +25,13 @@ def rows(dtype: str = "float32") -> np.ndarray:
 
 
 def test_rows_are_unit_or_zero() -> None:
-    found = np.array(l2_normalize(rows()))
+    result = np.array(l2_normalize(rows()))
     # What has a square in float32 has a direction.
-    lengths = np.linalg.norm(found, axis=1)
+    lengths = np.linalg.norm(result, axis=1)
     np.testing.assert_allclose(lengths, [1, 1, 1, 1, 0, 0, 1], atol=1e-6)
     ordinary = rows()[:3]
     expected = keras.ops.normalize(ordinary, axis=-1, epsilon=1e-12)
-    np.testing.assert_array_equal(found[:3], expected)
+    np.testing.assert_array_equal(result[:3], expected)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -108,7 +108,7 @@ np.savez(sys.argv[2], **results)
 
 def functions_of_rows() -> dict:
     """What makes unit rows: `(x, values of its weights) -> rows`, weights."""
-    found = {"l2_normalize": (lambda x, _: l2_normalize(x), [])}
+    functions = {"l2_normalize": (lambda x, _: l2_normalize(x), [])}
     heads = {
         "baseline": EmbeddingHead(5),
         "divide_and_conquer": SlicedHead(5, 2),
@@ -124,8 +124,8 @@ def functions_of_rows() -> dict:
         def embed(x, values, head=head):
             return head.stateless_call(values, [], x)[0]["embedding"]
 
-        found[name] = embed, head.trainable_variables
-    return found
+        functions[name] = embed, head.trainable_variables
+    return functions
 
 
 @pytest.mark.slow

@@ -34,9 +34,9 @@ def test_rows_match_the_array(array, path, which):
     expected = np.concatenate([array, array + 1])
     np.testing.assert_array_equal(both[which], expected[which])
     rows = np.arange(19, -1, -1)
-    some = selected(both, rows)
-    np.testing.assert_array_equal(some[which], expected[rows][which])
-    twice = changed(some, lambda z: z[:, :2] * 2)
+    selection = selected(both, rows)
+    np.testing.assert_array_equal(selection[which], expected[rows][which])
+    twice = changed(selection, lambda z: z[:, :2] * 2)
     assert twice.shape == (20, 2)
     np.testing.assert_array_equal(twice[which], 2 * expected[rows][which, :2])
 

@@ -13,8 +13,8 @@ from keras_dml.utils.tensorflow import _TensorFlow
 def test_lazy_tensorflow_hides_gpus_when_imported(error, monkeypatch) -> None:
     hidden = []
 
-    def hide(*given: object) -> None:
-        hidden.append(given)
+    def hide(*args: object) -> None:
+        hidden.append(args)
         if error is not None:
             raise error
 

@@ -60,14 +60,14 @@ def test_pairs_that_share_a_label_are_positive(kind) -> None:
     table = np.random.default_rng(1).random((12, 3)) < 0.3
     sets = [set(np.flatnonzero(row).tolist()) for row in table]
     labels = sets if kind is list else table
-    found = visualization.cosine_histograms(x, labels, num_bins=7).data
+    histogram = visualization.cosine_histograms(x, labels, num_bins=7).data
     same = (table[:, None] & table).any(-1)
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
     edges = np.linspace(-1, 1, 8)
     for name, is_same in (("positive", True), ("negative", False)):
         i, j = np.nonzero(np.triu(same == is_same, k=1))
         values = (unit[i] * unit[j]).sum(1)
-        np.testing.assert_allclose(found[name], densities(values, edges))
+        np.testing.assert_allclose(histogram[name], densities(values, edges))
 
 
 @pytest.mark.parametrize("labels", [None, [1, 2], [{1}, 2, 3]])
@@ -98,8 +98,10 @@ def test_cluster_distances_match_a_loop() -> None:
     for name, values in (
         ("intra-cluster", within), ("inter-cluster", between),
     ):  # fmt: skip
-        found = figure.data[name]
-        np.testing.assert_allclose(found, densities(values, edges), rtol=1e-5)
+        histogram = figure.data[name]
+        np.testing.assert_allclose(
+            histogram, densities(values, edges), rtol=1e-5
+        )
 
 
 def test_spectrum_shows_shares_of_singular_values() -> None:
@@ -110,8 +112,8 @@ def test_spectrum_shows_shares_of_singular_values() -> None:
         # Eigenvalues of XᵀX are the squares of singular values.
         squares = np.sort(np.linalg.eigvalsh(values.T @ values))[::-1]
         expected = np.sqrt(squares) / np.sqrt(squares).sum()
-        own = np.array(figure.data["model"]) == name
-        np.testing.assert_allclose(figure.data["share"][own], expected)
+        mask = np.array(figure.data["model"]) == name
+        np.testing.assert_allclose(figure.data["share"][mask], expected)
         legend = figure.legends[0].get_texts()
         assert any(
             f"ρ = {spectral_decay(values):.2f}" in text.get_text()
@@ -238,9 +240,9 @@ def test_classes_on_the_map_are_numbered() -> None:
     assert texts.keys() == {"1", "2"}
     points = np.stack([figure.data["x"], figure.data["y"]], axis=1)
     for number, label in (("1", 4), ("2", 9)):  # The largest comes first.
-        own = points[np.array(figure.data["class"]) == label]
-        middle = np.sort(own, axis=0)
-        count = len(own)
+        class_points = points[np.array(figure.data["class"]) == label]
+        middle = np.sort(class_points, axis=0)
+        count = len(class_points)
         expected = (middle[(count - 1) // 2] + middle[count // 2]) / 2
         np.testing.assert_allclose(texts[number], expected)
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
@@ -311,8 +313,8 @@ def test_figures_for_a_dark_page_have_other_colors() -> None:
     drawn.savefig(io.BytesIO(), format="png")
     papers = [to_hex(drawn.get_facecolor()), to_hex("white")]
     light = visualization.loss_curves(history, ["loss"])
-    for found, paper in zip((drawn, light), papers, strict=True):
-        assert min(contrast(ink, paper) for ink in inks(found)) >= 4.5
+    for chart, paper in zip((drawn, light), papers, strict=True):
+        assert min(contrast(ink, paper) for ink in inks(chart)) >= 4.5
     assert not set(inks(drawn)) & set(inks(light))
 
 

@@ -48,13 +48,13 @@ def test_retrieval_grid_marks_right_and_wrong(images) -> None:
         similar = unit @ unit[query]
         similar[query] = -2
         best = np.argsort(-similar)[:4]
-        own = slice(4 * i, 4 * i + 4)
-        assert data["row"][own].tolist() == best.tolist()
+        row_slice = slice(4 * i, 4 * i + 4)
+        assert data["row"][row_slice].tolist() == best.tolist()
         np.testing.assert_allclose(
-            data["cosine"][own], similar[best], atol=1e-5
+            data["cosine"][row_slice], similar[best], atol=1e-5
         )
         right = images.labels[best] == images.labels[query]
-        assert data["right"][own].tolist() == right.astype(int).tolist()
+        assert data["right"][row_slice].tolist() == right.astype(int).tolist()
     title = "Query, and the nearest images by their cosine"
     assert figure.get_suptitle() == title
     cells = [x for x in figure.axes if not x.get_xlabel().startswith("query")]
@@ -83,16 +83,16 @@ def test_retrieval_grid_leaves_missing_hits_empty(images) -> None:
 
 def test_head_outputs_match_the_model(grouping, images) -> None:
     model = grouping
-    found = head_outputs(
+    outputs = head_outputs(
         model, images, ["embedding", "parts", "nothing"], batch_size=20
     )
-    assert set(found) == {"embedding", "parts"}
+    assert set(outputs) == {"embedding", "parts"}
     np.testing.assert_allclose(
-        found["embedding"], embed(model, images), atol=1e-6
+        outputs["embedding"], embed(model, images), atol=1e-6
     )
-    parts = np.concatenate(list(np.moveaxis(found["parts"], 1, 0)), axis=1)
+    parts = np.concatenate(list(np.moveaxis(outputs["parts"], 1, 0)), axis=1)
     np.testing.assert_allclose(
-        parts / np.sqrt(3), found["embedding"], atol=1e-6
+        parts / np.sqrt(3), outputs["embedding"], atol=1e-6
     )
     empty = ImageSet(np.zeros((0, 16, 16), "uint8"), [])
     with pytest.raises(ValueError, match="must not be empty"):
@@ -152,14 +152,14 @@ def test_attention_masks_show_learners_and_channels(
     assert names == [
         "channel 2\nlearner 1", "channel 2\nlearner 4", "mean of all",
     ]  # fmt: skip
-    found = {
+    cells = {
         key: value
         for *key, value in zip(*figure.data.values(), strict=True)
         for key in [tuple(map(str, key))]
     }
     size = masks.shape[2] * masks.shape[3]
-    assert len(found) == 3 * 2 * size
-    for (row, channel, learner, y, x), value in found.items():
+    assert len(cells) == 3 * 2 * size
+    for (row, channel, learner, y, x), value in cells.items():
         i = [4, 9].index(int(row))
         if channel == "mean":
             expected = masks[i, :, int(y), int(x)].mean()

@@ -181,8 +181,8 @@ def test_label_with_html_stays_text(page) -> None:
     assert HOSTILE in page.text("#hits")
     assert HOSTILE in page.text("#verdict")
     assert page.run("return document.title") != "broken"
-    made = "return [...document.images].filter((x) => x.src.endsWith('/x'))"
-    assert page.run(made) == []
+    script = "return [...document.images].filter((x) => x.src.endsWith('/x'))"
+    assert page.run(script) == []
 
 
 def test_page_asks_for_a_token(browser, pictured) -> None:

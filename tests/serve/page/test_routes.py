@@ -74,12 +74,14 @@ class _Links(HTMLParser):
         self.labelled: set[str | None] = set()
 
     def handle_starttag(self, tag, attrs) -> None:
-        given = dict(attrs)
-        self.found += [x for x in (given.get("src"), given.get("href")) if x]
+        attributes = dict(attrs)
+        self.found += [
+            x for x in (attributes.get("src"), attributes.get("href")) if x
+        ]
         if tag == "label":
-            self.labelled.add(given["for"])
+            self.labelled.add(attributes["for"])
         if tag in ("input", "select"):
-            self.controls.append(given)
+            self.controls.append(attributes)
 
 
 def test_page_has_all_its_files_and_labels(asked) -> None:
@@ -107,8 +109,8 @@ def test_other_files_are_not_served(asked, path) -> None:
 
 
 def test_about_describes_model_and_gallery(asked) -> None:
-    told = asked.get("/page/about").json()
-    gallery = told["gallery"]
+    answer = asked.get("/page/about").json()
+    gallery = answer["gallery"]
     assert gallery["rows"] == 48
     assert 0 < gallery["threshold"] < 1
     assert "not in the gallery of 48 rows" in gallery["threshold_meaning"]
@@ -120,18 +122,18 @@ def test_about_describes_model_and_gallery(asked) -> None:
     }  # fmt: skip
     assert HOSTILE in columns["name"]["values"]
     assert columns["label"]["values"] == []
-    assert (told["model"], told["refusal"]) == ("glyphs", None)
+    assert (answer["model"], answer["refusal"]) == ("glyphs", None)
 
 
 def test_thumbnail_shows_a_file_a_box_or_the_stored_one(asked, few) -> None:
-    whole, part, own = (
+    whole, part, stored_thumbnail = (
         client.get("/page/thumbnail", params={"key": key})
         for client, key in ((asked, "3"), (few, '"own"'), (few, '"small"'))
     )
     assert whole.headers["content-type"] == "image/jpeg"
     assert Image.open(io.BytesIO(whole.content)).size == (16, 16)
     assert Image.open(io.BytesIO(part.content)).size == (8, 4)
-    assert own.headers["content-type"] == "image/png"
+    assert stored_thumbnail.headers["content-type"] == "image/png"
 
 
 @pytest.mark.parametrize(

@@ -26,21 +26,21 @@ def search(asked, row: int = 0, **query):
 
 def test_hits_match_the_index(asked, current) -> None:
     index = current.index
-    found = search(asked, 3, k=5)
+    answer = search(asked, 3, k=5)
     (hits,) = index.search(picture(3), 5)
-    assert [x["key"] for x in found["hits"]] == [x.key for x in hits]
-    assert found["hits"][0]["key"] == 3
+    assert [x["key"] for x in answer["hits"]] == [x.key for x in hits]
+    assert answer["hits"][0]["key"] == 3
     # The picture itself, which is no news.
-    assert [x["is_copy"] for x in found["hits"]] == [True] + 4 * [False]
+    assert [x["is_copy"] for x in answer["hits"]] == [True] + 4 * [False]
     np.testing.assert_allclose(
-        [x["score"] for x in found["hits"]], [x.score for x in hits], atol=1e-6
+        [x["score"] for x in answer["hits"]], [x.score for x in hits], atol=1e-6
     )
-    assert [x["is_match"] for x in found["hits"]] == [x.is_match for x in hits]
-    assert found["hits"][0]["row"] == {
+    assert [x["is_match"] for x in answer["hits"]] == [x.is_match for x in hits]
+    assert answer["hits"][0]["row"] == {
         x: y for x, y in hits[0].row.items() if x != "thumbnail"
     }
-    assert (found["model"], found["version"]) == ("glyphs", 1)
-    assert found["seen"].startswith("data:image/webp;base64,")
+    assert (answer["model"], answer["version"]) == ("glyphs", 1)
+    assert answer["seen"].startswith("data:image/webp;base64,")
 
 
 def test_false_match_rates_match_a_loop(asked, current) -> None:
@@ -56,8 +56,8 @@ def test_false_match_rates_match_a_loop(asked, current) -> None:
         above = sum(pair >= hit["score"] for pair in pairs)
         expected = pytest.approx(above / len(pairs), abs=2 / len(pairs))
         assert hit["false_matches"] == expected
-    told = asked.get("/page/about").json()["gallery"]
-    assert told["negative_pairs"] == len(pairs)
+    about_gallery = asked.get("/page/about").json()["gallery"]
+    assert about_gallery["negative_pairs"] == len(pairs)
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "TIFF"])
@@ -87,38 +87,38 @@ def test_photograph_finds_what_the_index_finds(asked, current, kind) -> None:
 )
 def test_filters_select_rows(asked, current, where, passes) -> None:
     index = current.index
-    found = search(asked, 0, k=48, where=json.dumps(where))
+    answer = search(asked, 0, k=48, where=json.dumps(where))
     rows = [index.row(x) for x in range(48)]
     expected = {x for x, row in enumerate(rows) if passes(row)}
-    assert {x["key"] for x in found["hits"]} == expected
+    assert {x["key"] for x in answer["hits"]} == expected
 
 
 def test_key_can_be_left_out(asked) -> None:
-    found = search(asked, 9, k=48, exclude="9")
-    assert 9 not in [x["key"] for x in found["hits"]]
-    assert len(found["hits"]) == 47
+    answer = search(asked, 9, k=48, exclude="9")
+    assert 9 not in [x["key"] for x in answer["hits"]]
+    assert len(answer["hits"]) == 47
 
 
 def test_search_without_a_gallery_shows_the_picture(current) -> None:
     with client_of(replace(current, index=None)) as asked:
-        told = asked.get("/page/about").json()
-        found = search(asked)
+        about = asked.get("/page/about").json()
+        answer = search(asked)
         filtered = asked.post(
             "/search", params={"where": '{"a": 1}'}, content=picture()
         )
-    assert (told["gallery"], found["hits"]) == (None, None)
+    assert (about["gallery"], answer["hits"]) == (None, None)
     assert filtered.status_code == 400
     assert "--gallery" in filtered.json()["error"]
 
 
 def test_model_without_pictures_cannot_be_searched() -> None:
     with client_of(EMPTY) as asked:
-        told = asked.get("/page/about").json()
+        about = asked.get("/page/about").json()
         answer = asked.post("/search", content=picture())
-    assert "does not take pictures" in told["refusal"]
-    assert "/v1/models/glyphs:predict" in told["refusal"]
+    assert "does not take pictures" in about["refusal"]
+    assert "/v1/models/glyphs:predict" in about["refusal"]
     assert answer.status_code == 400
-    assert answer.json()["error"] == told["refusal"]
+    assert answer.json()["error"] == about["refusal"]
 
 
 BAD = [
