@@ -219,16 +219,6 @@ def test_eval_batches_are_in_order(images: ImageSet, files: ImageSet) -> None:
         np.testing.assert_array_equal(again, tf.concat(batches, 0))
 
 
-def test_bad_file_is_named(files: ImageSet) -> None:
-    sampler = sampler_of(files, steps=2)
-    bad = sampler.plan(0).ravel()[7]
-    Path(files.paths[bad]).write_bytes(b"\x89PNG and no more")
-    with pytest.raises(
-        tf.errors.OpError, match=rf"/{bad}\.png' cannot be decoded"
-    ):
-        list(pipeline(files, sampler, 8))
-
-
 def test_first_of_several_missing_files_is_named(files: ImageSet) -> None:
     for path in files.paths:
         Path(path).unlink()

@@ -103,18 +103,6 @@ def test_state_of_a_later_version_raises(tmp_path, monkeypatch) -> None:
         generations.read()
 
 
-def test_failed_write_leaves_earlier_states(tmp_path, monkeypatch) -> None:
-    generations = written(tmp_path, 1, 2)
-
-    def fail(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(np, "savez", fail)
-    with pytest.raises(OSError, match="No space"):
-        generations.write(STATE)
-    assert names(tmp_path) == ["state-1.npz", "state-2.npz"]
-
-
 def test_second_training_in_a_folder_raises(tmp_path) -> None:
     leftover = tmp_path / ".state-3.npz.0123456789abcdef.npz"
     leftover.touch()

@@ -40,9 +40,6 @@ def test_approximate_kinds_are_trained_on_a_sample(shards) -> None:
     assert index.recall.at[10] == 1.0
     assert index.recall.rows == 2000
     assert index.search(X[700], 1).keys == [["image 700"]]
-    graph = Index(shards, factory="HNSW16")
-    plain = Index(X, factory="HNSW16")
-    assert graph.recall.at[10] == pytest.approx(plain.recall.at[10], abs=0.02)
 
 
 def test_unfit_arguments_for_shards_raise(shards, tmp_path) -> None:

@@ -27,13 +27,13 @@ def ways(
     seen: set[str] = set()
     tile_of = tiles.Tile
 
-    def made(*arguments, **options):
+    def recorded_tile(*arguments, **options):
         tile = tile_of(*arguments, **options)
         if len(tile.rows) < tile.span.stop - tile.span.start:
             seen.add(f"few, {tile.mirrored}")
         return tile
 
-    monkeypatch.setattr(tiles, "Tile", made)
+    monkeypatch.setattr(tiles, "Tile", recorded_tile)
     return seen
 
 
