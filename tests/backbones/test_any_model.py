@@ -29,7 +29,7 @@ def words(**kwargs) -> keras.Model:
 
 
 def two_inputs(output=None) -> keras.Model:
-    """As encoders of KerasHub: a dict in, a dict out, and a padding mask."""
+    """Works like KerasHub's encoders: dicts in and out, and a padding mask."""
     ids = keras.Input((4,), dtype="int32", name="token_ids")
     padding = keras.Input((4,), dtype="int32", name="padding_mask")
     x = keras.layers.Embedding(9, 4)(ids)
@@ -55,7 +55,7 @@ def patches(prefix: int = 1) -> keras.Model:
 
 @keras.saving.register_keras_serializable("tests")
 class Subclass(keras.Model):
-    """No functional model: its `call` says what it does."""
+    """A subclassed model, defined by its `call`."""
 
     def __init__(self, **kwargs) -> None:
         super().__init__(**kwargs)
@@ -123,7 +123,7 @@ def test_any_backbone_trains_and_reloads(kind, tmp_path) -> None:
     ),
 )
 def test_methods_take_tokens_and_ignore_padding(method) -> None:
-    """A method for each kind of head."""
+    """Tries one method for each kind of head."""
     model = METHODS[method].value(words(), embedding_dim=8)
     longer = np.concatenate([IDS, np.zeros_like(IDS)], axis=1)
     np.testing.assert_allclose(model(longer), model(IDS), atol=1e-6)
@@ -289,7 +289,7 @@ def test_tokens_without_a_grid_raise() -> None:
 
 
 def blocks(num_blocks: int = 3) -> keras.Model:
-    """A transformer whose blocks are layers: it can be cut between them."""
+    """A transformer of layers, which can be cut between them."""
     inputs = keras.Input((16, 16, 1), name="image")
     x = keras.layers.Conv2D(8, 4, strides=4, name="patch")(inputs)
     x = keras.layers.Reshape((16, 8))(x)

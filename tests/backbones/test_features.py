@@ -29,7 +29,7 @@ SIZES = {
 
 
 def frozen(filters=(4, 8)) -> keras.Model:
-    """With dropout, which a frozen backbone has no use for, and statistics."""
+    """A frozen backbone with dropout, which it ignores, and statistics."""
     keras.utils.set_random_seed(1)
     inputs = keras.Input((16, 16, 1))
     x = backbones.small_convnet((16, 16, 1), filters=filters)(inputs)
@@ -80,7 +80,7 @@ def test_training_on_features_equals_training_on_images(
     results = evaluate(on_features, IMAGES)
     assert results == evaluate(through, IMAGES)
     assert results == evaluate(on_features, features)
-    # The whole model is what is saved.
+    # The file holds the whole model.
     on_features.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(embed(again, IMAGES), embed(through, IMAGES))
@@ -128,7 +128,7 @@ def test_features_on_disk_are_reused(tmp_path, caplog) -> None:
     def folders() -> int:
         return len(list(folder.parent.iterdir()))
 
-    # Other examples, weights and views have other features.
+    # Other examples, weights or views give other features.
     backbones.features(model, IMAGES.select([3, 1, 2]), cache="disk")
     assert folders() == 2
     model.backbone.weights[0].assign_add(model.backbone.weights[0] * 0 + 0.1)
@@ -204,7 +204,7 @@ def test_clusters_are_found_in_features() -> None:
     assert recluster.divisions
 
 
-# Of its lower layers.
+# Features of lower layers.
 
 
 def partly_frozen() -> keras.Model:
@@ -239,7 +239,7 @@ def test_training_above_a_stored_layer_equals_full_training(
     np.testing.assert_array_equal(
         embed(on_features, features), embed(on_features, IMAGES)
     )
-    # The whole model is what is saved.
+    # The file holds the whole model.
     on_features.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
     assert len(again.weights) == len(on_features.weights)
@@ -252,7 +252,7 @@ def test_training_above_a_stored_layer_equals_full_training(
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["abe", "hdc"])
 def test_methods_that_cut_the_network_train_on_features(method) -> None:
-    """Their own backbone ends where they branch: it is frozen as a whole."""
+    """Their backbone ends at the branch, so all of it is frozen."""
     cut = {"hdc": {"branches": ["relu_0", "relu_1"]}}.get(method, {})
     through, on_features = (
         made(method, partly_frozen(), **cut) for _ in range(2)
@@ -266,7 +266,7 @@ def test_methods_that_cut_the_network_train_on_features(method) -> None:
 
 @pytest.mark.slow
 def test_methods_share_features_on_disk(caplog) -> None:
-    """Of one it is the whole backbone, of the other its lower part."""
+    """One stores the whole backbone's output, the other a lower layer's."""
     caplog.set_level("INFO")
     models = [made("baseline", partly_frozen()), made("abe", partly_frozen())]
     feature_sets = [
@@ -284,7 +284,7 @@ def test_methods_share_features_on_disk(caplog) -> None:
 
 @pytest.mark.slow
 def test_stored_views_are_features_of_flipped_images() -> None:
-    """Each stored view is what the frozen layers make of a flipped image."""
+    """Each stored view is the frozen layers' output for a flipped image."""
     model = made("baseline", partly_frozen())
     features = backbones.features(
         model, IMAGES, until="relu_0", num_views=3, crop="center", flip=True

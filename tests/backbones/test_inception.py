@@ -32,7 +32,7 @@ def count(variables) -> int:
 
 @pytest.fixture(scope="module")
 def small() -> Callable[[str], keras.Model]:
-    """Networks of 32 × 32 pixels, by name, for all that change nothing."""
+    """Shared networks of 32 × 32 pixels, by name; tests do not change them."""
     return functools.cache(lambda name: MAKERS[name]((32, 32, 3)))
 
 
@@ -70,7 +70,7 @@ def test_preprocessing_is_bgr_less_the_mean(name, small) -> None:
 
 
 def state_dict(model) -> dict[str, np.ndarray]:
-    """Random weights by their names in a checkpoint."""
+    """Random weights, by their checkpoint names."""
     rng = np.random.default_rng(0)
     state = {}
     for layer in model.layers:
@@ -101,7 +101,7 @@ def dotted(name: str) -> str:
 
 @pytest.mark.slow
 def test_names_and_shapes_match_the_checkpoints(small) -> None:
-    """A few that were looked up."""
+    """Checks a few entries of the published checkpoints."""
     state = state_dict(small("googlenet"))
     assert len(state) == 2 * 57
     for name, shape in {
@@ -135,7 +135,7 @@ def test_names_and_shapes_match_the_checkpoints(small) -> None:
 
 
 class Torch:
-    """A network computed in PyTorch from nothing but its state dict."""
+    """Computes a network in PyTorch from its state dict alone."""
 
     def __init__(self, state) -> None:
         import torch

@@ -19,7 +19,7 @@ SCALE, OFFSET = [0.1, 0.2, 0.3], [-1.0, 2.0, 3.0]
 
 
 def network(**attributes) -> keras.Model:
-    """Of any size of image, with statistics that are not 0 and 1."""
+    """A network for any image size, with statistics other than 0 and 1."""
     inputs = keras.Input((None, None, 3))
     x = keras.layers.Conv2D(4, 3, strides=2, name="stem")(inputs)
     x = keras.layers.BatchNormalization(name="norm")(x)
@@ -38,7 +38,7 @@ def pixels() -> np.ndarray:
 
 @pytest.fixture
 def hub(monkeypatch) -> SimpleNamespace:
-    """Stands in for KerasHub; remembers the preset that was asked for."""
+    """Stands in for KerasHub; records the requested preset."""
     asked: list[str] = []
 
     def from_preset(result):
@@ -164,7 +164,7 @@ def test_missing_library_names_its_extra(
 
 
 def stand_in_for_keras_cv(monkeypatch, model) -> list[str]:
-    """Two kinds of backbones, one of which knows the preset "known"."""
+    """Stands in for two backbone classes; one has the preset "known"."""
     asked = []
 
     class Backbone:

@@ -15,7 +15,7 @@ def pixels(shape, batch: int = 2) -> np.ndarray:
 
 
 def with_noise(model: keras.Model) -> keras.Model:
-    """Statistics and biases that are not 0 and 1, so that mix-ups show."""
+    """Sets statistics and biases other than 0 and 1, so that mix-ups show."""
     rng = np.random.default_rng(1)
     model.set_weights(
         [w + rng.uniform(0, 0.1, w.shape) for w in model.get_weights()]
@@ -54,7 +54,7 @@ def test_copies_are_independent_of_the_backbone(backbone) -> None:
     piece = splitting.copy_between(backbone, "relu_0")
     piece.set_weights([w * 0 for w in piece.get_weights()])
     np.testing.assert_array_equal(backbone(x), before)
-    # And the lower part is the backbone's own.
+    # The lower part shares the backbone's layers.
     lower = splitting.lower_part(backbone, "relu_0")
     assert lower.get_layer("conv_0") is backbone.get_layer("conv_0")
 

@@ -234,7 +234,7 @@ def test_transformers_checkpoint_defines_its_preprocessing(
 
 
 def tokenized(texts: list[str]) -> dict[str, np.ndarray]:
-    """As a user would: the preprocessor of the preset, before training."""
+    """Tokenizes with the preset's preprocessor, as a user would."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
     tokenizer = hub.models.BertTokenizer(vocabulary=words)
     preprocess = hub.models.BertTextClassifierPreprocessor(

@@ -122,22 +122,22 @@ EVALUATION = RetrievalEvaluation(EXAMPLES, metrics="recall@1", prefixes=[2])
 
 
 class Own(keras.callbacks.Callback):
-    """May log anything."""
+    """A callback that may log anything."""
 
     def on_epoch_end(self, epoch, logs=None) -> None:
         logs["val_map@r"] = 0.5
 
 
 class OwnEvaluation(RetrievalEvaluation):
-    """So may one that is derived from ours."""
+    """A subclass of our callback, which may log anything, too."""
 
 
 class OwnModel(MetricModel):
-    """And a model with steps of its own."""
+    """A model with a custom training step."""
 
 
 class Stopped(Exception):
-    """Training has begun."""
+    """Raised when training begins."""
 
 
 class Stop(keras.callbacks.Callback):
@@ -166,7 +166,7 @@ def test_unlogged_monitor_raises_before_training(
     callbacks = [*before, Checkpoint(tmp_path, monitor), EVALUATION]
     with pytest.raises(ValueError, match=message):
         fit(small(), *callbacks)
-    # As a list of Keras's.
+    # A list of Keras is accepted, too.
     callback_list = keras.callbacks.CallbackList(callbacks)
     with pytest.raises(ValueError, match=message):
         small().fit(vectors(), ENCODED, callbacks=callback_list)
@@ -184,7 +184,7 @@ RATE = keras.callbacks.LearningRateScheduler(lambda epoch: 0.1)
         ("val_loss", [EVALUATION], {"validation_split": 0.5}),
         ("learning_rate", [RATE], {}),
         ("learning_rate", [LearningRateMonitor()], {}),
-        # What is not known is not refused.
+        # Monitors that cannot be checked are accepted.
         ("val_map@r", [Own(), EVALUATION], {}),
         ("val_map@r", [OwnEvaluation(EXAMPLES, metrics="recall@1")], {}),
         ("val_map@r", [keras.callbacks.LambdaCallback(print)], {}),

@@ -12,7 +12,7 @@ from tests.model.test_head_start import CHANNELS, LABELS, features, found
 
 
 def with_nuisance(seed: int) -> np.ndarray:
-    """Features with directions that tell nothing, so that training helps."""
+    """Features with uninformative directions, so that training helps."""
     rng = np.random.default_rng(seed + 5)
     directions = np.random.default_rng(9).normal(size=(6, CHANNELS))
     nuisance = rng.normal(size=(len(LABELS), 6)) @ directions
@@ -26,7 +26,7 @@ MONITOR = "val_map@r"
 
 
 def model_of(rate: float, norm: bool = False) -> keras.Model:
-    """A network that gives its input, and can be trained."""
+    """A trainable network that starts as the identity."""
     keras.utils.set_random_seed(0)
     x = inputs = keras.Input((CHANNELS,))
     x = keras.layers.Dense(CHANNELS, kernel_initializer="identity")(x)
@@ -65,7 +65,7 @@ def weights_of(model: keras.Model) -> list[np.ndarray]:
 
 
 def mixed(model: keras.Model, start: list, end: list, share: float) -> None:
-    """Sets weights by the formula."""
+    """Sets the weights to a mixture of start and end."""
     kept = model.backbone.trainable_variables + model.head.trainable_variables
     for variable, a, b in zip(kept, start, end, strict=True):
         variable.assign(a + share * (b - a))

@@ -1,4 +1,4 @@
-"""HardClasses: searches when it should, of the model as it is."""
+"""HardClasses searches in due epochs, with the current model."""
 
 import keras
 import numpy as np

@@ -40,7 +40,7 @@ def fit(backbone, images, sampler, *callbacks, epochs: int):
 
 
 class Watch(keras.callbacks.Callback):
-    """Notes the sampler's phase and assignments in every epoch."""
+    """Records the sampler's phase and assignments in every epoch."""
 
     def __init__(self, sampler: ClusterSampler) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Watch(keras.callbacks.Callback):
 
 
 def play(backbone, recluster, watch, epochs: int) -> None:
-    """The epochs of a training, in which nothing is trained."""
+    """Runs the callbacks of a training's epochs without training."""
     recluster.set_model(model_of(backbone))
     recluster.set_params({"epochs": epochs})
     for epoch in range(epochs):
@@ -143,7 +143,7 @@ def test_other_partitions_divide_once(partition, tiny_backbone, images) -> None:
 
 
 def test_partition_by_a_column_divides_once(tiny_backbone, images) -> None:
-    """Table 6: classes that someone has grouped, each group to a learner."""
+    """Table 6: classes grouped by hand, one group per learner."""
     kinds = np.array(["fur", "wood", "glass"])[images.labels % LEARNERS]
     images = images.with_groups({"kind": kinds})
     sampler = sampler_of(images)
@@ -351,7 +351,7 @@ def test_merged_loss_starts_when_its_phase_begins(
             [points[images.labels == c].mean(axis=0) for c in range(6)]
         )
     np.testing.assert_allclose(merged, expected, atol=1e-5)
-    # A training that goes on within the epoch keeps what it has trained.
+    # A training that resumes within the epoch keeps its weights.
     model.objective.loss.proxies.assign(initial)
     again = Recluster(images, sampler_of(images))
     again.set_model(model)

@@ -58,7 +58,7 @@ def test_checkpoint_and_early_stopping_of_keras_use_its_values(
 
 
 class Told(RetrievalEvaluation):
-    """Measures what it is told: a value for each measured epoch."""
+    """Returns scripted values, one for each measured epoch."""
 
     def __init__(self, *values: float, every: int, data=None) -> None:
         data = ArraySet(vectors(), LABELS) if data is None else data
@@ -126,7 +126,7 @@ def test_rates_are_reduced_by_measurements() -> None:
 
 @pytest.mark.slow
 def test_both_checkpoints_keep_the_best_model(tmp_path) -> None:
-    """Keras's own saves in epochs without a value, over the best model."""
+    """Keras's checkpoint used to overwrite it in unmeasured epochs."""
     saved = []
 
     class Weights(keras.callbacks.Callback):

@@ -1,4 +1,4 @@
-"""Tests of the completion of shells: what is offered, and how soon."""
+"""Shell completion: suggestions, and the imports that they take."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ HEAVY = {"tensorflow", "keras", "numpy", "pydantic", "yaml", "rich"}
 
 
 def offered(*words: str) -> set[str]:
-    """What completes the last word."""
+    """Completions of the last word."""
     *before, last = words
     completer = ShellComplete(main, {}, "keras-dml", "_KERAS_DML_COMPLETE")
     return {x.value for x in completer.get_completions(before, last)}
@@ -42,7 +42,7 @@ def test_names_of_recipes_and_files_are_completed(words) -> None:
         "glyphs/diva",
         "glyphs/divide_and_conquer",
         "glyphs/dreml",
-        "glyphs/d",  # For the shell, which completes it to files.
+        "glyphs/d",  # The shell completes it to files.
     }
 
 

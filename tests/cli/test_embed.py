@@ -1,4 +1,4 @@
-"""`keras-dml embed`: models, sources and what is printed."""
+"""`keras-dml embed`: models, sources and printed output."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 def embedded(folder: Path, source: str, out: Path, *more: str):
-    """What is made of a source, and what is printed."""
+    """Embeds a source; returns the shards and the printed output."""
     options = ("--rows-per-shard", "9", *more)
     printed = run("embed", str(folder / "model.keras"), source, str(out),
                   *options)  # fmt: skip

@@ -44,7 +44,7 @@ def test_bug_exits_1_with_its_traceback(monkeypatch) -> None:
     "arguments", [["train", "--help"], ["recipes", "list"]]
 )
 def test_closed_pipe_exits_quietly(arguments: list[str]) -> None:
-    """As `head` and `less` do; no package that prints notes is imported."""
+    """`head` and `less` close the pipe; no noisy package is imported."""
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "wb") as nobody:

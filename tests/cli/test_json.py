@@ -21,11 +21,11 @@ from tests.runs.small_run import write_images
 CONTEXT = click.Context(main)
 COMMANDS = main.list_commands(CONTEXT)
 WITHOUT = {"serve"}
-"""Commands that end with no result."""
+"""Commands without a result."""
 
 
 def document(*arguments: str, code: int = 0) -> Any:
-    """What is on standard output, which must be one document of strict JSON."""
+    """Parses standard output, which must be one strict JSON document."""
     ended = CliRunner().invoke(
         main, [*arguments, "--json"], catch_exceptions=False
     )

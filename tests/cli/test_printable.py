@@ -1,4 +1,4 @@
-"""What is printed holds nothing that a terminal would obey."""
+"""Printed text contains no control characters."""
 
 import logging
 import os
@@ -77,7 +77,7 @@ def test_comments_and_values_of_recipes_are_escaped(tmp_path: Path) -> None:
 
 
 def test_rows_of_an_index_are_escaped(tmp_path: Path, monkeypatch) -> None:
-    """A stranger's row may be called anything, and be anywhere."""
+    """A stranger's rows may have any name and path."""
     os.mkfifo(tmp_path / "pipe")
     paths = [str(tmp_path / "pipe"), "/dev/zero", str(tmp_path), EVIL, "0"]
     names = [EVIL, "[link=file:///etc/passwd]x", None, "d", "e"]

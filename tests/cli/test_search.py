@@ -14,7 +14,7 @@ from tests.runs.small_run import METHODS, write_images, write_recipe
 
 
 def plain(output: str) -> str:
-    """Text whose lines are not cut by a table."""
+    """Text without the line breaks of a table."""
     return " ".join(output.replace("│", " ").split())
 
 
@@ -159,7 +159,7 @@ def test_four_classes_have_no_threshold(trained, tmp_path, caplog) -> None:
     assert "keras-dml search --threshold 0.6" in caplog.text
     index = Index.load(tmp_path / "new")
     assert index.threshold is None
-    # Both ways out that it names.
+    # Both ways out from the message work.
     image = index.row(0)["path"]
     output = run("search", image, "--index", str(tmp_path / "new"),
                  "--threshold", "0.6")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Tests of ArraySet, and of what all kinds of examples share."""
+"""ArraySet, and the interface that all kinds of examples share."""
 
 from pathlib import Path
 from typing import Any

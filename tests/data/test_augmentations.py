@@ -89,7 +89,7 @@ def test_functions_that_draw_are_seeded() -> None:
 
 
 def change(augment: Any, *seeds: int, channels: int = 3) -> np.ndarray:
-    """Images changed with each of some seeds, after one another."""
+    """Augments images with each seed in turn."""
     rng = np.random.default_rng(0)
     coarse = rng.uniform(0, 255, (4, 3, 3, channels)).astype("float32")
     images = tf.image.resize(coarse, (16, 16))

@@ -1,4 +1,4 @@
-"""Tests of files that go bad after they were listed."""
+"""Files that become unreadable after they were listed."""
 
 import logging
 from collections.abc import Callable

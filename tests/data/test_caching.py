@@ -45,7 +45,7 @@ def alike(tmp_path: Path) -> ImageSet:
 
 
 def write(folder: Path, sizes: list[tuple[int, int]]) -> ImageSet:
-    """Photographs, so to speak: smooth, of several sizes and formats."""
+    """Writes smooth images of several sizes and formats."""
     rng = np.random.default_rng(0)
     paths = []
     for i in range(len(LABELS)):
@@ -114,7 +114,7 @@ def test_cached_files_are_not_read_again(mixed: ImageSet, cache: str) -> None:
     dataset = pipeline(mixed, sampler, 16, cache=cache)
     for path in mixed.paths or ():
         os.remove(path)
-    # An epoch that is left after a batch does not matter.
+    # An interrupted epoch does no harm.
     for _ in dataset:
         break
     sampler.epoch = 0
@@ -135,7 +135,7 @@ def test_next_run_reads_the_cache_on_disk(mixed, monkeypatch) -> None:
     forbid_decoding(monkeypatch)
     check_equal(epochs_of(mixed, cache="disk"), expected)
     check_equal(epochs_of(mixed, cache="auto"), expected)
-    # The cut out of the same resized images is another matter.
+    # Only the crop may differ: other resizing needs another cache.
     assert epochs_of(mixed, cache="disk", crop="center", flip=True)
     for other in (
         {"resize": 17},

@@ -1,4 +1,4 @@
-"""Tests of `check`: what a folder is, and what is missing."""
+"""`check` recognizes folders and names missing files."""
 
 import shutil
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_image_folder_is_checked(folder: Path) -> None:
 
 @pytest.mark.parametrize("as_table", [False, True])
 def test_exact_copies_are_reported(folder: Path, as_table: bool) -> None:
-    """Nobody found them, in a class, in two classes or in two splits."""
+    """Copies are reported within a class, across classes and across splits."""
     root = folder / "images"
     for i, file in enumerate(sorted(root.glob("*/*.png"))):
         Image.fromarray(photo(20, 20, seed=i)).save(file)

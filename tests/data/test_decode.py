@@ -131,7 +131,7 @@ def test_animation_gives_its_first_frame(tmp_path: Path) -> None:
 def test_too_large_images_raise_by_their_header(
     tmp_path: Path, extension: str
 ) -> None:
-    """By what the header says: there are no such pixels."""
+    """The header alone claims the size; the file has no such pixels."""
     path = tmp_path / f"image.{extension}"
     Image.fromarray(GRAY).save(path)
     content = path.read_bytes()
@@ -179,7 +179,7 @@ def test_unsupported_files_raise(tmp_path: Path) -> None:
 def test_randomly_changed_files_decode_alike_or_raise(
     kind: str, tmp_path: Path
 ) -> None:
-    """The same pixels everywhere, or refused."""
+    """All decoders give the same pixels, or all raise."""
     draw, refused = random.Random(0), 0
     path = tmp_path / "changed.bin"
     Image.fromarray(RGB[:16, :16]).save(path, kind)

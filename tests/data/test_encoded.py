@@ -28,7 +28,7 @@ WINDOWS = [
 
 @pytest.fixture(scope="module")
 def photograph() -> np.ndarray:
-    """Like one: detail at all sizes, (720, 960, 3)."""
+    """Pixels with detail at all scales, (720, 960, 3)."""
     rng = np.random.default_rng(0)
     pixels = np.zeros((720, 960, 3))
     for side in (3, 6, 12, 24, 48, 96):
@@ -107,7 +107,7 @@ def test_several_windows_are_decoded_at_the_scale_of_the_smallest(
 
 
 def test_large_file_is_decoded_at_an_eighth(tmp_path: Path) -> None:
-    """Lines that an eighth cannot show, and the whole image would."""
+    """Uses lines that vanish at an eighth of the size."""
     lines = np.zeros((960, 960, 3), np.uint8)
     lines[:, ::2] = 255
     path = tmp_path / "lines.jpg"
@@ -201,7 +201,7 @@ def test_fast_view_is_the_same_everywhere(
 def test_large_photographs_need_little_memory(
     tmp_path: Path, size: tuple[int, int]
 ) -> None:
-    """Decoded whole, one of 48 megapixels would take 144 MB."""
+    """Decoding all 48 megapixels would take 144 MB."""
     path = tmp_path / "a.jpg"
     coarse = np.random.default_rng(0).integers(0, 256, (99, 99, 3), np.uint8)
     Image.fromarray(coarse).resize(size, Image.Resampling.BOX).save(path)

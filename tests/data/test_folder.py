@@ -1,4 +1,4 @@
-"""Tests of image folders, also with everything in them that goes wrong."""
+"""Image folders, including every kind of faulty content."""
 
 import io
 import os

@@ -160,7 +160,7 @@ def test_dataset_must_fit_into_memory(monkeypatch: Any) -> None:
     monkeypatch.setattr(module, "available_memory", lambda: 500)
     with pytest.raises(ValueError, match="must fit into memory"):
         from_dataset(whole(X))
-    # Nobody knows how many there are, until there are too many.
+    # The size is unknown until it exceeds the memory.
     unknown = generated(lambda: zip(X, LABELS, strict=True)).batch(10)
     with pytest.raises(ValueError, match="mmap_mode"):
         from_dataset(unknown)

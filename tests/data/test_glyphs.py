@@ -1,4 +1,4 @@
-"""Tests of the glyphs: the whole set, and how it is kept."""
+"""The glyphs data set and its cache."""
 
 import hashlib
 import importlib
@@ -95,7 +95,7 @@ def test_ambiguous_characters_are_left_out(everything: ImageSet) -> None:
 
 @slow
 def test_images_match_pillow(everything: ImageSet) -> None:
-    """Drawn on a large canvas in another way, then cut out."""
+    """The reference is drawn on a large canvas and then cropped."""
     fonts = {path.stem: str(path) for path in typefaces()}
     assert set(everything.ids) <= set(fonts)
     for row in range(0, len(everything), 501):
@@ -115,7 +115,7 @@ def test_images_match_pillow(everything: ImageSet) -> None:
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Drawings]:
-    """Replaces the drawing by something quick; lists what was drawn."""
+    """Replaces the drawing by a quick one; lists its results."""
     calls: list[Drawings] = []
 
     def draw(files: Any) -> Drawings:
@@ -131,7 +131,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Drawings]:
 
 
 def version_of(splits: DataSplits) -> int:
-    """How many drawings had been made when these were."""
+    """Number of the drawing that these splits came from."""
     return int(splits.test.read(0)[0, 0, 0])
 
 

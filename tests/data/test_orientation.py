@@ -156,7 +156,7 @@ KINDS = {
 """Formats, and orientations; those without EXIF are stored upright."""
 
 TURNS = {1: 0, 3: 2, 6: -1, 8: 1}
-"""By how many quarters to the left a stored image is turned."""
+"""Quarter turns to the left of a stored image, by orientation."""
 
 SQUARE = PIXELS[:, :23]
 SIZE = SQUARE.shape[:2]
@@ -239,7 +239,7 @@ WAYS: dict[str, Callable[[ImageSet], Sequence[np.ndarray | None]]] = {
 
 @pytest.fixture(scope="module")
 def seen(files) -> Callable[[str], dict[tuple[str, int], np.ndarray | None]]:
-    """The pixels of all files as they are seen in some way, computed once."""
+    """Pixels of all files as one reader gives them, computed once."""
     images = ImageSet([*files.values()])
     return functools.cache(
         lambda way: dict(zip(files, WAYS[way](images), strict=True))
@@ -255,7 +255,7 @@ def test_every_reader_turns_every_kind_of_file(files, seen, kind, way) -> None:
             assert kind in ("webp", "tif")
             continue
         expected = SQUARE
-        if kind in ("jpg", "gif"):  # Which change pixels.
+        if kind in ("jpg", "gif"):  # These formats change pixels.
             with Image.open(files[kind, turn]) as image:
                 stored_pixels = np.asarray(image.convert("RGB"))
             expected = np.rot90(stored_pixels, TURNS[turn])

@@ -1,4 +1,4 @@
-"""A kind of examples of one's own, and figures of what are no images."""
+"""Custom example classes, and figures of examples without images."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +22,7 @@ from keras_dml.visualization import attention_overlays, retrieval_grid
 
 
 class Numbers(Examples):
-    """Examples that are computed from numbers."""
+    """Examples computed from numbers."""
 
     def __init__(self, numbers: Any, about: About) -> None:
         self.numbers = np.asarray(numbers)

@@ -144,7 +144,7 @@ def test_targets_travel_with_the_batch(images: ImageSet) -> None:
 
 
 class FromEpoch(keras.callbacks.Callback):
-    """Sets the sampler in `on_epoch_begin`, as Recluster does."""
+    """Sets the sampler's assignments in `on_epoch_begin`, like Recluster."""
 
     def __init__(self, sampler: ClusterSampler) -> None:
         super().__init__()
@@ -157,7 +157,7 @@ class FromEpoch(keras.callbacks.Callback):
 
 
 class Recorder(keras.Model):
-    """Writes down the learner of every step."""
+    """Records the learner of every step."""
 
     def __init__(self) -> None:
         super().__init__()

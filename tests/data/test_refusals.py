@@ -1,4 +1,4 @@
-"""What samplers, views and functions of data refuse, in one line each."""
+"""Errors of samplers, views and functions of data, one line each."""
 
 import numpy as np
 import pytest
@@ -98,7 +98,7 @@ REFUSED = [
     (lambda: Augment(SMALL, pad=-1), "`pad` of Augment"),
     (lambda: Augment(SMALL, pad=16), "`pad` of Augment"),
     (lambda: Augment(SMALL, "center", pad=2), "`pad` of Augment requires"),
-    # What would not be resized has no mode.
+    # Without resizing there is no resize mode.
     *(
         (lambda mode=mode: Augment(
             View((12, 10), 3, resize_mode=mode), "random_resized"),

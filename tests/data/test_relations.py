@@ -66,7 +66,7 @@ def test_batches_hold_pairs_and_their_relation(others) -> None:
 
 
 def test_triplet_loss_matches_a_loop_over_the_triplets() -> None:
-    """The triplet loss over a batch is a loop over the triplets in it."""
+    """The reference is a loop over the batch's triplets."""
     rng = np.random.default_rng(0)
     embeddings = keras.ops.normalize(rng.normal(size=(9, 4)).astype("float32"))
     triplets = TripletSet(EXAMPLES, [[0, 1, 2], [3, 4, 5], [6, 7, 8]])
@@ -189,7 +189,7 @@ def test_batches_without_duplicates_repeat_no_content() -> None:
     pairs = PairSet(texts, rows)
 
     def repeated(**options) -> int:
-        """Batches with equal contents in two tuples."""
+        """Number of batches in which two tuples share contents."""
         sampler = RelationSampler(pairs, tuples_per_batch=16, **options)
         count = 0
         for epoch in range(2):

@@ -40,7 +40,7 @@ CASES = [
 
 @pytest.mark.parametrize(("shape", "frame", "inside"), CASES)
 def test_longest_matches_pillow(shape, frame, inside) -> None:
-    # Black would not be told from what is added.
+    # Black pixels would look like padding.
     image = np.maximum(photo(*shape), 5)
     small = Image.fromarray(image).resize(inside[::-1], BILINEAR)
     expected = Image.new("RGB", frame[::-1])

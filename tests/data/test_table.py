@@ -15,7 +15,7 @@ CLASSES = ["cat", "ant", "bee", "dog", "eel", "fox"]
 
 
 def write(folder: Path, text: str, name: str = "birds.csv") -> Path:
-    """A table, and every image that could be in it."""
+    """Writes a table and every image that it may list."""
     for i in range(12):
         write_image(folder / "images" / f"{i}.png")
     file = folder / name
@@ -178,7 +178,7 @@ def test_unreadable_table_raises(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["pipe", "nowhere"])
 def test_rows_without_a_file_raise(kind: str, tmp_path: Path) -> None:
-    """To open a pipe would be to wait for ever."""
+    """Opening a pipe would block forever."""
     file = write(tmp_path, rows("path,label", PATHS, CLASSES * 2))
     odd = tmp_path / PATHS[3]
     odd.unlink()

@@ -40,7 +40,7 @@ def test_slips_keep_most_letters() -> None:
     typed = [slip(name, rng) for _ in range(200)]
     assert np.mean([x != name for x in typed]) > 0.9
     assert {len(x) for x in typed} <= set(range(6, 24))
-    # Letters are kept, or are replaced by those beside them on a keyboard.
+    # Slips keep letters or replace them by neighbors on the keyboard.
     common = [len(set(x) & set(name)) / len(set(name)) for x in typed]
     assert np.min(common) > 0.5
 

@@ -1,4 +1,4 @@
-"""Batches, split among replicas and workers."""
+"""Batches split among replicas and workers."""
 
 import keras
 import numpy as np
@@ -56,7 +56,7 @@ def test_replica_without_rows_can_raise() -> None:
     ids=["crop and flip", "two views, augmented"],
 )
 def test_shares_are_rows_of_the_whole(views) -> None:
-    """Whatever is drawn for a row, one process draws it as well."""
+    """Random draws per row are those of a single process."""
     images = blobs(classes=6, images=4)
 
     def batches() -> tf.data.Dataset:
@@ -91,7 +91,7 @@ def test_share_reads_only_its_own_files(tmp_path) -> None:
 
 
 def comparing(num_classes: int | None = None) -> MetricModel:
-    """A model whose loss compares, and may have proxies."""
+    """A model whose loss compares pairs, or has proxies."""
     inputs = keras.Input((2,))
     loss = "triplet"
     if num_classes:

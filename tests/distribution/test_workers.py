@@ -48,7 +48,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def results_of(backend: str, folder: Path) -> Any:
-    """What one process, worker 0 and worker 1 found."""
+    """Results of one process, worker 0 and worker 1."""
     ports = free_ports(2)
     worker_arguments = (0,), (0, *ports), (1, *ports)
     processes = [started(folder, backend, *x) for x in worker_arguments]
@@ -117,7 +117,7 @@ def check_shares(one: Arrays, workers: list[Arrays]) -> None:
 
 
 def check_resumed(results: list[Arrays]) -> None:
-    """SIGTERM to one process ends all in one step; all go on from it."""
+    """SIGTERM to one process ends all at the same step; all resume there."""
     for result in results:
         assert result["own/status"] == 75
         # Each update is done once, the second before the training ended.

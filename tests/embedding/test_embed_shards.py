@@ -1,4 +1,4 @@
-"""`embed_shards`: what it writes, refuses and continues."""
+"""`embed_shards`: written files, errors and continuation."""
 
 import functools
 import io
@@ -29,7 +29,7 @@ COUNT = 23
 
 @functools.cache
 def model(seed: int = 0) -> keras.Model:
-    """A network, which no test changes."""
+    """A network that no test changes."""
     keras.utils.set_random_seed(seed)
     inputs = keras.Input((6, 6, 1))
     flat = keras.layers.Flatten()(inputs / 255.0)
@@ -47,7 +47,7 @@ def examples(seed: int = 0) -> ArraySet:
 
 
 def files(folder: Path, bad: tuple[int, ...] = ()) -> ImageSet:
-    """Images in files, of which the bad ones cannot be decoded."""
+    """Writes images to files; the bad ones cannot be decoded."""
     folder.mkdir(exist_ok=True)
     for row, image in enumerate(pixels()):
         path = folder / f"{row:02d}.png"
@@ -58,7 +58,7 @@ def files(folder: Path, bad: tuple[int, ...] = ()) -> ImageSet:
 
 
 def shards(folder: Path) -> dict[str, int]:
-    """When each shard was written."""
+    """Modification time of each shard."""
     paths = folder.glob("shard-*.parquet")
     return {path.name: path.stat().st_mtime_ns for path in paths}
 
@@ -149,7 +149,7 @@ def test_embed_shards_continues_after_an_interruption(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_embed_shards_continues_after_a_kill(tmp_path):
-    """Each row is there once, and finished shards are kept."""
+    """Finished shards are kept, and each row occurs once."""
     code = (
         "import warnings; warnings.simplefilter('ignore')\n"
         "from tests.embedding.test_embed_shards import *\n"

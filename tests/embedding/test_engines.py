@@ -1,4 +1,4 @@
-"""Embedding by OpenVINO: as Keras predicts, or by Keras itself."""
+"""Embedding with OpenVINO, which falls back to Keras."""
 
 import logging
 import re
@@ -73,7 +73,7 @@ def followed_by(layer: keras.layers.Layer) -> keras.Model:
 
 
 def in_python() -> keras.Model:
-    """OpenVINO cannot run code of Python."""
+    """A model with Python code, which OpenVINO cannot run."""
 
     def doubled(x: tf.Tensor) -> tf.Tensor:
         y = tf.py_function(lambda x: 2 * x, [x], "float32")
@@ -85,7 +85,7 @@ def in_python() -> keras.Model:
 
 
 def in_half() -> keras.Model:
-    """OpenVINO computes in float32 what Keras rounds."""
+    """A half-precision model: OpenVINO would compute it in float32."""
     return followed_by(keras.layers.Dense(4, dtype="mixed_float16"))
 
 
@@ -106,7 +106,7 @@ def said_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def counted(model: keras.Model, monkeypatch: Any) -> list[int]:
-    """Sizes of the batches that Keras embeds from now on."""
+    """Records the sizes of batches that Keras embeds."""
     sizes, predict = [], model.predict_on_batch
     monkeypatch.setattr(
         model, "predict_on_batch", lambda x: sizes.append(len(x)) or predict(x)
@@ -206,7 +206,7 @@ def test_missing_engine_raises(owner: str, monkeypatch) -> None:
 
 
 def test_engine_may_be_any_function(tmp_path, monkeypatch) -> None:
-    """It takes batches as NumPy arrays, and Keras embeds nothing."""
+    """The function gets NumPy batches, and Keras embeds nothing."""
     model, shown = plain(), images()
     expected = embed(model, shown)
     results = evaluate(model, shown)

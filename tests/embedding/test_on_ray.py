@@ -1,4 +1,4 @@
-"""Shards that actors of Ray write."""
+"""Shards written by Ray actors."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ def cluster() -> Iterator[None]:
 
 
 def test_killed_actor_costs_no_row(cluster, tmp_path, monkeypatch) -> None:
-    """Its task is repeated, and actors without a GPU see none."""
+    """The task is repeated, and actors without a GPU see none."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     marks = tmp_path / "marks"
     marks.mkdir()

@@ -1,4 +1,4 @@
-"""Folders of shards, as they are read."""
+"""Reading folders of shards."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Labels and names of metrics that cannot be used get the reason, and a way."""
+"""Errors for unusable labels and metric names give the reason and a way out."""
 
 import numpy as np
 import pytest

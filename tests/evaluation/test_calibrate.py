@@ -24,7 +24,7 @@ from tests.evaluation.all_pairs import embeddings, pairs
 
 
 def gaps(same, other, values) -> np.ndarray:
-    """How far both error rates are apart at each threshold."""
+    """Gap between both error rates at each threshold."""
     rejected = (same[:, None] < values).mean(axis=0)
     return np.abs(rejected - (other[:, None] >= values).mean(axis=0))
 
@@ -240,7 +240,7 @@ def test_few_classes_have_no_interval_but_a_reason(criterion, classes) -> None:
 
 @pytest.mark.parametrize("most_units", [512, 5])
 def test_bootstrap_counts_match_drawn_classes(most_units, monkeypatch) -> None:
-    """Samples written out image by image, class copies kept apart."""
+    """The reference draws classes image by image; copies stay apart."""
     monkeypatch.setattr(pair_counts, "MAX_UNITS", most_units)
     monkeypatch.setattr(pair_counts, "UNIT_ROWS", 3)
     monkeypatch.setattr(pair_counts, "UNIT_PAIRS", 40)

@@ -26,7 +26,7 @@ def results_of(noise: float, seed: int = 0, **options):
 
 
 def with_noise(size: float) -> list[Results]:
-    """Results without and with more noise, of the same queries."""
+    """Results of the same queries, without and with more noise."""
     x, labels = data(1.0)
     noise = np.random.default_rng(1).standard_normal(x.shape)
     return [evaluate_embeddings(y, labels) for y in (x, x + size * noise)]

@@ -1,4 +1,4 @@
-"""The one call: what it takes, what it refuses, what it returns."""
+"""`evaluate_embeddings`: inputs, errors and results."""
 
 import json
 import pickle

@@ -78,7 +78,7 @@ def test_accuracy_matches_naive_votes(k: int, distance: str) -> None:
 
 @pytest.mark.parametrize("k", [1, 3, 5, 15])
 def test_accuracy_matches_scikit_learn(k: int) -> None:
-    """Of two classes and odd k, there are no ties."""
+    """Two classes and odd k leave no ties."""
     labels, gallery_labels = Y % 2, GALLERY_Y % 2
     results = evaluate_embeddings(
         X,

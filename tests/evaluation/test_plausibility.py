@@ -1,4 +1,4 @@
-"""What means nothing is said: collapse, copies, the gallery as queries."""
+"""Warnings about meaningless results: collapse, copies, shared galleries."""
 
 import logging
 from collections.abc import Iterator
@@ -85,7 +85,7 @@ def test_set_as_its_own_gallery_leaves_out_the_own_row(
 
 
 def logs_of(callback: RetrievalEvaluation, model, epochs: int = 1) -> dict:
-    """Those of the last epoch."""
+    """Logs of the last epoch."""
     callback.set_model(model)
     callback.set_params({"epochs": epochs})
     callback.on_train_begin()
@@ -125,7 +125,7 @@ def test_copies_of_queries_in_the_gallery_are_reported(
     evaluate_embeddings(*both, protocol=apart, **options)
     assert "100 of 100 queries" in said.text
     said.clear()
-    # Near is no copy, a few are too few, and their own metrics are right.
+    # Near vectors are no copies, and a few copies do not warn.
     for near in (
         gallery + np.float32(0.01),
         np.concatenate([more, more, gallery[50:54]]),
@@ -265,7 +265,7 @@ def test_repeated_rows_of_one_set_are_not_queries_in_the_gallery(said) -> None:
 
 @pytest.mark.parametrize("are_sets", [False, True])
 def test_excluded_copies_are_not_reported(are_sets: bool, said) -> None:
-    """Own camera, own class: these do not count, so nothing is found."""
+    """Copies by the own camera and of the own class are excluded."""
     noise = np.random.default_rng(1).normal(size=X.shape)
     gallery = np.concatenate([X[::-1], X + noise])
     cameras = np.repeat(["a", "b"], 100)

@@ -1,4 +1,4 @@
-"""Folders of shards, measured as the arrays that they were written from."""
+"""Shards are measured like the arrays they were written from."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Embeddings in files: the same digits, and not all in memory at once."""
+"""Embeddings in files give the same digits in less memory."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Parts of embeddings, measured as embeddings of their own."""
+"""Parts of embeddings are measured as separate embeddings."""
 
 import numpy as np
 import pytest

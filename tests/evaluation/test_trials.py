@@ -90,7 +90,7 @@ def test_threshold_is_calibrated_on_trials(criterion) -> None:
 
 
 def test_bootstrap_draws_subjects() -> None:
-    """Labels, or what positive pairs connect; samples written out."""
+    """Subjects are labels, or components of positive pairs."""
     x, pairs = trials(has_labels=False)
     subjects = subjects_of(pairs)
     for (a, b), is_one in zip(pairs.rows, pairs.positive, strict=True):

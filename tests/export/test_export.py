@@ -1,4 +1,4 @@
-"""Tests of the export: what it holds, and what it refuses."""
+"""SavedModel exports: contents and errors."""
 
 import gc
 import weakref
@@ -129,7 +129,7 @@ def test_export_holds_only_inference_variables(
 def test_deleted_export_is_garbage_collected(
     exported: Path,
 ) -> None:
-    """Gradients of its own would stay registered, with all that they see."""
+    """Custom gradients would stay registered and keep the export alive."""
     loaded = tf.saved_model.load(str(exported))
     graph = weakref.ref(loaded.signatures["lookup"].graph)
     del loaded
@@ -159,7 +159,7 @@ def test_export_that_differs_for_a_check_image_raises(
 
 
 def compare(folder: Path, model: keras.Model, gallery: Gallery) -> None:
-    """What an export is compared with before it gets its name."""
+    """Runs the comparison before an export gets its name."""
     view = View.of(model)
     batches = generated_batches(view)[:1]
     served = ServedImages(model, gallery, 3, view, "float32", batches)

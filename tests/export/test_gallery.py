@@ -1,4 +1,4 @@
-"""Tests of what may be searched in."""
+"""Galleries of exports."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -43,7 +43,7 @@ FORMATS = [
 ]
 
 Case = tuple[keras.Model, Any, Any]
-"""A model, what it takes, and the embeddings that its export returns."""
+"""Model, inputs and the embeddings that its export must return."""
 
 
 @pytest.fixture(params=FORMATS)

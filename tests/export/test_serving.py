@@ -1,4 +1,4 @@
-"""What clients get from a server, in a process without Keras."""
+"""Answers of a server, in a process without Keras."""
 
 import io
 from pathlib import Path

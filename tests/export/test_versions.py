@@ -1,4 +1,4 @@
-"""Tests of versions, and of what is there when an export fails."""
+"""Version folders, and the files left by a failed export."""
 
 import resource
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ def test_export_of_another_process_is_kept(tmp_path: Path) -> None:
 
 
 def test_version_appears_only_when_complete(tmp_path: Path) -> None:
-    """A process that is killed leaves a folder that starts with a dot."""
+    """A killed process leaves a folder whose name starts with a dot."""
     folder = tmp_path / "glyphs"
     (folder / "1").mkdir(parents=True)
 

@@ -1,4 +1,4 @@
-"""Names and numbers of before, as `measure.py` wrote them."""
+"""Names and numbers equal those that `measure.py` wrote before."""
 
 import json
 
@@ -12,7 +12,7 @@ VALUES = json.loads((HERE / "values.json").read_text())
 
 
 def test_public_signatures_are_unchanged() -> None:
-    """What changes on purpose is in the changelog, with the way out."""
+    """Intended changes are in the changelog, with a way out."""
     before = json.loads((HERE / "signatures.json").read_text())
     now = measure.signatures()
     changed = {
@@ -26,7 +26,7 @@ def test_public_signatures_are_unchanged() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("method", measure.METHODS)
 def test_weights_after_five_steps_are_unchanged(method: str) -> None:
-    """Of every variable of the model and of the optimizer."""
+    """Compares every variable of the model and the optimizer."""
     jit = method == "baseline"
     before = VALUES["weights"][f"{method} {'xla' if jit else 'graph'}"]
     now = measure.weights_after_five_steps(method, jit)

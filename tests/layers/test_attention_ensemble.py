@@ -126,7 +126,7 @@ def test_masks_match_those_of_each_learner() -> None:
 
 @two_variants
 def test_gradient_matches_finite_differences(variant) -> None:
-    """Of the map, and of every weight, against the computation by hand."""
+    """Checks the gradients of the map and of every weight."""
     layer, x = make(variant)
     target = np.random.default_rng(5).normal(size=(4, 3, 4))
     with tf.GradientTape() as tape:

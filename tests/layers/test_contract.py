@@ -1,4 +1,4 @@
-"""What every layer must do, checked for each one with arguments of its own."""
+"""The contract of layers, checked for each one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -95,7 +95,7 @@ def test_saved_model_gives_the_same_outputs(name: str, tmp_path) -> None:
 @every_layer
 @graph_and_xla
 def test_compiled_layer_gives_the_same_outputs(name: str, jit: bool) -> None:
-    """Of a batch of any size."""
+    """Compiles for batches of any size."""
     layer, _, x = made(name)
     call = tf.function(
         layer,

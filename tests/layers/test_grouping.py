@@ -17,7 +17,7 @@ POOL = {"avg": np.mean, "max": np.max}
 
 
 def with_biases(layer):
-    """The layer, built, with biases that are not zero."""
+    """Builds the layer with nonzero biases."""
     if not layer.built:
         layer.build((None, 3, 4, 10))
     for weight in layer.weights:
@@ -120,7 +120,7 @@ def test_weights_have_the_shapes_of_the_released_code() -> None:
 
 
 def test_groups_start_different() -> None:
-    """Groups that start alike would stay alike."""
+    """Groups that start equal would stay equal."""
     for module in EVERY:
         groups = module(12, 3)(feature_map()).numpy()
         for p, q in ((0, 1), (0, 2), (1, 2)):

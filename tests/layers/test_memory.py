@@ -18,7 +18,7 @@ def rows(count: int, seed: int = 0, dim: int = 2) -> np.ndarray:
 
 
 def contents(queue: EmbeddingQueue) -> list[tuple[float, int]]:
-    """What it holds, oldest first."""
+    """Contents of the queue, oldest first."""
     order = np.arange(queue.size)
     if int(queue.count) == queue.size:
         order = np.roll(order, -int(queue.pointer))

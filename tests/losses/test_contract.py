@@ -1,4 +1,4 @@
-"""What every loss keeps: one walk over all of them."""
+"""The contract of losses, checked for all of them."""
 
 import functools
 import inspect
@@ -67,14 +67,14 @@ def by_graph(names):
 
 
 def configured(name):
-    """Arguments that are no defaults, for every argument of a loss."""
+    """Non-default values for every argument of a loss."""
     cls = LOSSES[name]
     names = set(parameters_of(cls)) - {"name"}
     return {k: v for k, v in {**OTHER, **EXAMPLES[name]}.items() if k in names}
 
 
 def needed(name, classes=CLASSES):
-    """The arguments that a loss has no defaults for."""
+    """The required arguments of a loss."""
     values = {
         "num_classes": classes,
         "class_counts": list(range(1, classes + 1)),
@@ -113,7 +113,7 @@ def test_config_round_trips_with_non_default_arguments(name):
         ).parameters.items()
     }
     for key, value in arguments.items():
-        if value == defaults[key]:  # It is the only value that the loss takes.
+        if value == defaults[key]:  # The loss takes no other value.
             with pytest.raises(ValueError, match=key):
                 cls(**{**arguments, key: OTHER[key]})
     config = keras.saving.serialize_keras_object(loss)
@@ -128,7 +128,7 @@ def test_config_round_trips_with_non_default_arguments(name):
 
 
 def values_outside(expected):
-    """Values that an argument of a checked type must refuse."""
+    """Values outside a checked type."""
     options = [x for x in get_args(expected) if x is not NoneType]
     if get_origin(expected) in (Union, UnionType):
         return values_outside(options[0])
@@ -159,7 +159,7 @@ def test_arguments_outside_their_types_raise(name):
 
 
 def without_draws(name):
-    """A loss that uses all of its code and draws nothing."""
+    """A loss that runs all of its code without random draws."""
     arguments = needed(name)
     if name == "margin":
         arguments["mining"] = "semihard"

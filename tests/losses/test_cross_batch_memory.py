@@ -54,7 +54,7 @@ def pairs_by_loop(x, labels, seen):
     ],
 )
 def test_memory_wraps_around_in_five_steps(jit, size) -> None:
-    """A size that no number of batches fills; one below the batch's."""
+    """Sizes are no multiple of the batch, and below the batch."""
     inner = losses.get({**SUMMED, "normalize": False})
     loss = CrossBatchMemory(inner, size, batch=False)
     loss.build(keras.layers.Layer(), 3)

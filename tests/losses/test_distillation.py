@@ -101,7 +101,7 @@ def test_collapsed_students_have_finite_gradients(name, rows) -> None:
 
 
 def test_huber_is_linear_beyond_one() -> None:
-    """One far away: relative distances differ by more than 1."""
+    """One point lies far away, so relative distances differ by over 1."""
     far = TEACHER.copy()
     far[0] += 1000
     values = distillation.distance_difference(STUDENT, far)

@@ -1,4 +1,4 @@
-"""Pure functions: what the losses compute, without an object."""
+"""Losses as pure functions."""
 
 import inspect
 import pickle

@@ -1,4 +1,4 @@
-"""HIST, against the algorithm as the authors' code goes through it."""
+"""HIST against the algorithm of the authors' code."""
 
 import keras
 import numpy as np

@@ -26,7 +26,7 @@ def representable(labels):
 
 @pytest.mark.parametrize("name", ["contrastive", "smooth_ap", "proxy_anchor"])
 def test_half_precision_is_computed_in_float32(name):
-    """What all losses do before their own code."""
+    """All losses share the cast, which comes before their own code."""
     labels = np.array(LABELS["unbalanced"])
     x = representable(LABELS["unbalanced"])
     step = step_of(without_draws(name))

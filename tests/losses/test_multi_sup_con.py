@@ -41,7 +41,9 @@ def test_value_and_gradient_match_a_loop_over_label_sets(weighted):
     values, gradient = value_and_gradient(loss, TABLE, X.astype("float32"))
     assert values.mean() == pytest.approx(loop(X, weighted), rel=2e-5)
     check_slopes(gradient, lambda x: loop(x, weighted), X)
-    assert (values[[5, 7]] == 0).all()  # without labels, and with its own
+    assert (
+        values[[5, 7]] == 0
+    ).all()  # one without labels, one whose labels nobody shares
 
 
 def test_references_may_have_label_sets():

@@ -124,7 +124,7 @@ def test_weights_without_a_near_negative_are_zero(weighting):
 
 
 def test_queue_axis_weighting_shrinks_the_gradient():
-    """What the docstring says, of random keys in 128 dimensions."""
+    """Checks the docstring's claim for random keys in 128 dimensions."""
     rng = np.random.default_rng(0)
     q, queue = unit(rng.normal(size=(8, 128))), rng.normal(size=(3360, 128))
     noise = rng.normal(size=q.shape)

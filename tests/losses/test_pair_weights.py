@@ -733,7 +733,7 @@ def test_references_have_a_column_of_weights_each(case):
 
 @pytest.mark.parametrize("case", ["contrastive", "sup_con"])
 def test_weights_pass_no_gradient(case):
-    """Which is so where all losses compare."""
+    """The comparison that all losses share passes no gradient."""
     labels, x = LABELS["balanced"], batch(LABELS["balanced"])
     x = tf.constant(x, "float32")
     with tf.GradientTape() as tape:

@@ -264,7 +264,7 @@ def test_relation_labels_and_references_raise():
 
 
 def test_frozen_proxies_stay_one_hot() -> None:
-    """One-hot vectors, which stay as they are."""
+    """Frozen proxies are one-hot and do not change."""
     loss = ProxyNCALoss(3, initializer="identity", trainable_proxies=False)
     owner = keras.layers.Layer(name="owner")
     loss.build(owner, 4)

@@ -1,4 +1,4 @@
-"""Soft ranks: what the shared loops of the losses do not look at."""
+"""Soft ranks: cases that the shared loops do not cover."""
 
 import math
 
@@ -18,7 +18,7 @@ def sigmoid(x, temperature):
 
 
 def released_recall(labels, x):
-    """As the authors' code computes it, with the query among the ranks."""
+    """The authors' computation, with the query among the ranks."""
     s, terms = unit(x) @ unit(x).T, []
     for a, same, _ in sets(labels):
         if not same:

@@ -1,4 +1,4 @@
-"""Losses against references whose terms are not those of a batch."""
+"""Losses with references, whose terms differ from those in a batch."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What losses, miners and functions refuse when they are made."""
+"""Errors of constructors of losses, miners and functions."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Several labels per example: who is positive to whom."""
+"""Relations between examples with several labels."""
 
 import keras
 import numpy as np
@@ -81,7 +81,7 @@ def test_boolean_labels_equal_their_relation_matrix() -> None:
 def test_memory_of_label_sets_matches_the_loss_on_all_rows(
     inner, rule, jit
 ) -> None:
-    """As the loss itself, of all that was seen and of what it shares."""
+    """The reference is the loss on all rows seen so far."""
     x = np.random.default_rng(0).normal(size=(12, 4)).astype("float32")
     loss = losses.CrossBatchMemory(inner, 20, num_labels=5, relation_rule=rule)
     loss.build(keras.layers.Layer(), 4)

@@ -66,7 +66,7 @@ def test_draws_contain_the_batch_and_others_equally_often() -> None:
     assert (drawn[:, [2, 7, 9]] == 1).all()
     together = drawn.T @ drawn / len(draws)
     together = np.delete(np.delete(together, [2, 7, 9], 0), [2, 7, 9], 1)
-    # Three of seven, and any two of them as likely.
+    # Three of seven are drawn, any two of them equally often.
     expected = np.where(np.eye(7), 3 / 7, 3 / 7 * 2 / 6)
     deviation = (expected * (1 - expected) / len(draws)) ** 0.5
     assert (abs(together - expected) < 4 * deviation).all()

@@ -23,7 +23,7 @@ OURS = {
 
 
 def ours(theirs, **changes):
-    """What the table has in place of a loss, with other arguments."""
+    """The table's replacement for a loss, with other arguments."""
     return eval(OURS[theirs], {"dml": dml}).copy(**changes)  # noqa: S307
 
 
@@ -59,7 +59,7 @@ def test_triplet_semihard_matches_addons(goldens, case, metric):
 @pytest.mark.parametrize("soft", [False, True])
 @pytest.mark.parametrize("metric", METRICS)
 def test_triplet_hard_matches_addons(goldens, metric, soft):
-    """In a batch where no anchor is alone: those TensorFlow Addons charges."""
+    """No anchor is alone: TensorFlow Addons charges lonely anchors."""
     name = f"TripletHardLoss({'soft=True' if soft else ''})"
     more = {} if soft else {"margin": 0.3}
     loss = ours(name, distance=METRICS[metric], **more)

@@ -21,7 +21,7 @@ def googlenet() -> keras.Model:
     return backbones.googlenet((32, 32, 3))
 
 
-# Of S, G with its projection, C and a mask, by the number of learners.
+# Parameters of S, G with its projection, C and a mask.
 PARTS = {
     "abe": lambda s, g, c, mask, k: s + g + c + k * mask,
     "heads": lambda s, g, c, mask, k: s + k * g,
@@ -159,7 +159,7 @@ def test_backbone_is_s_and_the_head_copies_the_rest(
 
 
 def test_rate_multipliers_reach_pretrained_layers_alone(tiny_backbone) -> None:
-    """The patterns that the docstring names reach what they should."""
+    """The patterns of the docstring reach the intended layers."""
     model = model_of(
         tiny_backbone,
         rate_multipliers={"backbone|/trunk_|/attention/": 0.0},
@@ -190,7 +190,7 @@ def test_every_variant_trains_and_reloads(
     loss = {"name": "margin", "learn_beta": True}
     model = model_of(tiny_backbone, variant=variant, loss=loss)
     assert len(model.objective.trainable_variables) == 3
-    # One pass of the optimizer moves everything.
+    # One step moves every variable.
     assert moved_by_a_step(model) == {id(v) for v in model.trainable_variables}
     for k, beta in enumerate(model.objective.trainable_variables):
         beta.assign(beta * 0 + 1.0 + k / 10)

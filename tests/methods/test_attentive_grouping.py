@@ -17,7 +17,7 @@ def model_of(backbone, **kwargs):
 
 
 def groups_by_hand(model, x) -> np.ndarray:
-    """What the module gives for the map, each group made unit."""
+    """The module's groups of the map, each normalized."""
     groups = model.head.module(model.backbone(x)).numpy().astype("float64")
     return groups / np.linalg.norm(groups, axis=-1, keepdims=True)
 
@@ -43,7 +43,7 @@ def test_embedding_is_unit_groups_side_by_side(grouping, tiny_backbone) -> None:
 def test_other_groupings_train_and_reload(
     grouping, tiny_backbone, tmp_path
 ) -> None:
-    """The contract tests attentive grouping itself."""
+    """Attentive grouping itself is in the contract test."""
     backbone = backbones.small_convnet((16, 16, 1), filters=(4, 8))
     model = model_of(backbone, grouping=grouping, pooling="max")
     model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
@@ -59,7 +59,7 @@ def test_other_groupings_train_and_reload(
 
 
 def test_betas_learn_from_their_own_group(tiny_backbone) -> None:
-    """One group has collapsed, of the other the positives are far apart."""
+    """One group has collapsed; in the other, positives are far apart."""
     loss = {"name": "margin", "learn_beta": True, "mining": "all"}
     model = model_of(tiny_backbone, num_groups=2, loss=loss)
     collapsed = [[1, 0]] * 4

@@ -1,4 +1,4 @@
-"""The baseline: what its loss is given, and trainings of one seed."""
+"""The baseline: the input of its loss, and reproducible trainings."""
 
 import keras
 import numpy as np
@@ -55,7 +55,7 @@ def test_memories_store_the_input_of_the_loss() -> None:
 
 @pytest.mark.slow
 def test_one_seed_gives_the_same_weights() -> None:
-    """Of batches, augmentations, draws of the loss and first weights."""
+    """The seed decides batches, augmentations, draws and initial weights."""
 
     def train() -> list[np.ndarray]:
         keras.utils.set_random_seed(3)

@@ -221,7 +221,7 @@ def test_penalty_keeps_rows_at_unit_length() -> None:
 
 
 def test_other_losses_are_weighted_alike() -> None:
-    """The first learner alone is the loss itself; the rest is weighted."""
+    """The first learner has the plain loss; later ones are weighted."""
     parts = tf.constant(unit_parts(5), "float32")
     outputs = {"parts": parts, "activations": tf.zeros((8, 16))}
     targets = {"label": tf.constant(LABELS)}

@@ -44,7 +44,7 @@ def terms_by_hand(y, c) -> dict[str, float]:
 
 
 def objective_and_sub_embeddings(backbone, **kwargs):
-    """An objective whose signs are far from their borders, and (B, K, d)."""
+    """An objective whose signs are far from flipping, and (B, K, d)."""
     objective = model_of(backbone, **kwargs).objective
     y = np.random.default_rng(4).normal(size=(12, 3, 4)).astype("f4")
     return objective, y
@@ -79,7 +79,7 @@ def test_terms_match_equation_8(tiny_backbone) -> None:
 def test_gradient_of_the_learners_matches_equation_8(
     name, tiny_backbone
 ) -> None:
-    """Through y_k and never through the weights, which stay as they are."""
+    """The gradient passes y_k, and never the weights."""
     objective, y = objective_and_sub_embeddings(tiny_backbone)
     bias = branches(objective.compositor)[1]
     c = weights_by_hand(objective.compositor, y, bias)
@@ -100,7 +100,7 @@ def test_gradient_of_the_learners_matches_equation_8(
 def test_gradient_of_the_compositors_matches_equation_8(
     name, trained, tiny_backbone
 ) -> None:
-    """Of the scores' bias; a small step changes no sign."""
+    """Checks the bias of the scores; a small step changes no sign."""
     objective, y = objective_and_sub_embeddings(
         tiny_backbone, train_compositors_on_tasks=trained
     )
@@ -165,11 +165,11 @@ def test_options_reach_the_compositor(tiny_backbone) -> None:
     assert not softmax.softmax
 
 
-# Whom compositors teach, and what they cost.
+# Gradients and costs of compositors.
 
 
 def reached(model, term: str) -> set[str]:
-    """Paths of the variables to which a term's gradient comes."""
+    """Paths of the variables that a term's gradient reaches."""
     x, targets = batch()
     with tf.GradientTape() as tape:
         terms = model.objective(model.outputs_of(x, training=True), targets)
@@ -196,7 +196,7 @@ def test_gradients_reach_the_parameters_of_equation_8(
 
 
 def test_more_compositors_need_no_more_operations(tiny_backbone) -> None:
-    """One kernel and one product, whatever their number."""
+    """One kernel and one product serve any number of compositors."""
     sizes = set()
     for num_compositors in (2, 16):
         layer = model_of(

@@ -1,4 +1,4 @@
-"""Sub-tasks on composites: of one's own, and those of other methods."""
+"""Sub-tasks on composites: custom ones, and those of other methods."""
 
 import keras
 import numpy as np
@@ -120,7 +120,7 @@ def test_unfit_arguments_of_meta_classes_raise(arguments, message) -> None:
 def test_each_composite_has_its_own_meta_classes(
     tiny_backbone, tmp_path
 ) -> None:
-    """Each composite learns a grouping of its own, saved with the model."""
+    """Each composite has its own grouping, saved with the model."""
     tasks = [MetaClasses(on("contrastive"), 4, 2, seed=m) for m in range(2)]
     model = model_of(tiny_backbone, num_compositors=2, tasks=tasks)
     tasks[1].meta_class.assign([1, 1, 0, 0])
@@ -163,7 +163,7 @@ def test_merged_phase_trains_all_composites_side_by_side(
 
 
 def test_cluster_step_moves_every_learner(tiny_backbone) -> None:
-    """Composites spread the signal; nothing is left untouched."""
+    """Composites spread the signal to all learners."""
     model = model_of(
         tiny_backbone, tasks="clusters", loss_weights={"metric": 0.0}
     )
@@ -267,7 +267,7 @@ def test_sub_tasks_act_after_the_step(tiny_backbone) -> None:
 
 
 class Recorded(Objective):
-    """What `after_step` was given."""
+    """Records the arguments of `after_step`."""
 
     terms = ("none",)
 

@@ -1,4 +1,4 @@
-"""Distillation: who teaches, what is learned, and what is kept of a teacher."""
+"""Distillation: teachers, losses, and what is saved of a teacher."""
 
 import shutil
 
@@ -68,7 +68,7 @@ def test_published_weights_can_be_changed() -> None:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory) -> dict[str, str]:
-    """One teacher in all the forms that it has on a disk."""
+    """One teacher in all its forms on disk."""
     folder = tmp_path_factory.mktemp("teachers")
     teacher = teacher_of()
     (folder / "run").mkdir()

@@ -128,7 +128,7 @@ def test_keys_enter_the_queue_after_the_step(mode, tiny_backbone) -> None:
     ],
 )
 def test_any_tasks_divide_the_dimensions(tasks, dim, tiny_backbone) -> None:
-    """As in Table 1: two tasks have 256 each, four 128."""
+    """As in Table 1, two tasks have 256 dimensions each, four 128."""
     model = model_of(tiny_backbone, tasks=tasks, embedding_dim=512)
     shape = model.compute_output_shape((None, 16, 16, 1))
     assert shape == (None, dim * len(tasks))

@@ -1,4 +1,4 @@
-"""Decorrelation against NumPy: value, and who is pushed where."""
+"""Decorrelation against NumPy: value and gradients."""
 
 import keras
 import numpy as np
@@ -31,7 +31,7 @@ def by_hand(target, source, psi, reduction) -> np.ndarray:
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_value_and_gradients_match_a_loop(reduction) -> None:
-    """ψ goes up c, and both embeddings go down it."""
+    """ψ ascends c, and both embeddings descend it."""
     layer, psi = layer_of(reduction=reduction)
     inputs = [tf.constant(x, "float32") for x in (TARGET, SOURCE)]
     with tf.GradientTape() as tape:

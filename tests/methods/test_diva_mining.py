@@ -1,4 +1,4 @@
-"""The triplets of DiVA's tasks: what is drawn, how often, and its loss."""
+"""The triplets of DiVA's tasks: draws, frequencies and loss."""
 
 from functools import partial
 
@@ -27,7 +27,7 @@ X = unit(batch(LABELS, dim=6))
 
 
 def drawn(miner, seed: int, labels=LABELS, x=X) -> list[tuple[int, int, int]]:
-    """The triplets of one draw."""
+    """Triplets of one draw."""
     pairs = compare(np.array(labels), tf.constant(x, "float32"))
     positive, negative = (m.numpy() for m in miner.pair_weights(pairs, seed))
     assert set(np.unique([positive, negative])) <= {0.0, 1.0}
@@ -106,7 +106,7 @@ def weight(distance: float, dim: int = 6) -> float:
 
 
 def pair_probabilities(anchor: int, positive: str) -> np.ndarray:
-    """(B, B): how probable (p, n) is for an anchor, by loops."""
+    """Probability of (p, n) for an anchor, (B, B), by loops."""
     count = len(LABELS)
     weights = [weight(np.linalg.norm(X[anchor] - x)) for x in X]
     table = np.zeros((count, count))

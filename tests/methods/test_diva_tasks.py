@@ -23,7 +23,7 @@ X = unit(batch(LABELS.tolist(), dim=4)).astype("float32")
 
 
 def test_tasks_train_embeddings_without_a_model() -> None:
-    """Each on its own: no head, no backbone, no objective."""
+    """Each task works without head, backbone and objective."""
     for task in diva_tasks(loss="triplet", queue_size=9):
         task.build((None, 4))
         task.after_step(X[::-1])

@@ -33,7 +33,7 @@ def test_unsplit_embedding_has_a_plain_head(tiny_backbone) -> None:
     model = methods.divide_and_conquer(tiny_backbone, split_embedding=False)
     assert isinstance(model.head, EmbeddingHead)
     model.compile("adam", run_eagerly=True)
-    model.train_on_batch(*batch(1))  # The learner is of no consequence.
+    model.train_on_batch(*batch(1))  # The learner is ignored.
 
 
 # The base losses of Table 3, and shapes of the weights that each owns for
@@ -66,7 +66,7 @@ LEARNED = {
 
 
 def learned(tiny_backbone, loss: str, merged_start="learned", **kwargs):
-    """A model whose learners' losses hold numbers of their own."""
+    """A model whose learners' losses have different variables."""
     model = model_of(
         tiny_backbone,
         loss=LEARNED[loss].copy(),

@@ -1,4 +1,4 @@
-"""DREML: each learner has labels of its own, and one-hot proxies."""
+"""DREML: each learner has its own labels and one-hot proxies."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ def test_number_of_meta_classes_follows_the_arguments(
 
 
 def test_loss_matches_the_cross_entropy_of_one_hot_proxies() -> None:
-    """Value and gradient, with NumPy; the proxies do not train."""
+    """Value and gradient match NumPy; proxies do not train."""
     model = dreml()
     assert not [v for v in model.trainable_variables if "objective" in v.path]
     labels = groups(model)

@@ -1,4 +1,4 @@
-"""Ensemble: learners are what they would be alone, and start as they should."""
+"""Ensemble: learners train as if alone."""
 
 import re
 from typing import Any

@@ -95,7 +95,7 @@ def test_hard_shares_apply_to_batches_of_one_kind_of_pair(labels) -> None:
 
 
 def test_models_share_pieces_of_the_backbone() -> None:
-    """Each pools the features of the backbone at its depth."""
+    """Each model pools the backbone's features at its depth."""
     keras.utils.set_random_seed(1)
     whole = backbones.small_convnet((16, 16, 1), filters=(4, 6, 8))
     model = methods.hdc(
@@ -112,7 +112,7 @@ def test_models_share_pieces_of_the_backbone() -> None:
         )
     flat = np.reshape(outputs["parts"], (12, 12)) / np.sqrt(3)
     np.testing.assert_allclose(outputs["embedding"], flat, rtol=1e-6)
-    # Nothing is there twice.
+    # No layer is duplicated.
     convolutions = [v for v in model.weights if "conv_" in v.path]
     assert len(convolutions) == 3
 

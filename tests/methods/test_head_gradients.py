@@ -1,4 +1,4 @@
-"""Heads against NumPy: their outputs, and every gradient of these."""
+"""Heads against NumPy: outputs and all gradients."""
 
 from collections.abc import Callable
 
@@ -97,7 +97,7 @@ HEADS: dict[str, tuple[Head, Callable]] = {
 
 @pytest.mark.parametrize("name", HEADS)
 def test_outputs_and_gradients_match_numpy(name) -> None:
-    """With respect to the features and to every weight."""
+    """Gradients are those by the features and by every weight."""
     head, by_hand = HEADS[name]
     rng = np.random.default_rng(0)
     if not head.built:

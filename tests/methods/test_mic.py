@@ -28,7 +28,7 @@ def model_of(**arguments):
     [("metric", 0, LABELS), ("surrogate", 1, SURROGATES)],
 )
 def test_each_encoder_trains_on_its_labels(term, encoder, labels) -> None:
-    """Value and gradient; the other encoder gets none."""
+    """Value and gradient match NumPy; the other encoder gets no gradient."""
     objective = model_of().objective
     x = tf.constant(PARTS, "float32")
     targets = {"label": LABELS, "surrogate": SURROGATES}
@@ -44,7 +44,7 @@ def test_each_encoder_trains_on_its_labels(term, encoder, labels) -> None:
 
 
 def test_decorrelation_separates_class_and_auxiliary_encoder() -> None:
-    """Who learns what of it, `test_diva_decorrelation.py` says."""
+    """Its gradients are tested in `test_diva_decorrelation.py`."""
     objective = model_of().objective
     (layer,) = objective.decorrelations
     parts = PARTS.astype("float32")

@@ -125,7 +125,7 @@ def test_attentive_grouping_matches_eq_4_and_14(
 
 @pytest.mark.parametrize("learner", [0, 2, -1])
 def test_active_learner_matches_eq_3(learner) -> None:
-    """Eq. 3 on slice k, and on all of them side by side for −1."""
+    """Eq. 3 on slice k, or on all slices side by side for −1."""
 
     def metric(parts: Array) -> float:
         whole = parts.reshape(6, 12) / np.sqrt(3)

@@ -1,4 +1,4 @@
-"""Operations of the methods: by hand, as printed, and in the docs."""
+"""Operation counts: by hand, as published, and in the docs."""
 
 import argparse
 import csv

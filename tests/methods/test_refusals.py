@@ -1,4 +1,4 @@
-"""Arguments that do not fit, of every method."""
+"""Unfit arguments of every method."""
 
 import re
 from typing import Any
@@ -113,7 +113,7 @@ def test_unfit_arguments_raise(name, arguments, message) -> None:
 def test_embedding_has_the_asked_dimensions_or_an_error_names_others(
     name, dim
 ) -> None:
-    """Or the error names two that the method can have."""
+    """Otherwise the error names two that the method can have."""
     make = methods.METHODS[name].value
     more_arguments = {"num_classes": 40} if name == "dreml" else {}
     try:

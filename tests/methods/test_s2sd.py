@@ -1,4 +1,4 @@
-"""S2SD against NumPy: networks, terms, weights, and what learns from what."""
+"""S2SD against NumPy: networks, terms, weights and gradients."""
 
 import keras
 import numpy as np
@@ -23,7 +23,7 @@ def model_of(**kwargs):
 
 
 def loss(labels, x: np.ndarray) -> float:
-    """Multi-similarity, Eq. 15, of the pairs that it mines."""
+    """Multi-similarity, Eq. 15, of the mined pairs."""
     similar, total = unit(x) @ unit(x).T, 0.0
     for a, same, other in sets(labels):
         p, n = similar[a, same], similar[a, other]

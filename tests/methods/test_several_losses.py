@@ -19,10 +19,10 @@ PAIRS = {"triplet": 0.5, "contrastive": 1.0}
 # Of the weight of each loss, if it is not 1.
 FACTORS = {"s2sd": 0.5}
 
-# Those that train several losses each in its own way.
+# Methods with their own way to train several losses.
 TRAINED = "abe bier dcml diva divide_and_conquer ensemble mic s2sd".split()
 
-# What stands in front of the names of the losses, in each method.
+# Prefixes of the losses' names, by method.
 PREFIXES = {
     "dcml": ("", "task_"),
     "diva": ("discriminative_", "shared_", "intra_"),

@@ -1,4 +1,4 @@
-"""Whitening against NumPy, and what its `fit` does in place of steps."""
+"""Whitening against NumPy, and its `fit`, which takes no steps."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ def by_hand(
 
 
 def matching(model: keras.Model, x: np.ndarray, labels: np.ndarray) -> list:
-    """The shrinkages with whose whitening the model embeds other classes."""
+    """Shrinkages whose whitening matches the model on other classes."""
     new = drawn(5, seed=3)[0]
     embeddings = model.predict(new, verbose=0)
     shrinkages = []

@@ -27,7 +27,7 @@ Values = dict[str, Any]
 
 
 def make(folder: Path) -> None:
-    """Models that were trained, an index, a run and a state of training."""
+    """Writes trained models, an index, a run and a training state."""
     folder.mkdir()
     for case in CASES:
         keras.utils.set_random_seed(0)
@@ -46,7 +46,7 @@ def make(folder: Path) -> None:
 
 
 def read(folder: Path) -> None:
-    """What `make` made on the other backend is the same on this one."""
+    """Checks files that `make` wrote on the other backend."""
     for case in CASES:
         model = keras.models.load_model(folder / f"{case}.keras")
         values = values_of(model, case)
@@ -70,7 +70,7 @@ def data_of(case: str) -> Any:
 
 
 def values_of(model: keras.Model, case: str) -> Values:
-    """Variables, embeddings, and losses of a training that goes on."""
+    """Variables, embeddings, and losses of the continued training."""
     images = blobs()
     values = {"embeddings": dml.evaluation.embed(model, images)}
     variables = [*model.variables, *model.optimizer.variables]
@@ -88,7 +88,7 @@ def hits_of(index: Any) -> Values:
 
 
 def metrics_of(folder: Path) -> Values:
-    """What `keras-dml evaluate` prints of the run."""
+    """Metrics that `keras-dml evaluate` prints for the run."""
     arguments = ["evaluate", str(folder / "run"), "--json"]
     ended = CliRunner().invoke(command, arguments, catch_exceptions=False)
     assert ended.exit_code == 0, ended.output
@@ -110,7 +110,7 @@ def same(actual: Any, expected: Any, name: str) -> None:
 
 
 def write_exports(folder: Path) -> None:
-    """Exports of models that JAX trained, in all formats."""
+    """Exports models that JAX trained, in all formats."""
     jax_folder = folder.with_name("jax")
     for case, name, options in (
         ("attentive_grouping", "served/1", {"gallery": blobs(), "k": 3}),

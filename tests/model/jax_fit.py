@@ -228,7 +228,7 @@ def fitted(folder: Path, stop: int = 0) -> tuple[Any, np.ndarray]:
 
 
 def goes_on_from_a_backup(folder: Path) -> None:
-    """`BackupAndRestore` of Keras, which saves after every step."""
+    """Keras's `BackupAndRestore`, saving after every step."""
     x, y = data()
 
     def fit(*callbacks: keras.callbacks.Callback) -> np.ndarray:

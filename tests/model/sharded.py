@@ -57,7 +57,7 @@ def fitted(model: Any, classes: int, steps: int) -> list[float]:
 
 
 def tables(model: Any) -> list[keras.Variable]:
-    """The weights of classes, and what the optimizer keeps of them."""
+    """Weights of classes and their optimizer slots."""
     (table,) = (v for v in model.variables if "/loss/" in v.path)
     slots = [v for v in model.optimizer.variables if "proxies" in v.path]
     return [table, *slots]

@@ -1,4 +1,4 @@
-"""A batch that is embedded in parts trains as the whole does."""
+"""A batch embedded in parts trains like the whole batch."""
 
 import keras
 import numpy as np
@@ -57,7 +57,7 @@ def model_with(loss, accumulate, dropout=0.0, mode="eager", regularizer=None):
 
 
 def assert_same(whole, parts, x, y, atol=1e-5, steps=1) -> None:
-    """Both train alike, and they do train."""
+    """Asserts that both models train, and alike."""
     first = whole.get_weights()
     for _ in range(steps):
         expected = whole.train_on_batch(x, y)
@@ -82,7 +82,7 @@ def assert_same(whole, parts, x, y, atol=1e-5, steps=1) -> None:
     ],
 )
 def test_every_loss_equals_that_of_the_whole_batch(name) -> None:
-    """Those with a state, or with random numbers, of which one is enough."""
+    """Losses with a state or with random numbers, one of each kind."""
     models = [model_with(LOSSES[name], parts) for parts in (1, PARTS)]
     has_state = name in ("random", "memory")
     assert_same(*models, *vectors(), steps=2 if has_state else 1)
@@ -98,7 +98,7 @@ def test_every_loss_equals_that_of_the_whole_batch(name) -> None:
     ],
 )
 def test_every_method_equals_that_of_the_whole_batch(name, arguments) -> None:
-    """Two views, a teacher, learners in turn, features among the outputs."""
+    """Methods with two views, a teacher, learners in turn, or features."""
     models = []
     for parts in (1, 2):
         keras.utils.set_random_seed(3)

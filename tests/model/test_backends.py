@@ -1,4 +1,4 @@
-"""What works on JAX and PyTorch, in a process of its own for each."""
+"""Features that work on JAX and PyTorch, one process for each."""
 
 import importlib.util
 

@@ -1,4 +1,4 @@
-"""Data that a model cannot take get the reason, and a way out, at once."""
+"""Errors for unusable data give the reason and a way out at once."""
 
 from pathlib import Path
 

@@ -42,7 +42,7 @@ def arc_face(share: float = 1.0, **kwargs):
 
 
 def trained(model, steps=2, **targets):
-    """The losses of some steps."""
+    """Losses of a few steps."""
     values = []
     for step in range(steps):
         x, labels = batch(step)
@@ -52,7 +52,7 @@ def trained(model, steps=2, **targets):
 
 
 def state(model) -> list[np.ndarray]:
-    """Weights, and what the optimizer keeps of each."""
+    """Weights and their optimizer slots."""
     slots = [
         slot
         for v in model.trainable_variables
@@ -94,7 +94,7 @@ def test_share_of_all_classes_equals_the_full_loss(name, mode) -> None:
 
 
 class Twin:
-    """Steps of AdamW on the rows that are drawn, written out in NumPy."""
+    """AdamW on the drawn rows, written out in NumPy."""
 
     RATE, DECAY = 0.05, 0.1
 
@@ -106,7 +106,7 @@ class Twin:
         self.second = np.zeros_like(self.table)
 
     def step(self, number: int) -> None:
-        """Before the model's own."""
+        """Takes the step before the model does."""
         x, labels = batch(number)
         ids = np.asarray(self.draws.draw(labels))
         alone = losses.ArcFaceLoss(len(ids))

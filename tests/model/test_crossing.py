@@ -1,4 +1,4 @@
-"""Files that one backend made and the other reads; see `crossing`."""
+"""Files that one backend writes and the other reads; see `crossing`."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ def test_tensorflow_reads_files_of_jax(folder) -> None:
 
 
 def embeddings(folder: Path, case: str) -> Any:
-    """Those that JAX computed, of `blobs()`."""
+    """JAX's embeddings of `blobs()`."""
     with np.load(folder / "jax" / f"{case}.npz") as file:
         return file["embeddings"]
 

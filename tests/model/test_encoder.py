@@ -1,4 +1,4 @@
-"""`model.encoder`: a plain Keras model, which needs nothing of this package."""
+"""`model.encoder`: a plain Keras model, independent of this package."""
 
 import subprocess
 import sys

@@ -27,7 +27,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 
 SHARED_BY_TWO = ("abe", "attentive_grouping", "hdc")
-"""Methods whose head spans half of its dimensions: its parts share them."""
+"""Methods whose head spans half of its dimensions: two parts share them."""
 
 AT_RANDOM = {
     "dreml": "its learners are to differ as much as they can",
@@ -37,7 +37,7 @@ AT_RANDOM = {
 
 
 def features(seed: int, classes: int = CLASSES) -> np.ndarray:
-    """Classes differ more in the first directions, as images of others do."""
+    """Features; classes differ more in the first directions."""
     rng = np.random.default_rng(seed)
     spread = np.geomspace(4, 0.4, CHANNELS)
     labels = np.repeat(np.arange(classes), 8)
@@ -50,7 +50,7 @@ TRAIN, UNSEEN = features(0), features(1)
 
 
 def identity(shape: tuple[int, ...] = (CHANNELS,)) -> keras.Model:
-    """A network that gives its input, and counts as trained."""
+    """An identity network that counts as trained."""
     x = inputs = keras.Input(shape)
     for name in ("first", "second", "third"):
         x = keras.layers.Identity(name=name)(x)
@@ -58,7 +58,7 @@ def identity(shape: tuple[int, ...] = (CHANNELS,)) -> keras.Model:
 
 
 def found(model: MetricModel, x: np.ndarray = UNSEEN) -> float:
-    """MAP@R of classes that were not trained on."""
+    """MAP@R of unseen classes."""
     shape = model.input_shape[1:]
     embeddings = model.predict(x.reshape(-1, *shape), verbose=0)
     return map_at_r(embeddings, np.repeat(np.arange(len(x) // 8), 8))

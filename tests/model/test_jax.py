@@ -12,7 +12,7 @@ from tests.model.steps import CASES
 pytestmark = needs_jax
 
 DRAWING = {"baseline, margin", "baseline, some classes", "diva"}
-"""Cases that draw, which each backend does in its own way."""
+"""Cases with random draws, which differ by backend."""
 
 
 CROSSING = {"abe", "diva"}
@@ -82,7 +82,7 @@ def test_model_keeps_its_values_when_devices_cannot_divide_a_batch() -> None:
 
 @pytest.mark.parametrize("program", ["jax_fit", "without_tensorflow"])
 def test_fit_trains_and_saves_on_jax(program, tmp_path) -> None:
-    """See the programs; what they save is read here."""
+    """Runs the programs and reads the models that they save."""
     run(f"tests.model.{program}", str(tmp_path), backend="jax")
     model = keras.models.load_model(tmp_path / "trained.keras")
     with np.load(tmp_path / "trained.npz") as expected:

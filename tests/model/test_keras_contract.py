@@ -1,4 +1,4 @@
-"""What every Keras model can do."""
+"""The contract of Keras models."""
 
 import copy
 import json
@@ -28,7 +28,7 @@ def dense() -> keras.Model:
 
 
 def small(loss="contrastive", jit: bool | None = None, **kwargs) -> MetricModel:
-    """A model of vectors, ready for `fit`; eager unless `jit` is given."""
+    """A compiled model of vectors; eager unless `jit` is given."""
     metrics = kwargs.pop("metrics", None)
     objective = methods.EmbeddingObjective(losses.get(loss), name="objective")
     head = methods.EmbeddingHead(3, name="head")
@@ -47,7 +47,7 @@ def weights_of(model: keras.Model) -> list[np.ndarray]:
 
 
 def told(caplog) -> list[str]:
-    """What this package has logged."""
+    """Messages that this package has logged."""
     records = [x for x in caplog.records if x.name.startswith("keras_dml")]
     return [record.getMessage() for record in records]
 
@@ -299,7 +299,7 @@ def test_sample_weights_go_with_their_rows() -> None:
 
 
 def logs(**mode) -> list[float]:
-    """What `fit` and `evaluate` say in a mode of `compile`."""
+    """Logs of `fit` and `evaluate` in a mode of `compile`."""
     keras.utils.set_random_seed(0)
     model = small("contrastive")
     model.compile(keras.optimizers.Adam(0.01), metrics=[spread], **mode)
@@ -492,7 +492,7 @@ def stepwise() -> keras.optimizers.schedules.LearningRateSchedule:
 def test_weights_files_hold_the_optimizer(
     optimizer, options, frozen, tmp_path
 ) -> None:
-    """Training goes on as if it had not stopped, with the same bits."""
+    """Training continues bit for bit as if it had not stopped."""
     first, second = small(**options), small(**options)
     for model in (first, second):
         model.compile(optimizer(), run_eagerly=True)
@@ -543,7 +543,7 @@ def test_loaded_model_continues_its_draws(tmp_path) -> None:
 
 
 class Interrupt(keras.callbacks.Callback):
-    """Ends a training when a step of its third epoch is done, or none."""
+    """Interrupts a training in its third epoch, after a step or before."""
 
     def __init__(self, batch: int | None = None) -> None:
         super().__init__()
@@ -560,7 +560,7 @@ class Interrupt(keras.callbacks.Callback):
 
 
 class Plans(ClassBalanced):
-    """Remembers which epochs it planned."""
+    """Records the planned epochs."""
 
     planned: list[int] = []
 
@@ -594,7 +594,7 @@ def test_restored_training_continues_with_the_same_bits(
         with pytest.raises(KeyboardInterrupt):
             fit(backup(), Interrupt(step))
     resumed = fit(backup())
-    # What is left of an epoch is planned anew.
+    # The rest of the epoch is planned again.
     again = [2] * (len(steps) if frequency == 1 else 0)
     assert Plans.planned == [0, 1, 2, *again, 3]
     assert same(whole.get_weights(), resumed.get_weights())

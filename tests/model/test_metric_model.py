@@ -12,7 +12,7 @@ from tests.methods.test_contract import batch
 
 
 class TwoTerms(Objective):
-    """Two terms whose values are known."""
+    """Two terms with fixed values."""
 
     terms = ("one", "two")
 
@@ -310,7 +310,7 @@ def test_maps_of_any_size_are_pooled(pooling) -> None:
 
 
 def test_identity_ignores_the_objective(tiny_backbone) -> None:
-    """Which model made an index; see also tests/search/test_images.py."""
+    """The identity tells which model built an index."""
     loss = {"name": "margin", "learn_beta": True}
     model = methods.baseline(tiny_backbone, embedding_dim=6, loss=loss)
     identity = ModelIdentity.of(model)

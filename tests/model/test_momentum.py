@@ -1,4 +1,4 @@
-"""The momentum network: what it copies, how it follows, what it sees."""
+"""The momentum network: its start, its updates and its inputs."""
 
 import keras
 import numpy as np
@@ -140,7 +140,7 @@ def test_momentum_out_of_range_raises(momentum, tiny_backbone) -> None:
 
 
 def test_half_scale_averages_four_pixels(tiny_backbone) -> None:
-    """Computed here with NumPy, through a network for that size."""
+    """The reference averages in NumPy before a network of that size."""
     model = model_of(tiny_backbone, momentum_scale=0.5)
     encoder = model.momentum_encoder
     assert encoder.backbone.input_shape == (None, 8, 8, 1)

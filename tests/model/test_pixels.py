@@ -1,4 +1,4 @@
-"""Pixels in another range than the model expects are told, once."""
+"""Pixels outside the expected range warn once."""
 
 import keras
 import numpy as np

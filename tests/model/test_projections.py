@@ -13,7 +13,7 @@ def distances(x: np.ndarray) -> np.ndarray:
 
 
 def singular(x: np.ndarray, dim: int) -> np.ndarray:
-    """The first principal components, by another way than ours."""
+    """The first principal components, by singular vectors."""
     return x @ np.linalg.svd(x, full_matrices=False)[2][:dim].T
 
 

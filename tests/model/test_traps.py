@@ -1,4 +1,4 @@
-"""What would train on nonsense says so, compiled or not."""
+"""Data and losses that would train on nonsense raise or warn."""
 
 import re
 
@@ -29,7 +29,7 @@ MODELS: dict[str, tuple[MetricModel, list[np.ndarray]]] = {}
 
 
 def small(loss="contrastive", jit: bool = False) -> MetricModel:
-    """A model of vectors that has not seen anything."""
+    """An untrained model of vectors."""
     key = f"{loss} {jit}"
     if key not in MODELS:
         model = fresh(loss, jit)
@@ -108,7 +108,7 @@ def test_unfit_labels_raise_in_fit(feed, kind) -> None:
 
 @pytest.mark.parametrize("feed", ["dataset", "generator"])
 def test_square_one_hot_labels_raise(feed) -> None:
-    """Once they were taken for relations, with a loss of 0."""
+    """Such labels were once taken for relations, with a loss of 0."""
     x, labels = np.tile(vectors()[::8], (2, 1)), np.eye(6, dtype="int64")
     labels = np.concatenate([labels[[0, 1, 1, 2, 2, 3]]] * 2)
     batches = tf.data.Dataset.from_tensor_slices((x, labels)).batch(
@@ -487,7 +487,7 @@ def test_unfit_arguments_of_callbacks_raise(make) -> None:
         make()
 
 
-# In plain Keras models, which know nothing of this package.
+# Plain Keras models, which have no checks of this package.
 
 
 @pytest.mark.parametrize(
@@ -510,7 +510,7 @@ def test_unfit_labels_raise_in_a_plain_model(labels, message) -> None:
 
 @graph_and_xla
 def test_square_one_hot_labels_raise_in_a_plain_model(jit) -> None:
-    """Of as many classes as examples: XLA can only make it NaN."""
+    """As many classes as examples: under XLA the loss can only be NaN."""
     model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
     model.compile("sgd", loss=losses.ContrastiveLoss(), jit_compile=jit)
     labels = np.eye(6, dtype="int32")[[0, 1, 1, 2, 2, 3]]

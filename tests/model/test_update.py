@@ -1,4 +1,4 @@
-"""After a step on learner k the other learners are as they were, to the bit."""
+"""A step on learner k leaves the other learners bit-identical."""
 
 import keras
 import numpy as np
@@ -58,7 +58,7 @@ def test_idle_learners_stay_bit_identical(name, mode, tiny_backbone) -> None:
     model = model_with(OPTIMIZERS[name](), tiny_backbone, mode)
     for k in (-1, 0, 1):
         step(model, k)  # Momentum that would move an idle learner.
-    for active in (0, 1, -1):  # Of which the last moves all.
+    for active in (0, 1, -1):  # The last one moves all learners.
         shared = tiny_backbone.get_weights()
         before = [state_of(model, k) for k in range(LEARNERS)]
         step(model, active)

@@ -70,7 +70,7 @@ def values(variables: list[keras.Variable]) -> list[np.ndarray]:
 def finished(
     optimizer: keras.Optimizer, variables: list[keras.Variable]
 ) -> list[np.ndarray]:
-    """Weights after the last step, and as `fit` leaves them."""
+    """Weights after the last step and after `fit` finalizes them."""
     last = values(variables)
     optimizer.finalize_variable_values(variables)
     return [*last, *values(variables)]
@@ -79,7 +79,7 @@ def finished(
 def restricted(
     optimizer: keras.Optimizer, constraint: Any = None, **kinds: Any
 ) -> list[np.ndarray]:
-    """Trained by one optimizer, whose update is restricted."""
+    """Weights trained by one optimizer with a restricted update."""
     variables = weights(constraint)
     optimizer.build(variables)
     arguments: dict[str, Any] = {"learners": [], "multipliers": []}

@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Missing(importlib.abc.MetaPathFinder):
-    """Finds that TensorFlow is not installed."""
+    """An import finder that hides TensorFlow."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> None:
         if name.partition(".")[0] in ("tensorflow", "tensorflow_datasets"):
@@ -91,7 +91,7 @@ def clusters_again() -> None:
 
 
 def reads_files_by_grain(folder: Path) -> None:
-    """Also if training ends within an epoch, and goes on."""
+    """Training is also interrupted within an epoch and resumed."""
     pixels, labels = images()
     paths = [folder / f"{i}.png" for i in range(len(labels))]
     for i, (path, image) in enumerate(zip(paths, pixels, strict=True)):
@@ -124,7 +124,7 @@ def reads_files_by_grain(folder: Path) -> None:
 
 
 def takes_data_of_grain() -> None:
-    """Checked, and weighted by class, as all data are."""
+    """Grain's data are checked and weighted by class, like all data."""
     import grain
 
     x, y = jax_fit.data()

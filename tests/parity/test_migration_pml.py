@@ -123,7 +123,7 @@ def compare_views(mine, views, value, gradient):
 
 CONDITIONS = {
     "AngularLoss": check_angular,
-    # tests/parity/test_losses_of_the_page_match.py has it, over several steps.
+    # tests/parity/test_losses.py has it, over several steps.
     "DynamicSoftMarginLoss": None,
     "InstanceLoss": check_instance,
     "NPairsLoss": check_n_pairs,

@@ -1,4 +1,4 @@
-"""Values that YAML or Python stumble over are errors of the recipe."""
+"""Values that crash YAML or Python raise recipe errors."""
 
 import pytest
 

@@ -29,7 +29,7 @@ def recipe_of(section: dict[str, Any]) -> Any:
 def test_sections_call_their_loaders(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With their keys, and the recipe's seed where that matters."""
+    """Loaders get their keys, and the recipe's seed if they take one."""
     parameters = inspect.signature(data.DATASETS[name].value).parameters
     stand_in(monkeypatch, name, lambda **arguments: arguments)
     path = {"path": "somewhere"} if "path" in parameters else {}
@@ -154,7 +154,7 @@ def test_training_and_test_are_resized_by_the_recipe() -> None:
 
 
 def test_training_takes_the_view_of_the_test(tmp_path) -> None:
-    """Training resizes as the test does, also by a recipe that was dumped."""
+    """Training resizes like the test, also after the recipe was dumped."""
     setting = "view={resize: 56, resize_mode: longest}"
     recipe = load("glyphs/baseline", (setting,))
     seen = recipe.augmentation

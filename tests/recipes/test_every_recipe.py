@@ -193,7 +193,7 @@ def test_loading_recipes_leaves_devices_unset(tmp_path) -> None:
 
 
 def teacher(folder: Path) -> Path:
-    """A model that stands in for that of the run which a recipe names."""
+    """A stand-in for the teacher's run that a recipe names."""
     path = folder / "teacher.keras"
     colored = backbones.small_convnet((48, 48, 3))
     methods.baseline(colored, embedding_dim=6).save(path)
@@ -207,7 +207,7 @@ def names_layers(recipe: Recipe) -> bool:
 
 
 def probe(model: keras.Model) -> FloatArray:
-    """Some of the weights that every step moves."""
+    """Weights that every step changes."""
     return np.concatenate(
         [v.numpy().ravel()[:50] for v in model.head.trainable_variables]
     )

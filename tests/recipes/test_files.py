@@ -1,4 +1,4 @@
-"""Files of recipes, their bases, and settings on top."""
+"""Recipe files, their bases and settings."""
 
 import copy
 from pathlib import Path

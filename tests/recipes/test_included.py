@@ -14,7 +14,7 @@ from tests.recipes.library import FILES, RECIPES, name_of
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch) -> None:
-    """Away from the checkout."""
+    """Changes to a folder outside the checkout."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -77,7 +77,7 @@ def test_unknown_name_gets_a_suggestion(name, near) -> None:
 
 
 def test_copies_include_their_bases(monkeypatch) -> None:
-    """One recipe of each folder and number of bases, and of folders there."""
+    """Tries one recipe of each folder and combination of bases."""
     kinds = {}
     for path in FILES:
         [base] = re.findall("^base: *(.*)", path.read_text(), re.M) or [""]

@@ -1,4 +1,4 @@
-"""Sections of methods are what their factories' signatures say."""
+"""Sections of methods follow the signatures of their factories."""
 
 import sys
 import textwrap
@@ -70,7 +70,7 @@ number = 3
 
 @pytest.fixture
 def module(tmp_path, monkeypatch) -> Iterator[str]:
-    """The name of a module that is no part of the package."""
+    """The name of a module outside the package."""
     (tmp_path / "own_methods.py").write_text(textwrap.dedent(OWN))
     monkeypatch.syspath_prepend(tmp_path)
     yield "own_methods"
@@ -121,7 +121,7 @@ def test_trusted_run_imports_the_module_of_its_method(
     ("arguments", "clusters"), [({}, 4), ({"num_learners": 3}, 3)]
 )
 def test_unsplit_embedding_may_have_clusters(arguments, clusters) -> None:
-    """Table 6 of divide and conquer: the sampler's number, not the model's."""
+    """Table 6 of divide and conquer: only the sampler has learners."""
     method = {
         "name": "divide_and_conquer",
         "split_embedding": False,

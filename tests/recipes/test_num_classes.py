@@ -1,4 +1,4 @@
-"""`num_classes: auto` is the number of classes that are trained on."""
+"""`num_classes: auto` is the number of training classes."""
 
 from pathlib import Path
 

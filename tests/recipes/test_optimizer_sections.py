@@ -1,4 +1,4 @@
-"""Tests of the optimizer and the learning rate that recipes describe."""
+"""Optimizers and learning rates of recipes."""
 
 import math
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The recipe files: what their comments say, and what they set."""
+"""Comments and settings of the recipe files."""
 
 import functools
 import re
@@ -93,7 +93,7 @@ def test_comments_name_paper_table_and_aim() -> None:
 
 
 def test_recipes_of_papers_end_with_all_training_classes() -> None:
-    """As the published numbers do."""
+    """Published numbers are of such trainings."""
     assert all(recipe(path).refit for path in PUBLISHED)
 
 

@@ -1,4 +1,4 @@
-"""Recipes that cannot be used are refused by the key that is wrong."""
+"""Errors of recipes name the wrong key."""
 
 import os
 from pathlib import Path
@@ -87,7 +87,7 @@ VALUES = [
     (["method.loss={name: triplet, mining: {class_name: X,config: {}}}"],
      "`mining` must be the config"),
 ]  # fmt: skip
-"""Values that are not what their key takes."""
+"""Values outside the type of their key."""
 
 TOGETHER = [
     (["augmentation={crop: center, pad: 2}"], "`augmentation`: .*`pad` of "

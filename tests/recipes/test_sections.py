@@ -1,4 +1,4 @@
-"""Sections are made from signatures, so that a default stands once."""
+"""Sections are built from signatures, so each default is stated once."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ OWN = {
 
 
 def sections() -> dict[str, type[Section]]:
-    """All sections that recipes can have, by where they stand."""
+    """All sections of recipes, by their place."""
     section_types: dict[str, type[Section]] = {}
     for key, field in recipe_type({}).model_fields.items():
         for option in (field.annotation, *get_args(field.annotation)):
@@ -62,7 +62,7 @@ def test_sections_cover_recipes_data_sets_and_methods() -> None:
 
 
 def left_out(place: str) -> set[str]:
-    """Arguments of a data set or method that no recipe has."""
+    """Arguments of a data set or method without a recipe key."""
     key, _, name = place.partition("/")
     if key == "data":
         return {"seed", *data.DATASETS[name].details["leave_out"]}

@@ -13,7 +13,7 @@ SIZES = st.lists(st.integers(1, 9), min_size=2, max_size=25)
 
 
 def labels_of(sizes: list[int], seed: int = 0) -> np.ndarray:
-    """Labels 0, 10, 20, … as often as given, shuffled."""
+    """Shuffled labels 0, 10, 20, …, in the given numbers."""
     labels = 10 * np.repeat(np.arange(len(sizes)), sizes)
     return np.random.default_rng(seed).permutation(labels)
 
@@ -127,7 +127,7 @@ def test_plan_depends_on_seed_and_epoch() -> None:
 
 
 def test_batches_mix_classes_anew() -> None:
-    """Over some epochs a class meets every other."""
+    """Every class shares a batch with every other within a few epochs."""
     labels = labels_of([4] * 30)
     sampler = ClassBalanced(labels, classes_per_batch=6, images_per_class=2)
     met = {

@@ -1,4 +1,4 @@
-"""HardClassBalanced: near classes together, and still balanced."""
+"""HardClassBalanced puts near classes together and stays balanced."""
 
 import time
 import tracemalloc
@@ -15,7 +15,7 @@ LABELS = np.repeat(np.arange(CLASSES) * 3, [4 + i % 3 for i in range(CLASSES)])
 
 
 def on_a_circle(noise=0.0):
-    """Embeddings whose nearest classes are those beside them."""
+    """Embeddings on a circle: the nearest classes have the next numbers."""
     angle = 2 * np.pi * LABELS / (3 * CLASSES)
     x = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     return x + noise * np.random.default_rng(0).normal(size=x.shape)

@@ -1,4 +1,4 @@
-"""Tests of how often items are drawn, and of the way to batches."""
+"""Draw counts, and how batches are assembled."""
 
 import numpy as np
 import pytest

@@ -19,7 +19,7 @@ METRICS = ("recall@1", "recall@10", "r_precision", "map@r")
 def ways(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> set[str]:
-    """Small tiles; collects which ones had some of their queries only."""
+    """Makes tiles small; records tiles with only some of their queries."""
     # Above 1 nothing is computed for both sides at once.
     monkeypatch.setattr(search, "SHARED_PRODUCT", request.param)
     monkeypatch.setattr(search, "LARGEST_SIDE", 64)
@@ -77,7 +77,7 @@ def test_ranks_match_whole_rankings(ways: set[str], kind: str) -> None:
 def test_early_end_leaves_floats_unchanged(
     ways: set[str], distance: str, noise: float
 ) -> None:
-    """Asked with MRR, which never ends early, the values are the same."""
+    """The reference adds MRR, which never ends early."""
     rng = np.random.default_rng(3)
     center = rng.standard_normal(8)
     x = (center + noise * rng.standard_normal((250, 8))).astype(np.float32)

@@ -59,7 +59,7 @@ def test_error_is_within_tolerance(kind, distance, dtype):
     error = np.abs(product - exact)
     tolerance = scores.tolerance(left)
     assert (error <= tolerance[:, None]).all()
-    # A bound that is never near would make everything undecided.
+    # A loose bound would leave everything undecided.
     spread = np.ptp(exact, axis=1)
     share = 1e-4 if dtype == np.float32 else 1e-6
     if kind in ("normal", "huge", "tiny", "collapsed"):
@@ -116,7 +116,7 @@ def test_equal_vectors_have_equal_scores_wherever_they_stand(distance):
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_pairs_within_a_set_score_like_pairs_of_two_sets(kind, distance):
-    """Each pair is computed once if both orders are asked; same bits."""
+    """A pair asked in both orders is computed once, with the same bits."""
     _, x = awkward(kind)
     first, other = np.divmod(np.arange(len(x) ** 2), len(x))
     scores = Scores(x, x, distance).exact(first, other)
