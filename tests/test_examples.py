@@ -1,4 +1,4 @@
-"""Examples of classes run, as their docstrings print them."""
+"""Examples in the docstrings of classes run."""
 
 import doctest
 import inspect
@@ -56,7 +56,7 @@ def test_index_with_columns_is_searched_and_saved(
 
 
 def test_examples_of_losses_print_their_numbers() -> None:
-    """One loss of each family has an example that is worked out by hand."""
+    """One loss of each family has an example worked out by hand."""
     finder = doctest.DocTestFinder(recurse=False)
     runner = doctest.DocTestRunner()
     names = {**vars(dml.losses), "keras": keras}

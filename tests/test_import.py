@@ -1,4 +1,4 @@
-"""What `import keras_dml` does, and what it does not."""
+"""Effects of `import keras_dml`."""
 
 import importlib
 import os
@@ -112,7 +112,7 @@ def test_script_of_a_recipe_finds_all_modules_in_the_command() -> None:
     ],
 )
 def test_only_the_command_quiets_tensorflow(start, before, level) -> None:
-    """And it does so before TensorFlow is imported, which reads it once."""
+    """The variable must be set before TensorFlow's import, which reads it."""
     code = (
         "import os, sys\n"
         "class Tell:\n"
@@ -131,7 +131,7 @@ def test_only_the_command_quiets_tensorflow(start, before, level) -> None:
 
 @pytest.mark.slow
 def test_command_prints_no_notes_of_tensorflow() -> None:
-    """And it has all classes that a saved model may name."""
+    """Classes of saved models are registered nevertheless."""
     code = COMMAND + (
         "from keras_dml.cli import main\n"
         "main(['recipes', 'show', 'quickstart'], standalone_mode=False)\n"

@@ -101,7 +101,7 @@ EXPECTED = {
     "wording": ["found has no noun"],
     "tables": ['there is no row | `"small_convnet"` |'],
 }  # fmt: skip
-"""By rule, parts of what it must say."""
+"""Parts of the expected findings, by rule."""
 
 
 @pytest.fixture(scope="module")

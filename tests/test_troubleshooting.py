@@ -30,7 +30,7 @@ OF_OTHERS = {
 """Headings of messages of Keras and TensorFlow."""
 
 PROVOKED: dict[str, Callable[[], object]] = {}
-"""By the headings of the page: what raises, or logs, the quoted message."""
+"""Functions that raise or log the quoted messages, by heading."""
 
 
 def provokes(heading: str) -> Callable[[Callable[[], object]], None]:

@@ -48,7 +48,7 @@ pytestmark = [
 
 
 def commands(language: str, prompt: str = "") -> list[list[str]]:
-    """Those of `keras-dml` in the page's blocks of a language."""
+    """Commands of `keras-dml` in the page's blocks of a language."""
     blocks = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.M | re.S)
     lines = "".join(blocks).replace("\\\n", "").splitlines()
     return [
@@ -59,7 +59,7 @@ def commands(language: str, prompt: str = "") -> list[list[str]]:
 
 
 def run(arguments: list[str]) -> str:
-    """What a command prints, with all threads that the machine has."""
+    """Output of a command that runs on all threads."""
     environment = {x: y for x, y in os.environ.items() if "THREADS" not in x}
     done = subprocess.run(
         [*COMMAND, *arguments],
@@ -74,7 +74,7 @@ def run(arguments: list[str]) -> str:
 
 
 def processor_seconds() -> float:
-    """Of all commands that have ended."""
+    """Processor seconds of all finished commands."""
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     return spent.ru_utime + spent.ru_stime
 
@@ -131,7 +131,7 @@ def interval(gains: np.ndarray, classes: np.ndarray) -> tuple[float, float]:
 
 
 def project_untouched(recipe: recipes.Recipe) -> np.ndarray:
-    """The test photographs by features of the network that nobody trained."""
+    """Projects the test photographs' features of the untrained network."""
     splits, network = data_of(recipe), model_of(recipe).backbone
     pooled = keras.Sequential([network, keras.layers.GlobalAveragePooling2D()])
     train, test = (
@@ -143,7 +143,7 @@ def project_untouched(recipe: recipes.Recipe) -> np.ndarray:
 
 
 def check_training(printed: str, x: np.ndarray, labels: np.ndarray) -> None:
-    """What is said of recall@1 is what is found here."""
+    """Asserts that the stated recall@1 is the measured one."""
     result = json.loads(Path("runs/photographs/result.json").read_text())
     recipe = runs.load_recipe("runs/photographs")
     untrained = project_untouched(recipe)
@@ -168,7 +168,7 @@ def check_training(printed: str, x: np.ndarray, labels: np.ndarray) -> None:
 
 
 def ask(server: Server, path: Path) -> list[dict]:
-    """What the search page shows for a photograph."""
+    """The search page of a photograph."""
     connection = server.connect()
     connection.request("POST", "/search?k=3", path.read_bytes())
     answer = connection.getresponse()
@@ -218,7 +218,7 @@ def check_matches(queries: list[Path], index: Index) -> tuple[int, int, float]:
 
 
 def reached_without_class(index: Index) -> float:
-    """How often a class that is left out of the gallery gets a match."""
+    """Rate of matches of classes left out of the gallery."""
     assert index.threshold is not None
     labels, x = np.array(index.labels), index.embeddings
     cosines = np.where(labels[:, None] == labels, -np.inf, x @ x.T)

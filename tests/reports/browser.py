@@ -169,7 +169,7 @@ class Browser:
         self._call("POST", "/actions", {"actions": [source]})
 
     def messages(self) -> list[str]:
-        """What the console said since the last call."""
+        """Console messages since the last call."""
         log = self._call("POST", "/se/log", {"type": "browser"})
         return [entry["message"] for entry in log]
 

@@ -1,4 +1,4 @@
-"""The page in a browser, which is not everywhere installed."""
+"""The page in a browser, where one is installed."""
 
 import pytest
 
@@ -108,7 +108,7 @@ def test_queries_with_a_wrong_nearest_image_are_marked(browser, page) -> None:
 
 @pytest.mark.slow
 def test_strong_attention_is_bright(browser, page) -> None:
-    """On a black image a dark veil would show nothing."""
+    """A dark overlay would be invisible on a black image."""
     browser.open(page)
     drawn = browser.run(
         """

@@ -37,7 +37,7 @@ def test_each_method_has_its_figures(method, run_of, tmp_path) -> None:
 
 @pytest.fixture
 def declare(monkeypatch) -> Callable[..., None]:
-    """Gives a method other figures than its own."""
+    """Replaces the figures of a method."""
 
     def change(method: str, *figures: Any) -> None:
         entry = METHODS[method]

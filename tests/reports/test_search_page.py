@@ -1,4 +1,4 @@
-"""The page of results: safe, whole, and readable without pictures."""
+"""The page of results: escaped, self-contained, readable without pictures."""
 
 import os
 import shutil
@@ -83,14 +83,14 @@ def test_scores_and_verdicts_are_printed(page) -> None:
 
 
 def sources_of(index: Index, query: str) -> list[str]:
-    """The pictures of the page of a query and both hits."""
+    """Image sources on the page of a query and two hits."""
     page = Page(results_page([query], index.search([1, 0], 2)))
     return [x["src"] for tag, x in page.elements if tag == "img"]
 
 
 @pytest.mark.parametrize("place", ["i", "a/b/i", "photographs/i"])
 def test_index_and_its_photographs_move_together(tmp_path, place) -> None:
-    """Paths were those of the first machine."""
+    """Paths used to stay those of the first machine."""
     first, second = tmp_path / "first", tmp_path / "second"
     (first / "photographs").mkdir(parents=True)
     paths = [write(first / "photographs" / x, i) for i, x in enumerate("ab")]
@@ -100,7 +100,7 @@ def test_index_and_its_photographs_move_together(tmp_path, place) -> None:
     before = sources_of(index, query)
     assert len(set(before)) == 3
     shutil.copytree(first / place, tmp_path / "alone")
-    # Where the files are still there, they are meant.
+    # Existing files at the old paths are preferred.
     assert Index.load(tmp_path / "alone").columns["path"] == paths
     first.rename(second)
     moved = Index.load(second / place)

@@ -34,7 +34,7 @@ PAUSE = 0.05
 
 
 class Tell(keras.callbacks.Callback):
-    """Tells by a pipe that the first step is done, and takes its time."""
+    """Reports the first step through a pipe, and slows every step down."""
 
     def __init__(self, pipe: int) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Tell(keras.callbacks.Callback):
 
 
 class Setting(NamedTuple):
-    """What is trained, and how."""
+    """A training and its options."""
 
     name: str
     precision: str
@@ -54,7 +54,7 @@ class Setting(NamedTuple):
 
 
 def begin(setting: Setting, folder: Path) -> tuple[int, int]:
-    """Begins a training, or goes on; returns the process and its pipe."""
+    """Starts or resumes a training; returns the process and its pipe."""
     read_end, tell = os.pipe()
     process = forked(run, setting, folder, tell)
     os.close(tell)
@@ -77,7 +77,7 @@ def run(setting: Setting, folder: Path, tell: int) -> None:
 
 
 def whole(setting: Setting, folder: Path) -> float:
-    """A training that is left alone; returns the seconds of its steps."""
+    """Trains without a kill; returns the seconds of the steps."""
     process, pipe = begin(setting, folder)
     os.read(pipe, 1)
     began = time.perf_counter()
@@ -89,7 +89,7 @@ def whole(setting: Setting, folder: Path) -> float:
 def killed(
     setting: Setting, folder: Path, seconds: float, kills: int, rng: Any
 ) -> int:
-    """One that is killed; returns how often, which is less if it ends."""
+    """Kills a training repeatedly; returns the number of kills."""
     for count in range(kills):
         process, pipe = begin(setting, folder)
         os.read(pipe, 1)

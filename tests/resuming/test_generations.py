@@ -64,7 +64,7 @@ def test_damaged_state_falls_back_to_the_earlier_one(
     assert generations.read()[1]["epoch"] == 1
     assert len(caplog.records) == 1
     assert "state-2.npz is damaged" in caplog.text
-    # What is whole outlives what is not.
+    # Intact states outlive damaged ones.
     generations.write(STATE)
     assert names(tmp_path) == ["state-1.npz", "state-3.npz"]
 
@@ -79,7 +79,7 @@ def test_changed_byte_is_detected_anywhere(tmp_path) -> None:
         damaged[place] ^= 0x55
         path.write_bytes(damaged)
         _, state = generations.read()
-        if state["epoch"] == 2:  # Of what no reader looks at.
+        if state["epoch"] == 2:  # The byte is one that no reader uses.
             assert state["logs"] == STATE["logs"]
             np.testing.assert_array_equal(
                 state["arrays"][0], STATE["arrays"][0]

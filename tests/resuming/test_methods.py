@@ -33,7 +33,7 @@ def test_training_resumes_within_an_epoch(
 
 @pytest.mark.slow
 def test_resumed_training_draws_the_same_classes(monkeypatch, tmp_path) -> None:
-    """Drawn by a generator, with what the optimizer keeps of every row."""
+    """Classes are drawn by a generator; optimizer slots are kept by row."""
     loss = {"name": "arc_face", "num_classes": 40, "class_share": 0.4}
     sampled = {"embedding_dim": 6, "loss": loss, "accumulate": 2}
     monkeypatch.setitem(METHODS, "baseline", sampled)

@@ -1,4 +1,4 @@
-"""Trainings on vectors that are ended, and go on."""
+"""Trainings on vectors that are interrupted and resumed."""
 
 import csv
 import logging
@@ -50,7 +50,7 @@ def batches(seed: int = 0, size: int = 12) -> tf.data.Dataset:
 
 
 class End(keras.callbacks.Callback):
-    """Ends a training at the beginning of a step, or does something else."""
+    """Interrupts a training at the start of a step, or calls a function."""
 
     def __init__(self, epoch: int, step: int, how: Any = None) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ def fit(*callbacks: Any, data: Any = None, **kwargs: Any) -> Trained:
 def ended(
     folder: Path, epoch: int, step: int, *callbacks: Any, **kwargs
 ) -> None:
-    """A training that is interrupted before a step."""
+    """Runs a training that is interrupted before a step."""
     with pytest.raises(KeyboardInterrupt):
         resume = Resume(folder, every=1)
         fit(resume, *callbacks, End(epoch, step), **kwargs)
@@ -150,7 +150,7 @@ TRAININGS: dict[str, tuple[Any, tuple[int, int], tuple[int, int]]] = {
         (1, 1), (1, 0),
     ),
 }  # fmt: skip
-"""Arguments, where a training is ended, and where it goes on."""
+"""Arguments, the step of the interruption, and the first resumed step."""
 
 
 @pytest.mark.parametrize("name", quick(("batches",), TRAININGS))
@@ -196,7 +196,7 @@ def test_keras_callbacks_resume(tmp_path) -> None:
     assert log("whole") == log("killed")
     assert len(log("whole")) == 1 + len(whole.history.epoch)
     assert whole.history.epoch == list(range(5))
-    # It has ended, and goes on with nothing.
+    # The training has ended, so nothing is left to resume.
     end = End(9, 9)
     again = fit(Resume(state), *callbacks("killed"), end, **options)
     assert end.first is None
@@ -348,7 +348,7 @@ def test_sigterm_on_a_full_disk_names_the_earlier_state(
 def test_other_signal_handlers_run_after_the_state_is_written(
     when, tmp_path
 ) -> None:
-    """What comes after the last step is not lost."""
+    """A signal after the last step is not lost either."""
     seen = []
 
     def terminate(logs: Any = None) -> None:
@@ -368,7 +368,7 @@ def test_other_signal_handlers_run_after_the_state_is_written(
 
 
 class Rising(keras.callbacks.Callback):
-    """Something to monitor, better in each epoch."""
+    """A monitor that improves every epoch."""
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         logs["rising"] = epoch / 10
@@ -376,7 +376,7 @@ class Rising(keras.callbacks.Callback):
 
 @pytest.mark.slow
 def test_checkpoint_newer_than_the_state_is_kept(tmp_path) -> None:
-    """Ended between the two, and then again before that epoch ends."""
+    """Interrupts between state and model, and again within that epoch."""
 
     def interrupted(name: str, epoch: int, step: int) -> Checkpoint:
         checkpoint = Checkpoint(tmp_path / "models", "rising")

@@ -1,4 +1,4 @@
-"""Small trainings of methods, which can be killed and go on."""
+"""Small trainings of methods, to be killed and resumed."""
 
 import csv
 import shutil
@@ -49,7 +49,7 @@ METHODS["ensemble"]["bootstrap"] = True
 
 
 class Copy(keras.callbacks.Callback):
-    """Copies a folder when a step begins: what a kill would leave there."""
+    """Copies a folder at the start of a step, as a kill would leave it."""
 
     def __init__(self, folder: Path, target: Path, epoch: int, step: int):
         super().__init__()
@@ -158,7 +158,7 @@ def goes_on(
 
 
 def bits(model: keras.Model) -> dict[str, Any]:
-    """All that a training has left, by name."""
+    """All results of a training, by name."""
     values = {
         f"{i} {v.path}": keras.ops.convert_to_numpy(v)
         for i, v in enumerate(variables_of(model))
@@ -172,7 +172,7 @@ def bits(model: keras.Model) -> dict[str, Any]:
 
 
 def different(one: Any, two: Any) -> list[str]:
-    """Names of what is not the same to the last bit."""
+    """Names of results that differ in any bit."""
     assert len(one) == len(two)
     return [
         f"{a} / {b}"

@@ -1,4 +1,4 @@
-"""Runs of recipes whose data are no images."""
+"""Runs of recipes whose data are not images."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ evaluation: {{metrics: [recall@1, map@r]}}
 
 @pytest.fixture
 def recipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A recipe for a data set that only this test knows."""
+    """A recipe for a data set registered by this test."""
     monkeypatch.setattr(data.DATASETS, "_entries", dict(data.DATASETS))
 
     @data.dataset("vectors", "random vectors")

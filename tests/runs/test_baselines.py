@@ -1,4 +1,4 @@
-"""Runs of pretrained networks are compared with these networks, untouched."""
+"""Runs of pretrained networks are compared with the untouched networks."""
 
 import json
 from types import SimpleNamespace
@@ -23,7 +23,7 @@ from tests.runs.small_run import QUICK, write_recipe
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory) -> tuple[str, keras.Model]:
-    """The file of a network with weights that are not those of a new one."""
+    """The file of a network with pretrained-like weights."""
     keras.utils.set_random_seed(0)
     network = backbones.small_convnet((16, 16, 1), filters=(8, 16))
     rng = np.random.default_rng(0)
@@ -54,7 +54,7 @@ def features_of(network: keras.Model, images) -> np.ndarray:
 def test_run_of_a_pretrained_network_is_compared_with_its_features(
     pretrained, tmp_path, monkeypatch, capsys
 ) -> None:
-    """By one pass over the training images, which starts the head, too."""
+    """One pass over the training images also starts the head."""
     passes = []
 
     def counted(model, examples):

@@ -1,4 +1,4 @@
-"""What is done, what is not done again, what is refused, and what fails."""
+"""Benchmarks: finished, repeated, rejected and failed runs."""
 
 import contextlib
 import json
@@ -38,7 +38,7 @@ def plan_of(recipe: str, seeds: int = 2, **settings):
 
 
 def done_by(plan, stub: Stub, **options):
-    """Has a stub train the runs of a plan; its runs, and the entries."""
+    """Trains the runs of a plan with a stub; returns runs and entries."""
     with in_place(stub):
         entries, _ = benchmark(plan, "command", **options)
     return stub.keys, entries

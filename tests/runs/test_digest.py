@@ -1,4 +1,4 @@
-"""Data sets are told apart by a digest."""
+"""A digest identifies data sets."""
 
 import shutil
 from pathlib import Path

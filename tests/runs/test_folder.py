@@ -1,4 +1,4 @@
-"""The folder of a run: what is replaced, read, named and kept."""
+"""The folder of a run: replacing, reading, naming and keeping files."""
 
 import csv
 import errno

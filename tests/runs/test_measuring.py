@@ -1,4 +1,4 @@
-"""What a recipe measures, and what cannot be measured."""
+"""Measurements of recipes, and data that cannot be measured."""
 
 import dataclasses
 import json

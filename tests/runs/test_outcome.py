@@ -1,4 +1,4 @@
-"""Words of a run: verdicts, definitions of numbers, speeds, first lines."""
+"""Texts of a run: verdicts, definitions, speeds, first lines."""
 
 import dataclasses
 import math
@@ -20,7 +20,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 
 
 def results(noise: float, classes: int = 20, seed: int = 0):
-    """Of embeddings around a centre for each class."""
+    """Results of embeddings around one center per class."""
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(classes), 6)
     centres = np.random.default_rng(9).standard_normal((classes, 8))

@@ -84,7 +84,7 @@ def test_last_entry_of_a_run_counts(journal, tmp_path) -> None:
 
 @pytest.mark.parametrize("cut", [1, 5, 40])
 def test_truncated_last_line_is_ignored(journal, tmp_path, cut) -> None:
-    """As it is when the power goes while it is written."""
+    """A power failure during a write truncates the line."""
     whole = journal.read_bytes()
     journal.write_bytes(whole[:-cut])
     assert list(read_journal(tmp_path).values()) == ENTRIES[:2]

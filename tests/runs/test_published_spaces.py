@@ -16,7 +16,7 @@ NAMES = {
     "multi_similarity": "baseline",
     "lower_attentive_grouping_block5c": "lower_attentive_grouping",
 }
-"""Studies that have not the name of their recipe."""
+"""Studies that are not named after their recipe."""
 
 Settings = dict[str, Any]
 
@@ -50,7 +50,7 @@ def test_every_study_has_a_space() -> None:
 
 @pytest.mark.slow
 def test_random_trials_are_drawn_from_their_space() -> None:
-    """Two of the first ten of a study, which hang on nothing but the seed."""
+    """Checks two of the first ten trials, which depend on the seed alone."""
     optuna = pytest.importorskip("optuna")
     for name, numbered in TRIALS.items():
         space = yaml.safe_load((SPACES / f"{name}.yaml").read_text())

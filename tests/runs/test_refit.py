@@ -66,7 +66,7 @@ def test_refit_trains_on_all_classes_for_the_best_epochs(tmp_path) -> None:
     entry = _entry(Run(recipe, folder), 0)
     assert entry.metrics["map@r, refit"] == outcome.refit["map@r"]
     assert entry.metrics["map@r"] == outcome.after["map@r"]
-    # What was chosen on held-out classes is what the run measured itself.
+    # Values chosen on held-out classes are those of the run itself.
     assert dict(runs.remeasure(folder).results) == dict(outcome.after)
     # As if the refit had been killed before its measurement.
     result = folder / "refit" / "result.json"

@@ -72,7 +72,7 @@ def test_queries_that_changed_most_come_first(changes, better) -> None:
 
 
 def test_rows_refer_to_the_images(recipe) -> None:
-    """Where the first image is alone in its class and no query."""
+    """The first image is alone in its class, so it is no query."""
     images = ImageSet(np.zeros((5, 4, 4), "uint8"), [9, 0, 0, 1, 1])
     bad, good = (
         evaluate_embeddings(np.eye(3)[x], images.labels, metrics="mrr")

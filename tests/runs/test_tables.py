@@ -70,7 +70,7 @@ def interval_of(row, name: str) -> tuple[float, float]:
 
 
 def by_seed(plan, recipe: str, metric: str) -> list[float]:
-    """From the journal, in the order of the seeds."""
+    """Values from the journal, in the order of the seeds."""
     lines = (plan.output / "runs.jsonl").read_text().splitlines()
     entries = [json.loads(line) for line in lines]
     values = {e["seed"]: e["metrics"] for e in entries if e["recipe"] == recipe}

@@ -1,4 +1,4 @@
-"""Runs that are logged to MLflow and W&B themselves, on this machine."""
+"""Runs logged to real MLflow and W&B on this machine."""
 
 import json
 import struct

@@ -53,7 +53,7 @@ def test_run_writes_all_files(finished) -> None:
 
 @pytest.mark.slow
 def test_saved_model_gives_the_same_results_and_heeds_cameras(finished) -> None:
-    """A query whose only match is by its own camera finds nothing."""
+    """A query whose only match is from its own camera finds nothing."""
     outcome, folder = finished
     recipe, model = runs.load_recipe(folder), runs.load_model(folder)
     splits = data_of(recipe)
@@ -150,7 +150,7 @@ def test_two_runs_do_not_share_a_folder(finished, tmp_path) -> None:
             runs.train(outcome.recipe, folder, verbose=0, overwrite=True)
     for name, content in before.items():
         assert (folder / name).read_bytes() == content or name == ".lock"
-    # What a run that was killed leaves behind keeps nobody out.
+    # Files of a killed run block nobody.
     (tmp_path / ".lock").write_text("process 1 on nowhere")
     check_output(tmp_path)
 

@@ -1,4 +1,4 @@
-"""Trust: what is read runs no code that its author names or brings."""
+"""Trust: reading a run or model executes none of its author's code."""
 
 import json
 import sys
@@ -69,7 +69,7 @@ NAMES: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 @pytest.fixture
 def marker(tmp_path, monkeypatch):
-    """The file that the module of a stranger writes when it is imported."""
+    """The file that a stranger's module writes on import."""
     for registry in (losses.LOSSES, methods.METHODS, METRICS):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     (tmp_path / f"{MODULE}.py").write_text(CODE)
@@ -204,7 +204,7 @@ def saved(tmp_path_factory) -> Path:
 
 
 def as_run(path: Path) -> Any:
-    """Loads a model as that of a run, which names nothing."""
+    """Makes a run without module names that holds the model."""
     folder = path.parent / "run"
     if not folder.exists():
         recipe = recipes.load(write_unread(path.parent), (METHODS["baseline"],))

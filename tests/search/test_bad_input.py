@@ -1,4 +1,4 @@
-"""Filters of several kinds in one list get the rule of such lists."""
+"""Lists of masks or of mixed filters raise."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Classes have one label in all rows of an index, whoever numbered them."""
+"""A class has one label in all rows, whoever numbered it."""
 
 import keras
 import numpy as np
@@ -26,7 +26,7 @@ def classes(index: Index) -> list[tuple[int, str]]:
 
 
 def test_added_classes_get_the_labels_of_the_index(model) -> None:
-    """A class once had two labels, and two classes had one."""
+    """Classes once got two labels, or shared one."""
     index = Index.build(model, animals("crow", "owl", "rhino"))
     index.add(model_rows := animals("rhino", "rhino"))
     assert classes(index)[3:] == [(2, "rhino"), (2, "rhino")]

@@ -80,7 +80,7 @@ def near(classes, spread: float) -> np.ndarray:
 
 
 def recall_of(hits, scores: np.ndarray) -> float:
-    """By scores, (Q, N), -inf for what does not pass; nothing is missing."""
+    """Recall by scores, (Q, N), -inf for filtered rows; k hits must exist."""
     assert (hits.ids >= 0).all()
     best = np.argsort(-scores, axis=1)[:, : hits.ids.shape[1]]
     pairs = zip(best, hits.ids, strict=True)
@@ -89,7 +89,7 @@ def recall_of(hits, scores: np.ndarray) -> float:
 
 @pytest.mark.parametrize(("factory", "spread"), APPROXIMATE)
 def test_recall_survives_removed_and_filtered_rows(factory, spread) -> None:
-    """The classes that are left out or removed are those of the queries."""
+    """Filtered and removed classes are those of the queries."""
     x = near(CLASS, spread)
     index = Index(x, {"class": CLASS}, factory=factory)
     queries = near(np.arange(8) % 2, spread)
@@ -121,7 +121,7 @@ def test_recall_survives_removed_and_filtered_rows(factory, spread) -> None:
     [("IVF64,SQ8", "euclidean"), ("PCA16,IVF64,Flat", "cosine")],
 )  # fmt: skip
 def test_neighbors_of_removed_rows_are_found(factory, metric) -> None:
-    """Too few to empty a list: what is then nearest lies in other lists."""
+    """Removed rows empty no list, so the nearest lie in other lists."""
     draw = np.random.default_rng(0)
     centers, group = draw.normal(size=(150, 16)), np.arange(6000) % 150
     x = centers[group] + 0.7 * draw.normal(size=(6000, 16))

@@ -1,4 +1,4 @@
-"""A save touches nothing that is not its own index's."""
+"""A save touches only files of its own index."""
 
 import os
 from pathlib import Path

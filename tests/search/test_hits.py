@@ -1,4 +1,4 @@
-"""What a search returns and an index holds, as text and as tables."""
+"""Hits and indexes as text and as tables."""
 
 import json
 import sys

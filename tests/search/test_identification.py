@@ -1,4 +1,4 @@
-"""The threshold of searches: on classes that are in no gallery."""
+"""Thresholds of searches, on classes outside the gallery."""
 
 import dataclasses
 import json
@@ -14,7 +14,7 @@ from keras_dml.search import identification as searched
 
 
 def draw(classes, images, dim, seed, signal=2.0):
-    """Embeddings of classes, which no other seed has, with their numbers."""
+    """Embeddings and labels of classes that differ by seed."""
     rng = np.random.default_rng(seed)
     x = signal * np.repeat(rng.normal(size=(classes, dim)), images, axis=0)
     return x + rng.normal(size=x.shape), np.repeat(np.arange(classes), images)
@@ -207,7 +207,7 @@ def test_too_few_classes_raise_and_few_images_warn(caplog) -> None:
 
 
 def test_small_gallery_is_calibrated_with_other_classes() -> None:
-    """26 products, of which 3 were held out: other products calibrate."""
+    """With 26 products and 3 held out, other products calibrate."""
     x, labels = draw(26, 6, 16, 1, signal=3.0)
     index = Index(x, {"label": labels})
     with pytest.raises(ValueError) as error:

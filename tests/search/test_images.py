@@ -1,4 +1,4 @@
-"""An index that a model makes, searched by image."""
+"""Indexes of images, searched by image."""
 
 import copy
 from pathlib import Path
@@ -39,7 +39,7 @@ def files(tmp_path_factory) -> ImageSet:
 
 @pytest.fixture(scope="module")
 def index(model, files) -> Index:
-    """To be searched in, and not changed."""
+    """A shared index, which tests only search."""
     return Index.build(model, files)
 
 
@@ -110,7 +110,7 @@ def test_index_saved_without_a_model_takes_one(
 
 
 def scaled(scale: float) -> keras.Model:
-    """The same weights behind pixels of another range."""
+    """A model with the same weights and another pixel range."""
     keras.utils.set_random_seed(0)
     x = inputs = keras.Input((16, 16, 1))
     x = keras.layers.Rescaling(scale, offset=-0.5)(x)
@@ -160,7 +160,7 @@ def test_bad_files_and_arrays_raise(model, index, files, tmp_path) -> None:
 
 @pytest.mark.slow
 def test_thumbnails_are_kept_on_request(model, files, tmp_path) -> None:
-    """Those of files were not offered: elsewhere, pages showed none."""
+    """Files once had no thumbnails, so pages elsewhere showed none."""
     assert "thumbnail" not in Index.build(model, files).columns
     index = Index.build(model, files, thumbnails=True)
     of_files = [row_thumbnail({"path": path}) for path in files.paths]
@@ -263,7 +263,7 @@ def one_number(model: keras.Model) -> None:
 
 
 def test_changed_model_raises(tmp_path: Path) -> None:
-    """Searches once found something, and `add` mixed two models."""
+    """Such searches once returned hits, and `add` mixed two models."""
     keras.utils.set_random_seed(0)
     model, images = plain_model(), blobs(2, 2, 16)
     before = model.get_weights()

@@ -146,7 +146,7 @@ KINDS = ["IVF8,Flat", "HNSW16", "SQ8", "PCA6,IVF4,Flat",
 
 @pytest.fixture(params=[False, True], ids=["", "torch"])
 def searches_for_torch(request, monkeypatch) -> None:
-    """Also with what `faiss.contrib.torch_utils` makes of faiss's classes.
+    """Patches faiss's classes as `faiss.contrib.torch_utils` does.
 
     It takes `params` from `search`, and keeps the one of before beside it.
     """
@@ -287,7 +287,7 @@ def test_missing_embeddings_and_labels_raise() -> None:
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("work", ["search", "range", "kmeans"])
 def test_forked_process_can_search(work) -> None:
-    """Its parent's threads of OpenMP do not exist there."""
+    """The parent's OpenMP threads do not exist in the fork."""
     x = np.random.default_rng(0).normal(size=(20000, 16)).astype(np.float32)
     index = Index(x, {"n": range(len(x))}, factory="IVF32,Flat")
     calls = {

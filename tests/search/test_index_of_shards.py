@@ -1,4 +1,4 @@
-"""An index of embeddings in shards is that of the same embeddings."""
+"""An index of shards equals that of the same embeddings."""
 
 import numpy as np
 import pytest

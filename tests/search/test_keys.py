@@ -1,4 +1,4 @@
-"""Own keys of rows: written, found, replaced and removed by them."""
+"""Keys of rows: reading, searching, replacing and removing."""
 
 import numpy as np
 import pytest
@@ -175,7 +175,7 @@ def test_keys_are_saved(kind, tmp_path) -> None:
 
 
 class Changes(RuleBasedStateMachine):
-    """An index beside a dictionary, through changes of any order."""
+    """Compares an index with a dictionary through random changes."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Every kind of index that a page names is built, saved and loaded."""
+"""Every kind of index in the docs is built, saved and loaded."""
 
 import re
 from pathlib import Path

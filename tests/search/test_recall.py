@@ -1,4 +1,4 @@
-"""Recall of an approximate index holds for the queries that it names."""
+"""The recall of an approximate index holds for the stated queries."""
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ def test_recall_of_a_graph_holds_for_new_queries(factory, metric) -> None:
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_rows_of_a_graph_are_easier_to_find_than_new_queries(metric) -> None:
-    """What was said before: .9 for rows, where new queries had .7."""
+    """The recall of rows used to be stated: .9, where new queries had .7."""
     x, new = np.split(RNG.normal(size=(4000, 64)), [3000])
     exact = Index(x, metric=metric)
     index = Index(x, metric=metric, factory="HNSW16", parameters="efSearch=20")

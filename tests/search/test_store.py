@@ -1,4 +1,4 @@
-"""The folder of an index: whole or not at all, and checked."""
+"""The folder of an index: atomic saves and checksums."""
 
 import contextlib
 import json
@@ -157,7 +157,7 @@ def test_save_survives_a_kill_at_any_moment(tmp_path, monkeypatch) -> None:
 def test_reader_gets_the_version_written_while_faiss_opens_it(
     tmp_path, monkeypatch
 ) -> None:
-    """faiss says of a missing file what it says of one that is damaged."""
+    """faiss reports missing files like damaged ones."""
     folder, x = tmp_path / "i", np.eye(4, dtype=np.float32)
     Index(x).save(folder)
     read = store.read_vectors
@@ -174,7 +174,7 @@ def test_reader_gets_the_version_written_while_faiss_opens_it(
 def test_save_takes_the_lock_before_it_inspects_the_folder(
     tmp_path, monkeypatch
 ) -> None:
-    """Files of another writer are no other files."""
+    """Files of another save must not count as foreign."""
     folder, x = tmp_path / "i", np.eye(4, dtype=np.float32)
     Index(x).save(folder)
     held = []
@@ -198,7 +198,7 @@ def test_save_takes_the_lock_before_it_inspects_the_folder(
 
 
 def test_first_save_waits_for_another_first_save(tmp_path, monkeypatch) -> None:
-    """Its files may come before ours looks, which holds no lock yet."""
+    """The other save's files may appear before ours takes the lock."""
     folder, x = tmp_path / "i", np.eye(4, dtype=np.float32)
     inspect = store._inspect
 

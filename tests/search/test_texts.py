@@ -1,4 +1,4 @@
-"""An index of a model that takes strings, searched by text."""
+"""Indexes of models that take strings."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ TEXTS = ["red shoe", "blue hat", "green coat"]
 def test_texts_are_searched_as_a_column_or_a_vector(
     input_shape: tuple[int, ...], query_shape: tuple[int, ...], tmp_path: Path
 ) -> None:
-    """Models were traced for both, which Keras's layers cannot be."""
+    """Models used to be traced for both shapes, which fails in Keras."""
     words = [word for text in TEXTS for word in text.split()]
     vectorize = keras.layers.TextVectorization(
         vocabulary=words, output_sequence_length=2

@@ -1,4 +1,4 @@
-"""A server that listens: its limits, how it begins and how it stops."""
+"""A listening server: limits, start and stop."""
 
 import contextlib
 import http.client

@@ -1,4 +1,4 @@
-"""What is loaded, and galleries that replace each other."""
+"""Loaded models, and galleries that replace each other."""
 
 import shutil
 import time
@@ -73,7 +73,7 @@ def test_broken_or_missing_gallery_is_logged_and_not_served(
 def test_gallery_is_prepared_before_it_is_served(
     current, gallery, pixels
 ) -> None:
-    """All that is computed for a gallery is there before it is served."""
+    """A gallery's derived values are computed before it is served."""
     now = current.with_gallery(str(gallery))
     assert {"negatives", "label_column"} <= vars(now).keys()
 

@@ -1,4 +1,4 @@
-"""What holds for every request: token, hosts, sizes, times, metrics, logs."""
+"""Checks of every request: token, hosts, sizes, times, metrics, logs."""
 
 import asyncio
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ def test_gigabyte_is_rejected_by_its_header() -> None:
 
 
 def test_bodies_together_have_a_limit() -> None:
-    """While two of the largest are held, a third is not."""
+    """While two of the largest bodies are held, a third must wait."""
     settings = Settings(max_body=1000, request_timeout=0.2)
     app = application(Service(EMPTY, settings), settings)
     codes: list[int] = []
@@ -209,7 +209,7 @@ OTHER_NAMES = ("evil.example", "127.0.0.1.evil.example", "127.0.0.2",
     ],
 )
 def test_local_server_answers_to_local_names_alone(host, name, code) -> None:
-    """Websites cannot read what a server of this machine alone answers."""
+    """Websites cannot read answers of a local server."""
     client = client_of(host=host)
     for address in ("/", MODEL, "/metrics"):
         answer = client.get(address, headers={"host": name})

@@ -1,4 +1,4 @@
-"""Lines of the log are JSON, whatever they are about."""
+"""Every line of the log is JSON."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Memory of a server that is sent what takes much of it."""
+"""Memory of a server under large requests."""
 
 import io
 import json

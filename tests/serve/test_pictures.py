@@ -1,4 +1,4 @@
-"""Pictures: what they weigh, and what the model sees of large ones."""
+"""Memory weights of pictures, and views of large ones."""
 
 import io
 import sys
@@ -66,7 +66,7 @@ def file_of(kind: str, pixels: np.ndarray) -> bytes:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_reduced_picture_looks_like_the_whole_one(kind, monkeypatch) -> None:
-    """Its view, of what is reduced by 4, beside that of all its pixels."""
+    """Compares the view of the picture reduced by 4 with that of all pixels."""
     view = View((32, 32), 3)
     file = file_of(kind, photograph())
     whole = Viewer(view).see(file)

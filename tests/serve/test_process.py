@@ -30,7 +30,7 @@ CODE = (
     "import sys; sys.argv[0] = 'keras-dml'; from keras_dml.cli import main; "
     "main()"
 )
-"""As the command starts, which then keeps TensorFlow quiet."""
+"""Starts the program like the command, which quiets TensorFlow."""
 
 COMMAND = (sys.executable, "-c", CODE)
 
@@ -44,7 +44,7 @@ def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
 
 
 class Server:
-    """A server, its address and what it said."""
+    """A server process, its address and its output."""
 
     def __init__(self, *arguments: Any) -> None:
         command = [*COMMAND, "serve", *map(str, arguments)]
@@ -193,7 +193,7 @@ WHERE
 from keras_dml.cli import main
 main()
 """
-"""The command, in which something never ends."""
+"""Runs the command with a function that never returns."""
 
 
 @pytest.mark.parametrize(

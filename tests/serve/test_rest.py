@@ -39,7 +39,7 @@ def rows(signature: str, *files: bytes) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def embeddings(current, view, pixels) -> np.ndarray:
-    """Those of the model for `pixels`."""
+    """The model's embeddings of `pixels`."""
     predictions: np.ndarray = current.model.predict(
         view.apply(pixels), verbose=0
     )

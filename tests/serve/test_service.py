@@ -1,4 +1,4 @@
-"""Batches of concurrent requests: what is joined, refused and timed out."""
+"""Batches of concurrent requests: joining, rejecting, timeouts."""
 
 import asyncio
 import threading
@@ -17,7 +17,7 @@ FIRST, SECOND = (replace(EMPTY, version=x) for x in (1, 2))
 
 
 class Recorded:
-    """Doubles its items, and notes the batches that it got."""
+    """Doubles its items and records its batches."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, list[int]]] = []
@@ -113,7 +113,7 @@ def test_settings_are_checked(setting: str, value: Any) -> None:
 
 
 class Weighed(Recorded):
-    """Notes how many items are in work at a time."""
+    """Records how many items are in work at a time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class Weighed(Recorded):
     [([60] * 6, 60), ([30] * 6, 90), ([40, 70, 20, 20], 90), ([100, 1], 100)],
 )
 def test_pixels_in_work_stay_within_the_budget(pixels, max_pixels) -> None:
-    """One key each, and one key for all: the sums of what runs at a time."""
+    """Tries one key each and one key for all."""
     for keys in (range(len(pixels)), [0] * len(pixels)):
         work = Weighed()
         work.gate.set()

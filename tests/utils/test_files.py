@@ -1,4 +1,4 @@
-"""Tests of files that are written whole, and of locks."""
+"""Atomic writes and locks."""
 
 import errno
 import multiprocessing
@@ -108,7 +108,7 @@ def test_link_is_replaced_but_not_its_target(tmp_path) -> None:
 
 
 def test_devices_and_pipes_are_written_directly(tmp_path) -> None:
-    """As root, to replace /dev/null would be to break the machine."""
+    """As root, replacing /dev/null would break the machine."""
     write_atomically("/dev/null", "nothing")
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
     pipe = tmp_path / "pipe"

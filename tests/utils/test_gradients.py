@@ -26,7 +26,7 @@ def rows(dtype: str = "float32") -> np.ndarray:
 
 def test_rows_are_unit_or_zero() -> None:
     result = np.array(l2_normalize(rows()))
-    # What has a square in float32 has a direction.
+    # Rows whose square is a float32 number have a direction.
     lengths = np.linalg.norm(result, axis=1)
     np.testing.assert_allclose(lengths, [1, 1, 1, 1, 0, 0, 1], atol=1e-6)
     ordinary = rows()[:3]
@@ -107,7 +107,7 @@ np.savez(sys.argv[2], **results)
 
 
 def functions_of_rows() -> dict:
-    """What makes unit rows: `(x, values of its weights) -> rows`, weights."""
+    """Functions that return unit rows: `(x, weights) -> rows`, weights."""
     functions = {"l2_normalize": (lambda x, _: l2_normalize(x), [])}
     heads = {
         "baseline": EmbeddingHead(5),

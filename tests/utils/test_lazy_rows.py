@@ -1,4 +1,4 @@
-"""Rows that are read where they lie: the same as those of an array."""
+"""Lazily read rows equal those of an array."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Model files that are damaged, or of a stranger."""
+"""Model files that are damaged or of unknown origin."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def refused(path: Path) -> str:
 def test_random_changes_raise_or_are_harmless(
     file: Path, tmp_path: Path
 ) -> None:
-    """What loads is the same: a model's file has checksums."""
+    """Model files have checksums, so whatever loads is unchanged."""
     draw, whole, outcomes = random.Random(0), file.read_bytes(), set()
     x, path = np.ones((1, 3), "float32"), tmp_path / "a.keras"
     before = read_model(file)(x)

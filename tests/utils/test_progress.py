@@ -18,7 +18,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """That of a wide terminal."""
+    """A fake clock, and a wide terminal."""
     clock = Clock()
 
     @cache
@@ -80,6 +80,6 @@ def test_waiting_shows_its_reason_and_time(
         pass
     shown = capsys.readouterr().err
     assert "Training" in shown and "0:00:00" in shown
-    with waiting("Training", None):  # This is no terminal.
+    with waiting("Training", None):  # Standard error is not a terminal here.
         pass
     assert capsys.readouterr().err == ""

@@ -1,4 +1,4 @@
-"""Configs that follow from the arguments of constructors."""
+"""Configs derived from constructor arguments."""
 
 import keras
 import pytest

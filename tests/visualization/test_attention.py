@@ -60,7 +60,7 @@ def test_strongest_images_have_the_largest_single_weight() -> None:
     maps = np.zeros((5, 2, 2, 2))
     maps[:, 0, 1, 0] = [0.3, 0.9, 0.1, 0.5, 0.9]
     maps[:, 1, 0, 1] = [0.2, 0.1, 0.6, 0.1, 0.4]
-    # Of much weight in all, and little in any place.
+    # Much weight in total, but little at any place.
     maps[2, :, :, 0] = 0.25
     assert strongest_images(maps, 3).tolist() == [[1, 4, 3], [2, 4, 0]]
     assert strongest_images(maps).shape == (2, 5)

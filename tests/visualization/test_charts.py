@@ -1,4 +1,4 @@
-"""Numbers of the charts, against loops, and their names."""
+"""Numbers of charts against loops, and their labels."""
 
 import csv
 import io
@@ -169,7 +169,7 @@ def test_recall_curves_show_several_runs(tmp_path) -> None:
 
 
 def test_each_loss_has_its_own_axis() -> None:
-    """A term of −0.001 is not a line at zero beside one of 700."""
+    """A term of −0.001 must not look like zero beside one of 700."""
     history = {
         "epoch": np.arange(3.0),
         "loss": np.array([700.0, 500.0, 400.0]),
@@ -300,7 +300,7 @@ def test_figure_is_shown_by_a_notebook_and_saved_with_its_numbers(
 
 
 def test_figures_for_a_dark_page_have_other_colors() -> None:
-    """Chosen for it: light on dark, and readable on it."""
+    """Colors are light on dark, and readable."""
     history = {"epoch": np.arange(3), "loss": np.ones(3)}
 
     def inks(figure) -> list[str]:
@@ -337,7 +337,7 @@ def test_pages_have_the_color_scale_of_figures() -> None:
 
 
 def contrast(first: str, second: str) -> float:
-    """As WCAG defines it."""
+    """Contrast ratio as WCAG defines it."""
 
     def light(color: str) -> float:
         x = np.array(to_rgb(color))
@@ -359,7 +359,7 @@ HISTORY = {
 OPPOSITE = np.array([[1.0, 0.1], [-1.0, 0.1], [1.0, 0.0]])
 
 
-# What the legend says, and how the chart is drawn.
+# Entries of the legend, and functions that draw the chart.
 CHARTS = [
     (
         ["positive (mean \u22120.98)", "negative (mean 0.00)"],

@@ -5,7 +5,7 @@ from keras_dml.visualization import nearest
 
 
 def naive(x, query, count, allowed):
-    """Sorted by cosine in float64, equals by row."""
+    """Rows sorted by float64 cosine, ties by row."""
     x = x.astype(np.float64)
     x = x / np.linalg.norm(x, axis=1, keepdims=True)
     ranked = sorted(allowed, key=lambda row: (-float(x[row] @ x[query]), row))

@@ -1,4 +1,4 @@
-"""Figures with images in them, by their numbers and marks."""
+"""Figures with images: their numbers and marks."""
 
 import numpy as np
 import pytest

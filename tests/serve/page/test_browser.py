@@ -1,4 +1,4 @@
-"""The page in a browser, which is not everywhere installed."""
+"""The page in a browser, where one is installed."""
 
 import base64
 from dataclasses import replace
@@ -101,7 +101,7 @@ def test_dropped_and_pasted_images_are_searched(page, index, how) -> None:
 
 
 def test_page_works_by_keyboard_alone(page, index, tmp_path) -> None:
-    """Every step by Tab, Enter and typing, with the focus seen."""
+    """Takes every step by Tab, Enter and typing, with visible focus."""
     (tmp_path / "photo.png").write_bytes(picture(5))
     page.run("document.activeElement.blur()")
     seen = []
@@ -159,7 +159,7 @@ def test_row_without_a_picture_shows_its_name(browser, current) -> None:
 
 
 def test_page_is_inert_until_its_script_runs() -> None:
-    """Also before its script runs, all is there and none can be used."""
+    """Before its script runs, all elements exist and are disabled."""
     page = read_assets()["index.html"][0].decode()
     assert 'class="note loading" id="served" role="status">Loading…<' in page
     assert 'id="layout" inert>' in page

@@ -23,7 +23,7 @@ def asked(pictured):
 
 @pytest.fixture(scope="module")
 def few(current, tmp_path_factory):
-    """A gallery of rows whose pictures are in all kinds of places."""
+    """A gallery whose rows have pictures in all kinds of places."""
     folder = tmp_path_factory.mktemp("few")
     (folder / "secret.txt").write_text("not for everyone")
     (folder / "own.png").write_bytes(picture())

@@ -1,4 +1,4 @@
-"""What is found for a picture."""
+"""Searches by picture."""
 
 import io
 import json
@@ -62,7 +62,7 @@ def test_false_match_rates_match_a_loop(asked, current) -> None:
 
 @pytest.mark.parametrize("kind", ["JPEG", "TIFF"])
 def test_photograph_finds_what_the_index_finds(asked, current, kind) -> None:
-    """Also lying on its side, and in formats that only Pillow reads."""
+    """Photographs are rotated, or in formats that only Pillow reads."""
     index = current.index
     pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
     image = PIL.Image.fromarray(pixels).resize((700, 400))
@@ -148,7 +148,7 @@ BAD = [
 
 @pytest.mark.parametrize(("bad", "said"), BAD)
 def test_bad_requests_name_the_fault(asked, bad, said) -> None:
-    """Parameters, or the file."""
+    """The fault is in a parameter or in the file."""
     params, content = (bad, picture()) if isinstance(bad, dict) else ({}, bad)
     answer = asked.post("/search", params=params, content=content)
     assert answer.status_code == 400
