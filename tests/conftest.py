@@ -58,7 +58,7 @@ needs_jax = [
 
 
 def quick(fast: Iterable[str], every: Iterable[str]) -> list[Any]:
-    """Parameters of a test, of which all but some are slow."""
+    """Parameters of a test; all but the quick ones are marked slow."""
     return [
         pytest.param(x, marks=() if x in fast else pytest.mark.slow)
         for x in every
@@ -108,7 +108,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _graphs_as_they_are() -> None:
-    """Graphs that run a few times do not pay for being made faster."""
+    """Graph optimization takes longer than the few runs of a test."""
     import tensorflow as tf
 
     tf.config.optimizer.set_experimental_options(
@@ -119,7 +119,7 @@ def _graphs_as_they_are() -> None:
 
 @pytest.fixture(autouse=True)
 def _fresh_keras(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The same seed for every test, and no policy left behind by one."""
+    """Resets seed and dtype policy for every test."""
     import keras
     import tensorflow as tf
 
@@ -161,14 +161,14 @@ def tiny_backbone() -> "keras.Model":
 
 @pytest.fixture(scope="session")
 def shared_folder(tmp_path_factory) -> Path:
-    """A folder of the whole session, which all processes share."""
+    """A folder that all processes of the session share."""
     folder: Path = tmp_path_factory.getbasetemp()
     return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
 
 
 @pytest.fixture(scope="session")
 def run_of(shared_folder) -> Callable[[str], Path]:
-    """Folders of small runs by method, for all that change nothing there."""
+    """Shared folders of small runs, by method; tests do not change them."""
     from tests.runs.small_run import train_once
 
     return partial(train_once, shared_folder / "runs")
@@ -176,7 +176,7 @@ def run_of(shared_folder) -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def commanded(tmp_path_factory) -> "Commanded":
-    """A run of `keras-dml train`, for all that change nothing there."""
+    """A shared run of `keras-dml train`; tests do not change it."""
     from tests.runs.small_run import train_by_command
 
     return train_by_command(tmp_path_factory.mktemp("commanded"))

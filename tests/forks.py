@@ -1,4 +1,4 @@
-"""Other processes: what each does, and how it ends."""
+"""Starts other processes and waits for them."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def forked(work: Callable[..., Any], *arguments: Any) -> int:
-    """Does something in a fork; returns the fork's process id."""
+    """Runs a function in a fork; returns its process id."""
     process = os.fork()
     if process:
         return process
@@ -38,7 +38,7 @@ def exit_status(process: int) -> int:
 def run_on(
     backend: str, *arguments: str, cwd: Path = ROOT, devices: int | None = None
 ) -> None:
-    """Runs Python with a backend of Keras; fails with what it said last."""
+    """Runs Python with a Keras backend; fails with its last output."""
     environment = {
         "KERAS_BACKEND": backend,
         "JAX_PLATFORMS": "cpu",

@@ -61,7 +61,7 @@ NEEDING = {
 which a script of .ci runs them, and the packages."""
 
 QUICK = ["docs/concepts/README.md", "docs/losses/README.md"]
-"""The pages whose blocks run with the tests that are not slow."""
+"""Pages whose blocks run in the quick tests."""
 
 
 FILE = re.compile(r"# (\w+\.(?:py|yaml))\n")
@@ -96,7 +96,7 @@ def few(images: keras_dml.data.Examples, each: int) -> keras_dml.data.Examples:
 
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory) -> Path:
-    """What the tutorial starts from: some classes, a network, a query."""
+    """The tutorial's files: a few classes, a network and a query."""
     folder = tmp_path_factory.mktemp("given")
     photographs = write_images(folder / "photographs", classes=44)
     (photographs / "class_43").rename(photographs / "crow")
@@ -110,7 +110,7 @@ def photographs(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def little() -> keras_dml.data.DataSplits:
-    """Little of glyphs."""
+    """A small subset of glyphs."""
     return little_of(keras_dml.data.glyphs())
 
 
@@ -125,7 +125,7 @@ def little_of(splits: keras_dml.data.DataSplits) -> keras_dml.data.DataSplits:
 
 @pytest.fixture
 def little_data(little, photographs, tmp_path, monkeypatch) -> None:
-    """In a folder with the recipes, a few photographs, little of glyphs."""
+    """Changes to a folder with recipes, a few photographs and few glyphs."""
     monkeypatch.setattr(keras_dml.data, "glyphs", lambda: little)
     stand_in(monkeypatch, "glyphs", lambda: little)
     names = little_of(keras_dml.data.symbol_names())
@@ -139,7 +139,7 @@ def little_data(little, photographs, tmp_path, monkeypatch) -> None:
 
 @pytest.fixture
 def own_registries(monkeypatch, tmp_path) -> Iterator[None]:
-    """What a page registers is forgotten after it, and its modules are."""
+    """Forgets the registered names and modules of a page."""
     for registry in REGISTRIES:
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     yield
@@ -171,7 +171,7 @@ def server(tmp_path) -> Iterator[str]:
     ids=name,
 )
 @pytest.mark.usefixtures("little_data", "own_registries")
-def test_blocks_run(page: Path, server: str, finished: Path) -> None:
+def test_code_blocks_run(page: Path, server: str, finished: Path) -> None:
     for package in NEEDING.get(name(page), ())[1:]:
         pytest.importorskip(package)
     names: dict[str, object] = {"__name__": "docs"}
@@ -210,14 +210,14 @@ def run_command(arguments: list[str], finished: Path) -> None:
         return invoke(arguments)
     parser = argparse.ArgumentParser()
     parser.add_argument("--output")
-    given, arguments = parser.parse_known_args(arguments)
+    options, arguments = parser.parse_known_args(arguments)
     if not any("epochs=" in argument for argument in arguments):
         arguments += ["--set", "epochs=1"]
-    output = ["--output", given.output] if given.output else []
+    output = ["--output", options.output] if options.output else []
     recipe = arguments[1]
     if recipe not in recipes.names():  # It is the page's own.
         return invoke([*arguments, *output])
-    folder = given.output or f"runs/{recipes.load(recipe).name}"
+    folder = options.output or f"runs/{recipes.load(recipe).name}"
     kept = finished / shlex.join(arguments).replace("/", "|")
     if kept.exists():
         shutil.copytree(kept, folder)
@@ -232,7 +232,7 @@ def invoke(arguments: list[str]) -> None:
 
 
 @pytest.mark.usefixtures("own_registries")
-def test_recipes_in_docs_are_recipes(tmp_path, monkeypatch) -> None:
+def test_recipes_in_docs_validate(tmp_path, monkeypatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     for page in PAGES:
         for language, block in blocks(page, "python", "yaml"):
@@ -243,7 +243,7 @@ def test_recipes_in_docs_are_recipes(tmp_path, monkeypatch) -> None:
 
 
 def whole(content: dict) -> dict:
-    """A recipe with what it is based on."""
+    """A recipe merged with its bases."""
     while base := content.pop("base", None):
         path = ROOT / "recipes" / "glyphs" / base
         content = merge(yaml.safe_load(path.read_text()), content)

@@ -32,7 +32,7 @@ def table(folder: Path, *options: str, monkeypatch) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_a_row_for_every_picture(folder: Path, monkeypatch) -> None:
+def test_table_has_a_row_for_every_picture(folder: Path, monkeypatch) -> None:
     rows = table(folder, monkeypatch=monkeypatch)
     assert len(rows) == 2 * len(CLASSES)
     assert set(rows[0]) == set(emoji_table.COLUMNS)
@@ -41,7 +41,9 @@ def test_a_row_for_every_picture(folder: Path, monkeypatch) -> None:
         assert (row["split"], row["subgroup"], row["label"]) in CLASSES
 
 
-def test_whole_subgroups_until_there_are_enough(folder, monkeypatch) -> None:
+def test_training_takes_whole_subgroups_until_enough(
+    folder, monkeypatch
+) -> None:
     rows = table(folder, "--classes", "9", monkeypatch=monkeypatch)
     train = {x["label"] for x in rows if x["split"] == "train"}
     groups = {x["subgroup"] for x in rows if x["split"] == "train"}

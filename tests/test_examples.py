@@ -1,4 +1,4 @@
-"""Examples of classes run, as their docstrings print them."""
+"""Examples in the docstrings of classes run."""
 
 import doctest
 import inspect
@@ -13,15 +13,15 @@ import keras_dml as dml
 CODE = re.compile(r"^Example:\n    ```python\n(.*?)^    ```$", re.M | re.S)
 
 
-def names_after_example(cls: type, **given: object) -> dict:
+def names_after_example(cls: type, **more_names: object) -> dict:
     (code,) = CODE.findall(inspect.getdoc(cls) or "")
-    names = {"dml": dml, "keras": keras, "np": np, **given}
+    names = {"dml": dml, "keras": keras, "np": np, **more_names}
     exec(inspect.cleandoc(code), names)  # noqa: S102
     return names
 
 
 @pytest.mark.slow
-def test_a_model_of_ones_own_head_and_objective_learns() -> None:
+def test_custom_head_and_objective_learn() -> None:
     head = names_after_example(dml.model.Head)["LinearHead"]
     terms = names_after_example(dml.model.Objective)["TripletsAndSpread"]
     labels = np.arange(48) % 6
@@ -39,7 +39,7 @@ def test_a_model_of_ones_own_head_and_objective_learns() -> None:
     np.testing.assert_allclose(norms, 1, rtol=1e-5)
 
 
-def test_an_index_with_columns_is_searched_and_saved(
+def test_index_with_columns_is_searched_and_saved(
     tmp_path, monkeypatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -55,8 +55,8 @@ def test_an_index_with_columns_is_searched_and_saved(
     assert len(dml.search.Index.load(tmp_path / "gallery")) == 40
 
 
-def test_losses_print_the_numbers_of_their_examples() -> None:
-    """One loss of each family has an example that is worked out by hand."""
+def test_examples_of_losses_print_their_numbers() -> None:
+    """One loss of each family has an example worked out by hand."""
     finder = doctest.DocTestFinder(recurse=False)
     runner = doctest.DocTestRunner()
     names = {**vars(dml.losses), "keras": keras}

@@ -1,4 +1,4 @@
-"""Models through a stand-in of the Hub, which Keras loads from."""
+"""Uploads to a stand-in of the Hub, from which Keras loads."""
 
 import shutil
 import sys

@@ -1,4 +1,4 @@
-"""What `import keras_dml` does, and what it does not."""
+"""Effects of `import keras_dml`."""
 
 import importlib
 import os
@@ -27,7 +27,7 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_everything_listed_is_there() -> None:
+def test_listed_names_exist() -> None:
     for name in keras_dml.__all__:
         assert hasattr(keras_dml, name)
     assert set(keras_dml.__all__) <= set(dir(keras_dml))
@@ -36,7 +36,7 @@ def test_everything_listed_is_there() -> None:
 
 
 @pytest.mark.slow
-def test_heavy_libraries_wait_until_they_are_used() -> None:
+def test_heavy_libraries_are_imported_when_used() -> None:
     code = (
         "import sys, keras, tensorflow\n"
         "packages = lambda: {m.partition('.')[0] for m in sys.modules}\n"
@@ -58,7 +58,7 @@ def test_heavy_libraries_wait_until_they_are_used() -> None:
 
 
 @pytest.mark.slow
-def test_an_import_registers_all_that_saved_models_hold() -> None:
+def test_import_registers_all_classes_of_saved_models() -> None:
     code = (
         "import sys, keras, keras_dml\n"
         "registered = lambda: set(keras.saving.get_custom_objects())\n"
@@ -75,7 +75,7 @@ def test_an_import_registers_all_that_saved_models_hold() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"]])
-def test_help_of_the_command_waits_for_nothing(arguments) -> None:
+def test_help_of_the_command_imports_nothing_heavy(arguments) -> None:
     code = COMMAND + (
         "before = set(sys.modules)\n"
         "from keras_dml.cli import main\n"
@@ -89,7 +89,7 @@ def test_help_of_the_command_waits_for_nothing(arguments) -> None:
 
 
 @pytest.mark.slow
-def test_a_script_of_a_recipe_finds_all_parts_in_the_command() -> None:
+def test_script_of_a_recipe_finds_all_modules_in_the_command() -> None:
     code = COMMAND + (
         "import keras_dml as dml\n"
         "print('tensorflow' in sys.modules)\n"
@@ -112,7 +112,7 @@ def test_a_script_of_a_recipe_finds_all_parts_in_the_command() -> None:
     ],
 )
 def test_only_the_command_quiets_tensorflow(start, before, level) -> None:
-    """And it does so before TensorFlow is imported, which reads it once."""
+    """The variable must be set before TensorFlow's import, which reads it."""
     code = (
         "import os, sys\n"
         "class Tell:\n"
@@ -130,8 +130,8 @@ def test_only_the_command_quiets_tensorflow(start, before, level) -> None:
 
 
 @pytest.mark.slow
-def test_a_command_prints_no_notes_of_tensorflow() -> None:
-    """And it has all classes that a saved model may name."""
+def test_command_prints_no_notes_of_tensorflow() -> None:
+    """Classes of saved models are registered nevertheless."""
     code = COMMAND + (
         "from keras_dml.cli import main\n"
         "main(['recipes', 'show', 'quickstart'], standalone_mode=False)\n"
@@ -162,5 +162,5 @@ def test_no_function_hides_a_module() -> None:
     for name in packages():
         package = importlib.import_module(name)
         for module in pkgutil.iter_modules(package.__path__):
-            found = importlib.import_module(f"{name}.{module.name}")
-            assert getattr(package, module.name) is found, found
+            submodule = importlib.import_module(f"{name}.{module.name}")
+            assert getattr(package, module.name) is submodule, submodule

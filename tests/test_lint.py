@@ -101,7 +101,7 @@ EXPECTED = {
     "wording": ["found has no noun"],
     "tables": ['there is no row | `"small_convnet"` |'],
 }  # fmt: skip
-"""By rule, parts of what it must say."""
+"""Parts of the expected findings, by rule."""
 
 
 @pytest.fixture(scope="module")
@@ -131,10 +131,10 @@ def test_each_rule_finds_its_fault(planted, monkeypatch) -> None:
     tree = importlib.import_module("rules.tree").Tree(planted)
     for name in names:
         check = importlib.import_module(f"rules.{name}").check
-        found = [
+        findings = [
             f"{x.path.relative_to(planted)}:{x.line}: {x.text}"
             for x in check(tree)
         ]
         for text in EXPECTED[name]:
-            said = [x for x in found if text in x]
-            assert said, f"{name} does not find {text!r}, but {found}"
+            said = [x for x in findings if text in x]
+            assert said, f"{name} does not find {text!r}, but {findings}"

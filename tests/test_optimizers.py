@@ -50,7 +50,7 @@ def adam_loop(
     return w
 
 
-def test_adam_is_the_loop() -> None:
+def test_coupled_adam_matches_a_loop() -> None:
     weights, gradients = weights_and_gradients()
     trained = trained_by(CoupledAdam(0.1, epsilon=1e-8, weight_decay=DECAY))
     for i, weight in enumerate(trained):
@@ -60,7 +60,7 @@ def test_adam_is_the_loop() -> None:
         np.testing.assert_allclose(weight, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_sgd_is_the_loop() -> None:
+def test_coupled_sgd_matches_a_loop() -> None:
     weights, gradients = weights_and_gradients()
     trained = trained_by(CoupledSGD(0.1, momentum=0.9, weight_decay=DECAY))
     for i, weight in enumerate(trained):
@@ -84,7 +84,7 @@ def test_sgd_is_the_loop() -> None:
     ],
 )  # fmt: skip
 @pytest.mark.peers
-def test_they_do_what_pytorch_does(name, ours, theirs) -> None:
+def test_coupled_optimizers_match_pytorch(name, ours, theirs) -> None:
     torch = pytest.importorskip("torch")
     weights, gradients = weights_and_gradients()
     parameters = [torch.nn.Parameter(torch.tensor(w)) for w in weights]
@@ -103,7 +103,7 @@ def test_they_do_what_pytorch_does(name, ours, theirs) -> None:
 
 
 @pytest.mark.parametrize("name", COUPLED)
-def test_without_decay_they_are_as_in_keras(name) -> None:
+def test_coupled_optimizers_without_decay_match_keras(name) -> None:
     plain = keras.optimizers.get({"class_name": name, "config": {}})
     for decay in (None, 0.0):
         coupled = COUPLED[name](weight_decay=decay)
@@ -112,7 +112,7 @@ def test_without_decay_they_are_as_in_keras(name) -> None:
         plain = keras.optimizers.get({"class_name": name, "config": {}})
 
 
-def test_what_is_excluded_does_not_decay() -> None:
+def test_excluded_variables_do_not_decay() -> None:
     weights, gradients = weights_and_gradients()
     optimizer = CoupledAdam(0.1, epsilon=1e-8, weight_decay=DECAY)
     kernel, bias = trained_by(optimizer, exclude="bias")
@@ -131,7 +131,7 @@ def test_decay_comes_after_clipping() -> None:
     np.testing.assert_allclose(variable.numpy(), [2 - 0.5 - DECAY * 2])
 
 
-def test_config_round_trip() -> None:
+def test_config_round_trips() -> None:
     optimizer = CoupledAdam(0.1, weight_decay=DECAY, epsilon=1e-8)
     config = keras.saving.serialize_keras_object(optimizer)
     restored = keras.saving.deserialize_keras_object(config)
@@ -187,7 +187,7 @@ def test_loss_variables_decay_if_asked(tiny_backbone) -> None:
 
 
 @pytest.mark.slow
-def test_a_reloaded_model_goes_on_the_same(tiny_backbone, tmp_path) -> None:
+def test_reloaded_model_continues_equally(tiny_backbone, tmp_path) -> None:
     model = methods.baseline(
         tiny_backbone, embedding_dim=8, loss="contrastive",
         rate_multipliers={"head": 10.0},
@@ -203,7 +203,7 @@ def test_a_reloaded_model_goes_on_the_same(tiny_backbone, tmp_path) -> None:
         np.testing.assert_array_equal(a, b)
 
 
-def test_decay_by_path() -> None:
+def test_decay_multipliers_match_a_loop() -> None:
     """The first pattern that matches multiplies λ, and 0 takes it away."""
     weights, gradients = weights_and_gradients()
     multipliers = {"kernel": 0.25, "bias|kernel": 0.0}
@@ -219,11 +219,13 @@ def test_decay_by_path() -> None:
         np.testing.assert_allclose(trained[i], expected, rtol=1e-4, atol=1e-6)
 
 
-def test_decay_by_path_is_saved_and_checked() -> None:
-    given = {"kernel": 0.5}
-    optimizer = CoupledSGD(0.1, weight_decay=DECAY, decay_multipliers=given)
+def test_decay_multipliers_are_saved_and_checked() -> None:
+    multipliers = {"kernel": 0.5}
+    optimizer = CoupledSGD(
+        0.1, weight_decay=DECAY, decay_multipliers=multipliers
+    )
     again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
-    assert again.decay_multipliers == given
+    assert again.decay_multipliers == multipliers
     for arguments, message in (
         ({"weight_decay": None}, "multiply a `weight_decay`"),
         ({"decay_multipliers": {"kernel": -1}}, "at least 0"),
@@ -233,7 +235,7 @@ def test_decay_by_path_is_saved_and_checked() -> None:
             CoupledSGD(
                 **{
                     "weight_decay": DECAY,
-                    "decay_multipliers": given,
+                    "decay_multipliers": multipliers,
                     **arguments,
                 }
             )

@@ -24,21 +24,21 @@ def check_printed(examples: dict, facts: dict, rel: float) -> None:
 
 
 @pytest.mark.parametrize("name", DATA["losses"])
-def test_losses(name, examples) -> None:
+def test_printed_numbers_of_losses_are_current(name, examples) -> None:
     check_printed(examples, DATA["losses"][name], rel=1e-3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DATA["methods"])
-def test_methods(name, examples) -> None:
+def test_printed_numbers_of_methods_are_current(name, examples) -> None:
     check_printed(examples, DATA["methods"][name], rel=0.03)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLOTTED)
-def test_slopes(name, examples) -> None:
+def test_plotted_slopes_of_losses_are_current(name, examples) -> None:
     facts = DATA["losses"][name]
-    curves, most = examples["slopes"](getattr(losses, facts["class"]))
-    assert most == pytest.approx(facts["most"], rel=0.02)
+    curves, max_slope = examples["slopes"](getattr(losses, facts["class"]))
+    assert max_slope == pytest.approx(facts["most"], rel=0.02)
     for curve, expected in zip(curves, facts["curves"], strict=True):
         assert curve == pytest.approx(expected, abs=3)

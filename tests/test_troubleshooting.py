@@ -30,7 +30,7 @@ OF_OTHERS = {
 """Headings of messages of Keras and TensorFlow."""
 
 PROVOKED: dict[str, Callable[[], object]] = {}
-"""By the headings of the page: what raises, or logs, the quoted message."""
+"""Functions that raise or log the quoted messages, by heading."""
 
 
 def provokes(heading: str) -> Callable[[Callable[[], object]], None]:
@@ -156,7 +156,7 @@ def _() -> None:
     dml.search.Index(X).search(X[:1, :3])
 
 
-def test_every_quote_has_its_test() -> None:
+def test_every_quoted_message_is_provoked() -> None:
     assert set(QUOTED) == {*PROVOKED, *OF_OTHERS}
     assert PAGE.count("\n### ") == len(QUOTED)
 

@@ -48,7 +48,7 @@ pytestmark = [
 
 
 def commands(language: str, prompt: str = "") -> list[list[str]]:
-    """Those of `keras-dml` in the page's blocks of a language."""
+    """Commands of `keras-dml` in the page's blocks of a language."""
     blocks = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.M | re.S)
     lines = "".join(blocks).replace("\\\n", "").splitlines()
     return [
@@ -59,7 +59,7 @@ def commands(language: str, prompt: str = "") -> list[list[str]]:
 
 
 def run(arguments: list[str]) -> str:
-    """What a command prints, with all threads that the machine has."""
+    """Output of a command that runs on all threads."""
     environment = {x: y for x, y in os.environ.items() if "THREADS" not in x}
     done = subprocess.run(
         [*COMMAND, *arguments],
@@ -74,7 +74,7 @@ def run(arguments: list[str]) -> str:
 
 
 def processor_seconds() -> float:
-    """Of all commands that have ended."""
+    """Processor seconds of all finished commands."""
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     return spent.ru_utime + spent.ru_stime
 
@@ -89,14 +89,14 @@ def write_photographs(count: int) -> list[Path]:
     chosen = {folders[len(folders) * i // count].name for i in range(count)}
     Path("queries").mkdir()
     for folder in folders:
-        query, *others = sorted(folder.iterdir())[:IMAGES]
+        query, *gallery_files = sorted(folder.iterdir())[:IMAGES]
         shutil.copy(query, f"queries/{folder.name}.jpg")
         if folder.name in chosen:
             shutil.copytree(
                 folder,
                 f"photographs/{folder.name}",
-                ignore=lambda _, names, others=others: (
-                    set(names) - {x.name for x in others}
+                ignore=lambda _, names, gallery_files=gallery_files: (
+                    set(names) - {x.name for x in gallery_files}
                 ),
             )
     shutil.copy(NETWORK, "network.keras")
@@ -105,12 +105,12 @@ def write_photographs(count: int) -> list[Path]:
 
 def is_right(x: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Whether the nearest other row is of the same class, by a loop."""
-    found = []
+    verdicts = []
     for row, vector in enumerate(x):
         cosines = x @ vector
         cosines[row] = -np.inf
-        found.append(classes[cosines.argmax()] == classes[row])
-    return np.array(found, float)
+        verdicts.append(classes[cosines.argmax()] == classes[row])
+    return np.array(verdicts, float)
 
 
 def interval(gains: np.ndarray, classes: np.ndarray) -> tuple[float, float]:
@@ -131,7 +131,7 @@ def interval(gains: np.ndarray, classes: np.ndarray) -> tuple[float, float]:
 
 
 def project_untouched(recipe: recipes.Recipe) -> np.ndarray:
-    """The test photographs by features of the network that nobody trained."""
+    """Projects the test photographs' features of the untrained network."""
     splits, network = data_of(recipe), model_of(recipe).backbone
     pooled = keras.Sequential([network, keras.layers.GlobalAveragePooling2D()])
     train, test = (
@@ -143,7 +143,7 @@ def project_untouched(recipe: recipes.Recipe) -> np.ndarray:
 
 
 def check_training(printed: str, x: np.ndarray, labels: np.ndarray) -> None:
-    """What is said of recall@1 is what is found here."""
+    """Asserts that the stated recall@1 is the measured one."""
     result = json.loads(Path("runs/photographs/result.json").read_text())
     recipe = runs.load_recipe("runs/photographs")
     untrained = project_untouched(recipe)
@@ -168,7 +168,7 @@ def check_training(printed: str, x: np.ndarray, labels: np.ndarray) -> None:
 
 
 def ask(server: Server, path: Path) -> list[dict]:
-    """What the search page shows for a photograph."""
+    """The search page of a photograph."""
     connection = server.connect()
     connection.request("POST", "/search?k=3", path.read_bytes())
     answer = connection.getresponse()
@@ -191,7 +191,7 @@ def check_matches(queries: list[Path], index: Index) -> tuple[int, int, float]:
     model = runs.load_model("runs/photographs")
     x = evaluation.embed(model, ImageSet([str(path) for path in queries]))
     value = None if index.threshold is None else index.threshold.value
-    known, right, strange = 0, 0, 0
+    num_known, right, strange = 0, 0, 0
     command = commands("console", "$ ")[-1]
     assert command[0] == "serve"
     server = Server(*command[1:], "--port", "0")
@@ -210,15 +210,15 @@ def check_matches(queries: list[Path], index: Index) -> tuple[int, int, float]:
             if path.stem not in index.labels:
                 strange += hit["is_match"]
             elif hit["is_match"]:
-                known += 1
+                num_known += 1
                 right += nearest == path.stem
     finally:
         server.close()
-    return known, right, strange / len(strangers[::4])
+    return num_known, right, strange / len(strangers[::4])
 
 
 def reached_without_class(index: Index) -> float:
-    """How often a class that is left out of the gallery gets a match."""
+    """Rate of matches of classes left out of the gallery."""
     assert index.threshold is not None
     labels, x = np.array(index.labels), index.embeddings
     cosines = np.where(labels[:, None] == labels, -np.inf, x @ x.T)
@@ -227,12 +227,14 @@ def reached_without_class(index: Index) -> float:
 
 
 @pytest.mark.parametrize("classes", [5, 100])
-def test_from_a_folder_to_a_search_page(classes, tmp_path, monkeypatch) -> None:
+def test_tutorial_leads_from_a_folder_to_a_search_page(
+    classes, tmp_path, monkeypatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     queries = write_photographs(classes)
-    given = {x.name for x in Path("photographs").iterdir()}
+    class_names = {x.name for x in Path("photographs").iterdir()}
     # The last classes, in the order of their names, are for testing.
-    query = Path("queries") / f"{max(given)}.jpg"
+    query = Path("queries") / f"{max(class_names)}.jpg"
     shutil.copy(query, "query.jpg")
     before = processor_seconds()
     printed = {words[0]: run(words) for words in commands("sh")}
@@ -245,7 +247,7 @@ def test_from_a_folder_to_a_search_page(classes, tmp_path, monkeypatch) -> None:
     labels = np.array(index.labels)
     assert len(set(labels)) == classes // 2
     check_training(printed["train"], index.embeddings, labels)
-    known, right, strange = check_matches(queries, index)
+    num_known, right, strange = check_matches(queries, index)
     page = Path("found.html").read_text()
     if index.threshold is None:
         assert classes < 100
@@ -259,4 +261,4 @@ def test_from_a_folder_to_a_search_page(classes, tmp_path, monkeypatch) -> None:
     upper = max(0.05, index.threshold.false_positive_high)
     assert reached_without_class(index) <= upper
     assert strange <= upper + 0.1
-    assert right >= 0.9 * known
+    assert right >= 0.9 * num_known

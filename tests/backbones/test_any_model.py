@@ -29,7 +29,7 @@ def words(**kwargs) -> keras.Model:
 
 
 def two_inputs(output=None) -> keras.Model:
-    """As encoders of KerasHub: a dict in, a dict out, and a padding mask."""
+    """Works like KerasHub's encoders: dicts in and out, and a padding mask."""
     ids = keras.Input((4,), dtype="int32", name="token_ids")
     padding = keras.Input((4,), dtype="int32", name="padding_mask")
     x = keras.layers.Embedding(9, 4)(ids)
@@ -55,7 +55,7 @@ def patches(prefix: int = 1) -> keras.Model:
 
 @keras.saving.register_keras_serializable("tests")
 class Subclass(keras.Model):
-    """No functional model: its `call` says what it does."""
+    """A subclassed model, defined by its `call`."""
 
     def __init__(self, **kwargs) -> None:
         super().__init__(**kwargs)
@@ -96,7 +96,7 @@ KINDS = {
     "kind",
     quick(["words"], KINDS),
 )
-def test_trains_and_is_saved(kind, tmp_path) -> None:
+def test_any_backbone_trains_and_reloads(kind, tmp_path) -> None:
     backbone = KINDS[kind]()
     x = x_of(backbone)
     model = methods.baseline(backbone, embedding_dim=3, loss="contrastive")
@@ -123,7 +123,7 @@ def test_trains_and_is_saved(kind, tmp_path) -> None:
     ),
 )
 def test_methods_take_tokens_and_ignore_padding(method) -> None:
-    """A method for each kind of head."""
+    """Tries one method for each kind of head."""
     model = METHODS[method].value(words(), embedding_dim=8)
     longer = np.concatenate([IDS, np.zeros_like(IDS)], axis=1)
     np.testing.assert_allclose(model(longer), model(IDS), atol=1e-6)
@@ -160,11 +160,11 @@ def test_masks_survive_policies_and_graphs(policy) -> None:
     )
 
 
-def test_of_a_dict_the_tokens_or_what_is_asked_for() -> None:
+def test_dict_backbone_returns_tokens_or_the_named_output() -> None:
     x = {"token_ids": IDS, "padding_mask": (IDS > 0).astype("int32")}
-    found = two_inputs()(x)
-    assert found.shape == (4, 4, 4)
-    np.testing.assert_array_equal(found._keras_mask, IDS > 0)
+    tokens = two_inputs()(x)
+    assert tokens.shape == (4, 4, 4)
+    np.testing.assert_array_equal(tokens._keras_mask, IDS > 0)
     assert two_inputs("pooled_output")(x).shape == (4, 3)
     with pytest.raises(ValueError, match="no `output` of 'text' 'pooled'.*Did"):
         two_inputs("pooled")
@@ -229,7 +229,7 @@ def test_features_may_be_the_output_of_a_layer() -> None:
         backbones.get(whole, output="relu_00")
 
 
-def test_a_subclass_that_is_built_says_what_it_takes() -> None:
+def test_built_subclass_defines_its_input_shape() -> None:
     model = Subclass()
     model(np.zeros((2, 6), "float32"))
     backbone = backbones.get(model)
@@ -246,14 +246,16 @@ def test_a_subclass_that_is_built_says_what_it_takes() -> None:
     [(196, (224, 224), (14, 14)), (98, (112, 224), (7, 14)),
      (197, (224, 224), None), (None, (224, 224), None)],
 )  # fmt: skip
-def test_grids(count, size, grid) -> None:
+def test_patch_grid_follows_token_count_and_image_size(
+    count, size, grid
+) -> None:
     assert patch_grid(count, *size) == grid
 
 
 @pytest.mark.parametrize("prefix", [0, 1])
 def test_attention_over_patches_is_drawn_on_their_grid(prefix) -> None:
-    given = prefix or None
-    backbone = backbones.get(patches(prefix), num_prefix_tokens=given)
+    num_prefix = prefix or None
+    backbone = backbones.get(patches(prefix), num_prefix_tokens=num_prefix)
     model = methods.attentive_grouping(backbone, embedding_dim=4, num_groups=2)
     images = blobs()
     maps = attention_maps(model, images)
@@ -267,11 +269,11 @@ def test_attention_over_patches_is_drawn_on_their_grid(prefix) -> None:
     assert not np.any(attention[:, :prefix])
 
 
-def test_a_saved_backbone_keeps_its_prefix(tmp_path) -> None:
+def test_saved_backbone_keeps_its_prefix(tmp_path) -> None:
     path = tmp_path / "patches.keras"
     backbones.get(patches(), num_prefix_tokens=1).save(path)
-    for given in (None, 1):
-        loaded = backbones.get(path, num_prefix_tokens=given)
+    for num_prefix in (None, 1):
+        loaded = backbones.get(path, num_prefix_tokens=num_prefix)
         marks = [x for x in loaded.layers if isinstance(x, layers.TokenMask)]
         assert [x.num_prefix_tokens for x in marks] == [1]
     with pytest.raises(
@@ -280,14 +282,14 @@ def test_a_saved_backbone_keeps_its_prefix(tmp_path) -> None:
         backbones.get(path, num_prefix_tokens=2)
 
 
-def test_attention_that_is_on_no_grid() -> None:
+def test_tokens_without_a_grid_raise() -> None:
     model = methods.attentive_grouping(patches(), embedding_dim=4)
     with pytest.raises(ValueError, match="17 tokens.*num_prefix_tokens=1"):
         attention_maps(model, blobs())
 
 
 def blocks(num_blocks: int = 3) -> keras.Model:
-    """A transformer whose blocks are layers: it can be cut between them."""
+    """A transformer of layers, which can be cut between them."""
     inputs = keras.Input((16, 16, 1), name="image")
     x = keras.layers.Conv2D(8, 4, strides=4, name="patch")(inputs)
     x = keras.layers.Reshape((16, 8))(x)
@@ -314,7 +316,7 @@ def test_abe_branches_between_blocks() -> None:
     assert maps.shape == (len(images), 4, 4, 2)
 
 
-def test_abe_of_a_sequence_with_a_mask() -> None:
+def test_abe_rejects_masked_sequences() -> None:
     inputs = keras.Input((None,), dtype="int32", name="ids")
     x = keras.layers.Embedding(9, 4, mask_zero=True, name="table")(inputs)
     x = keras.layers.Dense(4, name="lower")(x)

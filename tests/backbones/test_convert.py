@@ -25,7 +25,7 @@ def small(**kwargs) -> tuple[keras.Model, dict[str, np.ndarray]]:
 
 
 @pytest.mark.peers
-def test_every_kind_of_layer_computes_what_pytorch_does() -> None:
+def test_converted_layers_match_pytorch() -> None:
     torch = pytest.importorskip("torch")
     model, state = small()
     convert.load_state_dict(model, {**state, "fc.weight": 0, "fc.bias": 0})
@@ -49,7 +49,7 @@ def test_every_kind_of_layer_computes_what_pytorch_does() -> None:
         ({"norm.bias": np.zeros((3, 1))}, r"norm.bias.*\(3, 1\)"),
     ],
 )
-def test_what_does_not_fit_changes_nothing(change, message) -> None:
+def test_mismatched_state_raises_and_changes_nothing(change, message) -> None:
     model, state = small()
     before = model.get_weights()
     changed = {**state, **change}
@@ -60,7 +60,7 @@ def test_what_does_not_fit_changes_nothing(change, message) -> None:
         np.testing.assert_array_equal(a, b)
 
 
-def test_names_of_other_checkpoints() -> None:
+def test_rename_and_ignore_adapt_checkpoint_names() -> None:
     model, state = small()
     wrapped = {f"module.{k}": v for k, v in state.items()}
     wrapped["aux.weight"] = np.zeros(1)
@@ -84,7 +84,7 @@ def test_batch_norm_without_scale_has_no_weight() -> None:
     )
 
 
-def test_layers_of_unknown_layout_are_refused() -> None:
+def test_layer_of_unknown_layout_raises() -> None:
     inputs = keras.Input((4,))
     outputs = keras.layers.LayerNormalization(name="ln")(inputs)
     model = keras.Model(inputs, outputs)

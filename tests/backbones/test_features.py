@@ -29,7 +29,7 @@ SIZES = {
 
 
 def frozen(filters=(4, 8)) -> keras.Model:
-    """With dropout, which a frozen backbone has no use for, and statistics."""
+    """A frozen backbone with dropout, which it ignores, and statistics."""
     keras.utils.set_random_seed(1)
     inputs = keras.Input((16, 16, 1))
     x = backbones.small_convnet((16, 16, 1), filters=filters)(inputs)
@@ -68,24 +68,26 @@ def made(method: str, backbone: keras.Model, **kwargs) -> keras.Model:
     # networks.
     ["baseline", "attentive_grouping", "dreml"],
 )
-def test_training_is_the_same_to_the_last_digit(method, tmp_path) -> None:
+def test_training_on_features_equals_training_on_images(
+    method, tmp_path
+) -> None:
     through, on_features = (
         made(method, frozen(), loss="contrastive") for _ in range(2)
     )
     features = backbones.features(on_features, IMAGES, batch_size=24)
     losses = trained(through, IMAGES)
     assert trained(on_features, features) == losses
-    found = evaluate(on_features, IMAGES)
-    assert found == evaluate(through, IMAGES)
-    assert found == evaluate(on_features, features)
-    # The whole model is what is saved.
+    results = evaluate(on_features, IMAGES)
+    assert results == evaluate(through, IMAGES)
+    assert results == evaluate(on_features, features)
+    # The file holds the whole model.
     on_features.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(embed(again, IMAGES), embed(through, IMAGES))
     np.testing.assert_array_equal(embed(again, features), embed(again, IMAGES))
 
 
-def test_what_is_kept_is_what_the_head_needs() -> None:
+def test_features_are_stored_as_the_head_needs_them() -> None:
     pooled = backbones.features(made("baseline", frozen()), IMAGES)
     assert pooled.inputs([0, 1])[FEATURES].shape == (2, 8)
     maps = backbones.features(frozen(), IMAGES)
@@ -112,7 +114,7 @@ def test_masks_of_tokens_are_kept() -> None:
 
 
 @pytest.mark.slow
-def test_on_the_disk_they_are_found_again(tmp_path, caplog) -> None:
+def test_features_on_disk_are_reused(tmp_path, caplog) -> None:
     caplog.set_level("INFO")
     model = made("baseline", frozen())
     first = backbones.features(model, IMAGES, cache="disk")
@@ -126,7 +128,7 @@ def test_on_the_disk_they_are_found_again(tmp_path, caplog) -> None:
     def folders() -> int:
         return len(list(folder.parent.iterdir()))
 
-    # Other examples, weights and views have other features.
+    # Other examples, weights or views give other features.
     backbones.features(model, IMAGES.select([3, 1, 2]), cache="disk")
     assert folders() == 2
     model.backbone.weights[0].assign_add(model.backbone.weights[0] * 0 + 0.1)
@@ -173,11 +175,12 @@ def test_selecting_and_joining_keeps_views_together() -> None:
     model = made("baseline", frozen())
     features = backbones.features(model, IMAGES, num_views=2, pad=3)
     every = features.augmented.inputs(...)[FEATURES].reshape(2, len(IMAGES), 8)
-    some = features.select([5, 2])
+    subset = features.select([5, 2])
     np.testing.assert_array_equal(
-        some.augmented.inputs(...)[FEATURES].reshape(2, 2, 8), every[:, [5, 2]]
+        subset.augmented.inputs(...)[FEATURES].reshape(2, 2, 8),
+        every[:, [5, 2]],
     )
-    joined = concatenate([some, features.select([7])])
+    joined = concatenate([subset, features.select([7])])
     np.testing.assert_array_equal(
         joined.augmented.inputs(...)[FEATURES].reshape(2, 3, 8),
         every[:, [5, 2, 7]],
@@ -201,7 +204,7 @@ def test_clusters_are_found_in_features() -> None:
     assert recluster.divisions
 
 
-# Of its lower layers.
+# Features of lower layers.
 
 
 def partly_frozen() -> keras.Model:
@@ -212,7 +215,9 @@ def partly_frozen() -> keras.Model:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["baseline", "attentive_grouping"])
-def test_training_on_layers_is_that_through_all(method, tmp_path) -> None:
+def test_training_above_a_stored_layer_equals_full_training(
+    method, tmp_path
+) -> None:
     through, on_features = (made(method, partly_frozen()) for _ in range(2))
     features = backbones.features(
         on_features, IMAGES, until="relu_0", batch_size=8
@@ -234,7 +239,7 @@ def test_training_on_layers_is_that_through_all(method, tmp_path) -> None:
     np.testing.assert_array_equal(
         embed(on_features, features), embed(on_features, IMAGES)
     )
-    # The whole model is what is saved.
+    # The file holds the whole model.
     on_features.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
     assert len(again.weights) == len(on_features.weights)
@@ -246,8 +251,8 @@ def test_training_on_layers_is_that_through_all(method, tmp_path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["abe", "hdc"])
-def test_methods_that_cut_the_network_themselves(method) -> None:
-    """Their own backbone ends where they branch: it is frozen as a whole."""
+def test_methods_that_cut_the_network_train_on_features(method) -> None:
+    """Their backbone ends at the branch, so all of it is frozen."""
     cut = {"hdc": {"branches": ["relu_0", "relu_1"]}}.get(method, {})
     through, on_features = (
         made(method, partly_frozen(), **cut) for _ in range(2)
@@ -260,26 +265,26 @@ def test_methods_that_cut_the_network_themselves(method) -> None:
 
 
 @pytest.mark.slow
-def test_methods_share_what_is_on_disk(caplog) -> None:
-    """Of one it is the whole backbone, of the other its lower part."""
+def test_methods_share_features_on_disk(caplog) -> None:
+    """One stores the whole backbone's output, the other a lower layer's."""
     caplog.set_level("INFO")
     models = [made("baseline", partly_frozen()), made("abe", partly_frozen())]
-    found = [
+    feature_sets = [
         backbones.features(x, IMAGES, until="relu_0", cache="disk")
         for x in models
     ]
     assert "Features are read from" in caplog.text
-    layers, whole = (x.inputs(...) for x in found)
+    layers, whole = (x.inputs(...) for x in feature_sets)
     np.testing.assert_array_equal(layers[NAME], whole[FEATURES])
-    for model, features in zip(models, found, strict=True):
+    for model, features in zip(models, feature_sets, strict=True):
         np.testing.assert_allclose(
             embed(model, features), embed(model, IMAGES), atol=1e-6
         )
 
 
 @pytest.mark.slow
-def test_random_views_are_those_of_images() -> None:
-    """Each stored view is what the frozen layers make of a flipped image."""
+def test_stored_views_are_features_of_flipped_images() -> None:
+    """Each stored view is the frozen layers' output for a flipped image."""
     model = made("baseline", partly_frozen())
     features = backbones.features(
         model, IMAGES, until="relu_0", num_views=3, crop="center", flip=True
@@ -295,7 +300,7 @@ def test_random_views_are_those_of_images() -> None:
     assert near[0].any() and near[1].any()
 
 
-def test_clusters_see_what_the_whole_backbone_gives() -> None:
+def test_feature_model_gives_the_whole_backbones_output() -> None:
     model = made("divide_and_conquer", partly_frozen(), num_learners=2)
     features = backbones.features(model, IMAGES, until="relu_0")
     of_features = feature_model(model, features)
@@ -348,6 +353,6 @@ def in_part() -> keras.Model:
         (with_masks, {"examples": [[1, 2, 0, 0]], "until": "words"}, "no mask"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_stored(make, arguments, message) -> None:
+def test_unfit_arguments_raise(make, arguments, message) -> None:
     with pytest.raises(ValueError, match=message):
         backbones.features(make(), **{"examples": IMAGES, **arguments})

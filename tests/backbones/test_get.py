@@ -17,7 +17,7 @@ def test_small_convnet_has_its_number_of_weights() -> None:
     assert 95_000 < trainable < 100_000
 
 
-def test_small_convnet_has_any_input_and_width() -> None:
+def test_small_convnet_takes_any_input_shape_and_width() -> None:
     whole = backbones.get("small_convnet", input_shape=(32, 40, 3))
     assert whole.input_shape == (None, 32, 40, 3)
     half = backbones.get("small_convnet", input_shape=(32, 40, 3), width=0.5)
@@ -39,13 +39,13 @@ def test_padding_of_texts_changes_nothing() -> None:
     )
 
 
-def test_order_of_letters_counts() -> None:
+def test_order_of_letters_changes_the_features() -> None:
     encoder = backbones.get("small_text_encoder")
     one, two = encoder(byte_tokens(["abcd", "badc"], 48)).numpy().sum(axis=1)
     assert np.abs(one - two).max() > 0.01
 
 
-def test_keras_applications_by_name() -> None:
+def test_network_of_keras_applications_is_found_by_name() -> None:
     model = backbones.get("MobileNet", input_shape=(32, 32, 3))
     assert model.input_shape == (None, 32, 32, 3)
     assert len(model.output_shape) == 4
@@ -58,7 +58,9 @@ def test_keras_applications_by_name() -> None:
 @pytest.mark.parametrize(
     "error", [Exception("URL fetch failure on https://x"), TimeoutError("slow")]
 )
-def test_weights_without_internet(error, monkeypatch) -> None:
+def test_failed_download_of_weights_names_the_way_out(
+    error, monkeypatch
+) -> None:
     def failing(**_: object) -> None:
         raise error
 
@@ -101,7 +103,7 @@ def test_caffe_preprocessing_is_part_of_resnet50() -> None:
     assert again.family == "resnet"
 
 
-def test_file_of_any_size_needs_a_size(tmp_path) -> None:
+def test_file_of_any_size_needs_an_input_shape(tmp_path) -> None:
     saved = backbones.small_convnet((None, None, 1), filters=(4, 8))
     path = tmp_path / "backbone.keras"
     saved.save(path)
@@ -126,7 +128,7 @@ def test_frozen_batch_norm_trains_gamma_and_beta_only() -> None:
     assert not isinstance(plain.get_layer("norm_0"), FrozenBatchNormalization)
 
 
-def test_frozen_until_a_layer_only_what_is_above_trains() -> None:
+def test_freeze_until_trains_only_the_layers_above() -> None:
     plain = backbones.small_convnet((16, 16, 1), filters=(4, 8))
     model = backbones.get(plain, freeze_until="relu_0")
     trained = {v.path.split("/")[0] for v in model.trainable_variables}
@@ -208,7 +210,7 @@ def test_unfit_files_raise(tmp_path) -> None:
         backbones.get(path)
 
 
-def test_a_network_that_is_declared_has_its_name(monkeypatch) -> None:
+def test_declared_network_is_found_by_its_name(monkeypatch) -> None:
     monkeypatch.setattr(
         backbones.BACKBONES, "_entries", dict(backbones.BACKBONES)
     )

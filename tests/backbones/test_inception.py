@@ -32,12 +32,12 @@ def count(variables) -> int:
 
 @pytest.fixture(scope="module")
 def small() -> Callable[[str], keras.Model]:
-    """Networks of 32 × 32 pixels, by name, for all that change nothing."""
+    """Shared networks of 32 × 32 pixels, by name; tests do not change them."""
     return functools.cache(lambda name: MAKERS[name]((32, 32, 3)))
 
 
 @pytest.mark.slow
-def test_numbers_of_weights(small) -> None:
+def test_weight_counts_match_the_published_ones(small) -> None:
     googlenet = small("googlenet")
     # bvlc_googlenet has 6,998,552 without its auxiliary classifiers.
     assert count(googlenet.weights) + 1025 * 1000 == 6_998_552
@@ -51,7 +51,7 @@ def test_numbers_of_weights(small) -> None:
 
 @every_network
 @pytest.mark.slow
-def test_map_sizes_are_those_of_caffe(name) -> None:
+def test_map_sizes_match_caffe(name) -> None:
     model = MAKERS[name]((67, 67, 3))
     assert model.output_shape == (None, 2, 2, 1024)
 
@@ -70,7 +70,7 @@ def test_preprocessing_is_bgr_less_the_mean(name, small) -> None:
 
 
 def state_dict(model) -> dict[str, np.ndarray]:
-    """Random weights by their names in a checkpoint."""
+    """Random weights, by their checkpoint names."""
     rng = np.random.default_rng(0)
     state = {}
     for layer in model.layers:
@@ -100,8 +100,8 @@ def dotted(name: str) -> str:
 
 
 @pytest.mark.slow
-def test_names_and_shapes_are_those_of_the_checkpoints(small) -> None:
-    """A few that were looked up."""
+def test_names_and_shapes_match_the_checkpoints(small) -> None:
+    """Checks a few entries of the published checkpoints."""
     state = state_dict(small("googlenet"))
     assert len(state) == 2 * 57
     for name, shape in {
@@ -135,7 +135,7 @@ def test_names_and_shapes_are_those_of_the_checkpoints(small) -> None:
 
 
 class Torch:
-    """A network computed in PyTorch from nothing but its state dict."""
+    """Computes a network in PyTorch from its state dict alone."""
 
     def __init__(self, state) -> None:
         import torch
@@ -237,7 +237,7 @@ class Torch:
 @every_network
 @pytest.mark.parametrize("size", [64, 67])
 @pytest.mark.peers
-def test_computes_what_pytorch_does_with_the_same_weights(name, size) -> None:
+def test_outputs_match_pytorch_with_the_same_weights(name, size) -> None:
     """67 pixels make odd maps, whose pooling rounds up in Caffe."""
     torch = pytest.importorskip("torch")
     model = MAKERS[name]((size, size, 3))
@@ -272,7 +272,7 @@ def preprocessed(name, x) -> np.ndarray:
 
 @pytest.mark.slow
 @every_network
-def test_by_name_with_a_file_of_weights(name, small, tmp_path) -> None:
+def test_weights_load_from_an_npz_or_h5_file(name, small, tmp_path) -> None:
     shape = (32, 32, 3)
     state = state_dict(small(name))
     classifier = {"last_linear.weight": 0, "loss3/classifier.bias": 0}
@@ -292,6 +292,6 @@ def test_by_name_with_a_file_of_weights(name, small, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("file", ["no.npz", "no.weights.h5"])
-def test_a_missing_file_of_weights(file) -> None:
+def test_missing_weights_file_raises(file) -> None:
     with pytest.raises(FileNotFoundError, match=file):
         backbones.get("googlenet", input_shape=(32, 32, 3), weights=file)

@@ -54,7 +54,7 @@ def folder(network, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_preset_takes_raw_pixels(folder, network) -> None:
+def test_preset_takes_raw_pixels(folder, network) -> None:
     model = backbones.get(f"keras_hub:{folder}", input_shape=SHAPE)
     assert model.name == "tiny_resnet"
     assert model.input_shape == (None, *SHAPE)
@@ -63,7 +63,7 @@ def test_a_preset_takes_raw_pixels(folder, network) -> None:
 
 
 @pytest.mark.slow
-def test_saved_it_is_loaded_without_keras_hub(
+def test_saved_preset_loads_without_keras_hub(
     folder, tmp_path, monkeypatch
 ) -> None:
     model = backbones.get(f"keras_hub:{folder}", input_shape=SHAPE)
@@ -129,7 +129,7 @@ def torchvision_resnet26():
 
 @pytest.mark.slow
 @pytest.mark.peers
-def test_timm_weights_compute_what_torchvision_does(tmp_path) -> None:
+def test_timm_weights_match_torchvision(tmp_path) -> None:
     """The format of "hf://timm/resnet50.tv_in1k", with fewer blocks."""
     numpy_files = pytest.importorskip("safetensors.numpy")
     network = torchvision_resnet26()

@@ -19,7 +19,7 @@ SCALE, OFFSET = [0.1, 0.2, 0.3], [-1.0, 2.0, 3.0]
 
 
 def network(**attributes) -> keras.Model:
-    """Of any size of image, with statistics that are not 0 and 1."""
+    """A network for any image size, with statistics other than 0 and 1."""
     inputs = keras.Input((None, None, 3))
     x = keras.layers.Conv2D(4, 3, strides=2, name="stem")(inputs)
     x = keras.layers.BatchNormalization(name="norm")(x)
@@ -38,7 +38,7 @@ def pixels() -> np.ndarray:
 
 @pytest.fixture
 def hub(monkeypatch) -> SimpleNamespace:
-    """Stands in for KerasHub; remembers the preset that was asked for."""
+    """Stands in for KerasHub; records the requested preset."""
     asked: list[str] = []
 
     def from_preset(result):
@@ -69,7 +69,7 @@ def hub(monkeypatch) -> SimpleNamespace:
         ("keras_hub:some/Folder/", "some/Folder/", "Folder"),
     ],
 )  # fmt: skip
-def test_the_name_is_that_of_a_preset(name, preset, called, hub) -> None:
+def test_preset_names_the_model(name, preset, called, hub) -> None:
     model = backbones.get(name, input_shape=(16, 12, 3))
     assert hub.asked == [preset or name] * 2
     assert model.name == called
@@ -96,7 +96,7 @@ def test_preprocessing_is_exact_in_half_precision(hub) -> None:
     )
 
 
-def test_a_preset_can_be_frozen_cut_and_saved(hub, tmp_path) -> None:
+def test_preset_can_be_frozen_cut_and_saved(hub, tmp_path) -> None:
     model = backbones.get(
         "hf://timm/x", input_shape=(16, 12, 3), freeze_batch_norm=True
     )
@@ -120,7 +120,7 @@ def test_preset_needs_a_size_and_no_weights(hub) -> None:
         backbones.get("hf://timm/x", weights="imagenet")
 
 
-def test_a_preset_without_preprocessing(hub, monkeypatch) -> None:
+def test_preset_without_preprocessing_raises(hub, monkeypatch) -> None:
     module = sys.modules["keras_hub"]
     monkeypatch.setattr(
         module.layers.ImageConverter, "from_preset", lambda _: None
@@ -133,7 +133,7 @@ def test_a_preset_without_preprocessing(hub, monkeypatch) -> None:
         backbones.get("keras_hub:x", input_shape=(16, 12, 3))
 
 
-def test_a_preset_that_cannot_be_loaded(hub, monkeypatch) -> None:
+def test_preset_that_fails_to_load_raises(hub, monkeypatch) -> None:
     def fail(preset):
         raise OSError("no network")
 
@@ -151,7 +151,9 @@ def test_a_preset_that_cannot_be_loaded(hub, monkeypatch) -> None:
         ("keras_cv:x", "keras_cv", "keras-cv"),
     ],
 )
-def test_a_library_that_is_not_there(name, module, extra, monkeypatch) -> None:
+def test_missing_library_names_its_extra(
+    name, module, extra, monkeypatch
+) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     command = rf'pip install "keras-dml\[{extra}\]"'
     with pytest.raises(ImportError, match=command):
@@ -162,7 +164,7 @@ def test_a_library_that_is_not_there(name, module, extra, monkeypatch) -> None:
 
 
 def stand_in_for_keras_cv(monkeypatch, model) -> list[str]:
-    """Two kinds of backbones, one of which knows the preset "known"."""
+    """Stands in for two backbone classes; one has the preset "known"."""
     asked = []
 
     class Backbone:
@@ -187,17 +189,17 @@ def stand_in_for_keras_cv(monkeypatch, model) -> list[str]:
     return asked
 
 
-def test_presets_of_keras_cv_are_found_at_their_class(monkeypatch) -> None:
+def test_keras_cv_presets_load_from_their_class(monkeypatch) -> None:
     model = network(include_rescaling=True)
     asked = stand_in_for_keras_cv(monkeypatch, model)
-    found = backbones.get("keras_cv:known", input_shape=(16, 12, 3))
-    assert found.name == "known"
-    np.testing.assert_array_equal(found(pixels()), model(pixels()))
+    backbone = backbones.get("keras_cv:known", input_shape=(16, 12, 3))
+    assert backbone.name == "known"
+    np.testing.assert_array_equal(backbone(pixels()), model(pixels()))
     backbones.get("keras_cv:some/folder", input_shape=(16, 12, 3))
     assert asked == ["ResNetBackbone known", "Backbone some/folder"]
 
 
-def test_presets_of_keras_cv_must_rescale(monkeypatch) -> None:
+def test_keras_cv_presets_must_rescale(monkeypatch) -> None:
     stand_in_for_keras_cv(monkeypatch, network(include_rescaling=False))
     with pytest.raises(ValueError, match="include_rescaling=True.*'keras_cv:k"):
         backbones.get("keras_cv:known", input_shape=(16, 12, 3))
@@ -205,7 +207,7 @@ def test_presets_of_keras_cv_must_rescale(monkeypatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.peers
-def test_keras_cv_itself_loads_a_preset_of_a_folder(tmp_path) -> None:
+def test_keras_cv_loads_a_preset_from_a_folder(tmp_path) -> None:
     """It takes raw pixels and can be frozen."""
     keras_cv = pytest.importorskip("keras_cv")
     original = keras_cv.models.ResNetBackbone(
@@ -232,7 +234,7 @@ def test_keras_cv_itself_loads_a_preset_of_a_folder(tmp_path) -> None:
 # Any model.
 
 
-def test_with_preprocessing_leaves_the_backbone_alone() -> None:
+def test_with_preprocessing_copies_the_backbone() -> None:
     model = network()
     layer = keras.layers.Rescaling(SCALE, OFFSET)
     copy = backbones.with_preprocessing(model, layer)
@@ -244,7 +246,7 @@ def test_with_preprocessing_leaves_the_backbone_alone() -> None:
     np.testing.assert_array_equal(model(pixels()), before)
 
 
-def test_with_preprocessing_of_an_input_that_is_used_twice() -> None:
+def test_with_preprocessing_applies_to_every_use_of_the_input() -> None:
     inputs = keras.Input((4, 4, 1))
     twice = keras.layers.Add()([inputs, keras.layers.ReLU()(inputs)])
     model = keras.Model([inputs], [twice])

@@ -15,7 +15,7 @@ def pixels(shape, batch: int = 2) -> np.ndarray:
 
 
 def with_noise(model: keras.Model) -> keras.Model:
-    """Statistics and biases that are not 0 and 1, so that mix-ups show."""
+    """Sets statistics and biases other than 0 and 1, so that mix-ups show."""
     rng = np.random.default_rng(1)
     model.set_weights(
         [w + rng.uniform(0, 0.1, w.shape) for w in model.get_weights()]
@@ -29,7 +29,7 @@ def backbone() -> keras.Model:
 
 
 @pytest.mark.parametrize("layer", ["relu_0", "pool_1"])
-def test_the_parts_together_are_the_whole(backbone, layer) -> None:
+def test_lower_and_upper_part_compute_the_whole(backbone, layer) -> None:
     x = pixels((16, 12, 1))
     lower = splitting.lower_part(backbone, layer)
     upper = splitting.copy_between(backbone, layer)
@@ -37,7 +37,7 @@ def test_the_parts_together_are_the_whole(backbone, layer) -> None:
     assert lower.name == upper.name == backbone.name
 
 
-def test_a_piece_in_the_middle(backbone) -> None:
+def test_three_pieces_compute_the_whole(backbone) -> None:
     x = pixels((16, 12, 1))
     lower = splitting.lower_part(backbone, "relu_0")
     middle = splitting.copy_between(backbone, "relu_0", "relu_1")
@@ -54,12 +54,12 @@ def test_copies_are_independent_of_the_backbone(backbone) -> None:
     piece = splitting.copy_between(backbone, "relu_0")
     piece.set_weights([w * 0 for w in piece.get_weights()])
     np.testing.assert_array_equal(backbone(x), before)
-    # And the lower part is the backbone's own.
+    # The lower part shares the backbone's layers.
     lower = splitting.lower_part(backbone, "relu_0")
     assert lower.get_layer("conv_0") is backbone.get_layer("conv_0")
 
 
-def test_the_backbone_can_be_cut_again_and_again(backbone) -> None:
+def test_backbone_can_be_cut_repeatedly(backbone) -> None:
     """Keras' own cut leaves nodes behind, after which `.output` fails."""
     for _ in range(2):
         for layer in ("relu_0", "relu_1"):
@@ -75,7 +75,7 @@ def test_frozen_batch_norm_stays_frozen(backbone) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sequential", "list of one input"])
-def test_other_models_with_one_input(kind) -> None:
+def test_any_model_with_one_input_can_be_split(kind) -> None:
     model = keras.Sequential(
         [
             keras.Input((6, 6, 2)),
@@ -100,7 +100,7 @@ def residual() -> keras.Model:
     return keras.Model(inputs, layers.ReLU(name="end")(x), name="residual")
 
 
-def test_a_connection_past_the_cut_is_an_error() -> None:
+def test_connection_past_the_cut_raises() -> None:
     model = residual()
     with pytest.raises(ValueError, match="'inside' of 'residual'.*between two"):
         splitting.copy_between(model, "inside")
@@ -111,7 +111,7 @@ def test_a_connection_past_the_cut_is_an_error() -> None:
     np.testing.assert_array_equal(cut, model(x))
 
 
-def test_an_end_below_the_start_is_an_error(backbone) -> None:
+def test_end_below_the_start_raises(backbone) -> None:
     with pytest.raises(ValueError, match="Received: layer 'relu_1'"):
         splitting.copy_between(backbone, "relu_1", "relu_0")
 
@@ -123,7 +123,7 @@ def test_unknown_layers_are_named(backbone) -> None:
         splitting.lower_part(backbone, "stage4")
 
 
-def test_without_pooling_the_same_convolutions_are_left(backbone) -> None:
+def test_without_downsampling_drops_pooling_alone(backbone) -> None:
     piece = splitting.copy_between(backbone, "relu_0")
     even = splitting.without_downsampling(piece)
     assert piece.output_shape == (None, 4, 3, 8)
@@ -137,7 +137,7 @@ def test_without_pooling_the_same_convolutions_are_left(backbone) -> None:
 
 
 @pytest.mark.parametrize("size", [8, 7])
-def test_strides_and_their_padding_go(size) -> None:
+def test_without_downsampling_drops_strides_and_their_padding(size) -> None:
     """As in MobileNet: uneven padding, then a strided convolution."""
     inputs = keras.Input((size, size, 3))
     x = layers.ZeroPadding2D(((0, 1), (0, 1)))(inputs)
@@ -160,7 +160,7 @@ def test_strides_and_their_padding_go(size) -> None:
         np.testing.assert_array_equal(a, b)
 
 
-def test_pooling_that_keeps_the_size_stays() -> None:
+def test_without_downsampling_keeps_pooling_of_stride_one() -> None:
     inputs = keras.Input((6, 6, 2))
     pooled = layers.MaxPooling2D(3, strides=1, padding="same")(inputs)
     model = keras.Model(inputs, pooled)
@@ -177,7 +177,7 @@ def test_pooling_that_keeps_the_size_stays() -> None:
         ("EfficientNetB0", "block3b_add", "block5c_add"),
     ],
 )
-def test_networks_of_keras_applications(name, after, last) -> None:
+def test_networks_of_keras_applications_can_be_split(name, after, last) -> None:
     backbone = backbones.get(name, input_shape=(96, 96, 3))
     lower = splitting.lower_part(backbone, after)
     upper = splitting.copy_between(backbone, after)
@@ -189,7 +189,7 @@ def test_networks_of_keras_applications(name, after, last) -> None:
     assert even.count_params() == middle.count_params()
 
 
-def test_a_copy_computes_the_same_and_shares_nothing(backbone) -> None:
+def test_copy_computes_the_same_and_shares_no_weights(backbone) -> None:
     copy = copy_model(backbone, name="copy")
     x = pixels((16, 12, 1))
     np.testing.assert_array_equal(copy(x), backbone(x))
@@ -211,7 +211,7 @@ def networks() -> list[keras.Model]:
 
 
 @pytest.mark.parametrize("pooling", [None, "avg", "max"])
-def test_side_by_side_features_are_those_of_each(pooling) -> None:
+def test_side_by_side_concatenates_the_features(pooling) -> None:
     models, x = networks(), pixels((16, 16, 1), batch=3)
     joined = splitting.side_by_side(models, "both", pooling)
     assert joined.name == "both"
@@ -224,7 +224,7 @@ def test_side_by_side_features_are_those_of_each(pooling) -> None:
     )
 
 
-def test_weights_are_shared_with_the_models_or_new() -> None:
+def test_side_by_side_shares_weights_and_adds_poolings() -> None:
     first, second = networks()
     joined = splitting.side_by_side([first, second], "both", "gem")
     assert {id(v) for v in first.weights} <= {id(v) for v in joined.weights}
@@ -234,7 +234,7 @@ def test_weights_are_shared_with_the_models_or_new() -> None:
     assert not np.allclose(*kernels)
 
 
-def test_tokens_keep_their_masks() -> None:
+def test_side_by_side_keeps_the_masks_of_tokens() -> None:
     """Sequential models, whose padding no pooling sees."""
     whole = words()
     models = [copy_model(whole, name=f"words_{k}") for k in range(2)]

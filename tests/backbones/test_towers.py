@@ -71,11 +71,11 @@ IMAGES = {
 @pytest.fixture(scope="module")
 def presets(tmp_path_factory):
     """Folders of presets with random weights, made once by name."""
-    made = {}
+    cache = {}
 
     def preset(kind: str):
-        if kind in made:
-            return made[kind]
+        if kind in cache:
+            return cache[kind]
         make, (mean, std), _ = IMAGES[kind]
         network = make()
         # Weights that are zero or equal by default would hide mistakes.
@@ -95,8 +95,8 @@ def presets(tmp_path_factory):
             scale=[1 / 255 / s for s in std],
             offset=[-m / s for m, s in zip(mean, std, strict=True)],
         ).save_to_preset(str(folder))
-        made[kind] = f"keras_hub:{folder}", network
-        return made[kind]
+        cache[kind] = f"keras_hub:{folder}", network
+        return cache[kind]
 
     return preset
 
@@ -115,7 +115,7 @@ def tower_of(network):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", IMAGES)
-def test_takes_raw_pixels_as_published(kind, presets) -> None:
+def test_image_tower_takes_raw_pixels_as_published(kind, presets) -> None:
     name, network = presets(kind)
     _, (mean, std), prefix = IMAGES[kind]
     backbone = backbones.get(name)
@@ -140,7 +140,7 @@ def test_takes_raw_pixels_as_published(kind, presets) -> None:
 
 
 @pytest.mark.slow
-def test_clip_has_the_embedding_that_is_compared_with_texts(presets) -> None:
+def test_clip_pooled_output_is_the_embedding_shared_with_texts(presets) -> None:
     name, network = presets("clip")
     backbone = backbones.get(name, output="pooled_output")
     _, (mean, std), _ = IMAGES["clip"]
@@ -152,7 +152,9 @@ def test_clip_has_the_embedding_that_is_compared_with_texts(presets) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", IMAGES)
-def test_trains_is_saved_and_exported(kind, presets, tmp_path) -> None:
+def test_image_tower_trains_reloads_and_exports(
+    kind, presets, tmp_path
+) -> None:
     model = methods.baseline(
         backbones.get(presets(kind)[0]), embedding_dim=4, loss="contrastive"
     )
@@ -175,8 +177,8 @@ def test_trains_is_saved_and_exported(kind, presets, tmp_path) -> None:
         return
     folder = dml.export.export_model(model, tmp_path / "exported")
     served = tf.saved_model.load(str(folder)).signatures["serving_default"]
-    found = served(tf.constant(pixels()))["embedding"]
-    np.testing.assert_allclose(found, embeddings, atol=1e-5)
+    served_embeddings = served(tf.constant(pixels()))["embedding"]
+    np.testing.assert_allclose(served_embeddings, embeddings, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -191,7 +193,7 @@ def test_dino_takes_another_size_and_vit_does_not(presets) -> None:
 
 
 @pytest.mark.slow
-def test_branch_points_are_named(presets) -> None:
+def test_abe_names_branch_points_of_a_tower(presets) -> None:
     match = "its blocks are inside one layer, .* Use a backbone whose blocks"
     with pytest.raises(ValueError, match=match):
         methods.abe(backbones.get(presets("vit")[0]))
@@ -199,7 +201,7 @@ def test_branch_points_are_named(presets) -> None:
         methods.abe(backbones.get(presets("clip")[0]))
 
 
-def test_a_checkpoint_of_transformers_says_its_numbers(
+def test_transformers_checkpoint_defines_its_preprocessing(
     presets, tmp_path, monkeypatch
 ) -> None:
     """Such a handle has a `preprocessor_config.json` and no converter."""
@@ -215,10 +217,10 @@ def test_a_checkpoint_of_transformers_says_its_numbers(
 
     stand_in = SimpleNamespace(hf_hub_download=download)
     monkeypatch.setitem(sys.modules, "huggingface_hub", stand_in)
-    for owner, found in (
+    for owner, result in (
         (hub.models.Backbone, network), (hub.layers.ImageConverter, None)
     ):  # fmt: skip
-        monkeypatch.setattr(owner, "from_preset", lambda _, x=found: x)
+        monkeypatch.setattr(owner, "from_preset", lambda _, x=result: x)
     backbone = backbones.get("hf://facebook/dino-vits16")
     assert asked == [("facebook/dino-vits16", "preprocessor_config.json")]
     normal = ((pixels() / 255 - mean) / std).astype("float32")
@@ -232,7 +234,7 @@ def test_a_checkpoint_of_transformers_says_its_numbers(
 
 
 def tokenized(texts: list[str]) -> dict[str, np.ndarray]:
-    """As a user would: the preprocessor of the preset, before training."""
+    """Tokenizes with the preset's preprocessor, as a user would."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
     tokenizer = hub.models.BertTokenizer(vocabulary=words)
     preprocess = hub.models.BertTextClassifierPreprocessor(
@@ -245,7 +247,7 @@ TEXTS = ["a b", "a c d", "e f", "g"]
 
 
 @pytest.mark.slow
-def test_a_text_tower(tmp_path) -> None:
+def test_text_tower_trains_and_reloads(tmp_path) -> None:
     network = bert()
     network.save_to_preset(str(tmp_path / "bert"))
     x = tokenized(TEXTS)

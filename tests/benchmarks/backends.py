@@ -35,12 +35,12 @@ def steps_on_jax(method: str, options: argparse.Namespace) -> Callable[[], Any]:
     from tests.benchmarks import compiled
 
     step, state, data = compiled.step_of(method, options)
-    made = step.lower(state, data).compile()
+    step_function = step.lower(state, data).compile()
 
     def run() -> None:
         nonlocal state
         for _ in range(options.steps):
-            _, state = made(state, data)
+            _, state = step_function(state, data)
         jax.block_until_ready(state)
 
     return run

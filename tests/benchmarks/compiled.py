@@ -71,10 +71,10 @@ def cost_of(name: str, options: argparse.Namespace) -> tuple[float, float]:
 
 def main() -> None:
     options = methods.parser_of(__doc__).parse_args()
-    first, *others = methods.chosen(options)
+    first, *rest = methods.chosen(options)
     base = cost_of(first, options)
     print("network,step,gigaflops,gigabytes,flops_ratio,bytes_ratio")
-    for name in (first, PLAIN, *others):
+    for name in (first, PLAIN, *rest):
         flops, size = base if name == first else cost_of(name, options)
         print(
             f"{options.backbone} {options.size},{name},{flops / 1e9:.4g},"

@@ -54,13 +54,13 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("output", type=Path)
     parser.add_argument("--classes", type=int)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     rows = [
         picture
-        for row in classes_of(given.folder, given.classes)
-        for picture in pictures(given.folder, row)
+        for row in classes_of(arguments.folder, arguments.classes)
+        for picture in pictures(arguments.folder, row)
     ]
-    with given.output.open("w", encoding="utf-8", newline="") as file:
+    with arguments.output.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([COLUMNS, *rows])
 
 

@@ -68,14 +68,14 @@ def models(lite0: str | None) -> dict[str, keras.Model]:
 
 
 def timed(calls: list[Callable[[], Any]], repeats: int) -> list[Times]:
-    found: list[Times] = [[] for _ in calls]
+    durations: list[Times] = [[] for _ in calls]
     for _ in range(repeats):
-        for call, times in zip(calls, found, strict=True):
+        for call, times in zip(calls, durations, strict=True):
             began, used = time.perf_counter(), time.process_time()
             call()
             ended = time.perf_counter(), time.process_time()
             times.append((ended[0] - began, ended[1] - used))
-    return found
+    return durations
 
 
 def compare(routes: dict[str, Embed], x: Any, repeats: int) -> None:
@@ -99,14 +99,14 @@ def compare(routes: dict[str, Embed], x: Any, repeats: int) -> None:
         )
 
 
-def compare_engines(given: argparse.Namespace) -> None:
+def compare_engines(arguments: argparse.Namespace) -> None:
     rng = np.random.default_rng(0)
-    for name, model in models(given.lite0).items():
+    for name, model in models(arguments.lite0).items():
         print(name)
         engines = {x: predict_function(model, x) for x in ENGINES}
-        for size in given.batches:
+        for size in arguments.batches:
             x = rng.uniform(0, 255, (size, *SHAPE)).astype("float32")
-            compare(engines, x, given.repeats)
+            compare(engines, x, arguments.repeats)
             rows = [engine(x) for engine in engines.values()]
             print(f"difference {np.abs(rows[0] - rows[1]).max():.1e}")
 
@@ -141,8 +141,11 @@ def exports(
             yield f"{file_format} {kind}", path
 
 
-def compare_exports(given: argparse.Namespace, folder: Path) -> None:
-    recipe, model = runs.load_recipe(given.run), runs.load_model(given.run)
+def compare_exports(arguments: argparse.Namespace, folder: Path) -> None:
+    recipe, model = (
+        runs.load_recipe(arguments.run),
+        runs.load_model(arguments.run),
+    )
     data = data_of(recipe)
     saved, view = folder / "saved_model", View.of(model)
     archive = keras.export.ExportArchive()
@@ -169,10 +172,10 @@ def compare_exports(given: argparse.Namespace, folder: Path) -> None:
                 for x in ("keras", path)
             )
             print(compare_results(exact, coarse), flush=True)
-    seen = data.test.select(np.arange(max(given.batches)))
+    seen = data.test.select(np.arange(max(arguments.batches)))
     [views] = eval_batches(seen, view)
-    for size in given.batches:
-        compare(routes, views[:size].numpy(), given.repeats)
+    for size in arguments.batches:
+        compare(routes, views[:size].numpy(), arguments.repeats)
 
 
 def main() -> None:
@@ -181,12 +184,12 @@ def main() -> None:
     parser.add_argument("--run", help="the folder of a run")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 32])
     parser.add_argument("--repeats", type=int, default=15)
-    given = parser.parse_args()
-    if given.run is None:
-        compare_engines(given)
+    arguments = parser.parse_args()
+    if arguments.run is None:
+        compare_engines(arguments)
         return
     with tempfile.TemporaryDirectory() as folder:
-        compare_exports(given, Path(folder))
+        compare_exports(arguments, Path(folder))
 
 
 if __name__ == "__main__":

@@ -155,7 +155,7 @@ def miner_of(name: str) -> Any:
     from pytorch_metric_learning.distances import LpDistance
 
     squared = {"distance": LpDistance(power=2)}
-    found: dict[str, Callable[[], Any]] = {
+    factories: dict[str, Callable[[], Any]] = {
         "triplet semihard": lambda: miners.TripletMarginMiner(
             0.2, type_of_triplets="semihard", **squared
         ),
@@ -163,7 +163,7 @@ def miner_of(name: str) -> Any:
         "margin + dws": miners.DistanceWeightedMiner,
         "multi-similarity + miner": miners.MultiSimilarityMiner,
     }
-    return found[name]() if name in found else lambda x, labels: None
+    return factories[name]() if name in factories else lambda x, labels: None
 
 
 def inputs(batch: int, dim: int, classes: int) -> tuple[Any, Any]:

@@ -84,9 +84,9 @@ def model_of(name: str, options: argparse.Namespace) -> MetricModel:
         )
     )
     method = methods.METHODS[name.split()[0]].value
-    known = inspect.signature(method).parameters
-    arguments = {key: x for key, x in ARGUMENTS.items() if key in known}
-    if "teacher" in known:  # As large as the student.
+    parameters = inspect.signature(method).parameters
+    arguments = {key: x for key, x in ARGUMENTS.items() if key in parameters}
+    if "teacher" in parameters:  # As large as the student.
         copy = keras.models.clone_model(backbone)
         arguments["teacher"] = methods.baseline(copy, embedding_dim=512)
     arguments |= VARIANTS.get(name, {})

@@ -38,8 +38,8 @@ def of_a_step(model: MetricModel, data: Any) -> int:
 
 def counted(function: Any, *arguments: Any) -> int:
     """Multiply-adds of a function of tensors, given them or their shapes."""
-    made = tf.function(function, autograph=False)
-    graph = made.get_concrete_function(*arguments).graph
+    graph_function = tf.function(function, autograph=False)
+    graph = graph_function.get_concrete_function(*arguments).graph
     library = {
         x.signature.name: x for x in graph.as_graph_def().library.function
     }
@@ -53,14 +53,14 @@ def in_graph(graph: Any, library: Library) -> int:
 
 def _needed(graph: Any) -> set[tf.Operation]:
     """Operations that outputs or effects depend on; others are not run."""
-    found: set[tf.Operation] = set()
+    names: set[tf.Operation] = set()
     waiting = [x.op for x in graph.outputs] + list(graph.control_outputs)
     while waiting:
         op = waiting.pop()
-        if op not in found:
-            found.add(op)
+        if op not in names:
+            names.add(op)
             waiting += [x.op for x in op.inputs] + list(op.control_inputs)
-    return found
+    return names
 
 
 def _of_operation(op: tf.Operation, library: Library) -> int:
@@ -87,11 +87,11 @@ def _in_functions(op: tf.Operation, library: Library, inputs: Any) -> list[int]:
 
 
 def _functions_of(op: tf.Operation) -> list[str]:
-    found = []
+    names = []
     for value in op.node_def.attr.values():
-        found += [x.name for x in value.list.func]
-        found += [value.func.name] if value.HasField("func") else []
-    return found
+        names += [x.name for x in value.list.func]
+        names += [value.func.name] if value.HasField("func") else []
+    return names
 
 
 def _size(tensor: tf.Tensor) -> int:
@@ -118,10 +118,10 @@ def _einsum(op: tf.Operation) -> int:
     """The product of the sizes of all indices."""
     terms = op.get_attr("equation").decode().split("->")[0].split(",")
     sizes: dict[str, int] = {}
-    for term, given in zip(terms, op.inputs, strict=True):
+    for term, tensor in zip(terms, op.inputs, strict=True):
         if "." in term:
             raise ValueError(f"Write out the indices of {op.name}.")
-        sizes.update(zip(term, given.shape.as_list(), strict=True))
+        sizes.update(zip(term, tensor.shape.as_list(), strict=True))
     return math.prod(sizes.values())
 
 

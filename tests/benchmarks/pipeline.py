@@ -204,11 +204,11 @@ def beside_torch(folder: Path, kind: str, repeats: int) -> None:
                 grown = memory("VmHWM") - before
                 print(f"{name:<24} memory +{grown / 1024:.0f} MB", flush=True)
     base = statistics.median(rates["torch's DataLoader"])
-    for name, found in rates.items():
-        rate = statistics.median(found)
+    for name, runs in rates.items():
+        rate = statistics.median(runs)
         print(
-            f"{name:<24} {rate:6.0f} images/s, {min(found):.0f} to "
-            f"{max(found):.0f} ({rate / base:.2f}×)"
+            f"{name:<24} {rate:6.0f} images/s, {min(runs):.0f} to "
+            f"{max(runs):.0f} ({rate / base:.2f}×)"
         )
 
 

@@ -79,8 +79,8 @@ def embeddings(
     axes = rng.standard_normal((DIRECTIONS, dim), np.float32)
     x = rng.standard_normal((count + queries, dim), np.float32)
     for rows in np.array_split(np.arange(len(x)), 64):
-        own = rng.standard_normal((len(rows), DIRECTIONS), np.float32)
-        x[rows] = 0.2 * x[rows] + (centers[labels[rows]] + 0.7 * own) @ axes
+        noise = rng.standard_normal((len(rows), DIRECTIONS), np.float32)
+        x[rows] = 0.2 * x[rows] + (centers[labels[rows]] + 0.7 * noise) @ axes
     x = unit_rows(x)
     return x[:count], x[count:]
 
@@ -121,13 +121,13 @@ def raw_build(units: np.ndarray, factory: str) -> Any:
 
 
 @contextmanager
-def measured(found: list[float]) -> Iterator[None]:
+def measured(seconds_of_recall: list[float]) -> Iterator[None]:
     """Seconds that indexes take to measure their recall."""
     measure = indexes.measure
 
     def timed_measure(*arguments):
         result, seconds = clocked(lambda: measure(*arguments))
-        found.append(seconds)
+        seconds_of_recall.append(seconds)
         return result
 
     indexes.measure = timed_measure
@@ -248,8 +248,8 @@ def race(loaded: dict[str, Any], queries: np.ndarray, times: Times) -> None:
         times[who]["p99"] = [float(np.quantile(single, 0.99))]
 
 
-def recall(found: np.ndarray, exact: np.ndarray) -> float:
-    pairs = zip(exact, found, strict=True)
+def recall(ids: np.ndarray, exact: np.ndarray) -> float:
+    pairs = zip(exact, ids, strict=True)
     return float(np.mean([np.isin(a, b).mean() for a, b in pairs]))
 
 
@@ -288,8 +288,8 @@ def compare(
         shutil.rmtree(folder)
     race(loaded, queries, times)
     for who, index in loaded.items():
-        found = index.search(queries, K)
-        ids = found[1] if who == "raw" else found.ids
+        hits = index.search(queries, K)
+        ids = hits[1] if who == "raw" else hits.ids
         times[who]["recall@10"] = [recall(ids, exact)]
     report(times, shown)
 

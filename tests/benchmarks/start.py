@@ -117,15 +117,15 @@ def main() -> None:
     parser.add_argument("--trees", nargs="+", default=["."])
     options = parser.parse_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    found: dict[tuple[str, str], list[Seconds]] = {}
+    times: dict[tuple[str, str], list[Seconds]] = {}
     for turn in range(options.repeat + 1):
         for name in options.only:
             for tree in options.trees:
                 os.environ["PYTHONPATH"] = os.path.abspath(tree)
                 measured = MEASURED[name]()
                 if turn:  # The first one compiles.
-                    found.setdefault((name, tree), []).append(measured)
-    for (name, tree), values in found.items():
+                    times.setdefault((name, tree), []).append(measured)
+    for (name, tree), values in times.items():
         wall, user = zip(*values, strict=True)
         print(f"{name:8} {tree}", _shown("wall", wall), _shown("user", user))
 

@@ -30,7 +30,7 @@ def weights_in(path) -> np.ndarray:
     return keras.models.load_model(path).get_weights()[0]
 
 
-def test_keeps_best_and_last(tmp_path) -> None:
+def test_checkpoint_keeps_best_and_last_model(tmp_path) -> None:
     network = model()
     callback = checkpoint_of(tmp_path, network)
     for epoch, value in enumerate([0.2, 0.5, 0.4]):
@@ -70,7 +70,7 @@ def test_training_goes_on_when_the_disk_is_full(tmp_path, caplog) -> None:
     ]  # fmt: skip
 
 
-def test_what_is_missing_when_there_was_no_room_for_a_while(tmp_path) -> None:
+def test_unsaved_files_are_listed_until_the_disk_has_room(tmp_path) -> None:
     network = model()
     callback = checkpoint_of(tmp_path, network)
 
@@ -89,7 +89,7 @@ def test_what_is_missing_when_there_was_no_room_for_a_while(tmp_path) -> None:
     assert callback.best_epoch == 4
 
 
-def test_the_last_model_is_tried_again_at_the_end(tmp_path) -> None:
+def test_last_model_is_saved_again_at_the_end_of_training(tmp_path) -> None:
     network = model()
     callback = checkpoint_of(tmp_path, DiskFull())
     callback.on_train_end()
@@ -102,13 +102,13 @@ def test_the_last_model_is_tried_again_at_the_end(tmp_path) -> None:
     assert (tmp_path / "last.keras").exists()
 
 
-def test_a_monitor_that_nobody_writes_is_an_error(tmp_path) -> None:
+def test_unlogged_monitor_raises(tmp_path) -> None:
     callback = checkpoint_of(tmp_path, model())
     with pytest.raises(ValueError, match=r"val_map@r.*\['loss'\]"):
         callback.on_epoch_end(0, {"loss": 1.0})
 
 
-def test_epochs_that_were_not_measured_are_passed_over(tmp_path) -> None:
+def test_epochs_without_a_measurement_are_skipped(tmp_path) -> None:
     callback = checkpoint_of(tmp_path, model())
     for epoch, value in enumerate([0.2, None, 0.5, None]):
         logs = {"loss": 1.0} if value is None else {"val_map@r": value}
@@ -122,22 +122,22 @@ EVALUATION = RetrievalEvaluation(EXAMPLES, metrics="recall@1", prefixes=[2])
 
 
 class Own(keras.callbacks.Callback):
-    """May log anything."""
+    """A callback that may log anything."""
 
     def on_epoch_end(self, epoch, logs=None) -> None:
         logs["val_map@r"] = 0.5
 
 
 class OwnEvaluation(RetrievalEvaluation):
-    """So may one that is derived from ours."""
+    """A subclass of our callback, which may log anything, too."""
 
 
 class OwnModel(MetricModel):
-    """And a model with steps of its own."""
+    """A model with a custom training step."""
 
 
 class Stopped(Exception):
-    """Training has begun."""
+    """Raised when training begins."""
 
 
 class Stop(keras.callbacks.Callback):
@@ -160,16 +160,16 @@ def fit(network, *callbacks, **options) -> None:
         ("learning_rate", [keras.callbacks.EarlyStopping()], "the logs have"),
     ],
 )
-def test_a_monitor_is_refused_before_training(
+def test_unlogged_monitor_raises_before_training(
     monitor, before, message, tmp_path
 ) -> None:
     callbacks = [*before, Checkpoint(tmp_path, monitor), EVALUATION]
     with pytest.raises(ValueError, match=message):
         fit(small(), *callbacks)
-    # As a list of Keras's.
-    given = keras.callbacks.CallbackList(callbacks)
+    # A list of Keras is accepted, too.
+    callback_list = keras.callbacks.CallbackList(callbacks)
     with pytest.raises(ValueError, match=message):
-        small().fit(vectors(), ENCODED, callbacks=given)
+        small().fit(vectors(), ENCODED, callbacks=callback_list)
 
 
 RATE = keras.callbacks.LearningRateScheduler(lambda epoch: 0.1)
@@ -184,32 +184,34 @@ RATE = keras.callbacks.LearningRateScheduler(lambda epoch: 0.1)
         ("val_loss", [EVALUATION], {"validation_split": 0.5}),
         ("learning_rate", [RATE], {}),
         ("learning_rate", [LearningRateMonitor()], {}),
-        # What is not known is not refused.
+        # Monitors that cannot be checked are accepted.
         ("val_map@r", [Own(), EVALUATION], {}),
         ("val_map@r", [OwnEvaluation(EXAMPLES, metrics="recall@1")], {}),
         ("val_map@r", [keras.callbacks.LambdaCallback(print)], {}),
     ],
 )
-def test_what_may_be_logged_is_not_refused(
+def test_monitor_that_may_be_logged_is_accepted(
     monitor, before, options, tmp_path
 ) -> None:
     with pytest.raises(Stopped):
         fit(small(), *before, Checkpoint(tmp_path, monitor), **options)
 
 
-def test_what_a_dataset_holds_is_not_known(tmp_path) -> None:
+def test_any_monitor_is_accepted_with_a_dataset(tmp_path) -> None:
     data = tf.data.Dataset.from_tensor_slices((vectors(), ENCODED)).batch(4)
     evaluation = RetrievalEvaluation(data, metrics="recall@1")
     with pytest.raises(Stopped):
         fit(small(), evaluation, Checkpoint(tmp_path, "val_map@r"))
 
 
-def test_own_models_and_metrics_may_log_anything(tmp_path) -> None:
+def test_any_monitor_is_accepted_with_custom_models_and_metrics(
+    tmp_path,
+) -> None:
     plain = small()
-    own = OwnModel(plain.backbone, plain.head, plain.objective)
-    own.compile()
+    custom_model = OwnModel(plain.backbone, plain.head, plain.objective)
+    custom_model.compile()
     measured = small(metrics=[keras.metrics.MeanSquaredError()])
-    for network in (own, measured):
+    for network in (custom_model, measured):
         with pytest.raises(Stopped):
             fit(network, Checkpoint(tmp_path, "val_map@r"))
 

@@ -12,7 +12,7 @@ from tests.model.test_head_start import CHANNELS, LABELS, features, found
 
 
 def with_nuisance(seed: int) -> np.ndarray:
-    """Features with directions that tell nothing, so that training helps."""
+    """Features with uninformative directions, so that training helps."""
     rng = np.random.default_rng(seed + 5)
     directions = np.random.default_rng(9).normal(size=(6, CHANNELS))
     nuisance = rng.normal(size=(len(LABELS), 6)) @ directions
@@ -26,7 +26,7 @@ MONITOR = "val_map@r"
 
 
 def model_of(rate: float, norm: bool = False) -> keras.Model:
-    """A network that gives its input, and can be trained."""
+    """A trainable network that starts as the identity."""
     keras.utils.set_random_seed(0)
     x = inputs = keras.Input((CHANNELS,))
     x = keras.layers.Dense(CHANNELS, kernel_initializer="identity")(x)
@@ -65,7 +65,7 @@ def weights_of(model: keras.Model) -> list[np.ndarray]:
 
 
 def mixed(model: keras.Model, start: list, end: list, share: float) -> None:
-    """Sets weights by the formula."""
+    """Sets the weights to a mixture of start and end."""
     kept = model.backbone.trainable_variables + model.head.trainable_variables
     for variable, a, b in zip(kept, start, end, strict=True):
         variable.assign(a + share * (b - a))
@@ -84,7 +84,7 @@ def test_guard_keeps_the_start_where_training_harms() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.03, 0.1])
-def test_guard_keeps_the_share_that_finds_most(rate: float) -> None:
+def test_guard_keeps_the_best_share_between_start_and_end(rate: float) -> None:
     plain = model_of(rate)
     start, proxies = weights_of(plain), plain.objective.loss.proxies
     trained(plain, RetrievalEvaluation(HELD_OUT))
@@ -107,7 +107,7 @@ def test_guard_keeps_the_share_that_finds_most(rate: float) -> None:
     np.testing.assert_allclose(model.objective.loss.proxies, last, rtol=1e-5)
 
 
-def test_guard_computes_statistics_of_batch_normalization_again() -> None:
+def test_guard_recomputes_batch_normalization_statistics() -> None:
     model = model_of(rate=0.3, norm=True)
     validation, guard = guard_of()
     trained(model, validation, guard)
@@ -122,7 +122,7 @@ def test_guard_computes_statistics_of_batch_normalization_again() -> None:
     np.testing.assert_allclose(norm.moving_variance, within, rtol=1e-4)
 
 
-def test_best_file_is_what_the_guard_keeps(tmp_path) -> None:
+def test_best_file_holds_the_model_that_the_guard_keeps(tmp_path) -> None:
     model = model_of(rate=0.1)
     start = weights_of(model)
     # The start, two epochs, ¼, ½, ¾, and the eighths beside ½.
@@ -142,7 +142,7 @@ def test_best_file_is_what_the_guard_keeps(tmp_path) -> None:
         )
 
 
-def test_best_file_is_of_an_epoch_that_beats_the_guard(tmp_path) -> None:
+def test_best_file_stays_where_an_epoch_beats_the_guard(tmp_path) -> None:
     model = model_of(rate=0.1)
     values = (0.5, 0.9, 0.6, 0.6, 0.8, 0.7, 0.7, 0.7)
     validation = Scripted(*([x, x + 0.01] for x in values))

@@ -1,4 +1,4 @@
-"""HardClasses: searches when it should, of the model as it is."""
+"""HardClasses searches in due epochs, with the current model."""
 
 import keras
 import numpy as np
@@ -24,7 +24,9 @@ def parts(backbone, **arguments):
 
 
 @pytest.mark.slow
-def test_searches_in_its_epochs_by_the_present_embedding(tiny_backbone) -> None:
+def test_neighbors_are_searched_in_due_epochs_by_the_current_model(
+    tiny_backbone,
+) -> None:
     images, sampler, model, callback = parts(tiny_backbone, every=2, start=1)
     seen = []
 
@@ -50,7 +52,7 @@ def test_searches_in_its_epochs_by_the_present_embedding(tiny_backbone) -> None:
     assert sampler.neighbors is not seen[3][0]
 
 
-def test_what_it_refuses(tiny_backbone) -> None:
+def test_unfit_arguments_raise(tiny_backbone) -> None:
     images, sampler, _, _ = parts(tiny_backbone)
     plain = data.ClassBalanced(images.labels, 3, 2)
     with pytest.raises(ValueError, match="must be a data.HardClassBalanced"):
@@ -61,7 +63,7 @@ def test_what_it_refuses(tiny_backbone) -> None:
         HardClasses(images, sampler, every=0)
 
 
-def test_in_recipes() -> None:
+def test_recipe_builds_sampler_and_callback_of_hard_classes() -> None:
     content = {
         "name": "hard",
         "data": {"name": "glyphs"},
@@ -79,9 +81,9 @@ def test_in_recipes() -> None:
     assert sampler.num_neighbors == 2
     (callback,) = callbacks_of(recipe, images, sampler)
     assert (callback.every, callback.start) == (3, 1)
-    own = {**content, "method": {"name": "divide_and_conquer"}}
+    other_content = {**content, "method": {"name": "divide_and_conquer"}}
     with pytest.raises(RecipeError, match="makes its own batches"):
-        validate(own, "here")
+        validate(other_content, "here")
     content["batches"]["hard_classes"]["neighbours"] = 2
     with pytest.raises(RecipeError, match="num_neighbors"):
         validate(content, "here")

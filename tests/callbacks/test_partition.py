@@ -14,21 +14,21 @@ from keras_dml.callbacks.recluster import (
 )
 
 
-def test_a_cycle_of_three_is_undone() -> None:
+def test_match_learners_undoes_a_cycle_of_three() -> None:
     old = np.repeat([0, 1, 2], [5, 6, 7])
     cycle = np.array([1, 2, 0])
     np.testing.assert_array_equal(match_learners(cycle[old], old, 3), old)
 
 
 @given(st.permutations(range(5)), st.integers(0, 100))
-def test_any_renumbering_is_undone(permutation, seed) -> None:
+def test_match_learners_undoes_any_renumbering(permutation, seed) -> None:
     old = np.random.default_rng(seed).integers(0, 5, 60)
     new = np.array(permutation)[old]
     np.testing.assert_array_equal(match_learners(new, old, 5), old)
 
 
 @given(st.integers(0, 1000))
-def test_keeps_as_many_as_the_best_permutation(seed) -> None:
+def test_match_learners_is_the_best_permutation(seed) -> None:
     rng = np.random.default_rng(seed)
     old, new = rng.integers(0, 4, (2, 40))
     best = max(
@@ -54,7 +54,7 @@ def test_unusable_clusters_go_to_the_nearest_usable() -> None:
     assert merged.tolist() == [0, 0, 2, 2, 2]
 
 
-def test_without_a_usable_cluster_all_go_together() -> None:
+def test_clusters_merge_into_one_when_none_is_usable() -> None:
     merged = merge_unusable(
         np.array([0, 1, 1]), np.zeros((2, 3)), np.array([False, False])
     )
@@ -82,21 +82,21 @@ def test_group_partition_keeps_groups_whole_and_learners_alike() -> None:
     groups = np.random.default_rng(0).permutation(
         np.repeat([9, 4, -1, 6, 5], [8, 7, 5, 4, 2])
     )
-    found = group_partition(groups, 2)
+    partition = group_partition(groups, 2)
     # 8; 7; to the 7 the 5; to the 8 the 4; then the 2 to the 12.
     learners = {9: 0, 4: 1, -1: 1, 6: 0, 5: 0}
-    assert found.tolist() == [learners[x] for x in groups.tolist()]
+    assert partition.tolist() == [learners[x] for x in groups.tolist()]
     each = group_partition(groups, 5)
     assert len(set(zip(groups.tolist(), each.tolist(), strict=True))) == 5
     with pytest.raises(ValueError, match="5 groups and 6 learners"):
         group_partition(groups, 6)
 
 
-def test_centroids_are_means() -> None:
+def test_centroids_are_means_of_their_points() -> None:
     points = np.random.default_rng(0).normal(size=(20, 3))
     assignments = np.arange(20) % 3
-    found = centroids_of(points, assignments, 4)
+    centroids = centroids_of(points, assignments, 4)
     for k in range(3):
         expected = points[assignments == k].mean(axis=0)
-        np.testing.assert_allclose(found[k], expected)
-    assert np.all(found[3] == 0)
+        np.testing.assert_allclose(centroids[k], expected)
+    assert np.all(centroids[3] == 0)

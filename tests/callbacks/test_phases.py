@@ -12,13 +12,13 @@ def test_default_merges_for_the_last_fifth(epochs: int, merged: int) -> None:
     assert losses == ["sliced"] * (epochs - merged) + ["full"] * merged
 
 
-def test_three_phases_of_the_released_code() -> None:
+def test_phases_follow_one_another_as_in_the_released_code() -> None:
     phases = check_phases(
         [[2, "sliced", "clusters"], (4, "full", "clusters"),
          (None, "full", "all")]
     )  # fmt: skip
-    found = [phase_at(phases, epoch)[1:] for epoch in range(5)]
-    assert found == [
+    states = [phase_at(phases, epoch)[1:] for epoch in range(5)]
+    assert states == [
         ("sliced", "clusters"), ("sliced", "clusters"),
         ("full", "clusters"), ("full", "clusters"), ("full", "all"),
     ]  # fmt: skip
@@ -37,6 +37,6 @@ def test_three_phases_of_the_released_code() -> None:
         ["full"],
     ],
 )
-def test_refuses_phases_that_make_no_sense(phases) -> None:
+def test_unfit_phases_raise(phases) -> None:
     with pytest.raises(ValueError, match="`phases` of Recluster"):
         check_phases(phases)

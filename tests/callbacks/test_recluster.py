@@ -40,7 +40,7 @@ def fit(backbone, images, sampler, *callbacks, epochs: int):
 
 
 class Watch(keras.callbacks.Callback):
-    """Notes the sampler's phase and assignments in every epoch."""
+    """Records the sampler's phase and assignments in every epoch."""
 
     def __init__(self, sampler: ClusterSampler) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Watch(keras.callbacks.Callback):
 
 
 def play(backbone, recluster, watch, epochs: int) -> None:
-    """The epochs of a training, in which nothing is trained."""
+    """Runs the callbacks of a training's epochs without training."""
     recluster.set_model(model_of(backbone))
     recluster.set_params({"epochs": epochs})
     for epoch in range(epochs):
@@ -101,7 +101,9 @@ def test_divides_every_t_epochs_while_learners_alternate(
 
 
 @pytest.mark.parametrize("space", ["embedding", "features"])
-def test_clusters_are_those_of_the_space(space, tiny_backbone, images) -> None:
+def test_points_are_nearest_to_their_clusters_centroid(
+    space, tiny_backbone, images
+) -> None:
     """Every point is nearest to the centroid of its own cluster."""
     sampler = sampler_of(images)
     recluster = Recluster(images, sampler, cluster_space=space)
@@ -140,8 +142,8 @@ def test_other_partitions_divide_once(partition, tiny_backbone, images) -> None:
     assert (max(classes) == 1) == (partition == "labels")
 
 
-def test_groups_by_hand_divide_once(tiny_backbone, images) -> None:
-    """Table 6: classes that someone has grouped, each group to a learner."""
+def test_partition_by_a_column_divides_once(tiny_backbone, images) -> None:
+    """Table 6: classes grouped by hand, one group per learner."""
     kinds = np.array(["fur", "wood", "glass"])[images.labels % LEARNERS]
     images = images.with_groups({"kind": kinds})
     sampler = sampler_of(images)
@@ -162,7 +164,7 @@ def test_groups_by_hand_divide_once(tiny_backbone, images) -> None:
         ("age", "column", "Received: 1 groups and 3 learners"),
     ],
 )
-def test_which_column_is_no_partition(
+def test_unfit_partition_column_raises(
     column, partition, message, images
 ) -> None:
     images = images.with_groups({"age": np.zeros(len(images), int)})
@@ -175,7 +177,9 @@ def test_which_column_is_no_partition(
         )
 
 
-def test_features_are_those_of_the_models_view(tiny_backbone, images) -> None:
+def test_feature_model_keeps_the_view_of_the_model(
+    tiny_backbone, images
+) -> None:
     model = methods.divide_and_conquer(
         tiny_backbone, num_learners=2, view=View((16, 16), 1, 20, "longest")
     )
@@ -184,7 +188,9 @@ def test_features_are_those_of_the_models_view(tiny_backbone, images) -> None:
     assert View.of(features) == View((16, 16), 1, 20, "longest")
 
 
-def test_three_phases_of_the_released_code(tiny_backbone, images) -> None:
+def test_phases_of_the_released_code_train_as_planned(
+    tiny_backbone, images
+) -> None:
     phases = [
         (1, "sliced", "clusters"),
         (2, "full", "clusters"),
@@ -198,7 +204,7 @@ def test_three_phases_of_the_released_code(tiny_backbone, images) -> None:
     assert [d.epoch for d in recluster.divisions] == [0, 1]
 
 
-def test_a_cluster_that_cannot_train_goes_to_its_neighbour(
+def test_unusable_cluster_merges_with_its_neighbor(
     tiny_backbone, caplog
 ) -> None:
     """One image far from all others makes a cluster of its own."""
@@ -231,12 +237,12 @@ def test_a_cluster_that_cannot_train_goes_to_its_neighbour(
         ({"phases": []}, "`phases` of Recluster"),
     ],
 )
-def test_bad_arguments(arguments, message, images) -> None:
+def test_unfit_arguments_raise(arguments, message, images) -> None:
     with pytest.raises(ValueError, match=message):
         Recluster(images, sampler_of(images), **arguments)
 
 
-def test_more_clusters_than_points() -> None:
+def test_fewer_images_than_clusters_raise() -> None:
     images = ImageSet(np.zeros((4, 16, 16), "uint8"), [0, 0, 1, 1])
     sampler = ClusterSampler(
         images.labels, classes_per_batch=2, images_per_class=2, num_learners=5
@@ -245,7 +251,7 @@ def test_more_clusters_than_points() -> None:
         Recluster(images, sampler)
 
 
-def test_a_division_reads_as_a_sentence() -> None:
+def test_division_prints_as_a_sentence() -> None:
     first = Division(0, (7, 5), None, (), 1.0, 0.25)
     assert str(first) == (
         "Division before epoch 1: clusters of 7, 5 images (1.2 s)."
@@ -255,11 +261,11 @@ def test_a_division_reads_as_a_sentence() -> None:
 
 def written(folder, images: ImageSet, **changes):
     points = np.random.default_rng(0).standard_normal((len(images), 5))
-    given = {"labels": images.labels, "names": images.names} | changes
-    return write_shards(points, folder, rows_per_shard=7, **given)
+    options = {"labels": images.labels, "names": images.names} | changes
+    return write_shards(points, folder, rows_per_shard=7, **options)
 
 
-def test_the_first_division_is_of_embeddings_that_are_there(
+def test_first_division_uses_given_embeddings(
     tiny_backbone, images, tmp_path, monkeypatch
 ) -> None:
     embedded = []
@@ -282,7 +288,9 @@ def test_the_first_division_is_of_embeddings_that_are_there(
     np.testing.assert_array_equal(watch.assignments[0], clusters)
 
 
-def test_clusters_of_a_sample(tiny_backbone, images, tmp_path) -> None:
+def test_clusters_can_be_found_in_a_sample(
+    tiny_backbone, images, tmp_path
+) -> None:
     shards = written(tmp_path, images)
     sampler = sampler_of(images)
     watch = Watch(sampler)
@@ -295,15 +303,15 @@ def test_clusters_of_a_sample(tiny_backbone, images, tmp_path) -> None:
         Recluster(images, sampler, sample=LEARNERS - 1)
 
 
-def test_embeddings_of_other_images_are_refused(images, tmp_path) -> None:
+def test_initial_embeddings_of_other_images_raise(images, tmp_path) -> None:
     sampler = sampler_of(images)
     fewer = written(tmp_path / "a", images.select(np.arange(10)))
     ids = [f"other/{row}" for row in range(len(images))]
-    others = written(tmp_path / "b", images, ids=ids)
+    other_shards = written(tmp_path / "b", images, ids=ids)
     classes = written(tmp_path / "c", images, labels=images.labels[::-1])
     for shards, why in (
         (fewer, f"of 10 examples instead of {len(images)}"),
-        (others, "whose row 0 is 'other/0'"),
+        (other_shards, "whose row 0 is 'other/0'"),
         (classes, "whose labels are different"),
     ):
         with pytest.raises(ValueError, match=f"`initial` of .* {why}"):
@@ -319,7 +327,7 @@ def proxies_of(model: keras.Model) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("start", ["learned", "class_means"])
-def test_the_merged_loss_starts_once_where_its_phase_begins(
+def test_merged_loss_starts_when_its_phase_begins(
     start, tiny_backbone, images
 ) -> None:
     from keras_dml.evaluation import embed
@@ -343,7 +351,7 @@ def test_the_merged_loss_starts_once_where_its_phase_begins(
             [points[images.labels == c].mean(axis=0) for c in range(6)]
         )
     np.testing.assert_allclose(merged, expected, atol=1e-5)
-    # A training that goes on within the epoch keeps what it has trained.
+    # A training that resumes within the epoch keeps its weights.
     model.objective.loss.proxies.assign(initial)
     again = Recluster(images, sampler_of(images))
     again.set_model(model)

@@ -28,7 +28,7 @@ def fit(backbone, *callbacks, epochs: int):
     return model, history.history
 
 
-def test_logs_what_evaluate_measures(tiny_backbone) -> None:
+def test_logged_values_equal_those_of_evaluate(tiny_backbone) -> None:
     held_out = blobs(5, 6, seed=9)
     callback = RetrievalEvaluation(held_out)
     model, history = fit(tiny_backbone, callback, epochs=2)
@@ -41,7 +41,9 @@ def test_logs_what_evaluate_measures(tiny_backbone) -> None:
 
 
 @pytest.mark.slow
-def test_other_callbacks_can_use_it(tiny_backbone, tmp_path) -> None:
+def test_checkpoint_and_early_stopping_of_keras_use_its_values(
+    tiny_backbone, tmp_path
+) -> None:
     path = tmp_path / "best.keras"
     checkpoint = keras.callbacks.ModelCheckpoint(
         str(path), monitor="val_map@r", mode="max", save_best_only=True
@@ -56,7 +58,7 @@ def test_other_callbacks_can_use_it(tiny_backbone, tmp_path) -> None:
 
 
 class Told(RetrievalEvaluation):
-    """Measures what it is told: a value for each measured epoch."""
+    """Returns scripted values, one for each measured epoch."""
 
     def __init__(self, *values: float, every: int, data=None) -> None:
         data = ArraySet(vectors(), LABELS) if data is None else data
@@ -78,13 +80,13 @@ def train(*callbacks, epochs: int, **options):
     return network, history.history
 
 
-def test_the_end_of_every_period_and_of_the_training_is_due() -> None:
+def test_due_epochs_end_a_period_or_the_training() -> None:
     due = [epoch for epoch in range(8) if is_due(epoch, 3, 8)]
     assert due == [2, 5, 7]
 
 
 @pytest.mark.slow
-def test_logs_the_first_the_last_and_the_due_epochs_alone(tmp_path) -> None:
+def test_only_first_last_and_due_epochs_are_logged(tmp_path) -> None:
     path = tmp_path / "log.csv"
     callback = Told(0.1, 0.3, 0.5, 0.7, 0.9, every=3)
     network, history = train(
@@ -123,15 +125,18 @@ def test_rates_are_reduced_by_measurements() -> None:
 
 
 @pytest.mark.slow
-def test_the_best_model_is_kept_by_both_checkpoints(tmp_path) -> None:
-    """Keras's own saves in epochs without a value, over the best model."""
+def test_both_checkpoints_keep_the_best_model(tmp_path) -> None:
+    """Keras's checkpoint used to overwrite it in unmeasured epochs."""
     saved = []
 
     class Weights(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None) -> None:
             saved.append(self.model.get_weights()[0])
 
-    best, named = tmp_path / "best.weights.h5", "{epoch}-{val_map@r:.1f}.keras"
+    best, pattern = (
+        tmp_path / "best.weights.h5",
+        "{epoch}-{val_map@r:.1f}.keras",
+    )
     network, _ = train(
         Weights(),
         Told(0.1, 0.9, 0.3, 0.2, every=2),
@@ -139,15 +144,15 @@ def test_the_best_model_is_kept_by_both_checkpoints(tmp_path) -> None:
             str(best), "val_map@r", mode="max", save_best_only=True,
             save_weights_only=True,
         ),
-        keras.callbacks.ModelCheckpoint(str(tmp_path / named), mode="max"),
-        own := Checkpoint(tmp_path),
+        keras.callbacks.ModelCheckpoint(str(tmp_path / pattern), mode="max"),
+        own_checkpoint := Checkpoint(tmp_path),
         epochs=6,
     )  # fmt: skip
     network.load_weights(best)
     assert np.array_equal(network.get_weights()[0], saved[1])
     loaded = keras.models.load_model(tmp_path / "best.keras")
     assert np.array_equal(loaded.get_weights()[0], saved[1])
-    assert (own.best_epoch, own.best) == (2, 0.9)
+    assert (own_checkpoint.best_epoch, own_checkpoint.best) == (2, 0.9)
     names = sorted(x.name for x in tmp_path.glob("[0-9]*.keras"))
     assert names == ["1-0.1.keras", "2-0.9.keras", "4-0.3.keras", "6-0.2.keras"]
 
@@ -169,7 +174,7 @@ def test_epochs_without_validation_are_not_the_best(tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_a_resumed_training_measures_the_same_epochs(tmp_path) -> None:
+def test_resumed_training_measures_the_same_epochs(tmp_path) -> None:
     class Killed(Exception):
         pass
 
@@ -201,7 +206,7 @@ def test_every_must_be_positive() -> None:
 
 
 @pytest.mark.slow
-def test_protocols_galleries_distances_and_metrics(tiny_backbone) -> None:
+def test_options_are_those_of_evaluate(tiny_backbone) -> None:
     held_out, gallery = blobs(5, 6, seed=9), blobs(5, 4, seed=9)
     cameras = np.arange(30) % 2
     asked = [
@@ -253,14 +258,12 @@ def test_protocols_galleries_distances_and_metrics(tiny_backbone) -> None:
         (ArraySet(np.eye(4)), {}, "`images.labels` of Retrieval"),
     ],
 )
-def test_what_would_fail_after_the_first_epoch(
-    images, options, message
-) -> None:
+def test_unfit_images_raise_before_training(images, options, message) -> None:
     with pytest.raises(ValueError, match=message):
         RetrievalEvaluation(images, **options)
 
 
-def test_prefixes_are_compared_with_the_model_before_it_trains() -> None:
+def test_too_long_prefix_raises_before_training() -> None:
     callback = RetrievalEvaluation(blobs(), prefixes=(2, 40))
     inputs = keras.Input((5,))
     callback.set_model(keras.Model(inputs, inputs))

@@ -15,7 +15,7 @@ def sampler_of(images, **kwargs) -> SurrogateSampler:
 
 
 @pytest.mark.parametrize("by", ["mean_std", "mean"])
-def test_standardized_class_by_class(by) -> None:
+def test_points_are_standardized_class_by_class(by) -> None:
     rng = np.random.default_rng(0)
     labels = np.repeat([7, 3, 5], [6, 4, 1])
     points = rng.normal(rng.normal(size=(11, 1)), 2.0, (11, 3))
@@ -27,12 +27,12 @@ def test_standardized_class_by_class(by) -> None:
             deviation = x.std() if by == "mean_std" else 1.0
             if x.std() > 1e-9:
                 expected[labels == label, d] = (x - x.mean()) / deviation
-    found = standardize(points, labels, by)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    assert found.dtype == np.float32
+    result = standardize(points, labels, by)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
+    assert result.dtype == np.float32
 
 
-def test_clusters_are_what_varies_within_classes() -> None:
+def test_clusters_follow_variation_within_classes() -> None:
     """Two poses in every class, apart by less than classes are."""
     rng = np.random.default_rng(1)
     classes, poses = np.repeat(np.arange(6), 8), np.arange(48) % 2
@@ -75,13 +75,13 @@ def test_labels_are_found_every_t_epochs(tiny_backbone, images) -> None:
         ({"sample": 2}, "`sample` of SurrogateLabels"),
     ],
 )
-def test_bad_arguments(arguments, message, images) -> None:
+def test_unfit_arguments_raise(arguments, message, images) -> None:
     with pytest.raises(ValueError, match=message):
         SurrogateLabels(
             images, sampler_of(images), **{"num_surrogates": 4, **arguments}
         )
 
 
-def test_another_sampler_is_refused(images) -> None:
+def test_another_sampler_raises(images) -> None:
     with pytest.raises(ValueError, match="must be the SurrogateSampler"):
         SurrogateLabels(images, ClassBalanced(images.labels, 2))

@@ -21,7 +21,9 @@ def run(stub: Stub, *arguments: object, code: int = 0) -> str:
         return run_command("benchmark", *arguments, code=code)
 
 
-def test_trains_everything_and_prints_the_table(recipe, tmp_path) -> None:
+def test_benchmark_trains_all_runs_and_prints_the_table(
+    recipe, tmp_path
+) -> None:
     stub = Stub()
     output = run(stub, recipe, f"{recipe}::name=b", "--seeds", "2", "--jobs",
                  "2", "--output", tmp_path / "out")  # fmt: skip
@@ -33,7 +35,7 @@ def test_trains_everything_and_prints_the_table(recipe, tmp_path) -> None:
     assert str(tmp_path / "out" / "results.md") in output.replace("\n", "")
 
 
-def test_the_command_in_the_report_does_the_same(recipe, tmp_path) -> None:
+def test_command_in_the_report_reproduces_the_report(recipe, tmp_path) -> None:
     out = tmp_path / "out"
     second = f"{recipe}::name=b::method.loss={{name: triplet}}"
     run(Stub(), recipe, second, "--seeds", "1", "--output", out, "--set",
@@ -60,7 +62,7 @@ def test_failures_end_with_status_1(recipe, tmp_path) -> None:
     run(Stub(), *arguments, "--retry")
 
 
-def test_ctrl_c(recipe, tmp_path) -> None:
+def test_ctrl_c_keeps_finished_runs_and_exits_130(recipe, tmp_path) -> None:
     arguments = recipe, "--seeds", "3", "--output", tmp_path / "out"
     output = run(Stub(stops=2), *arguments, code=130)
     assert "Run the same command to continue" in output
@@ -68,7 +70,7 @@ def test_ctrl_c(recipe, tmp_path) -> None:
     assert "1 of 3 runs finished, 2 remaining." in text
 
 
-def test_unknown_metric_is_refused_before_runs(recipe, tmp_path) -> None:
+def test_unknown_metric_raises_before_runs(recipe, tmp_path) -> None:
     out = tmp_path / "out"
     arguments = recipe, "--output", out, "--metrics", "recal@1"
     output = run(Stub(), *arguments, code=1)

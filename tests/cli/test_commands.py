@@ -26,11 +26,11 @@ def after(output: str, name: str, column: int = -1) -> str:
 
 
 def test_train_prints_before_after_and_divisions(commanded) -> None:
-    found, output = json.loads(commanded.stdout), commanded.stderr
-    assert found["run"] == str(commanded.folder)
-    assert found["images"]["train"] == 24
-    assert 0 < found["after"]["map@r"] <= 1
-    assert found["seconds"]["training"] > 0
+    answer, output = json.loads(commanded.stdout), commanded.stderr
+    assert answer["run"] == str(commanded.folder)
+    assert answer["images"]["train"] == 24
+    assert 0 < answer["after"]["map@r"] <= 1
+    assert answer["seconds"]["training"] > 0
     for text in ("recall@1", "before", "after", "Divisions", "clustering",
                  "Best epoch", "images per second", "verdict", "val_map@r ="
                  ):  # fmt: skip
@@ -42,7 +42,7 @@ def test_train_prints_before_after_and_divisions(commanded) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not find_spec("tensorboard"), reason="needs tensorboard")
-def test_train_with_tensorboard_says_how_to_open_it(tmp_path) -> None:
+def test_train_with_tensorboard_prints_how_to_open_it(tmp_path) -> None:
     recipe, folder = str(write_recipe(tmp_path)), tmp_path / "run"
     output = run("train", recipe, "--output", str(folder),
                  "--log", "tensorboard", "--set", "epochs=1",
@@ -64,7 +64,7 @@ def test_evaluate_prints_the_same_numbers(commanded) -> None:
     ("spec", "message"),
     [(None, "Use pip install jax"), ("", "Keras uses tensorflow")],
 )
-def test_train_says_why_a_backend_cannot_be_had(
+def test_train_explains_why_a_backend_is_unavailable(
     spec, message, monkeypatch
 ) -> None:
     module = "keras_dml.cli.commands.train.find_spec"
@@ -92,13 +92,13 @@ def test_data_check_draws_a_preview(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("command", ["evaluate", "export", "figures", "report"])
-def test_commands_on_what_is_no_run(command, tmp_path) -> None:
+def test_folder_without_a_run_raises(command, tmp_path) -> None:
     output = run(command, str(tmp_path), code=1)
     assert "not the folder of a run" in output
     assert not list(tmp_path.iterdir())
 
 
-def test_h_is_help() -> None:
+def test_short_option_h_prints_help() -> None:
     assert ", version " in run("--version")
     for name in main.list_commands(None):
         assert f" {name} " in run(name, "-h")
@@ -124,7 +124,7 @@ def test_h_is_help() -> None:
         ("evaluate x --workers 2", "of the queries, use --queries."),
     ],
 )
-def test_what_is_nearly_right_is_told(arguments, message) -> None:
+def test_misspelled_words_get_a_suggestion(arguments, message) -> None:
     output = " ".join(run(*arguments.split(), code=2).split())
     assert output.endswith(message) or message in output.split("Error: ")[1]
     assert "--set" in message or "--set" not in output.split("Error: ")[1]

@@ -1,4 +1,4 @@
-"""Tests of the completion of shells: what is offered, and how soon."""
+"""Shell completion: suggestions, and the imports that they take."""
 
 import os
 import subprocess
@@ -13,13 +13,13 @@ HEAVY = {"tensorflow", "keras", "numpy", "pydantic", "yaml", "rich"}
 
 
 def offered(*words: str) -> set[str]:
-    """What completes the last word."""
+    """Completions of the last word."""
     *before, last = words
-    found = ShellComplete(main, {}, "keras-dml", "_KERAS_DML_COMPLETE")
-    return {x.value for x in found.get_completions(before, last)}
+    completer = ShellComplete(main, {}, "keras-dml", "_KERAS_DML_COMPLETE")
+    return {x.value for x in completer.get_completions(before, last)}
 
 
-def test_commands_and_options() -> None:
+def test_commands_and_options_are_completed() -> None:
     assert {"train", "evaluate", "search"} <= offered("")
     assert offered("tr") == {"train"}
     assert offered("recipes", "") == {"list", "show", "copy"}
@@ -33,20 +33,20 @@ def test_commands_and_options() -> None:
 @pytest.mark.parametrize(
     "words", [("train",), ("recipes", "show"), ("benchmark", "glyphs/diva")]
 )
-def test_names_of_recipes_and_files(words) -> None:
-    found = offered(*words, "glyphs/d")
-    assert found == {
+def test_names_of_recipes_and_files_are_completed(words) -> None:
+    completions = offered(*words, "glyphs/d")
+    assert completions == {
         "glyphs/dcml",
         "glyphs/dcml_clusters",
         "glyphs/distillation",
         "glyphs/diva",
         "glyphs/divide_and_conquer",
         "glyphs/dreml",
-        "glyphs/d",  # For the shell, which completes it to files.
+        "glyphs/d",  # The shell completes it to files.
     }
 
 
-def test_nothing_heavy_is_imported() -> None:
+def test_completion_imports_nothing_heavy() -> None:
     words = "keras-dml train gly"
     code = (
         "import atexit, sys; sys.argv[0] = '/usr/bin/keras-dml'\n"

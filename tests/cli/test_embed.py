@@ -1,4 +1,4 @@
-"""`keras-dml embed`: models, sources and what is printed."""
+"""`keras-dml embed`: models, sources and printed output."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ from tests.embedding.test_embed_shards import COUNT, files, model
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
+def folder(tmp_path_factory) -> Path:
     """A folder with `model.keras`, `flat/` and `classes/`."""
     folder = tmp_path_factory.mktemp("embed")
     model().save(folder / "model.keras")
@@ -32,47 +32,53 @@ def made(tmp_path_factory) -> Path:
     return folder
 
 
-def embedded(made: Path, source: str, out: Path, *more: str):
-    """What is made of a source, and what is printed."""
+def embedded(folder: Path, source: str, out: Path, *more: str):
+    """Embeds a source; returns the shards and the printed output."""
     options = ("--rows-per-shard", "9", *more)
-    printed = run("embed", str(made / "model.keras"), source, str(out),
+    printed = run("embed", str(folder / "model.keras"), source, str(out),
                   *options)  # fmt: skip
     return EmbeddingShards(out), printed
 
 
-def expected(made: Path) -> np.ndarray:
+def expected(folder: Path) -> np.ndarray:
     """Embeddings of the flat folder's images, in byte order."""
-    return embed(model(), ImageSet(sorted((made / "flat").iterdir())))
+    return embed(model(), ImageSet(sorted((folder / "flat").iterdir())))
 
 
 @pytest.mark.slow
-def test_a_folder_of_classes(made, tmp_path):
-    found, printed = embedded(made, str(made / "classes"), tmp_path / "out")
+def test_folder_of_classes_is_embedded_with_labels(folder, tmp_path):
+    shards, printed = embedded(
+        folder, str(folder / "classes"), tmp_path / "out"
+    )
     for text in (f"│ {COUNT} ", "3 (float32)"):
         assert text in printed
-    images = image_folder(made / "classes")
-    np.testing.assert_allclose(found.array(), embed(model(), images), atol=1e-6)
-    np.testing.assert_array_equal(found.labels, images.labels)
-    assert found.names == dict(enumerate("abcd"))
-    assert found.ids[0] == "a/00.png"
+    images = image_folder(folder / "classes")
+    np.testing.assert_allclose(
+        shards.array(), embed(model(), images), atol=1e-6
+    )
+    np.testing.assert_array_equal(shards.labels, images.labels)
+    assert shards.names == dict(enumerate("abcd"))
+    assert shards.ids[0] == "a/00.png"
 
 
-def test_a_run_and_its_split(run_of, tmp_path):
+def test_split_of_a_run_is_embedded(run_of, tmp_path):
     folder = str(run_of("baseline"))
     printed = run("embed", folder, "test", str(tmp_path / "out"), "--model",
                   "last", "--dtype", "float16")  # fmt: skip
     assert "(float16)" in printed
-    found = EmbeddingShards(tmp_path / "out")
-    assert len(found) == 36 and found.labels is not None
+    shards = EmbeddingShards(tmp_path / "out")
+    assert len(shards) == 36 and shards.labels is not None
     printed = run("embed", folder, "test", str(tmp_path / "out"), code=1)
     assert "dtype: float16 → float32" in printed and "--overwrite" in printed
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["list.tsv", "urls.parquet"])
-def test_a_table_of_paths_or_urls(made, tmp_path, name):
+def test_table_of_paths_or_urls_is_embedded_with_its_columns(
+    folder, tmp_path, name
+):
     has_types = name == "urls.parquet"
-    start = f"file://{made}/flat/" if has_types else "flat/"
+    start = f"file://{folder}/flat/" if has_types else "flat/"
     table = {
         ("url" if has_types else "path"): [
             f"{start}{row:02d}.png" for row in range(COUNT)
@@ -84,30 +90,30 @@ def test_a_table_of_paths_or_urls(made, tmp_path, name):
         "colour": ["bläulich"] * COUNT,
     }
     if has_types:
-        parquet.write_table(pa.table(table), made / name)
+        parquet.write_table(pa.table(table), folder / name)
     else:
         rows = [table, *zip(*table.values(), strict=True)]
         lines = ["\t".join(map(str, row)) for row in rows]
-        (made / name).write_text("\n".join(lines), encoding="utf-8")
-    found, _ = embedded(made, str(made / name), tmp_path / "out")
-    np.testing.assert_allclose(found.array(), expected(made), atol=1e-6)
-    assert found.ids == table["id"]
-    np.testing.assert_array_equal(found.labels, table["label"])
-    assert found.names == {0: "even", 1: "odd"}
-    assert found.columns["price"][3] == (0.75 if has_types else "0.75")
-    assert found.columns["colour"] == table["colour"]
+        (folder / name).write_text("\n".join(lines), encoding="utf-8")
+    shards, _ = embedded(folder, str(folder / name), tmp_path / "out")
+    np.testing.assert_allclose(shards.array(), expected(folder), atol=1e-6)
+    assert shards.ids == table["id"]
+    np.testing.assert_array_equal(shards.labels, table["label"])
+    assert shards.names == {0: "even", 1: "odd"}
+    assert shards.columns["price"][3] == (0.75 if has_types else "0.75")
+    assert shards.columns["colour"] == table["colour"]
     if not has_types:
-        assert found.columns["path"][2] == str(made / "flat" / "02.png")
+        assert shards.columns["path"][2] == str(folder / "flat" / "02.png")
 
 
 @pytest.mark.slow
-def test_a_list(made, tmp_path):
+def test_list_of_paths_is_embedded(folder, tmp_path):
     lines = [f"flat/{row:02d}.png" for row in range(COUNT)]
-    lines[3] = f"file://{made}/flat/03.png"
-    (made / "list.txt").write_text("\n".join(["", *lines, ""]))
-    found, _ = embedded(made, str(made / "list.txt"), tmp_path / "out")
-    np.testing.assert_allclose(found.array(), expected(made), atol=1e-6)
-    assert found.columns["path"][4] == str(made / "flat" / "04.png")
+    lines[3] = f"file://{folder}/flat/03.png"
+    (folder / "list.txt").write_text("\n".join(["", *lines, ""]))
+    shards, _ = embedded(folder, str(folder / "list.txt"), tmp_path / "out")
+    np.testing.assert_allclose(shards.array(), expected(folder), atol=1e-6)
+    assert shards.columns["path"][4] == str(folder / "flat" / "04.png")
 
 
 @pytest.mark.parametrize(
@@ -127,39 +133,39 @@ def test_a_list(made, tmp_path):
         ("tfds:food102:test", None, "Did you mean 'food101'?"),
     ],
 )
-def test_embed_refuses_other_sources(
-    made, tmp_path, monkeypatch, source, content, message
+def test_unfit_source_raises(
+    folder, tmp_path, monkeypatch, source, content, message
 ):
     monkeypatch.chdir(tmp_path)
     if content is not None:
         Path(source).write_bytes(content.encode(errors="surrogateescape"))
-    model = made / "model.keras"
+    model = folder / "model.keras"
     assert message in run("embed", model, source, "out", code=1)
     assert not Path("out").exists()
 
 
-def test_a_column_that_shards_have_is_left_out(made, tmp_path):
+def test_column_named_like_one_of_shards_is_left_out(folder, tmp_path):
     table = tmp_path / "list.csv"
-    table.write_text(f"path,row,shop\n{made}/flat/00.png,7,x\n")
+    table.write_text(f"path,row,shop\n{folder}/flat/00.png,7,x\n")
     with pytest.warns(UserWarning, match="`row`.*is left out.*Rename"):
-        found, _ = embedded(made, str(table), tmp_path / "out")
-    assert found.columns["row"] == [0]
-    assert found.columns["shop"] == ["x"]
+        shards, _ = embedded(folder, str(table), tmp_path / "out")
+    assert shards.columns["row"] == [0]
+    assert shards.columns["shop"] == ["x"]
 
 
-def test_ctrl_c_says_how_to_go_on(made, tmp_path, monkeypatch):
+def test_ctrl_c_tells_how_to_continue(folder, tmp_path, monkeypatch):
     def interrupted(*_, ray, **__) -> None:
         assert ray is True
         raise KeyboardInterrupt(signal.SIGINT)
 
     monkeypatch.setattr("keras_dml.embedding.embed_shards", interrupted)
-    printed = run("embed", str(made / "model.keras"), str(made / "flat"),
+    printed = run("embed", str(folder / "model.keras"), str(folder / "flat"),
                   str(tmp_path / "out"), "--ray", code=130)  # fmt: skip
     assert "Run the same command to continue" in printed
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_sigterm_in_a_destructor_ends_it(monkeypatch):
+def test_sigterm_in_a_destructor_ends_the_command(monkeypatch):
     monkeypatch.setattr(command, "REPEAT_SECONDS", 0.1)
 
     class Destroyed:
@@ -175,14 +181,14 @@ def test_sigterm_in_a_destructor_ends_it(monkeypatch):
 
 
 @pytest.mark.slow
-def test_sigterm_ends_it_and_it_goes_on(made, tmp_path):
+def test_sigterm_ends_a_run_that_can_be_continued(folder, tmp_path):
     out = tmp_path / "out"
     many = tmp_path / "many.txt"
-    many.write_text("\n".join([f"{made}/flat/00.png"] * 30_000))
+    many.write_text("\n".join([f"{folder}/flat/00.png"] * 30_000))
     command = [
         sys.executable, "-W", "ignore", "-c",
         "from keras_dml.cli import main; main()", "embed",
-        str(made / "model.keras"), str(many), str(out),
+        str(folder / "model.keras"), str(many), str(out),
         "--rows-per-shard", "100",
     ]  # fmt: skip
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as ran:

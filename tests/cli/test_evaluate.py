@@ -50,7 +50,7 @@ def results(folder) -> evaluation.Results:
 
 
 @pytest.mark.slow
-def test_one_run_with_intervals(two) -> None:
+def test_run_is_evaluated_with_intervals(two) -> None:
     plain, output = run(two[0]), run(two[0], "--intervals")
     assert "95 %" not in plain
     assert "map@r: precision at each hit among the R nearest" in plain
@@ -61,7 +61,7 @@ def test_one_run_with_intervals(two) -> None:
 
 
 @pytest.mark.slow
-def test_two_runs(two, tmp_path) -> None:
+def test_two_runs_are_compared_by_query(two, tmp_path) -> None:
     file = tmp_path / "queries.csv"
     output = run(*two, "--csv", str(file))
     first, second = map(results, two)
@@ -88,26 +88,26 @@ def test_two_runs(two, tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_top_and_by(two) -> None:
+def test_top_and_by_choose_the_listed_queries(two) -> None:
     output = run(*two, "--top", "2", "--by", "recall@1")
     assert re.search(r"2 of \d+ queries .* better by recall@1", output)
     assert "better by" not in run(*two, "--top", "0")
 
 
-def test_a_run_is_no_better_than_itself(two) -> None:
+def test_run_equals_itself(two) -> None:
     output = run(two[0], two[0])
     assert "+0.0000, +0.0000" in output and "1.000" in output
     assert "better by" not in output
 
 
 @pytest.mark.slow
-def test_validation_images_hang_on_the_seed(two) -> None:
+def test_validation_split_of_two_seeds_raises(two) -> None:
     output = run(*two, "--split", "validation", code=1)
     assert "seed 0" in output and "seed 1" in output
 
 
 @pytest.mark.slow
-def test_options_that_do_not_fit(two) -> None:
+def test_options_that_do_not_fit_raise(two) -> None:
     assert "give OTHER" in run(two[0], "--by", "map@r", code=2)
     assert "give OTHER" in run(two[0], "--csv", "x.csv", code=2)
     assert "recall@1, map@r" in run(*two, "--by", "nmi", code=2)
@@ -129,7 +129,7 @@ def shown(results) -> dict[str, str]:
     return {name: f"{value:.4f}" for name, value in results.items()}
 
 
-def test_embeddings_without_a_model(embedded) -> None:
+def test_embeddings_are_evaluated_without_a_model(embedded) -> None:
     measured = evaluation.evaluate_embeddings(embedded)
     assert values(run(embedded.folder)) == shown(measured)
     output = run(
@@ -146,7 +146,7 @@ def test_embeddings_without_a_model(embedded) -> None:
     assert "dot, centroids of 50 rows" in output
 
 
-def test_some_queries_and_a_gallery(embedded) -> None:
+def test_sampled_queries_and_galleries_are_evaluated(embedded) -> None:
     rows = np.sort(np.random.default_rng(0).choice(90, 20, replace=False))
     protocol = evaluation.Protocol(queries=rows)
     expected = evaluation.evaluate_embeddings(embedded, protocol=protocol)

@@ -21,7 +21,7 @@ COMMAND = (
 )
 
 
-def test_ctrl_c_is_130_in_every_command(monkeypatch) -> None:
+def test_ctrl_c_exits_130(monkeypatch) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
@@ -30,7 +30,7 @@ def test_ctrl_c_is_130_in_every_command(monkeypatch) -> None:
     assert (ended.exit_code, ended.stderr) == (130, "Interrupted.\n")
 
 
-def test_a_bug_is_1_with_its_traceback(monkeypatch) -> None:
+def test_bug_exits_1_with_its_traceback(monkeypatch) -> None:
     def broken() -> None:
         raise AssertionError("a bug")
 
@@ -43,8 +43,8 @@ def test_a_bug_is_1_with_its_traceback(monkeypatch) -> None:
 @pytest.mark.parametrize(
     "arguments", [["train", "--help"], ["recipes", "list"]]
 )
-def test_who_stops_reading_is_not_told(arguments: list[str]) -> None:
-    """As `head` and `less` do; no package that prints notes is imported."""
+def test_closed_pipe_exits_quietly(arguments: list[str]) -> None:
+    """`head` and `less` close the pipe; no noisy package is imported."""
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "wb") as nobody:
@@ -57,7 +57,7 @@ def test_who_stops_reading_is_not_told(arguments: list[str]) -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_during_a_training(tmp_path) -> None:
+def test_ctrl_c_during_training_exits_130(tmp_path) -> None:
     """As a shell sends it; a benchmark's tests send SIGTERM."""
     recipe = write_recipe(tmp_path)
     arguments = ["train", str(recipe), "--output", str(tmp_path / "run")]

@@ -36,7 +36,7 @@ def lookup(export: str, paths: list[str]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_test_images_are_looked_up_in_the_next_version(
+def test_exported_gallery_is_searched_in_the_next_version(
     trained: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "models" / "small"
@@ -44,31 +44,31 @@ def test_test_images_are_looked_up_in_the_next_version(
     command = ["export", trained / "run", "--output", output, "--gallery",
                "test", "--k", 2, "--threshold", 0.5, "--json"]  # fmt: skip
     ended = CliRunner().invoke(main, list(map(str, command)))
-    made = json.loads(ended.stdout)
-    assert made["model"] == str(output / "2")
+    answer = json.loads(ended.stdout)
+    assert answer["model"] == str(output / "2")
     assert f"Exported to {output / '2'}" in ended.stderr
     images = image_folder_splits(trained / "images").test
-    found = lookup(made["model"], [images.paths[i] for i in (0, 7)])
+    hits = lookup(answer["model"], [images.paths[i] for i in (0, 7)])
     x = embed(runs.load_model(trained / "run"), images)
     cosines = x[[0, 7]] @ x.T
-    assert found["ids"][:, 0].tolist() == [0, 7]
+    assert hits["ids"][:, 0].tolist() == [0, 7]
     np.testing.assert_allclose(
-        found["scores"], -np.sort(-cosines, axis=1)[:, :2], atol=1e-5
+        hits["scores"], -np.sort(-cosines, axis=1)[:, :2], atol=1e-5
     )
     names = [images.names[int(i)].encode() for i in images.labels]
-    assert found["labels"].ravel().tolist() == [
-        names[i] for i in found["ids"].ravel()
+    assert hits["labels"].ravel().tolist() == [
+        names[i] for i in hits["ids"].ravel()
     ]
 
 
 @pytest.mark.slow
-def test_an_index_a_folder_and_a_split_are_galleries(
+def test_gallery_may_be_an_index_a_folder_or_a_split(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = []
+    galleries = []
 
     def export_model(model: Any, path: Path, *, gallery: Any, **_: Any) -> Path:
-        given.append(gallery)
+        galleries.append(gallery)
         return path
 
     monkeypatch.setattr("keras_dml.export.export_model", export_model)
@@ -76,7 +76,7 @@ def test_an_index_a_folder_and_a_split_are_galleries(
     images = write_images(tmp_path / "own", classes=2, images=3)
     for gallery in (tmp_path / "index", images, "train"):
         run("export", trained / "run", "--gallery", gallery)
-    index, folder, train = given
+    index, folder, train = galleries
     assert isinstance(index, Index) and len(index) == 8
     assert folder.names == {0: "class_00", 1: "class_01"} and len(folder) == 6
     assert len(train) == 24
@@ -93,14 +93,14 @@ def test_an_index_a_folder_and_a_split_are_galleries(
         (["--format", "onnx", "--tolerance", "0.1"], "is for --quantize"),
     ],
 )
-def test_what_cannot_be_exported_is_said(
+def test_unfit_export_raises(
     arguments: list[str], message: str, trained: Path
 ) -> None:
     output = run("export", trained / "run", *arguments, code=1)
     assert message in " ".join(output.split()) and "Traceback" not in output
 
 
-def test_an_export_that_costs_too_much_is_refused(
+def test_export_beyond_its_tolerance_raises(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of ten pairs, one more query has lost its nearest neighbor."""
@@ -143,7 +143,7 @@ def test_an_export_that_costs_too_much_is_refused(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_what_a_quantized_export_costs_is_measured(
+def test_cost_of_a_quantized_export_is_measured(
     trained: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("ai_edge_litert.interpreter")
@@ -158,7 +158,7 @@ def test_what_a_quantized_export_costs_is_measured(
     assert answer["cost"]["map@r"]["estimate"] == pytest.approx(difference)
 
 
-def test_the_command_knows_every_format() -> None:
+def test_command_offers_every_format() -> None:
     # It does not import TensorFlow for that.
     assert command.FORMATS == FORMATS
 

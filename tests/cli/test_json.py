@@ -21,11 +21,11 @@ from tests.runs.small_run import write_images
 CONTEXT = click.Context(main)
 COMMANDS = main.list_commands(CONTEXT)
 WITHOUT = {"serve"}
-"""Commands that end with no result."""
+"""Commands without a result."""
 
 
 def document(*arguments: str, code: int = 0) -> Any:
-    """What is on standard output, which must be one document of strict JSON."""
+    """Parses standard output, which must be one strict JSON document."""
     ended = CliRunner().invoke(
         main, [*arguments, "--json"], catch_exceptions=False
     )
@@ -46,35 +46,35 @@ def folder(run_of) -> str:
     return str(run_of("baseline"))
 
 
-def test_every_command_has_it() -> None:
+def test_every_command_has_the_json_option() -> None:
     for name in set(COMMANDS) - WITHOUT:
         for command in leaves(main.get_command(CONTEXT, name)):
             assert "--json" in sum((x.opts for x in command.params), []), name
 
 
-def test_evaluate_a_run(folder, monkeypatch) -> None:
+def test_evaluate_prints_metrics_and_intervals(folder, monkeypatch) -> None:
     measured = remeasure(folder)
     monkeypatch.setattr("keras_dml.runs.remeasure", lambda *_: measured)
     expected = measured.results
-    found = document("evaluate", folder, "--intervals")
-    assert found["metrics"] == dict(expected)
-    assert found["units"] == "queries"
-    interval = found["intervals"]["map@r"]
+    result = document("evaluate", folder, "--intervals")
+    assert result["metrics"] == dict(expected)
+    assert result["units"] == "queries"
+    interval = result["intervals"]["map@r"]
     assert interval["low"] <= expected["map@r"] <= interval["high"]
     assert document("evaluate", folder)["intervals"] is None
 
 
 @pytest.mark.slow
-def test_index_and_search(folder, tmp_path) -> None:
+def test_index_and_search_print_images_and_hits(folder, tmp_path) -> None:
     images = write_images(tmp_path / "images", 3, 2)
     place = str(tmp_path / "index")
-    made = document("index", folder, str(images), "--output", place)
-    assert (made["index"], made["images"], made["metric"]) == (
+    index = document("index", folder, str(images), "--output", place)
+    assert (index["index"], index["images"], index["metric"]) == (
         place, 6, "cosine",
     )  # fmt: skip
     query = next(images.rglob("*.png"))
-    found = document("search", str(query), "--index", place, "-k", "2")
-    (answer,) = found["queries"]
+    search_answer = document("search", str(query), "--index", place, "-k", "2")
+    (answer,) = search_answer["queries"]
     assert answer["image"] == str(query)
     assert answer["hits"][0]["row"]["path"] == str(query)
     assert answer["hits"][0]["score"] == pytest.approx(1, abs=1e-5)
@@ -82,19 +82,19 @@ def test_index_and_search(folder, tmp_path) -> None:
     assert answer["hits"][0]["is_match"] is None
 
 
-def test_recipes_and_data(tmp_path, monkeypatch) -> None:
+def test_recipes_and_data_print_files_and_splits(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert "glyphs/diva" in document("recipes", "list")["recipes"]
     shown = document("recipes", "show", "glyphs/diva", "--set", "epochs=3")
     assert shown["epochs"] == 3
     files = document("recipes", "copy", "glyphs/diva")["files"]
     assert all(Path(file).exists() for file in files)
-    found = document("data", "check", str(write_images(tmp_path / "images")))
-    assert found["kind"] and found["problems"] == []
-    assert sum(x["images"] for x in found["splits"].values()) == 72
+    report = document("data", "check", str(write_images(tmp_path / "images")))
+    assert report["kind"] and report["problems"] == []
+    assert sum(x["images"] for x in report["splits"].values()) == 72
 
 
-def test_nothing_is_on_standard_output_after_an_error() -> None:
+def test_error_leaves_standard_output_empty() -> None:
     ended = CliRunner().invoke(main, ["recipes", "copy", "x", "--json"])
     assert ended.exit_code == 1
     assert ended.stdout == ""
@@ -115,7 +115,7 @@ def test_nothing_is_on_standard_output_after_an_error() -> None:
         ),
     ],
 )
-def test_values_become_plain(value, expected) -> None:
+def test_special_values_become_plain_json(value, expected) -> None:
     @click.command()
     @json_option
     def show() -> None:

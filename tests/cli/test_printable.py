@@ -1,4 +1,4 @@
-"""What is printed holds nothing that a terminal would obey."""
+"""Printed text contains no control characters."""
 
 import logging
 import os
@@ -27,7 +27,7 @@ def is_safe(output: str) -> bool:
     return not any(x in output for x in "\x1b\x07\r\x9b\u202e\x7f")
 
 
-def test_controls_are_spelled_and_text_is_kept() -> None:
+def test_control_characters_are_escaped_and_text_is_kept() -> None:
     assert printable(EVIL) == SAFE
     assert (
         printable("Größe\t×\n日本 😀 \x00") == "Größe\t×\n日本 😀 " + r"\u0000"
@@ -35,7 +35,7 @@ def test_controls_are_spelled_and_text_is_kept() -> None:
     assert printable(os.fsdecode(b"\xff.png")) == r"\udcff.png"
 
 
-def test_tables_and_their_titles(capsys) -> None:
+def test_tables_and_their_titles_are_escaped(capsys) -> None:
     print_table([["name", "x"], [EVIL, "[bold]1[/bold]"]], EVIL)
     output = capsys.readouterr().out
     assert is_safe(output)
@@ -43,13 +43,13 @@ def test_tables_and_their_titles(capsys) -> None:
     assert "[bold]1[/bold]" in output
 
 
-def test_log_lines() -> None:
+def test_log_lines_are_escaped() -> None:
     record = logging.LogRecord("a", 30, "a", 1, "It is %s", (EVIL,), None)
     line = PrintableFormatter("%(levelname)s %(message)s").format(record)
     assert line == f"WARNING It is {SAFE}"
 
 
-def test_errors_and_warnings(tmp_path: Path, monkeypatch) -> None:
+def test_errors_and_warnings_are_escaped(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
     ended = CliRunner().invoke(main, ["recipes", "show", str(tmp_path / EVIL)])
     assert ended.exit_code == 1
@@ -59,7 +59,7 @@ def test_errors_and_warnings(tmp_path: Path, monkeypatch) -> None:
     assert said == f"WARNING {SAFE}\n"
 
 
-def test_comments_and_values_of_recipes(tmp_path: Path) -> None:
+def test_comments_and_values_of_recipes_are_escaped(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(
         f"# [red]{EVIL}\nname: a\n".replace("\r", "")
@@ -76,17 +76,17 @@ def test_comments_and_values_of_recipes(tmp_path: Path) -> None:
     assert r"\u202e" in output
 
 
-def test_rows_of_an_index(tmp_path: Path, monkeypatch) -> None:
-    """A stranger's row may be called anything, and be anywhere."""
+def test_rows_of_an_index_are_escaped(tmp_path: Path, monkeypatch) -> None:
+    """A stranger's rows may have any name and path."""
     os.mkfifo(tmp_path / "pipe")
     paths = [str(tmp_path / "pipe"), "/dev/zero", str(tmp_path), EVIL, "0"]
     names = [EVIL, "[link=file:///etc/passwd]x", None, "d", "e"]
     x = np.eye(5, dtype="float32")
     boxes: list[object] = ["abc", [1, 2], None, [0.5] * 4, [10**18] * 4]
     index = Index(x, {"path": paths, "name": names, "box": boxes})
-    found = index.search(x[:1], 5)
+    hits = index.search(x[:1], 5)
     monkeypatch.setattr(Index, "load", lambda *_: index)
-    monkeypatch.setattr(index, "search", lambda *_, **__: found)
+    monkeypatch.setattr(index, "search", lambda *_, **__: hits)
     query = tmp_path / "query.png"
     Image.fromarray(np.zeros((9, 9), np.uint8)).save(query)
     page = tmp_path / "page.html"
@@ -98,14 +98,14 @@ def test_rows_of_an_index(tmp_path: Path, monkeypatch) -> None:
     assert page.read_text().count("file cannot be read") == 5
 
 
-def test_all_commands_print_so() -> None:
+def test_no_command_prints_without_escaping() -> None:
     folder = Path(common.__file__).parent / "commands"
     for file in folder.glob("*.py"):
         assert "click.echo(" not in file.read_text(), file.name
 
 
 @pytest.mark.parametrize("error", [MemoryError("1 TiB"), "tensorflow"])
-def test_too_little_memory_is_one_message(error, monkeypatch) -> None:
+def test_out_of_memory_is_one_message(error, monkeypatch) -> None:
     if error == "tensorflow":
         error = tf.errors.ResourceExhaustedError(None, None, "1 TiB\nmore")
 
@@ -120,7 +120,7 @@ def test_too_little_memory_is_one_message(error, monkeypatch) -> None:
 
 
 @pytest.mark.slow
-def test_an_unreadable_image_in_a_batch_is_one_message(tmp_path: Path) -> None:
+def test_unreadable_image_in_a_batch_is_one_message(tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path)
     files = sorted((tmp_path / "images").rglob("*.png"))
     for file in files[:36]:  # Half of the classes, those in training.
@@ -142,7 +142,7 @@ def test_an_unreadable_image_in_a_batch_is_one_message(tmp_path: Path) -> None:
     assert "Traceback" not in ended.output and "node" not in last
 
 
-def test_a_query_that_is_a_pipe(tmp_path: Path) -> None:
+def test_query_that_is_a_pipe_raises(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", "/dev/zero", tmp_path):
         with pytest.raises(ValueError, match="a folder, a pipe or a device"):

@@ -14,7 +14,7 @@ from tests.runs.small_run import METHODS, write_images, write_recipe
 
 
 def plain(output: str) -> str:
-    """Text whose lines are not cut by a table."""
+    """Text without the line breaks of a table."""
     return " ".join(output.replace("│", " ").split())
 
 
@@ -35,7 +35,7 @@ def indexed(trained):
 
 
 @pytest.mark.slow
-def test_index_of_a_split(indexed) -> None:
+def test_split_is_indexed_with_columns_and_threshold(indexed) -> None:
     folder, output = indexed
     assert "36" in output
     assert "of queries whose class is not in the gallery of 36" in plain(output)
@@ -46,9 +46,7 @@ def test_index_of_a_split(indexed) -> None:
     assert index.threshold.gallery_rows == 36
 
 
-def test_search_works_by_the_folder_alone(
-    indexed, tmp_path, monkeypatch
-) -> None:
+def test_search_needs_only_the_folder(indexed, tmp_path, monkeypatch) -> None:
     folder, _ = indexed
     shutil.copytree(folder, tmp_path / "copy")
     monkeypatch.chdir(tmp_path)
@@ -77,7 +75,7 @@ def test_paths_in_this_folder_are_relative(
 
 
 @pytest.mark.slow
-def test_where_and_threshold(indexed) -> None:
+def test_search_heeds_where_and_threshold(indexed) -> None:
     folder, _ = indexed
     index = Index.load(folder)
     image, name = index.row(0)["path"], index.row(30)["name"]
@@ -92,7 +90,7 @@ def test_where_and_threshold(indexed) -> None:
 
 
 @pytest.mark.slow
-def test_index_of_folders_by_a_model_file(trained, tmp_path) -> None:
+def test_folders_are_indexed_by_a_model_file(trained, tmp_path) -> None:
     more = write_images(tmp_path / "more", classes=2, images=2)
     output = run("index", str(trained / "run" / "best.keras"),
                  str(trained / "images"), str(more), "--output",
@@ -133,17 +131,17 @@ def test_index_of_folders_by_a_model_file(trained, tmp_path) -> None:
          "must be unique"),
     ],
 )  # fmt: skip
-def test_index_refuses_before_images_are_embedded(
+def test_unfit_arguments_of_index_raise_before_embedding(
     arguments, message, indexed, trained, tmp_path, monkeypatch
 ) -> None:
     monkeypatch.setattr("keras_dml.search.encoder.embed_argument", None)
-    places = {
+    paths = {
         "run": trained / "run",
         "index": indexed[0],
         "images": trained / "images",
         "new": tmp_path / "new",
     }
-    filled = [x.format(**places) for x in arguments]
+    filled = [x.format(**paths) for x in arguments]
     output = run("index", *filled, code=1)
     assert message in " ".join(output.split())
     assert not (tmp_path / "new" / "index.json").exists()
@@ -161,7 +159,7 @@ def test_four_classes_have_no_threshold(trained, tmp_path, caplog) -> None:
     assert "keras-dml search --threshold 0.6" in caplog.text
     index = Index.load(tmp_path / "new")
     assert index.threshold is None
-    # Both ways out that it names.
+    # Both ways out from the message work.
     image = index.row(0)["path"]
     output = run("search", image, "--index", str(tmp_path / "new"),
                  "--threshold", "0.6")  # fmt: skip
@@ -173,7 +171,7 @@ def test_four_classes_have_no_threshold(trained, tmp_path, caplog) -> None:
 
 
 @pytest.mark.slow
-def test_recall_is_measured_on_queries_of_the_user(trained, tmp_path) -> None:
+def test_recall_is_measured_on_the_users_queries(trained, tmp_path) -> None:
     folder = str(tmp_path / "i")
     output = run("index", str(trained / "run"), "test", "--output", folder,
                  "--factory", "HNSW8", "--queries", "validation")  # fmt: skip
@@ -182,7 +180,7 @@ def test_recall_is_measured_on_queries_of_the_user(trained, tmp_path) -> None:
     assert f"{recall.queries} queries of your own" in " ".join(output.split())
 
 
-def test_search_refuses(indexed, tmp_path) -> None:
+def test_unfit_arguments_of_search_raise(indexed, tmp_path) -> None:
     folder, _ = indexed
     bad = tmp_path / "bad.png"
     bad.write_text("no image")
@@ -196,7 +194,7 @@ def test_search_refuses(indexed, tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_keys_metric_and_all(trained, tmp_path) -> None:
+def test_keys_metric_and_all_are_heeded(trained, tmp_path) -> None:
     folder = str(tmp_path / "i")
     output = run("index", str(trained / "run"), "test", "--output", folder,
                  "--key", "path", "--metric", "euclidean")  # fmt: skip
@@ -260,7 +258,7 @@ def test_images_are_added_and_removed(command, key, shop, tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_an_index_without_its_model_takes_images_with_it(
+def test_index_without_a_model_adds_images_with_model_of(
     shop, tmp_path
 ) -> None:
     model, first, more = shop
@@ -294,7 +292,9 @@ def test_an_index_without_its_model_takes_images_with_it(
         ("{run} test --precision int8", 2, "Use a factory string"),
     ],
 )
-def test_index_commands_refuse(words, code, message, indexed, trained) -> None:
+def test_unfit_arguments_of_index_commands_raise(
+    words, code, message, indexed, trained
+) -> None:
     folder, before = indexed[0], Index.load(indexed[0])
     filled = words.format(
         index=folder, run=trained / "run", images=trained / "images"
@@ -319,7 +319,7 @@ COLUMNS = {"name": ["a", None], "price": [3, 2.5], "sold": [True, None],
         (["other=1"], {"other": {"==": ["1"]}}),
     ],
 )
-def test_conditions(texts, expected) -> None:
+def test_conditions_are_parsed(texts, expected) -> None:
     assert read_conditions(texts, COLUMNS) == expected
 
 
@@ -332,6 +332,6 @@ def test_conditions(texts, expected) -> None:
         (["price>1", "price>2"], "once for a column"),
     ],
 )
-def test_conditions_that_are_refused(texts, message) -> None:
+def test_unfit_conditions_raise(texts, message) -> None:
     with pytest.raises(ValueError, match=message):
         read_conditions(texts, COLUMNS)

@@ -14,7 +14,7 @@ from tests.runs.small_run import METHODS, write_recipe
         (None, "space.yaml cannot be read"),
     ],
 )
-def test_wrong_space_is_one_message_and_leaves_nothing(
+def test_wrong_space_raises_and_leaves_nothing(
     content, message, tmp_path
 ) -> None:
     recipe, space = write_recipe(tmp_path), tmp_path / "space.yaml"

@@ -1,4 +1,4 @@
-"""Writing what archives hold."""
+"""Writes small archives in the formats of the benchmarks."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,7 +18,7 @@ PIXELS = np.stack(
 
 
 def write_image(path: Path) -> None:
-    """A file with the content of a PNG, as it keeps the pixels exactly."""
+    """Writes PNG content under any name, so that pixels are exact."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(PIXELS).save(path, format="png")
 
@@ -29,6 +29,6 @@ def write_lines(path: Path, lines: Iterable[str], end: str = "\n") -> None:
 
 
 def write_stray(folder: Path, *names: str) -> None:
-    """The files that macOS leaves in archives."""
+    """Writes the files that macOS leaves in archives."""
     for name in names:
         (folder / f"._{name}").write_bytes(b"\0\5\26\7Mac OS X")

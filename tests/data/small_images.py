@@ -24,7 +24,7 @@ INVERSE = {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 8, 7: 7, 8: 6}
 
 
 def photo(height, width, channels=3, seed=0) -> np.ndarray:
-    """Something smooth with some noise on it, uint8."""
+    """A smooth image with some noise, uint8."""
     rng = np.random.default_rng(seed)
     small = rng.integers(0, 256, (5, 5, channels), dtype=np.uint8)
     tiles = [
@@ -44,7 +44,7 @@ def save_all(folder: Path) -> ImageSet:
 
 
 def stored(path, pixels, orientation, **options) -> Path:
-    """Writes an image as a camera that was held in some way."""
+    """Writes an image with an EXIF orientation, as cameras do."""
     image = Image.fromarray(upright(pixels, INVERSE[orientation]))
     if path.suffix == ".tif":
         image.save(path, tiffinfo={ORIENTATION: orientation})

@@ -238,7 +238,7 @@ def test_cub200_is_cropped_to_its_boxes(birds: Path) -> None:
     assert splits.test.boxes[0].tolist() == [2, 1, 5, 5]
 
 
-def test_counts_decide_where_cub200_is_split(birds: Path) -> None:
+def test_counts_are_checked_against_cub200(birds: Path) -> None:
     with pytest.raises(
         ValueError, match=r"3 test classes \(of 2\), 18 test images \(of 13\)"
     ):
@@ -331,7 +331,7 @@ def test_inshop_needs_a_whole_partition(clothes: Path) -> None:
 
 
 @pytest.mark.parametrize("above", [False, True])
-def test_sop_is_split_as_its_archive_says(products: Path, above: bool) -> None:
+def test_sop_is_split_by_its_archive(products: Path, above: bool) -> None:
     splits = sop(products.parent if above else products, counts=SOP_COUNTS)
     assert splits.name == "sop"
     assert splits.trainval.classes.tolist() == [1, 2, 3, 4, 5]

@@ -1,4 +1,4 @@
-"""Tests of ArraySet, and of what all kinds of examples share."""
+"""ArraySet, and the interface that all kinds of examples share."""
 
 from pathlib import Path
 from typing import Any
@@ -58,26 +58,28 @@ def texts_of(inputs: Any) -> list[str]:
 @pytest.mark.parametrize(
     "rows", [[3], [7, 2, 7, 39], [-1, 0], range(5, 20), [], LABELS == 2]
 )
-def test_rows_come_as_asked(examples: ArraySet, rows: Any) -> None:
-    wanted = np.arange(40)[list(rows) if isinstance(rows, range) else rows]
-    wanted = wanted.astype(int)
-    for found in (examples.inputs(rows), examples.select(rows).inputs(...)):
-        np.testing.assert_array_equal(found["x"], X[wanted])
-        assert texts_of(found) == [TEXTS[row] for row in wanted]
+def test_inputs_return_the_chosen_rows(examples: ArraySet, rows: Any) -> None:
+    expected_rows = np.arange(40)[
+        list(rows) if isinstance(rows, range) else rows
+    ]
+    expected_rows = expected_rows.astype(int)
+    for inputs in (examples.inputs(rows), examples.select(rows).inputs(...)):
+        np.testing.assert_array_equal(inputs["x"], X[expected_rows])
+        assert texts_of(inputs) == [TEXTS[row] for row in expected_rows]
 
 
-def test_selections_of_selections_and_what_is_joined(examples) -> None:
+def test_selections_can_be_nested_and_joined(examples) -> None:
     first = examples.select(range(30)).select([20, 4, 4])
     joined = concatenate([first, examples.select([]), examples.select([39])])
     assert joined.labels.tolist() == [0, 4, 4, 4]
-    found = joined.select([3, 0, 1]).inputs(...)
-    np.testing.assert_array_equal(found["x"], X[[39, 20, 4]])
-    assert texts_of(found) == ["text 39", "text 20", "text 4"]
+    inputs = joined.select([3, 0, 1]).inputs(...)
+    np.testing.assert_array_equal(inputs["x"], X[[39, 20, 4]])
+    assert texts_of(inputs) == ["text 39", "text 20", "text 4"]
     with pytest.raises(IndexError, match="row 4"):
         joined.inputs([4])
 
 
-def test_the_pipeline_gives_what_the_sampler_planned(examples) -> None:
+def test_pipeline_yields_the_planned_rows(examples) -> None:
     sampler = ClassBalanced(examples.labels, 3, 2, seed=1)
     dataset = pipeline(examples, sampler)
     x, y = dataset.element_spec
@@ -94,7 +96,7 @@ def test_the_pipeline_gives_what_the_sampler_planned(examples) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "float64", "bool"])
-def test_types_pass_through(dtype: str) -> None:
+def test_dtypes_are_kept(dtype: str) -> None:
     x = np.arange(6).reshape(3, 2).astype(dtype)
     (batch,) = eval_batches(ArraySet(x))
     assert batch.dtype == dtype
@@ -105,7 +107,7 @@ def model() -> keras.Model:
     return keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
 
 
-def test_whatever_holds_the_examples_the_numbers_are_the_same() -> None:
+def test_all_sources_give_equal_embeddings_and_metrics() -> None:
     network = model()
     expected = network.predict(X, verbose=0)
     dataset = tf.data.Dataset.from_tensor_slices((X, LABELS))
@@ -118,16 +120,16 @@ def test_whatever_holds_the_examples_the_numbers_are_the_same() -> None:
         dataset.batch(7),
         (X, [f"class {label}" for label in LABELS]),
     ]
-    wanted = evaluate_embeddings(expected, LABELS)
+    expected_results = evaluate_embeddings(expected, LABELS)
     for source in sources:
-        found = embed(network, source, batch_size=16)
-        np.testing.assert_allclose(found, expected, atol=1e-6)
-        assert dict(evaluate(network, source)) == dict(wanted)
+        embeddings = embed(network, source, batch_size=16)
+        np.testing.assert_allclose(embeddings, expected, atol=1e-6)
+        assert dict(evaluate(network, source)) == dict(expected_results)
     for source in (X, ArraySet(X), dataset.map(lambda x, y: x)):
         np.testing.assert_allclose(embed(network, source), expected, atol=1e-6)
     # Labels come with their examples, in whichever order.
     shuffled = evaluate(network, dataset.shuffle(40))
-    assert dict(shuffled) == pytest.approx(dict(wanted))
+    assert dict(shuffled) == pytest.approx(dict(expected_results))
 
 
 def test_strings_are_numbered_and_kept_as_names() -> None:
@@ -249,7 +251,7 @@ def test_rows_of_files_are_checked_as_they_are_read(tmp_path: Path) -> None:
 TABLE = np.array([[1, 0, 1], [0, 0, 1], [0, 0, 0], [1, 0, 0]], bool)
 
 
-def test_booleans_are_several_labels() -> None:
+def test_boolean_rows_are_label_sets() -> None:
     examples = ArraySet(np.arange(4.0), TABLE, names=["red", "b", "big"])
     assert examples.has_label_sets
     assert examples.classes.tolist() == [0, 2]
@@ -264,7 +266,7 @@ def test_booleans_are_several_labels() -> None:
         examples.labels[0, 0] = False
 
 
-def test_sets_of_strings() -> None:
+def test_sets_of_strings_are_label_sets() -> None:
     examples = ImageSet(
         np.zeros((3, 4, 4), np.uint8), [{"red", "big"}, set(), {"odd"}]
     )
@@ -295,12 +297,12 @@ def test_sets_of_numbers_are_columns() -> None:
         (TABLE, ["a", "b", "c", "d"], "`names` of ArraySet must name columns"),
     ],
 )
-def test_unfit_label_sets(labels, names, message) -> None:
+def test_unfit_label_sets_raise(labels, names, message) -> None:
     with pytest.raises(ValueError, match=message):
         ArraySet(np.arange(4.0), labels, names)
 
 
-def test_what_needs_one_label_says_so() -> None:
+def test_label_sets_raise_where_one_label_is_needed() -> None:
     examples = ArraySet(np.arange(4.0), TABLE)
     with pytest.raises(ValueError, match="one label per example"):
         _ = examples.known_labels
@@ -308,7 +310,7 @@ def test_what_needs_one_label_says_so() -> None:
         ClassBalanced(examples.labels, classes_per_batch=2)
 
 
-def test_joined_sets_have_the_same_labels() -> None:
+def test_joined_sets_must_have_the_same_labels() -> None:
     first = ArraySet(np.arange(4.0), TABLE)
     both = concatenate((first, first.select([0])))
     np.testing.assert_array_equal(both.labels, TABLE[[0, 1, 2, 3, 0]])

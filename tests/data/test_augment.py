@@ -28,7 +28,9 @@ def view_of(augment: Augment, image: np.ndarray, draws: Any) -> tf.Tensor:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("resize", [None, 16])
-def test_center_is_the_test_view(mode: str, resize: int | None) -> None:
+def test_center_crop_equals_the_test_view(
+    mode: str, resize: int | None
+) -> None:
     view = View((12, 10), 3, resize, mode)
     augment = Augment(view, "center")
     seen = view_of(augment, IMAGE, draws_of(augment)[0])
@@ -76,7 +78,7 @@ def test_padding_is_measured_by_the_resized_image() -> None:
 
 
 @pytest.mark.parametrize("crop", ["random", "random_resized", "center"])
-def test_the_first_number_flips(crop: str) -> None:
+def test_first_draw_decides_the_flip(crop: str) -> None:
     plain, flipping = Augment(SMALL, crop), Augment(SMALL, crop, flip=True)
     draws = draws_of(plain)[0]
     for first, mirrored in ((0.0, True), (0.49, True), (0.5, False)):
@@ -96,7 +98,7 @@ def test_the_first_number_flips(crop: str) -> None:
         ("center", 1, "squash"),
     ],
 )
-def test_a_batch_is_seen_as_its_images(crop, channels, mode) -> None:
+def test_batch_equals_its_images_one_by_one(crop, channels, mode) -> None:
     augment = Augment(View((12, 14), channels, 18, mode), crop, flip=True)
     rng = np.random.default_rng(1)
     batch = rng.integers(0, 256, (5, 20, 30, 3), dtype=np.uint8)
@@ -111,7 +113,7 @@ def test_a_batch_is_seen_as_its_images(crop, channels, mode) -> None:
 
 
 @pytest.mark.parametrize("mode", ["constant", "reflect"])
-def test_padding(mode: Any) -> None:
+def test_padding_matches_numpy(mode: Any) -> None:
     rng = np.random.default_rng(1)
     image = rng.integers(0, 256, (8, 8, 1), dtype=np.uint8)
     augment = Augment(View((8, 8), 1), pad=3, pad_mode=mode)
@@ -123,7 +125,7 @@ def test_padding(mode: Any) -> None:
         )
 
 
-def test_random_resized_from_the_original_or_the_resized_image() -> None:
+def test_random_resized_crops_the_original_or_the_resized_image() -> None:
     draws = np.zeros(Augment(SMALL, "random_resized").draws, np.float32)
     whole = {"scale": (1.0, 1.0), "ratio": (1.5, 1.5)}
     original = Augment(View((12, 12), 3), "random_resized", **whole)
@@ -138,7 +140,7 @@ def test_random_resized_from_the_original_or_the_resized_image() -> None:
 
 
 @pytest.mark.parametrize("crop", ["random", "random_resized", "center"])
-def test_images_smaller_than_the_view(crop: str) -> None:
+def test_images_smaller_than_the_view_are_enlarged(crop: str) -> None:
     augment = Augment(View((32, 40), 3), crop)
     seen = view_of(augment, IMAGE[:5, :7], draws_of(augment)[0]).numpy()
     assert seen.shape == (32, 40, 3)

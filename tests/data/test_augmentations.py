@@ -19,11 +19,11 @@ def epochs(augment: Any, *numbers: int, **arguments: Any) -> np.ndarray:
     """Pixels of some epochs, (E, S, B, H, W, C); views are put together."""
     sampler = sampler_of(IMAGES)
     batches = pipeline(IMAGES, sampler, SIZE, augment=augment, **arguments)
-    found = []
+    pixels = []
     for sampler.epoch in numbers:
         x = [tf.nest.flatten(x) for x, _ in batches.as_numpy_iterator()]
-        found.append(np.concatenate(x, axis=1))
-    return np.stack(found)
+        pixels.append(np.concatenate(x, axis=1))
+    return np.stack(pixels)
 
 
 def inverted_half_the_time(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
@@ -34,7 +34,7 @@ def inverted_half_the_time(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
 
 
 @pytest.mark.slow
-def test_runs_are_repeated_and_resumed() -> None:
+def test_augmented_epochs_repeat_and_resume() -> None:
     steps = [keras.layers.RandomBrightness(0.5), inverted_half_the_time]
     first, again = epochs(steps, 0, 1), epochs(steps, 1, 0)
     np.testing.assert_array_equal(first, again[::-1])
@@ -45,27 +45,27 @@ def inverted(images: tf.Tensor, white: float = 255.0) -> tf.Tensor:
     return white - images
 
 
-def test_it_is_done_after_the_cut() -> None:
+def test_augmentation_follows_crop_and_flip() -> None:
     plain = epochs(None, 0, flip=True)
     name = f"{__name__}:inverted"
-    found = epochs({name: {"white": 254.0}}, 0, flip=True)
-    np.testing.assert_array_equal(found, 254.0 - plain)
+    images = epochs({name: {"white": 254.0}}, 0, flip=True)
+    np.testing.assert_array_equal(images, 254.0 - plain)
 
 
-def test_names_and_objects_are_the_same() -> None:
-    named = {"gaussian_noise": {"stddev": 0.5}, "random_grayscale": None}
+def test_names_and_layers_give_the_same_augmentation() -> None:
+    config = {"gaussian_noise": {"stddev": 0.5}, "random_grayscale": None}
     layers = [keras.layers.GaussianNoise(0.5), keras.layers.RandomGrayscale()]
-    np.testing.assert_array_equal(change(named, 3), change(layers, 3))
+    np.testing.assert_array_equal(change(config, 3), change(layers, 3))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["batch", "image"])
-def test_conditions_hold_for_what_is_given(by: str) -> None:
+def test_conditions_are_decided_for_each_batch_or_image(by: str) -> None:
     plain = epochs(None, 0, num_views=2)
-    found = epochs(inverted_half_the_time, 0, num_views=2, augment_by=by)
-    is_inverted = (found != plain).any((-1, -2, -3))  # (1, S, views · B)
+    images = epochs(inverted_half_the_time, 0, num_views=2, augment_by=by)
+    is_inverted = (images != plain).any((-1, -2, -3))  # (1, S, views · B)
     expected = np.where(is_inverted[..., None, None, None], 255 - plain, plain)
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(images, expected)
     # (S, views, B)
     is_inverted = is_inverted.reshape(is_inverted.shape[1], 2, -1)
     assert 0.1 < is_inverted.mean() < 0.9
@@ -75,28 +75,28 @@ def test_conditions_hold_for_what_is_given(by: str) -> None:
 
 
 @pytest.mark.slow
-def test_seeds_inside_of_functions_and_without_a_layer() -> None:
+def test_functions_that_draw_are_seeded() -> None:
     layer = keras.layers.RandomBrightness(0.5)
 
     def function(images: tf.Tensor) -> tf.Tensor:
         return layer(images) + keras.random.uniform((), 0, 20)
 
-    found, again = (epochs(function, 0) for _ in range(2))
-    np.testing.assert_array_equal(found, again)
+    batches, again = (epochs(function, 0) for _ in range(2))
+    np.testing.assert_array_equal(batches, again)
     # Without the pipeline, the layer goes on as it did.
     images = np.full((2, 4, 4, 3), 99.0, "float32")
     assert not np.array_equal(layer(images), layer(images))
 
 
 def change(augment: Any, *seeds: int, channels: int = 3) -> np.ndarray:
-    """Images changed with each of some seeds, after one another."""
+    """Augments images with each seed in turn."""
     rng = np.random.default_rng(0)
     coarse = rng.uniform(0, 255, (4, 3, 3, channels)).astype("float32")
     images = tf.image.resize(coarse, (16, 16))
     image = tf.TensorSpec((16, 16, channels), "float32")
     function = make_change(augment, image, "batch")
-    given = [tf.constant([7, seed], "int64") for seed in seeds]
-    return np.concatenate([function(images, seed) for seed in given])
+    seed_tensors = [tf.constant([7, seed], "int64") for seed in seeds]
+    return np.concatenate([function(images, seed) for seed in seed_tensors])
 
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
@@ -124,14 +124,14 @@ FIXED = ("auto_contrast", "equalization", "solarization")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", layer_names())
-def test_each_layer_is_a_function_of_the_seed(name: str) -> None:
+def test_each_layer_depends_on_the_seed_alone(name: str) -> None:
     augment = {name: ARGUMENTS.get(name)}
     first, other, again = np.split(change(augment, 0, 1, 0), 3)
     np.testing.assert_array_equal(first, again)
     assert name in FIXED or not np.array_equal(first, other)
 
 
-def test_gray_images() -> None:
+def test_gray_images_stay_gray() -> None:
     seen = change({"random_contrast": {"factor": 0.5}}, 0, channels=1)
     assert seen.shape[-1] == 1
 
@@ -179,20 +179,20 @@ class Counter(keras.Layer):
         ({"no.module:function": {}}, "No module named 'no'"),
     ],
 )
-def test_unfit_augmentations(augment: Any, message: str) -> None:
+def test_unfit_augmentations_raise(augment: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         change(augment, 0)
 
 
-def array_epochs(x: Any, augment: Any, *numbers: int, **given: Any) -> Any:
+def array_epochs(x: Any, augment: Any, *numbers: int, **options: Any) -> Any:
     """Inputs of the first batch of some epochs."""
     examples = ArraySet(x, LABELS)
     sampler = sampler_of(examples)
-    batches = pipeline(examples, sampler, augment=augment, **given)
-    found = []
+    batches = pipeline(examples, sampler, augment=augment, **options)
+    first_batches = []
     for sampler.epoch in numbers:
-        found.append(next(batches.as_numpy_iterator()))
-    return found
+        first_batches.append(next(batches.as_numpy_iterator()))
+    return first_batches
 
 
 VECTORS = np.random.default_rng(0).normal(size=(len(LABELS), 6))
@@ -201,7 +201,7 @@ VECTORS = np.random.default_rng(0).normal(size=(len(LABELS), 6))
 @pytest.mark.parametrize(
     "by", ["batch", pytest.param("image", marks=pytest.mark.slow)]
 )
-def test_vectors(by: str) -> None:
+def test_vectors_are_augmented_with_a_seed(by: str) -> None:
     layer = keras.layers.GaussianNoise(0.1)
     first, second = array_epochs(VECTORS, layer, 0, 1, augment_by=by)
     (again,) = array_epochs(VECTORS, {"gaussian_noise": {"stddev": 0.1}}, 1)
@@ -221,7 +221,7 @@ def masked(x: dict[str, tf.Tensor], seed: tf.Tensor) -> dict[str, tf.Tensor]:
     return {**x, "tokens": tf.where(is_hidden, 0, tokens)}
 
 
-def test_dicts_of_arrays_in_two_views() -> None:
+def test_dicts_of_arrays_have_two_views() -> None:
     count = len(LABELS)
     tokens = np.arange(1, 1 + 5 * count, dtype=np.int32).reshape(count, 5)
     x = {"tokens": tokens, "text": [str(i) for i in range(count)]}
@@ -241,7 +241,7 @@ def doubled(tokens: tf.Tensor) -> tf.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("x", "given", "message"),
+    ("x", "options", "message"),
     [
         (VECTORS, {"num_views": 2}, "`num_views` of pipeline is for images"),
         (VECTORS, {"augment": lambda x: x[:, 1:]}, r"float64 \(None, 5\)"),
@@ -258,7 +258,9 @@ def doubled(tokens: tf.Tensor) -> tf.Tensor:
         (VECTORS, {"augment": doubled, "flip": True}, "`flip` of pipeline is"),
     ],
 )
-def test_what_arrays_cannot_have(x: Any, given: Any, message: str) -> None:
+def test_unfit_options_for_arrays_raise(
+    x: Any, options: Any, message: str
+) -> None:
     examples = ArraySet(x, LABELS)
     with pytest.raises(ValueError, match=message):
-        pipeline(examples, sampler_of(examples), **given)
+        pipeline(examples, sampler_of(examples), **options)

@@ -1,4 +1,4 @@
-"""Tests of files that go bad after they were listed."""
+"""Files that become unreadable after they were listed."""
 
 import logging
 from collections.abc import Callable
@@ -93,8 +93,12 @@ def check_evaluation(images: ImageSet) -> None:
             flat(), images, protocol=protocol, exclude=np.arange(COUNT) % 5
         )
         if protocol is not None:
-            places = np.searchsorted(good, np.delete(by_rows.queries, BAD - 4))
-            protocol = evaluation.Protocol(places, np.arange(COUNT - 1)[::-1])
+            positions = np.searchsorted(
+                good, np.delete(by_rows.queries, BAD - 4)
+            )
+            protocol = evaluation.Protocol(
+                positions, np.arange(COUNT - 1)[::-1]
+            )
         expected = evaluation.evaluate(
             flat(), rest, protocol=protocol,
             exclude=(np.arange(COUNT) % 5)[good],
@@ -172,7 +176,7 @@ def test_error_names_the_bad_file_alone(paths, way, kind) -> None:
 @pytest.mark.parametrize(
     "way", quick(["embed"], ["fit", "evaluate", "embed", "an index"])
 )
-def test_more_than_one_percent_is_an_error(paths, way) -> None:
+def test_more_than_one_percent_of_bad_files_raises(paths, way) -> None:
     images = as_set(paths, "folder", "skip")
     for row in (BAD, BAD + 5, BAD + 9):
         spoil(images.paths[row])
@@ -187,7 +191,7 @@ def test_images_without_labels_leave_bad_files_out(paths) -> None:
     assert len(Index.build(flat(), images)) == COUNT - 1
 
 
-def test_class_without_a_good_file_is_an_error(paths) -> None:
+def test_class_without_a_good_file_raises(paths) -> None:
     images = as_set(paths, "folder", "skip").select([BAD, 20, 21])
     spoil(images.paths[0])
     with pytest.raises(ValueError, match="its class has no other file"):

@@ -44,7 +44,7 @@ def alike(tmp_path: Path) -> ImageSet:
 
 
 def write(folder: Path, sizes: list[tuple[int, int]]) -> ImageSet:
-    """Photographs, so to speak: smooth, of several sizes and formats."""
+    """Writes smooth images of several sizes and formats."""
     rng = np.random.default_rng(0)
     paths = []
     for i in range(len(LABELS)):
@@ -98,7 +98,7 @@ def check_equal(first: list[Any], second: list[Any]) -> None:
         ),
     ],
 )
-def test_no_pixel_changes(request, name, options) -> None:
+def test_cached_epochs_equal_uncached_ones(request, name, options) -> None:
     images = request.getfixturevalue(name)
     expected = epochs_of(images, **options)
     for cache in CACHES:
@@ -107,18 +107,18 @@ def test_no_pixel_changes(request, name, options) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cache", CACHES)
-def test_files_are_not_read_again(mixed: ImageSet, cache: str) -> None:
+def test_cached_files_are_not_read_again(mixed: ImageSet, cache: str) -> None:
     expected = epochs_of(mixed)
     sampler = ClassBalanced(LABELS, classes_per_batch=2, images_per_class=3)
     dataset = pipeline(mixed, sampler, 16, cache=cache)
     for path in mixed.paths or ():
         os.remove(path)
-    # An epoch that is left after a batch does not matter.
+    # An interrupted epoch does no harm.
     for _ in dataset:
         break
     sampler.epoch = 0
-    found = [x for _ in range(2) for x in dataset.as_numpy_iterator()]
-    check_equal(found, expected)
+    batches = [x for _ in range(2) for x in dataset.as_numpy_iterator()]
+    check_equal(batches, expected)
 
 
 def forbid_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,12 +129,12 @@ def forbid_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_the_next_run_takes_it_from_disk(mixed, monkeypatch) -> None:
+def test_next_run_reads_the_cache_on_disk(mixed, monkeypatch) -> None:
     expected = epochs_of(mixed, cache="disk")
     forbid_decoding(monkeypatch)
     check_equal(epochs_of(mixed, cache="disk"), expected)
     check_equal(epochs_of(mixed, cache="auto"), expected)
-    # The cut out of the same resized images is another matter.
+    # Only the crop may differ: other resizing needs another cache.
     assert epochs_of(mixed, cache="disk", crop="center", flip=True)
     for other in (
         {"resize": 17},
@@ -148,7 +148,7 @@ def test_the_next_run_takes_it_from_disk(mixed, monkeypatch) -> None:
 
 
 @pytest.mark.slow
-def test_a_changed_file_is_decoded_again(mixed: ImageSet, home: Path) -> None:
+def test_changed_file_is_decoded_again(mixed: ImageSet, home: Path) -> None:
     epochs_of(mixed, cache="disk")
     path = (mixed.paths or ())[1]
     Image.fromarray(255 - read_image(path)).save(path)
@@ -166,7 +166,7 @@ def foreign_index(pixels: Path, index: Path) -> None:
 
 
 @pytest.mark.slow
-def test_damage_is_found_and_repaired(mixed, home, caplog) -> None:
+def test_damaged_cache_is_created_again(mixed, home, caplog) -> None:
     expected = epochs_of(mixed, cache="disk")
     (pixels,), (index,) = home.glob("*.pixels"), home.glob("*.json")
     whole = pixels.read_bytes(), index.read_bytes()
@@ -183,7 +183,7 @@ SIZE = 12 * 16 * 21 * 3
 
 
 @pytest.mark.slow
-def test_the_choice_is_by_size_and_said(
+def test_auto_cache_depends_on_free_space_and_is_logged(
     alike, monkeypatch, caplog, home
 ) -> None:
     caplog.set_level(logging.INFO, "keras_dml")
@@ -201,7 +201,7 @@ def test_the_choice_is_by_size_and_said(
         assert home.exists() == (".pixels" in place)
 
 
-def test_no_room_is_an_error(alike, monkeypatch) -> None:
+def test_cache_without_room_raises(alike, monkeypatch) -> None:
     monkeypatch.setattr(module, "available_memory", lambda: SIZE - 1)
     with pytest.raises(ValueError, match="`cache` of pipeline .* 1 MB"):
         epochs_of(alike, cache="memory")
@@ -212,7 +212,9 @@ def test_no_room_is_an_error(alike, monkeypatch) -> None:
 
 @pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("content", [b"", b"no image", None])
-def test_a_bad_file_is_named(mixed, cache, content, home) -> None:
+def test_bad_file_raises_and_leaves_no_cache(
+    mixed, cache, content, home
+) -> None:
     bad = Path((mixed.paths or ())[-1])
     # The head is whole: the image is missed when it is decoded.
     bad.write_bytes(bad.read_bytes()[:60] if content is None else content)
@@ -221,7 +223,7 @@ def test_a_bad_file_is_named(mixed, cache, content, home) -> None:
     assert not home.exists() or list(home.iterdir()) == []
 
 
-def test_images_in_memory_are_not_kept_twice(home: Path) -> None:
+def test_images_in_memory_are_not_cached(home: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (12, 20, 18), np.uint8)
     images = ImageSet(pixels, LABELS)
     check_equal(epochs_of(images, 1, cache="disk"), epochs_of(images, 1))
@@ -229,7 +231,7 @@ def test_images_in_memory_are_not_kept_twice(home: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_an_iterator_copies_nothing(tmp_path: Path) -> None:
+def test_iterator_copies_no_pixels(tmp_path: Path) -> None:
     """A captured tensor of this size would be copied for every epoch."""
     flat = np.frombuffer(mmap.mmap(-1, 2 * 10**8), np.uint8)
     shapes = np.array([[10**4, 10**4 - 1, 1], [10**4, 10**4 + 1, 1]])
@@ -249,7 +251,7 @@ def test_an_iterator_copies_nothing(tmp_path: Path) -> None:
     [("200", "150", 50), ("900", "150", 300), ("100", "120", 0)]
     + [("max", "150", 300), (None, None, 300)],
 )
-def test_memory_within_a_container(
+def test_available_memory_heeds_the_limit_of_a_container(
     tmp_path, monkeypatch, limit, used, expected
 ) -> None:
     system = SimpleNamespace(available=300)
@@ -262,7 +264,9 @@ def test_memory_within_a_container(
     assert module.available_memory() == expected
 
 
-def test_cache_folder_is_that_of_the_system(monkeypatch, tmp_path) -> None:
+def test_cache_folder_follows_environment_variables(
+    monkeypatch, tmp_path
+) -> None:
     monkeypatch.setenv("KERAS_DML_HOME", str(tmp_path))
     assert module.cache_folder() == tmp_path
     monkeypatch.delenv("KERAS_DML_HOME")

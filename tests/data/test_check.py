@@ -1,4 +1,4 @@
-"""Tests of `check`: what a folder is, and what is missing."""
+"""`check` recognizes folders and names missing files."""
 
 import shutil
 from pathlib import Path
@@ -20,11 +20,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_an_image_folder(folder: Path) -> None:
-    found = check(folder / "images")
-    assert found.loader == "image_folder_splits"
-    assert found.splits is not None
-    lonely, *copies = found.problems
+def test_image_folder_is_checked(folder: Path) -> None:
+    report = check(folder / "images")
+    assert report.loader == "image_folder_splits"
+    assert report.splits is not None
+    lonely, *copies = report.problems
     assert all("exact copies" in x for x in copies)
     assert lonely.startswith("Test classes with a single image: 2.")
     (folder / "images" / "a" / "3.png").write_bytes(b"bad")
@@ -33,8 +33,8 @@ def test_an_image_folder(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("as_table", [False, True])
-def test_exact_copies_are_named(folder: Path, as_table: bool) -> None:
-    """Nobody found them, in a class, in two classes or in two splits."""
+def test_exact_copies_are_reported(folder: Path, as_table: bool) -> None:
+    """Copies are reported within a class, across classes and across splits."""
     root = folder / "images"
     for i, file in enumerate(sorted(root.glob("*/*.png"))):
         Image.fromarray(photo(20, 20, seed=i)).save(file)
@@ -59,18 +59,18 @@ def test_exact_copies_are_named(folder: Path, as_table: bool) -> None:
     assert f"{root / 'b' / '1.png'} = {root / 'd' / '9.png'})" in leaks
 
 
-def test_a_table(folder: Path) -> None:
+def test_table_is_checked(folder: Path) -> None:
     table = folder / "table.csv"
     paths = ["a/1", "b/1", "c/1", "d/1"]
     rows = (f"images/{x}.png,{x[0]}" for x in paths)
     write_lines(table, ["path,label", *rows])
-    found = check(table)
-    assert found.loader == "table"
-    assert found.splits is not None
+    report = check(table)
+    assert report.loader == "table"
+    assert report.splits is not None
     write_lines(table, ["path,class", "a,b"])
-    found = check(table)
-    assert found.splits is None
-    assert "label missing" in found.problems[0]
+    report = check(table)
+    assert report.splits is None
+    assert "label missing" in report.problems[0]
 
 
 @pytest.mark.parametrize(
@@ -84,24 +84,24 @@ def test_a_table(folder: Path) -> None:
         ("train_test_split/train_list.txt", "vehicleid", "test_list_800.txt"),
     ],
 )
-def test_archives_are_known_by_their_lists(
+def test_archives_are_recognized_by_their_lists(
     tmp_path, file, loader, missing
 ) -> None:
     write_lines(tmp_path / file, [""])
-    found = check(tmp_path)
-    assert found.loader == loader
-    assert found.splits is None
-    assert missing in found.problems[0]
+    report = check(tmp_path)
+    assert report.loader == loader
+    assert report.splits is None
+    assert missing in report.problems[0]
 
 
-def test_the_command_fails_without_splits(tmp_path: Path) -> None:
+def test_command_fails_without_splits(tmp_path: Path) -> None:
     write_lines(tmp_path / "Ebay_train.txt", [""])
     result = CliRunner().invoke(main, ["data", "check", str(tmp_path)])
     assert result.exit_code == 1
     assert "without Ebay_test.txt" in result.output
 
 
-def test_a_folder_called_images_is_no_archive(folder: Path) -> None:
-    found = check(folder)
-    assert found.loader == "image_folder_splits"
-    assert f"Use path={str(folder / 'images')!r} if" in found.problems[0]
+def test_folder_called_images_is_not_an_archive(folder: Path) -> None:
+    report = check(folder)
+    assert report.loader == "image_folder_splits"
+    assert f"Use path={str(folder / 'images')!r} if" in report.problems[0]

@@ -117,7 +117,7 @@ def splits_of(root: Path, kind: str) -> DataSplits:
 
 @pytest.mark.parametrize("kind", ["table", "sets"])
 @pytest.mark.parametrize(
-    ("places", "words"),
+    ("folders", "words"),
     [
         ("ad", "5 of the 11 validation images are exact copies of training"),
         ("af", "5 of the 17 test images are exact copies of training images"),
@@ -127,9 +127,9 @@ def splits_of(root: Path, kind: str) -> DataSplits:
         ("fg", None),
     ],
 )
-def test_leaks_name_both_splits_and_files(root, kind, places, words) -> None:
+def test_leaks_name_both_splits_and_files(root, kind, folders, words) -> None:
     assert [*leaks(splits_of(root, kind))] == []
-    old, new = places
+    old, new = folders
     for i in range(5):
         source = root / old / f"{i % 3}.png"
         shutil.copy(source, root / new / f"{10 + i}.png")
@@ -142,7 +142,7 @@ def test_leaks_name_both_splits_and_files(root, kind, places, words) -> None:
         assert "`keras-dml data check RECIPE`" in said[0]
 
 
-def test_files_that_cannot_be_read_are_no_copies(root) -> None:
+def test_unreadable_files_are_not_copies(root) -> None:
     splits = splits_of(root, "sets")
     for name in ("a/0", "f/0"):
         (root / f"{name}.png").unlink()
@@ -152,7 +152,7 @@ def test_files_that_cannot_be_read_are_no_copies(root) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_equal_contents_are_those_of_whole_files(tmp_path, seed) -> None:
+def test_equal_contents_compare_whole_files(tmp_path, seed) -> None:
     rng = np.random.default_rng(seed)
     contents = []
     for i in range(60):
@@ -174,7 +174,7 @@ def test_check_of_a_table_names_files_that_cannot_be_decoded(root) -> None:
     assert any("a/0.png' cannot be decoded" in x for x in problems)
 
 
-def test_check_and_train_say_the_leaks_of_a_recipe(tmp_path, caplog) -> None:
+def test_check_and_train_report_leaks_of_a_recipe(tmp_path, caplog) -> None:
     recipe = write_recipe(tmp_path)
     images = tmp_path / "images"
     for file in sorted((images / "class_00").iterdir())[:4]:
@@ -209,7 +209,7 @@ def stop() -> None:
     raise RuntimeError("That is enough.")
 
 
-def test_settings_of_a_folder_are_an_error(tmp_path) -> None:
+def test_settings_for_a_folder_raise(tmp_path) -> None:
     command = ["data", "check", str(tmp_path), "--set", "epochs=1"]
     ended = CliRunner().invoke(main, command)
     assert ended.exit_code == 2

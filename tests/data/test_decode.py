@@ -38,7 +38,9 @@ def both(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("extension", ["png", "bmp"])
 @pytest.mark.parametrize("array", [GRAY, RGB])
-def test_lossless(tmp_path: Path, extension: str, array: np.ndarray) -> None:
+def test_lossless_files_keep_their_pixels(
+    tmp_path: Path, extension: str, array: np.ndarray
+) -> None:
     path = tmp_path / f"image.{extension}"
     Image.fromarray(array).save(path)
     expected = array[..., None] if array.ndim == 2 else array
@@ -82,7 +84,7 @@ def one_bit(image: Image.Image) -> Image.Image:
         ("webp", lambda image: image.convert("L").crop((3, 2, 24, 19))),
     ],
 )
-def test_graph_and_pillow_agree(tmp_path, extension, convert) -> None:
+def test_graph_decodes_like_pillow(tmp_path, extension, convert) -> None:
     path = tmp_path / f"image.{extension}"
     convert(Image.fromarray(RGB)).save(path)
     read, decoded = both(path)
@@ -92,7 +94,7 @@ def test_graph_and_pillow_agree(tmp_path, extension, convert) -> None:
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
-def test_jpeg(tmp_path: Path, mode: str) -> None:
+def test_jpeg_decodes_like_pillow(tmp_path: Path, mode: str) -> None:
     path = tmp_path / "image.jpg"
     image = Image.fromarray(SMOOTH).convert(mode)
     image.save(path, quality=98)
@@ -108,7 +110,7 @@ def test_jpeg(tmp_path: Path, mode: str) -> None:
         assert np.abs(decoded.astype(int) - SMOOTH).max() <= 12
 
 
-def test_16_bits(tmp_path: Path) -> None:
+def test_images_of_16_bits_keep_the_high_byte(tmp_path: Path) -> None:
     path = tmp_path / "image.png"
     values = np.linspace(0, 65535, 600).reshape(20, 30).astype(np.uint16)
     Image.fromarray(values).save(path)
@@ -117,7 +119,7 @@ def test_16_bits(tmp_path: Path) -> None:
     np.testing.assert_array_equal(decoded[..., 1], values >> 8)
 
 
-def test_first_frame_of_an_animation(tmp_path: Path) -> None:
+def test_animation_gives_its_first_frame(tmp_path: Path) -> None:
     path = tmp_path / "image.gif"
     frames = [Image.fromarray(np.full((5, 6), v, np.uint8)) for v in (50, 200)]
     frames[0].save(path, save_all=True, append_images=frames[1:])
@@ -126,8 +128,10 @@ def test_first_frame_of_an_animation(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("extension", ["jpg", "png", "bmp", "gif", "webp"])
-def test_too_large_images_are_refused(tmp_path: Path, extension: str) -> None:
-    """By what the header says: there are no such pixels."""
+def test_too_large_images_raise_by_their_header(
+    tmp_path: Path, extension: str
+) -> None:
+    """The header alone claims the size; the file has no such pixels."""
     path = tmp_path / f"image.{extension}"
     Image.fromarray(GRAY).save(path)
     content = path.read_bytes()
@@ -148,12 +152,12 @@ def test_too_large_images_are_refused(tmp_path: Path, extension: str) -> None:
         read_image(path)
     if extension in ("png", "webp"):
         images = ImageSet([path], [0])
-        named = rf"image\.{extension}.* more than"
-        with pytest.raises(tf.errors.OpError, match=named):
+        pattern = rf"image\.{extension}.* more than"
+        with pytest.raises(tf.errors.OpError, match=pattern):
             list(eval_batches(images, View((8, 8), 3)))
 
 
-def test_what_else_cannot_be_read(tmp_path: Path) -> None:
+def test_unsupported_files_raise(tmp_path: Path) -> None:
     path = tmp_path / "image.jpg"
     # Whatever a file is called, Pillow would have Ghostscript draw it.
     Image.fromarray(RGB).save(path, "EPS")
@@ -172,8 +176,10 @@ def test_what_else_cannot_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "BMP", "WEBP"])
-def test_files_with_random_changes(kind: str, tmp_path: Path) -> None:
-    """The same pixels everywhere, or refused."""
+def test_randomly_changed_files_decode_alike_or_raise(
+    kind: str, tmp_path: Path
+) -> None:
+    """All decoders give the same pixels, or all raise."""
     draw, refused = random.Random(0), 0
     path = tmp_path / "changed.bin"
     Image.fromarray(RGB[:16, :16]).save(path, kind)

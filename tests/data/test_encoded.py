@@ -28,7 +28,7 @@ WINDOWS = [
 
 @pytest.fixture(scope="module")
 def photograph() -> np.ndarray:
-    """Like one: detail at all sizes, (720, 960, 3)."""
+    """Pixels with detail at all scales, (720, 960, 3)."""
     rng = np.random.default_rng(0)
     pixels = np.zeros((720, 960, 3))
     for side in (3, 6, 12, 24, 48, 96):
@@ -49,16 +49,16 @@ def by_pillow(path: Path, size: tuple[int, int], where: tuple) -> np.ndarray:
     )
 
 
-def windows(path: Path, *places: tuple, scaled: bool) -> np.ndarray:
+def windows(path: Path, *regions: tuple, scaled: bool) -> np.ndarray:
     @tf.function(autograph=False)
     def decode() -> tf.Tensor:
         file = of_file(tf.constant(str(path)))
         file = file.scalable() if scaled else file
-        both = tf.constant(places)
+        both = tf.constant(regions)
         return file.windows(SIZE, both[:, :2], both[:, 2:])
 
-    found: np.ndarray = decode().numpy()
-    return found
+    pixels: np.ndarray = decode().numpy()
+    return pixels
 
 
 def noise_ratio(seen: np.ndarray, expected: np.ndarray) -> float:
@@ -68,7 +68,7 @@ def noise_ratio(seen: np.ndarray, expected: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("orientation", quick([1], [1, 2, 6, 7]))
-def test_windows_are_those_of_the_whole_image(
+def test_windows_equal_those_of_the_whole_image(
     tmp_path, photograph, orientation
 ) -> None:
     path = stored(tmp_path / "a.jpg", photograph, orientation, quality=95)
@@ -81,7 +81,9 @@ def test_windows_are_those_of_the_whole_image(
 
 
 @pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
-def test_boxes_are_the_same_pixels(tmp_path, photograph, subsampling) -> None:
+def test_boxes_equal_crops_of_the_whole_image(
+    tmp_path, photograph, subsampling
+) -> None:
     path = tmp_path / "a.jpg"
     image = Image.fromarray(photograph[::4, ::4])
     image.save(path, subsampling=subsampling)
@@ -104,8 +106,8 @@ def test_several_windows_are_decoded_at_the_scale_of_the_smallest(
     assert noise_ratio(both[1], by_pillow(path, SIZE, WINDOWS[3])) > 40
 
 
-def test_a_large_file_is_decoded_at_an_eighth(tmp_path: Path) -> None:
-    """Lines that an eighth cannot show, and the whole image would."""
+def test_large_file_is_decoded_at_an_eighth(tmp_path: Path) -> None:
+    """Uses lines that vanish at an eighth of the size."""
     lines = np.zeros((960, 960, 3), np.uint8)
     lines[:, ::2] = 255
     path = tmp_path / "lines.jpg"
@@ -124,7 +126,9 @@ def test_a_large_file_is_decoded_at_an_eighth(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("extension", ["png", "webp"])
-def test_windows_of_other_formats(tmp_path, photograph, extension) -> None:
+def test_windows_of_other_formats_match_pillow(
+    tmp_path, photograph, extension
+) -> None:
     path = tmp_path / f"a.{extension}"
     Image.fromarray(photograph).save(path, lossless=True)
     for seen, where in zip(
@@ -135,7 +139,7 @@ def test_windows_of_other_formats(tmp_path, photograph, extension) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("crop", ["random_resized", "random"])
-def test_views_of_photographs_are_those_of_their_pixels(
+def test_views_of_files_match_views_of_pixels(
     tmp_path, photograph, crop
 ) -> None:
     paths = [
@@ -161,7 +165,7 @@ def test_views_of_photographs_are_those_of_their_pixels(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("channels", [1, 3])
-def test_a_fast_view_is_the_same_everywhere(
+def test_fast_view_is_the_same_everywhere(
     tmp_path: Path, photograph: np.ndarray, channels: int
 ) -> None:
     paths = [
@@ -194,8 +198,10 @@ def test_a_fast_view_is_the_same_everywhere(
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("size", [(8000, 6000), (20_000, 2000)])
-def test_memory(tmp_path: Path, size: tuple[int, int]) -> None:
-    """Decoded whole, one of 48 megapixels would take 144 MB."""
+def test_large_photographs_need_little_memory(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    """Decoding all 48 megapixels would take 144 MB."""
     path = tmp_path / "a.jpg"
     coarse = np.random.default_rng(0).integers(0, 256, (99, 99, 3), np.uint8)
     Image.fromarray(coarse).resize(size, Image.Resampling.BOX).save(path)

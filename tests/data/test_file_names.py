@@ -35,7 +35,7 @@ def test_misnamed_files_are_skipped_and_named(folder) -> None:
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_misnamed_file_is_an_error_if_asked_for(folder, strict) -> None:
+def test_strict_loading_raises_on_misnamed_files(folder, strict) -> None:
     with pytest.raises(ValueError, match="UTF-8.*Rename"):
         if strict:
             image_folder(folder, unreadable="raise")

@@ -1,4 +1,4 @@
-"""Tests of image folders, also with everything in them that goes wrong."""
+"""Image folders, including every kind of faulty content."""
 
 import io
 import os
@@ -36,7 +36,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_byte_order(root: Path) -> None:
+def test_folder_is_read_in_byte_order(root: Path) -> None:
     (root / "b" / "._2.png").write_text("a resource fork")
     save(root / ".hidden" / "1.png")
     images = image_folder(root)
@@ -58,7 +58,7 @@ def without_heif(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_heif")
-def test_what_is_not_read_is_named(root: Path) -> None:
+def test_skipped_files_are_named(root: Path) -> None:
     for name in ("b/notes.txt", "b/1.heic", "B/2.HEIC", "B/3.heic", "plain"):
         (root / name).write_text("no image")
     save(root / "b" / "inner" / "1.png")
@@ -79,14 +79,14 @@ def test_what_is_not_read_is_named(root: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_heif")
-def test_a_folder_of_other_files_says_so(tmp_path: Path) -> None:
+def test_folder_of_other_files_raises(tmp_path: Path) -> None:
     (tmp_path / "class").mkdir()
     (tmp_path / "class" / "1.heic").write_text("no image")
     with pytest.raises(ValueError, match=r"1 .*: \.heic .*keras-dml\[heif\]"):
         image_folder(tmp_path)
 
 
-def test_nested_folders_name_a_way_out(tmp_path: Path) -> None:
+def test_nested_folders_raise_with_a_way_out(tmp_path: Path) -> None:
     for name in ("animals/okapi", "animals/crow", "plants/fern"):
         save(tmp_path / name / "1.png")
     with pytest.raises(ValueError, match="folders inside class") as caught:
@@ -98,7 +98,7 @@ def test_nested_folders_name_a_way_out(tmp_path: Path) -> None:
     assert image_folder(tmp_path / "animals").num_classes == 2
 
 
-def test_every_kind_of_file(tmp_path: Path) -> None:
+def test_every_extension_is_read(tmp_path: Path) -> None:
     for i, extension in enumerate((*EXTENSIONS, ".TIF", ".WebP")):
         save(tmp_path / "class" / f"{i:02}{extension}", 9 * i)
     images = image_folder(tmp_path)
@@ -111,7 +111,9 @@ def test_every_kind_of_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("extension", [".heic", ".avif"])
 @pytest.mark.parametrize("orientation", [None, 6])
-def test_what_takes_more_to_read(tmp_path, extension, orientation) -> None:
+def test_heic_and_avif_are_read_upright(
+    tmp_path, extension, orientation
+) -> None:
     if extension not in readable_extensions():
         pytest.skip(f"nothing reads {extension} here")
     if extension == ".heic":
@@ -141,7 +143,7 @@ def test_long_lists_are_cut_short(root: Path) -> None:
     assert len(image_folder(root, verify=False)) == 30
 
 
-def test_stray_images(root: Path) -> None:
+def test_stray_images_are_named(root: Path) -> None:
     save(root / "stray.png")
     with pytest.warns(UserWarning, match=r"1 \(.*stray.png\): images dir"):
         assert len(image_folder(root)) == 5
@@ -149,7 +151,7 @@ def test_stray_images(root: Path) -> None:
         image_folder(root / "B")
 
 
-def test_no_images_at_all(tmp_path: Path) -> None:
+def test_folder_without_images_raises(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="which does not exist"):
         image_folder(tmp_path / "nowhere")
     with pytest.raises(ValueError, match="no image in any of its"):
@@ -165,7 +167,7 @@ def test_no_images_at_all(tmp_path: Path) -> None:
         image_folder(tmp_path, unreadable="ignore")
 
 
-def test_splits(tmp_path: Path) -> None:
+def test_folder_splits_by_class(tmp_path: Path) -> None:
     for name in "abcdefg":
         save(tmp_path / name / "1.png")
     splits = image_folder_splits(tmp_path, train_classes=5, seed=2)
@@ -228,7 +230,7 @@ def hostile(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_bad_file_is_named_and_left_out(hostile: Path, name: str) -> None:
+def test_bad_file_is_named_and_left_out(hostile: Path, name: str) -> None:
     BAD[name](hostile / "class 1" / name)
     with pytest.warns(UserWarning, match=rf"1 \([^:]*{name}\): cannot be"):
         images = image_folder(hostile)
@@ -238,13 +240,15 @@ def test_a_bad_file_is_named_and_left_out(hostile: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NOT_FILES)
-def test_what_is_no_file_is_left_out_unverified(hostile: Path, name) -> None:
+def test_path_that_is_no_file_is_left_out_unverified(
+    hostile: Path, name
+) -> None:
     BAD[name](hostile / "class 1" / name)
     with pytest.warns(UserWarning, match=rf"1 \([^:]*{name}\): cannot be"):
         assert len(image_folder(hostile, verify=False)) == 12
 
 
-def test_links_that_go_round(hostile: Path) -> None:
+def test_circular_links_are_skipped(hostile: Path) -> None:
     (hostile / "loop").symlink_to("loop")
     (hostile / "again").symlink_to(".", target_is_directory=True)
     with pytest.warns(UserWarning, match="^Skipped in ") as caught:
@@ -254,14 +258,14 @@ def test_links_that_go_round(hostile: Path) -> None:
     assert f"1 ({hostile / 'again'}): folders without a readable" in message
 
 
-def test_a_class_that_is_called_as_an_image(hostile: Path) -> None:
+def test_class_folder_may_have_an_image_extension(hostile: Path) -> None:
     (hostile / "class 0").rename(hostile / "x.jpg")
     images = image_folder(hostile)
     assert len(images) == 12
     assert "x.jpg" in images.names.values()
 
 
-def test_check_names_what_is_odd(hostile: Path) -> None:
+def test_check_names_odd_files_and_folders(hostile: Path) -> None:
     for name in RUNS:
         BAD[name](hostile / "class 1" / name)
     (hostile / "empty class").mkdir()

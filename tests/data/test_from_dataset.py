@@ -29,7 +29,7 @@ def whole(x: Any = None) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices((x, LABELS))
 
 
-def test_booleans_are_several_labels() -> None:
+def test_boolean_rows_are_label_sets() -> None:
     table = np.random.default_rng(1).random((50, 4)) < 0.4
     dataset = tf.data.Dataset.from_tensor_slices((X, table))
     for source in (dataset, dataset.batch(7)):
@@ -40,24 +40,24 @@ def test_booleans_are_several_labels() -> None:
 
 
 @pytest.mark.parametrize("batch", [None, 7])
-def test_examples_are_those_of_the_dataset(batch: Any) -> None:
+def test_examples_equal_those_of_the_dataset(batch: Any) -> None:
     dataset = whole() if batch is None else whole().batch(batch)
     examples = from_dataset(dataset, names="abcde")
     assert isinstance(examples, ArraySet)
     assert examples.labels.tolist() == LABELS.tolist()
     assert examples.names[4] == "e"
-    found = examples.inputs([49, 3, 3])
-    np.testing.assert_array_equal(found["x"], X[[49, 3, 3]])
-    np.testing.assert_array_equal(found["ids"], IDS[[49, 3, 3]])
-    assert found["ids"].dtype == np.int32
-    texts = [text.decode() for text in found["text"]]
+    inputs = examples.inputs([49, 3, 3])
+    np.testing.assert_array_equal(inputs["x"], X[[49, 3, 3]])
+    np.testing.assert_array_equal(inputs["ids"], IDS[[49, 3, 3]])
+    assert inputs["ids"].dtype == np.int32
+    texts = [text.decode() for text in inputs["text"]]
     assert texts == [*TEXTS[[49, 3, 3]]]
     sampler = ClassBalanced(examples.labels, 3, 2)
     x, y = next(iter(pipeline(examples, sampler)))
     np.testing.assert_array_equal(x["x"], X[y["index"]])
 
 
-def test_pixels_in_memory_are_images() -> None:
+def test_dataset_of_pixels_is_an_image_set() -> None:
     rng = np.random.default_rng(1)
     pixels = rng.integers(0, 256, (6, 4, 4, 3), dtype=np.uint8)
     dataset = tf.data.Dataset.from_tensor_slices((pixels, [0, 0, 1, 1, 2, 2]))
@@ -66,14 +66,14 @@ def test_pixels_in_memory_are_images() -> None:
     np.testing.assert_array_equal(images.pixels, pixels)
 
 
-def test_examples_without_labels() -> None:
+def test_dataset_without_labels_is_read() -> None:
     dataset = tf.data.Dataset.from_tensor_slices(X)
     examples = from_dataset(dataset, labeled=False, batched=False)
     assert examples.labels is None
     np.testing.assert_array_equal(examples.inputs(...), X)
 
 
-def test_the_size_is_said_before(caplog: Any) -> None:
+def test_size_is_logged_while_reading(caplog: Any) -> None:
     def generate() -> Iterator[Any]:
         for i in range(50):
             if i == 20:
@@ -160,7 +160,7 @@ def test_dataset_must_fit_into_memory(monkeypatch: Any) -> None:
     monkeypatch.setattr(module, "available_memory", lambda: 500)
     with pytest.raises(ValueError, match="must fit into memory"):
         from_dataset(whole(X))
-    # Nobody knows how many there are, until there are too many.
+    # The size is unknown until it exceeds the memory.
     unknown = generated(lambda: zip(X, LABELS, strict=True)).batch(10)
     with pytest.raises(ValueError, match="mmap_mode"):
         from_dataset(unknown)

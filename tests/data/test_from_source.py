@@ -33,7 +33,7 @@ def write_folder(root: Path) -> Path:
     return root
 
 
-def test_list_of_dicts() -> None:
+def test_list_of_dicts_is_read() -> None:
     records = [
         {"image": PIXELS[i], "label": NAMES[label]}
         for i, label in enumerate(LABELS)
@@ -43,7 +43,7 @@ def test_list_of_dicts() -> None:
     assert examples.names == dict(enumerate(NAMES))
 
 
-def test_tuples_and_functions_and_several_inputs() -> None:
+def test_tuples_functions_and_several_inputs_are_read() -> None:
     records = list(zip(PIXELS, LABELS, strict=True))
     examples = data.from_source(
         records, {"image": 0, "mean": lambda x: x[0].mean()}, 1
@@ -54,7 +54,7 @@ def test_tuples_and_functions_and_several_inputs() -> None:
     assert data.from_source(records, 0).labels is None
 
 
-def test_hugging_face(tmp_path, monkeypatch) -> None:
+def test_hugging_face_dataset_is_read(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("HF_HOME", os.fspath(tmp_path / "cache"))
     datasets = pytest.importorskip("datasets")
     features = datasets.Features(
@@ -69,14 +69,14 @@ def test_hugging_face(tmp_path, monkeypatch) -> None:
     assert examples.names == dict(enumerate(NAMES))
 
 
-def test_grain() -> None:
+def test_grain_dataset_is_read() -> None:
     grain = pytest.importorskip("grain")
     source = grain.MapDataset.source(list(zip(PIXELS, LABELS, strict=True)))
     mapped = source.map(lambda record: {"image": record[0], "y": record[1]})
     check(data.from_source(mapped, "image", "y"))
 
 
-def test_image_dataset_from_directory(tmp_path) -> None:
+def test_image_dataset_from_directory_is_read(tmp_path) -> None:
     loaded = keras.utils.image_dataset_from_directory(
         write_folder(tmp_path),
         image_size=(4, 5),
@@ -89,7 +89,7 @@ def test_image_dataset_from_directory(tmp_path) -> None:
     assert examples.names == dict(enumerate(NAMES))
 
 
-def test_images_of_pillow_are_upright() -> None:
+def test_pillow_images_are_turned_upright() -> None:
     stored = Image.fromarray(PIXELS[0]).transpose(Image.Transpose.ROTATE_90)
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -110,7 +110,7 @@ def test_images_of_pillow_are_upright() -> None:
         (([{"x": 1.0, "y": 0.5}], "x", "y"), "`labels` of from_source"),
     ],
 )
-def test_bad_sources(arguments, message) -> None:
+def test_unfit_sources_raise(arguments, message) -> None:
     with pytest.raises(ValueError, match=f"(?s){message}"):
         data.from_source(*arguments)
 
@@ -124,24 +124,24 @@ def test_bad_sources(arguments, message) -> None:
         (["a"], "int64 in row 0 and <U1 in row 1"),
     ],
 )
-def test_a_row_unlike_the_first_is_named(second, message) -> None:
+def test_row_unlike_the_first_raises(second, message) -> None:
     examples = data.from_source([{"x": [1]}, {"x": second}], "x")
     with pytest.raises(ValueError, match=message):
         examples.inputs(...)
 
 
 @pytest.mark.parametrize("mode", ["L", "1", "LA"])
-def test_a_gray_image_among_images_in_color(mode: str, tmp_path) -> None:
+def test_gray_images_become_rgb_among_color_images(mode: str, tmp_path) -> None:
     """`image_folder` takes both; so do records, in Pillow's images."""
     pixels = np.random.default_rng(0).integers(0, 255, (4, 4, 3), np.uint8)
     color = Image.fromarray(pixels)
     gray = color.convert(mode)
     records = [{"image": x, "label": i} for i, x in enumerate([color, gray])]
-    found = data.from_source(records, "image", "label").inputs(...)
-    assert (found.shape, found.dtype) == ((2, 4, 4, 3), np.uint8)
-    np.testing.assert_array_equal(found[0], pixels)
+    images = data.from_source(records, "image", "label").inputs(...)
+    assert (images.shape, images.dtype) == ((2, 4, 4, 3), np.uint8)
+    np.testing.assert_array_equal(images[0], pixels)
     expected = np.asarray(gray.convert("L"))
-    np.testing.assert_array_equal(found[1], np.stack([expected] * 3, -1))
+    np.testing.assert_array_equal(images[1], np.stack([expected] * 3, -1))
     with pytest.raises(ValueError, match=r'\.convert\("RGB"\)'):
         data.from_source(records[::-1], "image", "label").inputs(...)
     whole = data.from_source(

@@ -1,4 +1,4 @@
-"""Tests of the glyphs: the whole set, and how it is kept."""
+"""The glyphs data set and its cache."""
 
 import hashlib
 import importlib
@@ -46,22 +46,22 @@ def code_of(name: str) -> int:
 
 
 @slow
-def test_size(everything: ImageSet) -> None:
+def test_glyphs_have_the_known_size_and_digest(everything: ImageSet) -> None:
     assert 2000 < everything.num_classes < 2500
     assert 24_000 < len(everything) < 30_000
     sizes = np.bincount(everything.labels)
     assert 8 <= sizes.min() <= sizes.max() <= 16
-    known = KNOWN.get(drawing_digest(typefaces()))
-    if known is not None:
+    expected = KNOWN.get(drawing_digest(typefaces()))
+    if expected is not None:
         order = np.argsort(everything.labels, kind="stable")
         pixels = np.ascontiguousarray(everything.images[order])
         digest = hashlib.sha256(pixels.tobytes()).hexdigest()
-        found = (everything.num_classes, len(everything), digest[:16])
-        assert found == known
+        summary = (everything.num_classes, len(everything), digest[:16])
+        assert summary == expected
 
 
 @slow
-def test_no_drawing_comes_twice(everything: ImageSet) -> None:
+def test_drawings_are_distinct(everything: ImageSet) -> None:
     assert len({x.tobytes() for x in everything.pixels}) == len(everything)
     assert everything.pixels.any(axis=(1, 2)).all()
 
@@ -85,7 +85,7 @@ def test_classes_are_in_code_point_order(splits: DataSplits) -> None:
 
 
 @slow
-def test_which_characters(everything: ImageSet) -> None:
+def test_ambiguous_characters_are_left_out(everything: ImageSet) -> None:
     codes = {code_of(name) for name in everything.names.values()}
     assert {ord(c) for c in "AZaz09éßΩЖ€∑"} <= codes
     # Greek and Cyrillic capitals that are Latin ones; spaces, controls and
@@ -94,8 +94,8 @@ def test_which_characters(everything: ImageSet) -> None:
 
 
 @slow
-def test_images_are_what_pillow_draws(everything: ImageSet) -> None:
-    """Drawn on a large canvas in another way, then cut out."""
+def test_images_match_pillow(everything: ImageSet) -> None:
+    """The reference is drawn on a large canvas and then cropped."""
     fonts = {path.stem: str(path) for path in typefaces()}
     assert set(everything.ids) <= set(fonts)
     for row in range(0, len(everything), 501):
@@ -115,27 +115,27 @@ def test_images_are_what_pillow_draws(everything: ImageSet) -> None:
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Drawings]:
-    """Replaces the drawing by something quick; lists what was drawn."""
-    made: list[Drawings] = []
+    """Replaces the drawing by a quick one; lists its results."""
+    calls: list[Drawings] = []
 
     def draw(files: Any) -> Drawings:
         count = 2001
         pixels = np.zeros((count, 48, 48), np.uint8)
-        pixels[:, 0, 0] = len(made) + 1
+        pixels[:, 0, 0] = len(calls) + 1
         codes = np.arange(count) + 0x100
-        made.append(Drawings(pixels, codes, codes * 0))
-        return made[-1]
+        calls.append(Drawings(pixels, codes, codes * 0))
+        return calls[-1]
 
     monkeypatch.setattr(MODULE, "draw_characters", draw)
-    return made
+    return calls
 
 
 def version_of(splits: DataSplits) -> int:
-    """How many drawings had been made when these were."""
+    """Number of the drawing that these splits came from."""
     return int(splits.test.read(0)[0, 0, 0])
 
 
-def test_drawn_once_then_kept(drawn: list[Drawings], tmp_path: Path) -> None:
+def test_glyphs_are_drawn_once(drawn: list[Drawings], tmp_path: Path) -> None:
     first, second = glyphs(tmp_path), glyphs(tmp_path)
     assert len(drawn) == 1
     for split in ("train", "validation", "test"):
@@ -146,7 +146,7 @@ def test_drawn_once_then_kept(drawn: list[Drawings], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_cut", [True, False])
-def test_a_damaged_file_is_made_again(drawn, tmp_path, is_cut) -> None:
+def test_damaged_file_is_drawn_again(drawn, tmp_path, is_cut) -> None:
     glyphs(tmp_path)
     file = tmp_path / "glyphs.npz"
     content = file.read_bytes()
@@ -163,14 +163,14 @@ def test_other_typefaces_are_drawn_again(drawn, tmp_path, monkeypatch) -> None:
     assert [version_of(glyphs(tmp_path)) for _ in range(2)] == [2, 2]
 
 
-def test_a_folder_that_cannot_be_written(drawn, tmp_path, caplog) -> None:
+def test_unwritable_folder_leaves_a_warning(drawn, tmp_path, caplog) -> None:
     (tmp_path / "file").write_text("no folder")
     splits = glyphs(tmp_path / "file" / "folder")
     assert version_of(splits) == 1
     assert "cannot be stored" in caplog.text
 
 
-def test_missing_typefaces(tmp_path, monkeypatch) -> None:
+def test_missing_typefaces_raise(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(MODULE, "typefaces", lambda: typefaces()[-8:-4])
     empty = Drawings(
         np.zeros((0, 48, 48), np.uint8), np.zeros(0, int), np.zeros(0, int)

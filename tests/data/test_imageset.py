@@ -20,7 +20,9 @@ def pixels(count: int, *shape: int) -> np.ndarray:
 @pytest.mark.parametrize(
     ("shape", "channels"), [((5, 4), 1), ((5, 4, 1), 1), ((5, 4, 3), 3)]
 )
-def test_pixels(shape: tuple[int, ...], channels: int) -> None:
+def test_pixels_have_labels_and_channels(
+    shape: tuple[int, ...], channels: int
+) -> None:
     large = [2**24, 2**24 + 1, 2**62 + 1]
     assert ImageSet(["a", "b", "c"], large).labels.tolist() == large
     images = ImageSet(pixels(4, *shape), [7, 2, 7, -1])
@@ -36,7 +38,7 @@ def test_pixels(shape: tuple[int, ...], channels: int) -> None:
     )
 
 
-def test_files(tmp_path: Path) -> None:
+def test_files_have_paths_and_names(tmp_path: Path) -> None:
     array = pixels(1, 5, 4, 3)[0]
     Image.fromarray(array).save(tmp_path / "a.png")
     images = ImageSet([tmp_path / "a.png", "b.png"], [0, 1], names=["x", "y"])
@@ -50,7 +52,7 @@ def test_files(tmp_path: Path) -> None:
     assert dict(images.select([1]).names) == {1: "y"}
 
 
-def test_select() -> None:
+def test_select_keeps_names_and_ids() -> None:
     array = pixels(3, 2, 2)
     images = ImageSet(array, [5, 6, 5], names={5: "five"}, ids="abc")
     for rows in ([2, 0], np.array([2, 0], np.uint8)):
@@ -69,7 +71,7 @@ def test_select() -> None:
         images.select([0.0])
 
 
-def test_it_cannot_be_changed() -> None:
+def test_image_set_is_immutable() -> None:
     labels = np.array([0, 1])
     images = ImageSet(pixels(2, 2, 2), labels)
     labels[0] = 9
@@ -94,7 +96,7 @@ def test_it_cannot_be_changed() -> None:
         np.array([0, 1], object),
     ],
 )
-def test_labels_that_are_no_integers(labels: object) -> None:
+def test_non_integer_labels_raise(labels: object) -> None:
     with pytest.raises(ValueError, match=r"`labels` of ImageSet must .*Rec"):
         ImageSet(["a", "b"], labels)  # type: ignore[arg-type]
 
@@ -110,12 +112,12 @@ def test_labels_that_are_no_integers(labels: object) -> None:
         "folder",
     ],
 )
-def test_images_of_no_kind(images: object) -> None:
+def test_unfit_images_raise(images: object) -> None:
     with pytest.raises(ValueError, match=r"`images` of ImageSet must"):
         ImageSet(images, [0, 1])  # type: ignore[arg-type]
 
 
-def test_concatenate() -> None:
+def test_concatenate_keeps_names_and_ids() -> None:
     array = pixels(4, 3, 3)
     images = ImageSet(array, [1, 2, 3, 2], names={2: "two"}, ids="abcd")
     parts = (images.select([0, 1]), images.select([2, 3]))
@@ -129,7 +131,7 @@ def test_concatenate() -> None:
     assert files.ids is None
 
 
-def test_concatenate_what_does_not_go_together() -> None:
+def test_incompatible_sets_cannot_be_concatenated() -> None:
     gray = ImageSet(pixels(1, 2, 2), [0], names={0: "a"})
     for other in (ImageSet(["a"], [0]), ImageSet(pixels(1, 3, 2), [0])):
         with pytest.raises(ValueError, match="pixels of one size"):
@@ -138,7 +140,7 @@ def test_concatenate_what_does_not_go_together() -> None:
         concatenate([gray, ImageSet(pixels(1, 2, 2), [0], names={0: "b"})])
 
 
-def test_relabeled() -> None:
+def test_relabeled_numbers_classes_from_zero() -> None:
     images = ImageSet(
         ["a", "b", "c"],
         [2**40, 3, 2**40],
@@ -158,7 +160,7 @@ def test_relabeled() -> None:
     np.testing.assert_array_equal(gray.relabeled().images, gray.images)
 
 
-def test_groups_go_with_their_images() -> None:
+def test_groups_are_selected_and_joined() -> None:
     images = ImageSet(np.zeros((4, 2, 2), "uint8"), [5, 5, 7, 9])
     assert not images.groups
     grouped = images.with_groups(
@@ -180,7 +182,7 @@ def test_groups_go_with_their_images() -> None:
 @pytest.mark.parametrize(
     "group", [[1, 2], [0.5] * 4, None, [{1}, {2}, {1}, {1, 2}]]
 )
-def test_what_is_no_group(group: object) -> None:
+def test_unfit_groups_raise(group: object) -> None:
     images = ImageSet(np.zeros((4, 2, 2), "uint8"), [5, 5, 7, 9])
     with pytest.raises(ValueError, match="with_groups"):
         images.with_groups({"shop": group})
@@ -213,7 +215,7 @@ def test_boxes_are_read_selected_and_joined(boxed_paths: list[Path]) -> None:
 
 
 @pytest.mark.slow
-def test_pipeline_is_as_with_the_parts_themselves(
+def test_pipeline_of_boxes_equals_that_of_crops(
     boxed_paths: list[Path],
 ) -> None:
     sources = (
@@ -233,7 +235,7 @@ def test_pipeline_is_as_with_the_parts_themselves(
         np.testing.assert_allclose(x, expected, atol=1e-3)
 
 
-def test_what_reaches_beyond_the_image_is_cut_off(
+def test_boxes_are_clipped_to_the_image(
     boxed_paths: list[Path],
 ) -> None:
     images = ImageSet(boxed_paths[:1], [0], boxes=[[10, 4, 99, 99]])
@@ -243,7 +245,7 @@ def test_what_reaches_beyond_the_image_is_cut_off(
     np.testing.assert_allclose(seen[0], expected, atol=1e-3)
 
 
-def test_a_box_outside_of_the_image_is_named(boxed_paths: list[Path]) -> None:
+def test_box_outside_of_the_image_raises(boxed_paths: list[Path]) -> None:
     boxes = BOXES.copy()
     boxes[5] = [16, 0, 20, 4]
     images = ImageSet(boxed_paths, LABELS, boxes=boxes)
@@ -265,7 +267,7 @@ def test_a_box_outside_of_the_image_is_named(boxed_paths: list[Path]) -> None:
         ([[-1, 0, 4, 4], [0, 0, 4, 4]], r"\[-1, 0, 4, 4\] in row 0"),
     ],
 )
-def test_unfit_boxes(boxes: object, message: str) -> None:
+def test_unfit_boxes_raise(boxes: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ImageSet(["a", "b"], [0, 1], boxes=boxes)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="`boxes` of ImageSet require files"):

@@ -77,7 +77,9 @@ def png_with(block: bytes, *chunks: bytes, after_pixels: bool = False) -> bytes:
 
 
 @pytest.mark.parametrize("extension", ["jpg", "png", "webp", "tif"])
-def test_all_cases_are_the_same_pixels(tmp_path, decode, extension) -> None:
+def test_all_orientations_give_the_same_pixels(
+    tmp_path, decode, extension
+) -> None:
     path = tmp_path / f"image.{extension}"
     options = {"lossless": True} if extension == "webp" else {}
     for orientation in ORIENTATIONS:
@@ -93,7 +95,7 @@ def test_all_cases_are_the_same_pixels(tmp_path, decode, extension) -> None:
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
-def test_where_the_tag_may_be(order: str) -> None:
+def test_orientation_tag_is_found_wherever_it_may_be(order: str) -> None:
     def number(x: int, size: str = "H") -> bytes:
         return struct.pack(order + size, x)
 
@@ -139,7 +141,7 @@ def test_where_the_tag_may_be(order: str) -> None:
         tiff((274, 3, 1, b"\6")).replace(b"\10\0\0\0", b"\xff\xff\0\0", 1),
     ],
 )
-def test_damaged_exif_is_upright(block: bytes) -> None:
+def test_damaged_exif_leaves_the_image_as_it_is(block: bytes) -> None:
     assert exif_orientation(block) == 1
     assert decode_whole(jpeg_with(block)).shape == PIXELS.shape
     for file in (png_with(block), png_with(block, after_pixels=True)):
@@ -154,7 +156,7 @@ KINDS = {
 """Formats, and orientations; those without EXIF are stored upright."""
 
 TURNS = {1: 0, 3: 2, 6: -1, 8: 1}
-"""By how many quarters to the left a stored image is turned."""
+"""Quarter turns to the left of a stored image, by orientation."""
 
 SQUARE = PIXELS[:, :23]
 SIZE = SQUARE.shape[:2]
@@ -237,7 +239,7 @@ WAYS: dict[str, Callable[[ImageSet], Sequence[np.ndarray | None]]] = {
 
 @pytest.fixture(scope="module")
 def seen(files) -> Callable[[str], dict[tuple[str, int], np.ndarray | None]]:
-    """The pixels of all files as they are seen in some way, computed once."""
+    """Pixels of all files as one reader gives them, computed once."""
     images = ImageSet([*files.values()])
     return functools.cache(
         lambda way: dict(zip(files, WAYS[way](images), strict=True))
@@ -246,14 +248,14 @@ def seen(files) -> Callable[[str], dict[tuple[str, int], np.ndarray | None]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", WAYS)
-def test_every_way_turns_every_kind_of_file(files, seen, kind, way) -> None:
+def test_every_reader_turns_every_kind_of_file(files, seen, kind, way) -> None:
     for turn in KINDS[kind]:
         pixels = seen(way)[kind, turn]
         if pixels is None:  # The export says that it cannot read these.
             assert kind in ("webp", "tif")
             continue
         expected = SQUARE
-        if kind in ("jpg", "gif"):  # Which change pixels.
+        if kind in ("jpg", "gif"):  # These formats change pixels.
             with Image.open(files[kind, turn]) as image:
                 stored_pixels = np.asarray(image.convert("RGB"))
             expected = np.rot90(stored_pixels, TURNS[turn])

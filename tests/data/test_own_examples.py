@@ -1,4 +1,4 @@
-"""A kind of examples of one's own, and figures of what are no images."""
+"""Custom example classes, and figures of examples without images."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +22,7 @@ from keras_dml.visualization import attention_overlays, retrieval_grid
 
 
 class Numbers(Examples):
-    """Examples that are computed from numbers."""
+    """Examples computed from numbers."""
 
     def __init__(self, numbers: Any, about: About) -> None:
         self.numbers = np.asarray(numbers)
@@ -50,7 +50,7 @@ def numbers(count: int = 12) -> Numbers:
     return Numbers(np.arange(count), About.of(labels, None, None, "Numbers"))
 
 
-def test_a_kind_of_ones_own_goes_everywhere() -> None:
+def test_custom_examples_train_and_embed() -> None:
     examples = concatenate([numbers(), numbers(6)]).relabeled()
     sampler = ClassBalanced(examples.labels, 2, 2)
     for x, y in pipeline(examples, sampler):
@@ -66,7 +66,7 @@ def test_a_kind_of_ones_own_goes_everywhere() -> None:
         examples.with_labels([1, 2])
 
 
-def test_examples_without_pictures_are_shown_by_what_they_are_called() -> None:
+def test_examples_without_pictures_are_shown_by_name() -> None:
     texts = ArraySet([f"text {i}" for i in range(9)], np.arange(9) % 3)
     points = np.random.default_rng(0).normal(size=(9, 4))
     figure = retrieval_grid(texts, points, [0, 4], None, num_neighbors=2)

@@ -54,7 +54,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_part_of_a_set_comes_back(tmp_path, kind):
+def test_selection_survives_pickling(tmp_path, kind):
     part = KINDS[kind](tmp_path).select([4, 1, 2])
     again = pickle.loads(pickle.dumps(part))
     assert repr(again) == repr(part)
@@ -70,11 +70,11 @@ def test_a_part_of_a_set_comes_back(tmp_path, kind):
         assert again.paths == part.paths
         np.testing.assert_array_equal(again.boxes, part.boxes)
         return
-    found, expected = again.inputs(...), part.inputs(...)
-    tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
+    inputs, expected = again.inputs(...), part.inputs(...)
+    tf.nest.map_structure(np.testing.assert_array_equal, inputs, expected)
     assert again.select([1]).inputs(...) is not None
 
 
-def test_a_part_leaves_the_others_behind():
+def test_pickled_selection_leaves_other_rows_out():
     whole = ArraySet(np.zeros((100_000, 10)), np.arange(100_000))
     assert len(pickle.dumps(whole.select([5, 7]))) < 2000

@@ -38,7 +38,7 @@ def check_equal(first: list[Any], second: list[Any]) -> None:
     tf.nest.map_structure(np.testing.assert_array_equal, first, second)
 
 
-def test_batches_are_as_planned(images: ImageSet) -> None:
+def test_batches_follow_the_plan(images: ImageSet) -> None:
     sampler = sampler_of(images)
     dataset = pipeline(images, sampler, size=10, crop="center", resize=10)
     assert dataset.cardinality() == sampler.steps == 4
@@ -56,7 +56,7 @@ def test_batches_are_as_planned(images: ImageSet) -> None:
         np.testing.assert_array_equal(x, PIXELS[rows, 1:11])
 
 
-def test_runs_are_equal_and_can_be_resumed(images: ImageSet) -> None:
+def test_epochs_repeat_and_resume(images: ImageSet) -> None:
     def run(start: int, epochs: int, seed: int = 0) -> list[Any]:
         sampler = sampler_of(images)
         sampler.epoch = start
@@ -80,7 +80,9 @@ def test_runs_are_equal_and_can_be_resumed(images: ImageSet) -> None:
         ),
     ],
 )
-def test_files_and_pixels_give_the_same(images, files, arguments) -> None:
+def test_files_and_pixels_give_the_same_batches(
+    images, files, arguments
+) -> None:
     batches = [
         epoch_of(
             pipeline(source, sampler_of(source), 8, channels=1, **arguments)
@@ -95,23 +97,25 @@ def test_files_and_pixels_give_the_same(images, files, arguments) -> None:
 def test_random_crops_are_windows_of_the_padded_image(images) -> None:
     sampler = sampler_of(images, steps=12)
     dataset = pipeline(images, sampler, (7, 8), pad=2, resize=10, flip=True)
-    places = set()
+    positions = set()
     for x, y in epoch_of(dataset):
         for view, row in zip(x[..., 0], y["index"], strict=True):
             padded = np.pad(PIXELS[row, :, :, 0], 2)
             windows = np.lib.stride_tricks.sliding_window_view(padded, (7, 8))
             for flipped in (False, True):
                 shown = view[:, ::-1] if flipped else view
-                found = np.argwhere((windows == shown).all(axis=(2, 3)))
-                places.update((flipped, *place) for place in found.tolist())
-    top, left = {p[1] for p in places}, {p[2] for p in places}
+                matches = np.argwhere((windows == shown).all(axis=(2, 3)))
+                positions.update(
+                    (flipped, *place) for place in matches.tolist()
+                )
+    top, left = {p[1] for p in positions}, {p[2] for p in positions}
     assert top == set(range(16 - 7 + 1))
     assert left == set(range(14 - 8 + 1))
-    assert {p[0] for p in places} == {False, True}
-    assert len(places) > 40
+    assert {p[0] for p in positions} == {False, True}
+    assert len(positions) > 40
 
 
-def test_two_views(images: ImageSet) -> None:
+def test_two_views_differ(images: ImageSet) -> None:
     sampler = sampler_of(images)
     dataset = pipeline(images, sampler, 8, num_views=2)
     plan = sampler.plan(0)
@@ -140,7 +144,7 @@ def test_targets_travel_with_the_batch(images: ImageSet) -> None:
 
 
 class FromEpoch(keras.callbacks.Callback):
-    """Sets the sampler in `on_epoch_begin`, as Recluster does."""
+    """Sets the sampler's assignments in `on_epoch_begin`, like Recluster."""
 
     def __init__(self, sampler: ClusterSampler) -> None:
         super().__init__()
@@ -153,7 +157,7 @@ class FromEpoch(keras.callbacks.Callback):
 
 
 class Recorder(keras.Model):
-    """Writes down the learner of every step."""
+    """Records the learner of every step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -167,7 +171,9 @@ class Recorder(keras.Model):
         return {"loss": 0.0}
 
 
-def test_what_a_callback_sets_holds_for_the_epoch(images: ImageSet) -> None:
+def test_assignments_of_a_callback_apply_in_the_same_epoch(
+    images: ImageSet,
+) -> None:
     sampler = ClusterSampler(LABELS, 2, 2, num_learners=2)
     model = Recorder()
     model.compile(optimizer="sgd", run_eagerly=True)
@@ -185,17 +191,19 @@ def test_what_a_callback_sets_holds_for_the_epoch(images: ImageSet) -> None:
         planned.extend(sampler.plan(10 * epoch).tolist())
         clusters.extend(sampler.targets(10 * epoch)["cluster"].tolist())
     assert [rows for rows, _ in model.steps] == planned
-    assert [found for _, found in model.steps] == [[c] * 4 for c in clusters]
+    assert [cluster_ids for _, cluster_ids in model.steps] == [
+        [c] * 4 for c in clusters
+    ]
 
 
-def test_channels() -> None:
-    for given, channels in ((1, 3), (3, 1)):
-        images = ImageSet(noise(channels=given), LABELS)
+def test_channels_are_converted() -> None:
+    for image_channels, channels in ((1, 3), (3, 1)):
+        images = ImageSet(noise(channels=image_channels), LABELS)
         dataset = pipeline(images, sampler_of(images), 8, channels=channels)
         assert dataset.element_spec[0].shape == (6, 8, 8, channels)
         assert next(iter(dataset))[0].shape == (6, 8, 8, channels)
         default = pipeline(images, sampler_of(images), 8).element_spec[0]
-        assert default.shape == (6, 8, 8, given)
+        assert default.shape == (6, 8, 8, image_channels)
 
 
 def test_eval_batches_are_in_order(images: ImageSet, files: ImageSet) -> None:
@@ -211,24 +219,14 @@ def test_eval_batches_are_in_order(images: ImageSet, files: ImageSet) -> None:
         np.testing.assert_array_equal(again, tf.concat(batches, 0))
 
 
-def test_a_bad_file_is_named(files: ImageSet) -> None:
-    sampler = sampler_of(files, steps=2)
-    bad = sampler.plan(0).ravel()[7]
-    Path(files.paths[bad]).write_bytes(b"\x89PNG and no more")
-    with pytest.raises(
-        tf.errors.OpError, match=rf"/{bad}\.png' cannot be decoded"
-    ):
-        list(pipeline(files, sampler, 8))
-
-
-def test_the_first_of_several_missing_files_is_named(files: ImageSet) -> None:
+def test_first_of_several_missing_files_is_named(files: ImageSet) -> None:
     for path in files.paths:
         Path(path).unlink()
     with pytest.raises(tf.errors.OpError, match=r"/0\.png' cannot"):
         list(eval_batches(files, View((8, 8), 1)))
 
 
-def test_a_file_that_only_pillow_decodes(files, monkeypatch) -> None:
+def test_file_that_only_pillow_decodes_raises(files, monkeypatch) -> None:
     Path(files.paths[2]).write_bytes(b"\x89PNG and no more")
     monkeypatch.setattr(loading, "read_image", lambda *_: None)
     with pytest.raises(tf.errors.OpError, match="although Pillow can decode"):

@@ -8,7 +8,7 @@ from PIL import Image
 from keras_dml.data import ImageSet, preview
 
 
-def test_rows_are_classes() -> None:
+def test_preview_rows_are_classes() -> None:
     labels = np.array([5, 1, 5, 9, 1, 5])
     pixels = (
         np.full((6, 8, 8), 0, np.uint8)
@@ -28,7 +28,7 @@ def test_classes_are_spread_evenly() -> None:
     assert np.asarray(sheet)[4::6, 3, 1].tolist() == [0, 24, 49]
 
 
-def test_files_of_any_shape(tmp_path: Path) -> None:
+def test_files_of_any_shape_fit_into_cells(tmp_path: Path) -> None:
     for name, size in (("a", (40, 10)), ("b", (10, 40))):
         Image.new("RGB", size, (255, 0, 0)).save(tmp_path / f"{name}.png")
     images = ImageSet([tmp_path / "a.png", tmp_path / "b.png"], [0, 1])

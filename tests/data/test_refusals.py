@@ -1,4 +1,4 @@
-"""What samplers, views and functions of data refuse, in one line each."""
+"""Errors of samplers, views and functions of data, one line each."""
 
 import numpy as np
 import pytest
@@ -26,9 +26,11 @@ def balanced(labels=THREE, *classes, **arguments):
 
 
 def clustered(assignments=CLUSTERS, labels=TWELVE, classes=4, learners=4):
-    made = data.ClusterSampler(labels, classes, 2, num_learners=learners)
-    made.set_assignments(assignments)
-    return made
+    cluster_sampler = data.ClusterSampler(
+        labels, classes, 2, num_learners=learners
+    )
+    cluster_sampler.set_assignments(assignments)
+    return cluster_sampler
 
 
 def hard(**arguments):
@@ -96,7 +98,7 @@ REFUSED = [
     (lambda: Augment(SMALL, pad=-1), "`pad` of Augment"),
     (lambda: Augment(SMALL, pad=16), "`pad` of Augment"),
     (lambda: Augment(SMALL, "center", pad=2), "`pad` of Augment requires"),
-    # What would not be resized has no mode.
+    # Without resizing there is no resize mode.
     *(
         (lambda mode=mode: Augment(
             View((12, 10), 3, resize_mode=mode), "random_resized"),
@@ -148,6 +150,6 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("make", "message"), REFUSED)
-def test_what_does_not_fit_is_refused(make, message) -> None:
+def test_unfit_arguments_raise(make, message) -> None:
     with pytest.raises(ValueError, match=message):
         make()

@@ -12,7 +12,7 @@ from tests.data.archive_files import write_image
 EXAMPLES = data.ArraySet(np.arange(20, dtype=np.float32).reshape(10, 2))
 
 
-def test_relation_of_pairs() -> None:
+def test_pairs_give_a_relation_matrix() -> None:
     pairs = PairSet(EXAMPLES, [[0, 1], [2, 1], [3, 4]], [1, 0, 1])
     assert pairs.between(np.array([1, 0, 2, 1])).tolist() == [
         [-1, 1, 0, -1],
@@ -27,7 +27,7 @@ def test_relation_of_pairs() -> None:
     ]
 
 
-def test_relation_of_triplets() -> None:
+def test_triplets_give_a_relation_matrix() -> None:
     triplets = TripletSet(EXAMPLES, [[0, 1, 2], [0, 3, 2]])
     assert len(triplets) == 2
     assert triplets.between(np.array([0, 1, 2, 3])).tolist() == [
@@ -52,7 +52,7 @@ def test_sampler_goes_through_all_tuples() -> None:
 
 
 @pytest.mark.parametrize("others", ["ignore", "negative"])
-def test_batches(others) -> None:
+def test_batches_hold_pairs_and_their_relation(others) -> None:
     pairs = PairSet(EXAMPLES, [[0, 1], [2, 3], [4, 5]])
     sampler = RelationSampler(pairs, tuples_per_batch=3, others=others)
     ((x, y),) = data.pipeline(EXAMPLES, sampler)
@@ -65,8 +65,8 @@ def test_batches(others) -> None:
     assert (rows[3:] == rows[:3] + 1).all()
 
 
-def test_loss_is_that_of_the_given_triplets() -> None:
-    """The triplet loss over a batch is a loop over the triplets in it."""
+def test_triplet_loss_matches_a_loop_over_the_triplets() -> None:
+    """The reference is a loop over the batch's triplets."""
     rng = np.random.default_rng(0)
     embeddings = keras.ops.normalize(rng.normal(size=(9, 4)).astype("float32"))
     triplets = TripletSet(EXAMPLES, [[0, 1, 2], [3, 4, 5], [6, 7, 8]])
@@ -110,7 +110,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_bad_input(message) -> None:
+def test_unfit_relations_raise(message) -> None:
     error = IndexError if message == "row 10" else ValueError
     with pytest.raises(error, match=f"(?s){message}"):
         REFUSED[message]()
@@ -130,16 +130,16 @@ def test_transitive_pairs_connect_components_and_equal_contents() -> None:
     np.fill_diagonal(expected, -1)
     np.testing.assert_array_equal(relation, expected)
     # A negative pair holds for all of both components, and no others.
-    known = pairs.between(np.array([2, 4, 6, 7]))
-    assert known.tolist() == [
+    relation_of_chains = pairs.between(np.array([2, 4, 6, 7]))
+    assert relation_of_chains.tolist() == [
         [-1, 0, -1, 1],
         [0, -1, -1, 0],
         [-1, -1, -1, -1],
         [1, 0, -1, -1],
     ]
     # By default only the given pairs are known.
-    given = PairSet(TEXTS, CHAINED).between(np.array([1, 2, 0, 7]), 0)
-    assert given.tolist() == [
+    plain_relation = PairSet(TEXTS, CHAINED).between(np.array([1, 2, 0, 7]), 0)
+    assert plain_relation.tolist() == [
         [-1, 0, 1, 0],
         [0, -1, 1, 0],
         [1, 1, -1, 0],
@@ -147,10 +147,10 @@ def test_transitive_pairs_connect_components_and_equal_contents() -> None:
     ]
 
 
-def test_transitive_triplets() -> None:
+def test_transitive_triplets_connect_positives() -> None:
     triplets = TripletSet(TEXTS, [[0, 1, 3], [1, 2, 5]], transitive=True)
-    known = triplets.between(np.array([0, 2, 3, 5]))
-    assert known.tolist() == [
+    relation = triplets.between(np.array([0, 2, 3, 5]))
+    assert relation.tolist() == [
         [-1, 1, 0, 0],
         [1, -1, 0, 0],
         [0, 0, -1, -1],
@@ -159,11 +159,11 @@ def test_transitive_triplets() -> None:
 
 
 @pytest.mark.parametrize("pair", [[1, 2], [0, 7], [7, 2]])
-def test_transitive_pairs_that_contradict_each_other(pair) -> None:
-    given = [*CHAINED, pair]
-    PairSet(TEXTS, given, [1, 1, 1, 1, 0])
+def test_contradictory_transitive_pairs_raise(pair) -> None:
+    all_pairs = [*CHAINED, pair]
+    PairSet(TEXTS, all_pairs, [1, 1, 1, 1, 0])
     with pytest.raises(ValueError, match=rf"{sorted(pair)}".strip("[]")):
-        PairSet(TEXTS, given, [1, 1, 1, 1, 0], transitive=True)
+        PairSet(TEXTS, all_pairs, [1, 1, 1, 1, 0], transitive=True)
 
 
 def test_images_of_equal_files_are_connected(tmp_path) -> None:
@@ -181,7 +181,7 @@ def test_images_of_equal_files_are_connected(tmp_path) -> None:
     assert boxed.between(np.arange(4))[2].tolist() == [-1] * 4
 
 
-def test_batches_without_duplicates() -> None:
+def test_batches_without_duplicates_repeat_no_content() -> None:
     rng = np.random.default_rng(0)
     texts = data.ArraySet(np.array([str(i % 150) for i in range(200)]))
     rows = rng.integers(0, 200, (400, 2))
@@ -189,7 +189,7 @@ def test_batches_without_duplicates() -> None:
     pairs = PairSet(texts, rows)
 
     def repeated(**options) -> int:
-        """Batches with equal contents in two tuples."""
+        """Number of batches in which two tuples share contents."""
         sampler = RelationSampler(pairs, tuples_per_batch=16, **options)
         count = 0
         for epoch in range(2):
@@ -245,8 +245,8 @@ RELATIONS = {
 def test_largest_batch_without_duplicates_is_filled_in_every_epoch(
     kind,
 ) -> None:
-    made, rows, largest = RELATIONS[kind]
-    relations = made(LETTERS, rows)
+    make, rows, largest = RELATIONS[kind]
+    relations = make(LETTERS, rows)
     for size in {largest, max(1, largest - 1)}:
         sampler = RelationSampler(relations, size, no_duplicates=True)
         drawn: set[tuple[int, ...]] = set()
@@ -265,16 +265,16 @@ def test_largest_batch_without_duplicates_is_filled_in_every_epoch(
 
 
 @pytest.mark.parametrize("kind", RELATIONS)
-def test_larger_batch_without_duplicates_is_refused_at_once(kind) -> None:
-    made, rows, largest = RELATIONS[kind]
+def test_too_large_batch_without_duplicates_raises_at_once(kind) -> None:
+    make, rows, largest = RELATIONS[kind]
     if largest == len(rows):
         return
     message = f"of which {largest} have none in common. Use tuples_per_ba"
     with pytest.raises(ValueError, match=message):
-        RelationSampler(made(LETTERS, rows), largest + 1, no_duplicates=True)
+        RelationSampler(make(LETTERS, rows), largest + 1, no_duplicates=True)
 
 
-def test_sampler_says_that_little_choice_is_left(caplog) -> None:
+def test_sampler_warns_where_little_choice_is_left(caplog) -> None:
     RelationSampler(PairSet(LETTERS, CHAIN[:5]), 2, no_duplicates=True)
     assert not caplog.records
     pairs = PairSet(LETTERS, [CHAIN[i] for i in (1, 0, 2, 3, 4)])
@@ -293,7 +293,7 @@ LISTS = {
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_trials_of_text_files(name, tmp_path) -> None:
+def test_trials_are_read_from_text_files(name, tmp_path) -> None:
     # Only a table has names with spaces.
     is_table = name.lower().endswith(".csv")
     faces = [x if is_table else x.replace(" ", "_") for x in FACES]
@@ -313,8 +313,10 @@ def test_trials_of_text_files(name, tmp_path) -> None:
                    .select([3, 2, 1, 0])):  # fmt: skip
         pairs = read_trials(tmp_path / name, images)
         assert pairs.examples is images
-        found = [[images.paths[x] for x in row] for row in pairs.rows]
-        assert found == [[str(root / faces[x]) for x in y] for y in expected]
+        path_pairs = [[images.paths[x] for x in row] for row in pairs.rows]
+        assert path_pairs == [
+            [str(root / faces[x]) for x in y] for y in expected
+        ]
     # As ids, in another order, among others.
     ids = ["other", *faces[::-1]]
     examples = data.ArraySet(np.eye(4, dtype=np.float32), ids=ids)
@@ -334,9 +336,7 @@ def test_trials_of_text_files(name, tmp_path) -> None:
         ("1 /1.png b/1.png\n", "without 1 of 2, such as '/1.png'"),
     ],
 )
-def test_trials_name_one_image_of_a_folder_each(
-    text, message, tmp_path
-) -> None:
+def test_trials_must_name_one_image_each(text, message, tmp_path) -> None:
     for name in ("a/1.png", "b/1.png", "b/2.png"):
         write_image(tmp_path / "faces" / name)
     images = data.image_folder(tmp_path / "faces")
@@ -362,7 +362,7 @@ def test_trials_name_one_image_of_a_folder_each(
         ("a.txt", "300\n", "must not be empty"),
     ],
 )
-def test_trials_that_are_none(name, text, message, tmp_path) -> None:
+def test_unfit_trials_raise(name, text, message, tmp_path) -> None:
     (tmp_path / name).write_text(text)
     examples = data.ArraySet(np.eye(3, dtype=np.float32), ids=["a", "b", "c"])
     with pytest.raises(ValueError, match=message):

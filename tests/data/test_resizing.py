@@ -39,8 +39,8 @@ CASES = [
 
 
 @pytest.mark.parametrize(("shape", "frame", "inside"), CASES)
-def test_longest(shape, frame, inside) -> None:
-    # Black would not be told from what is added.
+def test_longest_matches_pillow(shape, frame, inside) -> None:
+    # Black pixels would look like padding.
     image = np.maximum(photo(*shape), 5)
     small = Image.fromarray(image).resize(inside[::-1], BILINEAR)
     expected = Image.new("RGB", frame[::-1])
@@ -54,7 +54,7 @@ def test_longest(shape, frame, inside) -> None:
 
 
 @pytest.mark.parametrize("frame", [(24, 24), (17, 23), (40, 16)])
-def test_sizes_inside_of_the_frame_are_pillows(frame: tuple[int, int]) -> None:
+def test_sizes_inside_the_frame_match_pillow(frame: tuple[int, int]) -> None:
     resized = tf.function(
         lambda images: resize_longest(images, frame),
         input_signature=[tf.TensorSpec((None, None, 1), tf.uint8)],
@@ -73,7 +73,7 @@ def test_sizes_inside_of_the_frame_are_pillows(frame: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("frame", [(24, 24), (31, 16)])
-def test_squash(frame: tuple[int, int]) -> None:
+def test_squash_matches_pillow(frame: tuple[int, int]) -> None:
     for shape, _, _ in CASES:
         image = photo(*shape)
         expected = Image.fromarray(image).resize(frame[::-1], BILINEAR)
@@ -87,21 +87,21 @@ def difference(seen: np.ndarray, expected: Image.Image) -> int:
     return int(np.abs(seen.astype(int) - np.asarray(expected)).max())
 
 
-def test_every_position_is_as_likely() -> None:
+def test_positions_are_equally_likely() -> None:
     draws = tf.constant(np.linspace(0, 1, 1000, endpoint=False), tf.float32)
     counts = np.bincount(position(draws, tf.constant(4)), minlength=5)
     assert counts.tolist() == [200] * 5
 
 
 @pytest.mark.parametrize("room", [0, 1, 7, 1000, 16383])
-def test_a_position_never_exceeds_the_room(room: int) -> None:
+def test_position_never_exceeds_the_room(room: int) -> None:
     largest = tf.constant(np.nextafter(np.float32(1), np.float32(0)))
     assert position(largest, tf.constant(room)) == room
     assert position(tf.constant(0.0), tf.constant(room)) == 0
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_cut_windows(channels: int) -> None:
+def test_cut_windows_match_slices(channels: int) -> None:
     rng = np.random.default_rng(1)
     images = rng.integers(0, 256, (6, 9, 8, channels), dtype=np.uint8)
     draws = rng.random((6, 2), np.float32)
@@ -152,12 +152,12 @@ def naive_window(shape, draws, scale, ratio) -> tuple[int, int, int, int]:
         ((1, 1), (0.08, 1.0), (3 / 4, 4 / 3)),
     ],
 )
-def test_random_area(shape, scale, ratio) -> None:
+def test_random_area_matches_a_naive_version(shape, scale, ratio) -> None:
     sides = tf.constant(shape)
     area = tf.function(lambda x: random_area(sides, x, scale, ratio))
     rng = np.random.default_rng(1)
     for _ in range(20):
         draws = rng.random(2 + 2 * TRIES, np.float32)
-        found = tf.concat(area(draws), 0).numpy()
+        window = tf.concat(area(draws), 0).numpy()
         expected = naive_window(shape, draws, scale, ratio)
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(window, expected)

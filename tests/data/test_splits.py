@@ -23,7 +23,9 @@ def test_first_half_trains_second_half_tests() -> None:
     ("train_classes", "expected"),
     [(0.5, 51), (51, 51), (1, 1), (100, 100), (0.2, 20)],
 )
-def test_caltech_sizes(train_classes: int | float, expected: int) -> None:
+def test_split_classes_takes_a_number_or_a_share(
+    train_classes: int | float, expected: int
+) -> None:
     train, test = split_classes(make(101), train_classes)
     assert train.num_classes == expected
     assert test.num_classes == 101 - expected
@@ -45,7 +47,9 @@ def test_holdout_is_seeded() -> None:
 @pytest.mark.parametrize(
     ("classes", "held_out"), [(2, 1), (3, 1), (4, 2), (7, 2), (13, 3)]
 )
-def test_two_classes_are_held_out_where_two_remain(classes, held_out) -> None:
+def test_at_least_two_classes_are_held_out_if_two_remain(
+    classes, held_out
+) -> None:
     parts = holdout_classes(make(classes))
     assert [x.num_classes for x in parts] == [classes - held_out, held_out]
 

@@ -15,7 +15,7 @@ CLASSES = ["cat", "ant", "bee", "dog", "eel", "fox"]
 
 
 def write(folder: Path, text: str, name: str = "birds.csv") -> Path:
-    """A table, and every image that could be in it."""
+    """Writes a table and every image that it may list."""
     for i in range(12):
         write_image(folder / "images" / f"{i}.png")
     file = folder / name
@@ -62,7 +62,7 @@ def test_groups_are_held_out_together(tmp_path: Path) -> None:
         table(file, held_out_by="kinds")
 
 
-def test_groups_are_columns_of_the_images(tmp_path: Path) -> None:
+def test_group_columns_go_with_the_images(tmp_path: Path) -> None:
     kinds = ["mammal", "insect", "insect", "mammal", "fish", "mammal"] * 2
     text = rows("path,label,kind", PATHS, CLASSES * 2, kinds)
     splits = table(write(tmp_path, text), groups=["kind"], validation=0)
@@ -90,7 +90,7 @@ def test_integers_are_the_labels(tmp_path: Path) -> None:
     assert names == {"007", "7", "8", "9", "5", "6"}
 
 
-def test_split_column_and_cameras(tmp_path: Path) -> None:
+def test_split_column_and_cameras_are_read(tmp_path: Path) -> None:
     split = ["train"] * 4 + ["query", "gallery", "test", "query"]
     labels = [1, 1, 2, 3, 4, 4, 5, 5]
     cameras = ["c9"] * 4 + ["c2", "c10", "c2", "c1"]
@@ -118,7 +118,7 @@ def test_validation_rows_are_kept(tmp_path: Path) -> None:
         table(tmp_path / "birds.csv", held_out_by="label")
 
 
-def test_root_and_tabs(tmp_path: Path) -> None:
+def test_root_and_tabs_are_supported(tmp_path: Path) -> None:
     names = [f"{i}.png" for i in range(12)]
     text = rows("path,label", names, CLASSES * 2).replace(",", "\t")
     file = write(tmp_path, text, "birds.tsv")
@@ -127,7 +127,7 @@ def test_root_and_tabs(tmp_path: Path) -> None:
         table(file)
 
 
-def test_parquet_is_the_same(tmp_path: Path) -> None:
+def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
     file = write(tmp_path, "", "birds.csv").with_suffix(".parquet")
     columns = {"path": PATHS, "label": [5, 6, 7, 8, 9, 10] * 2}
     parquet.write_table(pyarrow.table(columns), file)
@@ -158,12 +158,12 @@ TWO = "images/0.png,1,train\nimages/1.png,2,train\n"
         ("path,label\nimages/0.png,1\nimages/1.png,1\n", "`train_classes`"),
     ],
 )
-def test_unfit_tables(tmp_path: Path, text: str, message: str) -> None:
+def test_unfit_tables_raise(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         table(write(tmp_path, text))
 
 
-def test_no_table(tmp_path: Path) -> None:
+def test_unreadable_table_raises(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="which does not exist"):
         table(tmp_path / "a.csv")
     with pytest.raises(ValueError, match=r"must end in one of .*a\.xlsx"):
@@ -177,8 +177,8 @@ def test_no_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "nowhere"])
-def test_rows_whose_path_is_no_file(kind: str, tmp_path: Path) -> None:
-    """To open a pipe would be to wait for ever."""
+def test_rows_without_a_file_raise(kind: str, tmp_path: Path) -> None:
+    """Opening a pipe would block forever."""
     file = write(tmp_path, rows("path,label", PATHS, CLASSES * 2))
     odd = tmp_path / PATHS[3]
     odd.unlink()

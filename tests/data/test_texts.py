@@ -15,14 +15,14 @@ def splits() -> data.DataSplits:
     return data.symbol_names()
 
 
-def test_is_the_same_on_every_machine(splits) -> None:
+def test_texts_are_the_same_on_every_machine(splits) -> None:
     texts = "\n".join(splits.trainval.ids + splits.test.ids)
     labels = [splits.train.labels, splits.validation.labels, splits.test.labels]
     digest = hashlib.sha256(texts.encode() + np.concatenate(labels).tobytes())
     assert digest.hexdigest()[:16] == "2812f4b16f267705"
 
 
-def test_names_and_tokens_are_those_of_the_texts(splits) -> None:
+def test_names_and_tokens_come_from_the_texts(splits) -> None:
     test = splits.test
     first = test.inputs([0])[0]
     assert bytes(first[first > 0].astype(np.uint8)).decode() == test.ids[0]
@@ -34,18 +34,18 @@ def test_names_and_tokens_are_those_of_the_texts(splits) -> None:
     }
 
 
-def test_slips_change_texts_but_not_beyond_recognition() -> None:
+def test_slips_keep_most_letters() -> None:
     rng = np.random.default_rng(1)
     name = "black chess knight"
     typed = [slip(name, rng) for _ in range(200)]
     assert np.mean([x != name for x in typed]) > 0.9
     assert {len(x) for x in typed} <= set(range(6, 24))
-    # Letters are kept, or are replaced by those beside them on a keyboard.
+    # Slips keep letters or replace them by neighbors on the keyboard.
     common = [len(set(x) & set(name)) / len(set(name)) for x in typed]
     assert np.min(common) > 0.5
 
 
-def test_bytes_then_zeros() -> None:
+def test_byte_tokens_are_padded_with_zeros() -> None:
     tokens = byte_tokens(["abc", "é", "long text"], 4)
     assert tokens.dtype == np.int32
     assert tokens.tolist() == [

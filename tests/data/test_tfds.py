@@ -1,4 +1,4 @@
-"""Tests of sets of tensorflow_datasets, prepared as it does, but small."""
+"""Small sets prepared by tensorflow_datasets itself."""
 
 import io
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.data.archive_files import PIXELS
 
 
 def encoded(number: int) -> bytes:
-    """PNG, in which the number of the image can be read."""
+    """Encodes the image's number in a PNG."""
     pixels = PIXELS.copy()
     pixels[..., 2] = number
     content = io.BytesIO()

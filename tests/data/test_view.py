@@ -22,7 +22,7 @@ from tests.data.small_images import photo
         ((7, 50), (8, 8), 10, (10, 71)),
     ],
 )
-def test_against_pillow(shape, size, resize, resized) -> None:
+def test_view_matches_pillow(shape, size, resize, resized) -> None:
     image = photo(*shape)
     seen = View(size, 3, resize).apply(image).numpy()
     small = Image.fromarray(image).resize(
@@ -37,9 +37,7 @@ def test_against_pillow(shape, size, resize, resized) -> None:
     assert 0 <= seen.min() <= seen.max() <= 255
 
 
-def test_by_default_nothing_is_cut_off_unless_the_short_side_is_resized() -> (
-    None
-):
+def test_default_view_crops_only_after_resizing_the_short_side() -> None:
     image = np.full((20, 30, 1), 200, np.uint8)
     image[:, [0, -1]] = 0  # Its left and right edges.
     squashed = View((40, 15), 1, resize_mode="squash").apply(image)
@@ -56,7 +54,7 @@ def test_by_default_nothing_is_cut_off_unless_the_short_side_is_resized() -> (
 
 
 @pytest.mark.parametrize("mode", get_args(ResizeMode))
-def test_sizes_are_foreseen(mode: str) -> None:
+def test_prepared_sizes_are_predicted(mode: str) -> None:
     view = View((12, 16), 3, 18, mode)
     sizes = np.array([(18, 18), (30, 50), (9, 7), (1, 25), (40, 1)])
     seen = [view.prepare(photo(*size)).shape[:2] for size in sizes]
@@ -64,7 +62,7 @@ def test_sizes_are_foreseen(mode: str) -> None:
     assert view.short_side == np.min(seen)
 
 
-def test_what_fits_is_not_touched() -> None:
+def test_image_of_the_views_size_is_unchanged() -> None:
     image = photo(48, 48, 1)
     np.testing.assert_array_equal(View((48, 48), 1).apply(image), image)
     dynamic = tf.function(
@@ -77,30 +75,32 @@ def test_what_fits_is_not_touched() -> None:
     )
 
 
-@pytest.mark.parametrize("given", [1, 3])
-@pytest.mark.parametrize("wanted", [1, 3])
-def test_channels(given: int, wanted: int) -> None:
-    image = photo(10, 10, given)
-    seen = View((10, 10), wanted).apply(image).numpy()
-    mode = "L" if wanted == 1 else "RGB"
-    pixels = image if given == 3 else image[..., 0]
+@pytest.mark.parametrize("image_channels", [1, 3])
+@pytest.mark.parametrize("view_channels", [1, 3])
+def test_channels_are_converted(
+    image_channels: int, view_channels: int
+) -> None:
+    image = photo(10, 10, image_channels)
+    seen = View((10, 10), view_channels).apply(image).numpy()
+    mode = "L" if view_channels == 1 else "RGB"
+    pixels = image if image_channels == 3 else image[..., 0]
     expected = np.asarray(Image.fromarray(pixels).convert(mode), np.float32)
-    if wanted == 1:
+    if view_channels == 1:
         expected = expected[..., None]
-    assert seen.shape == (10, 10, wanted)
+    assert seen.shape == (10, 10, view_channels)
     # Both round, and may round a half differently.
     assert np.abs(seen - expected).max() <= 1
     assert (seen != expected).mean() < 0.02
 
 
-def test_equal_channels_become_exactly_that_gray() -> None:
+def test_equal_channels_become_exact_gray() -> None:
     gray = np.arange(256, dtype=np.uint8).reshape(16, 16, 1)
     seen = View((16, 16), 1).apply(np.repeat(gray, 3, axis=-1))
     np.testing.assert_array_equal(seen, gray)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
-def test_any_type_of_pixels(dtype: str) -> None:
+def test_any_dtype_of_pixels_is_accepted(dtype: str) -> None:
     image = photo(20, 30)
     view = View((12, 12), 3, 14)
     np.testing.assert_allclose(
@@ -116,7 +116,7 @@ def test_static_shapes_are_known(mode: str) -> None:
     assert trace.output_shapes.as_list() == [None, 12, 16, 3]
 
 
-def test_the_view_of_a_model() -> None:
+def test_model_carries_its_view() -> None:
     inputs = keras.Input((24, 32, 3))
     model = keras.Model(inputs, keras.layers.Flatten()(inputs))
     assert View.of(model) == View((24, 32), 3)
@@ -130,6 +130,6 @@ def test_the_view_of_a_model() -> None:
 @pytest.mark.parametrize(
     "shape", [(None, None, None, 3), (None, 10), [(None, 8, 8, 1)] * 2, None]
 )
-def test_models_without_a_view(shape: Any) -> None:
+def test_model_without_an_image_input_has_no_view(shape: Any) -> None:
     with pytest.raises(ValueError, match=r"`model` of View\.of must"):
         View.of(SimpleNamespace(input_shape=shape))  # type: ignore[arg-type]

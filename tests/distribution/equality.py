@@ -96,7 +96,7 @@ class Parts(Head):
 
 
 class EachApart(Objective):
-    """Every loss on a part of its own, and a term by its name."""
+    """Computes every loss on its own part of the embedding, as a named term."""
 
     def __init__(self, losses_by_name: dict[str, Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -163,7 +163,7 @@ def apart(name: str, losses_by_name: dict[str, Any], label: Any) -> Case:
 
 
 def loss_cases(every: bool) -> Iterator[Case]:
-    """Losses, with labels that are no class ids, too."""
+    """Loss cases, including labels that are not class ids."""
     cases = {**LOSSES}
     if every:
         cases |= {name: of_registry(name) for name in losses.LOSSES}
@@ -195,7 +195,7 @@ def of_registry(name: str) -> dict[str, Any]:
 
 
 def options() -> Case:
-    """What a step has besides a loss."""
+    """Options of a training step besides the loss."""
 
     def build() -> MetricModel:
         norms = keras.layers.BatchNormalization(), FrozenBatchNormalization()
@@ -219,7 +219,7 @@ def options() -> Case:
 
 
 def method_cases(every: bool) -> Iterator[Case]:
-    """Methods with arguments that are no defaults."""
+    """Methods with non-default arguments."""
     from tests.methods.test_contract import ARGUMENTS
 
     for name in methods.METHODS if every else METHODS:
@@ -316,7 +316,7 @@ def check_equal(
 
 
 def use_logical_devices(count: int) -> list[str]:
-    """Sets the number of logical CPUs, which a process can do once."""
+    """Sets the number of logical CPUs; a process can do so only once."""
     # A graph that runs three times is not worth optimizing.
     tf.config.optimizer.set_experimental_options(
         {"disable_meta_optimizer": True}

@@ -51,7 +51,7 @@ class Finder(MetaPathFinder):
 
 
 def main(every: bool) -> None:
-    """Widens the package before it is imported, and compares."""
+    """Widens the package before its import, then compares."""
     sys.meta_path.insert(0, Finder())
     keras.config.set_floatx("float64")
     import tensorflow as tf

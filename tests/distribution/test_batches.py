@@ -1,4 +1,4 @@
-"""Batches, split among replicas and workers."""
+"""Batches split among replicas and workers."""
 
 import keras
 import numpy as np
@@ -18,7 +18,7 @@ from tests.conftest import blobs
     ("size", "count", "sizes"),
     [(8, 4, [2, 2, 2, 2]), (10, 4, [2, 3, 2, 3]), (3, 4, [0, 1, 1, 1])],
 )
-def test_rows_keep_their_order(size, count, sizes) -> None:
+def test_parts_keep_the_order_of_rows(size, count, sizes) -> None:
     x = np.arange(size)
     whole = tf.data.Dataset.from_tensors({"x": x, "y": x[:, None]})
     parts = list(split(whole, range(count), count))
@@ -29,14 +29,14 @@ def test_rows_keep_their_order(size, count, sizes) -> None:
     )
 
 
-def test_a_worker_has_its_own_replicas_rows() -> None:
+def test_worker_gets_the_rows_of_its_replicas() -> None:
     whole = tf.data.Dataset.range(8).batch(8)
     second = list(split(whole, range(2, 4), 4))
     np.testing.assert_array_equal(second, [[4, 5], [6, 7]])
     assert second[0].shape == (2,)
 
 
-def test_a_replica_without_rows_can_be_an_error() -> None:
+def test_replica_without_rows_can_raise() -> None:
     whole = tf.data.Dataset.range(3).batch(3)
     with pytest.raises(tf.errors.OpError, match="drop_remainder=True"):
         list(split(whole, range(4), 4, min_rows=1))
@@ -57,7 +57,7 @@ def test_a_replica_without_rows_can_be_an_error() -> None:
     ids=["crop and flip", "two views, augmented"],
 )
 def test_shares_are_rows_of_the_whole(views) -> None:
-    """Whatever is drawn for a row, one process draws it as well."""
+    """Random draws per row are those of a single process."""
     images = blobs(classes=6, images=4)
 
     def batches() -> tf.data.Dataset:
@@ -73,7 +73,7 @@ def test_shares_are_rows_of_the_whole(views) -> None:
 
 
 @pytest.mark.slow
-def test_a_share_reads_its_own_files_only(tmp_path) -> None:
+def test_share_reads_only_its_own_files(tmp_path) -> None:
     images = blobs(classes=4, images=2)
     paths = [tmp_path / f"{row}.png" for row in range(8)]
     for path, pixels in zip(paths, images.images, strict=True):
@@ -92,7 +92,7 @@ def test_a_share_reads_its_own_files_only(tmp_path) -> None:
 
 
 def comparing(num_classes: int | None = None) -> MetricModel:
-    """A model whose loss compares, and may have proxies."""
+    """A model whose loss compares pairs, or has proxies."""
     inputs = keras.Input((2,))
     loss = "triplet"
     if num_classes:
@@ -102,7 +102,7 @@ def comparing(num_classes: int | None = None) -> MetricModel:
     )
 
 
-def test_pairs_are_not_judged_by_a_share(caplog) -> None:
+def test_share_does_not_warn_of_missing_pairs(caplog) -> None:
     labels = np.arange(4)
     for is_share, count in ((False, 1), (True, 0)):
         caplog.clear()
@@ -115,7 +115,7 @@ def test_pairs_are_not_judged_by_a_share(caplog) -> None:
         )
 
 
-def test_rows_of_a_relation_matrix_are_a_share() -> None:
+def test_share_accepts_rows_of_a_relation_matrix() -> None:
     rows = np.array([[1, 1, 0, 0], [1, 1, 0, 0]])
     x = np.zeros((2, 2), "float32")
     share = BatchChecks("fit", comparing(), is_share=True)
@@ -126,7 +126,7 @@ def test_rows_of_a_relation_matrix_are_a_share() -> None:
         whole.check_kinds(x, rows)
 
 
-def test_a_dataset_that_was_changed_has_no_share() -> None:
+def test_mapped_dataset_has_no_share() -> None:
     x, labels = np.zeros((8, 2), "float32"), np.repeat(np.arange(4), 2)
     batches = pipeline(ArraySet(x, labels), ClassBalanced(labels, batch_size=8))
     assert share_of(batches, 0, 2) is not None
@@ -137,7 +137,7 @@ def test_a_dataset_that_was_changed_has_no_share() -> None:
 @pytest.mark.parametrize(
     "option", [{"gradient_accumulation_steps": 2}, {"use_ema": True}]
 )
-def test_options_of_optimizers_are_refused_by_name(option, is_scaled) -> None:
+def test_unsupported_optimizer_options_raise(option, is_scaled) -> None:
     optimizer = keras.optimizers.Adam(**option)
     if is_scaled:
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)

@@ -44,7 +44,7 @@ def test_device_count_must_be_positive(count) -> None:
 
 
 @pytest.mark.slow
-def test_devices_are_set_before_tensorflow_computes() -> None:
+def test_use_devices_raises_once_tensorflow_has_computed() -> None:
     assert "use_devices must be called before" in run(LATE)
 
 

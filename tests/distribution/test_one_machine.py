@@ -90,7 +90,7 @@ def build(strategy: Strategy, **arguments: Any) -> MetricModel:
 
 @keras.saving.register_keras_serializable("tests")
 def spread(labels: Any, embeddings: Any) -> Any:
-    """A function of whole batches, which a share of one would not give."""
+    """A statistic of the whole batch, which differs on a share of it."""
     deviation = keras.ops.sum(keras.ops.std(embeddings, axis=0))
     return deviation + keras.ops.cast(labels, "float32") * embeddings[:, 0]
 
@@ -199,7 +199,7 @@ def check_ways(replicas: Strategy) -> None:
 
 
 def check_a_batch_is_judged_whole(replicas: Strategy) -> None:
-    """No replica has two of a class: the batch has pairs, they do not."""
+    """The batch has pairs, but no replica has two examples of a class."""
     warnings: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: warnings.append(record.getMessage())
@@ -224,7 +224,7 @@ def check_wrong_labels_raise(replicas: Strategy) -> None:
 
 
 def check_overflow(replicas: Strategy) -> None:
-    """What overflows on the last replica moves the weights of none."""
+    """An overflow on the last replica skips the update on all."""
     with replicas.scope():
         x = keras.Input((16,))
         # The root of nothing has no gradient.
@@ -250,7 +250,7 @@ def check_overflow(replicas: Strategy) -> None:
 
 
 class Counting(keras.layers.Layer):
-    """Counts the rows that pass, on all replicas."""
+    """Counts rows on all replicas."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -334,7 +334,7 @@ def ungathered(strategy: Strategy) -> MetricModel:
 
 
 def step(model: MetricModel, rows: slice) -> tuple[dict[str, Any], list[Any]]:
-    """Losses, and how weights move, in one step from the first weights."""
+    """Losses and weight changes of one step from the initial weights."""
     weights = model.get_weights()
     logs = model.train_on_batch(X[rows], LABELS[rows], return_dict=True)
     moves = [
@@ -390,7 +390,7 @@ def check_ungathered_is_the_mean(replicas: Strategy) -> None:
 
 
 def check_moving_statistics(replicas: Strategy) -> None:
-    """Replicas that compare nothing have one moving mean and variance."""
+    """Without comparisons, replicas share one moving mean and variance."""
     x = X[:24].reshape(2, 12, 16)
     mean, variance = np.zeros(16), np.ones(16)
     for thirds in x.reshape(2, 3, 4, 16):
@@ -511,7 +511,7 @@ def check_steps(replicas: Strategy) -> None:
 
 
 def check_clipping(replicas: Strategy) -> None:
-    """What is clipped is the gradient of the batch."""
+    """The gradient of the whole batch is clipped."""
 
     def weights_after(strategy: Strategy, **clip: float) -> list:
         keras.utils.set_random_seed(1)
@@ -580,7 +580,7 @@ def check_refusals(replicas: Strategy) -> None:
 
 
 def check_resuming(replicas: Strategy) -> None:
-    """A training that ends within an epoch goes on with the same bits."""
+    """A training interrupted within an epoch resumes bit for bit."""
     with tempfile.TemporaryDirectory() as folder:
         compared, changed = goes_on("baseline", Path(folder), replicas)
     assert changed == []

@@ -48,10 +48,10 @@ def free_ports(count: int) -> list[int]:
 
 
 def results_of(backend: str, folder: Path) -> Any:
-    """What one process, worker 0 and worker 1 found."""
+    """Results of one process, worker 0 and worker 1."""
     ports = free_ports(2)
-    given = (0,), (0, *ports), (1, *ports)
-    processes = [started(folder, backend, *x) for x in given]
+    worker_arguments = (0,), (0, *ports), (1, *ports)
+    processes = [started(folder, backend, *x) for x in worker_arguments]
     try:
         for process in processes:
             said, _ = process.communicate(timeout=SECONDS)
@@ -108,26 +108,26 @@ def check_shares(one: Arrays, workers: list[Arrays]) -> None:
     plan = one["own/plan"]  # (S, B)
     for number, worker in enumerate(workers):
         np.testing.assert_array_equal(worker["drawn"], one["drawn"])
-        own = plan[:, number * 4 : number * 4 + 4]
+        share = plan[:, number * 4 : number * 4 + 4]
         np.testing.assert_array_equal(
-            np.sort(worker["own/planned"]), np.sort(own.ravel())
+            np.sort(worker["own/planned"]), np.sort(share.ravel())
         )
     measured = [len(x["own/held out"]) for x in (one, *workers)]
     assert measured == [measured[0], measured[0], 0]
 
 
 def check_resumed(results: list[Arrays]) -> None:
-    """SIGTERM to one process ends all in one step; all go on from it."""
-    for found in results:
-        assert found["own/status"] == 75
+    """SIGTERM to one process ends all at the same step; all resume there."""
+    for result in results:
+        assert result["own/status"] == 75
         # Each update is done once, the second before the training ended.
-        begun = found["own/begun"].tolist()
+        begun = result["own/begun"].tolist()
         assert begun == sorted({*begun})
         assert len(begun) == 18
-        whole = [key for key in found if key.startswith("own/whole/")]
+        whole = [key for key in result if key.startswith("own/whole/")]
         for key in whole:
-            other = found[key.replace("whole", "resumed")]
-            np.testing.assert_array_equal(other, found[key], err_msg=key)
+            other = result[key.replace("whole", "resumed")]
+            np.testing.assert_array_equal(other, result[key], err_msg=key)
         assert len(whole) > 5
     assert (results[1]["own/begun"] == results[2]["own/begun"]).all()
 

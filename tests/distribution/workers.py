@@ -55,7 +55,7 @@ starts: dict[int, list[np.ndarray]] = {}
 
 
 class Watched(data.ArraySet):
-    """Notes the first number of each row that is read."""
+    """Records the first number of each row that is read."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.read: list[float] = []
@@ -110,7 +110,7 @@ def losses() -> None:
 
 
 def divide_and_conquer() -> None:
-    """The chief alone divides and measures, and all embed for it."""
+    """The chief alone divides and measures; all workers embed for it."""
     model = made(
         lambda: methods.divide_and_conquer(
             perceptron(), embedding_dim=8, num_learners=2, loss="contrastive"
@@ -141,7 +141,7 @@ def divide_and_conquer() -> None:
 
 
 def planned() -> None:
-    """Of planned batches each worker reads its own rows only."""
+    """Each worker reads only its own rows of planned batches."""
     training = Watched(vectors(), LABELS)
     sampler = data.ClassBalanced(LABELS, batch_size=8, images_per_class=2)
     batches = data.pipeline(training, sampler)
@@ -159,7 +159,7 @@ def resumed() -> None:
     state = callbacks.Resume(folder / f"state-{len(ports)}")
     begun: list[int] = []
 
-    def fit(name: str, *given: Any, end_at: int | None = None) -> None:
+    def fit(name: str, *more: Any, end_at: int | None = None) -> None:
         sampler = data.ClassBalanced(LABELS, batch_size=8, images_per_class=2)
         model = baseline({"name": "margin", "seed": 1})
 
@@ -175,7 +175,7 @@ def resumed() -> None:
             data.pipeline(training, sampler),
             epochs=2,
             verbose=0,
-            callbacks=[steps, *given],
+            callbacks=[steps, *more],
         ).history
         for k, value in enumerate([*model.get_weights(), *logs.values()]):
             found[f"own/{name}/{k}"] = np.array(value)
@@ -215,7 +215,7 @@ def arrays() -> None:
 
 
 def told() -> None:
-    """What the chief does, others are told, its errors too."""
+    """The chief's results and errors reach the other workers."""
     words = {"a": [1, 2.5, "ä"], "b": None}
     assert done_by_chief(lambda: words, strategy) == words
 

@@ -21,7 +21,7 @@ def model(**kwargs) -> keras.Model:
 
 
 @pytest.mark.parametrize("batch_size", [5, 256])
-def test_rows_are_in_order_whatever_the_batch(batch_size):
+def test_rows_are_in_order_for_any_batch_size(batch_size):
     network, data = model(), images()
     embeddings = embed(network, data, batch_size)
     expected = network(data.pixels[..., None].astype("float32"))
@@ -29,13 +29,13 @@ def test_rows_are_in_order_whatever_the_batch(batch_size):
     np.testing.assert_allclose(embeddings, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_half_precision_comes_out_as_float32():
+def test_half_precision_gives_float32():
     embeddings = embed(model(dtype="mixed_float16"), images())
     assert embeddings.dtype == np.float32
     assert np.isfinite(embeddings).all()
 
 
-def test_inference_mode():
+def test_model_embeds_in_inference_mode():
     inputs = keras.Input((6, 6, 1))
     flat = keras.layers.Flatten()(inputs)
     network = keras.Model(inputs, keras.layers.Dropout(0.5)(flat))
@@ -60,7 +60,7 @@ def test_embedding_does_not_disturb_training():
         np.testing.assert_array_equal(a, b)
 
 
-def test_embedding_again_sees_new_weights_without_a_new_trace():
+def test_new_weights_take_effect_without_a_new_trace():
     network, data = model(), images()
     embed(network, data, 8)
     function = network.predict_function
@@ -71,7 +71,7 @@ def test_embedding_again_sees_new_weights_without_a_new_trace():
     np.testing.assert_allclose(second, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_evaluate_by_other_labels():
+def test_evaluate_accepts_other_labels():
     network, data = model(), images()
     x = data.pixels[..., None].astype("float32")
     y = np.arange(23) % 3
@@ -108,12 +108,12 @@ def refusals() -> list[tuple[str, object]]:
     network, data = model(), images()
     inputs, embeddings = keras.Input((6, 6, 1)), np.ones((23, 3))
     convolved = keras.Model(inputs, keras.layers.Conv2D(2, 3)(inputs))
-    named = keras.Model(inputs, {"a": keras.layers.Flatten()(inputs)})
+    dict_model = keras.Model(inputs, {"a": keras.layers.Flatten()(inputs)})
     gallery = np.ones((3, 2))
     return [
         ("Received: 0 examples", lambda: embed(network, data.select([]))),
         (r"`model` of embed.*\(23, 4, 4, 2\)", lambda: embed(convolved, data)),
-        ("`model` of embed.*dict", lambda: embed(named, data)),
+        ("`model` of embed.*dict", lambda: embed(dict_model, data)),
         (
             "`labels` of evaluate must be known",
             lambda: evaluate(network, np.ones((3, 36))),
@@ -128,13 +128,13 @@ def refusals() -> list[tuple[str, object]]:
     ]
 
 
-def test_what_cannot_be_embedded_or_evaluated_is_named():
+def test_unfit_arguments_raise():
     for message, call in refusals():
         with pytest.raises(ValueError, match=message):
             call()
 
 
-def test_options_are_checked_before_anything_is_embedded(monkeypatch):
+def test_options_are_checked_before_embedding(monkeypatch):
     network, data = model(), images()
     monkeypatch.setattr(network, "predict_on_batch", None)
     for options in (

@@ -1,4 +1,4 @@
-"""`embed_shards`: what it writes, refuses and continues."""
+"""`embed_shards`: written files, errors and continuation."""
 
 import functools
 import io
@@ -29,7 +29,7 @@ COUNT = 23
 
 @functools.cache
 def model(seed: int = 0) -> keras.Model:
-    """A network, which no test changes."""
+    """A network that no test changes."""
     keras.utils.set_random_seed(seed)
     inputs = keras.Input((6, 6, 1))
     flat = keras.layers.Flatten()(inputs / 255.0)
@@ -47,7 +47,7 @@ def examples(seed: int = 0) -> ArraySet:
 
 
 def files(folder: Path, bad: tuple[int, ...] = ()) -> ImageSet:
-    """Images in files, of which the bad ones cannot be decoded."""
+    """Writes images to files; the bad ones cannot be decoded."""
     folder.mkdir(exist_ok=True)
     for row, image in enumerate(pixels()):
         path = folder / f"{row:02d}.png"
@@ -58,7 +58,7 @@ def files(folder: Path, bad: tuple[int, ...] = ()) -> ImageSet:
 
 
 def shards(folder: Path) -> dict[str, int]:
-    """When each shard was written."""
+    """Modification time of each shard."""
     paths = folder.glob("shard-*.parquet")
     return {path.name: path.stat().st_mtime_ns for path in paths}
 
@@ -149,7 +149,7 @@ def test_embed_shards_continues_after_an_interruption(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_embed_shards_continues_after_a_kill(tmp_path):
-    """Each row is there once, and finished shards are kept."""
+    """Finished shards are kept, and each row occurs once."""
     code = (
         "import warnings; warnings.simplefilter('ignore')\n"
         "from tests.embedding.test_embed_shards import *\n"
@@ -202,7 +202,7 @@ def test_another_run_raises_unless_it_overwrites(tmp_path):
         embedded(tmp_path)
 
 
-def test_a_folder_that_cannot_be_written_raises(tmp_path, monkeypatch):
+def test_unwritable_folder_raises(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     for overwrite in (False, True):
         with pytest.raises(FileExistsError, match="which contains 'file'"):
@@ -229,7 +229,7 @@ def test_a_folder_that_cannot_be_written_raises(tmp_path, monkeypatch):
         embedded("nowhere://bucket/x")
 
 
-def test_a_full_disk_raises_and_leaves_no_shard(tmp_path, monkeypatch):
+def test_full_disk_raises_and_leaves_no_shard(tmp_path, monkeypatch):
     def fill(path, content):
         raise OSError(28, "No space left on device")
 
@@ -261,7 +261,7 @@ REFUSALS = {
 }
 
 
-def test_a_bad_argument_raises_before_anything_is_written(tmp_path):
+def test_bad_argument_raises_before_anything_is_written(tmp_path):
     for message, options in REFUSALS.items():
         with pytest.raises(ValueError, match=message):
             embedded(tmp_path / "out", **options)
@@ -269,7 +269,7 @@ def test_a_bad_argument_raises_before_anything_is_written(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_unreadable_image_is_named_and_the_run_continues(tmp_path):
+def test_unreadable_image_is_named_and_the_run_continues(tmp_path):
     images = files(tmp_path / "images", bad=(8,))
     with pytest.raises(ValueError, match="08.png' cannot be decoded"):
         embedded(tmp_path / "out", source=images)
@@ -306,7 +306,7 @@ def test_images_at_urls_are_downloaded(tmp_path):
         embedded(tmp_path / "bad", source=ImageSet(urls))
 
 
-def test_embeddings_that_cannot_be_stored_are_named(tmp_path):
+def test_embeddings_that_cannot_be_stored_raise(tmp_path):
     network = keras.Sequential([keras.Input((2,)), keras.layers.Identity()])
     x = np.ones((COUNT, 2), "float32")
     x[8, 0] = 65520
@@ -322,7 +322,7 @@ def test_embeddings_that_cannot_be_stored_are_named(tmp_path):
         embedded(tmp_path / "c", network, x)
 
 
-def test_ids_that_repeat_become_a_column(tmp_path, caplog):
+def test_repeated_ids_become_a_column(tmp_path, caplog):
     source = ImageSet(pixels(), ids=["a", "b", "b", "c", "a"] + ["d"] * 18)
     with caplog.at_level("INFO", "keras_dml"):
         whole = embedded(tmp_path, source=source)

@@ -1,4 +1,4 @@
-"""Embedding by OpenVINO: as Keras predicts, or by Keras itself."""
+"""Embedding with OpenVINO, which falls back to Keras."""
 
 import logging
 import re
@@ -24,7 +24,7 @@ SIZE = 16
 NAME = "keras_dml.embedding.engines"
 
 
-def test_the_command_line_has_all_engines() -> None:
+def test_command_line_offers_all_engines() -> None:
     @engine_option
     def command() -> None: ...
 
@@ -73,7 +73,7 @@ def followed_by(layer: keras.layers.Layer) -> keras.Model:
 
 
 def in_python() -> keras.Model:
-    """OpenVINO cannot run code of Python."""
+    """A model with Python code, which OpenVINO cannot run."""
 
     def doubled(x: tf.Tensor) -> tf.Tensor:
         y = tf.py_function(lambda x: 2 * x, [x], "float32")
@@ -85,7 +85,7 @@ def in_python() -> keras.Model:
 
 
 def in_half() -> keras.Model:
-    """OpenVINO computes in float32 what Keras rounds."""
+    """A half-precision model: OpenVINO would compute it in float32."""
     return followed_by(keras.layers.Dense(4, dtype="mixed_float16"))
 
 
@@ -93,10 +93,12 @@ def unit(x: Any) -> Any:
     return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
-def check_same(found: Any, model: keras.Model, shown: ImageSet) -> None:
+def check_same(embeddings: Any, model: keras.Model, shown: ImageSet) -> None:
     x = shown.pixels.astype("float32")
     expected = model.predict(x, verbose=0)
-    np.testing.assert_allclose(unit(found), unit(expected), atol=1e-5, rtol=0)
+    np.testing.assert_allclose(
+        unit(embeddings), unit(expected), atol=1e-5, rtol=0
+    )
 
 
 def said_of(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -104,7 +106,7 @@ def said_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def counted(model: keras.Model, monkeypatch: Any) -> list[int]:
-    """Sizes of the batches that Keras embeds from now on."""
+    """Records the sizes of batches that Keras embeds."""
     sizes, predict = [], model.predict_on_batch
     monkeypatch.setattr(
         model, "predict_on_batch", lambda x: sizes.append(len(x)) or predict(x)
@@ -113,30 +115,30 @@ def counted(model: keras.Model, monkeypatch: Any) -> list[int]:
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("made", [plain, grouping, compositor])
-def test_openvino_embeds_as_keras(made: Any, monkeypatch, caplog) -> None:
+@pytest.mark.parametrize("make", [plain, grouping, compositor])
+def test_openvino_embeds_like_keras(make: Any, monkeypatch, caplog) -> None:
     pytest.importorskip("openvino")
-    model, shown = made(), images()
+    model, shown = make(), images()
     by_keras = counted(model, monkeypatch)
     # The last batch is smaller, and no batch overwrites another.
-    found = embed(model, shown, batch_size=9, engine="openvino")
+    embeddings = embed(model, shown, batch_size=9, engine="openvino")
     assert by_keras == [8] and not said_of(caplog)
-    check_same(found, model, shown)
+    check_same(embeddings, model, shown)
 
 
 @pytest.mark.peers
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("make", "said"),
     [
         (in_python, "'.*', .* cannot be converted: .*EagerPyFunc.*"),
         (in_half, "'.*', .* its embeddings differ by 0.0.* from those .*"),
     ],
 )
-def test_keras_embeds_where_openvino_cannot(made, said, caplog) -> None:
+def test_keras_embeds_where_openvino_cannot(make, said, caplog) -> None:
     pytest.importorskip("openvino")
-    model, shown = made(), images()
-    found = embed(model, shown, batch_size=9, engine="openvino")
-    np.testing.assert_array_equal(found, embed(model, shown, batch_size=9))
+    model, shown = make(), images()
+    embeddings = embed(model, shown, batch_size=9, engine="openvino")
+    np.testing.assert_array_equal(embeddings, embed(model, shown, batch_size=9))
     [line] = said_of(caplog)
     assert "\n" not in line
     assert re.fullmatch(f"Keras embeds with the model {said}", line)
@@ -144,22 +146,24 @@ def test_keras_embeds_where_openvino_cannot(made, said, caplog) -> None:
 
 
 @pytest.mark.peers
-def test_several_inputs(caplog) -> None:
+def test_openvino_takes_several_inputs(caplog) -> None:
     pytest.importorskip("openvino")
     left, right = keras.Input((3,), name="b"), keras.Input((2,), name="a")
     x = keras.layers.Concatenate()([2 * left, right])
     model = keras.Model({"b": left, "a": right}, keras.layers.Dense(4)(x))
     rng = np.random.default_rng(0)
-    given = {"a": rng.normal(size=(5, 2)), "b": rng.normal(size=(5, 3))}
-    found = embed(model, ArraySet(given), batch_size=2, engine="openvino")
-    joined = np.concatenate([2 * given["b"], given["a"]], 1)
+    inputs = {"a": rng.normal(size=(5, 2)), "b": rng.normal(size=(5, 3))}
+    embeddings = embed(model, ArraySet(inputs), batch_size=2, engine="openvino")
+    joined = np.concatenate([2 * inputs["b"], inputs["a"]], 1)
     kernel = model.get_weights()[0]
     assert not said_of(caplog)
-    np.testing.assert_allclose(unit(found), unit(joined @ kernel), atol=1e-5)
+    np.testing.assert_allclose(
+        unit(embeddings), unit(joined @ kernel), atol=1e-5
+    )
 
 
 @pytest.mark.peers
-def test_all_that_embed_can_use_openvino(tmp_path, monkeypatch) -> None:
+def test_shards_index_and_evaluate_use_openvino(tmp_path, monkeypatch) -> None:
     pytest.importorskip("openvino")
     model, shown = plain(), images()
     results = evaluate(model, shown)
@@ -188,7 +192,7 @@ CALLS: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("owner", CALLS)
-def test_an_engine_that_is_not_there_raises(owner: str, monkeypatch) -> None:
+def test_missing_engine_raises(owner: str, monkeypatch) -> None:
     call, model = CALLS[owner], plain()
     rule = rf"`engine` of {owner} must be one of \('keras', 'openvino'\)"
     with pytest.raises(ValueError, match=rule):
@@ -201,8 +205,8 @@ def test_an_engine_that_is_not_there_raises(owner: str, monkeypatch) -> None:
         call(model, images(), engine="openvino")
 
 
-def test_an_engine_may_be_any_function(tmp_path, monkeypatch) -> None:
-    """It takes batches as NumPy arrays, and Keras embeds nothing."""
+def test_engine_may_be_any_function(tmp_path, monkeypatch) -> None:
+    """The function gets NumPy batches, and Keras embeds nothing."""
     model, shown = plain(), images()
     expected = embed(model, shown)
     results = evaluate(model, shown)
@@ -213,8 +217,8 @@ def test_an_engine_may_be_any_function(tmp_path, monkeypatch) -> None:
         return predict(x)
 
     by_keras = counted(model, monkeypatch)
-    found = embed(model, shown, batch_size=9, engine=engine)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    embeddings = embed(model, shown, batch_size=9, engine=engine)
+    np.testing.assert_allclose(embeddings, expected, atol=1e-6)
     assert dict(evaluate(model, shown, engine=engine)) == pytest.approx(
         dict(results)
     )
@@ -229,7 +233,9 @@ def test_an_engine_may_be_any_function(tmp_path, monkeypatch) -> None:
         embed(model, shown, engine=lambda x: None)
 
 
-def test_another_backend(monkeypatch, caplog) -> None:
+def test_openvino_falls_back_to_keras_on_other_backends(
+    monkeypatch, caplog
+) -> None:
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     x = np.ones((1, 2), "float32")
     model = keras.Sequential([keras.Input((2,))], name="twice")
@@ -240,7 +246,7 @@ def test_another_backend(monkeypatch, caplog) -> None:
     ]
 
 
-def test_engines_of_a_server_are_checked_first() -> None:
+def test_server_checks_its_engine_first() -> None:
     server = pytest.importorskip("keras_dml.serve.server")
     with pytest.raises(ValueError, match="`engine` of serve must be one of"):
         server.serve("nothing/there", engine="onnx")

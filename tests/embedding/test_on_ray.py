@@ -1,4 +1,4 @@
-"""Shards that actors of Ray write."""
+"""Shards written by Ray actors."""
 
 import os
 import signal
@@ -28,8 +28,8 @@ def cluster() -> Iterator[None]:
     ray.shutdown()
 
 
-def test_a_killed_actor_costs_no_row(cluster, tmp_path, monkeypatch) -> None:
-    """Its task is repeated, and actors without a GPU see none."""
+def test_killed_actor_costs_no_row(cluster, tmp_path, monkeypatch) -> None:
+    """The task is repeated, and actors without a GPU see none."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     marks = tmp_path / "marks"
     marks.mkdir()
@@ -71,7 +71,7 @@ def test_actors_embed_with_the_model(cluster, tmp_path) -> None:
     np.testing.assert_allclose(shards.array(), expected, atol=1e-6)
 
 
-def test_an_error_of_an_actor_is_raised(cluster, tmp_path) -> None:
+def test_error_of_an_actor_is_raised(cluster, tmp_path) -> None:
     def diverged(x: np.ndarray) -> np.ndarray:
         return np.full((len(x), 3), np.nan, "float32")
 
@@ -79,7 +79,7 @@ def test_an_error_of_an_actor_is_raised(cluster, tmp_path) -> None:
         embed_shards(model(), examples(), tmp_path, engine=diverged, ray=True)
 
 
-def test_a_cluster_that_is_not_there_raises(tmp_path: Path) -> None:
+def test_missing_cluster_raises(tmp_path: Path) -> None:
     if ray.is_initialized():
         ray.shutdown()
     with pytest.raises(OSError, match="cluster cannot be joined"):

@@ -1,4 +1,4 @@
-"""Folders of shards, as they are read."""
+"""Reading folders of shards."""
 
 import numpy as np
 import pytest
@@ -75,7 +75,7 @@ def test_label_sets_are_lists(tmp_path):
     assert table["label"].to_pylist()[:5] == [[1], [4], [1], [], [1, 4]]
 
 
-def test_the_map_is_written_once_and_whole(tmp_path, monkeypatch):
+def test_memory_map_is_written_once_and_whole(tmp_path, monkeypatch):
     shards = gallery(tmp_path / "out")
 
     def fill():
@@ -95,7 +95,7 @@ def test_the_map_is_written_once_and_whole(tmp_path, monkeypatch):
         first[0] = 0
 
 
-def test_a_damaged_shard_is_named(tmp_path):
+def test_damaged_shard_is_named(tmp_path):
     shards = gallery(tmp_path / "a")
     path = tmp_path / "a" / "shard-00000.parquet"
     whole = path.read_bytes()
@@ -123,7 +123,7 @@ def test_a_damaged_shard_is_named(tmp_path):
         shards.array(tmp_path / "cache")
 
 
-def test_a_folder_without_a_manifest_of_shards_raises(tmp_path):
+def test_folder_without_a_manifest_raises(tmp_path):
     for folder in (tmp_path, "memory://test_shards/nothing"):
         with pytest.raises(FileNotFoundError, match="without _manifest.json"):
             EmbeddingShards(folder)

@@ -142,7 +142,7 @@ def check(
 
 
 def assert_same(first: Results, second: Results) -> None:
-    """The same metrics of the same queries, to the last digit."""
+    """Asserts equal metrics of equal queries, to the last digit."""
     assert dict(first) == dict(second)
     assert list(first.per_query) == list(second.per_query)
     for name, values in first.per_query.items():

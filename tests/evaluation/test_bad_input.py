@@ -1,4 +1,4 @@
-"""Labels and names of metrics that cannot be used get the reason, and a way."""
+"""Errors for unusable labels and metric names give the reason and a way out."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def test_missing_labels_are_counted(kind, entry) -> None:
 
 @pytest.mark.parametrize("entry", ENTRIES)
 @pytest.mark.parametrize("kind", RAGGED)
-def test_ragged_labels_are_refused_with_sets_as_the_way(kind, entry) -> None:
+def test_ragged_labels_raise_and_name_sets(kind, entry) -> None:
     with pytest.raises(ValueError, match=r"lists as labels.*\[set\(x\) for"):
         ENTRIES[entry](RAGGED[kind])
 
@@ -85,7 +85,7 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)
-def test_metric_of_another_library_is_named_as_here(name) -> None:
+def test_metric_of_another_library_gets_our_name(name) -> None:
     with pytest.raises(ValueError, match="must be known metrics") as error:
         evaluate_embeddings(X, np.arange(8) // 2, metrics=name)
     message = str(error.value)
@@ -97,7 +97,7 @@ def test_metric_of_another_library_is_named_as_here(name) -> None:
 
 
 @pytest.mark.parametrize("name", ["k", "silhouette_score", "roc_auc_score"])
-def test_name_of_no_metric_is_answered_with_none(name) -> None:
+def test_unknown_metric_gets_no_suggestion(name) -> None:
     assert METRICS.known_as(name) == []
     with pytest.raises(ValueError, match=f"{name!r}. Known: ami"):
         evaluate_embeddings(X, np.arange(8) // 2, metrics=name)

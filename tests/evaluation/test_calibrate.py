@@ -24,17 +24,17 @@ from tests.evaluation.all_pairs import embeddings, pairs
 
 
 def gaps(same, other, values) -> np.ndarray:
-    """How far both error rates are apart at each threshold."""
+    """Gap between both error rates at each threshold."""
     rejected = (same[:, None] < values).mean(axis=0)
     return np.abs(rejected - (other[:, None] >= values).mean(axis=0))
 
 
-def test_rates_of_groups_and_galleries(monkeypatch) -> None:
+def test_false_non_match_rate_heeds_groups_and_galleries(monkeypatch) -> None:
     rng = np.random.default_rng(1)
     x, labels = rng.standard_normal((60, 3)), rng.integers(0, 5, 60)
     cameras = rng.integers(0, 2, 60)
     monkeypatch.setattr(pair_counts, "BLOCK_SIDE", 7)
-    found = evaluate_embeddings(
+    results = evaluate_embeddings(
         x, labels, metrics="fnmr@fmr=0.1", distance="dot", exclude=cameras,
         protocol=Protocol(np.arange(40), np.arange(20, 60)),
     )  # fmt: skip
@@ -52,15 +52,15 @@ def test_rates_of_groups_and_galleries(monkeypatch) -> None:
         if np.sum(np.array(negative) >= t) <= allowed
     )
     expected = np.mean(np.array(positive) < threshold)
-    assert found["fnmr@fmr=0.1"] == pytest.approx(expected, abs=1e-12)
+    assert results["fnmr@fmr=0.1"] == pytest.approx(expected, abs=1e-12)
 
 
-def test_the_rate_that_is_allowed_may_be_reached() -> None:
+def test_allowed_rate_may_be_reached() -> None:
     counts = PairCounts(np.array([4, 3, 0]), np.array([20, 1, 0]))
     assert Criterion("fpr", 0.05).choose(counts) == 1
 
 
-def test_largest_f1() -> None:
+def test_f1_threshold_matches_scikit_learn() -> None:
     from sklearn.metrics import f1_score, precision_recall_curve
 
     x, labels = embeddings()
@@ -70,14 +70,14 @@ def test_largest_f1() -> None:
     precision, recall, _ = precision_recall_curve(truth, scores)
     total = np.maximum(precision + recall, 1e-12)
     best = (2 * precision * recall / total).max()
-    found = calibrate(x, labels, "f1", num_resamples=0)
-    assert f1_score(truth, scores >= found.value) == pytest.approx(best)
-    accepted = scores >= found.value
-    assert found.precision == truth[accepted].mean()
+    threshold = calibrate(x, labels, "f1", num_resamples=0)
+    assert f1_score(truth, scores >= threshold.value) == pytest.approx(best)
+    accepted = scores >= threshold.value
+    assert threshold.precision == truth[accepted].mean()
 
 
 @pytest.mark.parametrize("distance", ["cosine", "euclidean", "dot"])
-def test_thresholds_against_all_pairs(distance) -> None:
+def test_thresholds_match_a_loop_over_all_pairs(distance) -> None:
     x, labels = embeddings()
     x = x * np.random.default_rng(0).uniform(1, 9, (len(x), 1)) + 2
     names = np.array([f"class {label:02}" for label in labels])
@@ -93,48 +93,57 @@ def test_thresholds_against_all_pairs(distance) -> None:
     truth = np.array([labels[i] == labels[j] for i, j in pairs])
     same, other = scores[truth], scores[~truth]
     for criterion in ("eer", "fpr=0.05", "f1"):
-        found = calibrate(
+        threshold = calibrate(
             x, names, criterion, distance=distance, num_resamples=50
         )
-        assert found.low < found.value < found.high
-        assert found.true_positive_rate == (same >= found.value).mean()
-        assert found.false_positive_rate == (other >= found.value).mean()
-        assert (found.distance in str(found)) == (distance != "cosine")
+        assert threshold.low < threshold.value < threshold.high
+        assert threshold.true_positive_rate == (same >= threshold.value).mean()
+        assert (
+            threshold.false_positive_rate == (other >= threshold.value).mean()
+        )
+        assert (threshold.distance in str(threshold)) == (distance != "cosine")
         if criterion == "fpr=0.05":
-            rejected = other[other < found.value]
-            assert (other >= found.value).mean() <= 0.05
+            rejected = other[other < threshold.value]
+            assert (other >= threshold.value).mean() <= 0.05
             assert (other >= rejected.max()).mean() > 0.05
             name = "fnmr@fmr=0.05"
             rates = evaluate_embeddings(
                 x, names, metrics=name, distance=distance
             )
-            assert rates[name] == pytest.approx(1 - found.true_positive_rate)
-    found = calibrate(x, labels, distance=distance, num_resamples=0)
-    totals = found.num_positive_pairs, found.num_negative_pairs
-    assert totals == (len(same), len(other)) and found.low is None
+            assert rates[name] == pytest.approx(
+                1 - threshold.true_positive_rate
+            )
+    threshold = calibrate(x, labels, distance=distance, num_resamples=0)
+    totals = threshold.num_positive_pairs, threshold.num_negative_pairs
+    assert totals == (len(same), len(other)) and threshold.low is None
     smallest = gaps(same, other, scores).min()
-    assert gaps(same, other, found.value) == pytest.approx(smallest, abs=1e-12)
-    content = json.loads(json.dumps(found.to_dict()))
-    assert Threshold.from_dict(content) == found
+    assert gaps(same, other, threshold.value) == pytest.approx(
+        smallest, abs=1e-12
+    )
+    content = json.loads(json.dumps(threshold.to_dict()))
+    assert Threshold.from_dict(content) == threshold
 
 
 @pytest.mark.parametrize("criterion", ["eer", "f1"])
-def test_the_middle_of_a_gap(criterion) -> None:
+def test_threshold_is_the_middle_of_a_gap(criterion) -> None:
     x = np.array([[1, 0], [1, 0], [0, 1], [0, 1]])
-    found = calibrate(x, [0, 0, 1, 1], criterion, num_resamples=0)
-    assert found.value == pytest.approx(0.5, abs=1e-5)
-    assert (found.true_positive_rate, found.false_positive_rate) == (1, 0)
+    threshold = calibrate(x, [0, 0, 1, 1], criterion, num_resamples=0)
+    assert threshold.value == pytest.approx(0.5, abs=1e-5)
+    assert (threshold.true_positive_rate, threshold.false_positive_rate) == (
+        1,
+        0,
+    )
 
 
-def test_interval_is_around_the_threshold() -> None:
+def test_interval_contains_the_threshold() -> None:
     criterion = "eer"
     x, labels = embeddings(classes=40, images=4)
-    found = calibrate(x, labels, criterion, num_resamples=60)
-    assert found.low < found.value < found.high
-    low, high = found.true_positive_low, found.true_positive_high
-    assert 0 < low < found.true_positive_rate < high <= 1
+    threshold = calibrate(x, labels, criterion, num_resamples=60)
+    assert threshold.low < threshold.value < threshold.high
+    low, high = threshold.true_positive_low, threshold.true_positive_high
+    assert 0 < low < threshold.true_positive_rate < high <= 1
     narrow = calibrate(x, labels, criterion, num_resamples=60, confidence=0.5)
-    assert narrow.high - narrow.low < found.high - found.low
+    assert narrow.high - narrow.low < threshold.high - threshold.low
 
 
 def best_of_sample(
@@ -177,11 +186,11 @@ def best_of_sample(
         ("fpr=0.05", 30, 6, 1.25),
     ],
 )
-def test_intervals_against_samples_written_out(
+def test_intervals_match_resamples_written_out(
     criterion, classes, images, signal
 ) -> None:
     x, labels = embeddings(classes, images, 32, signal)
-    found = calibrate(x, labels, criterion, num_resamples=100)
+    result = calibrate(x, labels, criterion, num_resamples=100)
     number = labels // 7
     a, b = np.tril_indices(len(x), -1)
     scores = np.einsum("nd,nd->n", *x[[a, b]].astype(float))
@@ -203,37 +212,35 @@ def test_intervals_against_samples_written_out(
     (low, high), (rate_low, rate_high) = np.nanquantile(
         samples, [0.025, 0.975], axis=0
     ).T
-    assert found.low == pytest.approx(low, abs=0.012)
-    assert found.high == pytest.approx(high, abs=0.012)
-    assert found.true_positive_low == pytest.approx(rate_low, abs=0.02)
-    assert found.true_positive_high == pytest.approx(rate_high, abs=0.02)
-    assert found.low <= found.value <= found.high
-    if found.true_positive_rate == 1 and criterion != "fpr=0.05":
+    assert result.low == pytest.approx(low, abs=0.012)
+    assert result.high == pytest.approx(high, abs=0.012)
+    assert result.true_positive_low == pytest.approx(rate_low, abs=0.02)
+    assert result.true_positive_high == pytest.approx(rate_high, abs=0.02)
+    assert result.low <= result.value <= result.high
+    if result.true_positive_rate == 1 and criterion != "fpr=0.05":
         # A gap: exactly its middle in every sample.
-        assert (found.low, found.high) == pytest.approx((low, high), abs=1e-5)
+        assert (result.low, result.high) == pytest.approx((low, high), abs=1e-5)
 
 
 @pytest.mark.parametrize(
     ("criterion", "classes"), [("eer", 2), ("f1", 4), ("fpr=0.1", 5)]
 )
-def test_few_classes_have_no_interval_and_a_reason(criterion, classes) -> None:
+def test_few_classes_have_no_interval_but_a_reason(criterion, classes) -> None:
     x, labels = embeddings(classes, 6)
-    found = calibrate(x, labels, criterion, num_resamples=50)
+    threshold = calibrate(x, labels, criterion, num_resamples=50)
     if classes < 5:
-        assert (found.low, found.high) == (None, None)
-        assert found.true_positive_low is None
+        assert (threshold.low, threshold.high) == (None, None)
+        assert threshold.true_positive_low is None
         said = f"[no interval: {classes} classes are too few]"
-        assert said in str(found)
+        assert said in str(threshold)
     else:
-        assert found.low < found.high
-        assert found.low <= found.value <= found.high
+        assert threshold.low < threshold.high
+        assert threshold.low <= threshold.value <= threshold.high
 
 
 @pytest.mark.parametrize("most_units", [512, 5])
-def test_bootstrap_counts_are_those_of_drawn_classes(
-    most_units, monkeypatch
-) -> None:
-    """Samples written out image by image, class copies kept apart."""
+def test_bootstrap_counts_match_drawn_classes(most_units, monkeypatch) -> None:
+    """The reference draws classes image by image; copies stay apart."""
     monkeypatch.setattr(pair_counts, "MAX_UNITS", most_units)
     monkeypatch.setattr(pair_counts, "UNIT_ROWS", 3)
     monkeypatch.setattr(pair_counts, "UNIT_PAIRS", 40)
@@ -268,7 +275,7 @@ def test_bootstrap_counts_are_those_of_drawn_classes(
             assert drawn.false[sample, column] == expected[1]
 
 
-def test_an_estimate_outside_of_its_samples_has_no_interval() -> None:
+def test_too_many_undefined_samples_have_no_interval() -> None:
     samples = np.array([1.0, 2, 3, np.nan])
     assert percentiles(samples, 2.5, 0.9) == pytest.approx((1.1, 2.9))
     assert percentiles(samples, 4, 0.9) is None
@@ -291,7 +298,7 @@ def test_an_estimate_outside_of_its_samples_has_no_interval() -> None:
         ({"num_resamples": -1}, "num_resamples=-1"),
     ],
 )
-def test_refused(change, message) -> None:
+def test_unfit_arguments_raise(change, message) -> None:
     x, labels = embeddings()
     with pytest.raises(ValueError, match=message):
         calibrate(**{"embeddings": x, "labels": labels, **change})

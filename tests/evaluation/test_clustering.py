@@ -22,7 +22,7 @@ def entropy(values: list) -> float:
     return -sum(p * math.log(p) for p in shares)
 
 
-def test_nmi_is_twice_the_information_over_both_entropies():
+def test_nmi_matches_its_formula():
     rng = np.random.default_rng(0)
     labels, clusters = rng.integers(0, 4, 60), rng.integers(0, 6, 60)
     a, b = labels.tolist(), clusters.tolist()
@@ -32,7 +32,7 @@ def test_nmi_is_twice_the_information_over_both_entropies():
     assert nmi(labels, clusters) == pytest.approx(expected, rel=1e-12)
 
 
-def test_f1_over_all_pairs():
+def test_f1_matches_a_loop_over_all_pairs():
     rng = np.random.default_rng(2)
     labels, clusters = rng.integers(0, 5, 40), rng.integers(0, 9, 40)
     hits = classes = predicted = 0
@@ -46,7 +46,7 @@ def test_f1_over_all_pairs():
     assert f1(labels, clusters) == pytest.approx(expected, rel=1e-12)
 
 
-def test_f1_of_ids_beyond_float32():
+def test_f1_tells_ids_beyond_float32_apart():
     labels = np.array([2**60, 2**60 + 1, 2**60, 2**60 + 1])
     assert f1(labels, np.array([0, 1, 0, 1])) == 1.0
     assert f1(labels, np.array([0, 0, 1, 1])) == 0.0
@@ -78,7 +78,7 @@ def test_kmeans_is_seeded():
 
 
 @pytest.mark.parametrize("clusters", [0, 11])
-def test_kmeans_refuses(clusters):
+def test_number_of_clusters_is_checked(clusters):
     with pytest.raises(ValueError, match=f"Received: clusters={clusters}"):
         kmeans(np.ones((10, 2)), clusters)
 
@@ -96,7 +96,7 @@ def test_evaluate_averages_over_seeds():
     assert results.num_queries == 0 and not results.per_query
 
 
-def test_clusters_are_those_of_the_union_with_the_gallery():
+def test_clusters_are_found_in_queries_and_gallery_together():
     points, labels = bunches()
     split = evaluate_embeddings(
         points[:100],

@@ -26,13 +26,13 @@ def results_of(noise: float, seed: int = 0, **options):
 
 
 def with_noise(size: float) -> list[Results]:
-    """Results without and with more noise, of the same queries."""
+    """Results of the same queries, without and with more noise."""
     x, labels = data(1.0)
     noise = np.random.default_rng(1).standard_normal(x.shape)
     return [evaluate_embeddings(y, labels) for y in (x, x + size * noise)]
 
 
-def test_interval_is_that_of_the_normal_approximation():
+def test_interval_matches_the_normal_approximation():
     results = results_of(1.0)
     intervals = bootstrap(results, confidence=0.9, num_resamples=4000)
     assert list(intervals) == list(results)
@@ -44,7 +44,7 @@ def test_interval_is_that_of_the_normal_approximation():
         assert interval.high == pytest.approx(results[name] + error, abs=0.003)
 
 
-def test_interval_over_classes_is_that_of_the_class_means():
+def test_interval_over_classes_resamples_class_means():
     results = results_of(1.0)
     interval = bootstrap(results, num_resamples=4000, units="classes")["map@r"]
     means = results.per_query["map@r"].reshape(60, 8).mean(axis=1)
@@ -70,19 +70,19 @@ def test_paired_comparison_is_sharper_than_two_intervals():
     assert difference.high - difference.low < alone.high - alone.low
 
 
-def test_p_value_is_that_of_the_normal_approximation():
+def test_p_value_matches_the_normal_approximation():
     from scipy import stats
 
     first, second = with_noise(0.1)
-    found = compare(first, second, num_resamples=20000)["map@r"]
+    difference = compare(first, second, num_resamples=20000)["map@r"]
     gains = second.per_query["map@r"] - first.per_query["map@r"]
     z = abs(gains.mean()) / (gains.std() / np.sqrt(len(gains)))
-    assert found.p_value == pytest.approx(2 * stats.norm.sf(z), abs=0.02)
+    assert difference.p_value == pytest.approx(2 * stats.norm.sf(z), abs=0.02)
     other = compare(second, first, num_resamples=20000)["map@r"]
-    assert found.p_value == other.p_value
+    assert difference.p_value == other.p_value
 
 
-def test_better_and_worse_queries():
+def test_better_and_worse_queries_are_sorted_by_gain():
     first, second = results_of(1.2), results_of(1.2, seed=1)
     comparison = compare(first, second)
     gains = second.per_query["map@r"] - first.per_query["map@r"]
@@ -94,7 +94,7 @@ def test_better_and_worse_queries():
     assert len(better) and len(worse)
 
 
-def test_texts():
+def test_comparison_and_interval_print_readably():
     first, second = results_of(1.0), results_of(1.5)
     text = str(compare(first, second, num_resamples=20))
     assert len(text.splitlines()) == len(first)
@@ -139,7 +139,7 @@ def test_options_are_checked(options, message):
 
 
 @pytest.mark.parametrize("classes", [1, 3, 4, 5])
-def test_a_few_classes_have_no_interval(classes):
+def test_few_classes_have_no_interval(classes):
     """Of three classes, one sample in nine is a single class."""
     x, labels = data(1.0)
     kept = labels < classes

@@ -10,13 +10,13 @@ from keras_dml.evaluation import evaluate_embeddings
 from keras_dml.evaluation.embedding_space import density, pcf, spectral_decay
 
 
-def test_golden_decay():
+def test_decay_matches_a_worked_example():
     # Shares 3/4 and 1/4: KL = ½ ln(½ / ¾) + ½ ln(½ / ¼) = ½ ln(4/3).
     x = np.diag([3.0, 1.0])
     assert spectral_decay(x) == pytest.approx(0.5 * math.log(4 / 3), rel=1e-12)
 
 
-def test_decay_is_the_divergence_of_scipy():
+def test_decay_matches_the_divergence_of_scipy():
     from scipy.stats import entropy
 
     x = np.random.default_rng(0).standard_normal((50, 7)) * np.arange(1, 8)
@@ -28,11 +28,11 @@ def test_decay_is_the_divergence_of_scipy():
 @pytest.mark.parametrize(
     "x", [np.ones((9, 4)), np.eye(4)[:3], np.zeros((5, 2))]
 )
-def test_unused_dimensions_decay_without_bound(x):
+def test_unused_dimensions_have_infinite_decay(x):
     assert spectral_decay(x) == math.inf
 
 
-def test_density_over_all_pairs():
+def test_density_matches_a_loop_over_all_pairs():
     rng = np.random.default_rng(1)
     x, labels = rng.standard_normal((60, 3)), rng.integers(0, 7, 60)
     labels[0] = 99
@@ -69,7 +69,7 @@ def test_evaluate_uses_unit_vectors_for_the_cosine():
 
 
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.9, 0.999])
-def test_components_are_those_of_scikit_learn(share):
+def test_components_match_scikit_learn(share):
     from sklearn.decomposition import PCA
 
     rng = np.random.default_rng(3)

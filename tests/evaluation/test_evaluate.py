@@ -1,4 +1,4 @@
-"""The one call: what it takes, what it refuses, what it returns."""
+"""`evaluate_embeddings`: inputs, errors and results."""
 
 import json
 import pickle
@@ -16,7 +16,7 @@ def data(count: int = 60, dims: int = 4) -> tuple[np.ndarray, np.ndarray]:
     return rng.standard_normal((count, dims)), rng.integers(0, 8, count)
 
 
-def test_default_metrics():
+def test_default_metrics_are_recalls_and_map_at_r():
     x, labels = data()
     results = evaluate_embeddings(x, labels)
     assert list(results) == [
@@ -43,7 +43,7 @@ def test_names_keep_their_order_and_come_once():
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int16"])
-def test_other_types_count_as_their_values(dtype):
+def test_other_dtypes_give_equal_results(dtype):
     x, labels = data()
     x = (x * 100).astype(dtype)
     expected = evaluate_embeddings(x.astype(np.float64), labels)
@@ -51,7 +51,7 @@ def test_other_types_count_as_their_values(dtype):
         assert dict(evaluate_embeddings(same, labels)) == dict(expected)
 
 
-def test_inputs_are_left_as_they_are():
+def test_inputs_are_not_modified():
     x, labels = data()
     before = x.copy(), labels.copy()
     x.flags.writeable = labels.flags.writeable = False
@@ -71,14 +71,14 @@ def test_excluded_queries_are_counted():
 
 
 @pytest.mark.parametrize("count", [1, 60])
-def test_a_query_must_have_a_relevant_image(count):
+def test_queries_without_relevant_images_raise(count):
     message = f"at least one query.*{count} queries, {count} gallery images"
     with pytest.raises(ValueError, match=message):
         evaluate_embeddings(data(count)[0], np.arange(count) * 2**40)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_embeddings_that_are_not_finite(bad):
+def test_non_finite_embeddings_raise(bad):
     x, labels = data()
     x[[7, 30], 2] = bad
     with pytest.raises(ValueError, match="2 of 60 rows .* row 7"):
@@ -160,7 +160,7 @@ X, LABELS = data()
         ),
     ],
 )
-def test_refused(changes, message):
+def test_unfit_arguments_raise(changes, message):
     with pytest.raises(ValueError, match="of evaluate_embeddings") as error:
         evaluate_embeddings(**{"embeddings": X, "labels": LABELS, **changes})
     error.match(message)
@@ -184,7 +184,7 @@ def test_results_are_a_mapping(results):
     assert "map@r" not in results
 
 
-def test_results_as_text(results):
+def test_results_print_metrics_and_setting(results):
     lines = str(results).splitlines()
     assert lines[0].split() == ["recall@1", f"{results['recall@1']:.4f}"]
     assert lines[1].startswith("nmi") and lines[1].endswith("(2 seeds)")
@@ -194,14 +194,14 @@ def test_results_as_text(results):
     )
 
 
-def test_results_as_json(results):
+def test_results_convert_to_json(results):
     loaded = json.loads(json.dumps(results.to_dict()))
     assert loaded["metrics"] == dict(results)
     assert loaded["num_queries"] == 60
     assert len(loaded["per_seed"]["nmi"]) == 2
 
 
-def test_means_of_classes_are_by_name_where_each_has_one():
+def test_class_means_are_keyed_by_name_if_all_have_one():
     x, labels = data()
     x = x.astype("float32")
     plain = keras.Sequential([keras.Input((4,)), keras.layers.Identity()])
@@ -211,19 +211,19 @@ def test_means_of_classes_are_by_name_where_each_has_one():
     texts = [called[n] for n in labels]
     means = {called[n]: mean for n, mean in by_number.items()}
     for examples in (ArraySet(x, texts), ArraySet(x, labels, called)):
-        found = evaluate(plain, examples, **options)
-        assert found.per_class("map@r") == means
-        assert pickle.loads(pickle.dumps(found)).per_class("map@r") == means  # noqa: S301
+        results = evaluate(plain, examples, **options)
+        assert results.per_class("map@r") == means
+        assert pickle.loads(pickle.dumps(results)).per_class("map@r") == means  # noqa: S301
         # Labels that are given have no names of these examples.
         other = evaluate(plain, examples, labels, **options)
         assert other.per_class("map@r") == by_number
-    some, same = {0: "class 0"}, dict.fromkeys(range(8), "class")
-    for names in (some, same):
-        found = evaluate(plain, ArraySet(x, labels, names), **options)
-        assert found.per_class("map@r") == by_number
+    partial_names, same = {0: "class 0"}, dict.fromkeys(range(8), "class")
+    for names in (partial_names, same):
+        results = evaluate(plain, ArraySet(x, labels, names), **options)
+        assert results.per_class("map@r") == by_number
     queries, gallery = ArraySet(x, texts), ArraySet(x[::-1], texts[::-1])
-    found = evaluate(plain, queries, gallery=gallery, **options)
-    assert set(found.per_class("map@r")) == set(texts)
+    results = evaluate(plain, queries, gallery=gallery, **options)
+    assert set(results.per_class("map@r")) == set(texts)
 
 
 def test_progress_names_the_search(monkeypatch):

@@ -37,12 +37,13 @@ def scores(pairs: PairSet, distance: str) -> np.ndarray:
 def naive(score, positive, folds) -> tuple[list[float], list[float]]:
     accuracies, thresholds = [], []
     for fold in sorted(set(folds)):
-        known = [i for i in range(len(score)) if folds[i] != fold]
-        values = sorted(score[i] for i in known)
+        training_pairs = [i for i in range(len(score)) if folds[i] != fold]
+        values = sorted(score[i] for i in training_pairs)
         cuts = [(a + b) / 2 for a, b in zip(values, values[1:], strict=False)]
         cuts = [values[0] - 1e-9, *cuts, values[-1] + 1e-9]
         right = [
-            sum((score[i] >= cut) == positive[i] for i in known) for cut in cuts
+            sum((score[i] >= cut) == positive[i] for i in training_pairs)
+            for cut in cuts
         ]
         cut = cuts[right.index(max(right))]
         rest = [i for i in range(len(score)) if folds[i] == fold]
@@ -54,7 +55,7 @@ def naive(score, positive, folds) -> tuple[list[float], list[float]]:
 
 @pytest.mark.parametrize("distance", ["cosine", "euclidean", "dot"])
 @pytest.mark.parametrize("folds", [10, 5, 2, "ids", "names", "uneven"])
-def test_accuracy_is_that_of_a_naive_loop(folds, distance: str) -> None:
+def test_fold_accuracy_matches_a_loop(folds, distance: str) -> None:
     pairs = trials()
     count = len(pairs)
     ids = np.arange(count) * folds // count if isinstance(folds, int) else (
@@ -64,25 +65,26 @@ def test_accuracy_is_that_of_a_naive_loop(folds, distance: str) -> None:
     passed = folds if isinstance(folds, int) else ids
     if folds == "names":
         passed = [f"fold {x}" for x in ids]
-    found = fold_accuracy(X, pairs, passed, distance=distance)
+    accuracy = fold_accuracy(X, pairs, passed, distance=distance)
     expected, thresholds = naive(scores(pairs, distance), pairs.positive, ids)
-    assert found.accuracies == pytest.approx(expected)
-    assert found.thresholds == pytest.approx(thresholds, rel=1e-3, abs=1e-4)
-    assert found.mean == pytest.approx(np.mean(expected))
+    assert accuracy.accuracies == pytest.approx(expected)
+    assert accuracy.thresholds == pytest.approx(thresholds, rel=1e-3, abs=1e-4)
+    assert accuracy.mean == pytest.approx(np.mean(expected))
     error = np.sqrt(np.var(expected, ddof=1) / len(expected))
-    assert found.standard_error == pytest.approx(error)
-    assert 0.6 < found.mean < 1
+    assert accuracy.standard_error == pytest.approx(error)
+    assert 0.6 < accuracy.mean < 1
     assert (
-        str(found) == f"{found.mean:.4f} ± {error:.4f} ({len(expected)} folds)"
+        str(accuracy)
+        == f"{accuracy.mean:.4f} ± {error:.4f} ({len(expected)} folds)"
     )
 
 
-def test_groups_that_do_not_overlap_are_told_apart() -> None:
+def test_separable_pairs_have_accuracy_one() -> None:
     x = np.eye(4)[[0, 0, 1, 1, 2, 2, 3, 3]]
     pairs = [(0, 1), (0, 2), (2, 3), (2, 5), (4, 5), (4, 7), (6, 7), (6, 1)]
-    found = fold_accuracy(x, PairSet(ArraySet(x), pairs, [1, 0] * 4), 4)
-    assert (found.mean, found.standard_error) == (1, 0)
-    assert found.thresholds == pytest.approx([0.5] * 4, abs=1e-5)
+    accuracy = fold_accuracy(x, PairSet(ArraySet(x), pairs, [1, 0] * 4), 4)
+    assert (accuracy.mean, accuracy.standard_error) == (1, 0)
+    assert accuracy.thresholds == pytest.approx([0.5] * 4, abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_groups_that_do_not_overlap_are_told_apart() -> None:
         ({"distance": "l1"}, "distance"),
     ],
 )
-def test_what_is_no_fold_is_refused(change, message: str) -> None:
-    given = {"embeddings": X, "pairs": trials(), **change}
+def test_unfit_folds_raise(change, message: str) -> None:
+    arguments = {"embeddings": X, "pairs": trials(), **change}
     with pytest.raises(ValueError, match=f"(?s){message}"):
-        fold_accuracy(**given)
+        fold_accuracy(**arguments)

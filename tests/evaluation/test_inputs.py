@@ -8,7 +8,7 @@ from keras_dml.evaluation import Protocol, evaluate_embeddings, one_per_class
 LABELS = np.repeat([5, 2, 9, 2**40], [3, 4, 1, 6])
 
 
-def test_one_random_image_of_each_class_is_the_gallery():
+def test_gallery_has_one_random_image_of_each_class():
     draws = one_per_class(LABELS, draws=50)
     assert len(draws) == 50
     picked = set()
@@ -30,7 +30,7 @@ def test_draws_are_seeded():
     )
 
 
-def test_official_is_the_mean_over_ten_draws():
+def test_official_protocol_averages_ten_draws():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((14, 3))
     official = evaluate_embeddings(x, LABELS, protocol="official")
@@ -66,12 +66,12 @@ def test_gallery_order_breaks_ties():
         (np.array([], int), r"shape=\(0,\)"),
     ],
 )
-def test_rows_are_checked(rows, message):
+def test_unfit_rows_of_a_protocol_raise(rows, message):
     x = np.ones((14, 2))
     with pytest.raises(ValueError, match="of Protocol must.*" + message):
         evaluate_embeddings(x, LABELS, protocol=Protocol(gallery=rows))
 
 
-def test_draws_are_counted():
+def test_zero_draws_raise():
     with pytest.raises(ValueError, match="draws=0"):
         one_per_class(LABELS, draws=0)

@@ -38,11 +38,13 @@ def gain(first: set[int], second: set[int], relevance: str) -> float:
     return float(shared > 0)
 
 
-def expected(order, sets, relevance, name, others=None):
+def expected(order, sets, relevance, name, gallery_sets=None):
     """The metric of every query that has a relevant image."""
     values = []
-    for own, rows in zip(sets, order, strict=True):
-        gains = [gain(own, (others or sets)[j], relevance) for j in rows]
+    for query_set, rows in zip(sets, order, strict=True):
+        gains = [
+            gain(query_set, (gallery_sets or sets)[j], relevance) for j in rows
+        ]
         if any(gains):
             hits = [bool(x) for x in gains]
             is_graded = name.startswith("ndcg@")
@@ -65,7 +67,9 @@ def as_sets(table: np.ndarray) -> list[set[int]]:
     relevance=st.sampled_from(["any", "shared", "jaccard", "all"]),
     distance=st.sampled_from(["euclidean", "dot"]),
 )
-def test_any_lattice(seed, count, relevance, distance):
+def test_metrics_match_a_naive_ranking_on_any_lattice(
+    seed, count, relevance, distance
+):
     x, table = data(seed, count)
     order = naive.rankings(x, x, distance, lambda i, j: i == j)
     results = evaluate_embeddings(
@@ -78,7 +82,7 @@ def test_any_lattice(seed, count, relevance, distance):
         )
 
 
-def test_all_ways_to_give_labels_are_one():
+def test_all_forms_of_label_sets_are_equivalent():
     x, table = data(1)
     names = [{f"tag {i}" for i in tags} for tags in as_sets(table)]
     results = [
@@ -90,7 +94,7 @@ def test_all_ways_to_give_labels_are_one():
         assert dict(other) == dict(results[0])
 
 
-def test_one_label_each_is_a_class():
+def test_single_labels_equal_classes():
     x, table = data(2)
     labels = np.random.default_rng(0).integers(0, 5, len(x))
     table = np.eye(5, dtype=int)[labels]
@@ -102,7 +106,7 @@ def test_one_label_each_is_a_class():
     assert several.num_classes == one.num_classes
 
 
-def test_galleries_and_cameras():
+def test_galleries_and_cameras_are_heeded():
     x, table = data(4, 60)
     cameras = np.random.default_rng(0).integers(0, 2, 60)
     sets = as_sets(table)
@@ -125,7 +129,7 @@ def test_galleries_and_cameras():
         np.testing.assert_allclose(results.per_query[name], values, rtol=1e-12)
 
 
-def test_means_over_labels_count_a_query_for_each_of_its_own():
+def test_macro_means_count_a_query_for_each_of_its_labels():
     x, table = data(5)
     results = evaluate_embeddings(x, table, metrics=("macro/map", "map"))
     tags = table[results.query_rows]
@@ -178,7 +182,7 @@ X, TABLE = data()
         ),
     ],
 )
-def test_refused(labels, options, message):
+def test_unfit_label_sets_raise(labels, options, message):
     with pytest.raises(ValueError, match="evaluate_embeddings") as error:
         evaluate_embeddings(X, labels, **options)
     error.match(message)
@@ -197,25 +201,25 @@ LEVEL_METRICS = ("recall@1", "map@r", "map", "macro/map@r", "nmi", "density")
 
 
 @pytest.mark.parametrize("memory", ["1MB", "512MB"])
-def test_levels_are_measured_as_each_alone(memory):
+def test_levels_equal_separate_evaluations(memory):
     x, species, family = hierarchy()
     options = {"metrics": LEVEL_METRICS, "memory": memory}
     together = evaluate_embeddings(
         x, {"species": species, "family": family}, **options
     )
     table = np.stack([species, family], axis=1)
-    named = evaluate_embeddings(
+    by_name = evaluate_embeddings(
         x, table, levels=("species", "family"), **options
     )
-    assert dict(named) == dict(together)
+    assert dict(by_name) == dict(together)
     for level, labels in (("species", species), ("family", family)):
         alone = evaluate_embeddings(x, labels, **options)
         for name in LEVEL_METRICS:
             assert together[f"{level}/{name}"] == alone[name]
         values = together.per_query[f"{level}/map"]
-        found = np.isin(together.query_rows, alone.query_rows)
-        np.testing.assert_array_equal(values[found], alone.per_query["map"])
-        assert np.isnan(values[~found]).all()
+        is_common = np.isin(together.query_rows, alone.query_rows)
+        np.testing.assert_array_equal(values[is_common], alone.per_query["map"])
+        assert np.isnan(values[~is_common]).all()
         means = together.per_class(f"{level}/map@r")
         assert means == alone.per_class("map@r")
     # Some queries are alone in their species, none in its family.
@@ -232,26 +236,31 @@ def test_strings_are_classes(kind):
     texts = names.astype(object if kind is object else names.dtype)[species]
     options = {"metrics": ("map", "macro/map@r", "density")}
     alone = evaluate_embeddings(x, species, **options)
-    found = evaluate_embeddings(x, texts, **options)
-    assert dict(found) == dict(alone)
+    results = evaluate_embeddings(x, texts, **options)
+    assert dict(results) == dict(alone)
     means = {f"é{k:02}": v for k, v in alone.per_class("map").items()}
-    assert found.per_class("map") == means
+    assert results.per_class("map") == means
     # Queries and gallery have different classes, numbered alike.
-    for own, of_strings in ((species, texts), (species[::-1], texts[::-1])):
-        split = {"gallery": x[30:], "gallery_labels": own[30:]}
-        expected = evaluate_embeddings(x[:30], own[:30], metrics="map", **split)
+    for class_ids, of_strings in (
+        (species, texts),
+        (species[::-1], texts[::-1]),
+    ):
+        split = {"gallery": x[30:], "gallery_labels": class_ids[30:]}
+        expected = evaluate_embeddings(
+            x[:30], class_ids[:30], metrics="map", **split
+        )
         split["gallery_labels"] = {"a": of_strings[30:]}
-        named = evaluate_embeddings(
+        by_level = evaluate_embeddings(
             x[:30], {"a": of_strings[:30]}, metrics="map", **split
         )
-        assert named["a/map"] == expected["map"]
+        assert by_level["a/map"] == expected["map"]
     with pytest.raises(ValueError, match="`gallery_labels` .* must be integ"):
         evaluate_embeddings(
             x[:30], species[:30], gallery=x[30:], gallery_labels=texts[30:]
         )
 
 
-def test_a_level_where_nothing_is_found():
+def test_level_without_relevant_images_raises():
     x, species, _ = hierarchy()
     with pytest.raises(ValueError, match="at the level 'own'"):
         evaluate_embeddings(x, {"species": species, "own": np.arange(80)})
@@ -268,7 +277,7 @@ def test_a_level_where_nothing_is_found():
         ({"a": np.zeros(3, int)}, None, r"labels\['a'\].shape=\(3,\)"),
     ],
 )
-def test_levels_that_are_none(labels, levels, message):
+def test_unfit_levels_raise(labels, levels, message):
     with pytest.raises(ValueError, match=message):
         evaluate_embeddings(np.eye(4), labels, levels=levels)
 
@@ -276,7 +285,7 @@ def test_levels_that_are_none(labels, levels, message):
 # Prefixes.
 
 
-def test_prefixes_are_measured_as_embeddings():
+def test_prefixes_equal_separate_evaluations():
     x, species, family = hierarchy()
     labels = {"species": species, "family": family}
     options = {"metrics": ("recall@1", "nmi", "pcf@0.9", "macro/map")}
@@ -297,7 +306,7 @@ def test_prefixes_are_measured_as_embeddings():
 
 @settings(max_examples=12)
 @given(seed=st.integers(0, 10**6), classes=st.integers(1, 5))
-def test_a_function_is_a_distance(seed, classes):
+def test_function_may_be_the_distance(seed, classes):
     rng = np.random.default_rng(seed)
     x = rng.integers(-2, 3, (20, 2)).astype(np.float32)
     labels, cameras = rng.integers(0, classes, 20), rng.integers(0, 2, 20)
@@ -307,24 +316,24 @@ def test_a_function_is_a_distance(seed, classes):
         return np.square(queries[:, None] - gallery).sum(-1)
 
     options = {"metrics": METRICS, "exclude": cameras}
-    own = evaluate_embeddings(
+    by_function = evaluate_embeddings(
         x, labels, distance=squared, memory="1MB", **options
     )
-    known = evaluate_embeddings(x, labels, distance="euclidean", **options)
-    assert dict(own) == dict(known)
-    assert own.distance == "squared"
+    by_name = evaluate_embeddings(x, labels, distance="euclidean", **options)
+    assert dict(by_function) == dict(by_name)
+    assert by_function.distance == "squared"
     protocol = Protocol(np.arange(15), np.arange(5, 20)[::-1])
     options = {"metrics": METRICS, "protocol": protocol}
     labels[5:7] = 0
-    own = evaluate_embeddings(x, labels, distance=squared, **options)
-    known = evaluate_embeddings(x, labels, distance="euclidean", **options)
-    assert dict(own) == dict(known)
+    by_function = evaluate_embeddings(x, labels, distance=squared, **options)
+    by_name = evaluate_embeddings(x, labels, distance="euclidean", **options)
+    assert dict(by_function) == dict(by_name)
 
 
 @pytest.mark.parametrize(
     "function", [lambda x, y: x @ x.T, lambda x, y: x @ y.T * np.nan]
 )
-def test_what_is_no_distance(function):
+def test_unfit_distances_raise(function):
     labels = np.zeros(4, int)
     protocol = Protocol(np.arange(2))
     with pytest.raises(ValueError, match=r"returns distances, \(n, G\)"):

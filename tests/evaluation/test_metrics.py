@@ -31,7 +31,7 @@ def precision(ranks: Ranks, k: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("options", [{}, {"limits": lambda k: Limits(every=k)}])
-def test_an_own_metric_at_k(register, options) -> None:
+def test_custom_metric_at_k_matches_a_naive_one(register, options) -> None:
     register("my_precision@k", "hits among k", **options)(precision)
     x, labels = data()
     results = evaluate_embeddings(
@@ -46,7 +46,9 @@ def test_an_own_metric_at_k(register, options) -> None:
     assert "my_precision@5" in bootstrap(results)
 
 
-def test_own_metrics_of_clusters_and_of_embeddings(register) -> None:
+def test_custom_metrics_of_clusters_and_embeddings_are_computed(
+    register,
+) -> None:
     @register("purity", "share of the largest class", of="clusters")
     def purity(labels, clusters):
         return (labels >= 0).mean() + len(np.unique(clusters))
@@ -64,14 +66,14 @@ def test_own_metrics_of_clusters_and_of_embeddings(register) -> None:
     assert results["norm"] == pytest.approx(1.0)
 
 
-def test_a_metric_must_give_a_value_for_each_query(register) -> None:
+def test_metric_must_return_a_value_for_each_query(register) -> None:
     register("mean_rank", "mean of all ranks")(lambda ranks: ranks.ranks)
     with pytest.raises(ValueError, match="'mean_rank' must return one value"):
         evaluate_embeddings(*data(), metrics="mean_rank")
 
 
 @pytest.mark.parametrize("options", [{"of": "rank"}, {"limit": Limits()}])
-def test_details_are_checked(register, options) -> None:
+def test_unfit_details_of_a_metric_raise(register, options) -> None:
     with pytest.raises(ValueError, match="must be given `of`, one of"):
         register("x", "y", **options)
 
@@ -89,7 +91,7 @@ def test_every_metric_has_a_value(name) -> None:
 # Functions that are not registered.
 
 
-def test_a_function_is_a_metric() -> None:
+def test_function_may_be_a_metric() -> None:
     def all_found(ranks):
         """Rank of the farthest hit, at best 1."""
         assert ranks.labels.shape == ranks.counts.shape
@@ -104,7 +106,7 @@ def test_a_function_is_a_metric() -> None:
     assert dict(alone) == {"all_found": results["minp"]}
 
 
-def test_an_object_says_its_name_kind_and_limits() -> None:
+def test_object_may_be_a_metric_with_name_kind_and_limits() -> None:
     class Within:
         def __init__(self, k):
             self.name, self.limits, self.k = f"within {k}", Limits(every=k), k
@@ -126,7 +128,7 @@ def test_an_object_says_its_name_kind_and_limits() -> None:
 
 
 @pytest.mark.parametrize("name", ["map@r", "<lambda>", "macro/recall@4", 3])
-def test_functions_need_a_name_of_their_own(name) -> None:
+def test_metric_functions_need_distinct_names(name) -> None:
     def function(ranks):
         return ranks.counts
 
@@ -135,7 +137,7 @@ def test_functions_need_a_name_of_their_own(name) -> None:
         evaluate_embeddings(*data(), metrics=[function])
 
 
-def test_a_metric_must_not_return_nan() -> None:
+def test_metric_must_not_return_nan() -> None:
     def unknown(ranks):
         return ranks.counts * np.nan
 
@@ -143,7 +145,9 @@ def test_a_metric_must_not_return_nan() -> None:
         evaluate_embeddings(*data(), metrics=[unknown])
 
 
-def test_a_metric_of_a_module(tmp_path, monkeypatch, register) -> None:
+def test_metric_is_imported_from_a_module(
+    tmp_path, monkeypatch, register
+) -> None:
     (tmp_path / "some_metrics.py").write_text(
         "from keras_dml.evaluation import METRICS\n"
         "@METRICS.register('certain@k', 'always k')\n"
@@ -159,7 +163,7 @@ def test_a_metric_of_a_module(tmp_path, monkeypatch, register) -> None:
 # Means over classes.
 
 
-def test_macro_is_the_mean_of_the_means_of_classes() -> None:
+def test_macro_averages_class_means() -> None:
     x, labels = data()
     results = evaluate_embeddings(
         x, labels, metrics=("macro/map@r", "map@r", "macro/recall@k"), ks=(1, 2)
@@ -184,13 +188,13 @@ def test_macro_is_the_mean_of_the_means_of_classes() -> None:
     )
 
 
-def test_intervals_of_macro_resample_means_of_classes() -> None:
+def test_intervals_of_macro_resample_class_means() -> None:
     x, labels = data()
     results = evaluate_embeddings(x, labels, metrics=("macro/map@r", "map@r"))
-    found = bootstrap(results, units="classes", num_resamples=500)
+    intervals = bootstrap(results, units="classes", num_resamples=500)
     means = np.array(list(results.per_class("map@r").values()))
     drawn = np.random.default_rng(0).integers(0, 9, (500, 9))
     low, high = np.quantile(means[drawn].mean(axis=1), [0.025, 0.975])
-    assert found["macro/map@r"].estimate == pytest.approx(means.mean())
-    assert found["macro/map@r"].low == pytest.approx(low)
-    assert found["macro/map@r"].high == pytest.approx(high)
+    assert intervals["macro/map@r"].estimate == pytest.approx(means.mean())
+    assert intervals["macro/map@r"].low == pytest.approx(low)
+    assert intervals["macro/map@r"].high == pytest.approx(high)

@@ -31,7 +31,9 @@ def distances(x: np.ndarray, y: np.ndarray, distance: str) -> np.ndarray:
     return -x @ y.T
 
 
-def naive(x, labels, y, others, k, distance, ignored=None) -> list[bool]:
+def naive(
+    x, labels, y, gallery_labels, k, distance, ignored=None
+) -> list[bool]:
     """One vote for each neighbor; of equally many, the nearest decides."""
     table = distances(x, y, distance)
     if ignored is not None:
@@ -39,20 +41,24 @@ def naive(x, labels, y, others, k, distance, ignored=None) -> list[bool]:
     result = []
     for row, label in zip(table, labels, strict=True):
         order = [i for i in np.argsort(row, kind="stable") if row[i] < np.inf]
-        votes = Counter(others[i] for i in order[:k])
-        most = max(votes.values())
-        nearest = next(others[i] for i in order if votes[others[i]] == most)
+        votes = Counter(gallery_labels[i] for i in order[:k])
+        max_votes = max(votes.values())
+        nearest = next(
+            gallery_labels[i]
+            for i in order
+            if votes[gallery_labels[i]] == max_votes
+        )
         result.append(nearest == label)
     return result
 
 
 @pytest.mark.parametrize("distance", ["cosine", "euclidean", "dot"])
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 7, 30, 500])
-def test_accuracy_is_that_of_naive_votes(k: int, distance: str) -> None:
+def test_accuracy_matches_naive_votes(k: int, distance: str) -> None:
     metrics, options = f"knn_accuracy@{k}", {"distance": distance}
     alone = evaluate_embeddings(X, Y, metrics=metrics, **options)
-    own = np.eye(80, dtype=bool)
-    expected = naive(X, Y, X, Y, k, distance, own)
+    self_mask = np.eye(80, dtype=bool)
+    expected = naive(X, Y, X, Y, k, distance, self_mask)
     np.testing.assert_array_equal(alone.per_query[metrics], expected)
     apart = evaluate_embeddings(
         X,
@@ -71,40 +77,40 @@ def test_accuracy_is_that_of_naive_votes(k: int, distance: str) -> None:
 
 
 @pytest.mark.parametrize("k", [1, 3, 5, 15])
-def test_accuracy_is_that_of_scikit_learn(k: int) -> None:
-    """Of two classes and odd k, there are no ties."""
-    labels, others = Y % 2, GALLERY_Y % 2
+def test_accuracy_matches_scikit_learn(k: int) -> None:
+    """Two classes and odd k leave no ties."""
+    labels, gallery_labels = Y % 2, GALLERY_Y % 2
     results = evaluate_embeddings(
         X,
         labels,
         gallery=GALLERY,
-        gallery_labels=others,
+        gallery_labels=gallery_labels,
         distance="euclidean",
         metrics=f"knn_accuracy@{k}",
     )
-    known = KNeighborsClassifier(k).fit(GALLERY, others)
-    assert results[f"knn_accuracy@{k}"] == known.score(X, labels)
+    classifier = KNeighborsClassifier(k).fit(GALLERY, gallery_labels)
+    assert results[f"knn_accuracy@{k}"] == classifier.score(X, labels)
 
 
-def test_groups_protocols_and_functions_of_distances_count() -> None:
+def test_groups_protocols_and_distance_functions_are_heeded() -> None:
     groups, rows = np.arange(80) % 3, np.arange(0, 80, 2)
     name, ignored = "knn_accuracy@6", np.eye(80, dtype=bool)
     same = (Y[:, None] == Y) & (groups[:, None] == groups)
-    found = evaluate_embeddings(X, Y, exclude=groups, metrics=name)
+    results = evaluate_embeddings(X, Y, exclude=groups, metrics=name)
     expected = naive(X, Y, X, Y, 6, "cosine", same | ignored)
-    np.testing.assert_array_equal(found.per_query[name], expected)
-    found = evaluate_embeddings(
+    np.testing.assert_array_equal(results.per_query[name], expected)
+    results = evaluate_embeddings(
         X, Y, protocol=Protocol(rows, np.arange(60)), metrics=name
     )
     expected = naive(
         X[rows], Y[rows], X[:60], Y[:60], 6, "cosine", ignored[rows, :60]
     )
-    np.testing.assert_array_equal(found.per_query[name], expected)
-    found = evaluate_embeddings(
+    np.testing.assert_array_equal(results.per_query[name], expected)
+    results = evaluate_embeddings(
         X, Y, distance=lambda x, y: distances(x, y, "euclidean"), metrics=name
     )
     expected = naive(X, Y, X, Y, 6, "euclidean", ignored)
-    np.testing.assert_array_equal(found.per_query[name], expected)
+    np.testing.assert_array_equal(results.per_query[name], expected)
 
 
 def test_distances_are_reranked_once_for_votes_and_ranks(monkeypatch) -> None:
@@ -126,12 +132,15 @@ def test_distances_are_reranked_once_for_votes_and_ranks(monkeypatch) -> None:
 def test_results_have_means_levels_intervals_and_logs() -> None:
     alone = np.where(np.arange(80) == 7, 99, Y)
     names = "knn_accuracy@3", "macro/knn_accuracy@3"
-    found = evaluate_embeddings(X, alone, metrics=names)
-    assert (found.num_queries, found.num_excluded) == (79, 1)
-    classes = found.per_class(names[0])
-    assert found[names[1]] == pytest.approx(np.mean(list(classes.values())))
-    low, high = bootstrap(found)[names[0]].low, bootstrap(found)[names[0]].high
-    assert low < found[names[0]] < high
+    results = evaluate_embeddings(X, alone, metrics=names)
+    assert (results.num_queries, results.num_excluded) == (79, 1)
+    classes = results.per_class(names[0])
+    assert results[names[1]] == pytest.approx(np.mean(list(classes.values())))
+    low, high = (
+        bootstrap(results)[names[0]].low,
+        bootstrap(results)[names[0]].high,
+    )
+    assert low < results[names[0]] < high
     levels = {"fine": Y, "coarse": (Y > 1).astype(int)}
     both = evaluate_embeddings(X, levels, metrics=names[0])
     for level, labels in levels.items():
@@ -149,7 +158,7 @@ def test_results_have_means_levels_intervals_and_logs() -> None:
     )
 
 
-def test_label_sets_and_names_without_k_are_refused() -> None:
+def test_label_sets_and_names_without_k_raise() -> None:
     with pytest.raises(ValueError, match="or classify, if examples have sev"):
         evaluate_embeddings(
             X, np.eye(5, dtype=int)[Y], metrics="knn_accuracy@3"

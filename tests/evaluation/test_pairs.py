@@ -9,8 +9,8 @@ from keras_dml.evaluation.pairs import negative_pairs, positive_pairs
 LABELS = np.array([5, 2, 5, 9, 2, 5, 7])
 
 
-def as_set(found) -> set:
-    return {tuple(sorted(pair)) for pair in np.stack(found, 1).tolist()}
+def as_set(index_pairs) -> set:
+    return {tuple(sorted(pair)) for pair in np.stack(index_pairs, 1).tolist()}
 
 
 @pytest.mark.parametrize(
@@ -22,16 +22,16 @@ def test_all_pairs_are_found_once(find, same) -> None:
         for i, j in combinations(range(7), 2)
         if (LABELS[i] == LABELS[j]) == same
     }
-    found = find(LABELS)
-    assert as_set(found) == expected
-    assert len(found[0]) == len(expected)
+    index_pairs = find(LABELS)
+    assert as_set(index_pairs) == expected
+    assert len(index_pairs[0]) == len(expected)
 
 
 @pytest.mark.parametrize(
     ("find", "same"), [(positive_pairs, True), (negative_pairs, False)]
 )
 @pytest.mark.parametrize("enumerable", [10, 2_000_000])
-def test_some_pairs_are_of_their_kind(
+def test_sampled_pairs_are_of_the_asked_kind(
     find, same, enumerable, monkeypatch
 ) -> None:
     monkeypatch.setattr(pairs, "MAX_LISTED_PAIRS", enumerable)
@@ -56,7 +56,7 @@ SETS = np.array([[1, 1, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]], bool)
 
 
 @pytest.mark.parametrize("enumerable", [1, 2_000_000])
-def test_pairs_that_share_a_label(enumerable, monkeypatch) -> None:
+def test_pairs_that_share_a_label_are_positive(enumerable, monkeypatch) -> None:
     monkeypatch.setattr(pairs, "MAX_LISTED_PAIRS", enumerable)
     shared = {(0, 1), (0, 2), (1, 2)}
     first, second = positive_pairs(SETS, 6_000)
@@ -70,7 +70,7 @@ def test_pairs_that_share_a_label(enumerable, monkeypatch) -> None:
     assert len(negative_pairs(SETS[:3], 5)[0]) == 0
 
 
-def test_there_may_be_no_pair() -> None:
+def test_sets_without_such_pairs_give_none() -> None:
     for find, labels in ((positive_pairs, [1, 2]), (negative_pairs, [1, 1])):
         first, second = find(np.array(labels))
         assert len(first) == len(second) == 0

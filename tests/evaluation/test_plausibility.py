@@ -1,4 +1,4 @@
-"""What means nothing is said: collapse, copies, the gallery as queries."""
+"""Warnings about meaningless results: collapse, copies, shared galleries."""
 
 import logging
 from collections.abc import Iterator
@@ -41,17 +41,17 @@ def said(caplog) -> Iterator[pytest.LogCaptureFixture]:
 
 @pytest.mark.parametrize("labels", [Y, Y.astype(str), Y.tolist()])
 @pytest.mark.parametrize("gallery", [X, X[:], X.view()])
-def test_a_gallery_that_is_the_queries_leaves_out_the_own_row(
+def test_gallery_of_the_queries_leaves_out_the_own_row(
     gallery: np.ndarray, labels, said
 ) -> None:
     """Recall@1 of random vectors was once 1.0."""
     alone = evaluate_embeddings(X, labels, metrics=METRICS)
-    found = evaluate_embeddings(
+    results = evaluate_embeddings(
         X, labels, gallery=gallery, gallery_labels=labels, metrics=METRICS
     )
-    assert as_list(found) == as_list(alone)
-    assert found["recall@1"] < 0.1
-    assert (found.num_queries, found.gallery_size) == (100, 100)
+    assert as_list(results) == as_list(alone)
+    assert results["recall@1"] < 0.1
+    assert (results.num_queries, results.gallery_size) == (100, 100)
     assert not said.messages
 
 
@@ -59,14 +59,16 @@ def test_a_gallery_that_is_the_queries_leaves_out_the_own_row(
     "kind",
     ["set", pytest.param("files", marks=pytest.mark.slow), "dataset"],
 )
-def test_a_set_as_its_own_gallery(kind: str, model, tmp_path) -> None:
+def test_set_as_its_own_gallery_leaves_out_the_own_row(
+    kind: str, model, tmp_path
+) -> None:
     import tensorflow as tf
 
     metrics = "recall@1", "fnmr@fmr=0.1", "nmi"
     if kind == "dataset":
         data = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(100, 0)
-        found = evaluate(model, data, gallery=data, metrics=metrics)
-        assert found["recall@1"] < 0.3
+        results = evaluate(model, data, gallery=data, metrics=metrics)
+        assert results["recall@1"] < 0.3
         return
     images = again = ArraySet(X, Y)
     if kind == "files":
@@ -74,8 +76,8 @@ def test_a_set_as_its_own_gallery(kind: str, model, tmp_path) -> None:
         layers = keras.layers.Flatten(), keras.layers.Dense(4)
         model = keras.Sequential([keras.Input((8, 8, 3)), *layers])
     alone = evaluate(model, images, metrics=metrics)
-    found = evaluate(model, images, gallery=again, metrics=metrics)
-    assert dict(found) == dict(alone)
+    results = evaluate(model, images, gallery=again, metrics=metrics)
+    assert dict(results) == dict(alone)
     callback = RetrievalEvaluation(images, metrics=metrics, gallery=again)
     assert logs_of(callback, model) == {
         f"val_{name}": x for name, x in alone.items()
@@ -83,7 +85,7 @@ def test_a_set_as_its_own_gallery(kind: str, model, tmp_path) -> None:
 
 
 def logs_of(callback: RetrievalEvaluation, model, epochs: int = 1) -> dict:
-    """Those of the last epoch."""
+    """Logs of the last epoch."""
     callback.set_model(model)
     callback.set_params({"epochs": epochs})
     callback.on_train_begin()
@@ -106,7 +108,7 @@ def image_files(folder) -> ImageSet:
 
 @pytest.mark.parametrize("distance", ["cosine", "euclidean", "dot"])
 @pytest.mark.parametrize("rounding", [0, 1e-7])
-def test_copies_of_the_queries_in_the_gallery_are_said(
+def test_copies_of_queries_in_the_gallery_are_reported(
     distance: str, rounding: float, said
 ) -> None:
     more = np.random.default_rng(1).normal(size=(50, 8)).astype(np.float32)
@@ -123,7 +125,7 @@ def test_copies_of_the_queries_in_the_gallery_are_said(
     evaluate_embeddings(*both, protocol=apart, **options)
     assert "100 of 100 queries" in said.text
     said.clear()
-    # Near is no copy, a few are too few, and their own metrics are right.
+    # Near vectors are no copies, and a few copies do not warn.
     for near in (
         gallery + np.float32(0.01),
         np.concatenate([more, more, gallery[50:54]]),
@@ -171,8 +173,10 @@ def measured(kind: str, gallery: np.ndarray, model, folder) -> None:
         command = ["evaluate", folders[0], "--gallery", folders[1]]
         assert CliRunner().invoke(main, command).exit_code == 0
     elif kind == "callback":
-        images, others = ArraySet(X, Y), ArraySet(gallery, Y)
-        logs_of(RetrievalEvaluation(images, gallery=others), model, epochs=3)
+        images, gallery_set = ArraySet(X, Y), ArraySet(gallery, Y)
+        logs_of(
+            RetrievalEvaluation(images, gallery=gallery_set), model, epochs=3
+        )
     elif kind == "dataset":
         import tensorflow as tf
 
@@ -191,7 +195,7 @@ def shards_of(x: np.ndarray, folder) -> EmbeddingShards:
     "kind",
     ["array", "file", "shards", "command", "callback", "dataset", "model"],
 )
-def test_share_of_queries_in_the_gallery_is_said_from_5_percent(
+def test_queries_in_the_gallery_are_reported_from_5_percent(
     kind: str, model, said, tmp_path
 ) -> None:
     for copies, count in ((4, 0), (5, 1), (50, 1)):
@@ -233,7 +237,7 @@ def some_points(count: int, dim: int, seed: int) -> np.ndarray:
     ],
 )
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
-def test_equal_embeddings_of_different_examples_are_not_said(
+def test_equal_embeddings_of_different_examples_are_not_reported(
     queries: np.ndarray, gallery: np.ndarray, share: int, distance: str, said
 ) -> None:
     evaluate_embeddings(
@@ -260,17 +264,20 @@ def test_repeated_rows_of_one_set_are_not_queries_in_the_gallery(said) -> None:
 
 
 @pytest.mark.parametrize("are_sets", [False, True])
-def test_copies_that_are_excluded_are_not_said(are_sets: bool, said) -> None:
-    """Own camera, own class: these do not count, so nothing is found."""
+def test_excluded_copies_are_not_reported(are_sets: bool, said) -> None:
+    """Copies by the own camera and of the own class are excluded."""
     noise = np.random.default_rng(1).normal(size=X.shape)
     gallery = np.concatenate([X[::-1], X + noise])
     cameras = np.repeat(["a", "b"], 100)
-    own, labels = Y, np.concatenate([Y[::-1], Y])
+    query_labels, labels = Y, np.concatenate([Y[::-1], Y])
     if are_sets:
-        own, labels = np.eye(20, dtype=int)[own], np.eye(20, dtype=int)[labels]
+        query_labels, labels = (
+            np.eye(20, dtype=int)[query_labels],
+            np.eye(20, dtype=int)[labels],
+        )
     evaluate_embeddings(
         X,
-        own,
+        query_labels,
         gallery=gallery,
         gallery_labels=labels,
         exclude=(cameras[:100], cameras),
@@ -288,7 +295,7 @@ def test_copies_that_are_excluded_are_not_said(are_sets: bool, said) -> None:
         (np.outer(np.arange(1, 21), X[0]), "equal"),
     ],
 )
-def test_collapse_is_said(x: np.ndarray, kind: str, said) -> None:
+def test_collapse_is_reported(x: np.ndarray, kind: str, said) -> None:
     y = np.repeat(np.arange(4), 5)
     evaluate_embeddings(x, y)
     (message,) = said.messages
@@ -302,7 +309,7 @@ def test_collapse_is_said(x: np.ndarray, kind: str, said) -> None:
     assert not said.messages
 
 
-def test_a_collapsed_model_is_said_once_in_training(model, said) -> None:
+def test_collapsed_model_is_reported_once_in_training(model, said) -> None:
     dead = keras.models.clone_model(model)
     dead.set_weights([np.zeros_like(x) for x in model.get_weights()])
     callback = RetrievalEvaluation(ArraySet(X, Y))
@@ -313,7 +320,7 @@ def test_a_collapsed_model_is_said_once_in_training(model, said) -> None:
 
 
 @pytest.mark.parametrize("kind", [int, str])
-def test_minus_one_as_a_label_is_said(kind: type, said) -> None:
+def test_label_minus_one_is_reported(kind: type, said) -> None:
     y = np.where(Y < 3, -1, Y)
     results = evaluate_embeddings(X, y.astype(kind), metrics="recall@1")
     (message,) = said.messages
@@ -328,29 +335,29 @@ def test_minus_one_as_a_label_is_said(kind: type, said) -> None:
     assert not said.messages
 
 
-def test_groups_are_named_or_unknown() -> None:
+def test_groups_may_be_names_or_unknown() -> None:
     cameras = np.array(["front", "back", "side", "top"])[np.arange(100) % 4]
     numbers = np.unique(cameras, return_inverse=True)[1]
-    known = evaluate_embeddings(X, Y, exclude=numbers, metrics="map@r")
-    for given in (cameras, cameras.tolist(), cameras.astype(object)):
-        found = evaluate_embeddings(X, Y, exclude=given, metrics="map@r")
-        assert dict(found) == dict(known)
+    expected = evaluate_embeddings(X, Y, exclude=numbers, metrics="map@r")
+    for groups in (cameras, cameras.tolist(), cameras.astype(object)):
+        results = evaluate_embeddings(X, Y, exclude=groups, metrics="map@r")
+        assert dict(results) == dict(expected)
     # Unknown ones exclude nothing, not even each other.
     unknown = [None] * 100
     alone = evaluate_embeddings(X, Y, metrics="map@r")
-    some = [*range(-1000, -930), *([None] * 30)]
-    for given in (
+    mixed_groups = [*range(-1000, -930), *([None] * 30)]
+    for groups in (
         unknown,
         [-1] * 100,
-        some,
-        [*map(str, some[:70]), *some[70:]],
+        mixed_groups,
+        [*map(str, mixed_groups[:70]), *mixed_groups[70:]],
     ):
-        found = evaluate_embeddings(X, Y, exclude=given, metrics="map@r")
-        assert dict(found) == dict(alone)
+        results = evaluate_embeddings(X, Y, exclude=groups, metrics="map@r")
+        assert dict(results) == dict(alone)
     halves = X[:50], Y[:50]
     gallery = {"gallery": X[1:], "gallery_labels": Y[1:], "metrics": "map@r"}
     mixed = np.where(numbers == 0, None, cameras)
-    found = evaluate_embeddings(
+    results = evaluate_embeddings(
         *halves, exclude=(mixed[:50].tolist(), mixed[1:].tolist()), **gallery
     )
     ids = np.where(numbers == 0, 1000 + np.arange(100), numbers)
@@ -358,7 +365,7 @@ def test_groups_are_named_or_unknown() -> None:
     other = evaluate_embeddings(
         *halves, exclude=(ids[:50], theirs[1:]), **gallery
     )
-    assert dict(found) == dict(other)
+    assert dict(results) == dict(other)
 
 
 class Batches(keras.utils.PyDataset):
@@ -370,7 +377,7 @@ class Batches(keras.utils.PyDataset):
         return X[rows], Y[rows], np.ones(len(Y[rows]))
 
 
-def test_a_pydataset_is_taken(model) -> None:
+def test_pydataset_is_accepted(model) -> None:
     batches = Batches()
     expected = dict(evaluate(model, ArraySet(X, Y)))
     assert dict(evaluate(model, batches)) == pytest.approx(expected)
@@ -384,7 +391,7 @@ def test_a_pydataset_is_taken(model) -> None:
     assert np.array_equal(from_dataset(batches).inputs(...), X)
 
 
-def test_what_is_no_set_of_examples_is_refused_by_name(model) -> None:
+def test_unfit_examples_raise(model) -> None:
     pairs = PairSet(ArraySet(X), [[0, 1], [0, 2]])
     with pytest.raises(ValueError, match=r"not relations.*`examples`"):
         evaluate(model, pairs)
@@ -399,7 +406,7 @@ def test_what_is_no_set_of_examples_is_refused_by_name(model) -> None:
         evaluate(model, Endless())
 
 
-def test_an_outer_scope_of_messages_counts_in_all_within(model, said) -> None:
+def test_outer_scope_of_messages_covers_inner_calls(model, said) -> None:
     """A run measures before, while and after it trains."""
     images = ArraySet(X[:10], np.zeros(10, int))
     with warn_once(set()):

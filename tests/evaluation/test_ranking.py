@@ -36,19 +36,21 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_golden(name):
+def test_metrics_match_worked_examples(name):
     values = parse_metric(name).per_query(RANKS)
     np.testing.assert_allclose(values, GOLDEN[name], rtol=1e-15)
 
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_ranks_beyond_the_limits_have_no_influence(name):
-    known = parse_metric(name)
-    every = known.limits.of_every(RANKS.counts)
+    ranking_metric = parse_metric(name)
+    every = ranking_metric.limits.of_every(RANKS.counts)
     limits = np.repeat(every, RANKS.counts)
-    limits[RANKS.starts] = np.maximum(every, known.limits.first)
+    limits[RANKS.starts] = np.maximum(every, ranking_metric.limits.first)
     clipped = np.where(RANKS.ranks <= limits, RANKS.ranks, BEYOND_LIMIT)
-    values = known.per_query(Ranks(RANKS.queries, RANKS.counts, clipped))
+    values = ranking_metric.per_query(
+        Ranks(RANKS.queries, RANKS.counts, clipped)
+    )
     np.testing.assert_allclose(values, GOLDEN[name], rtol=1e-15)
 
 
@@ -61,9 +63,9 @@ def test_map_and_ndcg_agree_with_scikit_learn():
     results = evaluate_embeddings(
         x, labels, metrics=("map", "ndcg@5", "ndcg@300"), distance="dot"
     )
-    others = ~np.eye(200, dtype=bool)
-    relevance = (labels[:, None] == labels)[others].reshape(200, 199)
-    scores = (x @ x.T)[others].reshape(200, 199)
+    off_diagonal = ~np.eye(200, dtype=bool)
+    relevance = (labels[:, None] == labels)[off_diagonal].reshape(200, 199)
+    scores = (x @ x.T)[off_diagonal].reshape(200, 199)
     for name, score in (
         ("map", average_precision_score),
         ("ndcg@5", lambda hits, x: ndcg_score(hits[None], x[None], k=5)),
@@ -75,7 +77,7 @@ def test_map_and_ndcg_agree_with_scikit_learn():
         )
 
 
-def test_limits_combine_to_the_larger():
+def test_limits_combine_to_the_larger_one():
     limits = Limits(first=5) | Limits(every=3) | Limits(extra=0)
     assert limits == Limits(first=5, every=3, extra=0)
     np.testing.assert_array_equal(limits.of_every(np.array([1, 8])), [3, 8])

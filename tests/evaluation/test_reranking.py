@@ -38,19 +38,21 @@ def k_reciprocal(
     )
     order = []
     for i in range(count):
-        others = [j for j in range(count) if j != i]
-        order.append([i, *sorted(others, key=lambda j: (distances[i, j], j))])
+        other_rows = [j for j in range(count) if j != i]
+        order.append(
+            [i, *sorted(other_rows, key=lambda j: (distances[i, j], j))]
+        )
 
     def reciprocal_neighbors(i: int, k: int) -> set[int]:
         return {j for j in order[i][: k + 1] if i in order[j][: k + 1]}
 
     v = np.zeros((count, count))
     for i in range(count):
-        own = reciprocal_neighbors(i, k1)
-        expanded = set(own)
-        for j in own:
+        neighborhood = reciprocal_neighbors(i, k1)
+        expanded = set(neighborhood)
+        for j in neighborhood:
             theirs = reciprocal_neighbors(j, int(np.around(k1 / 2)))
-            if len(theirs & own) > 2 / 3 * len(theirs):
+            if len(theirs & neighborhood) > 2 / 3 * len(theirs):
                 expanded |= theirs
         for j in expanded:
             v[i, j] = np.exp(-d[i, j])
@@ -73,22 +75,22 @@ def k_reciprocal(
     k1=st.integers(1, 9),
     k2=st.integers(1, 5),
 )
-def test_k_reciprocal_is_the_papers_on_any_lattice(seed, count, k1, k2):
+def test_k_reciprocal_matches_the_paper_on_any_lattice(seed, count, k1, k2):
     rng = np.random.default_rng(seed)
     x = rng.integers(-2, 3, (count, 2)).astype(float)
     num_queries = count // 3
     expected = k_reciprocal(squared_distances(x), num_queries, k1, k2, 0.3)
     outside = np.full(num_queries, -1)
     kind = KReciprocal(k1, k2)
-    found = kind.distances(
+    distances = kind.distances(
         x[:num_queries], x[num_queries:], outside, "euclidean"
     )(slice(0, num_queries))
-    np.testing.assert_allclose(found, expected[:, num_queries:], atol=1e-10)
+    np.testing.assert_allclose(distances, expected[:, num_queries:], atol=1e-10)
     # All against all: queries are images of the gallery.
     every = np.arange(count)
-    found = kind.distances(x, x, every, "euclidean")(slice(0, count))
+    distances = kind.distances(x, x, every, "euclidean")(slice(0, count))
     expected = k_reciprocal(squared_distances(x), count, k1, k2, 0.3)
-    np.testing.assert_allclose(found, expected, atol=1e-10)
+    np.testing.assert_allclose(distances, expected, atol=1e-10)
 
 
 @pytest.fixture
@@ -108,12 +110,12 @@ def clusters(count: int = 60, dims: int = 5) -> tuple[np.ndarray, np.ndarray]:
 def measured(distances: np.ndarray, labels: np.ndarray) -> float:
     """MAP@R of all against all, from distances."""
     orders = np.argsort(distances, axis=1, kind="stable").tolist()
-    others = [[j for j in order if j != i] for i, order in enumerate(orders)]
-    return float(np.mean(naive.per_query("map@r", others, labels, labels)))
+    rankings = [[j for j in order if j != i] for i, order in enumerate(orders)]
+    return float(np.mean(naive.per_query("map@r", rankings, labels, labels)))
 
 
 @pytest.mark.parametrize("memory", ["1MB", "512MB"])
-def test_evaluate_ranks_by_the_new_distances(memory):
+def test_evaluate_ranks_by_reranked_distances(memory):
     x, labels = clusters()
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
     expected = k_reciprocal(squared_distances(unit), 60, 8, 3, 0.3).round(12)
@@ -147,10 +149,10 @@ def expanded(
     """Loops over unit vectors."""
     x, y = (z / np.linalg.norm(z, axis=1, keepdims=True) for z in (x, y))
     result = []
-    for query, own in zip(x, itself, strict=True):
+    for query, self_row in zip(x, itself, strict=True):
         cosines = y @ query
         order = [j for j in np.argsort(-cosines.round(12), kind="stable")]
-        order = [j for j in order if j != own][:k]
+        order = [j for j in order if j != self_row][:k]
         total = query.copy()
         for place, j in enumerate(order, start=1):
             weight = (k + 1 - place) / (k + 1)
@@ -167,30 +169,30 @@ def test_query_expansion_is_the_weighted_mean(small_blocks, alpha, k):
     x, _ = clusters()
     queries, gallery = x[:20], x[15:]
     itself = np.where(np.arange(20) < 15, -1, np.arange(20) - 15)
-    found, same = AlphaQueryExpansion(k, alpha).embeddings(
+    expanded_queries, same = AlphaQueryExpansion(k, alpha).embeddings(
         queries, gallery, itself
     )
     assert same is gallery
     expected = expanded(queries, gallery, itself, k, alpha)
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+    np.testing.assert_allclose(expanded_queries, expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("alpha", [None, 3.0])
 def test_database_augmentation_is_the_weighted_mean(alpha):
     x, _ = clusters()
-    same, found = DatabaseAugmentation(4, alpha).embeddings(
+    same, augmented_gallery = DatabaseAugmentation(4, alpha).embeddings(
         x[:3], x, np.arange(3)
     )
     np.testing.assert_array_equal(same, x[:3])
     expected = expanded(x, x, np.arange(60), 4, alpha)
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+    np.testing.assert_allclose(augmented_gallery, expected, atol=1e-12)
 
 
-def test_equal_vectors_are_neighbors_in_their_order():
+def test_equal_vectors_are_neighbors_in_row_order():
     x = np.repeat(np.eye(3), 4, axis=0)
     scores = Scores(x, x, "cosine")
-    found = nearest_others(scores, np.arange(12), 5)
-    for i, row in enumerate(found.tolist()):
+    neighbors = nearest_others(scores, np.arange(12), 5)
+    for i, row in enumerate(neighbors.tolist()):
         group = [j for j in range(i - i % 4, i - i % 4 + 4) if j != i]
         rest = [j for j in range(12) if j // 4 != i // 4]
         assert row == group + rest[:2]
@@ -199,7 +201,7 @@ def test_equal_vectors_are_neighbors_in_their_order():
 # Search results.
 
 
-def test_the_nearest_after_re_ranking():
+def test_rerank_returns_the_nearest_rows():
     x, _ = clusters()
     distances, rows = rerank(x[:10], x[10:], 7, rerank=KReciprocal(8, 3))
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
@@ -212,7 +214,7 @@ def test_the_nearest_after_re_ranking():
     )
 
 
-def test_a_query_of_the_gallery_does_not_find_itself():
+def test_query_in_the_gallery_does_not_find_itself():
     x, _ = clusters()
     distances, rows = rerank(
         x[:10], x, 59, rerank="query_expansion", itself=np.arange(10)
@@ -239,7 +241,7 @@ def test_a_query_of_the_gallery_does_not_find_itself():
         ({"rerank": [KReciprocal(), AlphaQueryExpansion()]}, "last step"),
     ],
 )
-def test_refused(options, message):
+def test_unfit_arguments_of_rerank_raise(options, message):
     x, _ = clusters()
     with pytest.raises(ValueError, match=message):
         rerank(x[:10], x[10:], **{"k": 5, **options})
@@ -256,7 +258,7 @@ def test_refused(options, message):
         lambda: DatabaseAugmentation(alpha=np.nan),
     ],
 )
-def test_arguments_are_checked(make):
+def test_unfit_arguments_of_reranking_kinds_raise(make):
     with pytest.raises(ValueError, match="must be"):
         make()
 

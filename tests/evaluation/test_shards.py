@@ -1,4 +1,4 @@
-"""Folders of shards, measured as the arrays that they were written from."""
+"""Shards are measured like the arrays they were written from."""
 
 import dataclasses
 
@@ -28,7 +28,7 @@ def written(folder, x, labels=None, **options) -> EmbeddingShards:
 @pytest.mark.parametrize(
     "dtype", [pytest.param("float32", marks=pytest.mark.slow), "float16"]
 )
-def test_same_digits_as_of_the_array(data, tmp_path, dtype):
+def test_shards_and_array_give_equal_results(data, tmp_path, dtype):
     x, labels = data
     shards = written(tmp_path / "a", x, labels, dtype=dtype)
     expected = evaluate_embeddings(x.astype(dtype), labels, metrics=METRICS)
@@ -42,7 +42,7 @@ def test_same_digits_as_of_the_array(data, tmp_path, dtype):
     )
 
 
-def test_classes_have_the_names_of_shards(data, tmp_path):
+def test_classes_take_names_from_shards(data, tmp_path):
     x, labels = data
     names = {number: f"class {number}" for number in range(12)}
     shards = written(tmp_path / "a", x, labels, names=names)
@@ -53,7 +53,7 @@ def test_classes_have_the_names_of_shards(data, tmp_path):
     assert set(results.per_class("map@r")) == set(range(100, 112))
 
 
-def test_a_gallery_of_shards(data, tmp_path):
+def test_gallery_may_be_shards(data, tmp_path):
     x, labels = data
     gallery = written(tmp_path / "g", x[50:], labels[50:])
     queries = written(tmp_path / "q", x[:50], labels[:50])
@@ -64,12 +64,14 @@ def test_a_gallery_of_shards(data, tmp_path):
         gallery_labels=labels[50:],
         metrics=METRICS,
     )
-    for given in ((queries,), (x[:50], labels[:50])):
-        found = evaluate_embeddings(*given, gallery=gallery, metrics=METRICS)
-        assert_same(found, expected)
+    for queries_or_arrays in ((queries,), (x[:50], labels[:50])):
+        results = evaluate_embeddings(
+            *queries_or_arrays, gallery=gallery, metrics=METRICS
+        )
+        assert_same(results, expected)
 
 
-def test_shards_without_labels(data, tmp_path):
+def test_shards_without_labels_raise(data, tmp_path):
     shards = written(tmp_path / "a", data[0])
     with pytest.raises(ValueError, match="`labels` of evaluate_embeddings"):
         evaluate_embeddings(shards)
@@ -81,7 +83,7 @@ def test_shards_without_labels(data, tmp_path):
         evaluate_embeddings(*data, gallery=shards)
 
 
-def test_galleries_of_another_model_are_refused(data, tmp_path):
+def test_gallery_of_another_model_raises(data, tmp_path):
     x, labels = data
     shards = [written(tmp_path / name, x, labels) for name in "ab"]
     identity = ModelIdentity("1" * 64, (8, 8, 3), None, "none", ((1.0,),))
@@ -94,7 +96,7 @@ def test_galleries_of_another_model_are_refused(data, tmp_path):
     evaluate_embeddings(shards[0], gallery=shards[0])
 
 
-def test_a_shard_that_is_gone_or_changed_is_named(data, tmp_path):
+def test_missing_or_changed_shard_is_named(data, tmp_path):
     # Of no other test: what was mapped from these rows is still there.
     shards = written(tmp_path / "a", 3 * data[0], data[1])
     second = sorted((tmp_path / "a").glob("*.parquet"))[1]

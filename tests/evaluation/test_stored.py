@@ -1,4 +1,4 @@
-"""Embeddings in files: the same digits, and not all in memory at once."""
+"""Embeddings in files give the same digits in less memory."""
 
 import subprocess
 import sys
@@ -49,14 +49,14 @@ def in_file(tmp_path):
     ("dtype", "distance"),
     [("float16", "cosine"), ("float32", "euclidean"), ("float64", "dot")],
 )
-def test_same_digits_as_in_memory(data, in_file, dtype, distance):
+def test_stored_embeddings_give_equal_results(data, in_file, dtype, distance):
     x, labels = data[0].astype(dtype), data[1]
     options = {"metrics": METRICS, "distance": distance, "prefixes": (3,)}
     expected = evaluate_embeddings(x, labels, **options)
     assert_same(evaluate_embeddings(in_file(x), labels, **options), expected)
 
 
-def test_a_row_of_no_direction_is_named(data, in_file):
+def test_zero_row_in_a_file_is_named(data, in_file):
     x, labels = data[0].copy(), data[1]
     x[299] = 0
     with pytest.raises(
@@ -65,7 +65,7 @@ def test_a_row_of_no_direction_is_named(data, in_file):
         calibrate(in_file(x), labels)
 
 
-def test_clusters_of_a_sample(data, in_file):
+def test_clusters_can_be_found_in_a_sample(data, in_file):
     x = data[0].astype("f4")
     expected = kmeans(x, 5, sample=100)
     assert len(np.unique(expected)) == 5
@@ -76,12 +76,12 @@ def test_clusters_of_a_sample(data, in_file):
 
 
 @pytest.mark.parametrize("sample", [4, 0, True, 10.0])
-def test_a_sample_has_a_row_for_each_cluster(data, sample):
+def test_sample_must_have_a_row_for_each_cluster(data, sample):
     with pytest.raises(ValueError, match="`sample` of kmeans must be"):
         kmeans(data[0], 5, sample=sample)
 
 
-def test_clusters_of_what_does_not_fit_are_asked_for(data, in_file):
+def test_cluster_sample_is_required_beyond_memory(data, in_file):
     labels = np.arange(5000) % 10
     x = np.random.default_rng(0).standard_normal((5000, 64), np.float32)
     x = in_file(x)
@@ -144,7 +144,7 @@ OUT_OF_MEMORY = """
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="Limits are of Linux.")
-def test_memory_is_a_part_of_the_embeddings(tmp_path):
+def test_stored_embeddings_need_little_memory(tmp_path):
     path = tmp_path / "x.npy"
     x = np.lib.format.open_memmap(path, "w+", np.float32, (400_000, 128))
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Parts of embeddings, measured as embeddings of their own."""
+"""Parts of embeddings are measured as separate embeddings."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from tests.conftest import blobs
 METRICS = ("recall@1", "map@r", "nmi")
 
 
-def test_parts_are_measured_as_embeddings() -> None:
+def test_parts_equal_separate_evaluations() -> None:
     """Slices of ⌈D / K⌉ dimensions, the last one shorter, and their mean."""
     rng = np.random.default_rng(0)
     x, labels = rng.normal(size=(40, 8)), np.arange(40) % 5

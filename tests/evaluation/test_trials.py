@@ -40,12 +40,12 @@ def roc(x, pairs, distance="cosine"):
 @pytest.mark.parametrize(
     ("distance", "signal"), [("cosine", 0.7), ("euclidean", 1.5), ("dot", 1.5)]
 )
-def test_metrics_are_those_of_scikit_learn(distance, signal) -> None:
+def test_metrics_match_scikit_learn(distance, signal) -> None:
     x, pairs = trials(signal)
     if distance != "cosine":
         x = x * np.random.default_rng(1).uniform(1, 3, (len(x), 1))
     (fpr, tpr, _), _ = roc(x, pairs, distance)
-    found = evaluate_trials(
+    results = evaluate_trials(
         x,
         pairs,
         ("eer", "tpr@fpr=0.05", "fnmr@fmr=0.05", "min_dcf=0.1"),
@@ -60,34 +60,41 @@ def test_metrics_are_those_of_scikit_learn(distance, signal) -> None:
         "fnmr@fmr=0.05": 1 - tpr[fpr <= 0.05].max(),
         "min_dcf=0.1": costs.min(),
     }
-    assert {k: v.estimate for k, v in found.items()} == pytest.approx(expected)
-    for interval in found.values():
+    assert {k: v.estimate for k, v in results.items()} == pytest.approx(
+        expected
+    )
+    for interval in results.values():
         assert interval.low <= interval.estimate <= interval.high
         assert interval.low < interval.high
 
 
 @pytest.mark.parametrize("criterion", ["eer", "f1", "fpr=0.05"])
-def test_a_threshold_of_trials(criterion) -> None:
+def test_threshold_is_calibrated_on_trials(criterion) -> None:
     x, pairs = trials()
-    found = calibrate(x, pairs, criterion, num_resamples=100)
+    threshold = calibrate(x, pairs, criterion, num_resamples=100)
     _, scores = roc(x, pairs)
     same, other = scores[pairs.positive], scores[~pairs.positive]
-    assert (found.num_positive_pairs, found.num_negative_pairs) == (200, 400)
-    assert found.true_positive_rate == (same >= found.value).mean()
-    assert found.false_positive_rate == (other >= found.value).mean()
-    assert found.low < found.value < found.high
+    assert (threshold.num_positive_pairs, threshold.num_negative_pairs) == (
+        200,
+        400,
+    )
+    assert threshold.true_positive_rate == (same >= threshold.value).mean()
+    assert threshold.false_positive_rate == (other >= threshold.value).mean()
+    assert threshold.low < threshold.value < threshold.high
     if criterion == "eer":
         gaps = [abs((same < t).mean() - (other >= t).mean()) for t in scores]
-        gap = abs(1 - found.true_positive_rate - found.false_positive_rate)
+        gap = abs(
+            1 - threshold.true_positive_rate - threshold.false_positive_rate
+        )
         assert gap == pytest.approx(min(gaps), abs=1e-12)
 
 
-def test_subjects_are_drawn() -> None:
-    """Labels, or what positive pairs connect; samples written out."""
+def test_bootstrap_draws_subjects() -> None:
+    """Subjects are labels, or components of positive pairs."""
     x, pairs = trials(has_labels=False)
-    found = subjects_of(pairs)
+    subjects = subjects_of(pairs)
     for (a, b), is_one in zip(pairs.rows, pairs.positive, strict=True):
-        assert (found[a] == found[b]) or not is_one
+        assert (subjects[a] == subjects[b]) or not is_one
     _, labelled = trials()
     subject = subjects_of(labelled)
     assert np.array_equal(subject, np.repeat(np.arange(20), 6))
@@ -112,12 +119,12 @@ def test_subjects_are_drawn() -> None:
 def test_few_subjects_have_no_interval() -> None:
     examples = ArraySet(np.eye(4, dtype=np.float32), [0, 0, 1, 1])
     pairs = PairSet(examples, [[0, 1], [2, 3], [0, 2]], [1, 1, 0])
-    found = evaluate_trials(np.eye(4)[[0, 0, 1, 1]], pairs)
-    assert found["eer"].estimate == 0 and np.isnan(found["eer"].low)
-    assert "no interval" in str(found["eer"])
-    known = calibrate(np.eye(4)[[0, 0, 1, 1]], pairs)
-    assert known.value == pytest.approx(0.5, abs=1e-5)
-    assert known.no_interval == "2 classes are too few"
+    results = evaluate_trials(np.eye(4)[[0, 0, 1, 1]], pairs)
+    assert results["eer"].estimate == 0 and np.isnan(results["eer"].low)
+    assert "no interval" in str(results["eer"])
+    threshold = calibrate(np.eye(4)[[0, 0, 1, 1]], pairs)
+    assert threshold.value == pytest.approx(0.5, abs=1e-5)
+    assert threshold.no_interval == "2 classes are too few"
 
 
 @pytest.mark.parametrize(
@@ -130,19 +137,19 @@ def test_few_subjects_have_no_interval() -> None:
         ({"confidence": 2}, "confidence=2"),
     ],
 )
-def test_refused(change, message) -> None:
+def test_unfit_arguments_raise(change, message) -> None:
     x, pairs = trials()
     with pytest.raises(ValueError, match=message):
         evaluate_trials(**{"embeddings": x, "pairs": pairs, **change})
 
 
-def test_pairs_of_one_kind_are_refused() -> None:
+def test_pairs_of_one_kind_raise() -> None:
     x, pairs = trials()
-    some = PairSet(pairs.examples, pairs.rows[:9])
+    positive_pairs = PairSet(pairs.examples, pairs.rows[:9])
     with pytest.raises(ValueError, match="9 positive and 0 negative"):
-        evaluate_trials(x, some)
+        evaluate_trials(x, positive_pairs)
     with pytest.raises(ValueError, match="0 different-class pairs"):
-        calibrate(x, some)
+        calibrate(x, positive_pairs)
     triplets = TripletSet(pairs.examples, [[0, 1, 2]])
     with pytest.raises(ValueError, match="Use a PairSet"):
         calibrate(x, triplets)

@@ -31,7 +31,7 @@ def serving(models: Path) -> Iterator[str]:
             self.wfile.write(answer.encode())
 
         def log_message(self, *_: Any) -> None:
-            """Nothing."""
+            """Logs nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever).start()
@@ -53,7 +53,7 @@ def _predict(loaded: Any, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _value(value: Any) -> Any:
-    """What stands for a value in JSON, or for bytes."""
+    """Converts a JSON value, or base64 bytes."""
     return base64.b64decode(value["b64"]) if isinstance(value, dict) else value
 
 

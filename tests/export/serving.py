@@ -22,7 +22,7 @@ SERVER = Path(__file__).with_name("server.py")
 
 
 def make_model(channels: int = 1, **kwargs: Any) -> keras.Model:
-    """Two learners, and a loss with weights that no export may hold."""
+    """A model of two learners; no export may hold its loss's weights."""
     return methods.divide_and_conquer(
         backbones.small_convnet((16, 16, channels), filters=(4, 8)),
         embedding_dim=8,
@@ -61,7 +61,7 @@ def assert_same(served: Any, expected: Any) -> None:
 
 @functools.lru_cache(4)
 def signatures(folder: Path) -> Any:
-    """Of an export, which takes a second or two to load."""
+    """Loads the signatures of an export, which takes a second or two."""
     return tf.saved_model.load(str(folder)).signatures
 
 
@@ -84,7 +84,7 @@ Request = tuple[str, dict[str, Any]]
 
 
 def request(signature: str, images: Any, **inputs: Any) -> Request:
-    """What a client asks."""
+    """A client's request."""
     # As bytes of one length they would lose zeros at their ends.
     is_files = isinstance(images, list)
     images = np.array(images, object) if is_files else images
@@ -98,5 +98,5 @@ def answers(export: Path, requests: Iterable[Request]) -> list[Any]:
         files = Path(folder, "requests"), Path(folder, "responses")
         files[0].write_bytes(pickle.dumps(list(requests)))
         subprocess.run([sys.executable, SERVER, export, *files], check=True)
-        found: list[Any] = pickle.loads(files[1].read_bytes())
-        return found
+        results: list[Any] = pickle.loads(files[1].read_bytes())
+        return results

@@ -47,34 +47,34 @@ def words() -> tuple[keras.Model, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [texts_and_numbers, words])
-def test_what_a_model_takes_is_served(make: Any, tmp_path: Path) -> None:
+def test_texts_and_numbers_are_served(make: Any, tmp_path: Path) -> None:
     model, x = make()
     examples = ArraySet(x, [f"class {i % 3}" for i in range(9)])
     path = export_model(model, tmp_path / "model", gallery=examples, k=2)
     served = tf.saved_model.load(str(path)).signatures
-    named = x if isinstance(x, dict) else {"inputs": x}
-    named = {k: tf.constant(v) for k, v in named.items()}
-    found = served["serving_default"](**named)
+    inputs = x if isinstance(x, dict) else {"inputs": x}
+    inputs = {k: tf.constant(v) for k, v in inputs.items()}
+    outputs = served["serving_default"](**inputs)
     np.testing.assert_allclose(
-        found["embedding"], embed(model, examples), atol=1e-5
+        outputs["embedding"], embed(model, examples), atol=1e-5
     )
-    found = served["lookup"](**named)
-    assert set(found) == {"ids", "labels", "scores", "above_threshold"}
-    np.testing.assert_allclose(found["scores"][:, 0], 1.0, atol=1e-5)
-    assert found["labels"].shape == (9, 2)
-    assert ("lookup_k" in served) == ("k" not in named)
+    outputs = served["lookup"](**inputs)
+    assert set(outputs) == {"ids", "labels", "scores", "above_threshold"}
+    np.testing.assert_allclose(outputs["scores"][:, 0], 1.0, atol=1e-5)
+    assert outputs["labels"].shape == (9, 2)
+    assert ("lookup_k" in served) == ("k" not in inputs)
     if "lookup_k" in served:
-        asked = served["lookup_k"](**named, k=tf.constant([2] * 8 + [0]))
-        assert set(asked) == {*found, "status"}
+        asked = served["lookup_k"](**inputs, k=tf.constant([2] * 8 + [0]))
+        assert set(asked) == {*outputs, "status"}
         is_bad = asked["status"].numpy() != b"ok"
         assert is_bad.tolist() == [False] * 8 + [True]
-        for name, x in found.items():
+        for name, x in outputs.items():
             np.testing.assert_array_equal(asked[name][:8], x[:8])
-    nothing = {k: v[:0] for k, v in named.items()}
+    nothing = {k: v[:0] for k, v in inputs.items()}
     assert served["serving_default"](**nothing)["embedding"].shape == (0, 4)
 
 
-def test_what_cannot_be_served(tmp_path: Path) -> None:
+def test_unfit_models_and_arguments_raise(tmp_path: Path) -> None:
     model, x = texts_and_numbers()
     for options, message in (
         ({"format": "onnx"}, "a single numeric input"),

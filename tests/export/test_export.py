@@ -1,4 +1,4 @@
-"""Tests of the export: what it holds, and what it refuses."""
+"""SavedModel exports: contents and errors."""
 
 import gc
 import weakref
@@ -36,7 +36,7 @@ from tests.export.serving import (
 
 
 @pytest.mark.slow
-def test_images_are_seen_in_the_way_of_the_model(
+def test_export_prepares_images_like_the_model(
     model: keras.Model, exported: Path, tmp_path: Path
 ) -> None:
     view = View((16, 16), 3, 20, "longest")
@@ -63,7 +63,7 @@ def test_images_are_seen_in_the_way_of_the_model(
 
 
 @pytest.mark.slow
-def test_pixels_in_another_range_are_told(exported: Path, capfd) -> None:
+def test_pixels_in_another_range_warn(exported: Path, capfd) -> None:
     pixels = random_images(3, 18, 25, 1).astype("float32")
     mean = pixels.mean()
 
@@ -83,7 +83,7 @@ def test_long_pixels_raise(exported: Path) -> None:
 
 
 @pytest.mark.slow
-def test_plain_model_in_half_precision_is_exported_as_it_is(
+def test_plain_model_in_half_precision_is_exported(
     tmp_path: Path,
 ) -> None:
     keras.config.set_dtype_policy("mixed_float16")
@@ -108,28 +108,28 @@ def test_plain_model_in_half_precision_is_exported_as_it_is(
         assert embeddings.dtype == np.float32
         assert_same(embeddings, predicted)
     # Cosines do not need embeddings in unit length.
-    found = serve(path, [file_of(x) for x in images], "lookup")
-    np.testing.assert_array_equal(found["labels"][:, 0], range(4))
-    np.testing.assert_allclose(found["scores"][:, 0], 1, atol=1e-5)
+    hits = serve(path, [file_of(x) for x in images], "lookup")
+    np.testing.assert_array_equal(hits["labels"][:, 0], range(4))
+    np.testing.assert_allclose(hits["scores"][:, 0], 1, atol=1e-5)
 
 
-def test_only_what_an_embedding_needs_is_exported(
+def test_export_holds_only_inference_variables(
     model: keras.Model, gallery: Gallery, exported: Path
 ) -> None:
     assert model.objective.variables and model.optimizer.variables
     stored = tf.train.list_variables(str(exported / "variables/variables"))
     held = [np.prod(x) for name, x in stored if "_CHECKPOINTABLE" not in name]
-    wanted = [*model.backbone.variables, *model.head.variables]
+    variables = [*model.backbone.variables, *model.head.variables]
     searched = [gallery.embeddings.size, *[len(gallery)] * 2]
     assert sorted(held) == sorted(
-        [*(np.prod(x.shape) for x in wanted), *searched]
+        [*(np.prod(x.shape) for x in variables), *searched]
     )
 
 
-def test_nothing_of_an_export_is_kept_once_it_is_not_served(
+def test_deleted_export_is_garbage_collected(
     exported: Path,
 ) -> None:
-    """Gradients of its own would stay registered, with all that they see."""
+    """Custom gradients would stay registered and keep the export alive."""
     loaded = tf.saved_model.load(str(exported))
     graph = weakref.ref(loaded.signatures["lookup"].graph)
     del loaded
@@ -141,7 +141,7 @@ def test_nothing_of_an_export_is_kept_once_it_is_not_served(
 
 
 @pytest.mark.slow
-def test_what_differs_for_a_given_image_is_refused(
+def test_export_that_differs_for_a_check_image_raises(
     model: keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apply = View.apply
@@ -159,7 +159,7 @@ def test_what_differs_for_a_given_image_is_refused(
 
 
 def compare(folder: Path, model: keras.Model, gallery: Gallery) -> None:
-    """What an export is compared with before it gets its name."""
+    """Runs the comparison before an export gets its name."""
     view = View.of(model)
     batches = generated_batches(view)[:1]
     served = ServedImages(model, gallery, 3, view, "float32", batches)
@@ -170,7 +170,7 @@ def compare(folder: Path, model: keras.Model, gallery: Gallery) -> None:
 
 
 @pytest.mark.slow
-def test_export_that_differs_is_refused(
+def test_export_that_differs_raises(
     model: keras.Model,
     gallery: Gallery,
     exported: Path,

@@ -107,7 +107,7 @@ GOOD = {
 
 
 @pytest.mark.slow
-def test_files_have_the_pixels_of_pillow(load) -> None:
+def test_files_decode_like_pillow(load) -> None:
     status, seen = load([*GOOD.values()])
     assert dict(zip(GOOD, status, strict=True)) == dict.fromkeys(GOOD, "ok")
     for (name, file), views in zip(GOOD.items(), seen, strict=True):
@@ -153,7 +153,7 @@ def test_truncated_files_are_damaged(load) -> None:
 
 
 @pytest.mark.slow
-def test_large_and_long_images_are_refused_by_their_headers(load) -> None:
+def test_large_and_long_images_are_rejected_by_their_headers(load) -> None:
     rows = zlib.compress(bytes(2**20))
     files = [
         png(2**14, 2**14, (b"IDAT", rows)),
@@ -190,14 +190,14 @@ def damaged(file: bytes, rng: random.Random) -> bytes:
         content[at : at + length] = bytes(len(content[at : at + length]))
     else:
         # Headers are short, so that they need more than their share.
-        most = len(content) if kind == 4 else min(64, len(content))
+        limit = len(content) if kind == 4 else min(64, len(content))
         for _ in range(rng.randrange(1, 20)):
-            content[rng.randrange(most)] = rng.randrange(256)
+            content[rng.randrange(limit)] = rng.randrange(256)
     return bytes(content)
 
 
 @pytest.mark.slow
-def test_no_damage_takes_the_other_files_down(load) -> None:
+def test_damaged_files_leave_the_others_alone(load) -> None:
     rng = random.Random(0)
     files = [*GOOD.values()]
     [good] = load(files[:1])[1]
@@ -216,7 +216,7 @@ def test_no_damage_takes_the_other_files_down(load) -> None:
 
 
 @pytest.mark.slow
-def test_a_large_image_becomes_gray_by_rows_with_the_same_pixels(
+def test_large_image_turns_gray_with_the_same_pixels(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("keras_dml.export.files._LARGE_IMAGE", 100)

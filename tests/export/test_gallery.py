@@ -1,4 +1,4 @@
-"""Tests of what may be searched in."""
+"""Galleries of exports."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -47,7 +47,7 @@ def test_unfit_arguments_raise(arguments: dict[str, Any], message: str) -> None:
         Gallery(**{"embeddings": ROWS, "labels": [0, 1, 2, 3], **arguments})
 
 
-def test_images_are_embedded_and_named(model: keras.Model) -> None:
+def test_gallery_of_images_has_embeddings_and_names(model: keras.Model) -> None:
     pixels = random_images(4, 18, 18)
     images = ImageSet(pixels, [5, 6, 5, 6], names={5: "five", 6: "six"})
     gallery = as_gallery(model, images)
@@ -57,7 +57,7 @@ def test_images_are_embedded_and_named(model: keras.Model) -> None:
     assert unnamed.labels.tolist() == [5, 6, 5, 6]
 
 
-def test_anything_with_embeddings_and_labels_will_do(model) -> None:
+def test_any_object_with_embeddings_and_labels_is_a_gallery(model) -> None:
     index = SimpleNamespace(
         embeddings=ROWS, labels=[1, 2, 3, 4], ids=[9, 8, 7, 6], threshold=0.25
     )
@@ -70,7 +70,7 @@ def test_anything_with_embeddings_and_labels_will_do(model) -> None:
     assert gallery.ids.tolist() == [0, 1, 2, 3] and gallery.threshold is None
 
 
-def test_an_index_is_a_gallery(model: keras.Model) -> None:
+def test_index_is_a_gallery(model: keras.Model) -> None:
     from keras_dml.search import Index
 
     images = ImageSet(random_images(4, 18, 18), [5, 6, 5, 6])

@@ -50,7 +50,7 @@ def make(pooling: Any = "avg") -> keras.Model:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_network_is_in_integers_and_head_is_not(
+def test_network_is_quantized_but_not_the_head(
     file_format: str, tmp_path: Path, capfd: Any
 ) -> None:
     for package in (*PACKAGES[file_format], *QUANTIZERS.get(file_format, ())):
@@ -61,16 +61,16 @@ def test_network_is_in_integers_and_head_is_not(
         quantize="int8", calibration=images,
     )  # fmt: skip
     assert capfd.readouterr().out == ""
-    expected, found = embed(model, images), embed(model, images, engine=path)
+    expected, actual = embed(model, images), embed(model, images, engine=path)
     # Eight bits cannot be equal, or nothing was quantized.
-    assert np.abs(found - expected).max() > 1e-4
-    norms = np.linalg.norm(found.astype(float), axis=1)
+    assert np.abs(actual - expected).max() > 1e-4
+    norms = np.linalg.norm(actual.astype(float), axis=1)
     np.testing.assert_allclose(norms, 1, rtol=0, atol=1e-6)
-    assert (found * expected).sum(axis=1).min() > 0.99
+    assert (actual * expected).sum(axis=1).min() > 0.99
     size = sum(len(x) for x in contents(tmp_path).values())
     assert size < 0.5 * 4 * model.count_params()
     # A head in integers has at most 256 values for all of its outputs.
-    assert len(np.unique(found)) > 1000
+    assert len(np.unique(actual)) > 1000
 
 
 @pytest.mark.slow
@@ -93,13 +93,13 @@ def test_bright_images_among_dark_ones_keep_their_embeddings(
         model, tmp_path / FILES[file_format], format=file_format,
         quantize="int8", calibration=images,
     )  # fmt: skip
-    expected, found = embed(model, images), embed(model, images, engine=path)
+    expected, actual = embed(model, images), embed(model, images, engine=path)
     spread = np.linalg.norm(expected - expected.mean(0), axis=1).mean()
     # 1.8 and 6 with ranges that cut off what the brighter half reaches.
-    assert np.linalg.norm(found - expected, axis=1).max() < 0.5 * spread
+    assert np.linalg.norm(actual - expected, axis=1).max() < 0.5 * spread
 
 
-def test_head_is_what_features_are_not_computed_from() -> None:
+def test_head_nodes_are_those_after_the_features() -> None:
     sources = {
         "b": ("double", ["a"]),
         "c": ("add", ["b", "a"]),

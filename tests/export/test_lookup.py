@@ -33,7 +33,7 @@ def cosines_of(queries: Any, rows: Any) -> Any:
     return np.divide(x @ y.T, norms, out=np.zeros_like(norms), where=norms > 0)
 
 
-def test_lookup_finds_the_highest_cosines_of_rows_of_any_length() -> None:
+def test_lookup_finds_the_highest_cosines() -> None:
     scale = 10.0 ** RNG.uniform(-18, 18, (300, 1))
     rows = (RNG.normal(size=(300, 16)) * scale).astype("float32")
     rows[[4, 200]] = 0
@@ -45,12 +45,12 @@ def test_lookup_finds_the_highest_cosines_of_rows_of_any_length() -> None:
         outputs = look_up(gallery, k, queries)
         highest = -np.sort(-cosines, axis=1)[:, :k]
         np.testing.assert_allclose(outputs["scores"], highest, atol=1e-6)
-        found = np.take_along_axis(cosines, outputs["ids"], axis=1)
-        np.testing.assert_allclose(found, highest, atol=1e-6)
+        lookup_cosines = np.take_along_axis(cosines, outputs["ids"], axis=1)
+        np.testing.assert_allclose(lookup_cosines, highest, atol=1e-6)
         assert outputs["above_threshold"].all()
 
 
-def test_lookup_leaves_out_what_is_not_finite() -> None:
+def test_lookup_leaves_out_non_finite_queries() -> None:
     queries = QUERIES.copy()
     queries[1] = np.inf
     queries[4] = np.nan
@@ -81,24 +81,24 @@ def look_up_k(
     return {name: x.numpy() for name, x in outputs.items()}
 
 
-def test_own_k_gives_what_an_export_with_it_gives() -> None:
+def test_k_per_query_equals_a_fixed_k() -> None:
     embeddings = QUERIES.copy()
     embeddings[3] = np.inf
     ks, status = [3, 1, 40, 7, 2], ["ok"] * 5
-    found = look_up_k(ks, status, embeddings)
-    assert found["ids"].shape == (5, 40)
+    outputs = look_up_k(ks, status, embeddings)
+    assert outputs["ids"].shape == (5, 40)
     for row, k in enumerate(ks):
         fixed = look_up(GALLERY, k, embeddings)
-        assert fixed.pop("status")[row] == found["status"][row] == b"ok"
+        assert fixed.pop("status")[row] == outputs["status"][row] == b"ok"
         for name, x in fixed.items():
-            np.testing.assert_array_equal(found[name][row, :k], x[row])
+            np.testing.assert_array_equal(outputs[name][row, :k], x[row])
     beyond = np.arange(40) >= np.array(ks)[:, None]
-    assert (found["ids"][beyond] == -1).all()
-    assert (found["labels"][beyond] == b"").all()
-    assert not found["scores"][beyond].any()
-    assert not found["above_threshold"][beyond].any()
+    assert (outputs["ids"][beyond] == -1).all()
+    assert (outputs["labels"][beyond] == b"").all()
+    assert not outputs["scores"][beyond].any()
+    assert not outputs["above_threshold"][beyond].any()
     # Or else there was no threshold.
-    assert 0 < found["above_threshold"][2].sum() < 40
+    assert 0 < outputs["above_threshold"][2].sum() < 40
 
 
 def test_bad_k_and_bad_files_leave_the_others_alone(
@@ -106,14 +106,14 @@ def test_bad_k_and_bad_files_leave_the_others_alone(
 ) -> None:
     monkeypatch.setattr("keras_dml.export.gallery.MAX_NEIGHBORS", 4)
     ks, status = [4, 5, 0, 2, 1], ["ok", "ok", "ok", "damaged", "ok"]
-    found = look_up_k(ks, status, QUERIES[:4])  # Four are "ok".
+    outputs = look_up_k(ks, status, QUERIES[:4])  # Four are "ok".
     out = b"k out of range"
-    assert found["status"].tolist() == [b"ok", out, out, b"damaged", b"ok"]
-    assert (found["ids"][1:4] == -1).all()
+    assert outputs["status"].tolist() == [b"ok", out, out, b"damaged", b"ok"]
+    assert (outputs["ids"][1:4] == -1).all()
     fixed = look_up(GALLERY, 4, QUERIES)["ids"]
-    np.testing.assert_array_equal(found["ids"][0], fixed[0])
-    assert found["ids"][4].tolist() == [fixed[3, 0], -1, -1, -1]
+    np.testing.assert_array_equal(outputs["ids"][0], fixed[0])
+    assert outputs["ids"][4].tolist() == [fixed[3, 0], -1, -1, -1]
     # That of the export counts if it is larger.
-    found = look_up_k([9, 10], ["ok"] * 2, QUERIES[:2], exported_k=9)
-    assert found["status"].tolist() == [b"ok", out]
-    assert (found["ids"][0] >= 0).all()
+    outputs = look_up_k([9, 10], ["ok"] * 2, QUERIES[:2], exported_k=9)
+    assert outputs["status"].tolist() == [b"ok", out]
+    assert (outputs["ids"][0] >= 0).all()

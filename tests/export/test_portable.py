@@ -43,7 +43,7 @@ FORMATS = [
 ]
 
 Case = tuple[keras.Model, Any, Any]
-"""A model, what it takes, and the embeddings that its export returns."""
+"""Model, inputs and the embeddings that its export must return."""
 
 
 @pytest.fixture(params=FORMATS)
@@ -97,7 +97,7 @@ def numbers() -> Case:
         numbers,
     ],
 )
-def test_file_embeds_as_its_model(
+def test_file_embeds_like_its_model(
     file_format: str, make: Callable[[], Case], tmp_path: Path, capfd: Any
 ) -> None:
     model, x, expected = make()
@@ -108,9 +108,9 @@ def test_file_embeds_as_its_model(
     assert "INFO" not in capfd.readouterr().err
     run = loader(file_format, "a test")(path)
     for count in (1, len(x)):
-        found = run(x[:count])
-        np.testing.assert_allclose(found, expected[:count], rtol=0, atol=1e-5)
-        assert found.dtype == np.float32
+        outputs = run(x[:count])
+        np.testing.assert_allclose(outputs, expected[:count], rtol=0, atol=1e-5)
+        assert outputs.dtype == np.float32
     np.testing.assert_array_equal(model(x), before)
     # Weights of the embedding, in four bytes each, and nothing of training.
     parts = getattr(model, "backbone", model), getattr(model, "head", model)
@@ -121,7 +121,7 @@ def test_file_embeds_as_its_model(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:In the future `np.object`")
-def test_file_is_replaced_once_the_new_one_is_as_its_model(
+def test_file_is_replaced_only_by_an_equal_model(
     file_format: str, tmp_path: Path
 ) -> None:
     model, _, _ = numbers()
@@ -182,8 +182,8 @@ def test_other_backends_export_in_a_process_on_tensorflow(
     gallery = Gallery(plain(x).numpy(), list("abcde"))
     export_model(plain, tmp_path / "served", gallery=gallery, k=2)
     inputs = {"inputs": tf.constant(x)}
-    found = signatures(tmp_path / "served" / "1")["lookup"](**inputs)
-    assert found["labels"].numpy()[:, 0].tolist() == [*map(str.encode, "abcde")]
+    hits = signatures(tmp_path / "served" / "1")["lookup"](**inputs)
+    assert hits["labels"].numpy()[:, 0].tolist() == [*map(str.encode, "abcde")]
     with pytest.raises(FileExistsError, match="the next free version"):
         export_model(plain, tmp_path / "served" / "1")
 

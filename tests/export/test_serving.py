@@ -1,4 +1,4 @@
-"""What clients get from a server, in a process without Keras."""
+"""Answers of a server, in a process without Keras."""
 
 import io
 from pathlib import Path
@@ -77,7 +77,7 @@ def expected(model: keras.Model, files: list[bytes]) -> Any:
     return np.concatenate([predict(model, decoded(x)) for x in files])
 
 
-def test_pixels_give_what_predict_gives(model, served) -> None:
+def test_served_pixels_match_predict(model, served) -> None:
     pairs = zip(
         served["serving_default: pixels"], BATCHES["pixels"], strict=True
     )
@@ -86,7 +86,7 @@ def test_pixels_give_what_predict_gives(model, served) -> None:
         assert_same(answer["embedding"], predict(model, images))
 
 
-def test_files_give_what_predict_gives(model, served) -> None:
+def test_served_files_match_predict(model, served) -> None:
     together, alone = served["encoded: files"]
     assert together["status"].tolist() == [b"ok"] * len(FILES)
     assert_same(together["embedding"], expected(model, FILES))
@@ -114,8 +114,8 @@ def test_empty_batches_have_empty_answers(served) -> None:
     assert pixels["embedding"].shape == (0, 8)
     [files] = served["encoded: no files"]
     assert files["embedding"].shape == (0, 8) and files["status"].shape == (0,)
-    [found] = served["lookup: no files"]
-    shapes = {name: x.shape for name, x in found.items()}
+    [answer] = served["lookup: no files"]
+    shapes = {name: x.shape for name, x in answer.items()}
     assert shapes.pop("status") == (0,)
     assert set(shapes.values()) == {(0, 3)}
 

@@ -1,4 +1,4 @@
-"""Tests of versions, and of what is there when an export fails."""
+"""Version folders, and the files left by a failed export."""
 
 import resource
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def unchanged(folder: Path) -> Iterator[None]:
     assert contents(folder) == before
 
 
-def test_what_exists_is_kept(
+def test_existing_versions_are_kept(
     model: keras.Model, exported: Path, tmp_path: Path
 ) -> None:
     with unchanged(exported.parent):
@@ -57,8 +57,8 @@ def test_export_of_another_process_is_kept(tmp_path: Path) -> None:
     assert contents(tmp_path) == {"1": None, "1/saved_model.pb": b"theirs"}
 
 
-def test_version_appears_only_when_it_is_whole(tmp_path: Path) -> None:
-    """A process that is killed leaves a folder that starts with a dot."""
+def test_version_appears_only_when_complete(tmp_path: Path) -> None:
+    """A killed process leaves a folder whose name starts with a dot."""
     folder = tmp_path / "glyphs"
     (folder / "1").mkdir(parents=True)
 
@@ -78,9 +78,7 @@ def test_version_appears_only_when_it_is_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_full_disk_leaves_what_was_there(
-    model: keras.Model, exported: Path
-) -> None:
+def test_full_disk_leaves_old_files(model: keras.Model, exported: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
     try:

@@ -188,13 +188,13 @@ def hits(factory: str) -> dict[str, Any]:
     index = index_of(factory)
     rng = np.random.default_rng(3)
     queries = rng.normal(size=(5, 16)).astype("float32")
-    found = {
+    ids = {
         name: index.search(queries, 5, where=where).ids.tolist()
         for name, where in CONDITIONS.items()
     }
     index.remove(where={"label": 3})
-    found["removed"] = index.search(queries, 5).ids.tolist()
-    return found
+    ids["removed"] = index.search(queries, 5).ids.tolist()
+    return ids
 
 
 def trained() -> keras_dml.MetricModel:
@@ -223,8 +223,8 @@ def outputs() -> dict[str, Any]:
             export_model(model, path, format=kind)
             served[kind] = {"embedding": loader(kind, "goldens")(path)(x)}
     return {
-        signature: {key: decoded(value) for key, value in found.items()}
-        for signature, found in served.items()
+        signature: {key: decoded(value) for key, value in results.items()}
+        for signature, results in served.items()
     }
 
 

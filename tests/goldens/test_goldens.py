@@ -1,4 +1,4 @@
-"""Names and numbers of before, as `measure.py` wrote them."""
+"""Names and numbers equal those that `measure.py` wrote before."""
 
 import json
 
@@ -11,8 +11,8 @@ from tests.goldens.measure import HERE
 VALUES = json.loads((HERE / "values.json").read_text())
 
 
-def test_public_names_are_called_as_before() -> None:
-    """What changes on purpose is in the changelog, with the way out."""
+def test_public_signatures_are_unchanged() -> None:
+    """Intended changes are in the changelog, with a way out."""
     before = json.loads((HERE / "signatures.json").read_text())
     now = measure.signatures()
     changed = {
@@ -25,8 +25,8 @@ def test_public_names_are_called_as_before() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", measure.METHODS)
-def test_weights_after_five_steps(method: str) -> None:
-    """Of every variable of the model and of the optimizer."""
+def test_weights_after_five_steps_are_unchanged(method: str) -> None:
+    """Compares every variable of the model and the optimizer."""
     jit = method == "baseline"
     before = VALUES["weights"][f"{method} {'xla' if jit else 'graph'}"]
     now = measure.weights_after_five_steps(method, jit)
@@ -38,20 +38,20 @@ def test_weights_after_five_steps(method: str) -> None:
 
 
 @pytest.mark.parametrize("name", measure.embedding_sets())
-def test_metrics(name: str) -> None:
+def test_metrics_are_unchanged(name: str) -> None:
     assert measure.metrics(name) == pytest.approx(
         VALUES["metrics"][name], abs=1e-12
     )
 
 
 @pytest.mark.parametrize("factory", measure.FACTORIES)
-def test_hits(factory: str) -> None:
+def test_hits_are_unchanged(factory: str) -> None:
     assert measure.hits(factory) == VALUES["hits"][factory]
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the converter
-def test_outputs_of_exports() -> None:
+def test_outputs_of_exports_are_unchanged() -> None:
     before, now = VALUES["outputs"], measure.outputs()
     assert now.keys() == before.keys()
     for signature, outputs in before.items():

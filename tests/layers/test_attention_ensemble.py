@@ -105,7 +105,7 @@ def make(variant: str, **kwargs) -> tuple[AttentionEnsemble, np.ndarray]:
 @pytest.mark.parametrize(
     ("variant", "pooling"), [*((x, "avg") for x in VARIANTS), ("tails", "max")]
 )
-def test_matches_learners_computed_one_by_one(variant, pooling) -> None:
+def test_layer_matches_learners_computed_one_by_one(variant, pooling) -> None:
     layer, x = make(variant, pooling=pooling)
     pool = {"avg": np.mean, "max": np.max}[pooling]
     expected = by_hand(layer, x, pool)
@@ -113,7 +113,7 @@ def test_matches_learners_computed_one_by_one(variant, pooling) -> None:
     np.testing.assert_allclose(layer(x), expected, atol=2e-6)
 
 
-def test_masks_are_those_of_each_learner() -> None:
+def test_masks_match_those_of_each_learner() -> None:
     layer, x = make("abe")
     parts, masks = layer(x, return_attention_scores=True)
     assert masks.shape == (4, 3, *SIZE, CHANNELS)
@@ -126,7 +126,7 @@ def test_masks_are_those_of_each_learner() -> None:
 
 @two_variants
 def test_gradient_matches_finite_differences(variant) -> None:
-    """Of the map, and of every weight, against the computation by hand."""
+    """Checks the gradients of the map and of every weight."""
     layer, x = make(variant)
     target = np.random.default_rng(5).normal(size=(4, 3, 4))
     with tf.GradientTape() as tape:
@@ -160,7 +160,7 @@ def slope_by_hand(layer, x, target, variable, direction) -> float:
 
 
 @two_variants
-def test_g_runs_once_if_it_is_shared(variant) -> None:
+def test_shared_trunk_runs_once(variant) -> None:
     layer, x = make(variant)
     batches = []
     for model in layer.trunks:
@@ -188,7 +188,7 @@ def test_merged_distance_is_the_mean_of_the_learners(variant) -> None:
     assert apart == pytest.approx(each.mean(), rel=1e-5)
 
 
-def test_copies_start_from_the_given_weights_and_leave_them_alone() -> None:
+def test_copies_start_from_the_given_weights() -> None:
     g, c = trunk(), attention()
     layer = AttentionEnsemble(g, c, 12, 3, shared=False)
     layer.build((None, *SIZE, CHANNELS))
@@ -218,7 +218,7 @@ def test_paths_tell_the_copies_apart() -> None:
     assert sum("/mask_1/" in p for p in paths) == 2
 
 
-def test_maps_of_tokens_are_welcome() -> None:
+def test_maps_may_be_tokens() -> None:
     inputs = keras.Input((7, 3))
     tokens = keras.Model(inputs, layers.Dense(5)(inputs))
     layer = AttentionEnsemble(tokens, tokens, 4, 2)
@@ -245,20 +245,20 @@ def test_embeddings_are_float32_over_a_half_precision_trunk() -> None:
     np.testing.assert_allclose(parts, by_hand(layer, features()), atol=0.02)
 
 
-def test_an_attention_that_halves_the_map() -> None:
+def test_attention_that_halves_the_map_raises() -> None:
     inputs = keras.Input((*SIZE, CHANNELS))
     halving = keras.Model(inputs, layers.MaxPooling2D((1, 2))(inputs))
     with pytest.raises(ValueError, match="keep the height.*without_downsamp"):
         ensemble(attention=halving)
 
 
-def test_masks_of_a_layer_without_attention() -> None:
+def test_masks_without_attention_raise() -> None:
     layer, x = make("heads")
     with pytest.raises(ValueError, match="has no masks"):
         layer(x, return_attention_scores=True)
 
 
-def test_a_template_without_its_model() -> None:
+def test_template_without_its_model_raises() -> None:
     template = ModelTemplate(trunk())
     template.forget()
     with pytest.raises(ValueError, match=r"Received: copy\('trunk_0'\)"):

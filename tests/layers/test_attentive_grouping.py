@@ -38,7 +38,7 @@ def by_hand(layer: AttentiveGrouping, maps: np.ndarray):
 @pytest.mark.parametrize(
     ("dim", "groups", "key_dim"), [(8, 4, None), (12, 3, 5), (4, 1, 1)]
 )
-def test_is_keys_values_softmax_and_sum(dim, groups, key_dim) -> None:
+def test_layer_matches_its_equations(dim, groups, key_dim) -> None:
     layer = AttentiveGrouping(dim, groups, key_dim)
     maps = feature_map()
     actual, attention = layer(maps, return_attention_scores=True)
@@ -49,8 +49,8 @@ def test_is_keys_values_softmax_and_sum(dim, groups, key_dim) -> None:
     np.testing.assert_allclose(layer(maps), actual, rtol=1e-6)
 
 
-def test_gradients_are_those_of_two_convolutions() -> None:
-    """Against the paper's own order of computing, with `Conv2D`."""
+def test_gradients_match_two_convolutions() -> None:
+    """The reference computes in the paper's order, with `Conv2D`."""
     layer = AttentiveGrouping(9, 3, key_dim=4)
     maps = tf.constant(feature_map())
     layer(maps)
@@ -104,7 +104,7 @@ def test_permuting_positions_changes_nothing(data) -> None:
 
 @pytest.mark.parametrize("scale", [0.0, 1.0, 1e4])
 def test_attention_sums_to_one_over_positions(scale: float) -> None:
-    """Also where its logarithm is far beyond what `exp` can take."""
+    """Includes scores far beyond the range of `exp`."""
     layer = AttentiveGrouping(8, 2)
     groups, attention = layer(
         scale * feature_map(), return_attention_scores=True

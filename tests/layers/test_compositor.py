@@ -57,7 +57,7 @@ def by_hand(layer: Compositor, y: np.ndarray):
     [{}, {"signs": False}, {"softmax": False}, {"input_norm": True}],
     ids=str,
 )
-def test_matches_the_equations(arguments) -> None:
+def test_compositor_matches_the_equations(arguments) -> None:
     layer = built(**arguments)
     y = sub_embeddings()
     composites, weights = layer(y)
@@ -67,7 +67,7 @@ def test_matches_the_equations(arguments) -> None:
     assert layer.compute_output_shape(y.shape) == (z.shape, c.shape)
 
 
-def test_the_sign_of_zero_is_minus_one() -> None:
+def test_sign_of_zero_is_minus_one() -> None:
     layer = built(initializer="zeros")
     _, weights = layer(sub_embeddings())
     np.testing.assert_allclose(weights, -1 / K, rtol=1e-6)
@@ -125,7 +125,7 @@ def test_gradients_match_those_by_hand(trained, about_weights) -> None:
     assert np.any(gradients[1]) == (not untrained)
 
 
-def test_starts_as_the_standard_normal_distribution() -> None:
+def test_weights_start_normally_distributed() -> None:
     layer = Compositor(40)
     layer.build((None, 8, 16))
     values = np.concatenate([layer.kernel.numpy(), layer.bias.numpy()[None]])

@@ -1,4 +1,4 @@
-"""What every layer must do, checked for each one with arguments of its own."""
+"""The contract of layers, checked for each one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -71,14 +71,14 @@ def made(name: str) -> tuple[keras.Layer, keras.Model, np.ndarray]:
     return layer, model, x
 
 
-def assert_same(found: Any, expected: Any, atol: float = 0.0) -> None:
-    found, expected = map(keras.tree.flatten, (found, expected))
-    for a, b in zip(found, expected, strict=True):
+def assert_same(actual: Any, expected: Any, atol: float = 0.0) -> None:
+    actual, expected = map(keras.tree.flatten, (actual, expected))
+    for a, b in zip(actual, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=atol, atol=atol)
 
 
 @every_layer
-def test_a_saved_model_gives_the_same(name: str, tmp_path) -> None:
+def test_saved_model_gives_the_same_outputs(name: str, tmp_path) -> None:
     layer, model, x = made(name)
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
@@ -94,8 +94,8 @@ def test_a_saved_model_gives_the_same(name: str, tmp_path) -> None:
 
 @every_layer
 @graph_and_xla
-def test_compiled_it_computes_the_same(name: str, jit: bool) -> None:
-    """Of a batch of any size."""
+def test_compiled_layer_gives_the_same_outputs(name: str, jit: bool) -> None:
+    """Compiles for batches of any size."""
     layer, _, x = made(name)
     call = tf.function(
         layer,
@@ -173,6 +173,6 @@ def test_heads_stay_float32_under_mixed_precision(layer, shape) -> None:
          "`pooling`.*'avg', 'max'.*pooling='sum'"),
     ],
 )  # fmt: skip
-def test_unfit_arguments_are_refused(make, message) -> None:
+def test_unfit_arguments_raise(make, message) -> None:
     with pytest.raises(ValueError, match=message):
         make()

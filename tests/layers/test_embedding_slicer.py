@@ -19,7 +19,7 @@ def by_hand(layer: EmbeddingSlicer, x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("dim", "slices"), [(8, 4), (10, 4), (5, 1), (9, 9)])
-def test_matches_slices_cut_by_hand(dim: int, slices: int) -> None:
+def test_slicer_matches_slices_cut_by_hand(dim: int, slices: int) -> None:
     layer = EmbeddingSlicer(dim, slices, bias_initializer="normal")
     x = features()
     embedding = layer(x).numpy()
@@ -39,7 +39,7 @@ def test_merge_undoes_split() -> None:
     np.testing.assert_allclose(again, embedding, atol=1e-7)
 
 
-def test_starts_exactly_as_one_dense_layer() -> None:
+def test_slicer_starts_as_one_dense_layer() -> None:
     initializer = keras.initializers.GlorotUniform(seed=3)
     layer = EmbeddingSlicer(12, 3, kernel_initializer=initializer)
     layer.build((None, 7))

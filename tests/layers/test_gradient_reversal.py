@@ -42,7 +42,7 @@ def test_mixed_precision_leaves_the_dtype_alone() -> None:
 
 
 @graph_and_xla
-def test_the_scale_may_change_without_a_new_trace(jit) -> None:
+def test_scale_may_change_without_a_new_trace(jit) -> None:
     layer = GradientReversal(scale=2.0)
     x = tf.constant([1.0])
     traces = []
@@ -73,7 +73,7 @@ def adversary(reversed_by: float | None) -> keras.Model:
     )
 
 
-def test_what_comes_before_it_in_a_nested_model_is_turned() -> None:
+def test_gradient_is_reversed_before_the_layer_in_a_nested_model() -> None:
     x = np.random.default_rng(0).normal(size=(3, 5)).astype("float32")
     gradients = []
     for scale in (None, 0.5):
@@ -86,7 +86,7 @@ def test_what_comes_before_it_in_a_nested_model_is_turned() -> None:
         np.testing.assert_allclose(b, factor * a, rtol=1e-6)
 
 
-def test_a_saved_model_still_turns_the_gradient(tmp_path) -> None:
+def test_exported_model_reverses_the_gradient(tmp_path) -> None:
     model = adversary(0.5)
     x = tf.constant([[1.0, -1.0, 2.0, 0.0, 0.5]])
     model.export(tmp_path / "exported", verbose=False)
@@ -100,7 +100,7 @@ def test_a_saved_model_still_turns_the_gradient(tmp_path) -> None:
     np.testing.assert_allclose(tape.gradient(after, x), expected, rtol=1e-5)
 
 
-def test_file_and_config_round_trip(tmp_path) -> None:
+def test_layer_round_trips_through_file_and_config(tmp_path) -> None:
     model = adversary(0.5)
     layer = model.layers[1].layers[0]
     layer.scale_weight.assign(0.75)

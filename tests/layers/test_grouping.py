@@ -17,7 +17,7 @@ POOL = {"avg": np.mean, "max": np.max}
 
 
 def with_biases(layer):
-    """The layer, built, with biases that are not zero."""
+    """Builds the layer with nonzero biases."""
     if not layer.built:
         layer.build((None, 3, 4, 10))
     for weight in layer.weights:
@@ -74,7 +74,7 @@ BY_HAND = {LinearGrouping: linear, GateGrouping: gate, ChannelGrouping: channel}
 @pytest.mark.parametrize("module", PEERS)
 @pytest.mark.parametrize("pooling", ["avg", "max"])
 @pytest.mark.parametrize(("dim", "groups"), [(8, 2), (12, 3), (4, 1)])
-def test_matches_its_definition(module, pooling, dim, groups) -> None:
+def test_grouping_matches_its_definition(module, pooling, dim, groups) -> None:
     layer = with_biases(module(dim, groups, pooling=pooling))
     maps = feature_map()
     actual = layer(maps).numpy()
@@ -83,7 +83,7 @@ def test_matches_its_definition(module, pooling, dim, groups) -> None:
 
 
 @pytest.mark.parametrize("module", PEERS)
-def test_gradient_matches_differences(module) -> None:
+def test_gradient_matches_finite_differences(module) -> None:
     """In float64, along a random direction of all weights at once."""
     layer = with_biases(module(8, 2, dtype="float64"))
     maps = feature_map().astype("float64")
@@ -104,7 +104,7 @@ def test_gradient_matches_differences(module) -> None:
     assert slope == pytest.approx(float(after - before) / 2e-5, rel=1e-5)
 
 
-def test_weights_have_the_sizes_of_the_released_code() -> None:
+def test_weights_have_the_shapes_of_the_released_code() -> None:
     def shapes(layer):
         layer.build((None, None, None, 40))
         return sorted(tuple(w.shape) for w in layer.weights)
@@ -120,14 +120,14 @@ def test_weights_have_the_sizes_of_the_released_code() -> None:
 
 
 def test_groups_start_different() -> None:
-    """Groups that start alike would stay alike."""
+    """Groups that start equal would stay equal."""
     for module in EVERY:
         groups = module(12, 3)(feature_map()).numpy()
         for p, q in ((0, 1), (0, 2), (1, 2)):
             assert np.abs(groups[:, p] - groups[:, q]).max() > 1e-3
 
 
-def test_attention_of_gates_is_the_mean_of_their_masks() -> None:
+def test_attention_of_gates_averages_their_masks() -> None:
     layer = with_biases(GateGrouping(8, 2))
     maps = feature_map()
     groups, attention = layer(maps, return_attention_scores=True)
@@ -140,7 +140,7 @@ def test_attention_of_gates_is_the_mean_of_their_masks() -> None:
 
 
 @pytest.mark.parametrize("module", [LinearGrouping, ChannelGrouping])
-def test_attention_that_there_is_not_is_refused(module) -> None:
+def test_groupings_without_attention_raise(module) -> None:
     for inputs in (feature_map(), keras.Input((3, 4, 10))):
         with pytest.raises(ValueError, match="does not weight positions"):
             module(8, 2)(inputs, return_attention_scores=True)

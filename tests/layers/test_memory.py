@@ -1,19 +1,15 @@
-"""EmbeddingQueue against `collections.deque`; cross-batch memory."""
+"""EmbeddingQueue against `collections.deque`."""
 
 from collections import deque
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_dml import MetricModel, losses, methods
 from keras_dml.layers import EmbeddingQueue
-from keras_dml.model.objective import LossObjective
 from tests.conftest import graph_and_xla
-from tests.methods.test_contract import batch
 
 
 def rows(count: int, seed: int = 0, dim: int = 2) -> np.ndarray:
@@ -22,7 +18,7 @@ def rows(count: int, seed: int = 0, dim: int = 2) -> np.ndarray:
 
 
 def contents(queue: EmbeddingQueue) -> list[tuple[float, int]]:
-    """What it holds, oldest first."""
+    """Contents of the queue, oldest first."""
     order = np.arange(queue.size)
     if int(queue.count) == queue.size:
         order = np.roll(order, -int(queue.pointer))
@@ -36,7 +32,7 @@ def contents(queue: EmbeddingQueue) -> list[tuple[float, int]]:
     size=st.integers(1, 7),
     batches=st.lists(st.integers(1, 9), min_size=1, max_size=5),
 )
-def test_holds_what_a_deque_holds(size, batches) -> None:
+def test_queue_matches_a_deque(size, batches) -> None:
     queue, expected = EmbeddingQueue(size, 2), deque(maxlen=size)
     label = 2**62  # More than float64 can tell apart.
     for seed, count in enumerate(batches):
@@ -52,7 +48,7 @@ def test_holds_what_a_deque_holds(size, batches) -> None:
 
 
 @graph_and_xla
-def test_wraps_around_in_a_graph(jit) -> None:
+def test_queue_wraps_around_in_a_graph(jit) -> None:
     queue, expected = EmbeddingQueue(5, 2), deque(maxlen=5)
 
     @tf.function(jit_compile=jit, autograph=False)
@@ -68,7 +64,7 @@ def test_wraps_around_in_a_graph(jit) -> None:
         assert contents(queue) == list(expected)
 
 
-def test_relation_tells_positives_negatives_and_empty_places() -> None:
+def test_relation_marks_positives_negatives_and_empty_slots() -> None:
     queue = EmbeddingQueue(4, 2)
     near = 2**24  # float32 does not tell it from the next integer.
     queue.enqueue(rows(3), [near, near + 1, 0])
@@ -78,7 +74,7 @@ def test_relation_tells_positives_negatives_and_empty_places() -> None:
     )
 
 
-def test_nothing_of_it_trains_and_all_of_it_is_float32_or_integer() -> None:
+def test_variables_are_untrained_float32_or_integers() -> None:
     keras.config.set_dtype_policy("mixed_float16")
     queue = EmbeddingQueue(3, 2)
     queue.enqueue(tf.cast(rows(2), "float16"))
@@ -89,7 +85,7 @@ def test_nothing_of_it_trains_and_all_of_it_is_float32_or_integer() -> None:
     assert memory.dtype == "float32"
 
 
-def test_state_and_config_come_back_from_a_file(tmp_path) -> None:
+def test_queue_round_trips_through_a_file(tmp_path) -> None:
     labels = keras.Input((), dtype="int64")
     queue = EmbeddingQueue(4, 2, name="memory")
     model = keras.Model(labels, queue(labels))
@@ -106,63 +102,3 @@ def test_state_and_config_come_back_from_a_file(tmp_path) -> None:
     assert contents(restored) == contents(queue)
     for a, b in zip(again(np.array([3])), model(np.array([3])), strict=True):
         np.testing.assert_array_equal(a, b)
-
-
-@keras.saving.register_keras_serializable(package="test_memory")
-class CrossBatch(LossObjective):
-    """The example in the docstring of EmbeddingQueue."""
-
-    terms = ("batch", "memory")
-
-    def __init__(self, loss, size, **kwargs):
-        super().__init__(loss, **kwargs)
-        self.size = size
-
-    def build(self, outputs_shape):
-        super().build(outputs_shape)
-        dim = outputs_shape["embedding"][-1]
-        self.queue = EmbeddingQueue(self.size, dim, name="queue")
-
-    def call(self, outputs, targets):
-        embeddings = outputs["embedding"]
-        memory, relation = self.queue(targets["label"])
-        return {
-            "batch": self.loss.per_example(targets["label"], embeddings),
-            "memory": self.loss.per_example(
-                relation, embeddings, ref_embeddings=memory
-            ),
-        }
-
-    def after_step(self, outputs, targets):
-        self.queue.enqueue(outputs["embedding"], targets["label"])
-
-
-def pairs_by_loop(embeddings, labels, seen) -> float:
-    """Contrastive loss with squared distances: the sum divided by B."""
-    total = 0.0
-    for x, label in zip(embeddings, labels, strict=True):
-        for other, other_label in seen:
-            distance = np.sum(np.square(x - other))
-            same = label == other_label
-            total += distance if same else max(0.0, 1.0 - distance)
-    return total / len(labels)
-
-
-def test_cross_batch_memory_with_a_pair_loss(tiny_backbone) -> None:
-    """Partly filled, full, and wrapped around, always after the step."""
-    head = methods.baseline(tiny_backbone, embedding_dim=4).head
-    loss = losses.ContrastiveLoss(reduction="sum_over_pairs")
-    objective = CrossBatch(loss, 30)
-    model = MetricModel(tiny_backbone, head, objective)
-    model.compile(keras.optimizers.SGD(0.5), run_eagerly=True)
-    x, targets = batch()
-    seen: deque[tuple[np.ndarray, int]] = deque(maxlen=30)
-    for step in range(5):
-        embeddings = model.outputs_of(x, training=True)["embedding"].numpy()
-        model.reset_metrics()
-        logs = model.train_on_batch(x, targets, return_dict=True)
-        expected = pairs_by_loop(embeddings, targets["label"], seen)
-        assert logs["memory"] == pytest.approx(expected, rel=1e-3), step
-        seen.extend(zip(embeddings, targets["label"], strict=True))
-    assert int(model.objective.queue.count) == 30
-    assert int(model.objective.queue.pointer) == 0

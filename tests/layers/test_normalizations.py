@@ -46,7 +46,9 @@ def by_hand(x, size, alpha, beta, bias) -> np.ndarray:
     [(5, 1e-4, 0.75, 1.0), (3, 0.5, 0.6, 2.0), (1, 0.1, 1.0, 1.0)],
 )
 @pytest.mark.parametrize("channels", [2, 9])
-def test_matches_a_loop_over_channels(arguments, channels) -> None:
+def test_local_response_normalization_matches_a_loop(
+    arguments, channels
+) -> None:
     x = np.random.default_rng(0).normal(0, 30, (2, 3, 4, channels))
     x = x.astype("float32")
     layer = LocalResponseNormalization(*arguments)

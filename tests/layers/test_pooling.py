@@ -38,27 +38,27 @@ def by_loop(kind: str, features: np.ndarray, mask: np.ndarray, p: float = 3):
 
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("kind", ["avg", "max", "avg_max", "gem", "cls"])
-def test_tokens(kind, masked) -> None:
+def test_pooling_of_tokens_matches_a_loop(kind, masked) -> None:
     mask = MASK if masked else np.ones_like(MASK)
     pool = FeaturePooling(kind)
-    found = pool(tokens(), mask=MASK if masked else None)
+    pooled_tokens = pool(tokens(), mask=MASK if masked else None)
     expected = by_loop(kind, tokens(), mask)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(pooled_tokens, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["avg", "max", "avg_max", "gem"])
-def test_a_map_is_its_positions(kind) -> None:
+def test_pooling_of_a_map_equals_that_of_its_positions(kind) -> None:
     features = np.random.default_rng(0).normal(size=(2, 3, 4, 5)).astype("f4")
     mask = np.random.default_rng(1).random((2, 3, 4)) < 0.5
     pool = FeaturePooling(kind)
-    found = pool(features, mask=mask)
+    pooled_map = pool(features, mask=mask)
     expected = by_loop(kind, features.reshape(2, 12, 5), mask.reshape(2, 12))
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(pooled_map, expected, rtol=1e-5, atol=1e-6)
     pool(features)
 
 
 @pytest.mark.parametrize("p", [1.0, 3.0, 12.5])
-def test_gem_and_its_gradients(p) -> None:
+def test_gem_and_its_gradients_match_a_loop(p) -> None:
     """By central differences of the loop, also where powers underflow."""
     features = np.abs(tokens()[:2]) + 0.1
     pool = FeaturePooling("gem")
@@ -87,7 +87,7 @@ def test_gem_and_its_gradients(p) -> None:
 
 @graph_and_xla
 @pytest.mark.parametrize("kind", ["avg", "max", "avg_max", "gem"])
-def test_an_example_without_any_position_has_no_gradient(kind, jit) -> None:
+def test_fully_masked_example_has_no_gradient(kind, jit) -> None:
     pool = FeaturePooling(kind)
     pool.build((None, 5, 4))
 
@@ -98,13 +98,13 @@ def test_an_example_without_any_position_has_no_gradient(kind, jit) -> None:
             total = tf.reduce_sum(pool(x, mask=tf.constant(MASK)))
         return tape.gradient(total, x)
 
-    found = gradient(tf.constant(tokens())).numpy()
-    assert np.isfinite(found).all()
-    assert not found[~MASK].any()
-    assert found[0, 0].any()
+    gradients = gradient(tf.constant(tokens())).numpy()
+    assert np.isfinite(gradients).all()
+    assert not gradients[~MASK].any()
+    assert gradients[0, 0].any()
 
 
-def test_masks_of_embeddings_are_found() -> None:
+def test_masks_of_embedding_layers_are_used() -> None:
     embedding = keras.layers.Embedding(9, 4, mask_zero=True)
     ids = np.array([[3, 0, 5], [1, 2, 0]])
     table = embedding(ids).numpy()
@@ -121,7 +121,7 @@ def test_masks_of_embeddings_are_found() -> None:
     [("none", (2, 3, 4)), ("cls", (2, 3, 3, 4)),
      ("gem", (2, 4)), ("avg_max", (2, 4)), ("avg", (2, 3, 3, 3, 4))],
 )  # fmt: skip
-def test_what_cannot_be_pooled(kind, shape) -> None:
+def test_unfit_features_and_poolings_raise(kind, shape) -> None:
     with pytest.raises(ValueError, match="`pooling=.*takes.*Received: .*Use"):
         FeaturePooling(kind)(np.zeros(shape))
     with pytest.raises(ValueError, match="`pooling` of FeaturePooling must"):
@@ -129,7 +129,7 @@ def test_what_cannot_be_pooled(kind, shape) -> None:
 
 
 @pytest.mark.parametrize("kind", ["avg", "max", "cls", "none"])
-def test_features_that_come_pooled(kind) -> None:
+def test_pooled_features_pass_unchanged(kind) -> None:
     features = tokens()[:, 0]
     np.testing.assert_array_equal(FeaturePooling(kind)(features), features)
 
@@ -144,18 +144,18 @@ def test_prefix_and_padding_are_masked() -> None:
     layer = TokenMask(num_prefix_tokens=1)
     outputs = layer([x, padding])
     model = keras.Model([ids, padding], outputs)
-    given = [np.array([[1, 2, 3, 0, 5]]), np.array([[1, 1, 1, 1, 0]])]
-    found = model(given)
+    arrays = [np.array([[1, 2, 3, 0, 5]]), np.array([[1, 1, 1, 1, 0]])]
+    output = model(arrays)
     np.testing.assert_array_equal(
-        found._keras_mask, [[False, True, True, False, False]]
+        output._keras_mask, [[False, True, True, False, False]]
     )
-    pooled = FeaturePooling("avg")(found)
-    np.testing.assert_allclose(pooled, found[:, 1:3].numpy().mean(1), 1e-6)
+    pooled = FeaturePooling("avg")(output)
+    np.testing.assert_allclose(pooled, output[:, 1:3].numpy().mean(1), 1e-6)
     again = TokenMask.from_config(layer.get_config())
     assert again.num_prefix_tokens == 1 and again.grid is None
 
 
-def test_tokens_that_make_no_grid() -> None:
+def test_tokens_must_fill_the_grid() -> None:
     layer = TokenMask(1, (2, 3))
     assert TokenMask.from_config(layer.get_config()).grid == (2, 3)
     assert layer(np.zeros((1, 7, 4))).shape == (1, 7, 4)

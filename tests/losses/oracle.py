@@ -26,11 +26,11 @@ DEGENERATE = {
     "two alike": [1, 1],
     "two unlike": [1, 2],
 }
-"""Batches in which a loss has nothing, or half of what it needs."""
+"""Batches that lack all or half of what a loss needs."""
 
 
 def batch(labels: list[int], dim: int = 5, seed: int = 0) -> Array:
-    """Random float64 embeddings that are not unit."""
+    """Random float64 embeddings, not normalized."""
     generator = np.random.default_rng([seed, len(labels)])
     return generator.normal(size=(len(labels), dim))
 

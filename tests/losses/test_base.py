@@ -22,7 +22,7 @@ def test_call_is_the_weighted_mean_of_per_example():
     )
 
 
-def test_call_at_the_root_of_a_graph():
+def test_loss_can_be_the_root_of_a_graph():
     loss = TripletLoss()
     compiled = tf.function(loss, autograph=False)
     assert float(compiled(LABEL, X)) == pytest.approx(
@@ -30,7 +30,7 @@ def test_call_at_the_root_of_a_graph():
     )
 
 
-def test_a_column_of_labels_is_taken_for_class_ids():
+def test_column_of_labels_counts_as_class_ids():
     loss = TripletLoss()
     assert float(loss(LABEL[:, None], X)) == float(loss(LABEL, X))
 
@@ -56,7 +56,7 @@ def test_normalize_makes_the_scale_irrelevant():
 
 
 @pytest.mark.slow
-def test_trains_a_plain_keras_model():
+def test_loss_trains_a_plain_keras_model():
     # Ids that float32 cannot tell apart: training still separates them.
     labels = 2**24 + np.tile([0, 1, 2, 3], 16)
     images = np.eye(4, dtype="float32")[
@@ -89,12 +89,12 @@ def test_trains_a_plain_keras_model():
         (np.eye(9), X, {"ref_embeddings": X[:4]}, "here .9, 4."),
     ],
 )
-def test_wrong_shapes(labels, embeddings, references, message):
+def test_wrong_shapes_raise(labels, embeddings, references, message):
     with pytest.raises(ValueError, match=message):
         ContrastiveLoss().per_example(labels, embeddings, **references)
 
 
-def test_unknown_reduction():
+def test_unknown_reduction_raises():
     with pytest.raises(ValueError, match="`reduction` of TripletLoss"):
         TripletLoss(reduction="sum")
 
@@ -140,7 +140,7 @@ def test_weights_of_a_loss_are_saved_with_its_owner(tmp_path):
     assert restored.beta_weight is copy.trainable_variables[0]
 
 
-def test_the_owner_tracks_the_seed_and_nothing_hides_a_variable():
+def test_owner_tracks_the_seed_of_a_loss():
     owner = Owner(MarginLoss(seed=1))
     owner.build((None, 5))
     assert owner.trainable_variables == []

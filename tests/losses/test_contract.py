@@ -1,4 +1,4 @@
-"""What every loss keeps: one walk over all of them."""
+"""The contract of losses, checked for all of them."""
 
 import functools
 import inspect
@@ -67,14 +67,14 @@ def by_graph(names):
 
 
 def configured(name):
-    """Arguments that are no defaults, for every argument of a loss."""
+    """Non-default values for every argument of a loss."""
     cls = LOSSES[name]
-    known = set(parameters_of(cls)) - {"name"}
-    return {k: v for k, v in {**OTHER, **EXAMPLES[name]}.items() if k in known}
+    names = set(parameters_of(cls)) - {"name"}
+    return {k: v for k, v in {**OTHER, **EXAMPLES[name]}.items() if k in names}
 
 
 def needed(name, classes=CLASSES):
-    """The arguments that a loss has no defaults for."""
+    """The required arguments of a loss."""
     values = {
         "num_classes": classes,
         "class_counts": list(range(1, classes + 1)),
@@ -99,7 +99,7 @@ def inputs(labels, dim=5):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_configuration_round_trip_with_no_argument_at_its_default(name):
+def test_config_round_trips_with_non_default_arguments(name):
     cls, arguments = LOSSES[name], configured(name)
     loss = cls(**arguments, name="mine")
     missing = set(parameters_of(cls)) - {"name", *arguments}
@@ -113,7 +113,7 @@ def test_configuration_round_trip_with_no_argument_at_its_default(name):
         ).parameters.items()
     }
     for key, value in arguments.items():
-        if value == defaults[key]:  # It is the only value that the loss takes.
+        if value == defaults[key]:  # The loss takes no other value.
             with pytest.raises(ValueError, match=key):
                 cls(**{**arguments, key: OTHER[key]})
     config = keras.saving.serialize_keras_object(loss)
@@ -128,7 +128,7 @@ def test_configuration_round_trip_with_no_argument_at_its_default(name):
 
 
 def values_outside(expected):
-    """Values that an argument of a checked type must refuse."""
+    """Values outside a checked type."""
     options = [x for x in get_args(expected) if x is not NoneType]
     if get_origin(expected) in (Union, UnionType):
         return values_outside(options[0])
@@ -148,7 +148,7 @@ def values_outside(expected):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_arguments_must_be_as_their_types_say(name):
+def test_arguments_outside_their_types_raise(name):
     cls = LOSSES[name]
     _, types = arguments_of(cls)
     for key, expected in types.items():
@@ -159,7 +159,7 @@ def test_arguments_must_be_as_their_types_say(name):
 
 
 def without_draws(name):
-    """A loss that uses all of its code and draws nothing."""
+    """A loss that runs all of its code without random draws."""
     arguments = needed(name)
     if name == "margin":
         arguments["mining"] = "semihard"
@@ -238,7 +238,7 @@ NEEDS_NEGATIVES = [
 
 
 @by_graph(NAMES)
-def test_a_graph_computes_what_eager_code_does(name):
+def test_graph_equals_eager_code(name):
     labels, x = inputs(LABELS["unbalanced"])
     expected = value_and_gradient(without_draws(name), labels, x)
     scale = np.abs(expected[1]).max()
@@ -262,7 +262,7 @@ def test_degenerate_batches_are_finite_or_exactly_zero(name):
 
 
 @by_graph(NEEDS_POSITIVES)
-def test_a_lonely_anchor_costs_nothing(name):
+def test_lonely_anchor_costs_nothing(name):
     values, _ = results_of(name)["ordinary"]  # the last two are alone
     if name == "histogram":  # its value is the share of negative pairs
         assert (values > 0).all()
@@ -284,7 +284,7 @@ def test_equal_and_zero_embeddings_are_finite(name):
 
 
 @by_graph(NAMES)
-def test_nan_and_infinity_come_out_as_nan(name):
+def test_nan_and_infinity_give_nan(name):
     for bad in ("nan", "inf"):
         values, _ = results_of(name)[bad]
         assert np.isnan(values[3])
@@ -341,7 +341,9 @@ for k in range(64):
     ]
     + [("contrastive", {"mining": x}) for x in losses.mining.MINING],
 )
-def test_which_losses_learn_from_single_pairs(name, arguments) -> None:
+def test_losses_that_need_triplets_learn_nothing_from_pairs(
+    name, arguments
+) -> None:
     loss = built(name, **arguments)
     x = batch(list(range(128)), dim=3)
     _, gradient = value_and_gradient(loss, PAIRS_APART, x)

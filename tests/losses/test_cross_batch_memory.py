@@ -53,8 +53,8 @@ def pairs_by_loop(x, labels, seen):
         pytest.param(True, 4, marks=pytest.mark.slow),
     ],
 )
-def test_five_steps_with_wrap_around(jit, size) -> None:
-    """A size that no number of batches fills; one below the batch's."""
+def test_memory_wraps_around_in_five_steps(jit, size) -> None:
+    """Sizes are no multiple of the batch, and below the batch."""
     inner = losses.get({**SUMMED, "normalize": False})
     loss = CrossBatchMemory(inner, size, batch=False)
     loss.build(keras.layers.Layer(), 3)
@@ -84,7 +84,7 @@ def test_five_steps_with_wrap_around(jit, size) -> None:
         seen = deque(((a, b, None) for a, b, _ in seen), maxlen=size)
 
 
-def test_terms_are_those_of_batch_and_memory() -> None:
+def test_terms_belong_to_batch_and_memory() -> None:
     x, labels = np.eye(4, 3, dtype="float32"), np.array([0, 0, 1, 1])
     loss = CrossBatchMemory(SUMMED, 8, memory_weight=0.5)
     loss.build(keras.layers.Layer(), 3)
@@ -99,7 +99,7 @@ def test_terms_are_those_of_batch_and_memory() -> None:
 
 
 @pytest.mark.parametrize("also_batch", [True, False])
-def test_warm_up(also_batch) -> None:
+def test_memory_stays_empty_during_warm_up(also_batch) -> None:
     """Two updates by the batch alone; then the memory fills from empty."""
     loss = CrossBatchMemory(SUMMED, 100, batch=also_batch, warm_up=2)
     loss.build(keras.layers.Layer(), 3)
@@ -115,7 +115,7 @@ def test_warm_up(also_batch) -> None:
 
 
 @pytest.mark.slow
-def test_once_a_step_and_in_nothing_else(tiny_backbone) -> None:
+def test_memory_fills_only_in_training_steps(tiny_backbone) -> None:
     loss = CrossBatchMemory(SUMMED, 1000)
     model = methods.baseline(tiny_backbone, embedding_dim=4, loss=loss)
     model.compile("sgd")
@@ -135,7 +135,9 @@ def test_once_a_step_and_in_nothing_else(tiny_backbone) -> None:
 
 
 @pytest.mark.slow
-def test_saved_with_losses_that_own_weights(tiny_backbone, tmp_path) -> None:
+def test_memory_is_saved_with_losses_that_own_weights(
+    tiny_backbone, tmp_path
+) -> None:
     margin = {"learn_beta": True, "num_classes": 4, "mining": "all"}
     inner = {"triplet": 1.0, "margin": margin}
     loss = {"name": "cross_batch_memory", "loss": inner, "size": 30}
@@ -158,26 +160,26 @@ def test_saved_with_losses_that_own_weights(tiny_backbone, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("name", ["attentive_grouping", "diva"])
-def test_every_learner_has_a_memory_of_its_own(name) -> None:
+def test_every_learner_has_its_own_memory(name) -> None:
     loss = {"pairs": SUMMED, "xbm": CrossBatchMemory(SUMMED, 20, batch=False)}
     more = {"auxiliary_loss": "contrastive"} if name == "diva" else {}
     model = build(name, loss=loss, loss_weights=None, **more)
     x, targets = training_batch(model)
     outputs = model.outputs_of(x, training=True)
     terms = model.objective(outputs, targets)
-    own = [term for term in terms if term.endswith("xbm")]
-    assert own
-    assert all(np.sum(terms[term]) > 0 for term in own)
+    memory_terms = [term for term in terms if term.endswith("xbm")]
+    assert memory_terms
+    assert all(np.sum(terms[term]) > 0 for term in memory_terms)
     model.objective.after_step(outputs, targets)
     counts = [v for v in model.variables if v.path.endswith("queue/count")]
     if name == "diva":
         counts = [v for v in counts if "dance" not in v.path]
-    assert len({v.path for v in counts}) == len(counts) >= len(own)
+    assert len({v.path for v in counts}) == len(counts) >= len(memory_terms)
     assert [int(v) for v in counts] == [12] * len(counts)
 
 
 @pytest.mark.slow
-def test_a_learner_remembers_its_own_batches() -> None:
+def test_learner_remembers_only_its_own_batches() -> None:
     loss = {"name": "cross_batch_memory", "loss": SUMMED, "size": 50}
     model = build("divide_and_conquer", loss=loss, update="active")
     model.compile("sgd", jit_compile=False)
@@ -192,7 +194,7 @@ def test_a_learner_remembers_its_own_batches() -> None:
     np.testing.assert_array_equal(contents(queues[2])[0][12:], part)
 
 
-def test_a_momentum_network_is_what_is_remembered(tiny_backbone) -> None:
+def test_memory_holds_embeddings_of_the_momentum_network(tiny_backbone) -> None:
     model = methods.baseline(
         tiny_backbone,
         embedding_dim=4,
@@ -207,7 +209,7 @@ def test_a_momentum_network_is_what_is_remembered(tiny_backbone) -> None:
     np.testing.assert_allclose(held, keys, atol=1e-6)
 
 
-def test_what_it_refuses(tiny_backbone) -> None:
+def test_unfit_losses_and_labels_raise(tiny_backbone) -> None:
     for inner in ({"name": "proxy_anchor", "num_classes": 3}, keras.ops.mean):
         with pytest.raises(ValueError, match="the batch with references"):
             CrossBatchMemory(inner, 10)

@@ -19,11 +19,11 @@ EXPLICIT = {
 
 @pytest.mark.parametrize("name", EXPLICIT)
 @pytest.mark.parametrize("with_references", [False, True])
-def test_pairwise(name, with_references):
+def test_pairwise_distances_match_numpy(name, with_references):
     x = batch([0] * 5)
     refs = batch([0] * 3, seed=1) if with_references else None
-    others = x if refs is None else refs
-    expected = [[EXPLICIT[name](u, v) for v in others] for u in x]
+    columns = x if refs is None else refs
+    expected = [[EXPLICIT[name](u, v) for v in columns] for u in x]
     arguments = [v.astype("float32") for v in (x, refs) if v is not None]
     metric = distances.get(name)
     actual = metric.pairwise(*arguments)
@@ -52,9 +52,9 @@ def test_distance_to_itself_is_exactly_zero_without_a_gradient(name):
     x = tf.constant(1e3 * batch([0] * 4), "float32")
     with tf.GradientTape() as tape:
         tape.watch(x)
-        own = tf.linalg.diag_part(distances.get(name).pairwise(x))
-    np.testing.assert_array_equal(own, np.zeros(4))
-    np.testing.assert_array_equal(tape.gradient(own, x), np.zeros((4, 5)))
+        diagonal = tf.linalg.diag_part(distances.get(name).pairwise(x))
+    np.testing.assert_array_equal(diagonal, np.zeros(4))
+    np.testing.assert_array_equal(tape.gradient(diagonal, x), np.zeros((4, 5)))
 
 
 @pytest.mark.parametrize("name", EXPLICIT)
@@ -89,7 +89,7 @@ def test_nan_is_not_hidden():
     ("distance", "expected"),
     [(0.5, 91.4), (1.41, -0.3), (1.8, 29.7), (1.99, 201)],
 )
-def test_log_inverse_density_in_128_dimensions(distance, expected):
+def test_log_inverse_density_matches_its_formula(distance, expected):
     # By hand: −126 ln d − 62.5 ln(1 − d²/4).
     actual = distances.log_inverse_density(np.float32(distance), 128)
     by_hand = -126 * math.log(distance) - 62.5 * math.log(1 - distance**2 / 4)
@@ -97,7 +97,7 @@ def test_log_inverse_density_in_128_dimensions(distance, expected):
     assert by_hand == pytest.approx(expected, abs=1.0)
 
 
-def test_density_is_that_of_random_points():
+def test_density_matches_random_points():
     # Distances of random points on the sphere in 5 dimensions: their
     # histogram is proportional to q.
     generator = np.random.default_rng(0)

@@ -22,8 +22,8 @@ def divergence(s: np.ndarray, t: np.ndarray, temperature: float) -> float:
         for x in (unit(s), unit(t)):
             weights = [np.exp(x[i] @ y / temperature) for y in x]
             rows.append([w / sum(weights) for w in weights])
-        for own, target in zip(*rows, strict=True):
-            total += target * np.log(target / own)
+        for student_row, target in zip(*rows, strict=True):
+            total += target * np.log(target / student_row)
     return temperature**2 * total / len(s)
 
 
@@ -62,7 +62,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_value_and_gradient_are_those_of_the_loop(name) -> None:
+def test_value_and_gradient_match_a_loop(name) -> None:
     function, by_hand, arguments = CASES[name]
     student, teacher = (tf.constant(x, "float32") for x in (STUDENT, TEACHER))
     with tf.GradientTape(persistent=True) as tape:
@@ -83,7 +83,7 @@ def test_value_and_gradient_are_those_of_the_loop(name) -> None:
 
 
 @pytest.mark.parametrize("name", distillation.RELATIONS)
-def test_nothing_to_learn_from_a_turned_and_scaled_copy(name) -> None:
+def test_rotated_and_scaled_copy_costs_nothing(name) -> None:
     turned, _ = np.linalg.qr(RNG.normal(size=(9, 9)))
     values = distillation.RELATIONS[name](TEACHER, 3 * TEACHER @ turned)
     np.testing.assert_allclose(values, 0, atol=1e-5)
@@ -101,9 +101,9 @@ def test_collapsed_students_have_finite_gradients(name, rows) -> None:
 
 
 def test_huber_is_linear_beyond_one() -> None:
-    """One far away: relative distances differ by more than 1."""
+    """One point lies far away, so relative distances differ by over 1."""
     far = TEACHER.copy()
     far[0] += 1000
-    found = distillation.distance_difference(STUDENT, far)
-    assert np.mean(found) == pytest.approx(distances(STUDENT, far), rel=1e-5)
-    assert np.max(found) > 0.5
+    values = distillation.distance_difference(STUDENT, far)
+    assert np.mean(values) == pytest.approx(distances(STUDENT, far), rel=1e-5)
+    assert np.max(values) > 0.5

@@ -20,7 +20,7 @@ def batches():
     return [batch(LABELS["balanced"], seed=s).astype("float32") for s in (0, 1)]
 
 
-def test_average_of_the_batches() -> None:
+def test_histogram_averages_the_batches() -> None:
     first, second = batches()
     each = []
     for x in (first, second):
@@ -42,7 +42,7 @@ def test_average_of_the_batches() -> None:
     )
 
 
-def test_what_is_not_remembered() -> None:
+def test_unusable_batches_leave_the_histogram_unchanged() -> None:
     first, second = batches()
     loss = built()
     loss.remember(LABEL, first)
@@ -54,7 +54,7 @@ def test_what_is_not_remembered() -> None:
 
 
 @pytest.mark.slow
-def test_training_fills_it_and_the_model_keeps_it(
+def test_histogram_fills_in_training_and_is_saved(
     tiny_backbone, tmp_path
 ) -> None:
     loss = losses.DynamicSoftMarginLoss(num_bins=20)
@@ -72,6 +72,6 @@ def test_training_fills_it_and_the_model_keeps_it(
     np.testing.assert_array_equal(copy.objective.loss.histogram, filled)
 
 
-def test_it_needs_an_owner() -> None:
+def test_loss_without_an_owner_raises() -> None:
     with pytest.raises(RuntimeError, match="DynamicSoftMarginLoss owns"):
         losses.DynamicSoftMarginLoss()(LABEL, batches()[0])

@@ -35,49 +35,55 @@ EXPECTED = np.square(X).sum(1) * (LABEL + 1.0)
 
 
 @pytest.mark.parametrize(
-    "given", [spread, unregistered, Spread()], ids=["rows", "scalar", "keras"]
+    "function",
+    [spread, unregistered, Spread()],
+    ids=["rows", "scalar", "keras"],
 )
-def test_value_and_gradient(given) -> None:
-    loss = losses.get(given)
+def test_value_and_gradient_match_the_function(function) -> None:
+    loss = losses.get(function)
     assert isinstance(loss, FunctionLoss)
     values, gradient = value_and_gradient(loss, LABEL, X)
     assert values.mean() == pytest.approx(EXPECTED.mean(), rel=1e-5)
     np.testing.assert_allclose(
         gradient, 2 * X * (LABEL + 1.0)[:, None] / len(X), rtol=1e-4
     )
-    if given is not unregistered:
+    if function is not unregistered:
         np.testing.assert_allclose(values, EXPECTED, rtol=1e-5)
     assert float(loss(LABEL, X)) == pytest.approx(EXPECTED.mean(), rel=1e-5)
 
 
-def test_a_sum_of_keras_stays_a_sum() -> None:
+def test_keras_sum_reduction_stays_a_sum() -> None:
     loss = losses.get(Spread(reduction="sum"))
     assert float(loss(LABEL, X)) == pytest.approx(EXPECTED.sum(), rel=1e-5)
 
 
-@pytest.mark.parametrize("given", [spread, Spread(name="mine")])
-def test_registered_ones_are_saved(given) -> None:
-    loss = losses.get({"mine": {"loss": given, "weight": 0.5}, "triplet": 1.0})
+@pytest.mark.parametrize("function", [spread, Spread(name="mine")])
+def test_registered_functions_are_saved(function) -> None:
+    loss = losses.get(
+        {"mine": {"loss": function, "weight": 0.5}, "triplet": 1.0}
+    )
     config = keras.saving.serialize_keras_object(loss)
     again = keras.saving.deserialize_keras_object(config)
     value = float(again.losses["mine"](LABEL, X))
     assert value == pytest.approx(EXPECTED.mean(), rel=1e-5)
-    assert losses.get(given).copy().get_config() == (
-        losses.get(given).get_config()
+    assert losses.get(function).copy().get_config() == (
+        losses.get(function).get_config()
     )
 
 
 @pytest.mark.parametrize(
-    "given", [unregistered, lambda labels, x: ops.sum(x)], ids=["def", "lambda"]
+    "function",
+    [unregistered, lambda labels, x: ops.sum(x)],
+    ids=["def", "lambda"],
 )
-def test_others_say_so_when_they_are_saved(given) -> None:
-    loss = losses.get(given)
-    assert loss.copy().function is given  # Learners may each have one.
+def test_unregistered_functions_raise_when_saved(function) -> None:
+    loss = losses.get(function)
+    assert loss.copy().function is function  # Learners may each have one.
     with pytest.raises(ValueError, match="register_keras_serializable"):
         keras.saving.serialize_keras_object(loss)
 
 
-def test_what_a_function_cannot_do() -> None:
+def test_unfit_uses_of_a_function_raise() -> None:
     loss = losses.get(spread)
     with pytest.raises(ValueError, match="without references or pair weights"):
         loss.per_example(LABEL, X, LABEL, X)
@@ -86,7 +92,7 @@ def test_what_a_function_cannot_do() -> None:
         wrong.per_example(LABEL, X)
 
 
-def test_a_function_is_named_with_its_module(tmp_path, monkeypatch) -> None:
+def test_function_is_imported_from_a_module(tmp_path, monkeypatch) -> None:
     (tmp_path / "module_with_a_function.py").write_text(
         "def pull(labels, embeddings):\n    return embeddings[:, 0]\n"
     )

@@ -1,4 +1,4 @@
-"""Pure functions: what the losses compute, without an object."""
+"""Losses as pure functions."""
 
 import inspect
 import pickle
@@ -29,7 +29,7 @@ NO_FUNCTION = {
 }
 
 
-def test_every_other_loss_has_a_function():
+def test_every_loss_has_a_function():
     for name in set(NAMES) - NO_FUNCTION:
         assert name in losses.__all__
         assert callable(getattr(losses, name))
@@ -65,7 +65,7 @@ def test_function_and_loss_agree(name):
 
 
 @pytest.mark.parametrize("name", ["contrastive", "proxy_nca"])
-def test_signature_is_made_of_the_class(name):
+def test_signature_follows_the_class(name):
     function = getattr(losses, name)
     parameters = inspect.signature(function).parameters
     kinds = {k: p.kind for k, p in parameters.items()}
@@ -82,7 +82,7 @@ def test_signature_is_made_of_the_class(name):
         function(*tensors, reduction="sum")
 
 
-def test_boundaries_may_be_tensors_in_a_graph():
+def test_beta_may_be_a_tensor_in_a_graph():
     betas = np.linspace(0.8, 1.4, 8, dtype="float32")[:, None]
     step = tf.function(
         lambda x, beta: losses.margin(LABEL, x, beta=beta, mining="hard"),
@@ -102,7 +102,7 @@ def test_boundaries_may_be_tensors_in_a_graph():
     )
 
 
-def test_a_seed_repeats_its_draws_also_in_a_graph():
+def test_seed_repeats_draws_in_a_graph():
     step = tf.function(
         lambda x: losses.margin(LABEL, x, seed=5), autograph=False
     )

@@ -1,4 +1,4 @@
-"""HIST, against the algorithm as the authors' code goes through it."""
+"""HIST against the algorithm of the authors' code."""
 
 import keras
 import numpy as np
@@ -14,8 +14,8 @@ CLASSES, D = 4, 5
 
 def cross_entropy(logits):
     logits = logits - logits.max(axis=1, keepdims=True)
-    own = logits[np.arange(len(LABELS)), LABELS]
-    return (np.log(np.exp(logits).sum(axis=1)) - own).mean()
+    target_logits = logits[np.arange(len(LABELS)), LABELS]
+    return (np.log(np.exp(logits).sum(axis=1)) - target_logits).mean()
 
 
 def hist(x, means, log_variances, w1, w2, b1, gamma, beta, b2):
@@ -23,8 +23,8 @@ def hist(x, means, log_variances, w1, w2, b1, gamma, beta, b2):
     variances = np.exp(np.clip(log_variances, 0, 6))
     d = (((x[:, None] - means) ** 2) / variances).sum(axis=2)
     present = np.unique(LABELS)
-    own = LABELS[:, None] == present
-    h = np.where(own, 1.0, np.exp(-0.9 * d[:, present]))
+    class_mask = LABELS[:, None] == present
+    h = np.where(class_mask, 1.0, np.exp(-0.9 * d[:, present]))
     of_nodes = np.diag(h.sum(axis=1) ** -0.5)
     graph = of_nodes @ h @ np.diag(1 / h.sum(axis=0)) @ h.T @ of_nodes
     hidden = graph @ (x @ w1 + b1)
@@ -35,7 +35,7 @@ def hist(x, means, log_variances, w1, w2, b1, gamma, beta, b2):
     return cross_entropy(-32 * d) + 0.7 * cross_entropy(out)
 
 
-def test_value_and_gradient_by_everything():
+def test_value_and_all_gradients_match_finite_differences():
     loss = HISTLoss(CLASSES, weight=0.7, hidden_dim=6)
     owner = keras.layers.Layer()
     loss.build(owner, D)
@@ -61,7 +61,7 @@ def test_value_and_gradient_by_everything():
         check_slopes(gradient, by, values[i], 3e-4)
 
 
-def test_weights_of_the_same_shape_are_drawn_apart():
+def test_weights_of_equal_shape_start_different():
     loss = HISTLoss(CLASSES, hidden_dim=CLASSES)
     loss.build(keras.layers.Layer(), CLASSES)
     for one, other in (

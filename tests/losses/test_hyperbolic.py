@@ -68,7 +68,7 @@ def distances(x, c, clip):
 
 
 @pytest.mark.parametrize("clip", [None, 1.5])
-def test_loss_of_embeddings_of_all_lengths(clip):
+def test_loss_matches_a_loop_for_all_lengths(clip):
     def loop(labels, x):
         logits = -distances(x, 0.3, clip or math.inf) / 0.5
         terms = []
@@ -81,7 +81,7 @@ def test_loss_of_embeddings_of_all_lengths(clip):
     check_against_loop(loss, loop, LABELS["unbalanced"], rtol=5e-5)
 
 
-def test_close_and_far_points():
+def test_distances_of_close_and_far_points_are_exact():
     x = batch([0] * 4).astype("float32")
     near = x + np.float32(0.02)
     actual = np.diag(poincare_distance(x, near, 0.1, None))

@@ -12,7 +12,7 @@ from tests.losses.test_modes import PRECISION, representable
 pytestmark = needs_jax
 
 MORE = ("contrastive", "histogram", "proxy_anchor", "smooth_ap")
-"""Compilation is what takes long: most losses are compiled once."""
+"""Compilation takes long, so most losses are compiled once."""
 
 VALUES = {"dynamic_soft_margin": 1e-5}
 """How far values may be apart where it is not 1e-6: this one's weights are

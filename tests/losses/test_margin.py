@@ -40,7 +40,7 @@ def owned(loss, dim=5):
     return loss, owner
 
 
-def test_learned_beta_per_class_gets_its_gradient():
+def test_learned_beta_per_class_has_the_gradient_of_a_loop():
     labels = LABELS["balanced"]
     x = unit(batch(labels))
     loss, owner = owned(
@@ -71,7 +71,7 @@ def test_learned_beta_per_class_gets_its_gradient():
     assert gradient[3] == 0
 
 
-def test_unknown_class_is_an_error_and_in_a_graph_nan():
+def test_unknown_class_raises_and_is_nan_in_a_graph():
     loss, _ = owned(MarginLoss(learn_beta=True, num_classes=3))
     labels = np.array([0, -1, 1, 3])
     x = batch(list(labels)).astype("float32")
@@ -81,6 +81,6 @@ def test_unknown_class_is_an_error_and_in_a_graph_nan():
     assert np.isnan(graph(labels, x)).tolist() == [False, True, False, True]
 
 
-def test_classes_need_learning():
+def test_num_classes_requires_learn_beta():
     with pytest.raises(ValueError, match="Use learn_beta=True"):
         MarginLoss(num_classes=3)

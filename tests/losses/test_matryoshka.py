@@ -19,7 +19,7 @@ RAW = batch(LABELS["unbalanced"], dim=6)
 X = RAW.astype("float32")
 
 
-def test_value_and_gradient_are_those_of_unit_prefixes():
+def test_value_and_gradient_match_a_loop_over_unit_prefixes():
     loss = MatryoshkaLoss("contrastive", dims=(2, 3, 6), weights=(1, 0.5, 2))
 
     def loop(x):
@@ -61,7 +61,7 @@ def test_prefixes_of_rows_and_references_are_unit_or_raw(normalize):
 
 
 @pytest.mark.slow
-def test_a_model_logs_every_prefix_and_owns_proxies_for_each(tmp_path):
+def test_model_logs_every_prefix_and_has_proxies_for_each(tmp_path):
     loss = {
         "name": "matryoshka",
         "loss": {"name": "proxy_anchor", "num_classes": 4},

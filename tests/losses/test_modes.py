@@ -26,7 +26,7 @@ def representable(labels):
 
 @pytest.mark.parametrize("name", ["contrastive", "smooth_ap", "proxy_anchor"])
 def test_half_precision_is_computed_in_float32(name):
-    """What all losses do before their own code."""
+    """All losses share the cast, which comes before their own code."""
     labels = np.array(LABELS["unbalanced"])
     x = representable(LABELS["unbalanced"])
     step = step_of(without_draws(name))
@@ -56,8 +56,8 @@ def test_xla_computes_the_same_and_stays_finite(name):
     np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-6)
     scale = np.abs(slope).max()
     np.testing.assert_allclose(gradient, slope, atol=1e-5 * scale)
-    for some, z in difficult(len(labels)):
-        for result in step(some, z.astype("float32")):
+    for difficult_labels, z in difficult(len(labels)):
+        for result in step(difficult_labels, z.astype("float32")):
             assert np.isfinite(result).all()
 
 
@@ -71,7 +71,7 @@ def outputs(graph):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OWN_CODE)
-def test_memory_is_that_of_the_pair_matrix(name):
+def test_largest_tensor_is_the_pair_matrix(name):
     # Nothing is computed here: in the graph of the values, and so in that
     # of their gradients, no tensor has more than B² elements (SoftTriple:
     # C·K·B, its logits).
@@ -86,10 +86,10 @@ def test_memory_is_that_of_the_pair_matrix(name):
         .graph
     )
     shapes = [tensor.shape for tensor in outputs(graph)]
-    known = [s.num_elements() for s in shapes if s.is_fully_defined()]
-    assert len(known) > 20
-    assert max(known) <= size**2
+    sizes = [s.num_elements() for s in shapes if s.is_fully_defined()]
+    assert len(sizes) > 20
+    assert max(sizes) <= size**2
     if name in PAIRWISE:  # so that a matrix is not overlooked
-        assert max(known) == size**2
+        assert max(sizes) == size**2
     for shape in shapes:
         assert shape.rank is None or shape.rank <= 3

@@ -20,13 +20,13 @@ X = batch([0] * len(SETS))
 
 def loop(x, weighted=True, threshold=0.3):
     s, terms = unit(x) @ unit(x).T / 0.1, []
-    for a, own in enumerate(SETS):
-        others = [j for j in range(len(SETS)) if j != a]
-        total = math.log(sum(math.exp(s[a, j]) for j in others))
+    for a, anchor_set in enumerate(SETS):
+        other_rows = [j for j in range(len(SETS)) if j != a]
+        total = math.log(sum(math.exp(s[a, j]) for j in other_rows))
         lost = []
-        for j in others:
-            either = len(own | SETS[j])
-            overlap = len(own & SETS[j]) / either if either else 0.0
+        for j in other_rows:
+            either = len(anchor_set | SETS[j])
+            overlap = len(anchor_set & SETS[j]) / either if either else 0.0
             if overlap >= threshold:
                 weight = overlap if weighted else 1.0
                 lost.append(weight * (total - s[a, j]))
@@ -36,15 +36,17 @@ def loop(x, weighted=True, threshold=0.3):
 
 
 @pytest.mark.parametrize("weighted", [True, False])
-def test_value_and_gradient_of_label_sets(weighted):
+def test_value_and_gradient_match_a_loop_over_label_sets(weighted):
     loss = MultiSupConLoss(weighted=weighted)
     values, gradient = value_and_gradient(loss, TABLE, X.astype("float32"))
     assert values.mean() == pytest.approx(loop(X, weighted), rel=2e-5)
     check_slopes(gradient, lambda x: loop(x, weighted), X)
-    assert (values[[5, 7]] == 0).all()  # without labels, and with its own
+    assert (
+        values[[5, 7]] == 0
+    ).all()  # one without labels, one whose labels nobody shares
 
 
-def test_references_have_label_sets_too():
+def test_references_may_have_label_sets():
     x, loss = X.astype("float32"), MultiSupConLoss()
     first, second = slice(0, 4), slice(4, 8)
     whole = SupConLoss().per_example(
@@ -59,7 +61,7 @@ def test_references_have_label_sets_too():
     assert not np.allclose(graded, whole)
 
 
-def test_weights_of_pairs_multiply_the_overlap():
+def test_pair_weights_multiply_the_overlap():
     x, ones = X.astype("float32"), np.ones((8, 8), "float32")
     loss = MultiSupConLoss()
     values = loss.per_example(TABLE, x, pair_weights=(2 * ones, ones))

@@ -22,14 +22,14 @@ def inverse_density(d, n=6):
 def loop(queries, weights, positive, temperature=0.2):
     total = 0.0
     for i, query in enumerate(queries):
-        own = math.exp(query @ KEYS[i] / temperature)
-        denominator = own if positive else 0.0
+        positive_term = math.exp(query @ KEYS[i] / temperature)
+        denominator = positive_term if positive else 0.0
         for n, key in enumerate(QUEUE):
             if FILLED[n]:
                 denominator += math.exp(
                     weights[i, n] * (query @ key) / temperature
                 )
-        total += -math.log(own / denominator)
+        total += -math.log(positive_term / denominator)
     return total / len(queries)
 
 
@@ -62,18 +62,20 @@ CASES = {
 @pytest.mark.parametrize(
     ("arguments", "weights", "positive"), CASES.values(), ids=CASES
 )
-def test_value_and_gradient(arguments, weights, positive):
+def test_value_and_gradient_match_a_loop(arguments, weights, positive):
     queries = tf.constant(QUERIES, "float32")
-    others = [tf.constant(v, "float32") for v in (KEYS, QUEUE)]
+    key_tensors = [tf.constant(v, "float32") for v in (KEYS, QUEUE)]
     with tf.GradientTape() as tape:
-        tape.watch([queries, *others])
-        values = nce(queries, *others, FILLED, temperature=0.2, **arguments)
+        tape.watch([queries, *key_tensors])
+        values = nce(
+            queries, *key_tensors, FILLED, temperature=0.2, **arguments
+        )
         mean = tf.reduce_mean(values)
     assert values.shape == (4,)
     assert float(mean) == pytest.approx(
         loop(QUERIES, weights, positive), rel=1e-4
     )
-    gradients = tape.gradient(mean, [queries, *others])
+    gradients = tape.gradient(mean, [queries, *key_tensors])
     check_slopes(
         gradients[0].numpy(),
         lambda q: loop(q, weights, positive),
@@ -83,7 +85,7 @@ def test_value_and_gradient(arguments, weights, positive):
     assert gradients[1:] == [None, None]
 
 
-def test_the_cases_bite():
+def test_cases_have_different_weights():
     assert (paper_weights(2.0) == 2.0).any()
     assert (paper_weights(2.0) < 2.0).any()
     assert (weights_along(1)[:, FILLED] == 0).any()
@@ -121,8 +123,8 @@ def test_weights_without_a_near_negative_are_zero(weighting):
     assert float(value[0]) == pytest.approx(math.log1p(math.exp(-10)), rel=1e-5)
 
 
-def test_along_the_queue_negatives_hardly_count():
-    """What the docstring says, of random keys in 128 dimensions."""
+def test_queue_axis_weighting_shrinks_the_gradient():
+    """Checks the docstring's claim for random keys in 128 dimensions."""
     rng = np.random.default_rng(0)
     q, queue = unit(rng.normal(size=(8, 128))), rng.normal(size=(3360, 128))
     noise = rng.normal(size=q.shape)

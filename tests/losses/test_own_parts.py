@@ -48,7 +48,7 @@ def again(loss):
     return keras.saving.deserialize_keras_object(config)
 
 
-def test_a_function_as_distance() -> None:
+def test_function_may_be_the_distance() -> None:
     loss = losses.TripletLoss(distance=own_squared)
     assert loss.distance is own_squared
     expected = value_and_gradient(losses.TripletLoss(), LABEL, X)
@@ -56,8 +56,8 @@ def test_a_function_as_distance() -> None:
         actual = value_and_gradient(each, LABEL, X)
         for a, b in zip(actual, expected, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
-    own = distances.squared_distance
-    assert losses.TripletLoss(distance=own).distance == "squared"
+    distance = distances.squared_distance
+    assert losses.TripletLoss(distance=distance).distance == "squared"
     np.testing.assert_allclose(
         losses.triplet(LABEL, X, distance=own_squared),
         losses.triplet(LABEL, X),
@@ -66,7 +66,7 @@ def test_a_function_as_distance() -> None:
     )
 
 
-def test_an_object_that_is_a_similarity() -> None:
+def test_object_may_be_a_similarity() -> None:
     loss = losses.BinomialDevianceLoss(
         distance=OwnSimilarity(2.0), threshold=1.0
     )
@@ -78,7 +78,7 @@ def test_an_object_that_is_a_similarity() -> None:
     losses.CircleLoss(distance=OwnSimilarity(1.0))
 
 
-def test_registered_classes_have_arguments(monkeypatch) -> None:
+def test_registered_distances_take_arguments(monkeypatch) -> None:
     registry = distances.DISTANCES
     monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     registry.register("own", "scaled cosine")(OwnSimilarity)
@@ -90,7 +90,7 @@ def test_registered_classes_have_arguments(monkeypatch) -> None:
         assert float(each(LABEL, X)) == pytest.approx(expected, rel=1e-5)
 
 
-def test_reductions() -> None:
+def test_function_may_be_the_reduction() -> None:
     loss = losses.ContrastiveLoss(reduction=by_anchor)
     unit = X / np.linalg.norm(X, axis=1, keepdims=True)
     distance = np.square(unit[:, None] - unit[None]).sum(-1)
@@ -102,11 +102,11 @@ def test_reductions() -> None:
     for each in (loss, again(loss), loss.copy()):
         assert each.reduction is by_anchor
         assert float(each(LABEL, X)) == pytest.approx(expected, rel=1e-4)
-    named = losses.TripletLoss(reduction=reductions.mean)
-    assert named.reduction == "mean"
+    mean_loss = losses.TripletLoss(reduction=reductions.mean)
+    assert mean_loss.reduction == "mean"
 
 
-def test_unregistered_ones_train_and_say_so_when_saved() -> None:
+def test_unregistered_distance_raises_when_saved() -> None:
     def mine(x, refs=None):
         return own_squared(x, refs)
 

@@ -288,9 +288,9 @@ def fast_ap(labels, x, w, mining):
             near = histograms(d[a, same], of_positive, 11)
             all_up_to = near + histograms(d[a, other], of_negative, 11)
             all_up_to = np.cumsum(all_up_to)
-            some = all_up_to > 0
-            precision = np.cumsum(near)[some] / all_up_to[some]
-            terms.append(1 - near[some] @ precision / of_positive.sum())
+            has_terms = all_up_to > 0
+            precision = np.cumsum(near)[has_terms] / all_up_to[has_terms]
+            terms.append(1 - near[has_terms] @ precision / of_positive.sum())
     return sum(terms) / len(terms)
 
 
@@ -350,8 +350,8 @@ def lost_recall(weight, above):
     total, lost = sum(weight), 0.0
     for k in (1, 2, 4, 8, 16) if total else ():
         pairs = zip(weight, above, strict=True)
-        found = sum(w * sigmoid(k - 1 - p - n) for w, (p, n) in pairs)
-        lost += (1 - found / total) / 5
+        recall = sum(w * sigmoid(k - 1 - p - n) for w, (p, n) in pairs)
+        lost += (1 - recall / total) / 5
     return lost
 
 
@@ -626,7 +626,7 @@ def mines(case):
     return issubclass(LOSSES[case.split()[0]], losses.PairLoss)
 
 
-def test_every_loss_on_pairs_has_a_case():
+def test_every_pairwise_loss_has_a_case():
     missing = set(PAIRWISE) - {case.split()[0] for case in CASES}
     assert not missing, "add LOOPS, with a loop of the loss, to its own tests"
 
@@ -652,7 +652,7 @@ EVERY = [(case, "all", "unbalanced") for case in CASES] + [
 
 
 @pytest.mark.parametrize(("case", "mining", "which"), EVERY)
-def test_weighted_loss_is_that_of_a_loop(case, mining, which):
+def test_weighted_loss_matches_a_loop(case, mining, which):
     labels = LABELS[which]
     w, x = weights(labels), batch(labels)
     values, gradient = value_and_gradient(
@@ -692,7 +692,7 @@ def test_drawn_negatives_are_weighted_after_the_draw():
 @pytest.mark.parametrize(
     "case", quick(("contrastive", "fast_ap", "smooth_ap", "triplet"), PAIRWISE)
 )
-def test_only_weights_of_pairs_that_there_are_mean_something(case):
+def test_weights_of_other_pairs_are_ignored(case):
     labels = np.array(LABELS["unbalanced"])
     x = batch(LABELS["unbalanced"]).astype("float32")
     same = np.equal.outer(labels, labels) & ~np.eye(8, dtype=bool)
@@ -715,7 +715,7 @@ def test_only_weights_of_pairs_that_there_are_mean_something(case):
 
 
 @pytest.mark.parametrize("case", ["contrastive", "triplet", "lifted_structure"])
-def test_references_have_a_weight_a_column(case):
+def test_references_have_a_column_of_weights_each(case):
     labels, x = LABELS["unbalanced"], batch(LABELS["unbalanced"])
     x, w = x.astype("float32"), weights(labels)
     loss = make(case)
@@ -732,8 +732,8 @@ def test_references_have_a_weight_a_column(case):
 
 
 @pytest.mark.parametrize("case", ["contrastive", "sup_con"])
-def test_nothing_is_learned_through_weights(case):
-    """Which is so where all losses compare."""
+def test_weights_pass_no_gradient(case):
+    """The comparison that all losses share passes no gradient."""
     labels, x = LABELS["balanced"], batch(LABELS["balanced"])
     x = tf.constant(x, "float32")
     with tf.GradientTape() as tape:
@@ -749,7 +749,7 @@ def test_nothing_is_learned_through_weights(case):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["circle", "triplet"])
-def test_weights_in_a_graph_and_compiled_by_xla(case):
+def test_graph_and_xla_give_the_same_weighted_loss(case):
     labels, x = LABELS["unbalanced"], batch(LABELS["unbalanced"])
     x, w = tf.constant(x, "float32"), weights(labels)
     loss = make(case, "semihard")
@@ -780,7 +780,7 @@ def test_weights_in_a_graph_and_compiled_by_xla(case):
         ((np.ones((9, 9)),) * 3, "3 of the shapes"),
     ],
 )
-def test_wrong_shapes(wrong, received):
+def test_wrong_shapes_of_weights_raise(wrong, received):
     labels, x = LABELS["balanced"], batch(LABELS["balanced"])
     with pytest.raises(ValueError, match=f"here .9, 9.*{received}"):
         losses.ContrastiveLoss().per_example(
@@ -788,7 +788,7 @@ def test_wrong_shapes(wrong, received):
         )
 
 
-def test_losses_without_pairs_say_which_can():
+def test_weights_for_losses_without_pairs_raise():
     labels, x = LABELS["balanced"], batch(LABELS["balanced"])
     ones = np.ones((9, 9))
     for name in set(LOSSES) - set(PAIRWISE):

@@ -20,7 +20,7 @@ def expected_masks(labels, ref_labels, exclude_self):
     return positive, negative
 
 
-def test_class_ids_of_the_batch():
+def test_masks_of_class_ids_match_a_loop():
     labels = [3, 1, 3, 2, 1, 3]
     positive, negative = pair_masks(np.array(labels))
     expected = expected_masks(labels, labels, exclude_self=True)
@@ -39,7 +39,7 @@ def test_references_have_no_self_pairs():
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "float32"])
-def test_relation_matrix(dtype):
+def test_relation_matrix_gives_masks(dtype):
     relation = np.array(
         [[POSITIVE, NEGATIVE, IGNORE], [IGNORE, POSITIVE, NEGATIVE]], dtype
     )

@@ -49,10 +49,14 @@ def proxy_nca_plus_plus(x, proxies):
 def proxy_anchor(x, proxies):
     pull, push = [], []
     for c, proxy in enumerate(proxies):
-        own = [r @ proxy for r, y in zip(x, LABELS, strict=True) if y == c]
+        positives = [
+            r @ proxy for r, y in zip(x, LABELS, strict=True) if y == c
+        ]
         rest = [r @ proxy for r, y in zip(x, LABELS, strict=True) if y != c]
-        if own:
-            pull.append(math.log1p(sum(math.exp(-32 * (s - 0.1)) for s in own)))
+        if positives:
+            pull.append(
+                math.log1p(sum(math.exp(-32 * (s - 0.1)) for s in positives))
+            )
         push.append(math.log1p(sum(math.exp(32 * (s + 0.1)) for s in rest)))
     return sum(pull) / len(pull) + sum(push) / len(push)
 
@@ -190,7 +194,7 @@ def built(loss, dim=5):
 
 
 @pytest.mark.parametrize(("loss", "loop"), CASES.values(), ids=CASES)
-def test_value_and_both_gradients(loss, loop):
+def test_value_and_both_gradients_match_a_loop(loss, loop):
     loss, weight = built(loss)
     assert "/loss/" in weight.path
     x = batch(LABELS)
@@ -227,20 +231,20 @@ def test_embedding_on_its_proxy_has_a_finite_gradient(name):
         assert np.isfinite(tf.convert_to_tensor(gradient).numpy()).all()
 
 
-def test_proxies_without_an_owner_are_an_error_that_shows_the_code():
+def test_proxies_without_an_owner_raise_and_show_the_code():
     x = batch(LABELS).astype("float32")
     with pytest.raises(RuntimeError, match="methods.baseline") as error:
         ProxyNCALoss(7)(np.array(LABELS), x)
     assert "ProxyNCALoss(num_classes=7)" in str(error.value)
 
 
-def test_building_twice_is_an_error():
+def test_building_twice_raises():
     loss, _ = built(ProxyNCALoss(CLASSES))
     with pytest.raises(RuntimeError, match="already belong"):
         loss.build(keras.layers.Layer(), 5)
 
 
-def test_unknown_class_is_an_error_and_in_a_graph_nan():
+def test_unknown_class_raises_and_is_nan_in_a_graph():
     loss, _ = built(ProxyAnchorLoss(CLASSES))
     labels = np.array([0, 1, CLASSES])
     x = batch([0] * 3).astype("float32")
@@ -250,7 +254,7 @@ def test_unknown_class_is_an_error_and_in_a_graph_nan():
     assert np.isnan(values).tolist() == [False, False, True]
 
 
-def test_relation_labels_and_references_are_errors():
+def test_relation_labels_and_references_raise():
     loss, _ = built(ProxyNCALoss(CLASSES))
     x = batch([0] * 3).astype("float32")
     with pytest.raises(ValueError, match="relation matrix does not contain"):
@@ -259,8 +263,8 @@ def test_relation_labels_and_references_are_errors():
         loss.per_example(np.array([0, 1, 2]), x, np.array([0, 1, 2]), x)
 
 
-def test_proxies_that_are_not_trained() -> None:
-    """One-hot vectors, which stay as they are."""
+def test_frozen_proxies_stay_one_hot() -> None:
+    """Frozen proxies are one-hot and do not change."""
     loss = ProxyNCALoss(3, initializer="identity", trainable_proxies=False)
     owner = keras.layers.Layer(name="owner")
     loss.build(owner, 4)

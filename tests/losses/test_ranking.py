@@ -1,4 +1,4 @@
-"""Soft ranks: what the shared loops of the losses do not look at."""
+"""Soft ranks: cases that the shared loops do not cover."""
 
 import math
 
@@ -18,24 +18,26 @@ def sigmoid(x, temperature):
 
 
 def released_recall(labels, x):
-    """As the authors' code computes it, with the query among the ranks."""
+    """The authors' computation, with the query among the ranks."""
     s, terms = unit(x) @ unit(x).T, []
     for a, same, _ in sets(labels):
         if not same:
             continue
         recall = 0.0
         for k, temperature in ((1, 1.0), (2, 2.0), (4, 4.0)):
-            found = 0.0
+            hits = 0.0
             for i in same:
-                others = (j for j in range(len(labels)) if j != i)
-                rank = 1 + sum(sigmoid(s[a, j] - s[a, i], 0.1) for j in others)
-                found += sigmoid(k - rank, temperature)
-            recall += min(found, k) / min(k, len(same)) / 3
+                other_rows = (j for j in range(len(labels)) if j != i)
+                rank = 1 + sum(
+                    sigmoid(s[a, j] - s[a, i], 0.1) for j in other_rows
+                )
+                hits += sigmoid(k - rank, temperature)
+            recall += min(hits, k) / min(k, len(same)) / 3
         terms.append(1 - recall)
     return sum(terms) / len(terms)
 
 
-def test_recall_at_k_of_the_released_code():
+def test_recall_at_k_matches_the_released_code():
     loss = RecallAtKLoss(
         (1, 2, 4),
         (1, 2, 4),
@@ -55,7 +57,7 @@ PENALTIES = {
 
 
 @pytest.mark.parametrize("variant", PENALTIES)
-def test_pnp_variants_with_the_anchor_as_a_positive(variant):
+def test_pnp_variants_match_a_loop_with_the_anchor_as_a_positive(variant):
     def loop(labels, x):
         s, terms = unit(x) @ unit(x).T, []
         for a, same, other in sets(labels):

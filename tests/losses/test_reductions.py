@@ -41,12 +41,12 @@ def test_weights_count_a_term_several_times():
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_nothing_to_divide_by_gives_zero(reduction):
+def test_reduction_of_no_terms_is_zero(reduction):
     values = reduce_terms(sum_terms(TERMS, np.zeros((2, 3))), reduction)
     np.testing.assert_array_equal(values, [0.0, 0.0])
 
 
-def test_masked_terms_cannot_poison_value_or_gradient():
+def test_masked_nan_leaves_value_and_gradient_finite():
     terms = tf.constant([1.0, math.nan, math.inf])
     with tf.GradientTape() as tape:
         tape.watch(terms)
@@ -61,7 +61,7 @@ def test_masked_terms_cannot_poison_value_or_gradient():
 @pytest.mark.parametrize("add_one", [False, True])
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("shift", [0.0, 300.0, -300.0])
-def test_masked_logsumexp(add_one, axis, shift):
+def test_masked_logsumexp_matches_a_loop(add_one, axis, shift):
     x = np.random.default_rng(0).normal(size=(4, 5)) + shift
     mask = np.random.default_rng(1).random((4, 5)) < 0.6
     one = [0.0] if add_one else []
@@ -83,7 +83,7 @@ def test_masked_logsumexp(add_one, axis, shift):
     np.testing.assert_allclose(gradient, slope, rtol=1e-3, atol=1e-37)
 
 
-def test_masked_logsumexp_of_nothing():
+def test_masked_logsumexp_of_nothing_is_finite():
     x = tf.constant([[500.0, -500.0]])
     for add_one, expected in ((True, 0.0), (False, -1e30)):
         with tf.GradientTape() as tape:

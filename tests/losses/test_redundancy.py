@@ -46,7 +46,7 @@ def barlow_twins(z, other):
     ("loss", "formula"),
     [(VICRegLoss(), vicreg), (BarlowTwinsLoss(), barlow_twins)],
 )
-def test_two_views(loss, formula):
+def test_value_and_gradient_of_two_views_match_the_formula(loss, formula):
     first, second = FIRST.astype("float32"), SECOND.astype("float32")
     views = {"ref_labels": IMAGES, "ref_embeddings": second}
     values, gradient = value_and_gradient(loss, IMAGES, first, **views)
@@ -62,7 +62,7 @@ def test_two_views(loss, formula):
     assert value == pytest.approx(formula(*everything), rel=1e-5)
 
 
-def test_the_target_of_unit_embeddings_can_be_met():
+def test_target_none_can_be_met_by_unit_embeddings():
     x = np.concatenate([np.eye(D), -np.eye(D)]).repeat(2, axis=0)
     labels = np.repeat(np.arange(2 * D), 2)
     x = x.astype("float32")

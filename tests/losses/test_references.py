@@ -1,4 +1,4 @@
-"""Losses against references whose terms are not those of a batch."""
+"""Losses with references, whose terms differ from those in a batch."""
 
 import math
 
@@ -87,7 +87,7 @@ def test_equal_ends_of_a_positive_pair_share_the_gradient():
     np.testing.assert_allclose(gradient[2, 1], 0, atol=1e-6)
 
 
-def test_n_pair_batch_of_the_paper():
+def test_n_pair_matches_the_batch_of_the_paper():
     # N anchors, and as references their N positives: cross entropy of
     # the N×N inner products with the diagonal as target.
     count = 5

@@ -1,4 +1,4 @@
-"""What losses, miners and functions refuse when they are made."""
+"""Errors of constructors of losses, miners and functions."""
 
 import math
 
@@ -15,8 +15,8 @@ CLOSE = {"name": "squared", "power": 2}
 REFUSED = [
     # By name and configuration.
     *(
-        (lambda given=given: losses.get(given), message)
-        for given, message in [
+        (lambda argument=argument: losses.get(argument), message)
+        for argument, message in [
             ("marign", "Did you mean 'margin'"),
             ("multisimilarity", "Did you mean 'multi_similarity'"),
             ("zzz", "Known are: .*triplet"),
@@ -36,8 +36,8 @@ REFUSED = [
         ]
     ),
     *(
-        (lambda given=given: mining.get(given), message)
-        for given, message in [
+        (lambda argument=argument: mining.get(argument), message)
+        for argument, message in [
             ({"name": "distance_weighted", "cut_off": 0.4}, "mean 'cutoff'"),
             ("semi-hard", "Did you mean 'semihard'"),
             (None, "`mining` must be"),
@@ -64,9 +64,9 @@ REFUSED = [
     (lambda: regularizers.correlation(PARTS[0], PARTS[1], "none"),
      "`reduction` of correlation"),
     *(
-        (lambda given=given: mining.DistanceWeighted(**given),
+        (lambda bound=bound: mining.DistanceWeighted(**bound),
          "`cutoff` of DistanceWeighted")
-        for given in ({"cutoff": 0.0}, {"cutoff": 1.5}, {"max_distance": 0.4})
+        for bound in ({"cutoff": 0.0}, {"cutoff": 1.5}, {"max_distance": 0.4})
     ),
     (lambda: mining.Selection(positive="harder"), "`positive` of Selection"),
     (lambda: mining.Selection(negative="harder"), "`negative` of Selection"),
@@ -87,9 +87,9 @@ REFUSED = [
      "`class_share` of HISTLoss must be 1"),
     (lambda: losses.FunctionLoss(3), "`function` of FunctionLoss must be"),
     *(
-        (lambda given=given: losses.MatryoshkaLoss("triplet", **given)(
+        (lambda sizes=sizes: losses.MatryoshkaLoss("triplet", **sizes)(
             np.arange(8) // 4, X), message)
-        for given, message in [
+        for sizes, message in [
             ({"dims": ()}, "`dims` of MatryoshkaLoss must not be empty"),
             ({"dims": (4, 2)}, r"must be ascending.*Use \(2, 4\)"),
             ({"dims": (0, 2)}, "`dims` of MatryoshkaLoss must be an integer"),
@@ -107,6 +107,6 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("make", "message"), REFUSED)
-def test_what_cannot_be_made_is_refused(make, message) -> None:
+def test_unfit_arguments_raise(make, message) -> None:
     with pytest.raises(ValueError, match=message):
         make()

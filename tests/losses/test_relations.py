@@ -1,4 +1,4 @@
-"""Several labels per example: who is positive to whom."""
+"""Relations between examples with several labels."""
 
 import keras
 import numpy as np
@@ -17,26 +17,30 @@ def by_sets(rows, columns, rule):
     def positive(a, b):
         return bool(a & b) if rule == "any" else a == b and bool(a)
 
-    own, others = (
+    row_sets, column_sets = (
         [set(np.flatnonzero(row)) for row in side] for side in (rows, columns)
     )
-    return [[int(positive(a, b)) for b in others] for a in own]
+    return [[int(positive(a, b)) for b in column_sets] for a in row_sets]
 
 
 @pytest.mark.parametrize("rule", ["any", "all"])
 @pytest.mark.parametrize("dtype", ["bool", "int8", "float32"])
-def test_against_sets(rule, dtype) -> None:
-    given = LABELS.astype(dtype)
-    actual = losses.relations(given, rule=rule)
+def test_relations_match_python_sets(rule, dtype) -> None:
+    labels = LABELS.astype(dtype)
+    actual = losses.relations(labels, rule=rule)
     assert actual.dtype == "int32"
     np.testing.assert_array_equal(actual, by_sets(LABELS, LABELS, rule))
-    some = losses.relations(given, given[:4], rule)
-    np.testing.assert_array_equal(some, by_sets(LABELS, LABELS[:4], rule))
+    relation_to_four = losses.relations(labels, labels[:4], rule)
+    np.testing.assert_array_equal(
+        relation_to_four, by_sets(LABELS, LABELS[:4], rule)
+    )
     assert np.sum(actual[3]) == 0
 
 
 @pytest.mark.slow
-def test_boolean_labels_train(tiny_backbone, tmp_path) -> None:
+def test_boolean_labels_train_and_keep_their_rule(
+    tiny_backbone, tmp_path
+) -> None:
     rule = "all"  # By default it is "any", as in plain `compile`.
     model = methods.attentive_grouping(
         tiny_backbone,
@@ -60,7 +64,7 @@ def test_boolean_labels_train(tiny_backbone, tmp_path) -> None:
     assert again.objective.relation_rule == rule
 
 
-def test_boolean_labels_in_plain_compile() -> None:
+def test_boolean_labels_equal_their_relation_matrix() -> None:
     loss = losses.ContrastiveLoss()
     x = np.random.default_rng(0).normal(size=(12, 4)).astype("float32")
     relation = np.array(by_sets(LABELS, LABELS, "any"))
@@ -74,8 +78,10 @@ def test_boolean_labels_in_plain_compile() -> None:
         pytest.param("multi_sup_con", "any", True, marks=pytest.mark.slow),
     ],
 )
-def test_a_memory_of_label_sets(inner, rule, jit) -> None:
-    """As the loss itself, of all that was seen and of what it shares."""
+def test_memory_of_label_sets_matches_the_loss_on_all_rows(
+    inner, rule, jit
+) -> None:
+    """The reference is the loss on all rows seen so far."""
     x = np.random.default_rng(0).normal(size=(12, 4)).astype("float32")
     loss = losses.CrossBatchMemory(inner, 20, num_labels=5, relation_rule=rule)
     loss.build(keras.layers.Layer(), 4)
@@ -89,10 +95,10 @@ def test_a_memory_of_label_sets(inner, rule, jit) -> None:
             frozenset(np.flatnonzero(row)) or i for i, row in enumerate(sets)
         ]
         sets = np.array([ids.index(i) for i in ids])
-    others = ~np.eye(12, dtype=bool)[6:]
+    other_mask = ~np.eye(12, dtype=bool)[6:]
     np.testing.assert_allclose(
         terms["memory"],
-        alone.per_example(sets[6:], x[6:], sets, x, mask=others),
+        alone.per_example(sets[6:], x[6:], sets, x, mask=other_mask),
         rtol=1e-5,
     )
     np.testing.assert_allclose(
@@ -101,7 +107,7 @@ def test_a_memory_of_label_sets(inner, rule, jit) -> None:
 
 
 @pytest.mark.slow
-def test_a_memory_of_label_sets_trains_and_is_saved(
+def test_memory_of_label_sets_trains_and_reloads(
     tiny_backbone, tmp_path
 ) -> None:
     loss = losses.CrossBatchMemory("contrastive", 20, num_labels=5)
@@ -122,23 +128,23 @@ def test_a_memory_of_label_sets_trains_and_is_saved(
     np.testing.assert_array_equal(relation[:, 12:], -1)
 
 
-def test_what_a_memory_of_label_sets_refuses(tiny_backbone) -> None:
+def test_unfit_arguments_for_label_sets_raise(tiny_backbone) -> None:
     x, targets = batch()
     loss = losses.CrossBatchMemory("contrastive", 20, num_labels=5)
     model = methods.baseline(
         tiny_backbone, embedding_dim=4, loss=loss, relation_rule="all"
     )
     outputs = model.outputs_of(x)
-    for given in (LABELS, targets["label"]):
+    for labels in (LABELS, targets["label"]):
         with pytest.raises(ValueError, match="num_labels=5.*CrossBatchMemory"):
-            model.objective(outputs, {"label": given})
+            model.objective(outputs, {"label": labels})
     with pytest.raises(ValueError, match=r"`relation_rule`.*'some'"):
         losses.CrossBatchMemory("contrastive", 20, relation_rule="some")
     with pytest.raises(ValueError, match="`num_labels` of CrossBatchMemory"):
         losses.CrossBatchMemory("contrastive", 20, num_labels=0)
 
 
-def test_losses_that_need_classes_say_so(tiny_backbone) -> None:
+def test_losses_that_need_classes_raise(tiny_backbone) -> None:
     x, _ = batch()
     for loss in (
         {"name": "proxy_anchor", "num_classes": 5},

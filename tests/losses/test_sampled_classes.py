@@ -37,7 +37,7 @@ FAST = ("dynamic_arc_face", "proxy_anchor", "proxy_nca", "soft_triple")
 
 
 @pytest.mark.parametrize("name", quick(FAST, NAMES))
-def test_the_loss_is_that_of_the_drawn_classes_alone(name) -> None:
+def test_loss_equals_that_of_the_drawn_classes_alone(name) -> None:
     sampled = built(loss_on_proxies(name, CLASSES, class_share=0.6, seed=5))
     twin = SampledClasses("", CLASSES, 0.6, seed=5)
     x = unit(np.random.default_rng(0).normal(size=(len(LABELS), DIM)))
@@ -57,7 +57,7 @@ def test_the_loss_is_that_of_the_drawn_classes_alone(name) -> None:
     )
 
 
-def test_draws_hold_the_batch_and_any_others_alike() -> None:
+def test_draws_contain_the_batch_and_others_equally_often() -> None:
     sampled = SampledClasses("", CLASSES, 0.6, seed=0)
     draw = tf.function(sampled.draw, autograph=False)
     draws = np.stack([draw(tf.constant(LABELS)) for _ in range(500)])
@@ -66,7 +66,7 @@ def test_draws_hold_the_batch_and_any_others_alike() -> None:
     assert (drawn[:, [2, 7, 9]] == 1).all()
     together = drawn.T @ drawn / len(draws)
     together = np.delete(np.delete(together, [2, 7, 9], 0), [2, 7, 9], 1)
-    # Three of seven, and any two of them as likely.
+    # Three of seven are drawn, any two of them equally often.
     expected = np.where(np.eye(7), 3 / 7, 3 / 7 * 2 / 6)
     deviation = (expected * (1 - expected) / len(draws)) ** 0.5
     assert (abs(together - expected) < 4 * deviation).all()
@@ -75,7 +75,7 @@ def test_draws_hold_the_batch_and_any_others_alike() -> None:
 @pytest.mark.parametrize(
     ("num_classes", "share"), [(2, 1.0), (3, 0.999), (25, 0.1), (1000, 0.5)]
 )
-def test_draws_are_classes(num_classes, share) -> None:
+def test_draws_are_distinct_classes(num_classes, share) -> None:
     sampled = SampledClasses("", num_classes, share, seed=1)
     rng = np.random.default_rng(0)
     labels = rng.integers(0, num_classes, min(sampled.count, 20))
@@ -96,10 +96,10 @@ def test_draws_follow_the_seed() -> None:
     assert not np.array_equal(first, other.draw(LABELS))
 
 
-def test_places_of_labels_among_ids() -> None:
+def test_labels_are_located_among_ids() -> None:
     ids = np.array([1, 4, 6], "int32")
-    found = positions_of(np.array([6, 1, 5, 7, 0]), ids)
-    assert np.asarray(found).tolist() == [2, 0, -1, -1, -1]
+    positions = positions_of(np.array([6, 1, 5, 7, 0]), ids)
+    assert np.asarray(positions).tolist() == [2, 0, -1, -1, -1]
 
 
 def test_unknown_classes_are_nan_in_a_graph() -> None:
@@ -110,7 +110,7 @@ def test_unknown_classes_are_nan_in_a_graph() -> None:
     assert np.isnan(values).tolist() == [False, True, True, False]
 
 
-def test_more_examples_than_drawn_classes_are_refused() -> None:
+def test_more_classes_in_a_batch_than_drawn_raise() -> None:
     loss = built(loss_on_proxies("arc_face", CLASSES, class_share=0.3))
     with pytest.raises(ValueError, match="room.*3 classes, for a batch of 4"):
         loss.per_example(np.arange(4), np.eye(DIM))

@@ -23,7 +23,7 @@ OURS = {
 
 
 def ours(theirs, **changes):
-    """What the table has in place of a loss, with other arguments."""
+    """The table's replacement for a loss, with other arguments."""
     return eval(OURS[theirs], {"dml": dml}).copy(**changes)  # noqa: S307
 
 
@@ -46,7 +46,7 @@ def close(actual, expected):
 @pytest.mark.parametrize(
     ("case", "metric"), list(zip((0, 2, 5), METRICS, strict=True))
 )
-def test_triplet_semihard(goldens, case, metric):
+def test_triplet_semihard_matches_addons(goldens, case, metric):
     distance = METRICS[metric]
     loss = ours("TripletSemiHardLoss()", margin=0.3, distance=distance)
     values, gradient = value_and_gradient(loss, *inputs(goldens, case))
@@ -58,8 +58,8 @@ def test_triplet_semihard(goldens, case, metric):
 @needs_goldens
 @pytest.mark.parametrize("soft", [False, True])
 @pytest.mark.parametrize("metric", METRICS)
-def test_triplet_hard(goldens, metric, soft):
-    """In a batch where no anchor is alone: those TensorFlow Addons charges."""
+def test_triplet_hard_matches_addons(goldens, metric, soft):
+    """No anchor is alone: TensorFlow Addons charges lonely anchors."""
     name = f"TripletHardLoss({'soft=True' if soft else ''})"
     more = {} if soft else {"margin": 0.3}
     loss = ours(name, distance=METRICS[metric], **more)
@@ -70,7 +70,7 @@ def test_triplet_hard(goldens, metric, soft):
 
 
 @needs_goldens
-def test_lifted_struct(goldens):
+def test_lifted_struct_matches_addons(goldens):
     loss = ours("LiftedStructLoss()")
     values, gradient = value_and_gradient(loss, *inputs(goldens, 0))
     close(values.mean(), goldens["0/LiftedStructLoss/margin=1.0/loss"])
@@ -78,7 +78,7 @@ def test_lifted_struct(goldens):
 
 
 @needs_goldens
-def test_npairs(goldens):
+def test_npairs_matches_addons(goldens):
     labels, logits = (
         goldens[f"0/NpairsLoss/{x}"] for x in ("labels", "logits")
     )
@@ -90,7 +90,7 @@ def test_npairs(goldens):
 
 
 @needs_goldens
-def test_contrastive(goldens):
+def test_contrastive_matches_addons(goldens):
     # The distances from 0 are the distances.
     values = ours("ContrastiveLoss()").per_example(
         goldens["0/ContrastiveLoss/same"].astype(int)[:, None],

@@ -27,7 +27,7 @@ def built(loss):
     return loss
 
 
-def test_value_and_gradient_are_those_of_the_parts() -> None:
+def test_value_and_gradient_sum_the_parts() -> None:
     weights = {"hard": 1.0, "pairs": 0.5, "proxies": 2.0}
     whole = built(WeightedSum(parts(), weights))
     value, gradient = value_and_gradient(whole, LABEL % 3, X)
@@ -46,7 +46,7 @@ def test_value_and_gradient_are_those_of_the_parts() -> None:
     np.testing.assert_array_equal(terms["hard"], expected[0][0])
 
 
-def test_in_plain_compile_it_is_the_weighted_mean() -> None:
+def test_plain_compile_uses_the_weighted_sum() -> None:
     loss = losses.TripletLoss() + 0.5 * losses.ContrastiveLoss()
     first, second = losses.TripletLoss(), losses.ContrastiveLoss()
     expected = float(first(LABEL, X)) + 0.5 * float(second(LABEL, X))
@@ -74,7 +74,7 @@ def test_arithmetic_and_lists_name_the_parts() -> None:
         a * "nonsense"
 
 
-def test_what_a_dict_may_say() -> None:
+def test_dict_sets_losses_and_weights() -> None:
     loss = losses.get(
         {
             "contrastive": 1,
@@ -113,7 +113,7 @@ def test_config_round_trip_and_copy() -> None:
     assert not loss.weights_pairs
 
 
-def test_weights_that_one_weight_a_term_cannot_say() -> None:
+def test_unfit_weights_raise() -> None:
     inner = losses.TripletLoss() + losses.MarginLoss()
     with pytest.raises(ValueError, match="must belong to a loss with a sing"):
         WeightedSum({"inner": inner}, {"inner": "learned"})

@@ -23,7 +23,7 @@ def model_of(backbone, **kwargs):
 # What is computed.
 
 
-def test_with_masks_of_one_it_is_the_backbone(tiny_backbone) -> None:
+def test_masks_of_one_leave_the_backbone(tiny_backbone) -> None:
     """Sec. 3.3: "reduced to a conventional multi-layer perceptron"."""
     model = model_of(tiny_backbone)
     for mask in model.head.ensemble.masks:
@@ -40,9 +40,7 @@ def test_with_masks_of_one_it_is_the_backbone(tiny_backbone) -> None:
 
 
 @every_variant
-def test_the_embedding_is_the_parts_side_by_side(
-    variant, tiny_backbone
-) -> None:
+def test_embedding_is_the_parts_side_by_side(variant, tiny_backbone) -> None:
     model = model_of(tiny_backbone, variant=variant)
     outputs = model.outputs_of(batch()[0])
     parts = outputs["parts"].numpy()
@@ -57,7 +55,7 @@ def test_the_embedding_is_the_parts_side_by_side(
         assert outputs["attention"].shape == (12, 3, 8, 8, 4)
 
 
-def test_divergence_as_printed(tiny_backbone) -> None:
+def test_summed_divergence_is_that_of_the_paper(tiny_backbone) -> None:
     """Eq. 9 has ordered pairs and no 1/N: 2B times the default."""
     x, targets = batch()
     mean, total = (
@@ -74,7 +72,7 @@ def parts_of(size: int) -> np.ndarray:
     return parts / np.linalg.norm(parts, axis=2, keepdims=True)
 
 
-def test_constructed_pairs() -> None:
+def test_constructed_pairs_relate_halves_of_the_batch() -> None:
     labels = np.array([5, 6, 7, 5, 9, 7])
     assert constructed_pairs(tf.constant(labels)).numpy().tolist() == [
         [-1, -1, -1, 1, -1, -1],
@@ -97,7 +95,7 @@ def test_constructed_pairs() -> None:
         ("tails", 3, False, False),
     ],
 )
-def test_who_trains_with_divergence(
+def test_divergence_depends_on_variant_and_number_of_learners(
     variant, num_learners, divergence, expected, tiny_backbone
 ) -> None:
     model = model_of(
@@ -112,7 +110,7 @@ def test_who_trains_with_divergence(
     assert tuple(terms) == model.objective.terms
 
 
-def test_an_unknown_backbone_needs_its_layers_named(tiny_backbone) -> None:
+def test_unknown_backbone_needs_named_layers(tiny_backbone) -> None:
     mine = keras.Model(tiny_backbone.input, tiny_backbone.output, name="mine")
     with pytest.raises(ValueError, match="`branch` of abe.*'mine'"):
         methods.abe(mine)
@@ -127,7 +125,7 @@ def test_blocks_that_take_a_mask_cannot_be_cut() -> None:
         methods.abe(backbones.small_text_encoder())
 
 
-def test_constructed_pairs_of_an_odd_batch(tiny_backbone) -> None:
+def test_odd_batch_of_constructed_pairs_raises(tiny_backbone) -> None:
     model = model_of(tiny_backbone, pairs="constructed")
     x, targets = batch()
     outputs = model.outputs_of(x[:11])

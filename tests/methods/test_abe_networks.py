@@ -21,7 +21,7 @@ def googlenet() -> keras.Model:
     return backbones.googlenet((32, 32, 3))
 
 
-# Of S, G with its projection, C and a mask, by the number of learners.
+# Parameters of S, G with its projection, C and a mask.
 PARTS = {
     "abe": lambda s, g, c, mask, k: s + g + c + k * mask,
     "heads": lambda s, g, c, mask, k: s + k * g,
@@ -54,7 +54,7 @@ def parameters(variant, learners, dim) -> int:
         ("tails", 8, 512, "1.08"),
     ],
 )
-def test_has_the_printed_number_of_parameters(
+def test_parameter_count_matches_the_paper(
     variant, learners, dim, printed
 ) -> None:
     assert f"{parameters(variant, learners, dim) / 1e7:.2f}" == printed
@@ -62,7 +62,9 @@ def test_has_the_printed_number_of_parameters(
 
 @pytest.mark.slow
 @every_variant
-def test_googlenet_has_that_number_of_parameters(googlenet, variant) -> None:
+def test_parameter_count_of_googlenet_matches_the_formula(
+    googlenet, variant
+) -> None:
     model = methods.abe(
         googlenet, variant=variant, num_learners=2, embedding_dim=64
     )
@@ -70,7 +72,7 @@ def test_googlenet_has_that_number_of_parameters(googlenet, variant) -> None:
 
 
 @pytest.mark.slow
-def test_abe_2_has_its_parts(googlenet) -> None:
+def test_abe_2_has_parts_of_the_published_sizes(googlenet) -> None:
     model = methods.abe(googlenet, num_learners=2)
     ensemble = model.head.ensemble
     assert count(model.backbone.weights) == 676_848
@@ -102,7 +104,7 @@ MODULES = [
         ("pool2_3x3_s2", MODULES[4], 192),
     ],
 )
-def test_branching_points_and_depths_of_figure_7(
+def test_branching_points_and_depths_match_figure_7(
     branch, attention_end, channels, googlenet
 ) -> None:
     model = methods.abe(
@@ -112,8 +114,8 @@ def test_branching_points_and_depths_of_figure_7(
         num_learners=2,
         embedding_dim=8,
     )
-    *size, found = model.backbone.output_shape[1:]
-    assert found == channels
+    *size, output_channels = model.backbone.output_shape[1:]
+    assert output_channels == channels
     context = model.head.ensemble.attention
     assert context.output_shape[1:3] == tuple(size)
     modules = [x.name for x in context.layers if x.name in MODULES]
@@ -129,7 +131,9 @@ def test_branching_points_and_depths_of_figure_7(
 
 
 @every_variant
-def test_backbone_is_s_and_the_rest_is_head(variant, tiny_backbone) -> None:
+def test_backbone_is_s_and_the_head_copies_the_rest(
+    variant, tiny_backbone
+) -> None:
     model = model_of(tiny_backbone, variant=variant)
     stem = tiny_backbone.get_layer("conv_0").kernel
     ensemble = model.head.ensemble
@@ -154,8 +158,8 @@ def test_backbone_is_s_and_the_rest_is_head(variant, tiny_backbone) -> None:
     assert len({id(copy.kernel) for copy in copies}) == len(copies)
 
 
-def test_rates_of_pretrained_and_new_layers(tiny_backbone) -> None:
-    """The patterns that the docstring names reach what they should."""
+def test_rate_multipliers_reach_pretrained_layers_alone(tiny_backbone) -> None:
+    """The patterns of the docstring reach the intended layers."""
     model = model_of(
         tiny_backbone,
         rate_multipliers={"backbone|/trunk_|/attention/": 0.0},
@@ -180,11 +184,13 @@ def moved_by_a_step(model) -> set[int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["heads_attention", "tails"])
-def test_trains_and_is_saved(variant, tiny_backbone, tmp_path) -> None:
+def test_every_variant_trains_and_reloads(
+    variant, tiny_backbone, tmp_path
+) -> None:
     loss = {"name": "margin", "learn_beta": True}
     model = model_of(tiny_backbone, variant=variant, loss=loss)
     assert len(model.objective.trainable_variables) == 3
-    # One pass of the optimizer moves everything.
+    # One step moves every variable.
     assert moved_by_a_step(model) == {id(v) for v in model.trainable_variables}
     for k, beta in enumerate(model.objective.trainable_variables):
         beta.assign(beta * 0 + 1.0 + k / 10)
@@ -202,13 +208,13 @@ def test_trains_and_is_saved(variant, tiny_backbone, tmp_path) -> None:
 # Backbones.
 
 
-def test_known_branch_of_small_convnet() -> None:
+def test_small_convnet_has_a_default_branch() -> None:
     model = methods.abe("small_convnet", num_learners=2, embedding_dim=8)
     assert model.backbone.output_shape[1:3] == (12, 12)
 
 
 @pytest.mark.slow
-def test_known_branch_of_bn_inception() -> None:
+def test_bn_inception_has_a_default_branch() -> None:
     model = methods.abe(
         backbones.bn_inception((32, 32, 3)), num_learners=2, embedding_dim=8
     )
@@ -216,7 +222,7 @@ def test_known_branch_of_bn_inception() -> None:
 
 
 @pytest.mark.slow
-def test_resnet50_of_keras_applications() -> None:
+def test_resnet50_has_a_default_branch() -> None:
     backbone = backbones.get(
         "resnet50", input_shape=(64, 64, 3), freeze_batch_norm=True
     )
@@ -226,7 +232,7 @@ def test_resnet50_of_keras_applications() -> None:
     assert model.compute_output_shape((None, 64, 64, 3)) == (None, 8)
 
 
-def test_a_backbone_that_pools_by_itself(tiny_backbone) -> None:
+def test_backbone_may_pool_its_features(tiny_backbone) -> None:
     pooled = keras.layers.GlobalMaxPooling2D()(tiny_backbone.output)
     backbone = keras.Model(tiny_backbone.input, pooled)
     x, _ = batch()

@@ -17,7 +17,7 @@ def model_of(backbone, **kwargs):
 
 
 def groups_by_hand(model, x) -> np.ndarray:
-    """What the module gives for the map, each group made unit."""
+    """The module's groups of the map, each normalized."""
     groups = model.head.module(model.backbone(x)).numpy().astype("float64")
     return groups / np.linalg.norm(groups, axis=-1, keepdims=True)
 
@@ -40,8 +40,10 @@ def test_embedding_is_unit_groups_side_by_side(grouping, tiny_backbone) -> None:
     "grouping",
     ["C", pytest.param("G", marks=pytest.mark.slow)],
 )
-def test_peers_train_and_are_saved(grouping, tiny_backbone, tmp_path) -> None:
-    """The contract tests attentive grouping itself."""
+def test_other_groupings_train_and_reload(
+    grouping, tiny_backbone, tmp_path
+) -> None:
+    """Attentive grouping itself is in the contract test."""
     backbone = backbones.small_convnet((16, 16, 1), filters=(4, 8))
     model = model_of(backbone, grouping=grouping, pooling="max")
     model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
@@ -57,7 +59,7 @@ def test_peers_train_and_are_saved(grouping, tiny_backbone, tmp_path) -> None:
 
 
 def test_betas_learn_from_their_own_group(tiny_backbone) -> None:
-    """One group has collapsed, of the other the positives are far apart."""
+    """One group has collapsed; in the other, positives are far apart."""
     loss = {"name": "margin", "learn_beta": True, "mining": "all"}
     model = model_of(tiny_backbone, num_groups=2, loss=loss)
     collapsed = [[1, 0]] * 4
@@ -97,18 +99,18 @@ def test_default_learns_a_beta_for_each_group(tiny_backbone, tmp_path) -> None:
         np.testing.assert_array_equal(a, b)
 
 
-def test_defaults_are_those_of_the_papers_comparison(tiny_backbone) -> None:
+def test_defaults_match_the_paper(tiny_backbone) -> None:
     """P 4, λ_div 0.01 (Tables 3 and 4); one group where there is none."""
     weights = model_of(tiny_backbone).weighting.weights_by_term
     assert float(weights["diversity"]) == pytest.approx(0.01)
     assert float(weights["metric"]) == 1
-    given = model_of(tiny_backbone, loss_weights={"diversity": 0.5})
-    assert float(given.weighting.weights_by_term["diversity"]) == 0.5
+    changed_model = model_of(tiny_backbone, loss_weights={"diversity": 0.5})
+    assert float(changed_model.weighting.weights_by_term["diversity"]) == 0.5
     assert model_of(tiny_backbone).head.num_groups == 4
     assert model_of(tiny_backbone, grouping="N").head.num_groups == 1
 
 
-def test_three_groups_of_170_make_an_embedding_of_510(tiny_backbone) -> None:
+def test_embedding_dim_must_be_a_multiple_of_the_groups(tiny_backbone) -> None:
     with pytest.raises(ValueError, match="Use embedding_dim=510 or 513"):
         model_of(tiny_backbone, embedding_dim=512, num_groups=3)
     model = model_of(tiny_backbone, embedding_dim=510, num_groups=3)
@@ -116,7 +118,7 @@ def test_three_groups_of_170_make_an_embedding_of_510(tiny_backbone) -> None:
     assert model(batch()[0]).shape == (12, 510)
 
 
-def test_pooled_features_are_refused(tiny_backbone) -> None:
+def test_pooled_features_raise(tiny_backbone) -> None:
     pooled = keras.layers.GlobalAveragePooling2D()(tiny_backbone.output)
     with pytest.raises(ValueError, match="does not pool its features"):
         model_of(keras.Model(tiny_backbone.input, pooled))

@@ -1,4 +1,4 @@
-"""The baseline: what its loss is given, and trainings of one seed."""
+"""The baseline: the input of its loss, and reproducible trainings."""
 
 import keras
 import numpy as np
@@ -20,7 +20,7 @@ def model_with(loss, **kwargs):
     return methods.baseline(backbone, embedding_dim=6, loss=loss, **kwargs)
 
 
-def test_a_loss_may_be_given_the_activation() -> None:
+def test_loss_may_receive_the_activation() -> None:
     loss = HyperbolicContrastiveLoss(clip=None)
     model = model_with(loss, loss_input="activation")
     x, labels = batch()
@@ -41,7 +41,7 @@ def test_a_loss_may_be_given_the_activation() -> None:
     assert model(x).shape == (12, 6)
 
 
-def test_memories_store_what_the_loss_is_given() -> None:
+def test_memories_store_the_input_of_the_loss() -> None:
     memory = losses.CrossBatchMemory("n_pair", size=12)
     model = model_with(memory, loss_input="activation")
     x, labels = batch()
@@ -55,7 +55,7 @@ def test_memories_store_what_the_loss_is_given() -> None:
 
 @pytest.mark.slow
 def test_one_seed_gives_the_same_weights() -> None:
-    """Of batches, augmentations, draws of the loss and first weights."""
+    """The seed decides batches, augmentations, draws and initial weights."""
 
     def train() -> list[np.ndarray]:
         keras.utils.set_random_seed(3)

@@ -72,7 +72,7 @@ def boosted_by_hand(
 
 
 @pytest.mark.parametrize("slope", ["similarity", "exponent"])
-def test_boosting_is_algorithm_1(slope) -> None:
+def test_boosting_matches_algorithm_1(slope) -> None:
     parts = unit_parts()
     loss, gradient, _ = boosted_by_hand(parts, slope)
     objective = model_of(group_sizes=[5, 5, 5], slope=slope).objective
@@ -98,7 +98,7 @@ def test_boosting_weights_unroll_the_recursion(learners) -> None:
     assert sum(weights) == pytest.approx(1)
 
 
-def test_similarity_of_embeddings_is_that_of_the_boosted_learners() -> None:
+def test_embedding_similarity_equals_the_boosted_similarity() -> None:
     model = model_of(embedding_dim=32)
     x, _ = batch()
     outputs = {k: v.numpy() for k, v in model.outputs_of(x).items()}
@@ -115,7 +115,7 @@ def test_similarity_of_embeddings_is_that_of_the_boosted_learners() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dim", "given", "expected"),
+    ("dim", "group_sizes", "expected"),
     [
         (512, (96, 160, 256), [96, 160, 256]),
         (128, (96, 160, 256), [24, 40, 64]),
@@ -124,8 +124,10 @@ def test_similarity_of_embeddings_is_that_of_the_boosted_learners() -> None:
         (8, (1,), [8]),
     ],
 )
-def test_groups_are_in_proportion(dim, given, expected) -> None:
-    assert bier.split_dimensions(dim, given) == expected
+def test_groups_split_dimensions_in_proportion(
+    dim, group_sizes, expected
+) -> None:
+    assert bier.split_dimensions(dim, group_sizes) == expected
 
 
 def test_activation_loss_is_the_squared_outer_product() -> None:
@@ -197,7 +199,7 @@ def test_independence_trains_the_embedding_alone(independence) -> None:
     assert len(moved) == (1 if independence == "activation" else 13)
 
 
-def test_a_single_group_is_the_plain_loss() -> None:
+def test_single_group_equals_the_plain_loss() -> None:
     model = model_of(group_sizes=[1])
     x, targets = batch()
     outputs = model.outputs_of(x)
@@ -208,7 +210,7 @@ def test_a_single_group_is_the_plain_loss() -> None:
     assert not np.any(terms["independence"])
 
 
-def test_penalty_is_of_row_lengths() -> None:
+def test_penalty_keeps_rows_at_unit_length() -> None:
     kernel = np.random.default_rng(4).normal(size=(3, 5))
     rows = [float(kernel[:, r] @ kernel[:, r]) for r in range(5)]
     expected = 0.5 * np.mean([(row - 1) ** 2 for row in rows])
@@ -218,8 +220,8 @@ def test_penalty_is_of_row_lengths() -> None:
     assert len(model_of(independence="adversarial").losses) == 7
 
 
-def test_another_loss_is_weighted_alike() -> None:
-    """The first learner alone is the loss itself; the rest is weighted."""
+def test_other_losses_are_weighted_alike() -> None:
+    """The first learner has the plain loss; later ones are weighted."""
     parts = tf.constant(unit_parts(5), "float32")
     outputs = {"parts": parts, "activations": tf.zeros((8, 16))}
     targets = {"label": tf.constant(LABELS)}

@@ -1,4 +1,4 @@
-"""What every method must do, checked for each one that there is."""
+"""The contract of methods, checked for each one."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     name: {"embedding_dim": 10, "loss": SUMMED, **entry.details["examples"]}
     for name, entry in methods.METHODS.items()
 }
-"""For every method, the `examples` that stand beside it."""
+"""The `examples` declared with every method."""
 ARGUMENTS["baseline"]["view"] = View((16, 16), 1, 18, "squash")
 
 XLA = [pytest.param(x, "xla", marks=pytest.mark.slow) for x in methods.METHODS]
@@ -29,7 +29,7 @@ GRAPHS = ("baseline", "divide_and_conquer")
 
 
 def of(*cases: Any) -> pytest.MarkDecorator:
-    """Methods, and how they train, which all tests of a method share."""
+    """Methods and modes of training, shared by the tests of a method."""
     return pytest.mark.parametrize(("name", "mode"), cases, scope="module")
 
 
@@ -135,8 +135,10 @@ def trained(name: str, mode: str) -> Trained:
 
 
 @every_method
-def test_embedding_is_unit_float32_and_all_there_is(name: str, trained) -> None:
-    """And all outputs are as the head announces them."""
+def test_embedding_is_unit_float32_with_the_declared_shape(
+    name: str, trained
+) -> None:
+    """All outputs have the shapes that the head announces."""
     model = trained.model
     dim = ARGUMENTS[name]["embedding_dim"]
     x, _ = batch()
@@ -191,7 +193,7 @@ def test_twenty_steps_lower_the_loss_and_trace_once(name: str, trained) -> None:
 
 
 def homogeneous_backbone() -> keras.Model:
-    """Features in proportion to the image: those of a black one are 0."""
+    """Features proportional to the image, so that a black one gives 0."""
     x = inputs = keras.Input((16, 16, 1))
     for number, filters in enumerate((4, 8)):
         x = keras.layers.Conv2D(
@@ -210,9 +212,7 @@ def homogeneous_backbone() -> keras.Model:
         *((x, "mixed_bfloat16") for x in ("abe", "attentive_grouping", "bier")),
     ],
 )
-def test_rows_without_a_direction_leave_weights_ordinary(
-    name: str, precision: str
-) -> None:
+def test_zero_rows_leave_weights_bounded(name: str, precision: str) -> None:
     keras.config.set_dtype_policy(precision)
     model = build(name, homogeneous_backbone(), loss="contrastive")
     optimizer: Any = keras.optimizers.SGD(0.01, momentum=0.9)
@@ -241,7 +241,7 @@ def test_rows_without_a_direction_leave_weights_ordinary(
         pytest.param("bier", 1e-8, marks=pytest.mark.slow),
     ],
 )
-def test_one_row_in_a_hundred_costs_no_recall(name: str, length) -> None:
+def test_single_extreme_row_costs_no_recall(name: str, length) -> None:
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(10), 20)
     centres = 1.5 * rng.normal(size=(10, 32))
@@ -257,9 +257,9 @@ def test_one_row_in_a_hundred_costs_no_recall(name: str, length) -> None:
     for part in (slice(0, None, 2), slice(1, None, 2)) * 4:
         model.train_on_batch(x[part].astype("float32"), labels[part])
     embedding = np.delete(model(x.astype("float32")), 4, axis=0)
-    others = np.delete(labels, 4)
+    other_labels = np.delete(labels, 4)
     cosines = embedding @ embedding.T - 3 * np.eye(199)
-    assert np.mean(others[cosines.argmax(axis=1)] == others) > 0.95
+    assert np.mean(other_labels[cosines.argmax(axis=1)] == other_labels) > 0.95
     assert max(np.abs(v).max() for v in model.get_weights()) < 10
 
 
@@ -279,7 +279,7 @@ def count_calls(layer: keras.layers.Layer) -> list[int]:
 def test_one_seed_gives_two_identical_runs(
     name: str, mode: str, trained
 ) -> None:
-    """And the variables, which a state of `Resume` holds, are all there is."""
+    """Variables, which `Resume` saves, determine the training."""
     again = compiled(name, mode)
     for a, b in zip(variables_of(again), trained.start, strict=True):
         np.testing.assert_array_equal(a, b, err_msg=a.path)
@@ -294,10 +294,10 @@ once_saved = of(("baseline", "graph"), *XLA)
 
 
 @once_saved
-def test_file_round_trip_after_training(
+def test_trained_model_round_trips_through_a_file(
     name: str, mode: str, trained, tmp_path
 ) -> None:
-    """Training goes on where it was, here in eager steps."""
+    """The loaded model continues the training, here in eager steps."""
     model = trained.model
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
@@ -332,7 +332,7 @@ def plain(layer: keras.layers.Layer) -> dict[str, Any]:
 
 @once_saved
 def test_encoder_gives_the_same_bits(name: str, trained, tmp_path) -> None:
-    """A plain Keras model, which its file gives as well."""
+    """The encoder is a plain Keras model and round-trips through a file."""
     model, (x, _) = trained.model, batch()
     encoder = model.encoder
     assert type(encoder) is type(model.backbone)
@@ -346,7 +346,7 @@ def test_encoder_gives_the_same_bits(name: str, trained, tmp_path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["abe", "attentive_grouping"])
 def test_export_gives_the_same_embeddings(name: str, tmp_path) -> None:
-    """Exports are of the encoder: these have more than dense layers in it."""
+    """Exports hold the encoder, which here has more than dense layers."""
     model = build(name)
     folder = export_model(model, tmp_path / "model" / "1")
     served = tf.saved_model.load(str(folder)).signatures["serving_default"]

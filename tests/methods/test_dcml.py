@@ -44,7 +44,7 @@ def terms_by_hand(y, c) -> dict[str, float]:
 
 
 def objective_and_sub_embeddings(backbone, **kwargs):
-    """An objective whose signs are far from their borders, and (B, K, d)."""
+    """An objective whose signs are far from flipping, and (B, K, d)."""
     objective = model_of(backbone, **kwargs).objective
     y = np.random.default_rng(4).normal(size=(12, 3, 4)).astype("f4")
     return objective, y
@@ -62,7 +62,7 @@ def call(objective, y, targets=None):
 # Equations.
 
 
-def test_terms_are_those_of_equation_8(tiny_backbone) -> None:
+def test_terms_match_equation_8(tiny_backbone) -> None:
     objective, y = objective_and_sub_embeddings(tiny_backbone)
     bias = branches(objective.compositor)[1]
     c = weights_by_hand(objective.compositor, y, bias)
@@ -76,8 +76,10 @@ def test_terms_are_those_of_equation_8(tiny_backbone) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["metric", "reinforcement", "task_metric"])
-def test_gradient_of_the_learners(name, tiny_backbone) -> None:
-    """Through y_k and never through the weights, which stay as they are."""
+def test_gradient_of_the_learners_matches_equation_8(
+    name, tiny_backbone
+) -> None:
+    """The gradient passes y_k, and never the weights."""
     objective, y = objective_and_sub_embeddings(tiny_backbone)
     bias = branches(objective.compositor)[1]
     c = weights_by_hand(objective.compositor, y, bias)
@@ -95,8 +97,10 @@ def test_gradient_of_the_learners(name, tiny_backbone) -> None:
 
 @pytest.mark.parametrize("trained", [True, False])
 @pytest.mark.parametrize("name", ["reinforcement", "task_metric"])
-def test_gradient_of_the_compositors(name, trained, tiny_backbone) -> None:
-    """Of the scores' bias; a small step changes no sign."""
+def test_gradient_of_the_compositors_matches_equation_8(
+    name, trained, tiny_backbone
+) -> None:
+    """Checks the bias of the scores; a small step changes no sign."""
     objective, y = objective_and_sub_embeddings(
         tiny_backbone, train_compositors_on_tasks=trained
     )
@@ -124,7 +128,7 @@ def test_gradient_of_the_compositors(name, trained, tiny_backbone) -> None:
 # Options.
 
 
-def test_weights_of_the_terms(tiny_backbone) -> None:
+def test_term_weights_have_published_defaults(tiny_backbone) -> None:
     model = model_of(tiny_backbone, loss_weights={"task_metric": 0.25})
     assert model.weighting.term_weights == {
         "metric": 1.0,
@@ -135,7 +139,7 @@ def test_weights_of_the_terms(tiny_backbone) -> None:
     assert model.weighting.term_weights["reinforcement"] == 0
 
 
-def test_without_compositors_tasks_are_on_the_sub_embeddings(
+def test_tasks_train_sub_embeddings_without_compositors(
     tiny_backbone,
 ) -> None:
     objective, y = objective_and_sub_embeddings(
@@ -161,11 +165,11 @@ def test_options_reach_the_compositor(tiny_backbone) -> None:
     assert not softmax.softmax
 
 
-# Whom compositors teach, and what they cost.
+# Gradients and costs of compositors.
 
 
 def reached(model, term: str) -> set[str]:
-    """Paths of the variables to which a term's gradient comes."""
+    """Paths of the variables that a term's gradient reaches."""
     x, targets = batch()
     with tf.GradientTape() as tape:
         terms = model.objective(model.outputs_of(x, training=True), targets)
@@ -179,7 +183,7 @@ def reached(model, term: str) -> set[str]:
     }
 
 
-def test_sub_tasks_teach_everything_and_j_dis_all_but_compositors(
+def test_gradients_reach_the_parameters_of_equation_8(
     tiny_backbone,
 ) -> None:
     """min over θ and ψ, over θ, and over ψ alone, in Eq. 8."""
@@ -191,8 +195,8 @@ def test_sub_tasks_teach_everything_and_j_dis_all_but_compositors(
     assert reached(model, "reinforcement") == psi
 
 
-def test_more_compositors_are_no_more_operations(tiny_backbone) -> None:
-    """One kernel and one product, whatever their number."""
+def test_more_compositors_need_no_more_operations(tiny_backbone) -> None:
+    """One kernel and one product serve any number of compositors."""
     sizes = set()
     for num_compositors in (2, 16):
         layer = model_of(
@@ -207,7 +211,7 @@ def test_more_compositors_are_no_more_operations(tiny_backbone) -> None:
 # Weights that losses own, and refusals.
 
 
-def test_every_composite_has_a_loss_of_its_own(tiny_backbone) -> None:
+def test_every_composite_has_its_own_loss(tiny_backbone) -> None:
     loss = {"name": "margin", "learn_beta": True}
     model = model_of(tiny_backbone, loss=loss)
     owned = [v.path for v in model.objective.weights if "beta" in v.path]
@@ -217,14 +221,14 @@ def test_every_composite_has_a_loss_of_its_own(tiny_backbone) -> None:
     ]
 
 
-def test_given_tasks_are_used_as_they_are(tiny_backbone) -> None:
+def test_given_tasks_are_used(tiny_backbone) -> None:
     from keras_dml import losses
 
     tasks = SharedTask(losses.get("triplet"))
     assert model_of(tiny_backbone, tasks=tasks).objective.tasks is tasks
 
 
-def test_a_division_of_nothing_is_refused() -> None:
+def test_division_without_cluster_tasks_raises() -> None:
     content = {
         "name": "x",
         "data": {"name": "glyphs"},

@@ -1,4 +1,4 @@
-"""Sub-tasks on composites: of one's own, and those of other methods."""
+"""Sub-tasks on composites: custom ones, and those of other methods."""
 
 import keras
 import numpy as np
@@ -84,7 +84,7 @@ def test_shared_task_is_the_sum_over_parts() -> None:
 # DREML's.
 
 
-def test_meta_classes_take_the_place_of_labels() -> None:
+def test_meta_classes_replace_labels() -> None:
     task = MetaClasses(on("contrastive"), num_classes=6, num_meta_classes=2)
     task.build({"embedding": (None, 4)})
     x = np.random.default_rng(0).normal(size=(6, 4)).astype("f4")
@@ -95,7 +95,7 @@ def test_meta_classes_take_the_place_of_labels() -> None:
     np.testing.assert_allclose(value, expected, rtol=1e-6)
 
 
-def test_meta_classes_know_their_classes() -> None:
+def test_meta_classes_reject_unknown_classes() -> None:
     task = MetaClasses(on("contrastive"), num_classes=3, num_meta_classes=2)
     task.build({"embedding": (None, 4)})
     outputs = {"embedding": tf.ones((3, 4))}
@@ -112,13 +112,15 @@ def test_meta_classes_know_their_classes() -> None:
     ("arguments", "message"),
     [((4, 1), "num_meta_classes=1"), ((2, 3), "`num_classes`.*num_classes=2")],
 )
-def test_meta_classes_refuse(arguments, message) -> None:
+def test_unfit_arguments_of_meta_classes_raise(arguments, message) -> None:
     with pytest.raises(ValueError, match=message):
         MetaClasses(on("contrastive"), *arguments)
 
 
-def test_dreml_on_composites(tiny_backbone, tmp_path) -> None:
-    """Each composite learns a grouping of its own, saved with the model."""
+def test_each_composite_has_its_own_meta_classes(
+    tiny_backbone, tmp_path
+) -> None:
+    """Each composite has its own grouping, saved with the model."""
     tasks = [MetaClasses(on("contrastive"), 4, 2, seed=m) for m in range(2)]
     model = model_of(tiny_backbone, num_compositors=2, tasks=tasks)
     tasks[1].meta_class.assign([1, 1, 0, 0])
@@ -136,9 +138,7 @@ def test_dreml_on_composites(tiny_backbone, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("learner", [0, 3])
-def test_a_batch_of_cluster_m_trains_composite_m(
-    learner, tiny_backbone
-) -> None:
+def test_batch_of_cluster_m_trains_composite_m(learner, tiny_backbone) -> None:
     model = model_of(tiny_backbone, tasks="clusters")
     x, targets = batch(learner)
     z = composites_of(model, x)[:, learner]
@@ -162,8 +162,8 @@ def test_merged_phase_trains_all_composites_side_by_side(
     )
 
 
-def test_a_cluster_step_moves_every_learner(tiny_backbone) -> None:
-    """Composites spread the signal; nothing is left untouched."""
+def test_cluster_step_moves_every_learner(tiny_backbone) -> None:
+    """Composites spread the signal to all learners."""
     model = model_of(
         tiny_backbone, tasks="clusters", loss_weights={"metric": 0.0}
     )
@@ -237,7 +237,7 @@ def test_any_objective_on_parts_is_a_sub_task(tiny_backbone) -> None:
         np.testing.assert_allclose(values[name], expected, atol=1e-4)
 
 
-def test_keys_teach_the_compositors_nothing(tiny_backbone) -> None:
+def test_keys_pass_no_gradient_to_the_compositors(tiny_backbone) -> None:
     """The gradient is the one with the keys held fixed."""
     model = model_with_keys(tiny_backbone)
     views, targets = two_views()
@@ -267,7 +267,7 @@ def test_sub_tasks_act_after_the_step(tiny_backbone) -> None:
 
 
 class Recorded(Objective):
-    """What `after_step` was given."""
+    """Records the arguments of `after_step`."""
 
     terms = ("none",)
 
@@ -291,10 +291,10 @@ def test_tasks_of_single_composites_act_after_the_step() -> None:
     )
     meta = [int(relabeled.meta_class[label]) for label in labels]
     for m, expected in enumerate([labels, meta]):
-        embedding, given = tasks[m].given
+        embedding, recorded_labels = tasks[m].given
         np.testing.assert_array_equal(embedding, parts[:, m])
         np.testing.assert_array_equal(tasks[m].key, -parts[:, m])
-        np.testing.assert_array_equal(given, expected)
+        np.testing.assert_array_equal(recorded_labels, expected)
 
 
 # DiVA's four, a composite for each.
@@ -333,7 +333,7 @@ def test_each_task_sees_its_composite(model) -> None:
 
 
 @pytest.mark.slow
-def test_trains_and_queues_composites(model, tmp_path) -> None:
+def test_model_trains_and_queues_composites(model, tmp_path) -> None:
     model.compile(keras.optimizers.Adam(1e-3), run_eagerly=True)
     views, targets = two_views()
     for _ in range(3):

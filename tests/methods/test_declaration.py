@@ -14,7 +14,7 @@ def test_every_method_is_an_attribute(name) -> None:
     assert getattr(methods, name) is methods.METHODS[name].value
 
 
-def test_a_module_in_the_folder_is_enough(tmp_path, monkeypatch) -> None:
+def test_module_in_the_folder_declares_a_method(tmp_path, monkeypatch) -> None:
     file = tmp_path / "_four.py"
     file.write_text(
         textwrap.dedent(
@@ -36,14 +36,14 @@ def test_a_module_in_the_folder_is_enough(tmp_path, monkeypatch) -> None:
         sys.modules.pop("keras_dml.methods._four", None)
 
 
-def test_unknown_method() -> None:
+def test_unknown_method_raises() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'bayer'"):
         _ = methods.bayer
     with pytest.raises(ValueError, match="no method 'dclm'.*'dcml'"):
         _ = methods.METHODS["dclm"]
 
 
-def test_what_is_special_about_a_method() -> None:
+def test_find_returns_factory_and_traits() -> None:
     factory, traits = find("abe")
     assert factory is methods.abe
     assert traits.extra_keys == {"pair_batches"}

@@ -1,4 +1,4 @@
-"""Distillation: who teaches, what is learned, and what is kept of a teacher."""
+"""Distillation: teachers, losses, and what is saved of a teacher."""
 
 import shutil
 
@@ -39,7 +39,7 @@ def teacher_sees(student: keras.Model, images=PIXELS) -> np.ndarray:
 
 
 @pytest.mark.parametrize("relation", ["similarity", ("distance", "angle")])
-def test_terms_are_the_loss_and_the_relations(relation) -> None:
+def test_terms_match_the_loss_and_the_relations(relation) -> None:
     model = student_of(relation=relation, temperature=0.3)
     names = (relation,) if isinstance(relation, str) else relation
     assert model.objective.terms == ("metric", *names)
@@ -58,17 +58,17 @@ def test_terms_are_the_loss_and_the_relations(relation) -> None:
         np.testing.assert_allclose(terms[name], values, rtol=1e-6)
 
 
-def test_weights_are_published_and_can_be_changed() -> None:
+def test_published_weights_can_be_changed() -> None:
     relation = ["similarity", "distance", "angle"]
-    given = student_of(relation=relation).weighting.term_weights
-    assert list(given.values()) == [1, 50, 1, 2]
+    weights = student_of(relation=relation).weighting.term_weights
+    assert list(weights.values()) == [1, 50, 1, 2]
     alone = student_of(relation="angle", loss_weights={"metric": 0.0})
     assert alone.weighting.term_weights == {"metric": 0.0, "angle": 2.0}
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory) -> dict[str, str]:
-    """One teacher in all the forms that it has on a disk."""
+    """One teacher in all its forms on disk."""
     folder = tmp_path_factory.mktemp("teachers")
     teacher = teacher_of()
     (folder / "run").mkdir()
@@ -95,13 +95,13 @@ def saved(tmp_path_factory) -> dict[str, str]:
     "form",
     ["run", "interrupted run", "file", "encoder", "exports", "export"],
 )
-def test_a_teacher_is_given_by_any_path(form, saved) -> None:
+def test_teacher_loads_from_any_path(form, saved) -> None:
     student = student_of(saved[form])
     expected = teacher_of().predict(PIXELS, verbose=0)
     np.testing.assert_allclose(teacher_sees(student), expected, atol=1e-5)
 
 
-def test_images_are_made_to_fit_a_larger_teacher() -> None:
+def test_images_are_resized_for_a_larger_teacher() -> None:
     teacher = teacher_of(size=20, channels=3)
     larger = tf.image.resize(np.repeat(PIXELS, 3, axis=-1), (20, 20))
     np.testing.assert_allclose(
@@ -109,16 +109,14 @@ def test_images_are_made_to_fit_a_larger_teacher() -> None:
     )
 
 
-def test_embeddings_of_a_teacher_are_made_unit() -> None:
+def test_embeddings_of_a_teacher_are_normalized() -> None:
     plain = keras.Sequential([keras.Input((16, 16, 1)), keras.layers.Flatten()])
     lengths = np.linalg.norm(teacher_sees(student_of(plain)), axis=1)
     np.testing.assert_allclose(lengths, 1, rtol=1e-5)
 
 
 @pytest.mark.slow
-def test_training_leaves_the_teacher_as_it_is_and_saves_none(
-    saved, tmp_path
-) -> None:
+def test_training_changes_and_saves_no_teacher(saved, tmp_path) -> None:
     teacher = teacher_of()
     before = teacher.get_weights()
     student = student_of(teacher)
@@ -148,9 +146,7 @@ def weights_of_terms(model: keras.Model) -> int:
 
 
 @pytest.mark.slow
-def test_a_path_is_saved_and_read_when_training_goes_on(
-    saved, tmp_path
-) -> None:
+def test_path_of_the_teacher_is_saved_and_read_again(saved, tmp_path) -> None:
     student = student_of(saved["file"])
     student.compile(keras.optimizers.Adam(1e-2), run_eagerly=True)
     x, targets = PIXELS, {"label": IMAGES.labels}
@@ -166,20 +162,20 @@ def test_a_path_is_saved_and_read_when_training_goes_on(
 
 
 @pytest.mark.slow
-def test_embeddings_in_the_targets_need_no_teacher() -> None:
-    given = teacher_of().predict(PIXELS, verbose=0)
+def test_embeddings_in_the_targets_replace_the_teacher() -> None:
+    embeddings = teacher_of().predict(PIXELS, verbose=0)
     models = [student_of(teacher_of()), student_of()]
-    found = []
-    for model, more in zip(models, ({}, {"teacher": given}), strict=True):
+    logs = []
+    for model, more in zip(models, ({}, {"teacher": embeddings}), strict=True):
         model.compile("sgd", run_eagerly=True)
         targets = {"label": IMAGES.labels, **more}
-        found.append(model.train_on_batch(PIXELS, targets))
-    assert found[0] == pytest.approx(found[1], rel=1e-3)
+        logs.append(model.train_on_batch(PIXELS, targets))
+    assert logs[0] == pytest.approx(logs[1], rel=1e-3)
     models[1].fit(PIXELS, targets, verbose=0)
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError, ValueError])
-def test_what_is_no_teacher(error, tmp_path) -> None:
+def test_unfit_teachers_raise(error, tmp_path) -> None:
     if error is ValueError:
         (tmp_path / "no.keras").write_text("nothing")
         with pytest.raises(ValueError, match=r"no\.keras"):
@@ -195,7 +191,7 @@ def test_what_is_no_teacher(error, tmp_path) -> None:
         student_of(str(tmp_path))
 
 
-def test_features_of_a_frozen_backbone_cannot_be_taught() -> None:
+def test_precomputed_features_raise() -> None:
     frozen = backbones.get(network(), freeze=True)
     model = methods.distillation(frozen, teacher=teacher_of())
     features = backbones.features(model, IMAGES)

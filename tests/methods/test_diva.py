@@ -34,7 +34,7 @@ def views():
     return {"image": x, "image2": x[:, :, ::-1]}, targets
 
 
-def test_the_whole_is_eq_7(tiny_backbone) -> None:
+def test_total_loss_is_eq_7(tiny_backbone) -> None:
     model = model_of(tiny_backbone, alpha=0.4, rho=7.0)
     x, targets = views()
     outputs = model.outputs_of(x, training=True)
@@ -69,7 +69,7 @@ def test_each_task_trains_its_own_embedding(tiny_backbone) -> None:
         assert moved == [k == i for k in range(4)], name
 
 
-def test_discriminative_and_dance_are_their_losses(tiny_backbone) -> None:
+def test_discriminative_and_dance_match_their_losses(tiny_backbone) -> None:
     model = model_of(
         tiny_backbone, weighting="paper", limit=2.0, temperature=0.5
     )
@@ -90,17 +90,15 @@ def test_discriminative_and_dance_are_their_losses(tiny_backbone) -> None:
     distance = np.linalg.norm(queries[:, None] - keys, axis=2)
     density = distance**2 * np.sqrt(1 - distance**2 / 4)
     logits = np.minimum(2.0, 1 / density) * (queries @ keys.T) / 0.5
-    own = (queries * positives).sum(1) / 0.5
-    expected = -np.log(np.exp(own) / np.exp(logits).sum(1))
+    positive_terms = (queries * positives).sum(1) / 0.5
+    expected = -np.log(np.exp(positive_terms) / np.exp(logits).sum(1))
     np.testing.assert_allclose(terms["dance"], expected, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize(
     "mode", ["eager", pytest.param("xla", marks=pytest.mark.slow)]
 )
-def test_keys_of_second_views_enter_the_queue_after_the_step(
-    mode, tiny_backbone
-) -> None:
+def test_keys_enter_the_queue_after_the_step(mode, tiny_backbone) -> None:
     model = model_of(tiny_backbone, tasks=TASKS[:2])
     is_eager = mode == "eager"
     sgd = keras.optimizers.SGD(0.1)
@@ -129,8 +127,8 @@ def test_keys_of_second_views_enter_the_queue_after_the_step(
         (["intra"], 512),
     ],
 )
-def test_any_tasks_share_the_dimensions(tasks, dim, tiny_backbone) -> None:
-    """As in Table 1: two tasks have 256 each, four 128."""
+def test_any_tasks_divide_the_dimensions(tasks, dim, tiny_backbone) -> None:
+    """As in Table 1, two tasks have 256 dimensions each, four 128."""
     model = model_of(tiny_backbone, tasks=tasks, embedding_dim=512)
     shape = model.compute_output_shape((None, 16, 16, 1))
     assert shape == (None, dim * len(tasks))
@@ -146,7 +144,7 @@ def test_any_tasks_share_the_dimensions(tasks, dim, tiny_backbone) -> None:
     }
 
 
-def test_purely_discriminative_ensemble(tiny_backbone) -> None:
+def test_all_tasks_may_be_discriminative(tiny_backbone) -> None:
     """Figure 4: the same architecture, all tasks discriminative."""
     loss = {"name": "margin", "learn_beta": True}
     tasks = ["discriminative"] * 3
@@ -161,7 +159,7 @@ def test_purely_discriminative_ensemble(tiny_backbone) -> None:
     assert tuple(terms) == model.objective.terms
 
 
-def test_without_decorrelation_there_is_no_psi(tiny_backbone) -> None:
+def test_zero_rho_removes_psi(tiny_backbone) -> None:
     model = model_of(tiny_backbone, rho=0)
     assert model.objective.terms == TASKS
     assert not [v for v in model.variables if "psi" in v.path]
@@ -193,20 +191,20 @@ def test_permuted_shared_task_keeps_the_base_losss_mining(
     assert miner == PermutedLabels("semihard")
 
 
-def test_one_view_is_refused_with_the_way_out(tiny_backbone) -> None:
+def test_single_view_raises_with_a_way_out(tiny_backbone) -> None:
     model = model_of(tiny_backbone)
     model.compile("adam", run_eagerly=True)
     with pytest.raises(ValueError, match=r"pipeline\(..., num_views=2\)"):
         model.train_on_batch(*batch())
 
 
-def test_weighting_of_the_paper_needs_a_limit(tiny_backbone) -> None:
+def test_paper_weighting_requires_a_limit(tiny_backbone) -> None:
     model, (x, targets) = model_of(tiny_backbone, weighting="paper"), views()
     with pytest.raises(ValueError, match="`limit` of nce"):
         model.objective(model.outputs_of(x), targets)
 
 
-def test_weights_of_the_terms_by_an_example() -> None:
+def test_term_weights_match_the_documented_example() -> None:
     """That of `term_weights`: −2.5."""
     objective = DivaObjective(diva_tasks())
     weights = term_weights(objective, alpha=0.3, rho=1500.0)

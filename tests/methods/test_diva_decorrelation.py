@@ -1,4 +1,4 @@
-"""Decorrelation against NumPy: value, and who is pushed where."""
+"""Decorrelation against NumPy: value and gradients."""
 
 import keras
 import numpy as np
@@ -30,8 +30,8 @@ def by_hand(target, source, psi, reduction) -> np.ndarray:
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_value_and_gradients(reduction) -> None:
-    """ψ goes up c, and both embeddings go down it."""
+def test_value_and_gradients_match_a_loop(reduction) -> None:
+    """ψ ascends c, and both embeddings descend it."""
     layer, psi = layer_of(reduction=reduction)
     inputs = [tf.constant(x, "float32") for x in (TARGET, SOURCE)]
     with tf.GradientTape() as tape:
@@ -54,14 +54,14 @@ def test_value_and_gradients(reduction) -> None:
         check_slopes(slope, value, point[i], rtol=1e-3)
 
 
-def test_paths_say_that_psi_is_a_losss() -> None:
+def test_paths_mark_psi_as_part_of_a_loss() -> None:
     layer, _ = layer_of()
     paths = [v.path for v in layer.trainable_variables]
     assert len(paths) == 4
     assert all("/loss/psi/" in path for path in paths)
 
 
-def test_works_alone_in_a_functional_model(tmp_path) -> None:
+def test_decorrelation_works_in_a_functional_model(tmp_path) -> None:
     keras.config.set_dtype_policy("mixed_float16")
     inputs = [keras.Input((4,), dtype="float32") for _ in "ab"]
     layer = Decorrelation(units=7, reduction="sum")
@@ -78,7 +78,7 @@ def test_works_alone_in_a_functional_model(tmp_path) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"units": 0}, {"reduction": "max"}], ids=["units", "reduction"]
 )
-def test_refuses(wrong) -> None:
+def test_unfit_arguments_raise(wrong) -> None:
     ((name, value),) = wrong.items()
     with pytest.raises(
         ValueError, match=f"`{name}` of Decor.*{name}={value!r}"

@@ -1,4 +1,4 @@
-"""The triplets of DiVA's tasks: what is drawn, how often, and its loss."""
+"""The triplets of DiVA's tasks: draws, frequencies and loss."""
 
 from functools import partial
 
@@ -27,7 +27,7 @@ X = unit(batch(LABELS, dim=6))
 
 
 def drawn(miner, seed: int, labels=LABELS, x=X) -> list[tuple[int, int, int]]:
-    """The triplets of one draw."""
+    """Triplets of one draw."""
     pairs = compare(np.array(labels), tf.constant(x, "float32"))
     positive, negative = (m.numpy() for m in miner.pair_weights(pairs, seed))
     assert set(np.unique([positive, negative])) <= {0.0, 1.0}
@@ -58,7 +58,7 @@ def test_intra_triplets_are_three_images_of_one_class() -> None:
             assert len({LABELS[i] for i in triplet}) == 1
 
 
-def test_images_that_a_batch_repeats_are_one_to_the_intra_class_task() -> None:
+def test_repeated_images_form_no_intra_class_triplet() -> None:
     """Rows 0 and 3 are one image, and so are 5 and 6."""
     images = np.array([10, 11, 12, 10, 20, 21, 21, 30, 31, 40])
     mask = distinct_images(tf.constant(images))
@@ -78,7 +78,7 @@ def test_images_that_a_batch_repeats_are_one_to_the_intra_class_task() -> None:
     assert len(seen) == 8  # Each anchor has two orders of two images.
 
 
-def test_the_objective_tells_images_apart_by_their_index(tiny_backbone) -> None:
+def test_objective_tells_images_apart_by_index(tiny_backbone) -> None:
     model = methods.diva(
         tiny_backbone, embedding_dim=4, tasks=["intra"], loss="triplet"
     )
@@ -92,7 +92,7 @@ def test_the_objective_tells_images_apart_by_their_index(tiny_backbone) -> None:
     assert not np.any(model.objective(outputs, twice)["intra"])
 
 
-def test_two_classes_share_nothing_with_a_third() -> None:
+def test_two_classes_form_no_shared_triplet() -> None:
     assert drawn(SharedClasses(), 0, [0, 0, 1, 1], X[:4]) == []
     assert drawn(IntraClass(), 0, [0, 0, 1, 1], X[:4]) == []
 
@@ -106,18 +106,18 @@ def weight(distance: float, dim: int = 6) -> float:
 
 
 def pair_probabilities(anchor: int, positive: str) -> np.ndarray:
-    """(B, B): how probable (p, n) is for an anchor, by loops."""
+    """Probability of (p, n) for an anchor, (B, B), by loops."""
     count = len(LABELS)
     weights = [weight(np.linalg.norm(X[anchor] - x)) for x in X]
     table = np.zeros((count, count))
-    others = [i for i in range(count) if LABELS[i] != LABELS[anchor]]
-    for p in others:
-        third = [n for n in others if LABELS[n] != LABELS[p]]
+    negatives = [i for i in range(count) if LABELS[i] != LABELS[anchor]]
+    for p in negatives:
+        third = [n for n in negatives if LABELS[n] != LABELS[p]]
         for n in third:
             first = (
-                weights[p] / sum(weights[i] for i in others)
+                weights[p] / sum(weights[i] for i in negatives)
                 if positive == "distance"
-                else 1 / len(others)
+                else 1 / len(negatives)
             )
             near = sum(weights[i] for i in third)
             # Uniform where no negative is near.
@@ -200,7 +200,9 @@ def margin_loop(triplets, x, by_triplets: bool = False) -> float:
     ],
     ids=["triplet", "margin", "margin by triplets"],
 )
-def test_loss_and_gradient_are_those_of_the_triplets(miner, loss, loop) -> None:
+def test_loss_and_gradient_match_a_loop_over_the_triplets(
+    miner, loss, loop
+) -> None:
     config = {**loss.get_config(), "mining": miner}
     loss = type(loss).from_config(config)
     loss.seed_generator = 5  # A fixed seed draws the same every time.
@@ -215,7 +217,7 @@ def test_loss_and_gradient_are_those_of_the_triplets(miner, loss, loop) -> None:
 
 
 @pytest.mark.parametrize("mining", ["all", "semihard"])
-def test_permuted_labels_are_the_ordinary_loss_on_shuffled_labels(
+def test_permuted_labels_equal_the_loss_on_shuffled_labels(
     mining,
 ) -> None:
     permuted = losses.TripletLoss(mining=PermutedLabels(mining))
@@ -233,7 +235,7 @@ def test_permuted_labels_are_the_ordinary_loss_on_shuffled_labels(
     np.testing.assert_allclose(gradient, expected[1], rtol=1e-5, atol=1e-7)
 
 
-def test_every_batch_has_a_permutation_of_its_own() -> None:
+def test_every_batch_has_its_own_permutation() -> None:
     loss = losses.TripletLoss(mining=PermutedLabels("all"), seed=3)
     x = X.astype("float32")
     values = [float(tf.reduce_mean(loss(np.array(LABELS), x))) for _ in "abc"]
@@ -249,7 +251,7 @@ def test_every_batch_has_a_permutation_of_its_own() -> None:
         PermutedLabels(losses.mining.DistanceWeighted(cutoff=0.4)),
     ],
 )
-def test_config_round_trip_inside_a_loss(miner) -> None:
+def test_config_round_trips_inside_a_loss(miner) -> None:
     loss = losses.MarginLoss(mining=miner, seed=4)
     restored = keras.saving.deserialize_keras_object(
         keras.saving.serialize_keras_object(loss)
@@ -259,6 +261,6 @@ def test_config_round_trip_inside_a_loss(miner) -> None:
     np.testing.assert_array_equal(restored(labels, x), loss(labels, x))
 
 
-def test_unknown_positives_are_refused() -> None:
+def test_unknown_positives_raise() -> None:
     with pytest.raises(ValueError, match="`positive` of SharedClasses.*'far'"):
         SharedClasses("far")

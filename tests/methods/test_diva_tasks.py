@@ -22,8 +22,8 @@ LABELS = np.repeat(np.arange(3), 3)
 X = unit(batch(LABELS.tolist(), dim=4)).astype("float32")
 
 
-def test_tasks_train_embeddings_of_any_origin() -> None:
-    """Each on its own: no head, no backbone, no objective."""
+def test_tasks_train_embeddings_without_a_model() -> None:
+    """Each task works without head, backbone and objective."""
     for task in diva_tasks(loss="triplet", queue_size=9):
         task.build((None, 4))
         task.after_step(X[::-1])
@@ -35,7 +35,7 @@ def test_tasks_train_embeddings_of_any_origin() -> None:
         assert np.any(tape.gradient(values, x)), task.name
 
 
-def test_every_task_has_a_loss_and_weights_of_its_own() -> None:
+def test_every_task_has_its_own_loss_and_weights() -> None:
     loss = losses.MarginLoss(learn_beta=True)
     tasks = diva_tasks(["discriminative", "shared", "intra"], loss)
     for task in tasks:
@@ -53,7 +53,7 @@ def test_every_task_has_a_loss_and_weights_of_its_own() -> None:
         DaNCETask(weighting=None),
     ],
 )
-def test_config_round_trip(task) -> None:
+def test_config_of_tasks_round_trips(task) -> None:
     again = keras.saving.deserialize_keras_object(
         keras.saving.serialize_keras_object(task)
     )
@@ -64,7 +64,7 @@ def test_config_round_trip(task) -> None:
     np.testing.assert_array_equal(again(X, LABELS, X), task(X, LABELS, X))
 
 
-def test_tasks_must_be_written_out() -> None:
+def test_tasks_must_define_call() -> None:
     with pytest.raises(NotImplementedError):
         Task().call(X, LABELS)
 
@@ -77,7 +77,7 @@ def test_tasks_must_be_written_out() -> None:
         ([0, 0, 7, 7], 4, True),
     ],
 )
-def test_data_without_three_images_of_a_class_is_told_of_once(
+def test_data_without_three_images_of_a_class_warn_once(
     labels, images, warned, caplog
 ) -> None:
     with caplog.at_level(logging.WARNING):

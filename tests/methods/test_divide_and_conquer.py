@@ -29,11 +29,11 @@ def test_minus_one_trains_the_merged_embedding(tiny_backbone, caplog) -> None:
     assert "only the merged embedding" in caplog.text
 
 
-def test_without_splitting_it_is_one_embedding(tiny_backbone) -> None:
+def test_unsplit_embedding_has_a_plain_head(tiny_backbone) -> None:
     model = methods.divide_and_conquer(tiny_backbone, split_embedding=False)
     assert isinstance(model.head, EmbeddingHead)
     model.compile("adam", run_eagerly=True)
-    model.train_on_batch(*batch(1))  # The learner is of no consequence.
+    model.train_on_batch(*batch(1))  # The learner is ignored.
 
 
 # The base losses of Table 3, and shapes of the weights that each owns for
@@ -41,7 +41,7 @@ def test_without_splitting_it_is_one_embedding(tiny_backbone) -> None:
 
 
 @pytest.mark.slow
-def test_mining_in_loops_trains_compiled(tiny_backbone) -> None:
+def test_margin_mining_trains_compiled(tiny_backbone) -> None:
     # A loop within a condition: whose turn it is, and then whose positive.
     model = model_of(tiny_backbone, loss="margin")
     model.compile(keras.optimizers.SGD(0.1), jit_compile=True)
@@ -66,7 +66,7 @@ LEARNED = {
 
 
 def learned(tiny_backbone, loss: str, merged_start="learned", **kwargs):
-    """A model whose learners' losses hold numbers of their own."""
+    """A model whose learners' losses have different variables."""
     model = model_of(
         tiny_backbone,
         loss=LEARNED[loss].copy(),
@@ -93,12 +93,10 @@ def no_means(num_classes: int):
 
 
 @pytest.mark.parametrize("loss", LEARNED)
-def test_the_merged_loss_starts_from_what_learners_learned(
-    loss, tiny_backbone
-) -> None:
+def test_merged_loss_starts_from_the_learners(loss, tiny_backbone) -> None:
     model = learned(tiny_backbone, loss)
     model.objective.start_merged(no_means)
-    found = merged_variables(model)
+    variables = merged_variables(model)
     if loss != "margin":
         # D = 10 and K = 3: slices of 4, 4 and 2, the last padded to 4.
         slices = [
@@ -107,18 +105,18 @@ def test_the_merged_loss_starts_from_what_learners_learned(
         ]
         unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in slices]
         expected = np.concatenate(unit, axis=1)[:, :10] / np.sqrt(3)
-        np.testing.assert_allclose(found["proxies"], expected, rtol=1e-5)
+        np.testing.assert_allclose(variables["proxies"], expected, rtol=1e-5)
     if loss != "proxy_nca":
         betas = [
             next(v.numpy() for v in x.trainable_variables if "beta" in v.path)
             for x in model.objective.part_layers
         ]
         np.testing.assert_allclose(
-            found["beta"], np.mean(betas, axis=0), rtol=1e-5
+            variables["beta"], np.mean(betas, axis=0), rtol=1e-5
         )
 
 
-def test_a_merged_proxy_scores_as_its_slices_do_on_average(
+def test_merged_proxy_scores_as_the_mean_of_its_slices(
     tiny_backbone,
 ) -> None:
     model = learned(tiny_backbone, "proxy_nca", embedding_dim=12)
@@ -138,12 +136,12 @@ def test_merged_proxies_may_start_at_class_means(tiny_backbone) -> None:
     means = np.random.default_rng(1).normal(size=(5, 10))
     means[3] = 0  # A class without images keeps what the learners learned.
     model.objective.start_merged(lambda num_classes: means[:num_classes])
-    found = merged_variables(model)["proxies"]
-    np.testing.assert_allclose(np.delete(found, 3, 0), np.delete(means, 3, 0))
-    assert np.linalg.norm(found[3]) > 0.5
+    proxies = merged_variables(model)["proxies"]
+    np.testing.assert_allclose(np.delete(proxies, 3, 0), np.delete(means, 3, 0))
+    assert np.linalg.norm(proxies[3]) > 0.5
 
 
-def test_the_merged_loss_may_stay_as_it_was_initialized(tiny_backbone) -> None:
+def test_merged_loss_may_keep_its_initial_state(tiny_backbone) -> None:
     model = learned(tiny_backbone, "both", merged_start="initial")
     before = merged_variables(model)
     model.objective.start_merged(no_means)

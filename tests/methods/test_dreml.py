@@ -1,4 +1,4 @@
-"""DREML: each learner has labels of its own, and one-hot proxies."""
+"""DREML: each learner has its own labels and one-hot proxies."""
 
 from typing import Any
 
@@ -17,10 +17,10 @@ Y = IMAGES.labels
 
 
 def dreml(**arguments: Any) -> MetricModel:
-    given = {"embedding_dim": 12, "num_learners": 3, "num_classes": 40}
+    options = {"embedding_dim": 12, "num_learners": 3, "num_classes": 40}
     model: MetricModel = methods.dreml(
         backbones.small_convnet((16, 16, 1), filters=(8,)),
-        **{**given, **arguments},
+        **{**options, **arguments},
     )
     return model
 
@@ -30,13 +30,13 @@ def groups(model: MetricModel) -> list[np.ndarray]:
 
 
 def test_groups_differ_between_learners_and_have_equal_sizes() -> None:
-    found = groups(dreml())
-    assert len(found) == 3
-    for each in found:
+    partitions = groups(dreml())
+    assert len(partitions) == 3
+    for each in partitions:
         assert np.bincount(each).tolist() == [10] * 4  # M = D / K
-    assert not np.array_equal(found[0], found[1])
-    assert not np.array_equal(found[1], found[2])
-    for each, again in zip(found, groups(dreml()), strict=True):
+    assert not np.array_equal(partitions[0], partitions[1])
+    assert not np.array_equal(partitions[1], partitions[2])
+    for each, again in zip(partitions, groups(dreml()), strict=True):
         np.testing.assert_array_equal(each, again)
 
 
@@ -48,12 +48,14 @@ def test_groups_differ_between_learners_and_have_equal_sizes() -> None:
         ({"loss": "contrastive"}, 20),
     ],
 )
-def test_number_of_meta_classes(arguments, expected) -> None:
+def test_number_of_meta_classes_follows_the_arguments(
+    arguments, expected
+) -> None:
     assert len(np.unique(groups(dreml(**arguments))[0])) == expected
 
 
-def test_loss_is_the_cross_entropy_of_one_hot_proxies() -> None:
-    """Value and gradient, with NumPy; the proxies do not train."""
+def test_loss_matches_the_cross_entropy_of_one_hot_proxies() -> None:
+    """Value and gradient match NumPy; proxies do not train."""
     model = dreml()
     assert not [v for v in model.trainable_variables if "objective" in v.path]
     labels = groups(model)
@@ -63,8 +65,8 @@ def test_loss_is_the_cross_entropy_of_one_hot_proxies() -> None:
         total = 0.0
         for i, k in np.ndindex(12, 3):
             logits = unit(parts[i, k])
-            own = logits[labels[k][Y[i]]]
-            total += np.log(np.sum(np.exp(logits))) - own
+            target_logit = logits[labels[k][Y[i]]]
+            total += np.log(np.sum(np.exp(logits))) - target_logit
         return total / 12
 
     x = tf.constant(at, "float32")
@@ -76,7 +78,7 @@ def test_loss_is_the_cross_entropy_of_one_hot_proxies() -> None:
     check_slopes(tape.gradient(mean, x).numpy(), by_hand, at, rtol=1e-3)
 
 
-def test_the_released_loss_is_of_raw_activations() -> None:
+def test_released_loss_uses_raw_activations() -> None:
     """The cross entropy whose logits are what the dense layers return."""
     model = dreml(loss_input="activation")
     labels = groups(model)
@@ -98,8 +100,11 @@ def test_the_released_loss_is_of_raw_activations() -> None:
         np.log(np.sum(np.exp(at[i, k]))) - at[i, k, labels[k][Y[i]]]
         for i, k in np.ndindex(12, 3)
     )
-    given = {"activations": at.astype("f4"), "parts": unit(raw).astype("f4")}
-    terms = model.objective(given, {"label": Y})
+    raw_outputs = {
+        "activations": at.astype("f4"),
+        "parts": unit(raw).astype("f4"),
+    }
+    terms = model.objective(raw_outputs, {"label": Y})
     np.testing.assert_allclose(np.sum(terms["metric"]), expected, rtol=1e-5)
     again = MetricModel.from_config(model.get_config())
     assert set(again.outputs_of(X)) == {"embedding", "parts", "activations"}
@@ -114,7 +119,7 @@ def test_the_released_loss_is_of_raw_activations() -> None:
     ],
     ids=["config", "object", "several"],
 )
-def test_a_loss_has_as_many_classes_as_there_are_groups(loss) -> None:
+def test_loss_has_one_class_per_group(loss) -> None:
     model = dreml(loss=loss)
     proxies = [v for v in model.trainable_variables if "proxies" in v.path]
     assert [tuple(v.shape) for v in proxies] == [(20, 4)] * 3

@@ -1,4 +1,4 @@
-"""Ensemble: learners are what they would be alone, and start as they should."""
+"""Ensemble: learners train as if alone."""
 
 import re
 from typing import Any
@@ -31,8 +31,8 @@ def network(**arguments: Any) -> keras.Model:
 
 
 def ensemble(**arguments: Any) -> MetricModel:
-    given = {"embedding_dim": 6, "num_learners": 2, "loss": PROXIES}
-    model: MetricModel = methods.ensemble(network(), **{**given, **arguments})
+    options = {"embedding_dim": 6, "num_learners": 2, "loss": PROXIES}
+    model: MetricModel = methods.ensemble(network(), **{**options, **arguments})
     return model
 
 
@@ -43,7 +43,7 @@ def trained(model: MetricModel, steps: int = 3) -> list[float]:
 
 
 @pytest.mark.slow
-def test_one_learner_is_the_baseline_bit_for_bit() -> None:
+def test_one_learner_equals_the_baseline_bit_for_bit() -> None:
     runs = []
     for method, more in (("baseline", {}), ("ensemble", {"num_learners": 1})):
         keras.utils.set_random_seed(3)
@@ -67,7 +67,7 @@ def learner(model: MetricModel, k: int, loss: Any) -> MetricModel:
 
 
 @pytest.mark.slow
-def test_learners_are_trained_as_if_alone() -> None:
+def test_learners_train_as_if_alone() -> None:
     model = ensemble()
     alone = [learner(model, k, PROXIES) for k in range(2)]
     together = trained(model)
@@ -96,16 +96,16 @@ def test_no_gradient_passes_between_learners(shared_trunk) -> None:
         for v, owner, gradient in zip(
             variables, owners, gradients, strict=True
         ):
-            own = gradient is not None and bool(np.any(gradient))
-            assert own == (owner in (k, None)), v.path
+            has_gradient = gradient is not None and bool(np.any(gradient))
+            assert has_gradient == (owner in (k, None)), v.path
 
 
 def _learner_of(path: str) -> int | None:
-    found = re.search(r"(?:learner|dense)_(\d)[_/]", path)
-    return int(found[1]) if found else None
+    match = re.search(r"(?:learner|dense)_(\d)[_/]", path)
+    return int(match[1]) if match else None
 
 
-def test_every_learner_has_a_loss_of_its_own() -> None:
+def test_every_learner_has_its_own_loss() -> None:
     model = ensemble(loss=MARGIN)
     betas = [v.path for v in model.trainable_variables if "loss/beta" in v.path]
     assert betas == [
@@ -122,7 +122,7 @@ def kernels(model: MetricModel) -> list[np.ndarray]:
     ]
 
 
-def test_untrained_networks_start_apart_and_trained_ones_alike() -> None:
+def test_untrained_networks_start_different_and_pretrained_ones_equal() -> None:
     first, second = kernels(ensemble())
     assert not np.allclose(first, second)
     first, second = kernels(ensemble(start="same"))
@@ -140,7 +140,7 @@ def test_untrained_networks_start_apart_and_trained_ones_alike() -> None:
         assert np.array_equal(first, second) == same
 
 
-def test_what_is_frozen_stays_so() -> None:
+def test_frozen_layers_stay_frozen() -> None:
     partly = backbones.get(network(), freeze_until="relu_0")
     model = methods.ensemble(partly, embedding_dim=6, num_learners=2)
     paths = [v.path for v in model.backbone.trainable_variables]
@@ -148,7 +148,7 @@ def test_what_is_frozen_stays_so() -> None:
     assert not [x for x in paths if "_0/kernel" in x or "norm_0" in x]
 
 
-def test_a_frozen_network_that_all_share_is_computed_once() -> None:
+def test_shared_frozen_network_is_computed_once() -> None:
     frozen = backbones.get(network(), freeze=True)
     model = methods.ensemble(
         frozen, embedding_dim=6, num_learners=2, start="same"
@@ -162,7 +162,7 @@ def test_a_frozen_network_that_all_share_is_computed_once() -> None:
     assert not apart.backbone.trainable_variables
 
 
-def test_four_networks_of_half_the_width_have_the_weights_of_one() -> None:
+def test_four_networks_of_half_width_have_fewer_weights_than_one() -> None:
     one = methods.baseline(backbones.get("small_convnet"), embedding_dim=128)
     four = methods.ensemble(
         backbones.get("small_convnet", width=0.5),
@@ -199,7 +199,7 @@ class Ones(EmbeddingObjective):
         return {"metric": tf.ones_like(outputs["embedding"][:, 0])}
 
 
-def test_bootstrap_draws_as_many_examples_as_there_are() -> None:
+def test_bootstrap_draws_a_batch_with_replacement() -> None:
     """Draws with replacement leave out 1/e of a large batch."""
     task = Bootstrap(Ones(losses.get("contrastive")), seed=1)
     outputs = {"embedding": tf.zeros((2000, 2))}
@@ -211,7 +211,7 @@ def test_bootstrap_draws_as_many_examples_as_there_are() -> None:
     assert not np.array_equal(first, second)
 
 
-def test_learners_have_samples_of_their_own() -> None:
+def test_learners_draw_their_own_samples() -> None:
     model = ensemble(bootstrap=True)
     parts = tf.ones((12, 2, 3)) / 3**0.5
     first, second = (
@@ -221,7 +221,7 @@ def test_learners_have_samples_of_their_own() -> None:
     assert not np.array_equal(first, second)
 
 
-def test_objectives_that_cannot_be_summed() -> None:
+def test_objectives_must_have_the_same_terms() -> None:
     several = losses.get({"triplet": 1.0, "contrastive": 1.0})
     with pytest.raises(ValueError, match="same terms"):
         IndependentObjective(
@@ -232,6 +232,6 @@ def test_objectives_that_cannot_be_summed() -> None:
         )
 
 
-def test_channels_that_cannot_be_shared_out() -> None:
+def test_channels_must_be_divisible_by_the_learners() -> None:
     with pytest.raises(ValueError, match=r"9 channels.*shared_trunk=True"):
         IndependentHead(6, 2).build((None, 9))

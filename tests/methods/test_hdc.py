@@ -20,13 +20,13 @@ EQ_10 = {"name": "contrastive", "reduction": "sum_over_pairs"}
 
 def model_of(**arguments):
     backbone = backbones.small_convnet((16, 16, 1), filters=(4, 6, 8))
-    given = {
+    options = {
         "embedding_dim": 12,
         "branches": ["relu_0", "relu_1"],
         "loss": EQ_10,
         **arguments,
     }
-    return methods.hdc(backbone, **given)
+    return methods.hdc(backbone, **options)
 
 
 def sets_by_hand(parts, shares) -> list[list[tuple[int, int]]]:
@@ -53,7 +53,7 @@ def sets_by_hand(parts, shares) -> list[list[tuple[int, int]]]:
 
 
 @pytest.mark.parametrize("shares", [(1, 0.5, 0.2), (1, 1, 0.3), (1, 0.1, 0.1)])
-def test_hard_pairs_are_those_of_the_model_before(shares) -> None:
+def test_hard_pairs_are_chosen_by_the_previous_model(shares) -> None:
     masks = hdc.hard_pairs(LABELS, tf.constant(PARTS, "float32"), shares)
     for mask, pairs in zip(masks, sets_by_hand(PARTS, shares), strict=True):
         expected = np.zeros((8, 8), bool)
@@ -62,7 +62,7 @@ def test_hard_pairs_are_those_of_the_model_before(shares) -> None:
         np.testing.assert_array_equal(mask, expected)
 
 
-def test_loss_and_gradient() -> None:
+def test_loss_and_gradient_match_a_loop() -> None:
     """Σ_k of the contrastive loss over P_k; sets pass no gradient."""
     shares = (1.0, 0.5, 0.2)
     objective = model_of(hard_shares=shares).objective
@@ -88,14 +88,14 @@ def test_loss_and_gradient() -> None:
 
 
 @pytest.mark.parametrize("labels", [np.zeros(8, int), np.arange(8)])
-def test_batches_without_a_kind_of_pair(labels) -> None:
+def test_hard_shares_apply_to_batches_of_one_kind_of_pair(labels) -> None:
     masks = hdc.hard_pairs(labels, tf.constant(PARTS, "float32"), (1, 0.5))
     assert int(np.sum(masks[0])) == 56
     assert int(np.sum(masks[1])) == 28
 
 
-def test_models_are_pieces_of_the_backbone() -> None:
-    """Each pools the features of the backbone at its depth."""
+def test_models_share_pieces_of_the_backbone() -> None:
+    """Each model pools the backbone's features at its depth."""
     keras.utils.set_random_seed(1)
     whole = backbones.small_convnet((16, 16, 1), filters=(4, 6, 8))
     model = methods.hdc(
@@ -112,7 +112,7 @@ def test_models_are_pieces_of_the_backbone() -> None:
         )
     flat = np.reshape(outputs["parts"], (12, 12)) / np.sqrt(3)
     np.testing.assert_allclose(outputs["embedding"], flat, rtol=1e-6)
-    # Nothing is there twice.
+    # No layer is duplicated.
     convolutions = [v for v in model.weights if "conv_" in v.path]
     assert len(convolutions) == 3
 
@@ -132,7 +132,7 @@ def test_other_backbones_need_branches(tiny_backbone) -> None:
         methods.hdc(tiny_backbone)
 
 
-def test_masked_features_are_refused() -> None:
+def test_masked_features_raise() -> None:
     model = model_of()
     with pytest.raises(ValueError, match="hdc cannot branch"):
         model.head(tf.zeros((2, 8, 8, 4)), mask=tf.ones((2, 8, 8)))

@@ -1,4 +1,4 @@
-"""Heads against NumPy: their outputs, and every gradient of these."""
+"""Heads against NumPy: outputs and all gradients."""
 
 from collections.abc import Callable
 
@@ -96,8 +96,8 @@ HEADS: dict[str, tuple[Head, Callable]] = {
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_outputs_and_gradients_are_those_by_hand(name) -> None:
-    """With respect to the features and to every weight."""
+def test_outputs_and_gradients_match_numpy(name) -> None:
+    """Gradients are those by the features and by every weight."""
     head, by_hand = HEADS[name]
     rng = np.random.default_rng(0)
     if not head.built:
@@ -129,7 +129,7 @@ def test_outputs_and_gradients_are_those_by_hand(name) -> None:
 
         def value(v, i=i) -> float:
             moved = [*point[:i], v, *point[i + 1 :]]
-            found = by_hand(moved[0], moved[1:])
-            return sum(np.sum(found[k] * towards[k]) for k in found)
+            outputs = by_hand(moved[0], moved[1:])
+            return sum(np.sum(outputs[k] * towards[k]) for k in outputs)
 
         check_slopes(gradient.numpy(), value, point[i], rtol=1e-3)

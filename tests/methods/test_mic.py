@@ -19,16 +19,16 @@ EQ_10 = {"name": "contrastive", "reduction": "sum_over_pairs"}
 
 def model_of(**arguments):
     backbone = backbones.small_convnet((16, 16, 1), filters=(4, 8))
-    given = {"embedding_dim": 4, "loss": EQ_10, "psi_units": 5, **arguments}
-    return methods.mic(backbone, **given)
+    options = {"embedding_dim": 4, "loss": EQ_10, "psi_units": 5, **arguments}
+    return methods.mic(backbone, **options)
 
 
 @pytest.mark.parametrize(
     ("term", "encoder", "labels"),
     [("metric", 0, LABELS), ("surrogate", 1, SURROGATES)],
 )
-def test_each_encoder_has_its_labels(term, encoder, labels) -> None:
-    """Value and gradient; the other encoder gets none."""
+def test_each_encoder_trains_on_its_labels(term, encoder, labels) -> None:
+    """Value and gradient match NumPy; the other encoder gets no gradient."""
     objective = model_of().objective
     x = tf.constant(PARTS, "float32")
     targets = {"label": LABELS, "surrogate": SURROGATES}
@@ -43,8 +43,8 @@ def test_each_encoder_has_its_labels(term, encoder, labels) -> None:
     check_slopes(tape.gradient(mean, x).numpy(), by_hand, PARTS, rtol=1e-3)
 
 
-def test_decorrelation_is_of_the_class_encoder_from_the_auxiliary() -> None:
-    """Who learns what of it, `test_diva_decorrelation.py` says."""
+def test_decorrelation_separates_class_and_auxiliary_encoder() -> None:
+    """Its gradients are tested in `test_diva_decorrelation.py`."""
     objective = model_of().objective
     (layer,) = objective.decorrelations
     parts = PARTS.astype("float32")
@@ -56,7 +56,7 @@ def test_decorrelation_is_of_the_class_encoder_from_the_auxiliary() -> None:
     )
 
 
-def test_weights_of_the_terms() -> None:
+def test_gamma_weights_the_decorrelation() -> None:
     assert model_of(gamma=250.0).weighting.term_weights == {
         "metric": 1.0,
         "surrogate": 1.0,
@@ -76,11 +76,11 @@ def test_only_the_class_encoder_embeds() -> None:
     np.testing.assert_array_equal(model(x), outputs["embedding"])
 
 
-def test_without_surrogate_labels_the_class_encoder_trains(caplog) -> None:
+def test_class_encoder_trains_without_surrogate_labels(caplog) -> None:
     objective = model_of().objective
     outputs = {"parts": tf.constant(PARTS, "float32")}
     targets = {"label": LABELS, "surrogate": SURROGATES}
-    known = objective(outputs, targets)
+    labeled_terms = objective(outputs, targets)
     held_out = objective.evaluate(outputs, {"label": LABELS})
     assert "SurrogateLabels" not in caplog.text
     with caplog.at_level(logging.WARNING):
@@ -88,10 +88,10 @@ def test_without_surrogate_labels_the_class_encoder_trains(caplog) -> None:
     assert "SurrogateLabels" in caplog.text
     for terms in (unknown, held_out):
         assert not np.any(terms["surrogate"])
-        np.testing.assert_array_equal(terms["metric"], known["metric"])
+        np.testing.assert_array_equal(terms["metric"], labeled_terms["metric"])
 
 
-def test_losses_with_weights_per_class() -> None:
+def test_losses_with_weights_per_class_fit_both_tasks() -> None:
     loss = losses.get(
         {
             "margin": {"learn_beta": True, "num_classes": 7},

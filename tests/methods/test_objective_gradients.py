@@ -61,7 +61,7 @@ def triplets(x: Array) -> float:
     return float(np.mean(terms))
 
 
-def test_divergence_of_abe() -> None:
+def test_abe_matches_eq_8_to_10() -> None:
     """Eq. 8 to 10: every learner's loss, and Σ_{p<q} [m − d²]₊."""
 
     def metric(parts: Array) -> float:
@@ -93,7 +93,9 @@ def test_divergence_of_abe() -> None:
 @pytest.mark.parametrize(
     ("scales", "beta"), [("released", 25.0), ("paper_table", 1.0)]
 )
-def test_diversity_of_groups(scales, beta, reduction) -> None:
+def test_attentive_grouping_matches_eq_4_and_14(
+    scales, beta, reduction
+) -> None:
     """Eq. 4 and 14, both readings of the scale and of the divisor."""
 
     def diversity(parts: Array) -> float:
@@ -122,8 +124,8 @@ def test_diversity_of_groups(scales, beta, reduction) -> None:
 
 
 @pytest.mark.parametrize("learner", [0, 2, -1])
-def test_the_learner_whose_turn_it_is(learner) -> None:
-    """Eq. 3 on slice k, and on all of them side by side for −1."""
+def test_active_learner_matches_eq_3(learner) -> None:
+    """Eq. 3 on slice k, or on all slices side by side for −1."""
 
     def metric(parts: Array) -> float:
         whole = parts.reshape(6, 12) / np.sqrt(3)
@@ -158,7 +160,7 @@ def released_weights(queries: Array) -> Array:
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-def test_diva() -> None:
+def test_diva_matches_eq_7() -> None:
     """Eq. 7: its terms, and the reversed gradient of the decorrelation."""
     tasks = diva_tasks(
         ["discriminative", "dance"], EQ_10,
@@ -176,9 +178,11 @@ def test_diva() -> None:
 
     def dance(y: Array) -> float:
         queries = unit(y)[:, 1]
-        own = np.exp((queries * KEYS).sum(1) / 0.5)
-        others = np.exp(weights * (queries @ QUEUE.T) / 0.5).sum(1)
-        return float(-np.log(own / (own + others)).mean())
+        positive_terms = np.exp((queries * KEYS).sum(1) / 0.5)
+        negative_terms = np.exp(weights * (queries @ QUEUE.T) / 0.5).sum(1)
+        return float(
+            -np.log(positive_terms / (positive_terms + negative_terms)).mean()
+        )
 
     def decorrelation(y: Array) -> float:
         target, source = unit(y)[:, 0], unit(y)[:, 1]

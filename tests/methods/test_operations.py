@@ -1,4 +1,4 @@
-"""Operations of the methods: by hand, as printed, and in the docs."""
+"""Operation counts: by hand, as published, and in the docs."""
 
 import argparse
 import csv
@@ -19,7 +19,7 @@ SETTING = argparse.Namespace(
 )
 
 
-def test_by_hand(tiny_backbone) -> None:
+def test_operations_match_a_count_by_hand(tiny_backbone) -> None:
     """16 × 16 pixels: a convolution of 4 filters, pooled, and one of 8."""
     convolutions = [16 * 16 * 4 * 9 * 1, 8 * 8 * 8 * 9 * 4]
     dense = 8 * 5
@@ -36,7 +36,7 @@ def test_by_hand(tiny_backbone) -> None:
 
 
 @pytest.mark.slow
-def test_flops_of_abe_are_those_printed() -> None:
+def test_flops_of_abe_match_the_paper() -> None:
     """Tables 1 and 8 of ABE, in 10⁹; ABE-4 is 2.8 times one head.
 
     They grow by the same number with every learner, as the dense layers of
@@ -68,9 +68,9 @@ def test_flops_of_abe_are_those_printed() -> None:
         ("abe", 2, abe, 8, "7.46"),
         ("tails", 1, first, 8, "12.7"),
     ):
-        found = flops + (learners - at) * more[variant]
+        total = flops + (learners - at) * more[variant]
         digits = len(printed.split(".")[1])
-        assert f"{found:.{digits}f}" == printed, (variant, learners)
+        assert f"{total:.{digits}f}" == printed, (variant, learners)
     # Printed as that of ABE-8.
     assert counted("heads_attention", 2) == pytest.approx(abe, rel=1e-3)
 
@@ -78,7 +78,7 @@ def test_flops_of_abe_are_those_printed() -> None:
 @pytest.mark.slow
 @pytest.mark.pages
 @pytest.mark.parametrize("name", ["abe", "baseline", "diva at half size"])
-def test_the_docs_have_what_is_counted(name) -> None:
+def test_docs_print_the_counted_operations(name) -> None:
     with DOCS.open(encoding="utf-8") as file:
         rows = csv.DictReader(file)
         printed = [

@@ -1,4 +1,4 @@
-"""Arguments that do not fit, of every method."""
+"""Unfit arguments of every method."""
 
 import re
 from typing import Any
@@ -99,33 +99,39 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("name", "arguments", "message"), REFUSED)
-def test_unfit_arguments_are_refused(name, arguments, message) -> None:
+def test_unfit_arguments_raise(name, arguments, message) -> None:
     backbone = backbones.small_convnet((16, 16, 1), filters=(4, 6, 8))
-    given = {"embedding_dim": 12, "loss": "contrastive"}
+    options = {"embedding_dim": 12, "loss": "contrastive"}
     with pytest.raises(ValueError, match=message):
         methods.METHODS[name].value(
-            backbone, **{**given, **GIVEN.get(name, {}), **arguments}
+            backbone, **{**options, **GIVEN.get(name, {}), **arguments}
         )
 
 
 @pytest.mark.parametrize("dim", [130, 131])
 @pytest.mark.parametrize("name", [*methods.METHODS])
-def test_embedding_has_the_dimensions_that_were_asked_for(name, dim) -> None:
-    """Or the error names two that the method can have."""
+def test_embedding_has_the_asked_dimensions_or_an_error_names_others(
+    name, dim
+) -> None:
+    """Otherwise the error names two that the method can have."""
     make = methods.METHODS[name].value
-    own = {"num_classes": 40} if name == "dreml" else {}
+    more_arguments = {"num_classes": 40} if name == "dreml" else {}
     try:
         model = make(
-            backbones.small_convnet((32, 32, 1)), embedding_dim=dim, **own
+            backbones.small_convnet((32, 32, 1)),
+            embedding_dim=dim,
+            **more_arguments,
         )
     except ValueError as error:
-        found = re.search(
+        match = re.search(
             r"divisible .* Use embedding_dim=(\d+) or (\d+)", str(error)
         )
-        assert found, error
-        for other in map(int, found.groups()):
+        assert match, error
+        for other in map(int, match.groups()):
             model = make(
-                backbones.small_convnet((32, 32, 1)), embedding_dim=other, **own
+                backbones.small_convnet((32, 32, 1)),
+                embedding_dim=other,
+                **more_arguments,
             )
             assert model.compute_output_shape((1, 32, 32, 1)) == (1, other)
         return

@@ -1,4 +1,4 @@
-"""S2SD against NumPy: networks, terms, weights, and what learns from what."""
+"""S2SD against NumPy: networks, terms, weights and gradients."""
 
 import keras
 import numpy as np
@@ -23,7 +23,7 @@ def model_of(**kwargs):
 
 
 def loss(labels, x: np.ndarray) -> float:
-    """Multi-similarity, Eq. 15, of the pairs that it mines."""
+    """Multi-similarity, Eq. 15, of the mined pairs."""
     similar, total = unit(x) @ unit(x).T, 0.0
     for a, same, other in sets(labels):
         p, n = similar[a, same], similar[a, other]
@@ -57,7 +57,7 @@ def by_hand(model, outputs, labels) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.2])
-def test_terms_are_those_of_the_formula(temperature) -> None:
+def test_terms_match_the_formula(temperature) -> None:
     model = model_of(temperature=temperature)
     _, targets = batch()
     rng = np.random.default_rng(0)
@@ -83,7 +83,7 @@ def test_terms_are_those_of_the_formula(temperature) -> None:
         ("targets", "features"),
     ],
 )
-def test_gradients_are_those_of_the_formula(term, learner) -> None:
+def test_gradients_match_the_formula(term, learner) -> None:
     model = model_of(temperature=0.2)
     _, targets = batch()
     rng = np.random.default_rng(1)
@@ -98,8 +98,8 @@ def test_gradients_are_those_of_the_formula(term, learner) -> None:
     gradients = tape.gradient(value, outputs)
 
     def formula(x: np.ndarray) -> float:
-        given = {k: tf.constant(v) for k, v in {**point, learner: x}.items()}
-        return float(by_hand(model, given, targets["label"])[term])
+        tensors = {k: tf.constant(v) for k, v in {**point, learner: x}.items()}
+        return float(by_hand(model, tensors, targets["label"])[term])
 
     gradient = gradients.pop(learner).numpy()
     assert np.abs(gradient).max() > 1e-3
@@ -108,7 +108,7 @@ def test_gradients_are_those_of_the_formula(term, learner) -> None:
     assert other is None or not np.any(other)
 
 
-def test_half_of_the_losses_and_gamma_of_the_divergences() -> None:
+def test_losses_weigh_half_and_divergences_gamma() -> None:
     model = model_of(gamma=7.0, warmup=2)
     ones = {name: tf.ones(3) for name in model.objective.terms}
     sums = [
@@ -125,7 +125,7 @@ def weights_of_features(model) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("loss_weights", "expected"),
     [
         ({}, [0, 0, 50, 50]),
         ({"features": 5.0}, [0, 0, 5, 5]),
@@ -137,17 +137,17 @@ def weights_of_features(model) -> list[float]:
         ),
     ],
 )
-def test_a_number_leaves_the_warmup_and_a_schedule_replaces_it(
-    given, expected
+def test_number_keeps_the_warmup_and_schedule_replaces_it(
+    loss_weights, expected
 ) -> None:
-    model = model_of(loss_weights=given)
+    model = model_of(loss_weights=loss_weights)
     assert weights_of_features(model) == expected
     again = type(model).from_config(model.get_config())
     assert weights_of_features(again) == expected
 
 
 @pytest.mark.parametrize("name", ["cub200", "sop"])
-def test_the_papers_recipes_warm_up(name: str) -> None:
+def test_recipes_of_the_paper_warm_up(name: str) -> None:
     recipe = load(f"{name}/s2sd")
     method = recipe.method.model_dump(exclude={"name"})
     if method["loss"]["name"] == "margin":
@@ -162,7 +162,7 @@ def test_the_papers_recipes_warm_up(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_warmup_counts_steps_of_a_training_that_goes_on(tmp_path) -> None:
+def test_warmup_continues_in_a_loaded_model(tmp_path) -> None:
     model = model_of(warmup=3)
     model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
     x, targets = batch()
@@ -177,8 +177,8 @@ def test_the_warmup_counts_steps_of_a_training_that_goes_on(tmp_path) -> None:
     first = [weight_of_features(model) for _ in range(2)]
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
-    found = first + [weight_of_features(again) for _ in range(2)]
-    assert found == pytest.approx([0, 0, 0, 50], abs=0.05)
+    weights = first + [weight_of_features(again) for _ in range(2)]
+    assert weights == pytest.approx([0, 0, 0, 50], abs=0.05)
 
 
 @pytest.mark.parametrize("term", ["distillation", "features"])
@@ -213,7 +213,7 @@ def test_target_spaces_train_the_backbone() -> None:
     assert np.any(tape.gradient(value, kernel))
 
 
-def test_without_features() -> None:
+def test_feature_distillation_can_be_turned_off() -> None:
     model = model_of(distill_features=False)
     assert model.objective.terms == TERMS[:-1]
     x, targets = batch()
@@ -221,7 +221,7 @@ def test_without_features() -> None:
     assert tuple(terms) == TERMS[:-1]
 
 
-def test_every_space_has_proxies_of_its_size() -> None:
+def test_every_space_has_proxies_of_its_dimension() -> None:
     model = model_of(loss={"name": "proxy_anchor", "num_classes": 4})
     shapes = {
         v.path: tuple(v.shape)
@@ -249,7 +249,7 @@ def test_every_space_has_a_memory() -> None:
         np.testing.assert_allclose(lengths, np.repeat([1, 0], 12), atol=1e-5)
 
 
-def test_what_embeds_has_no_target_space() -> None:
+def test_encoder_has_no_target_spaces() -> None:
     model = model_of()
     names = {v.path for v in model.encoder.weights}
     assert not any("target" in name for name in names)

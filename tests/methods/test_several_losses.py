@@ -19,10 +19,10 @@ PAIRS = {"triplet": 0.5, "contrastive": 1.0}
 # Of the weight of each loss, if it is not 1.
 FACTORS = {"s2sd": 0.5}
 
-# Those that train several losses each in its own way.
+# Methods with their own way to train several losses.
 TRAINED = "abe bier dcml diva divide_and_conquer ensemble mic s2sd".split()
 
-# What stands in front of the names of the losses, in each method.
+# Prefixes of the losses' names, by method.
 PREFIXES = {
     "dcml": ("", "task_"),
     "diva": ("discriminative_", "shared_", "intra_"),
@@ -49,7 +49,7 @@ OWN_CODE = ("bier", "dcml", "divide_and_conquer", "hdc", "s2sd")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", (*OWN_CODE, "abe", "ensemble"))
-def test_a_term_is_what_the_loss_alone_would_be(name) -> None:
+def test_each_term_equals_that_of_the_loss_alone(name) -> None:
     model = build(name, loss=PAIRS, loss_weights=None)
     alone = build(name, loss="triplet", loss_weights=None)
     copy_weights(model, alone)
@@ -72,16 +72,16 @@ def copy_weights(source, target):
 
 
 @pytest.mark.parametrize("name", quick(["s2sd"], TRAINED))
-def test_each_is_a_trained_term_with_its_weight(name, tmp_path) -> None:
+def test_each_loss_is_a_trained_term_with_its_weight(name, tmp_path) -> None:
     """Each learner has its own β, without weight decay."""
     model = several(name)
     for prefix in PREFIXES.get(name, ("",)):
         factor = FACTORS.get(name, 1.0)
         factor = 0.2 if prefix in ("shared_", "intra_") else factor
-        given = model.weighting.term_weights
-        assert given[f"{prefix}triplet"] == 0.5 * factor
-        assert given[f"{prefix}boundary"] == factor
-    assert not {"metric", "task_metric", "discriminative"} & set(given)
+        weights = model.weighting.term_weights
+        assert weights[f"{prefix}triplet"] == 0.5 * factor
+        assert weights[f"{prefix}boundary"] == factor
+    assert not {"metric", "task_metric", "discriminative"} & set(weights)
     alternates = name == "divide_and_conquer"
     adam = keras.optimizers.AdamW(0.01, weight_decay=0.1)
     model.compile(adam, run_eagerly=not alternates)
@@ -129,7 +129,9 @@ def test_gradient_is_the_weighted_sum(tiny_backbone) -> None:
     np.testing.assert_array_equal(slopes(arithmetic), both)
 
 
-def test_learned_and_scheduled_weights(tiny_backbone, tmp_path) -> None:
+def test_learned_and_scheduled_weights_train_and_reload(
+    tiny_backbone, tmp_path
+) -> None:
     decay = keras.optimizers.schedules.ExponentialDecay(1.0, 1, 0.5)
     loss = losses.WeightedSum(["triplet", "contrastive"], ["learned", decay])
     model = methods.baseline(tiny_backbone, embedding_dim=4, loss=loss)
@@ -146,13 +148,13 @@ def test_learned_and_scheduled_weights(tiny_backbone, tmp_path) -> None:
         assert x.weighting.term_weights["contrastive"].decay_rate == 0.5
 
 
-def test_names_that_collide_are_an_error() -> None:
+def test_colliding_names_raise() -> None:
     loss = {"diversity": {"name": "triplet"}, "margin": 1.0}
     with pytest.raises(ValueError, match="different names.*'diversity'"):
         build("attentive_grouping", loss=loss)
 
 
-def test_an_objective_of_ones_own_gets_the_sum(tiny_backbone) -> None:
+def test_custom_objective_receives_the_sum(tiny_backbone) -> None:
     class Own(methods.EmbeddingObjective):
         def __init__(self, loss, **kwargs):
             super().__init__(loss, **kwargs)
@@ -165,19 +167,19 @@ def test_an_objective_of_ones_own_gets_the_sum(tiny_backbone) -> None:
             return {"metric": value}
 
     baseline = methods.baseline(tiny_backbone, embedding_dim=4, loss=PAIRS)
-    own = Own(losses.get(PAIRS))
+    custom_objective = Own(losses.get(PAIRS))
     outputs = baseline.outputs_of(training_batch(baseline)[0])
     _, targets = training_batch(baseline)
     terms = baseline.objective(outputs, targets)
     np.testing.assert_allclose(
-        own(outputs, targets)["metric"],
+        custom_objective(outputs, targets)["metric"],
         0.5 * terms["triplet"] + terms["contrastive"],
         rtol=1e-5,
     )
-    assert own.term_weights == {}
+    assert custom_objective.term_weights == {}
 
 
-def test_recipes_take_several() -> None:
+def test_recipes_accept_several_losses() -> None:
     content = {
         "name": "several",
         "data": {"name": "glyphs"},

@@ -1,4 +1,4 @@
-"""Whitening against NumPy, and what its `fit` does in place of steps."""
+"""Whitening against NumPy, and its `fit`, which takes no steps."""
 
 from typing import Any
 
@@ -50,8 +50,8 @@ def by_hand(
     x, new = x.astype("float64"), new.astype("float64")
     within = np.zeros((CHANNELS, CHANNELS))
     for label in np.unique(labels):
-        own = x[labels == label]
-        for row in own - own.mean(axis=0):
+        class_rows = x[labels == label]
+        for row in class_rows - class_rows.mean(axis=0):
             within += np.outer(row, row) / len(x)
     variance, directions = np.linalg.eigh(within)
     added = shrinkage * variance.mean()
@@ -62,27 +62,27 @@ def by_hand(
 
 
 def matching(model: keras.Model, x: np.ndarray, labels: np.ndarray) -> list:
-    """The shrinkages with whose whitening the model embeds other classes."""
+    """Shrinkages whose whitening matches the model on other classes."""
     new = drawn(5, seed=3)[0]
     embeddings = model.predict(new, verbose=0)
-    found = []
+    shrinkages = []
     for shrinkage in SHRINKAGES:
         expected = by_hand(x, labels, shrinkage, new)
         # Components have no sign, but cosines do.
         cosines = embeddings @ embeddings.T - expected @ expected.T
         if np.abs(cosines).max() < 1e-4:
-            found.append(shrinkage)
-    return found
+            shrinkages.append(shrinkage)
+    return shrinkages
 
 
-def test_embeddings_equal_those_by_hand_with_the_chosen_shrinkage() -> None:
+def test_embeddings_match_whitening_by_hand_with_one_shrinkage() -> None:
     x, labels = drawn(18)
     model = model_of()
     model.fit(x, labels)
     assert len(matching(model, x, labels)) == 1
 
 
-def test_shrinkage_is_one_where_too_few_classes_leave_no_choice() -> None:
+def test_shrinkage_is_one_with_too_few_classes() -> None:
     x, labels = drawn(5)
     model = model_of()
     model.fit(x, labels)
@@ -90,13 +90,13 @@ def test_shrinkage_is_one_where_too_few_classes_leave_no_choice() -> None:
 
 
 def measured(embeddings: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    found = evaluate_embeddings(
+    results = evaluate_embeddings(
         unit(embeddings), labels, metrics=("recall@1", "map@r")
     )
-    return np.array([found["recall@1"], found["map@r"]])
+    return np.array([results["recall@1"], results["map@r"]])
 
 
-def test_unseen_classes_are_found_where_noise_hides_their_means() -> None:
+def test_whitening_finds_unseen_classes_hidden_by_noise() -> None:
     x, labels = drawn(40)
     unseen, unseen_labels = drawn(20, seed=1)
     model = model_of()
@@ -104,8 +104,8 @@ def test_unseen_classes_are_found_where_noise_hides_their_means() -> None:
     center = x.mean(axis=0)
     components = np.linalg.svd(x - center, full_matrices=False)[2][:DIM].T
     whitened = measured(model.predict(unseen, verbose=0), unseen_labels)
-    for others in (unseen, (unseen - center) @ components):
-        assert (measured(others, unseen_labels) < [0.3, 0.15]).all()
+    for features in (unseen, (unseen - center) @ components):
+        assert (measured(features, unseen_labels) < [0.3, 0.15]).all()
     assert (whitened > [0.7, 0.5]).all()
 
 
@@ -121,8 +121,8 @@ class Calls(keras.callbacks.Callback):
             setattr(self, hook, self._noting(hook))
 
     def _noting(self, hook: str) -> Any:
-        return lambda *given: self.seen.append(
-            (hook, *(x for x in given if isinstance(x, int)))
+        return lambda *args: self.seen.append(
+            (hook, *(x for x in args if isinstance(x, int)))
         )
 
 
@@ -138,7 +138,7 @@ def test_fit_shows_callbacks_one_epoch_without_steps() -> None:
     assert history.epoch == [0]
 
 
-def test_fit_changes_nothing_but_the_dense_layer() -> None:
+def test_fit_changes_only_the_dense_layer() -> None:
     inputs = keras.Input((CHANNELS,))
     dense = keras.layers.Dense(CHANNELS)(inputs)
     model = model_of(keras.Model(inputs, dense))
@@ -170,7 +170,7 @@ def test_fit_sees_images_of_a_pipeline_without_augmentation() -> None:
     np.testing.assert_allclose(a @ a.T, b @ b.T, atol=1e-4)
 
 
-def test_loaded_file_embeds_as_the_model_that_was_saved(tmp_path) -> None:
+def test_loaded_model_embeds_like_the_saved_one(tmp_path) -> None:
     x, labels = drawn(6)
     model = model_of()
     model.fit(x, labels)
@@ -179,12 +179,12 @@ def test_loaded_file_embeds_as_the_model_that_was_saved(tmp_path) -> None:
     np.testing.assert_array_equal(again(x), model(x))
 
 
-def test_fit_refuses_data_that_can_be_read_only_once() -> None:
+def test_generator_raises_in_fit() -> None:
     with pytest.raises(ValueError, match="can be read again.*generator"):
         model_of().fit(batch for batch in [drawn(6)])
 
 
-def test_fit_refuses_examples_of_several_classes() -> None:
+def test_label_sets_raise_in_fit() -> None:
     x, labels = drawn(6)
     sets = labels[:, None] == np.arange(6)
     sets[:, 0] = True

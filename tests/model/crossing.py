@@ -27,7 +27,7 @@ Values = dict[str, Any]
 
 
 def make(folder: Path) -> None:
-    """Models that were trained, an index, a run and a state of training."""
+    """Writes trained models, an index, a run and a training state."""
     folder.mkdir()
     for case in CASES:
         keras.utils.set_random_seed(0)
@@ -46,14 +46,14 @@ def make(folder: Path) -> None:
 
 
 def read(folder: Path) -> None:
-    """What `make` made on the other backend is the same on this one."""
+    """Checks files that `make` wrote on the other backend."""
     for case in CASES:
         model = keras.models.load_model(folder / f"{case}.keras")
-        found = values_of(model, case)
+        values = values_of(model, case)
         with np.load(folder / f"{case}.npz") as expected:
-            assert set(found) == set(expected), set(found) ^ set(expected)
+            assert set(values) == set(expected), set(values) ^ set(expected)
             for name, value in expected.items():
-                same(found[name], value, f"{case}, {name}")
+                same(values[name], value, f"{case}, {name}")
     index = dml.search.Index.load(folder / "index")
     with np.load(folder / "hits.npz") as expected:
         for name, value in hits_of(index).items():
@@ -70,16 +70,16 @@ def data_of(case: str) -> Any:
 
 
 def values_of(model: keras.Model, case: str) -> Values:
-    """Variables, embeddings, and losses of a training that goes on."""
+    """Variables, embeddings, and losses of the continued training."""
     images = blobs()
-    found = {"embeddings": dml.evaluation.embed(model, images)}
+    values = {"embeddings": dml.evaluation.embed(model, images)}
     variables = [*model.variables, *model.optimizer.variables]
     for i, variable in enumerate(variables):
-        found[f"variable {i}"] = keras.ops.convert_to_numpy(variable)
+        values[f"variable {i}"] = keras.ops.convert_to_numpy(variable)
     if case == "baseline, proxies":  # Others draw, or are like it.
         history = model.fit(data_of(case), epochs=2, verbose=0).history
-        found["losses"] = history["loss"]
-    return found
+        values["losses"] = history["loss"]
+    return values
 
 
 def hits_of(index: Any) -> Values:
@@ -88,9 +88,9 @@ def hits_of(index: Any) -> Values:
 
 
 def metrics_of(folder: Path) -> Values:
-    """What `keras-dml evaluate` prints of the run."""
-    given = ["evaluate", str(folder / "run"), "--json"]
-    ended = CliRunner().invoke(command, given, catch_exceptions=False)
+    """Metrics that `keras-dml evaluate` prints for the run."""
+    arguments = ["evaluate", str(folder / "run"), "--json"]
+    ended = CliRunner().invoke(command, arguments, catch_exceptions=False)
     assert ended.exit_code == 0, ended.output
     metrics: Values = json.loads(ended.stdout)["metrics"]
     return metrics
@@ -103,22 +103,22 @@ def train(folder: Path, epochs: int) -> None:
     model.fit(data, epochs=epochs, callbacks=[resume], verbose=0)
 
 
-def same(found: Any, expected: Any, name: str) -> None:
+def same(actual: Any, expected: Any, name: str) -> None:
     np.testing.assert_allclose(
-        found, expected, rtol=1e-5, atol=1e-5, err_msg=name
+        actual, expected, rtol=1e-5, atol=1e-5, err_msg=name
     )
 
 
 def write_exports(folder: Path) -> None:
-    """Exports of models that JAX trained, in all formats."""
-    made = folder.with_name("jax")
-    for case, name, given in (
+    """Exports models that JAX trained, in all formats."""
+    jax_folder = folder.with_name("jax")
+    for case, name, options in (
         ("attentive_grouping", "served/1", {"gallery": blobs(), "k": 3}),
         ("divide_and_conquer", "model.onnx", {"format": "onnx"}),
         ("diva", "model.tflite", {"format": "litert"}),
     ):
-        model = keras.models.load_model(made / f"{case}.keras")
-        path = export.export_model(model, folder / name, **given)
+        model = keras.models.load_model(jax_folder / f"{case}.keras")
+        path = export.export_model(model, folder / name, **options)
         assert path == folder / name
 
 

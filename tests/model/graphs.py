@@ -1,4 +1,4 @@
-"""What is in the graph of a train step."""
+"""Tensors in the graph of a training step."""
 
 import keras
 import numpy.typing as npt

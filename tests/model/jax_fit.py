@@ -76,8 +76,8 @@ def weighs_examples_and_classes() -> None:
     x, y = data()
     of_each = np.where(y == 0, 3.0, np.where(y == 5, 0.0, 1.0))
     in_order = {"batch_size": len(x), "balanced": False, "shuffle": False}
-    found = []
-    for given, by_fit in (
+    losses = []
+    for options, by_fit in (
         ({"class_weight": {0: 3.0, 5: 0.0}}, False),
         ({"class_weight": {0: 3.0, 5: 0.0}}, True),
         ({"sample_weight": of_each}, False),
@@ -87,14 +87,14 @@ def weighs_examples_and_classes() -> None:
         model = model_of()
         model.compile(keras.optimizers.SGD(0.1))
         if by_fit:
-            model.fit(x, y, **given, **in_order, verbose=0)
+            model.fit(x, y, **options, **in_order, verbose=0)
         else:
-            model.train_on_batch(x, y, **given)
-        found.append(weights_of(model))
-    *weighted, plain = found
+            model.train_on_batch(x, y, **options)
+        losses.append(weights_of(model))
+    *weighted, plain = losses
     for weights in weighted:
-        np.testing.assert_allclose(weights, found[0], rtol=1e-5, atol=1e-7)
-    assert not np.allclose(found[0], plain, rtol=1e-3)
+        np.testing.assert_allclose(weights, losses[0], rtol=1e-5, atol=1e-7)
+    assert not np.allclose(losses[0], plain, rtol=1e-3)
 
 
 def half_precision_skips_what_overflows() -> None:
@@ -121,18 +121,18 @@ def trains_on_features_of_a_frozen_backbone() -> None:
     backbone = network(dropout=0)
     backbone.trainable = False
     examples = dml.data.ArraySet(x, y)
-    found = []
-    for given in ("pixels", "features"):
+    results = []
+    for kind in ("pixels", "features"):
         keras.utils.set_random_seed(0)
         model = dml.methods.baseline(backbone, embedding_dim=8, loss="triplet")
         model.compile(keras.optimizers.AdamW(1e-2, weight_decay=0.1))
         taken = examples
-        if given == "features":
+        if kind == "features":
             taken = dml.backbones.features(model, examples)
         sampler = dml.data.ClassBalanced(y, 4, 4, steps_per_epoch=5, seed=0)
         model.fit(dml.data.pipeline(taken, sampler), verbose=0)
-        found.append(weights_of(model))
-    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
+        results.append(weights_of(model))
+    np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-5)
 
 
 def leaves_rows_that_no_step_has_read() -> None:
@@ -177,9 +177,9 @@ def refuses_ids_of_more_than_32_bits() -> None:
     batches = dml.data.pipeline(
         dml.data.ArraySet(x, wide), dml.data.ClassBalanced(wide, 4, 4)
     )
-    for given in ((x, wide), (batches,)):
+    for arguments in ((x, wide), (batches,)):
         with pytest.raises(ValueError, match="(?s)32 bits.*relabeled"):
-            model.fit(*given, epochs=1, verbose=0)
+            model.fit(*arguments, epochs=1, verbose=0)
 
 
 def compiles_once() -> None:
@@ -220,13 +220,15 @@ def fitted(folder: Path, stop: int = 0) -> tuple[Any, np.ndarray]:
     model.compile(keras.optimizers.Adam(1e-3))
     sampler = dml.data.ClassBalanced(y, 4, 4, steps_per_epoch=5, seed=0)
     batches = dml.data.pipeline(dml.data.ArraySet(x, y), sampler)
-    given = [dml.callbacks.Resume(folder, every=1), Stop(stop)]
-    history = model.fit(batches, epochs=2, callbacks=given, verbose=0).history
+    callbacks = [dml.callbacks.Resume(folder, every=1), Stop(stop)]
+    history = model.fit(
+        batches, epochs=2, callbacks=callbacks, verbose=0
+    ).history
     return history["loss"], weights_of(model)
 
 
 def goes_on_from_a_backup(folder: Path) -> None:
-    """`BackupAndRestore` of Keras, which saves after every step."""
+    """Keras's `BackupAndRestore`, saving after every step."""
     x, y = data()
 
     def fit(*callbacks: keras.callbacks.Callback) -> np.ndarray:

@@ -57,7 +57,7 @@ def fitted(model: Any, classes: int, steps: int) -> list[float]:
 
 
 def tables(model: Any) -> list[keras.Variable]:
-    """The weights of classes, and what the optimizer keeps of them."""
+    """Weights of classes and their optimizer slots."""
     (table,) = (v for v in model.variables if "/loss/" in v.path)
     slots = [v for v in model.optimizer.variables if "proxies" in v.path]
     return [table, *slots]
@@ -68,7 +68,7 @@ def shapes(variable: keras.Variable) -> set[tuple[int, ...]]:
 
 
 def small() -> None:
-    found = []
+    results = []
     for divided in (False, True):
         if divided:
             divide()
@@ -76,11 +76,13 @@ def small() -> None:
             model = model_of(64, 8, **options)
             losses = fitted(model, 64, 6)
             values = map(keras.ops.convert_to_numpy, model.variables)
-            found.append((losses, list(values)))
+            results.append((losses, list(values)))
             quarter = (16, 8) if divided else (64, 8)
             for variable in tables(model)[:2]:
                 assert shapes(variable) == {quarter}, variable.path
-    for expected, (losses, values) in zip(found[:2], found[2:], strict=True):
+    for expected, (losses, values) in zip(
+        results[:2], results[2:], strict=True
+    ):
         np.testing.assert_allclose(losses, expected[0], rtol=1e-6)
         for value, other in zip(values, expected[1], strict=True):
             np.testing.assert_allclose(value, other, rtol=1e-5, atol=1e-6)

@@ -83,14 +83,14 @@ def model_of(case: str) -> tuple[Any, list[keras.Variable]]:
     method = case.partition(",")[0]
     network = backbones.small_convnet((16, 16, 1), filters=(8, 8, 16, 16))
     arguments = {"embedding_dim": 16, **CASES[case]}
-    others = []
+    teacher_variables = []
     if method == "distillation":
         copy = keras.models.clone_model(network)
         arguments["teacher"] = methods.baseline(copy, embedding_dim=4)
-        others = arguments["teacher"].variables
+        teacher_variables = arguments["teacher"].variables
     model = getattr(methods, method)(network, **arguments)
     model.compile(keras.optimizers.SGD(1e-4, momentum=0.9, weight_decay=1e-2))
-    return model, [*model.variables, *others]
+    return model, [*model.variables, *teacher_variables]
 
 
 def main(out: str, begin: str, *cases: str) -> None:
@@ -105,7 +105,7 @@ def main(out: str, begin: str, *cases: str) -> None:
             keras.distribution.set_distribution(distribution)
     numpy = keras.ops.convert_to_numpy
     starts = {} if is_first else dict(np.load(f"{begin}.npz"))
-    found = {}
+    results = {}
     for case in cases or CASES:
         keras.utils.set_random_seed(0)
         model, variables = model_of(case)
@@ -115,12 +115,12 @@ def main(out: str, begin: str, *cases: str) -> None:
         losses = Losses()
         data = batches(case.partition(",")[0])
         model.fit(data, verbose=0, callbacks=[losses])
-        found[f"{case}, loss"] = np.array(losses.values)
+        results[f"{case}, loss"] = np.array(losses.values)
         for i, variable in enumerate(model.variables):
-            found[f"{case}, {variable.path} {i}"] = numpy(variable)
+            results[f"{case}, {variable.path} {i}"] = numpy(variable)
     if is_first:
         np.savez(f"{begin}.npz", **starts)
-    np.savez(f"{out}.npz", **found)
+    np.savez(f"{out}.npz", **results)
 
 
 if __name__ == "__main__":

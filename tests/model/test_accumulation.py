@@ -1,4 +1,4 @@
-"""A batch that is embedded in parts trains as the whole does."""
+"""A batch embedded in parts trains like the whole batch."""
 
 import keras
 import numpy as np
@@ -57,12 +57,12 @@ def model_with(loss, accumulate, dropout=0.0, mode="eager", regularizer=None):
 
 
 def assert_same(whole, parts, x, y, atol=1e-5, steps=1) -> None:
-    """Both train alike, and they do train."""
+    """Asserts that both models train, and alike."""
     first = whole.get_weights()
     for _ in range(steps):
         expected = whole.train_on_batch(x, y)
-        found = parts.train_on_batch(x, y)
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2.5e-7)
+        loss = parts.train_on_batch(x, y)
+        np.testing.assert_allclose(loss, expected, rtol=1e-5, atol=2.5e-7)
     moved = 0.0
     for a, b, before in zip(
         whole.get_weights(), parts.get_weights(), first, strict=True
@@ -81,8 +81,8 @@ def assert_same(whole, parts, x, y, atol=1e-5, steps=1) -> None:
         pytest.param("prefixes", marks=pytest.mark.slow),
     ],
 )
-def test_every_loss_is_that_of_the_whole_batch(name) -> None:
-    """Those with a state, or with random numbers, of which one is enough."""
+def test_every_loss_equals_that_of_the_whole_batch(name) -> None:
+    """Losses with a state or with random numbers, one of each kind."""
     models = [model_with(LOSSES[name], parts) for parts in (1, PARTS)]
     has_state = name in ("random", "memory")
     assert_same(*models, *vectors(), steps=2 if has_state else 1)
@@ -97,8 +97,8 @@ def test_every_loss_is_that_of_the_whole_batch(name) -> None:
         ("s2sd", {}),
     ],
 )
-def test_every_method_is_that_of_the_whole_batch(name, arguments) -> None:
-    """Two views, a teacher, learners in turn, features among the outputs."""
+def test_every_method_equals_that_of_the_whole_batch(name, arguments) -> None:
+    """Methods with two views, a teacher, learners in turn, or features."""
     models = []
     for parts in (1, 2):
         keras.utils.set_random_seed(3)
@@ -112,7 +112,7 @@ def test_every_method_is_that_of_the_whole_batch(name, arguments) -> None:
 
 
 @pytest.mark.parametrize("rows", [2, 12])
-def test_batches_of_any_size(rows) -> None:
+def test_batches_of_any_size_are_accumulated(rows) -> None:
     x, labels = vectors(rows)
     labels = labels // 2
     assert_same(*(model_with("contrastive", p) for p in (1, 5)), x, labels)
@@ -121,15 +121,15 @@ def test_batches_of_any_size(rows) -> None:
 @pytest.mark.parametrize(
     "mode", ["graph", pytest.param("xla", marks=pytest.mark.slow)]
 )
-def test_the_last_batch_of_an_epoch_is_smaller_than_the_parts(mode) -> None:
+def test_last_batch_may_be_smaller_than_the_parts(mode) -> None:
     x, labels = vectors(14)  # The last batch has three rows.
     data = tf.data.Dataset.from_tensor_slices((x, labels)).batch(ROWS)
     whole = model_with("contrastive", 1)
     parts = model_with("contrastive", 4, mode=mode)
-    expected, found = (
+    expected, values = (
         model.fit(data, verbose=0).history["loss"] for model in (whole, parts)
     )
-    assert found == pytest.approx(expected, rel=1e-5)
+    assert values == pytest.approx(expected, rel=1e-5)
     for a, b in zip(parts.get_weights(), whole.get_weights(), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
@@ -172,7 +172,7 @@ def test_mixed_precision_scales_the_loss() -> None:
         keras.config.set_dtype_policy("float32")
 
 
-def test_several_inputs_and_sampled_classes() -> None:
+def test_several_inputs_and_sampled_classes_are_accumulated() -> None:
     def made(accumulate):
         keras.utils.set_random_seed(3)
         inputs = {k: keras.Input((5,), name=k) for k in ("a", "b")}
@@ -193,7 +193,7 @@ def test_several_inputs_and_sampled_classes() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Gradients do not exist")
-def test_a_backbone_that_is_passed_over_does_not_decay() -> None:
+def test_skipped_backbone_does_not_decay() -> None:
     models = [model_with("contrastive", parts) for parts in (1, PARTS)]
     for model in models:
         adam = keras.optimizers.AdamW(0.1, weight_decay=0.1)
@@ -207,7 +207,7 @@ def test_a_backbone_that_is_passed_over_does_not_decay() -> None:
         np.testing.assert_array_equal(a, b)
 
 
-def test_what_embedding_changes_is_changed_once() -> None:
+def test_state_of_the_backbone_changes_once() -> None:
     model = model_with("contrastive", 2, dropout=0.5)
     states = model.backbone.non_trainable_variables
     assert states
@@ -223,7 +223,7 @@ def test_what_embedding_changes_is_changed_once() -> None:
 
 
 @pytest.mark.slow
-def test_memory_is_that_of_a_part() -> None:
+def test_features_of_one_part_are_held_at_a_time() -> None:
     """No tensor of a step has features of more rows than a part."""
     model = model_with("contrastive", PARTS, mode="graph")
     shapes = shapes_in_step(model, *vectors(12))
@@ -231,7 +231,7 @@ def test_memory_is_that_of_a_part() -> None:
     assert (12, 6) not in shapes  # features
 
 
-def test_losses_of_layers_for_a_batch_are_refused() -> None:
+def test_activity_regularizers_raise() -> None:
     inputs = keras.Input((5,))
     x = keras.layers.Dense(6, activity_regularizer="l2")(inputs)
     model = methods.baseline(
@@ -250,7 +250,7 @@ def test_weights_are_regularized_once() -> None:
     assert_same(*models, *vectors())
 
 
-def test_parts_of_a_batch_whose_size_is_not_known() -> None:
+def test_parts_cover_a_batch_of_unknown_size() -> None:
     @tf.function(input_signature=[tf.TensorSpec((None, 2))], autograph=False)
     def embedded(x):
         parts = PartsOfBatch(lambda x: {"y": 2.0 * x}, x, 3, [], [])

@@ -1,4 +1,4 @@
-"""What works on JAX and PyTorch, in a process of its own for each."""
+"""Features that work on JAX and PyTorch, one process for each."""
 
 import importlib.util
 
@@ -129,7 +129,7 @@ for call in (lambda: model.compile("adam"), lambda: loaded.compile("adam")):
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_what_works_everywhere(backend, tmp_path) -> None:
+def test_model_embeds_on_every_backend(backend, tmp_path) -> None:
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"needs {backend}")
     import numpy as np

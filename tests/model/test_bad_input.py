@@ -1,4 +1,4 @@
-"""Data that a model cannot take get the reason, and a way out, at once."""
+"""Errors for unusable data give the reason and a way out at once."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ SEVERAL[:, 0] = 1
 
 @pytest.mark.parametrize("dtype", ["int64", "float32"])
 @pytest.mark.parametrize("feed", FEEDS)
-def test_several_labels_in_a_row_are_not_reduced_to_one(feed, dtype) -> None:
+def test_label_tables_raise_and_name_booleans(feed, dtype) -> None:
     with pytest.raises(ValueError, match=r"astype\(bool\)") as error:
         small().fit(**FEEDS[feed](vectors(), SEVERAL.astype(dtype)), verbose=0)
     # The values of a dataset are not known yet, so it gets both ways.
@@ -45,7 +45,7 @@ def test_several_labels_in_a_row_are_not_reduced_to_one(feed, dtype) -> None:
         (SEVERAL * LABELS[:, None], r"labels\[:, 0\]"),
     ],
 )
-def test_loss_says_how_to_convert_a_table(table, way) -> None:
+def test_loss_raises_and_tells_how_to_convert_a_table(table, way) -> None:
     embeddings = np.ones((48, 4), "float32")
     with pytest.raises(ValueError, match=way) as error:
         losses.TripletLoss()(table, embeddings)
@@ -53,7 +53,7 @@ def test_loss_says_how_to_convert_a_table(table, way) -> None:
 
 
 @pytest.mark.parametrize("feed", ["arrays", "plain arrays", "dataset"])
-def test_as_many_labels_as_examples_are_no_relation(feed) -> None:
+def test_square_label_table_raises(feed) -> None:
     table = np.zeros((48, 48), "int64")
     table[:, :6] = SEVERAL
     data = FEEDS[feed](vectors(), table)
@@ -64,7 +64,7 @@ def test_as_many_labels_as_examples_are_no_relation(feed) -> None:
         small().fit(**data, verbose=0)
 
 
-def test_booleans_of_several_labels_are_trained_on() -> None:
+def test_boolean_label_sets_train() -> None:
     model = small()
     history = model.fit(vectors(), SEVERAL.astype(bool), verbose=0).history
     assert np.isfinite(history["loss"]).all()
@@ -102,7 +102,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("kind", SHAPES)
 @pytest.mark.parametrize("use", USES)
-def test_inputs_of_another_shape_are_refused(use, kind) -> None:
+def test_inputs_of_another_shape_raise(use, kind) -> None:
     shape, x, way = SHAPES[kind]
     with pytest.raises(ValueError, match=f"shape that the model .*{way}"):
         USES[use](images(shape), x)
@@ -136,14 +136,14 @@ EMPTY = {
 
 
 @pytest.mark.parametrize("use", EMPTY)
-def test_batch_without_rows_is_refused(use) -> None:
+def test_empty_batch_raises(use) -> None:
     with pytest.raises(ValueError, match="must not be empty"):
         EMPTY[use](small())
 
 
 @pytest.mark.parametrize("targets", [{"labels": LABELS}, {"y": LABELS}, {}])
 @pytest.mark.parametrize("use", ["fit", "evaluate", "validation"])
-def test_targets_without_labels_are_refused(use, targets) -> None:
+def test_targets_without_labels_raise(use, targets) -> None:
     model, x = small(), vectors()
     uses = {
         "fit": lambda: model.fit(x, targets, verbose=0),
@@ -166,11 +166,11 @@ NO_SET = {
 }
 
 
-@pytest.mark.parametrize("given", [SPLITS, data.glyphs])
+@pytest.mark.parametrize("splits", [SPLITS, data.glyphs])
 @pytest.mark.parametrize("use", NO_SET)
-def test_all_sets_at_once_are_refused(use, given) -> None:
+def test_splits_instead_of_one_set_raise(use, splits) -> None:
     with pytest.raises(ValueError, match="one set.*data.train, data.valid"):
-        NO_SET[use](small(), given)
+        NO_SET[use](small(), splits)
 
 
 NO_MODEL = {
@@ -182,17 +182,17 @@ NO_MODEL = {
 }
 
 
-@pytest.mark.parametrize("given", ["runs/quickstart", Path("runs/quickstart")])
+@pytest.mark.parametrize("path", ["runs/quickstart", Path("runs/quickstart")])
 @pytest.mark.parametrize("use", NO_MODEL)
-def test_folder_of_a_run_is_no_model(use, given) -> None:
+def test_folder_of_a_run_raises_as_a_model(use, path) -> None:
     with pytest.raises(ValueError, match=r"runs/quickstart.*load_model\(folde"):
-        NO_MODEL[use](given)
+        NO_MODEL[use](path)
 
 
 @pytest.mark.parametrize(
     "name", ["m.tflite", "m.onnx", "m.xml", "m.TFLITE", "a/m.keras", "m.h5"]
 )
-def test_folder_of_an_export_has_no_ending_of_a_file(name, tmp_path) -> None:
+def test_export_folder_named_like_a_file_raises(name, tmp_path) -> None:
     way = {"tflite": "litert", "onnx": "onnx", "xml": "openvino"}
     format = way.get(name.lower().rpartition(".")[2])
     match = f"Use format='{format}'" if format else "Use model.save"
@@ -202,7 +202,7 @@ def test_folder_of_an_export_has_no_ending_of_a_file(name, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("method", ["baseline", "hdc", "diva", "from a file"])
-def test_model_with_a_head_is_no_backbone(method, tmp_path) -> None:
+def test_model_with_a_head_raises_as_a_backbone(method, tmp_path) -> None:
     backbone = images()
     if method == "from a file":
         path = tmp_path / "model.keras"
@@ -214,7 +214,7 @@ def test_model_with_a_head_is_no_backbone(method, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("objective", [LossObjective("triplet"), Objective()])
-def test_base_class_is_no_objective(objective) -> None:
+def test_base_class_raises_as_an_objective(objective) -> None:
     with pytest.raises(ValueError, match=r"defines `call`.*EmbeddingObjective"):
         MetricModel(images().backbone, methods.EmbeddingHead(4), objective)
 
@@ -223,22 +223,22 @@ class OwnLoss(losses.TripletLoss):
     """A loss that is not registered with Keras."""
 
 
-def test_class_that_is_not_registered_is_named_when_loading(tmp_path) -> None:
+def test_unregistered_class_is_named_when_loading(tmp_path) -> None:
     path = tmp_path / "model.keras"
     model = images(loss=OwnLoss())
     model.save(path)
     with pytest.raises(ValueError, match='custom_objects={"OwnLoss"') as error:
         keras.models.load_model(path)
     assert len(str(error.value)) < 600
-    own = {"OwnLoss": OwnLoss}
-    loaded = keras.models.load_model(path, own, compile=False)
+    custom_objects = {"OwnLoss": OwnLoss}
+    loaded = keras.models.load_model(path, custom_objects, compile=False)
     np.testing.assert_array_equal(
         loaded.predict(RGB, verbose=0), model.predict(RGB, verbose=0)
     )
 
 
 @pytest.mark.parametrize("part", [lambda m: m, lambda m: m.encoder])
-def test_two_models_are_in_one(part, tmp_path) -> None:
+def test_two_models_can_be_joined(part, tmp_path) -> None:
     model = images()
     model.save(tmp_path / "model.keras")
     both = [
@@ -252,7 +252,7 @@ def test_two_models_are_in_one(part, tmp_path) -> None:
     np.testing.assert_allclose(joined.predict(RGB, verbose=0), expected, 1e-5)
 
 
-def test_name_of_a_users_own_is_kept(tmp_path) -> None:
+def test_name_given_by_the_user_is_kept(tmp_path) -> None:
     path = tmp_path / "model.keras"
     images(name="birds").save(path)
     assert keras.models.load_model(path, compile=False).name == "birds"

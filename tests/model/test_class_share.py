@@ -42,17 +42,17 @@ def arc_face(share: float = 1.0, **kwargs):
 
 
 def trained(model, steps=2, **targets):
-    """The losses of some steps."""
-    found = []
+    """Losses of a few steps."""
+    values = []
     for step in range(steps):
         x, labels = batch(step)
         y = {"label": labels, **targets}
-        found.append(float(np.ravel(model.train_on_batch(x, y))[0]))
-    return found
+        values.append(float(np.ravel(model.train_on_batch(x, y))[0]))
+    return values
 
 
 def state(model) -> list[np.ndarray]:
-    """Weights, and what the optimizer keeps of each."""
+    """Weights and their optimizer slots."""
     slots = [
         slot
         for v in model.trainable_variables
@@ -78,7 +78,7 @@ def assert_same(one, other, rtol=1e-6) -> None:
         pytest.param("arc_face", "xla", marks=pytest.mark.slow),
     ],
 )
-def test_the_share_of_all_is_the_full_loss(name, mode) -> None:
+def test_share_of_all_classes_equals_the_full_loss(name, mode) -> None:
     full, drawn = (
         model_with(
             loss_on_proxies(name, CLASSES, class_share=share),
@@ -94,7 +94,7 @@ def test_the_share_of_all_is_the_full_loss(name, mode) -> None:
 
 
 class Twin:
-    """Steps of AdamW on the rows that are drawn, written out in NumPy."""
+    """AdamW on the drawn rows, written out in NumPy."""
 
     RATE, DECAY = 0.05, 0.1
 
@@ -106,15 +106,15 @@ class Twin:
         self.second = np.zeros_like(self.table)
 
     def step(self, number: int) -> None:
-        """Before the model's own."""
+        """Takes the step before the model does."""
         x, labels = batch(number)
         ids = np.asarray(self.draws.draw(labels))
         alone = losses.ArcFaceLoss(len(ids))
         alone.build(keras.layers.Layer(name="owner"), DIM)
         alone.proxies.assign(self.table[ids])
-        places = np.array([list(ids).index(label) for label in labels])
+        positions = np.array([list(ids).index(label) for label in labels])
         with tf.GradientTape() as tape:
-            value = tf.reduce_mean(alone.per_example(places, self.model(x)))
+            value = tf.reduce_mean(alone.per_example(positions, self.model(x)))
         gradient = tape.gradient(value, alone.proxies.value).numpy()
         self.first[ids] += 0.1 * (gradient - self.first[ids])
         self.second[ids] += 1e-3 * (gradient**2 - self.second[ids])
@@ -126,7 +126,7 @@ class Twin:
         )
 
 
-def test_rows_that_are_not_drawn_stay_as_they_are() -> None:
+def test_only_drawn_rows_are_updated() -> None:
     optimizer = keras.optimizers.AdamW(Twin.RATE, weight_decay=Twin.DECAY)
     model = model_with(
         arc_face(0.5, seed=4), optimizer, decay_loss_variables=True
@@ -136,14 +136,14 @@ def test_rows_that_are_not_drawn_stay_as_they_are() -> None:
     for number in range(3):
         twin.step(number)
         model.train_on_batch(*batch(number))
-    found = [v.numpy() for v in (table, *slots_of(optimizer, table))]
+    arrays = [v.numpy() for v in (table, *slots_of(optimizer, table))]
     expected = (twin.table, twin.first, twin.second)
-    for x, y in zip(found, expected, strict=True):
+    for x, y in zip(arrays, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("decays", [False, True])
-def test_what_losses_own_decays_if_asked_to(decays) -> None:
+def test_proxies_decay_only_if_asked(decays) -> None:
     optimizer = keras.optimizers.SGD(1.0, weight_decay=0.1)
     model = model_with(
         arc_face(ALL),
@@ -159,7 +159,7 @@ def test_what_losses_own_decays_if_asked_to(decays) -> None:
 
 
 @pytest.mark.slow
-def test_a_step_has_nothing_for_all_classes_but_their_order() -> None:
+def test_step_holds_no_table_of_all_classes() -> None:
     multipliers = {"/loss/": 2.0}
     model = model_with(
         arc_face(0.5), ADAM(), mode="graph", rate_multipliers=multipliers
@@ -169,7 +169,7 @@ def test_a_step_has_nothing_for_all_classes_but_their_order() -> None:
 
 
 @pytest.mark.slow
-def test_a_model_that_is_loaded_goes_on_with_the_same_bits(tmp_path) -> None:
+def test_loaded_model_continues_bit_for_bit(tmp_path) -> None:
     model, through = (
         model_with(arc_face(0.5, seed=1), ADAM(0.05)) for _ in range(2)
     )
@@ -185,7 +185,7 @@ def test_a_model_that_is_loaded_goes_on_with_the_same_bits(tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_mixed_precision_and_several_losses() -> None:
+def test_mixed_precision_and_several_losses_equal_the_full_loss() -> None:
     keras.config.set_dtype_policy("mixed_float16")
     try:
         models = [
@@ -208,7 +208,7 @@ def test_mixed_precision_and_several_losses() -> None:
         keras.config.set_dtype_policy("float32")
 
 
-def test_an_update_that_overflows_changes_nothing() -> None:
+def test_overflowing_update_changes_nothing() -> None:
     keras.config.set_dtype_policy("mixed_float16")
     try:
         model = model_with(arc_face(0.5), ADAM(0.05))
@@ -242,7 +242,7 @@ def test_idle_learners_keep_their_proxies() -> None:
 
 
 @pytest.mark.slow
-def test_a_loss_in_a_branch_is_refused() -> None:
+def test_loss_in_a_branch_raises() -> None:
     model = model_with(
         arc_face(0.5),
         ADAM(),
@@ -262,7 +262,7 @@ def test_a_loss_in_a_branch_is_refused() -> None:
         (ADAM(gradient_accumulation_steps=2), "`gradient_accumulation_steps`"),
     ],
 )
-def test_optimizers_that_update_all_rows_are_refused(optimizer, message):
+def test_optimizers_that_update_all_rows_raise(optimizer, message):
     with pytest.raises(ValueError, match=message):
         trained(model_with(arc_face(0.5), optimizer), 1)
 

@@ -1,4 +1,4 @@
-"""Files that one backend made and the other reads; see `crossing`."""
+"""Files that one backend writes and the other reads; see `crossing`."""
 
 from pathlib import Path
 from typing import Any
@@ -28,27 +28,29 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-def test_tensorflow_reads_what_jax_made(folder) -> None:
+def test_tensorflow_reads_files_of_jax(folder) -> None:
     crossing.read(folder / "jax")
 
 
 def embeddings(folder: Path, case: str) -> Any:
-    """Those that JAX computed, of `blobs()`."""
-    with np.load(folder / "jax" / f"{case}.npz") as found:
-        return found["embeddings"]
+    """JAX's embeddings of `blobs()`."""
+    with np.load(folder / "jax" / f"{case}.npz") as file:
+        return file["embeddings"]
 
 
-def test_served_models_are_those_of_jax(folder) -> None:
+def test_served_models_match_jax(folder) -> None:
     expected = embeddings(folder, "attentive_grouping")
     images = blobs().images[..., None]
-    made = folder / "exports" / "served" / "1"
+    model_folder = folder / "exports" / "served" / "1"
     pixels = images.astype("float32")
-    found = serve(made, pixels, "serving_default")["embedding"]
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    served_embeddings = serve(model_folder, pixels, "serving_default")[
+        "embedding"
+    ]
+    np.testing.assert_allclose(served_embeddings, expected, rtol=0, atol=1e-5)
     files = [file_of(image) for image in images]
-    found = serve(made, files, "encoded")["embedding"]
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
-    scores = serve(made, files, "lookup")["scores"]
+    served_embeddings = serve(model_folder, files, "encoded")["embedding"]
+    np.testing.assert_allclose(served_embeddings, expected, rtol=0, atol=1e-5)
+    scores = serve(model_folder, files, "lookup")["scores"]
     units = expected / np.linalg.norm(expected, axis=1, keepdims=True)
     highest = -np.sort(-units @ units.T, axis=1)[:, :3]
     np.testing.assert_allclose(scores, highest, rtol=0, atol=1e-5)
@@ -61,9 +63,9 @@ def test_served_models_are_those_of_jax(folder) -> None:
         ("litert", "model.tflite", "diva"),
     ],
 )
-def test_files_are_those_of_jax(file_format, name, case, folder) -> None:
+def test_exported_files_match_jax(file_format, name, case, folder) -> None:
     pixels = blobs().images[..., None].astype("float32")
     load = loader(file_format, "this test")
-    found = load(folder / "exports" / name)(pixels)
+    file_embeddings = load(folder / "exports" / name)(pixels)
     expected = embeddings(folder, case)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(file_embeddings, expected, rtol=0, atol=1e-5)

@@ -1,4 +1,4 @@
-"""`model.encoder`: a plain Keras model, which needs nothing of this package."""
+"""`model.encoder`: a plain Keras model, independent of this package."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ def backbone() -> keras.Model:
 
 
 @pytest.mark.parametrize("method", ["baseline", "mic"])
-def test_files_of_the_first_version_are_read(method) -> None:
+def test_files_of_the_first_version_load(method) -> None:
     # There, weights of a head are in the encoder, whose operations may have
     # places of their own, or which has the whole head as one layer.
     folder = Path(__file__).parent / "first_version"
@@ -30,7 +30,7 @@ def test_files_of_the_first_version_are_read(method) -> None:
     np.testing.assert_allclose(model.encoder(x), expected, atol=1e-6)
 
 
-def test_shares_the_weights_and_leaves_the_model_as_it_is() -> None:
+def test_encoder_shares_weights_and_leaves_the_model_unchanged() -> None:
     model = methods.baseline(backbone(), embedding_dim=4, loss="contrastive")
     encoder = model.encoder
     names = [v.path for v in model.weights]
@@ -42,7 +42,7 @@ def test_shares_the_weights_and_leaves_the_model_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("pooling", ["avg", "max", "gem", "cls"])
-def test_of_tokens_with_a_mask(pooling) -> None:
+def test_encoder_heeds_masks_of_tokens(pooling) -> None:
     inputs = keras.Input((None,), dtype="int32")
     x = keras.layers.Embedding(9, 4, mask_zero=True)(inputs)
     model = methods.baseline(
@@ -52,12 +52,12 @@ def test_of_tokens_with_a_mask(pooling) -> None:
     np.testing.assert_array_equal(model.encoder(ids), model(ids))
 
 
-def test_half_precision() -> None:
+def test_encoder_returns_float32_in_half_precision() -> None:
     keras.config.set_dtype_policy("mixed_float16")
     model = methods.baseline(backbone(), embedding_dim=4)
-    found = model.encoder(PIXELS)
-    assert found.dtype == "float32"
-    np.testing.assert_array_equal(found, model(PIXELS))
+    embeddings = model.encoder(PIXELS)
+    assert embeddings.dtype == "float32"
+    np.testing.assert_array_equal(embeddings, model(PIXELS))
 
 
 LOAD = """
@@ -71,7 +71,7 @@ assert not [x for x in sys.modules if x.startswith("keras_dml")]
 
 
 @pytest.mark.slow
-def test_is_loaded_by_keras_alone(tmp_path) -> None:
+def test_encoder_loads_in_keras_alone(tmp_path) -> None:
     models = {
         "baseline": methods.baseline(backbone(), embedding_dim=8),
         "mobilenet": methods.baseline(  # Preprocessing is without weights.
@@ -88,5 +88,5 @@ def test_is_loaded_by_keras_alone(tmp_path) -> None:
     command = [sys.executable, "-c", LOAD, *models]
     subprocess.run(command, cwd=tmp_path, check=True)
     for name, embeddings in expected.items():
-        found = np.load(tmp_path / f"{name}.npy")
-        np.testing.assert_allclose(found, embeddings, atol=1e-6)
+        stored_embeddings = np.load(tmp_path / f"{name}.npy")
+        np.testing.assert_allclose(stored_embeddings, embeddings, atol=1e-6)

@@ -27,7 +27,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 
 SHARED_BY_TWO = ("abe", "attentive_grouping", "hdc")
-"""Methods whose head spans half of its dimensions: its parts share them."""
+"""Methods whose head spans half of its dimensions: two parts share them."""
 
 AT_RANDOM = {
     "dreml": "its learners are to differ as much as they can",
@@ -37,7 +37,7 @@ AT_RANDOM = {
 
 
 def features(seed: int, classes: int = CLASSES) -> np.ndarray:
-    """Classes differ more in the first directions, as images of others do."""
+    """Features; classes differ more in the first directions."""
     rng = np.random.default_rng(seed)
     spread = np.geomspace(4, 0.4, CHANNELS)
     labels = np.repeat(np.arange(classes), 8)
@@ -50,7 +50,7 @@ TRAIN, UNSEEN = features(0), features(1)
 
 
 def identity(shape: tuple[int, ...] = (CHANNELS,)) -> keras.Model:
-    """A network that gives its input, and counts as trained."""
+    """An identity network that counts as trained."""
     x = inputs = keras.Input(shape)
     for name in ("first", "second", "third"):
         x = keras.layers.Identity(name=name)(x)
@@ -58,7 +58,7 @@ def identity(shape: tuple[int, ...] = (CHANNELS,)) -> keras.Model:
 
 
 def found(model: MetricModel, x: np.ndarray = UNSEEN) -> float:
-    """MAP@R of classes that were not trained on."""
+    """MAP@R of unseen classes."""
     shape = model.input_shape[1:]
     embeddings = model.predict(x.reshape(-1, *shape), verbose=0)
     return map_at_r(embeddings, np.repeat(np.arange(len(x) // 8), 8))
@@ -124,7 +124,7 @@ def test_first_fit_starts_the_head_and_no_later_one_does(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("case", ["random", "weights", "untrained", "iterated"])
-def test_head_stays_as_it_is_where_it_must(case: str) -> None:
+def test_head_that_is_not_new_is_left_alone(case: str) -> None:
     model = baseline(head_init="random" if case == "random" else "auto")
     x = TRAIN
     if case == "weights":
@@ -159,14 +159,14 @@ class Batches(keras.utils.PyDataset):
 @pytest.mark.parametrize(
     "data", [as_dataset(TRAIN), Batches()], ids=["pipeline", "PyDataset"]
 )
-def test_start_is_the_same_from_all_kinds_of_data(data) -> None:
+def test_all_kinds_of_data_give_the_same_start(data) -> None:
     model, other = baseline(), baseline()
     model.fit(TRAIN, LABELS, verbose=0)
     other.fit(data, verbose=0)
     np.testing.assert_allclose(kernel(other), kernel(model), atol=1e-5)
 
 
-def test_generator_leaves_a_random_start_and_says_so(caplog) -> None:
+def test_generator_leaves_a_random_start_and_logs_it(caplog) -> None:
     model = baseline()
     built = kernel(model)
     batches = (Batches()[k % 3] for k in range(6))
@@ -195,7 +195,7 @@ def test_momentum_encoder_starts_with_the_head() -> None:
     )
 
 
-def test_projection_of_layer_norm_is_of_what_the_layer_receives() -> None:
+def test_projection_of_layer_norm_fits_the_input_of_the_layer() -> None:
     model = baseline(layer_norm=True, head_init="pca")
     model.start_head(TRAIN, LABELS)
     rest = TRAIN - TRAIN.mean(axis=1, keepdims=True)
@@ -227,7 +227,7 @@ def test_random_start_loses_what_the_features_hold() -> None:
     assert trained("random", TRAIN, UNSEEN) < 0.9 * start
 
 
-def test_training_is_reached_where_the_features_hide_the_classes() -> None:
+def test_training_overcomes_a_misleading_start() -> None:
     """A nuisance larger than all classes; the start must not hold it back."""
     rng = np.random.default_rng(2)
     noise = rng.normal(size=(2, len(LABELS), 8)).astype("float32")
@@ -238,7 +238,7 @@ def test_training_is_reached_where_the_features_hide_the_classes() -> None:
     assert trained("pca", x, unseen, 1e-2, epochs=15) > 2 * start
 
 
-def test_started_model_evaluates_as_its_projection() -> None:
+def test_started_model_evaluates_like_its_projection() -> None:
     model = baseline(head_init="whitening")
     model.start_head(TRAIN, LABELS)
     whitened = fit_projection(TRAIN, LABELS, DIM, ["whitening"])(UNSEEN)
@@ -260,18 +260,18 @@ def test_class_vectors_start_at_class_means(name: str) -> None:
     np.testing.assert_array_equal(proxies[CLASSES:], model.as_built[CLASSES:])
 
 
-def test_class_vectors_of_classes_with_names_start_at_means() -> None:
+def test_class_vectors_of_named_classes_start_at_class_means() -> None:
     loss = {"name": "normalized_softmax", "num_classes": CLASSES}
     names = np.array([f"class {x:02}" for x in range(CLASSES)])
-    named = started(loss, starts=False)
-    named.compile(keras.optimizers.SGD(0.0))
-    named.fit(TRAIN, names[LABELS], batch_size=64, epochs=1, verbose=0)
+    model = started(loss, starts=False)
+    model.compile(keras.optimizers.SGD(0.0))
+    model.fit(TRAIN, names[LABELS], batch_size=64, epochs=1, verbose=0)
     np.testing.assert_allclose(
-        named.objective.loss.proxies, started(loss).objective.loss.proxies
+        model.objective.loss.proxies, started(loss).objective.loss.proxies
     )
 
 
-def test_class_vectors_that_were_set_stay() -> None:
+def test_class_vectors_set_by_the_user_stay() -> None:
     loss = {"name": "normalized_softmax", "num_classes": CLASSES}
     model = started(loss, starts=False)
     mine = np.ones((CLASSES, DIM), np.float32)
@@ -283,7 +283,7 @@ def test_class_vectors_that_were_set_stay() -> None:
 
 
 @pytest.mark.parametrize("name", ["proxy_anchor", "proxy_nca"])
-def test_proxies_that_lose_by_class_means_start_as_built(name: str) -> None:
+def test_proxies_of_some_losses_start_as_built(name: str) -> None:
     model = started({"name": name, "num_classes": CLASSES})
     np.testing.assert_array_equal(model.objective.loss.proxies, model.as_built)
 
@@ -303,9 +303,7 @@ def started(loss: dict[str, Any], starts: bool = True) -> MetricModel:
 @pytest.mark.parametrize(
     ("grouping", "init"), [("G", "pca"), ("N", "random"), ("G", "random")]
 )
-def test_head_with_nothing_to_start_stays_as_it_was_built(
-    grouping, init
-) -> None:
+def test_head_without_a_linear_layer_stays_as_built(grouping, init) -> None:
     keras.utils.set_random_seed(0)
     model = methods.attentive_grouping(
         identity((1, 1, CHANNELS)), embedding_dim=DIM, grouping=grouping,

@@ -12,7 +12,7 @@ from tests.model.steps import CASES
 pytestmark = needs_jax
 
 DRAWING = {"baseline, margin", "baseline, some classes", "diva"}
-"""Cases that draw, which each backend does in its own way."""
+"""Cases with random draws, which differ by backend."""
 
 
 CROSSING = {"abe", "diva"}
@@ -28,7 +28,7 @@ def run(program: str, *arguments: str, backend: str, devices: int = 1) -> None:
 def steps(tmp_path_factory) -> dict[str, dict[str, np.ndarray]]:
     """Losses and weights after 20 steps of every method."""
     folder = tmp_path_factory.mktemp("steps")
-    found = {}
+    results = {}
     for name, backend, devices in (
         ("tensorflow", "tensorflow", 1),
         ("jax", "jax", 1),
@@ -36,33 +36,35 @@ def steps(tmp_path_factory) -> dict[str, dict[str, np.ndarray]]:
     ):
         run("tests.model.steps", str(folder / name), str(folder / "begin"),
             backend=backend, devices=devices)  # fmt: skip
-        found[name] = dict(np.load(folder / f"{name}.npz"))
-    return found
+        results[name] = dict(np.load(folder / f"{name}.npz"))
+    return results
 
 
-def off(found: np.ndarray, expected: np.ndarray) -> float:
+def off(values: np.ndarray, expected: np.ndarray) -> float:
     """The largest difference, relative to the largest value."""
-    found, expected = found.astype(float), expected.astype(float)
+    values, expected = values.astype(float), expected.astype(float)
     largest = max(np.abs(expected).max(), 1e-6)
-    return float(np.abs(found - expected).max() / largest)
+    return float(np.abs(values - expected).max() / largest)
 
 
 @pytest.mark.parametrize("case", sorted(set(CASES) - DRAWING))
-def test_steps_are_those_of_tensorflow(case, steps) -> None:
-    found, expected = (steps[x][f"{case}, loss"] for x in ("jax", "tensorflow"))
-    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
+def test_steps_match_tensorflow(case, steps) -> None:
+    losses, expected = (
+        steps[x][f"{case}, loss"] for x in ("jax", "tensorflow")
+    )
+    np.testing.assert_allclose(losses[0], expected[0], rtol=1e-5)
     rtol = 5e-2 if case in CROSSING else 1e-5
-    np.testing.assert_allclose(found, expected, rtol=rtol)
+    np.testing.assert_allclose(losses, expected, rtol=rtol)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_devices_compute_what_one_does(case, steps) -> None:
-    found, expected = (steps[x][f"{case}, loss"] for x in ("devices", "jax"))
-    np.testing.assert_allclose(found[0], expected[0], rtol=5e-6)
+def test_devices_compute_what_one_device_does(case, steps) -> None:
+    losses, expected = (steps[x][f"{case}, loss"] for x in ("devices", "jax"))
+    np.testing.assert_allclose(losses[0], expected[0], rtol=5e-6)
     if case in CROSSING:
-        np.testing.assert_allclose(found, expected, rtol=5e-2)
+        np.testing.assert_allclose(losses, expected, rtol=5e-2)
         return
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
     for name, values in steps["jax"].items():
         if name.startswith(f"{case}, "):
             assert off(steps["devices"][name], values) < 1e-3, name
@@ -79,16 +81,16 @@ def test_model_keeps_its_values_when_devices_cannot_divide_a_batch() -> None:
 
 
 @pytest.mark.parametrize("program", ["jax_fit", "without_tensorflow"])
-def test_fit(program, tmp_path) -> None:
-    """See the programs; what they save is read here."""
+def test_fit_trains_and_saves_on_jax(program, tmp_path) -> None:
+    """Runs the programs and reads the models that they save."""
     run(f"tests.model.{program}", str(tmp_path), backend="jax")
     model = keras.models.load_model(tmp_path / "trained.keras")
     with np.load(tmp_path / "trained.npz") as expected:
-        found = model.predict(expected["x"], verbose=0)
-        np.testing.assert_allclose(found, expected["y"], atol=1e-5)
+        embeddings = model.predict(expected["x"], verbose=0)
+        np.testing.assert_allclose(embeddings, expected["y"], atol=1e-5)
 
 
-def test_killed_at_random_it_ends_with_the_same_bits(tmp_path) -> None:
+def test_killed_training_ends_with_the_same_bits(tmp_path) -> None:
     """See `kills`: a method with a queue, a momentum network and four heads."""
     run("tests.resuming.kills", str(tmp_path), "2", "diva",
         backend="jax")  # fmt: skip
@@ -116,15 +118,15 @@ np.savez(sys.argv[1], **kernels)
 
 
 def test_head_starts_as_on_tensorflow(tmp_path) -> None:
-    found = {}
+    kernels = {}
     for backend in ("tensorflow", "jax"):
         run_on(backend, "-c", START, str(tmp_path / backend))
-        found[backend] = np.load(tmp_path / f"{backend}.npz")
-    for name, kernel in found["tensorflow"].items():
+        kernels[backend] = np.load(tmp_path / f"{backend}.npz")
+    for name, kernel in kernels["tensorflow"].items():
         # The sign of a principal component is that of rounding.
-        x, y = np.abs(kernel), np.abs(found["jax"][name])
+        x, y = np.abs(kernel), np.abs(kernels["jax"][name])
         np.testing.assert_allclose(x, y, atol=1e-4)
 
 
-def test_guard_keeps_what_it_keeps_on_tensorflow() -> None:
+def test_guard_works_as_on_tensorflow() -> None:
     run("pytest", "-q", "tests/callbacks/test_guard.py", backend="jax")

@@ -1,4 +1,4 @@
-"""What every Keras model can do."""
+"""The contract of Keras models."""
 
 import copy
 import json
@@ -28,7 +28,7 @@ def dense() -> keras.Model:
 
 
 def small(loss="contrastive", jit: bool | None = None, **kwargs) -> MetricModel:
-    """A model of vectors, ready for `fit`; eager unless `jit` is given."""
+    """A compiled model of vectors; eager unless `jit` is given."""
     metrics = kwargs.pop("metrics", None)
     objective = methods.EmbeddingObjective(losses.get(loss), name="objective")
     head = methods.EmbeddingHead(3, name="head")
@@ -47,9 +47,9 @@ def weights_of(model: keras.Model) -> list[np.ndarray]:
 
 
 def told(caplog) -> list[str]:
-    """What this package has logged."""
-    own = [x for x in caplog.records if x.name.startswith("keras_dml")]
-    return [record.getMessage() for record in own]
+    """Messages that this package has logged."""
+    records = [x for x in caplog.records if x.name.startswith("keras_dml")]
+    return [record.getMessage() for record in records]
 
 
 def same(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
@@ -59,7 +59,7 @@ def same(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
 # Symbols.
 
 
-def test_a_sequential_backbone_is_like_a_functional_one() -> None:
+def test_sequential_backbone_works_like_a_functional_one() -> None:
     # The head has a layer of the same name.
     dense = keras.layers.Dense(4, name="dense")
     network = keras.Sequential([keras.Input((5,)), dense])
@@ -71,7 +71,7 @@ def test_a_sequential_backbone_is_like_a_functional_one() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
-def test_quantizing_counts_for_models_that_have_predicted(tmp_path) -> None:
+def test_quantize_takes_effect_after_predict(tmp_path) -> None:
     network = keras.Sequential([keras.Input((5,)), keras.layers.Dense(4)])
     model = methods.baseline(network, embedding_dim=3)
     exact = model.predict(vectors(), verbose=0)
@@ -83,7 +83,7 @@ def test_quantizing_counts_for_models_that_have_predicted(tmp_path) -> None:
     np.testing.assert_array_equal(again.predict(vectors(), verbose=0), coarse)
 
 
-def test_inputs_and_outputs_are_symbols(tiny_backbone) -> None:
+def test_inputs_and_outputs_are_symbolic(tiny_backbone) -> None:
     model = methods.baseline(tiny_backbone, embedding_dim=4)
     assert model.inputs == [model.input] and model.outputs == [model.output]
     assert model.output is model.output
@@ -98,7 +98,9 @@ def test_inputs_and_outputs_are_symbols(tiny_backbone) -> None:
 
 
 @pytest.mark.slow
-def test_export_as_saved_model(tiny_backbone, tmp_path) -> None:
+def test_exported_saved_model_gives_the_same_embeddings(
+    tiny_backbone, tmp_path
+) -> None:
     model = methods.baseline(tiny_backbone, embedding_dim=4, ema_momentum=0.9)
     model.export(tmp_path / "saved", verbose=False)
     x, _ = batch()
@@ -139,14 +141,14 @@ def test_export_to_a_file_gives_the_same_embeddings(
     path = (tmp_path / "model").with_suffix(SUFFIXES[file_format])
     model.export(path, format=file_format, verbose=False)
     x = np.asarray(batch()[0], "float32")
-    found = loader(file_format, "a test")(path)(x)
-    np.testing.assert_allclose(found, model(x), atol=1e-5)
+    embeddings = loader(file_format, "a test")(path)(x)
+    np.testing.assert_allclose(embeddings, model(x), atol=1e-5)
 
 
 # Held-out losses.
 
 
-def test_evaluate_gives_the_terms_and_changes_nothing() -> None:
+def test_evaluate_returns_the_loss_and_changes_nothing() -> None:
     model = small({"name": "margin", "learn_beta": True, "seed": 1})
     model.train_on_batch(vectors(), LABELS)
     before = weights_of(model)
@@ -161,9 +163,9 @@ def test_evaluate_is_the_loss_of_the_batch() -> None:
     model, x = small(), vectors(1)
     expected = model.objective.loss(LABELS, model(x))
     data = tf.data.Dataset.from_tensors((x, LABELS))
-    found = model.evaluate(data, verbose=0, return_dict=True)
-    assert found["loss"] == pytest.approx(float(expected), rel=1e-5)
-    assert model.test_on_batch(x, LABELS) == pytest.approx(found["loss"])
+    values = model.evaluate(data, verbose=0, return_dict=True)
+    assert values["loss"] == pytest.approx(float(expected), rel=1e-5)
+    assert model.test_on_batch(x, LABELS) == pytest.approx(values["loss"])
 
 
 def test_evaluate_leaves_the_queue_alone(tiny_backbone) -> None:
@@ -188,9 +190,9 @@ def test_alternating_learners_are_evaluated_merged(
     )
     model.compile("adam", run_eagerly=True)
     x, targets = batch()
-    found = model.test_on_batch(x, targets["label"], return_dict=True)
+    values = model.test_on_batch(x, targets["label"], return_dict=True)
     expected = model.objective.loss(targets["label"], model(x))
-    assert found["loss"] == pytest.approx(float(expected), rel=1e-5)
+    assert values["loss"] == pytest.approx(float(expected), rel=1e-5)
     assert not told(caplog)
 
 
@@ -224,7 +226,7 @@ def test_validation_split_needs_arrays() -> None:
         small().fit(data, validation_split=0.2)
 
 
-def test_there_is_no_loss_for_a_class_without_a_proxy() -> None:
+def test_class_without_a_proxy_raises() -> None:
     model = small({"name": "proxy_nca", "num_classes": 6})
     held_out = (vectors(), LABELS + 6)
     message = r"label 6\. A class that was not trained.*RetrievalEvaluation"
@@ -256,7 +258,7 @@ def test_metrics_take_labels_and_embeddings() -> None:
 
 
 @pytest.mark.parametrize("kind", ["arrays", "dataset", "dict", "generator"])
-def test_class_weights(kind) -> None:
+def test_class_weights_scale_the_loss(kind) -> None:
     model = small("contrastive")
     model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
     x, label = vectors(), LABELS
@@ -273,13 +275,13 @@ def test_class_weights(kind) -> None:
         "generator": {"steps_per_epoch": 1, "shuffle": False},
     }.get(kind, {})
     y = label if kind == "arrays" else None
-    found = model.fit(data, y, class_weight=weights, verbose=0, **kwargs)
+    history = model.fit(data, y, class_weight=weights, verbose=0, **kwargs)
     values = model.objective.loss.per_example(label, model(x))
     expected = float(np.mean(np.array(values) * by_example))
-    assert found.history["loss"][0] == pytest.approx(expected, rel=1e-4)
-    given = (x, label, by_example)
+    assert history.history["loss"][0] == pytest.approx(expected, rel=1e-4)
+    arguments = (x, label, by_example)
     with pytest.raises(ValueError, match="cannot be combined"):
-        model.train_on_batch(*given, class_weight=weights)
+        model.train_on_batch(*arguments, class_weight=weights)
 
 
 def test_sample_weights_go_with_their_rows() -> None:
@@ -297,7 +299,7 @@ def test_sample_weights_go_with_their_rows() -> None:
 
 
 def logs(**mode) -> list[float]:
-    """What `fit` and `evaluate` say in a mode of `compile`."""
+    """Logs of `fit` and `evaluate` in a mode of `compile`."""
     keras.utils.set_random_seed(0)
     model = small("contrastive")
     model.compile(keras.optimizers.Adam(0.01), metrics=[spread], **mode)
@@ -313,7 +315,7 @@ def logs(**mode) -> list[float]:
 
 
 @pytest.mark.slow
-def test_compiled_calls_say_what_eager_ones_do() -> None:
+def test_compiled_logs_equal_eager_ones() -> None:
     eager = logs(run_eagerly=True)
     for jit in (False, True):
         np.testing.assert_allclose(logs(jit_compile=jit), eager, rtol=1e-4)
@@ -344,7 +346,7 @@ def labels_seen(x, y, verbose=0, **kwargs) -> list[list[int]]:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")
-def test_the_end_of_data_of_unknown_length_is_no_step() -> None:
+def test_end_of_data_of_unknown_length_is_no_step() -> None:
     """A plain `keras.Model` counts an update and a batch there, and draws."""
     data = tf.data.Dataset.from_tensor_slices((vectors(), LABELS))
     data = data.shuffle(48, seed=0, reshuffle_each_iteration=False)
@@ -389,14 +391,14 @@ def test_arrays_of_label_sets_come_in_balanced_batches(kind, caplog) -> None:
         assert np.sum(labels, axis=0).min() >= 10
 
 
-def test_class_weights_are_not_for_label_sets() -> None:
+def test_class_weights_of_label_sets_raise() -> None:
     table = np.ones((48, 3), bool)
     with pytest.raises(ValueError, match="`class_weight` .* one class per"):
         small().fit(vectors(), table, class_weight={0: 2.0})
 
 
 @pytest.mark.parametrize("how", [{"balanced": False}, {"shuffle": False}])
-def test_arrays_may_come_as_they_are(how, caplog) -> None:
+def test_arrays_come_unbalanced_if_asked(how, caplog) -> None:
     seen = labels_seen(vectors(), LABELS, 2, batch_size=20, **how)
     assert [len(labels) for labels in seen] == [20, 20, 8]
     assert sorted(np.concatenate(seen)) == sorted(LABELS)
@@ -404,7 +406,7 @@ def test_arrays_may_come_as_they_are(how, caplog) -> None:
 
 
 @pytest.mark.slow
-def test_epochs_of_arrays_go_on_in_the_next_fit() -> None:
+def test_next_fit_continues_the_epochs_of_arrays() -> None:
     def run(*epochs: int) -> list[list[int]]:
         keras.utils.set_random_seed(0)
         model = small()
@@ -425,8 +427,8 @@ def test_strings_are_numbered_and_named() -> None:
     model.fit(vectors(), names[LABELS], verbose=0)
     assert dict(model.label_names) == dict(enumerate(names.tolist()))
     # A class keeps its number where only some are there.
-    some = model.evaluate(vectors()[24:], names[LABELS[24:]], verbose=0)
-    assert some == model.evaluate(vectors()[24:], LABELS[24:], verbose=0)
+    loss = model.evaluate(vectors()[24:], names[LABELS[24:]], verbose=0)
+    assert loss == model.evaluate(vectors()[24:], LABELS[24:], verbose=0)
     model.fit(vectors()[24:], names[LABELS[24:]], verbose=0)
     assert dict(model.label_names) == dict(enumerate(names.tolist()))
     # Also in a copy, by the way that a saved model takes.
@@ -438,7 +440,7 @@ def test_strings_are_numbered_and_named() -> None:
 
 
 @pytest.mark.slow
-def test_a_copy_embeds_alike(tiny_backbone) -> None:
+def test_copies_embed_alike_and_train(tiny_backbone) -> None:
     model = methods.baseline(tiny_backbone, embedding_dim=4)
     model.compile("adam", run_eagerly=True)
     x, targets = batch()
@@ -487,10 +489,10 @@ def stepwise() -> keras.optimizers.schedules.LearningRateSchedule:
         (lambda: keras.optimizers.SGD(0.1, 0.9, use_ema=True), {}, True),
     ],
 )
-def test_weights_files_have_the_optimizer(
+def test_weights_files_hold_the_optimizer(
     optimizer, options, frozen, tmp_path
 ) -> None:
-    """Training goes on as if it had not stopped, with the same bits."""
+    """Training continues bit for bit as if it had not stopped."""
     first, second = small(**options), small(**options)
     for model in (first, second):
         model.compile(optimizer(), run_eagerly=True)
@@ -526,7 +528,7 @@ def test_weights_files_do_not_depend_on_names(tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_a_loaded_model_draws_on(tmp_path) -> None:
+def test_loaded_model_continues_its_draws(tmp_path) -> None:
     model = small({"name": "margin", "seed": 1})
     model.train_on_batch(vectors(), LABELS)
     model.save(tmp_path / "model.keras")
@@ -541,7 +543,7 @@ def test_a_loaded_model_draws_on(tmp_path) -> None:
 
 
 class Interrupt(keras.callbacks.Callback):
-    """Ends a training when a step of its third epoch is done, or none."""
+    """Interrupts a training in its third epoch, after a step or before."""
 
     def __init__(self, batch: int | None = None) -> None:
         super().__init__()
@@ -558,7 +560,7 @@ class Interrupt(keras.callbacks.Callback):
 
 
 class Plans(ClassBalanced):
-    """Remembers which epochs it planned."""
+    """Records the planned epochs."""
 
     planned: list[int] = []
 
@@ -571,7 +573,9 @@ class Plans(ClassBalanced):
 @pytest.mark.parametrize(
     ("frequency", "steps"), [("epoch", [None]), (1, [0, 1])]
 )
-def test_a_restored_training_goes_on(frequency, steps, tmp_path) -> None:
+def test_restored_training_continues_with_the_same_bits(
+    frequency, steps, tmp_path
+) -> None:
     def fit(*callbacks) -> MetricModel:
         keras.utils.set_random_seed(0)
         sampler = Plans(LABELS, batch_size=12, steps_per_epoch=3)
@@ -590,7 +594,7 @@ def test_a_restored_training_goes_on(frequency, steps, tmp_path) -> None:
         with pytest.raises(KeyboardInterrupt):
             fit(backup(), Interrupt(step))
     resumed = fit(backup())
-    # What is left of an epoch is planned anew.
+    # The rest of the epoch is planned again.
     again = [2] * (len(steps) if frequency == 1 else 0)
     assert Plans.planned == [0, 1, 2, *again, 3]
     assert same(whole.get_weights(), resumed.get_weights())
@@ -598,7 +602,9 @@ def test_a_restored_training_goes_on(frequency, steps, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("prefetched", [False, True])
-def test_a_plan_has_its_own_steps(images, tiny_backbone, prefetched) -> None:
+def test_steps_per_epoch_of_fit_raises_with_a_plan(
+    images, tiny_backbone, prefetched
+) -> None:
     model = methods.baseline(tiny_backbone, embedding_dim=4)
     model.compile("adam")
     sampler = ClassBalanced(images.labels, batch_size=12)

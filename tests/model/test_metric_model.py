@@ -12,7 +12,7 @@ from tests.methods.test_contract import batch
 
 
 class TwoTerms(Objective):
-    """Two terms whose values are known."""
+    """Two terms with fixed values."""
 
     terms = ("one", "two")
 
@@ -37,7 +37,7 @@ def test_loss_is_the_weighted_sum_and_terms_are_logged(tiny_backbone) -> None:
     assert logs == pytest.approx({"loss": 1.5, "one": 1.0, "two": 2.0})
 
 
-def test_a_callback_may_change_a_weight(tiny_backbone) -> None:
+def test_callback_may_change_a_weight(tiny_backbone) -> None:
     model = two_terms(tiny_backbone)
     assert logs_of(model)["loss"] == pytest.approx(3)
     model.reset_metrics()
@@ -46,7 +46,7 @@ def test_a_callback_may_change_a_weight(tiny_backbone) -> None:
     assert logs["loss"] == pytest.approx(7)
 
 
-def test_a_weight_may_follow_a_schedule(tiny_backbone) -> None:
+def test_weight_may_follow_a_schedule(tiny_backbone) -> None:
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay(
         [1], [1.0, 10.0]
     )
@@ -68,7 +68,7 @@ def test_a_weight_may_follow_a_schedule(tiny_backbone) -> None:
         ("diva", "shared_triplet", 6.0, [3, 3, 6]),
     ],
 )
-def test_a_number_scales_the_schedule_of_a_loss(
+def test_number_scales_the_schedule_of_a_loss(
     name, term, weight, expected, tiny_backbone
 ) -> None:
     """1 and then 2, so that 6 at the end is 3 before."""
@@ -80,8 +80,8 @@ def test_a_number_scales_the_schedule_of_a_loss(
         **more,
     )  # fmt: skip
     weighting = model.weighting
-    found = [float(weighting.weight_at(term, step)) for step in range(3)]
-    assert found == pytest.approx(expected)
+    weights = [float(weighting.weight_at(term, step)) for step in range(3)]
+    assert weights == pytest.approx(expected)
     # What is learned may still be set by a callback, and is saved.
     again = MetricModel.from_config(model.get_config())
     again.weighting.weights_by_term[term].assign(0.0)
@@ -89,7 +89,7 @@ def test_a_number_scales_the_schedule_of_a_loss(
     assert float(again.weighting.weight_at(term, 2)) == last
 
 
-def test_a_learned_weight_waits_for_its_schedule(tiny_backbone) -> None:
+def test_learned_weight_waits_for_its_schedule(tiny_backbone) -> None:
     steps = keras.optimizers.schedules.PiecewiseConstantDecay([1], [0.0, 2.0])
     weights = weights_with({"one": steps}, {"one": "learned"})
     model = two_terms(tiny_backbone, loss_weights=weights)
@@ -113,7 +113,9 @@ def test_a_learned_weight_waits_for_its_schedule(tiny_backbone) -> None:
         keras.optimizers.schedules.InverseTimeDecay(1.0, 10, 0.5),
     ],
 )
-def test_a_number_needs_a_schedule_that_ends(schedule, tiny_backbone) -> None:
+def test_number_requires_a_schedule_with_an_end(
+    schedule, tiny_backbone
+) -> None:
     loss = {"triplet": {"weight": schedule}, "contrastive": 1.0}
     with pytest.raises(ValueError, match="other than 0.*'triplet'.*=2.0"):
         methods.baseline(
@@ -167,7 +169,7 @@ def test_fit_logs_means_of_the_epoch(tiny_backbone) -> None:
         (None, {"activity_regularizer": "l2"}, {"loss", "metric"}),
     ],
 )
-def test_the_only_term_is_logged_where_it_is_not_the_loss(
+def test_only_term_is_logged_if_it_differs_from_the_loss(
     weights, regularizer, columns, tmp_path
 ) -> None:
     inputs = keras.Input((12,))
@@ -198,7 +200,7 @@ def test_the_only_term_is_logged_where_it_is_not_the_loss(
 @pytest.mark.parametrize(
     "argument", [{"loss": "mse"}, {"metrics": ["accuracy"]}]
 )
-def test_compile_refuses_losses_and_metrics(argument, tiny_backbone) -> None:
+def test_compile_with_losses_or_metrics_raises(argument, tiny_backbone) -> None:
     model = methods.baseline(tiny_backbone, embedding_dim=4)
     with pytest.raises(ValueError, match="of MetricModel.compile"):
         model.compile("adam", **argument)
@@ -211,7 +213,7 @@ def test_compile_refuses_losses_and_metrics(argument, tiny_backbone) -> None:
         ({"metric": "auto"}, r"loss_weights\['metric'\]='auto'"),
     ],
 )
-def test_refuses_loss_weights(weights, message, tiny_backbone) -> None:
+def test_unfit_loss_weights_raise(weights, message, tiny_backbone) -> None:
     with pytest.raises(ValueError, match=message):
         methods.baseline(tiny_backbone, loss_weights=weights)
 
@@ -220,7 +222,7 @@ def test_refuses_loss_weights(weights, message, tiny_backbone) -> None:
     ("pattern", "moves", "stays"),
     [("/loss/", "beta", "metric"), ("loss_weights", "metric", "beta")],
 )
-def test_no_pattern_hits_terms_and_variables_of_losses(
+def test_patterns_tell_terms_and_loss_variables_apart(
     pattern, moves, stays, tiny_backbone
 ) -> None:
     model = methods.baseline(
@@ -259,7 +261,7 @@ def test_variables_of_losses_do_not_decay_unless_asked(tiny_backbone) -> None:
     assert beta_after(decay=True) < 0
 
 
-def test_earlier_exclusions_from_decay_survive(tiny_backbone) -> None:
+def test_earlier_exclusions_from_decay_are_kept(tiny_backbone) -> None:
     model = methods.baseline(
         tiny_backbone, embedding_dim=4,
         loss={"name": "margin", "learn_beta": True},
@@ -292,7 +294,7 @@ def test_mixed_precision_scales_the_loss(tiny_backbone) -> None:
     assert np.median(moved) == pytest.approx(1e-3, rel=0.1)
 
 
-def test_a_view_of_another_size_is_refused(tiny_backbone) -> None:
+def test_view_of_another_size_raises(tiny_backbone) -> None:
     for view in (View((16, 18), 1), View((16, 16), 3)):
         with pytest.raises(ValueError, match=r"input \(16, 16, 1\)\. Use View"):
             methods.baseline(tiny_backbone, view=view)
@@ -307,8 +309,8 @@ def test_maps_of_any_size_are_pooled(pooling) -> None:
         assert model(np.ones((3, *size, 6), "float32")).shape == (3, 2)
 
 
-def test_training_the_objective_leaves_the_identity(tiny_backbone) -> None:
-    """Which model made an index; see also tests/search/test_images.py."""
+def test_identity_ignores_the_objective(tiny_backbone) -> None:
+    """The identity tells which model built an index."""
     loss = {"name": "margin", "learn_beta": True}
     model = methods.baseline(tiny_backbone, embedding_dim=6, loss=loss)
     identity = ModelIdentity.of(model)

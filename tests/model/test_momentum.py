@@ -1,4 +1,4 @@
-"""The momentum network: what it copies, how it follows, what it sees."""
+"""The momentum network: its start, its updates and its inputs."""
 
 import keras
 import numpy as np
@@ -33,7 +33,7 @@ def networks(model):
     return (model.backbone, model.head), (encoder.backbone, encoder.head)
 
 
-def test_it_starts_as_a_copy_of_its_own(tiny_backbone) -> None:
+def test_momentum_encoder_starts_as_a_separate_copy(tiny_backbone) -> None:
     model = model_of(tiny_backbone)
     online, copy = networks(model)
     for a, b in zip(weights_of(online), weights_of(copy), strict=True):
@@ -79,7 +79,7 @@ def test_parameters_are_a_running_average(
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-def test_without_momentum_it_is_the_model_in_inference(tiny_backbone) -> None:
+def test_zero_momentum_equals_the_model_in_inference(tiny_backbone) -> None:
     model = model_of(tiny_backbone, ema_momentum=0.0, copy_statistics=True)
     model.train_on_batch(*views())
     x, _ = batch()
@@ -93,7 +93,7 @@ def test_without_momentum_it_is_the_model_in_inference(tiny_backbone) -> None:
     assert np.abs(difference).max() > 1e-3
 
 
-def test_it_sees_the_second_view_and_the_network_the_first(
+def test_momentum_encoder_sees_the_second_view(
     tiny_backbone,
 ) -> None:
     model = model_of(tiny_backbone)
@@ -106,7 +106,7 @@ def test_it_sees_the_second_view_and_the_network_the_first(
     assert np.abs(first - second).max() > 1e-3
 
 
-def test_no_gradient_reaches_it_and_nothing_of_it_trains(
+def test_momentum_encoder_gets_no_gradient(
     tiny_backbone,
 ) -> None:
     model = model_of(tiny_backbone)
@@ -121,7 +121,9 @@ def test_no_gradient_reaches_it_and_nothing_of_it_trains(
     assert tape.gradient(outputs["momentum_embedding"], image2) is None
 
 
-def test_without_it_a_second_view_changes_nothing(tiny_backbone) -> None:
+def test_second_view_is_ignored_without_a_momentum_encoder(
+    tiny_backbone,
+) -> None:
     model = model_of(tiny_backbone, ema_momentum=None)
     x, targets = views()
     assert set(model.outputs_of(x)) == {"embedding"}
@@ -129,7 +131,7 @@ def test_without_it_a_second_view_changes_nothing(tiny_backbone) -> None:
 
 
 @pytest.mark.parametrize("momentum", [-0.1, 1.5])
-def test_momentum_out_of_range_is_refused(momentum, tiny_backbone) -> None:
+def test_momentum_out_of_range_raises(momentum, tiny_backbone) -> None:
     with pytest.raises(ValueError, match=f"Received: ema_momentum={momentum}"):
         model_of(tiny_backbone, ema_momentum=momentum)
 
@@ -137,20 +139,20 @@ def test_momentum_out_of_range_is_refused(momentum, tiny_backbone) -> None:
 # On smaller images.
 
 
-def test_at_half_the_size_it_sees_means_of_four_pixels(tiny_backbone) -> None:
-    """Computed here with NumPy, through a network for that size."""
+def test_half_scale_averages_four_pixels(tiny_backbone) -> None:
+    """The reference averages in NumPy before a network of that size."""
     model = model_of(tiny_backbone, momentum_scale=0.5)
     encoder = model.momentum_encoder
     assert encoder.backbone.input_shape == (None, 8, 8, 1)
     x, _ = views()
     means = x["image2"].reshape(12, 8, 2, 8, 2, 1).mean(axis=(2, 4))
     expected = encoder.head(encoder.backbone(means))["embedding"]
-    found = model.outputs_of(x)["momentum_embedding"]
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    assert not np.allclose(found, model(x["image2"]), atol=1e-3)
+    embeddings = model.outputs_of(x)["momentum_embedding"]
+    np.testing.assert_allclose(embeddings, expected, atol=1e-5)
+    assert not np.allclose(embeddings, model(x["image2"]), atol=1e-3)
 
 
-def test_at_another_size_it_follows_and_is_saved(
+def test_scaled_momentum_encoder_trains_and_reloads(
     tiny_backbone, tmp_path
 ) -> None:
     model = model_of(tiny_backbone, momentum_scale=0.75)
@@ -170,7 +172,7 @@ def test_at_another_size_it_follows_and_is_saved(
     )
 
 
-def test_what_cannot_be_scaled_is_refused(tiny_backbone) -> None:
+def test_unfit_scale_raises(tiny_backbone) -> None:
     flat = keras.layers.Flatten()(tiny_backbone.output)
     dense = keras.layers.Dense(5)(flat)
     with pytest.raises(ValueError, match="momentum_scale=0.5 and the backbone"):

@@ -1,4 +1,4 @@
-"""Pixels in another range than the model expects are told, once."""
+"""Pixels outside the expected range warn once."""
 
 import keras
 import numpy as np
@@ -63,7 +63,7 @@ FAST = ("fit", "predict", "embed", "measure", "index")
 
 
 @pytest.mark.parametrize("use", quick(FAST, USES))
-def test_all_uses_tell_once_and_not_of_bytes(use, caplog) -> None:
+def test_each_use_warns_once_and_not_of_bytes(use, caplog) -> None:
     network = model()
     network.compile("sgd", run_eagerly=True)
     USES[use](network, BYTES.astype("float32"))
@@ -95,11 +95,11 @@ def test_models_that_do_not_scale_take_any_range(caplog) -> None:
         (keras.layers.Normalization(mean=[0.5], variance=[0.1]), False),
     ],
 )
-def test_which_layers_expect_bytes(layer, expected) -> None:
+def test_scaling_layers_expect_bytes(layer, expected) -> None:
     assert expects_bytes(keras.Sequential([layer])) == expected
 
 
-def test_channels_first_are_refused() -> None:
+def test_channels_first_raise() -> None:
     network, first = model(), np.moveaxis(BYTES[0], -1, 0)
     index = search.Index.build(network, data.ImageSet(BYTES))
     for use in (

@@ -13,11 +13,11 @@ def distances(x: np.ndarray) -> np.ndarray:
 
 
 def singular(x: np.ndarray, dim: int) -> np.ndarray:
-    """The first principal components, by another way than ours."""
+    """The first principal components, by singular vectors."""
     return x @ np.linalg.svd(x, full_matrices=False)[2][:dim].T
 
 
-def test_map_at_r_is_that_of_evaluation() -> None:
+def test_map_at_r_matches_evaluation() -> None:
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(30), rng.integers(1, 9, size=30))
     x = rng.normal(size=(len(labels), 5)) + 0.3 * labels[:, None] % 7
@@ -33,17 +33,17 @@ def test_map_at_r_is_that_of_evaluation() -> None:
     ids=["all", "fewer rows than channels", "first reduced to 512"],
 )
 @pytest.mark.parametrize("has_bias", [True, False])
-def test_pca_is_that_of_singular_values(count, channels, has_bias) -> None:
+def test_pca_matches_singular_vectors(count, channels, has_bias) -> None:
     rng = np.random.default_rng(0)
     spread = np.geomspace(10, 0.1, channels)
     x = rng.normal(size=(count, channels)) * spread + 3
-    found = fit_projection(x, None, 8, ["pca"], has_bias)
+    projection = fit_projection(x, None, 8, ["pca"], has_bias)
     expected = singular(x - x.mean(axis=0) if has_bias else x, 8)
-    assert found.rank == 8
+    assert projection.rank == 8
     np.testing.assert_allclose(
-        distances(found(x)), distances(expected), rtol=1e-6, atol=1e-6
+        distances(projection(x)), distances(expected), rtol=1e-6, atol=1e-6
     )
-    assert has_bias == bool(found.center.any())
+    assert has_bias == bool(projection.center.any())
 
 
 def drawn(
@@ -78,10 +78,10 @@ def test_pca_is_chosen_where_classes_vary_most_in_their_means() -> None:
     assert fit_projection(x, labels, 4).name.startswith("PCA")
 
 
-def test_labels_of_several_classes_leave_pca() -> None:
+def test_label_sets_leave_pca() -> None:
     x = np.random.default_rng(0).normal(size=(20, 4))
-    found = fit_projection(x, np.ones((20, 3), bool), 2)
-    assert found.name == "PCA"
+    projection = fit_projection(x, np.ones((20, 3), bool), 2)
+    assert projection.name == "PCA"
 
 
 @pytest.mark.parametrize(
@@ -96,13 +96,13 @@ def test_labels_of_several_classes_leave_pca() -> None:
     ],
     ids=["five rows", "one row", "no row", "constant", "NaN", "infinite"],
 )
-def test_rank_is_that_of_the_finite_rows(change, rank) -> None:
+def test_rank_follows_the_finite_rows(change, rank) -> None:
     rng = np.random.default_rng(0)
     x = change(rng.normal(size=(40, 12)))
     labels = np.repeat(np.arange(20), 2)[: len(x)]
-    found = fit_projection(x, labels, 6)
-    assert isinstance(found, Projection)
-    assert found.rank == rank
-    assert np.isfinite(found.kernel).all()
-    assert np.isfinite(found.center).all()
-    assert not found.kernel[:, rank:].any()
+    projection = fit_projection(x, labels, 6)
+    assert isinstance(projection, Projection)
+    assert projection.rank == rank
+    assert np.isfinite(projection.kernel).all()
+    assert np.isfinite(projection.center).all()
+    assert not projection.kernel[:, rank:].any()

@@ -1,4 +1,4 @@
-"""What would train on nonsense says so, compiled or not."""
+"""Data and losses that would train on nonsense raise or warn."""
 
 import re
 
@@ -29,7 +29,7 @@ MODELS: dict[str, tuple[MetricModel, list[np.ndarray]]] = {}
 
 
 def small(loss="contrastive", jit: bool = False) -> MetricModel:
-    """A model of vectors that has not seen anything."""
+    """An untrained model of vectors."""
     key = f"{loss} {jit}"
     if key not in MODELS:
         model = fresh(loss, jit)
@@ -100,15 +100,15 @@ NO_IDS = {
         *((feed, "1..C") for feed in ("arrays", "generator", "plain arrays")),
     ],
 )
-def test_fit_refuses_labels(feed, kind) -> None:
+def test_unfit_labels_raise_in_fit(feed, kind) -> None:
     loss, labels, message = NO_IDS[kind]
     with pytest.raises(ValueError, match=message):
         fresh(loss).fit(**FEEDS[feed](vectors(), labels), verbose=0)
 
 
 @pytest.mark.parametrize("feed", ["dataset", "generator"])
-def test_one_hot_labels_of_as_many_classes_as_examples(feed) -> None:
-    """Once they were taken for relations, with a loss of 0."""
+def test_square_one_hot_labels_raise(feed) -> None:
+    """Such labels were once taken for relations, with a loss of 0."""
     x, labels = np.tile(vectors()[::8], (2, 1)), np.eye(6, dtype="int64")
     labels = np.concatenate([labels[[0, 1, 1, 2, 2, 3]]] * 2)
     batches = tf.data.Dataset.from_tensor_slices((x, labels)).batch(
@@ -135,14 +135,14 @@ def test_labels_out_of_range_are_found_in_a_later_batch(jit) -> None:
     assert all(np.isfinite(w).all() for w in model.get_weights())
 
 
-def test_labels_of_another_length() -> None:
-    given = vectors(), LABELS[:40]
-    data = tf.data.Dataset.from_tensors(given)
+def test_labels_of_another_length_raise() -> None:
+    arguments = vectors(), LABELS[:40]
+    data = tf.data.Dataset.from_tensors(arguments)
     # It has traced no other shape: the shape of this batch is known.
     with pytest.raises(ValueError, match="40 labels for 48 embeddings"):
         fresh(jit=False).fit(data, verbose=0)
     data = tf.data.Dataset.from_generator(
-        lambda: [given],
+        lambda: [arguments],
         output_signature=(
             tf.TensorSpec((None, 5)),
             tf.TensorSpec((None,), tf.int64),
@@ -151,13 +151,13 @@ def test_labels_of_another_length() -> None:
     with pytest.raises(ValueError, match="48 examples, 40 labels"):
         small().fit(data, verbose=0)
     with pytest.raises(ValueError, match="48 examples, 40 labels"):
-        small().train_on_batch(*given)
+        small().train_on_batch(*arguments)
 
 
 def slices(x=None, y=None) -> tf.data.Dataset:
-    given = vectors() if x is None else x
+    inputs = vectors() if x is None else x
     return tf.data.Dataset.from_tensor_slices(
-        given if y is None else (given, y)
+        inputs if y is None else (inputs, y)
     )
 
 
@@ -222,7 +222,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_fit_refuses_data(name) -> None:
+def test_unfit_data_raise_in_fit(name) -> None:
     make, message = REFUSED[name]
     with pytest.raises(ValueError, match=message):
         small().fit(**make(), shuffle=False, verbose=0)
@@ -261,7 +261,7 @@ def related(pairs, positive=None, transitive=False, **options) -> dict:
 
 @pytest.mark.parametrize("kind", RELATIONS)
 @pytest.mark.parametrize("loss", ["contrastive", "histogram", *IN_BATCH[:2]])
-def test_fit_refuses_relations_that_teach_a_loss_nothing(kind, loss) -> None:
+def test_relations_without_the_pairs_of_a_loss_raise(kind, loss) -> None:
     pairs, positive, options, missing = RELATIONS[kind]
     if kind == "apart" and loss not in IN_BATCH:
         missing = None  # These compare single pairs.
@@ -285,7 +285,7 @@ def test_pairs_train_a_loss_on_negatives_of_the_batch(loss) -> None:
     small(loss).fit(**related(pairs, positive, tuples_per_batch=14), verbose=0)
 
 
-def test_function_is_trained_on_any_relations() -> None:
+def test_function_loss_trains_on_any_relations() -> None:
     attract = losses.FunctionLoss(
         lambda y, x: keras.ops.mean(1 - x @ keras.ops.transpose(x))
     )
@@ -302,7 +302,7 @@ def test_function_is_trained_on_any_relations() -> None:
         ("triplet", None, "an example with both"),
     ],
 )
-def test_fit_tells_of_relation_matrices_that_lack_something(
+def test_relation_matrices_without_needed_pairs_warn(
     loss, relation, missing, caplog
 ) -> None:
     matrix = np.full((12, 12), -1 if relation is None else relation)
@@ -350,7 +350,7 @@ TOLD = {
 
 
 @pytest.mark.parametrize("name", TOLD)
-def test_batches_without_pairs_are_told_once(name, caplog) -> None:
+def test_batches_without_pairs_warn_once(name, caplog) -> None:
     make, message = TOLD[name]
     small().fit(**make(), epochs=2, verbose=0)
     (said,) = messages(caplog)
@@ -382,10 +382,10 @@ def pull(labels, embeddings):
         (losses.CrossBatchMemory("instance", 9, warm_up=3), False, None),
     ],
 )
-def test_losses_say_which_pairs_they_need(loss, positives, negatives) -> None:
-    made = losses.get(loss)
-    assert positives in (None, made.needs_positives)
-    assert negatives in (None, made.needs_negatives)
+def test_losses_declare_the_pairs_they_need(loss, positives, negatives) -> None:
+    loss_object = losses.get(loss)
+    assert positives in (None, loss_object.needs_positives)
+    assert negatives in (None, loss_object.needs_negatives)
 
 
 @pytest.mark.parametrize(
@@ -400,7 +400,7 @@ def test_methods_need_the_pairs_of_their_losses(loss, needed) -> None:
     assert methods.DivaObjective(tasks).needs_positives is needed
 
 
-def test_pairs_apart_are_told_where_triplets_are_needed(caplog) -> None:
+def test_separate_pairs_warn_where_triplets_are_needed(caplog) -> None:
     relation = np.full((4, 4), -1)
     relation[[0, 1], [1, 0]] = 1
     relation[[2, 3], [3, 2]] = 0
@@ -413,7 +413,7 @@ def test_pairs_apart_are_told_where_triplets_are_needed(caplog) -> None:
 
 
 @pytest.mark.slow
-def test_labels_of_another_kind_are_trained_on_afterwards() -> None:
+def test_relations_and_labels_can_be_mixed_between_calls() -> None:
     relation = (LABELS[:4, None] == LABELS[:4]).astype("int64")
     data = tf.data.Dataset.from_tensors((vectors()[:4], relation))
     model = fresh("contrastive", jit=False)
@@ -426,7 +426,7 @@ def test_labels_of_another_kind_are_trained_on_afterwards() -> None:
 
 
 @pytest.mark.parametrize("loss", ["contrastive", "proxy_nca"])
-def test_good_batches_are_not_talked_about(loss, caplog) -> None:
+def test_good_batches_do_not_warn(loss, caplog) -> None:
     """Proxies need no positives."""
     if loss == "contrastive":
         small().fit(dataset(vectors(), LABELS), verbose=0)
@@ -437,7 +437,7 @@ def test_good_batches_are_not_talked_about(loss, caplog) -> None:
 
 
 @pytest.mark.parametrize("shared", [0, 1])
-def test_label_sets_without_positives_are_told(shared, caplog) -> None:
+def test_label_sets_without_positives_warn(shared, caplog) -> None:
     labels = np.eye(4, 6, dtype=bool)
     labels[2, 0] = shared
     checks = BatchChecks("fit", small())
@@ -459,7 +459,7 @@ def test_label_sets_without_positives_are_told(shared, caplog) -> None:
         ({"head/dense/kernel": 0.0, "head": 10.0}, ""),
     ],
 )
-def test_every_pattern_decides_on_a_variable(
+def test_patterns_must_match_a_variable(
     patterns, message, tiny_backbone
 ) -> None:
     model = methods.baseline(
@@ -482,12 +482,12 @@ def test_every_pattern_decides_on_a_variable(
         ),
     ],
 )
-def test_callbacks_refuse_what_they_cannot_use(make) -> None:
+def test_unfit_arguments_of_callbacks_raise(make) -> None:
     with pytest.raises(ValueError, match="Received"):
         make()
 
 
-# In plain Keras models, which know nothing of this package.
+# Plain Keras models, which have no checks of this package.
 
 
 @pytest.mark.parametrize(
@@ -498,7 +498,7 @@ def test_callbacks_refuse_what_they_cannot_use(make) -> None:
         (LABELS.astype("float32"), "must be integers"),
     ],
 )
-def test_a_plain_model_refuses_labels(labels, message) -> None:
+def test_unfit_labels_raise_in_a_plain_model(labels, message) -> None:
     model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
     model.compile("sgd", loss=losses.ContrastiveLoss())
     with pytest.raises(ValueError, match=message):
@@ -509,8 +509,8 @@ def test_a_plain_model_refuses_labels(labels, message) -> None:
 
 
 @graph_and_xla
-def test_a_plain_model_has_no_loss_of_one_hot_labels(jit) -> None:
-    """Of as many classes as examples: XLA can only make it NaN."""
+def test_square_one_hot_labels_raise_in_a_plain_model(jit) -> None:
+    """As many classes as examples: under XLA the loss can only be NaN."""
     model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
     model.compile("sgd", loss=losses.ContrastiveLoss(), jit_compile=jit)
     labels = np.eye(6, dtype="int32")[[0, 1, 1, 2, 2, 3]]
@@ -534,7 +534,7 @@ def test_a_plain_model_has_no_loss_of_one_hot_labels(jit) -> None:
         ("plain arrays", "NaN or infinity in 1 of 24 examples of a batch"),
     ],
 )
-def test_inputs_that_are_not_finite(feed: str, message: str) -> None:
+def test_non_finite_inputs_raise(feed: str, message: str) -> None:
     x = vectors()[:24].copy()
     x[np.random.default_rng(0).permutation(24)[3], 0] = np.nan
     y = np.repeat(np.arange(6), 4)
@@ -543,7 +543,7 @@ def test_inputs_that_are_not_finite(feed: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("feed", ["arrays", "plain arrays", "dataset", "plan"])
-def test_the_label_of_unknown_classes_is_told_once(feed, caplog) -> None:
+def test_label_minus_one_warns_once(feed, caplog) -> None:
     labels = np.where(LABELS == 5, -1, LABELS)
     if feed == "plan":
         sampler = ClassBalanced(labels, batch_size=12)
@@ -576,7 +576,7 @@ def test_missing_labels_are_counted(labels, message) -> None:
         small().fit(vectors(), labels, verbose=0)
 
 
-def test_fit_tells_of_examples_unless_silent(caplog) -> None:
+def test_fit_logs_the_examples_unless_silent(caplog) -> None:
     for verbose, expected in ((0, []), (2, ["48 examples, 1 steps of 32 per"])):
         small().fit(vectors(), LABELS, verbose=verbose)
         for said, part in zip(told(caplog), expected, strict=True):
@@ -584,7 +584,7 @@ def test_fit_tells_of_examples_unless_silent(caplog) -> None:
 
 
 @pytest.mark.slow
-def test_a_collapse_is_told_once(caplog) -> None:
+def test_collapse_warns_once(caplog) -> None:
     """The loss is the margin, as no example differs from another."""
     inputs = keras.Input((5,))
     features = keras.layers.Dense(4, "relu")(inputs)
@@ -603,7 +603,7 @@ def test_a_collapse_is_told_once(caplog) -> None:
         assert kind in said and "the loss stays at 0.2" in said
 
 
-def test_a_constant_loss_is_no_collapse(caplog) -> None:
+def test_constant_loss_is_no_collapse(caplog) -> None:
     model = small()
     model.optimizer.learning_rate = 0.0
     model.fit(vectors(), LABELS, batch_size=48, epochs=3, verbose=0)
@@ -627,8 +627,8 @@ def test_objectives_take_losses_by_name_and_config(name, arguments) -> None:
     objective = getattr(methods, name)
     config = {"name": "contrastive", "positive_margin": 0.7}
     assert objective(config, **arguments).loss.positive_margin == 0.7
-    given = objective("contrastive", **arguments).loss
-    assert type(given) is losses.ContrastiveLoss
+    default_loss = objective("contrastive", **arguments).loss
+    assert type(default_loss) is losses.ContrastiveLoss
     with pytest.raises(ValueError, match="no loss 'contrastiv'"):
         objective("contrastiv", **arguments)
 
@@ -653,6 +653,6 @@ def test_objectives_take_losses_by_name_and_config(name, arguments) -> None:
         ),
     ],
 )
-def test_a_loss_is_no_objective(make, error) -> None:
+def test_loss_raises_as_an_objective(make, error) -> None:
     with pytest.raises(ValueError, match=f"{error}.* For a loss, use methods"):
         make("triplet")

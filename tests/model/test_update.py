@@ -1,4 +1,4 @@
-"""After a step on learner k the other learners are as they were, to the bit."""
+"""A step on learner k leaves the other learners bit-identical."""
 
 import keras
 import numpy as np
@@ -58,7 +58,7 @@ def test_idle_learners_stay_bit_identical(name, mode, tiny_backbone) -> None:
     model = model_with(OPTIMIZERS[name](), tiny_backbone, mode)
     for k in (-1, 0, 1):
         step(model, k)  # Momentum that would move an idle learner.
-    for active in (0, 1, -1):  # Of which the last moves all.
+    for active in (0, 1, -1):  # The last one moves all learners.
         shared = tiny_backbone.get_weights()
         before = [state_of(model, k) for k in range(LEARNERS)]
         step(model, active)
@@ -67,7 +67,7 @@ def test_idle_learners_stay_bit_identical(name, mode, tiny_backbone) -> None:
         assert not same(shared, tiny_backbone.get_weights())
 
 
-def test_optimizer_with_nameless_state_is_refused(tiny_backbone) -> None:
+def test_optimizer_with_nameless_state_raises(tiny_backbone) -> None:
     model = model_with(keras.optimizers.Adafactor(), tiny_backbone)
     with pytest.raises(ValueError, match='Adafactor.*update="all"'):
         step(model, 0)
@@ -96,9 +96,7 @@ def test_rate_multiplier_scales_the_update(tiny_backbone) -> None:
 @pytest.mark.parametrize(
     "mode", ["eager", pytest.param("xla", marks=pytest.mark.slow)]
 )
-def test_the_backbone_is_frozen_in_the_first_updates(
-    mode, tiny_backbone
-) -> None:
+def test_backbone_is_frozen_in_the_first_updates(mode, tiny_backbone) -> None:
     optimizer = keras.optimizers.AdamW(1e-2, weight_decay=0.1)
     model = model_with(optimizer, tiny_backbone, mode, freeze_steps=2)
     for update in range(4):
@@ -142,8 +140,8 @@ def test_rows_read_often_are_updated_once(optimizer) -> None:
     x, labels = rng.integers(0, 5, (12, 4)), np.repeat(np.arange(4), 3)
     model, dense = built(), built()
     start = [v.numpy() for v in model.trainable_variables]
-    given = optimizer.from_config(optimizer.get_config())
-    model.compile(given, run_eagerly=True)
+    optimizer_copy = optimizer.from_config(optimizer.get_config())
+    model.compile(optimizer_copy, run_eagerly=True)
     reference = optimizer.from_config(optimizer.get_config())
     for _ in range(3):
         model.train_on_batch(x, labels)

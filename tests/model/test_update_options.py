@@ -70,7 +70,7 @@ def values(variables: list[keras.Variable]) -> list[np.ndarray]:
 def finished(
     optimizer: keras.Optimizer, variables: list[keras.Variable]
 ) -> list[np.ndarray]:
-    """Weights after the last step, and as `fit` leaves them."""
+    """Weights after the last step and after `fit` finalizes them."""
     last = values(variables)
     optimizer.finalize_variable_values(variables)
     return [*last, *values(variables)]
@@ -79,7 +79,7 @@ def finished(
 def restricted(
     optimizer: keras.Optimizer, constraint: Any = None, **kinds: Any
 ) -> list[np.ndarray]:
-    """Trained by one optimizer, whose update is restricted."""
+    """Weights trained by one optimizer with a restricted update."""
     variables = weights(constraint)
     optimizer.build(variables)
     arguments: dict[str, Any] = {"learners": [], "multipliers": []}
@@ -98,14 +98,14 @@ def restricted(
     return finished(optimizer, variables)
 
 
-def check(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
-    for x, y in zip(found, expected, strict=True):
+def check(actual: list[np.ndarray], expected: list[np.ndarray]) -> None:
+    for x, y in zip(actual, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("options", [*OPTIONS, *ACCUMULATED])
 @pytest.mark.parametrize("name", [*OPTIMIZERS, *ADAM])
-def test_multiplied_update_is_that_of_an_optimizer_of_that_rate(
+def test_multiplied_update_equals_an_optimizer_of_that_rate(
     name, options
 ) -> None:
     make = (OPTIMIZERS | ADAM)[name]
@@ -170,7 +170,7 @@ def by_steps(make: Any, kwargs: dict[str, Any], moves: Any) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("name", [*OPTIMIZERS, *ADAM])
-def test_frozen_weight_starts_when_its_time_has_come(name, options) -> None:
+def test_frozen_weight_starts_after_its_last_frozen_step(name, options) -> None:
     make, kwargs = (OPTIMIZERS | ADAM)[name], OPTIONS[options]
 
     def moves(step: int, k: int) -> tuple[bool, bool]:
@@ -183,7 +183,7 @@ def test_frozen_weight_starts_when_its_time_has_come(name, options) -> None:
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_learner_moves_at_its_turn_only(name, options) -> None:
+def test_learner_moves_only_at_its_turn(name, options) -> None:
     make, kwargs = OPTIMIZERS[name], OPTIONS[options]
 
     def moves(step: int, k: int) -> tuple[bool, bool]:
@@ -197,7 +197,7 @@ def test_learner_moves_at_its_turn_only(name, options) -> None:
 
 
 @pytest.mark.parametrize("kwargs", [EMA, {**EMA, "ema_overwrite_frequency": 2}])
-def test_weight_that_is_always_frozen_stays_to_the_bit(kwargs) -> None:
+def test_always_frozen_weight_stays_bit_identical(kwargs) -> None:
     optimizer = keras.optimizers.Adam(0.1, **kwargs)
     variables = weights()
     start = values(variables)[OWN]
@@ -213,17 +213,17 @@ def test_weight_that_is_always_frozen_stays_to_the_bit(kwargs) -> None:
 
 def test_constraint_holds_after_a_multiplied_update() -> None:
     norms = keras.constraints.UnitNorm(axis=0)
-    own = restricted(keras.optimizers.SGD(0.1), norms, multiplies=True)[OWN]
+    weight = restricted(keras.optimizers.SGD(0.1), norms, multiplies=True)[OWN]
     variable = weights(norms)[OWN]
     alone = keras.optimizers.SGD(0.1 * FACTOR)
     for both in gradients():
         gradient = keras.ops.convert_to_tensor(both[OWN])
         alone.apply([gradient], [variable])
-    np.testing.assert_allclose(own, values([variable])[0], rtol=1e-4)
+    np.testing.assert_allclose(weight, values([variable])[0], rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["freezes", "alternates"])
-def test_constraint_leaves_what_stays_to_the_bit(kind) -> None:
+def test_constraint_leaves_idle_weights_bit_identical(kind) -> None:
     norms = keras.constraints.UnitNorm(axis=0)
     variables = weights(norms)
     start = values(variables)[OWN]

@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Missing(importlib.abc.MetaPathFinder):
-    """Finds that TensorFlow is not installed."""
+    """An import finder that hides TensorFlow."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> None:
         if name.partition(".")[0] in ("tensorflow", "tensorflow_datasets"):
@@ -54,7 +54,7 @@ def ensembles_learn() -> None:
     pixels, labels = images()
     examples, held_out = (dml.data.ImageSet(*images(i)) for i in (0, 1))
     sampler = dml.data.ClassBalanced(labels, 6, 4, seed=0)
-    for method, given, others in (
+    for method, training_data, validation_data in (
         ("attentive_grouping", (pixels.astype("float32"), labels), images(2)),
         ("diva", (dml.data.grain_pipeline(examples, sampler, both),), None),
     ):
@@ -62,13 +62,13 @@ def ensembles_learn() -> None:
         model.compile(keras.optimizers.Adam(1e-2))
         measured = dml.callbacks.RetrievalEvaluation(held_out)
         history = model.fit(
-            *given, epochs=2, validation_data=others, callbacks=[measured],
-            verbose=0,
+            *training_data, epochs=2, validation_data=validation_data,
+            callbacks=[measured], verbose=0,
         ).history  # fmt: skip
-        assert ("val_loss" in history) == (others is not None)
+        assert ("val_loss" in history) == (validation_data is not None)
         assert all(np.isfinite(values).all() for values in history.values())
-        found = evaluate(model, held_out)["recall@1"]
-        assert found == history["val_recall@1"][-1]
+        recall = evaluate(model, held_out)["recall@1"]
+        assert recall == history["val_recall@1"][-1]
 
 
 def both(image: np.ndarray, rng: np.random.Generator) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def clusters_again() -> None:
 
 
 def reads_files_by_grain(folder: Path) -> None:
-    """Also if training ends within an epoch, and goes on."""
+    """Training is also interrupted within an epoch and resumed."""
     pixels, labels = images()
     paths = [folder / f"{i}.png" for i in range(len(labels))]
     for i, (path, image) in enumerate(zip(paths, pixels, strict=True)):
@@ -111,9 +111,9 @@ def reads_files_by_grain(folder: Path) -> None:
         sampler = dml.data.ClassBalanced(labels, 6, 4, seed=3)
         batches = dml.data.grain_pipeline(examples, sampler, prepare)
         resume = dml.callbacks.Resume(state, every=1)
-        given = [resume, jax_fit.Stop(stop)]
-        found = model.fit(batches, epochs=3, callbacks=given, verbose=0)
-        return found.history["loss"], jax_fit.weights_of(model)
+        callbacks = [resume, jax_fit.Stop(stop)]
+        history = model.fit(batches, epochs=3, callbacks=callbacks, verbose=0)
+        return history.history["loss"], jax_fit.weights_of(model)
 
     whole = fitted(folder / "whole")
     with pytest.raises(KeyboardInterrupt):
@@ -124,7 +124,7 @@ def reads_files_by_grain(folder: Path) -> None:
 
 
 def takes_data_of_grain() -> None:
-    """Checked, and weighted by class, as all data are."""
+    """Grain's data are checked and weighted by class, like all data."""
     import grain
 
     x, y = jax_fit.data()
@@ -149,8 +149,8 @@ def finds_neighbors(folder: Path) -> None:
     index = dml.search.Index.build(model, examples)
     index.save(folder / "index")
     loaded = dml.search.Index.load(folder / "index", model)
-    for found in (index, loaded):
-        hits = found.search(examples.select([3, 30]), k=2)
+    for searched_index in (index, loaded):
+        hits = searched_index.search(examples.select([3, 30]), k=2)
         assert [row[0].id for row in hits] == [3, 30], hits
 
 

@@ -14,9 +14,9 @@ def rows(page: str, section: str, columns: int = 2) -> list[tuple[str, ...]]:
         tuple(cell.strip() for cell in line.strip("|").split(" | "))
         for line in re.findall(r"^\| (.*) \|$", body, re.M)
     ]
-    found = [row for row in cells if len(row) == columns and "`" in row[0]]
-    assert found, f"{page} has no such table under {section!r}"
-    return found
+    table_rows = [row for row in cells if len(row) == columns and "`" in row[0]]
+    assert table_rows, f"{page} has no such table under {section!r}"
+    return table_rows
 
 
 def code(cell: str) -> str:

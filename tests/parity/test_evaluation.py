@@ -55,7 +55,7 @@ def peer(calculator, k, queries, labels, gallery=None, gallery_labels=None):
 
 
 @pytest.mark.parametrize("spread", [0.5, 1.5])
-def test_all_against_all(calculator, spread):
+def test_metrics_of_one_set_match_pml(calculator, spread):
     x, labels = data(spread)
     expected = peer(calculator, 599, x, labels)
     results = evaluate_embeddings(
@@ -65,7 +65,7 @@ def test_all_against_all(calculator, spread):
         assert results[ours] == pytest.approx(expected[theirs], abs=1e-6), ours
 
 
-def test_queries_against_a_gallery(calculator):
+def test_metrics_of_a_gallery_match_pml(calculator):
     x, labels = data()
     split = x[:200], labels[:200], x[200:], labels[200:]
     expected = peer(calculator, 400, *split)
@@ -79,7 +79,7 @@ def test_queries_against_a_gallery(calculator):
         assert results[ours] == pytest.approx(expected[theirs], abs=1e-6), ours
 
 
-def test_agreement_of_clusters(calculator):
+def test_nmi_and_ami_match_pml(calculator):
     rng = np.random.default_rng(1)
     labels, clusters = rng.integers(0, 9, 300), rng.integers(0, 12, 300)
     import torch
@@ -95,9 +95,9 @@ def test_agreement_of_clusters(calculator):
     )
 
 
-def test_approximate_indexes_work_beside_it(calculator) -> None:
+def test_approximate_index_works_beside_pml(calculator) -> None:
     # It imports faiss.contrib.torch_utils, which changes faiss's classes.
     x, labels = data()
     index = Index(x, {"label": labels}, factory="IVF8,Flat")
-    found = index.search(x[:50], 5, where={"label": 3}, exclude=index.ids[:50])
-    assert (labels[found.ids] == 3).all()
+    hits = index.search(x[:50], 5, where={"label": 3}, exclude=index.ids[:50])
+    assert (labels[hits.ids] == 3).all()

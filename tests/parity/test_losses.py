@@ -166,7 +166,7 @@ ORDINARILY = {
 
 @pytest.mark.parametrize("shape", list(SHAPES)[1:5])
 @pytest.mark.parametrize("name", EVERYWHERE)
-def test_pairs_and_triplets(name, shape):
+def test_losses_match_on_every_batch(name, shape):
     labels, dim = SHAPES[shape]
     x = embeddings(labels, dim)
     mine, other = EVERYWHERE[name]
@@ -175,14 +175,14 @@ def test_pairs_and_triplets(name, shape):
 
 @pytest.mark.parametrize("shape", ORDINARY)
 @pytest.mark.parametrize("name", ORDINARILY)
-def test_ordinary_batches(name, shape):
+def test_losses_match_on_ordinary_batches(name, shape):
     labels, dim = SHAPES[shape]
     x = embeddings(labels, dim)
     mine, other = ORDINARILY[name]
     compare(ours(mine, labels, x), theirs(other, labels, x))
 
 
-def test_values_of_dynamic_soft_margin_over_steps():
+def test_dynamic_soft_margin_matches_over_steps():
     labels, dim = SHAPES["16x8, 4 a class"]
     triplets = 16 * 3 * 12
     momentum = 0.001 * triplets / (0.999 + 0.001 * triplets)
@@ -197,7 +197,7 @@ def test_values_of_dynamic_soft_margin_over_steps():
         mine.remember(labels, x)
 
 
-def test_difference_sup_con_of_one_class():
+def test_sup_con_differs_for_one_class():
     labels, dim = SHAPES["6x8, one class"]
     x = embeddings(labels, dim)
     mine, other = ORDINARILY["SupCon"]
@@ -205,7 +205,7 @@ def test_difference_sup_con_of_one_class():
     assert ours(mine, labels, x)[0] > 1  # ≥ ln 5, for 5 equal positives
 
 
-def test_difference_generalized_lifted_structure_of_lonely_anchors():
+def test_generalized_lifted_structure_differs_for_lonely_anchors():
     labels, dim = SHAPES["6x8, no positives"]
     x = embeddings(labels, dim)
     mine, other = ORDINARILY["generalized lifted structure"]
@@ -214,7 +214,7 @@ def test_difference_generalized_lifted_structure_of_lonely_anchors():
 
 
 @pytest.mark.parametrize("shape", DEGENERATE)
-def test_histogram_of_degenerate_batches(shape):
+def test_histogram_matches_on_degenerate_batches(shape):
     labels, dim = SHAPES[shape]
     x = embeddings(labels, dim)
     mine, other = ORDINARILY["histogram"]
@@ -249,7 +249,9 @@ def test_margin_without_triplets_is_zero_in_both(shape):
 
 @pytest.mark.parametrize("shape", ORDINARY)
 @pytest.mark.parametrize("num_classes", [None, 16])
-def test_margin_with_learned_beta_on_the_same_triplets(shape, num_classes):
+def test_margin_with_learned_beta_matches_on_the_same_triplets(
+    shape, num_classes
+):
     labels, dim = SHAPES[shape]
     x = embeddings(labels, dim)
     other = their_losses.MarginLoss(
@@ -265,7 +267,7 @@ def test_margin_with_learned_beta_on_the_same_triplets(shape, num_classes):
     )
 
 
-def test_difference_margin_counts_each_pair_once():
+def test_margin_differs_by_counting_each_pair_once():
     labels, dim = SHAPES["16x8, 4 a class"]
     x = embeddings(labels, dim)
     value, (gradient,) = ours(losses.MarginLoss(mining="all"), labels, x)
@@ -301,7 +303,7 @@ class Scaled:
         return self.factor * self.loss(*args)
 
 
-def test_difference_p2s_grad_points_off_the_sphere():
+def test_p2s_grad_differs_by_the_radial_gradient():
     labels, dim = SHAPES["21x16, unbalanced"]
     x = embeddings(labels, dim)
     mine = losses.P2SGradLoss(CLASSES)
@@ -336,7 +338,7 @@ def test_difference_p2s_grad_points_off_the_sphere():
     ],
     ids=["contrastive", "nt_xent", "multi_similarity"],
 )
-def test_cross_batch_memory(inner, their_inner):
+def test_cross_batch_memory_matches(inner, their_inner):
     """Filling, full, and wrapped around. Theirs has no loss of the batch."""
     dim, size = 8, 40
     memory = losses.CrossBatchMemory(inner, size, batch=False)

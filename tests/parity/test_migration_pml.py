@@ -54,7 +54,7 @@ def evaluated(cell: str, dim: int = DIM):
 
 
 @pytest.mark.parametrize("row", [*rows(PAGE, PAIRS), *rows(PAGE, "Wrappers")])
-def test_losses(row):
+def test_losses_of_the_page_match(row):
     labels, dim = SHAPES[BATCH]
     x = embeddings(labels, dim)
     other, mine = map(evaluated, row)
@@ -114,9 +114,11 @@ def compare_views(mine, views, value, gradient):
         tape.watch(tensors)
         values = mine.per_example(classes, tensors[0], classes, tensors[1])
         total = tf.reduce_mean(values)
-    found = np.concatenate([g.numpy() for g in tape.gradient(total, tensors)])
-    expected = gradient.numpy().reshape(found.shape)
-    compare((float(total), [found]), (float(value.detach()), [expected]))
+    gradients = np.concatenate(
+        [g.numpy() for g in tape.gradient(total, tensors)]
+    )
+    expected = gradient.numpy().reshape(gradients.shape)
+    compare((float(total), [gradients]), (float(value.detach()), [expected]))
 
 
 CONDITIONS = {
@@ -131,16 +133,16 @@ CONDITIONS = {
 }
 
 
-def test_losses_under_a_condition_are_all_checked():
-    found = {name_of(row[0]) for row in rows(PAGE, PAIRS, 3)}
-    assert found == set(CONDITIONS)
+def test_conditional_losses_are_all_checked():
+    names = {name_of(row[0]) for row in rows(PAGE, PAIRS, 3)}
+    assert names == set(CONDITIONS)
 
 
 @pytest.mark.parametrize(
     "row",
     [r for r in rows(PAGE, PAIRS, 3) if "DynamicSoft" not in r[0]],
 )
-def test_losses_under_a_condition(row):
+def test_conditional_losses_match(row):
     check = CONDITIONS[name_of(row[0])]
     check(*map(evaluated, row[:2]))
 
@@ -150,7 +152,7 @@ def name_of(cell: str) -> str:
 
 
 @pytest.mark.parametrize("row", rows(PAGE, "Losses with weights"))
-def test_losses_with_weights(row):
+def test_losses_with_weights_match(row):
     x = embeddings(LABELS, DIM)
     other, mine = map(evaluated, row)
     (parameter,) = other.parameters()
@@ -165,7 +167,7 @@ def test_losses_with_weights(row):
 
 
 @pytest.mark.parametrize("row", rows(PAGE, "Miners", 3))
-def test_miners(row):
+def test_miners_match(row):
     labels, dim = SHAPES[BATCH]
     x = embeddings(labels, dim)
     other, miner, mine = map(evaluated, row)
@@ -174,7 +176,7 @@ def test_miners(row):
 
 
 @pytest.mark.parametrize("row", rows(PAGE, "Distances"))
-def test_distances(row):
+def test_distances_match(row):
     other, name = map(evaluated, row)
     x, refs = (embeddings(np.arange(n), DIM, seed=n) for n in (6, 9))
     np.testing.assert_allclose(
@@ -186,7 +188,7 @@ def test_distances(row):
 
 
 @pytest.mark.parametrize("row", rows(PAGE, "Reducers"))
-def test_reducers(row):
+def test_reducers_match(row):
     reducer, name = map(evaluated, row)
     x = embeddings(LABELS, DIM)
     other = losses.TripletMarginLoss(0.2, reducer=reducer)
@@ -196,7 +198,7 @@ def test_reducers(row):
     compare(ours(mine, LABELS, x), theirs(other, LABELS, x))
 
 
-def test_self_supervised_loss():
+def test_self_supervised_loss_matches():
     x, y = two_views()[1:]
     other = losses.SelfSupervisedLoss(losses.NTXentLoss())
     mine = dml.losses.NTXentLoss(0.07)(
@@ -206,7 +208,7 @@ def test_self_supervised_loss():
     assert float(mine) == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_batches_of_samplers():
+def test_samplers_give_batches_of_equal_make_up():
     labels = np.repeat(np.arange(20), 10)
     sampler = samplers.MPerClassSampler(labels, m=4, batch_size=32)
     mine = dml.data.ClassBalanced(labels, images_per_class=4, batch_size=32)
@@ -215,7 +217,7 @@ def test_batches_of_samplers():
         np.testing.assert_array_equal(counts, np.full(8, 4))
 
 
-def test_metrics():
+def test_metrics_of_the_page_match():
     from pytorch_metric_learning.utils.accuracy_calculator import (
         AccuracyCalculator,
     )
@@ -223,7 +225,7 @@ def test_metrics():
     names = [list(map(evaluated, r)) for r in rows(PAGE, "AccuracyCalculator")]
     labels = np.arange(60) % 6
     x = embeddings(labels, 16)
-    found = dml.evaluation.evaluate_embeddings(
+    results = dml.evaluation.evaluate_embeddings(
         x, labels, metrics=[name for _, name in names], distance="euclidean"
     )
     calculator = AccuracyCalculator(
@@ -231,10 +233,10 @@ def test_metrics():
     )
     expected = calculator.get_accuracy(torch.tensor(x), torch.tensor(labels))
     for theirs_, mine in names:
-        assert found[mine] == pytest.approx(expected[theirs_], abs=1e-6), mine
+        assert results[mine] == pytest.approx(expected[theirs_], abs=1e-6), mine
 
 
-def test_neighbors_of_inference_model():
+def test_inference_model_finds_the_same_neighbors():
     from pytorch_metric_learning.utils.inference import InferenceModel
 
     x = embeddings(np.arange(40), DIM)
@@ -245,7 +247,7 @@ def test_neighbors_of_inference_model():
     np.testing.assert_array_equal(hits.ids, ids.numpy())
 
 
-def test_their_blocks_run():
+def test_code_blocks_of_the_page_run():
     for block in blocks(PAGE):
         exec(block, {})  # noqa: S102
 
@@ -283,7 +285,7 @@ def test_regularizers_are_keras_activity_regularizers():
 
 def test_names_in_docstrings_exist():
     """ "Also known as: - pytorch-metric-learning: `Name(...)`"."""
-    found = set()
+    loss_names = set()
     for entry in dml.losses.LOSSES.values():
         text = " ".join((entry.value.__doc__ or "").split())
         for line in re.findall(
@@ -291,6 +293,6 @@ def test_names_in_docstrings_exist():
         ):
             if "version 3" in line:
                 continue
-            found |= set(re.findall(r"^`(\w+Loss)\(", line))
-    assert len(found) > 25
-    assert not {name for name in found if not hasattr(losses, name)}
+            loss_names |= set(re.findall(r"^`(\w+Loss)\(", line))
+    assert len(loss_names) > 25
+    assert not {name for name in loss_names if not hasattr(losses, name)}

@@ -69,7 +69,7 @@ def with_references(mine, x, labels, ref_labels=None):
 
 
 @pytest.mark.parametrize("row", rows(PAGE, "Labeled examples"))
-def test_labeled_examples(row):
+def test_losses_of_labeled_examples_match(row):
     labels, dim = SHAPES["21x16, unbalanced"]
     x = 2 * embeddings(labels, dim)
     other, mine = map(evaluated, row)
@@ -78,20 +78,20 @@ def test_labeled_examples(row):
 
 
 @pytest.mark.parametrize("row", rows(PAGE, "Pairs"))
-def test_pairs(row):
+def test_losses_of_pairs_match(row):
     other, mine = map(evaluated, row)
     x, ids = columns(2), np.arange(COUNT)
     compare(with_references(mine, x, ids, ids), theirs(other, x))
 
 
-def test_pairs_with_hard_negatives():
+def test_pairs_with_hard_negatives_match():
     other, mine = map(evaluated, rows(PAGE, "Pairs")[0])
     x = columns(3)
-    found = with_references(mine, x, np.arange(COUNT), np.arange(2 * COUNT))
-    compare(found, theirs(other, x))
+    result = with_references(mine, x, np.arange(COUNT), np.arange(2 * COUNT))
+    compare(result, theirs(other, x))
 
 
-def test_pairs_in_both_directions():
+def test_pairs_in_both_directions_match():
     other = losses.MultipleNegativesRankingLoss(
         None,
         directions=("query_to_doc", "doc_to_query"),
@@ -105,7 +105,7 @@ def test_pairs_in_both_directions():
 
 
 @pytest.mark.parametrize("row", rows(PAGE, "Pairs and labels 0 or 1"))
-def test_pairs_and_labels(row):
+def test_losses_of_labeled_pairs_match(row):
     other, mine = map(evaluated, row)
     x, labels = columns(2), np.arange(COUNT) % 2
     relations = np.full((COUNT, COUNT), -1)
@@ -114,7 +114,7 @@ def test_pairs_and_labels(row):
 
 
 @pytest.mark.parametrize("row", rows(PAGE, "Triplets"))
-def test_triplets(row):
+def test_losses_of_triplets_match(row):
     other, mine = map(evaluated, row)
     x = columns(3)
     relations = np.full((COUNT, 2 * COUNT), -1)
@@ -124,7 +124,7 @@ def test_triplets(row):
 
 
 @pytest.mark.parametrize("row", rows(PAGE, "Matryoshka"))
-def test_matryoshka(row):
+def test_matryoshka_matches(row):
     other, mine = map(evaluated, row)
     x = torch.tensor(embeddings(LABELS, DIM), requires_grad=True)
     value = sum(

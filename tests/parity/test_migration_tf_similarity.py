@@ -29,14 +29,14 @@ def goldens():
         return dict(archive)
 
 
-def close(found, expected):
+def close(actual, expected):
     atol = 1e-5 * max(np.abs(expected).max(), 1e-2)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=atol)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=atol)
 
 
 @pytest.mark.parametrize("batch", ["balanced", "unbalanced"])
 @pytest.mark.parametrize("row", rows(PAGE, "Losses"))
-def test_losses(goldens, row, batch):
+def test_losses_of_the_page_match(goldens, row, batch):
     other, mine = map(code, row)
     values, gradient = value_and_gradient(
         eval(mine, dict(NAMES)),  # noqa: S307
@@ -53,7 +53,7 @@ def test_losses(goldens, row, batch):
 @pytest.mark.parametrize(
     "row", [row for row in rows(PAGE, "Losses", 3) if row[0] not in NEAR]
 )
-def test_losses_of_two_views(goldens, row):
+def test_losses_of_two_views_match(goldens, row):
     other, mine = map(code, row[:2])
     loss = eval(mine, dict(NAMES))  # noqa: S307
     views = goldens["views/embeddings"]
@@ -71,7 +71,7 @@ def test_losses_of_two_views(goldens, row):
     close(tape.gradient(value, tensor), goldens[f"views/{other}/gradient"])
 
 
-def test_cross_batch_memory(goldens):
+def test_cross_batch_memory_matches(goldens):
     inner = dml.losses.MultiSimilarityLoss(beta=40.0)
     memory = dml.losses.CrossBatchMemory(inner, 32, batch=False)
     memory.build(keras.layers.Layer(), 8)

@@ -46,7 +46,7 @@ def chosen(miner, labels, x, distance="euclidean"):
 
 
 @pytest.mark.parametrize("shape", NOT_ALONE)
-def test_batch_hard(shape):
+def test_batch_hard_matches(shape):
     labels, dim = SHAPES[shape]
     x = embeddings(labels, dim)
     np.testing.assert_array_equal(
@@ -56,7 +56,7 @@ def test_batch_hard(shape):
 
 
 @pytest.mark.parametrize("shape", NOT_ALONE)
-def test_multi_similarity(shape):
+def test_multi_similarity_matches(shape):
     labels, dim = SHAPES[shape]
     x = embeddings(labels, dim)
     np.testing.assert_array_equal(
@@ -68,7 +68,7 @@ def test_multi_similarity(shape):
 @pytest.mark.parametrize("shape", NOT_ALONE[1:3])
 @pytest.mark.parametrize("positive", ["easy", "hard"])
 @pytest.mark.parametrize("negative", ["easy", "semihard", "hard"])
-def test_easy_and_hard(shape, positive, negative):
+def test_easy_and_hard_mining_match(shape, positive, negative):
     labels, dim = SHAPES[shape]
     x = embeddings(labels, dim)
     actual = chosen(mining.Selection(positive, negative), labels, x)
@@ -84,12 +84,12 @@ def test_easy_and_hard(shape, positive, negative):
     d = np.linalg.norm(x[:, None] - x, axis=2)
     for a in np.flatnonzero(actual[0].any(axis=1) & ~kept):
         p = actual[0, a].argmax()
-        others = d[a, labels != labels[a]]
-        assert (others <= d[a, p]).all()
-        assert d[a, actual[1, a].argmax()] == others.max()
+        negatives = d[a, labels != labels[a]]
+        assert (negatives <= d[a, p]).all()
+        assert d[a, actual[1, a].argmax()] == negatives.max()
 
 
-def test_distance_weighted_draws_have_our_probabilities():
+def test_distance_weighted_mining_draws_by_our_probabilities():
     labels, dim = np.repeat(np.arange(6), 3), 6
     x = embeddings(labels, dim)
     pairs = pairs_lib.compare(labels, x)

@@ -1,4 +1,4 @@
-"""What the sections of a recipe build, as tests of one part need it."""
+"""Builds single parts of a recipe for tests."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""The included recipes, each of which is read once."""
+"""The included recipes, each read once."""
 
 import functools
 from pathlib import Path
@@ -7,7 +7,7 @@ from keras_dml.recipes import Recipe, load
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 ALL = sorted(RECIPES.rglob("*.yaml"))
-"""Recipes, and what only others are based on."""
+"""Recipes, including pure bases."""
 FILES = [path for path in ALL if path.name[0] != "_"]
 
 # Keys whose values are names of layers of the network.

@@ -1,4 +1,4 @@
-"""What recipes name and tests cannot have: archives and pretrained weights."""
+"""Stand-ins for archives and pretrained weights that recipes name."""
 
 import dataclasses
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from keras_dml import backbones, data
 def stand_in(
     monkeypatch: pytest.MonkeyPatch, name: str, loader: Callable[..., Any]
 ) -> None:
-    """Has recipes that name a data set load something else."""
+    """Replaces a data set that recipes name."""
     entry = data.DATASETS[name]
 
     @wraps(entry.value)
@@ -27,7 +27,7 @@ def stand_in(
 
 
 def noise() -> data.DataSplits:
-    """Images that stand in for any data set, also one with groups."""
+    """Noise images in place of any data set, with groups where needed."""
     pixels = np.random.default_rng(0).integers(0, 256, (72, 40, 48, 3))
     labels = np.repeat(np.arange(12), 6)
     images = data.ImageSet(pixels.astype(np.uint8), labels)
@@ -58,7 +58,7 @@ def backbone(
     freeze_batch_norm: bool,
     freeze_until: str | None,
     output: str | None = None,
-    **others: Any,
+    **options: Any,
 ) -> keras.Model:
     """As `backbones.get`, without files and downloads; made once.
 
@@ -79,7 +79,7 @@ def backbone(
         freeze_batch_norm=freeze_batch_norm,
         freeze_until=freeze_until if whole else None,
         output=output if whole else None,
-        **others,
+        **options,
     )
 
 

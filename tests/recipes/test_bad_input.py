@@ -1,4 +1,4 @@
-"""Values that YAML or Python stumble over are errors of the recipe."""
+"""Values that crash YAML or Python raise recipe errors."""
 
 import pytest
 
@@ -28,7 +28,7 @@ PLACES = {
 
 @pytest.mark.parametrize("key", ["seed", "epochs", "name"])
 @pytest.mark.parametrize("kind", LONG)
-def test_long_number_is_refused_with_its_length(kind, key, tmp_path) -> None:
+def test_long_number_raises_with_its_length(kind, key, tmp_path) -> None:
     path, number = tmp_path / "own.yaml", LONG[kind]
     path.write_text(f"base: glyphs/baseline\n{key}: {number}\n")
     with pytest.raises(RecipeError, match=f"{len(number):,} char") as error:
@@ -39,7 +39,7 @@ def test_long_number_is_refused_with_its_length(kind, key, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("kind", VALUES)
-def test_value_of_another_type_than_its_tag_is_refused(kind, tmp_path) -> None:
+def test_value_unlike_its_tag_raises(kind, tmp_path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text(f"base: glyphs/baseline\nseed: {VALUES[kind]}\n")
     with pytest.raises(RecipeError, match="it is not YAML"):
@@ -48,7 +48,7 @@ def test_value_of_another_type_than_its_tag_is_refused(kind, tmp_path) -> None:
 
 @pytest.mark.parametrize("name", [".x:y", "..x:y", ":y", ":"])
 @pytest.mark.parametrize("place", PLACES)
-def test_relative_module_is_refused(place, name) -> None:
+def test_relative_module_raises(place, name) -> None:
     setting = PLACES[place].format(name)
     with pytest.raises(RecipeError, match="cannot be imported"):
         load("glyphs/baseline", (setting,))

@@ -29,9 +29,9 @@ def recipe_of(section: dict[str, Any]) -> Any:
 def test_sections_call_their_loaders(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With their keys, and the recipe's seed where that matters."""
+    """Loaders get their keys, and the recipe's seed if they take one."""
     parameters = inspect.signature(data.DATASETS[name].value).parameters
-    stand_in(monkeypatch, name, lambda **given: given)
+    stand_in(monkeypatch, name, lambda **arguments: arguments)
     path = {"path": "somewhere"} if "path" in parameters else {}
     recipe = recipe_of({"name": name, **path})
     keys = recipe.data.model_dump(exclude={"name"})
@@ -39,7 +39,7 @@ def test_sections_call_their_loaders(
     assert data_of(recipe) == {**keys, **path, **seed}
 
 
-def test_a_module_of_data_that_declares_a_loader_is_enough(
+def test_declared_loader_is_a_recipe_section(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(data.DATASETS, "_entries", dict(data.DATASETS))
@@ -72,16 +72,22 @@ PHOTOGRAPHS = "photographs"
         ),
     ],
 )
-def test_numbers_of_the_package_are_no_demand(settings, may, tmp_path) -> None:
+def test_package_defaults_may_have_fewer_classes(
+    settings, may, tmp_path
+) -> None:
     recipe = load(PHOTOGRAPHS, settings)
     assert recipe.batches.fewer_classes is may
     (tmp_path / "again.yaml").write_text(dump(recipe))
     assert load(tmp_path / "again.yaml") == recipe
-    own = tmp_path / "own.yaml"
-    own.write_text("base: photographs\nbatches: {classes_per_batch: 8}\n")
-    assert load(own).batches.fewer_classes is False
-    own.write_text("base: photographs\nbatches: {images_per_class: 8}\n")
-    assert load(own).batches.fewer_classes is True
+    recipe_file = tmp_path / "own.yaml"
+    recipe_file.write_text(
+        "base: photographs\nbatches: {classes_per_batch: 8}\n"
+    )
+    assert load(recipe_file).batches.fewer_classes is False
+    recipe_file.write_text(
+        "base: photographs\nbatches: {images_per_class: 8}\n"
+    )
+    assert load(recipe_file).batches.fewer_classes is True
 
 
 @pytest.mark.parametrize(
@@ -93,7 +99,7 @@ def test_numbers_of_the_package_are_no_demand(settings, may, tmp_path) -> None:
         "batches.hard_classes={}",
     ],
 )
-def test_batches_of_few_classes(method, caplog) -> None:
+def test_batches_shrink_to_few_classes(method, caplog) -> None:
     train = blobs(5, 6)
     recipe = load(PHOTOGRAPHS, (method,))
     assert recipe.batches.classes_per_batch == 16
@@ -109,7 +115,7 @@ def test_batches_of_few_classes(method, caplog) -> None:
         sampler_of(asked, train)
 
 
-def test_batches_of_few_labels() -> None:
+def test_batches_shrink_to_few_labels() -> None:
     tagged = blobs(6, 4).with_labels(np.eye(3, dtype=bool)[np.arange(24) % 3])
     method = "method={name: baseline, loss: contrastive}"
     recipe = load(PHOTOGRAPHS, (method,))
@@ -133,7 +139,7 @@ RESIZED = (
 )
 
 
-def test_training_and_test_are_resized_as_the_recipe_says() -> None:
+def test_training_and_test_are_resized_by_the_recipe() -> None:
     images = data.ImageSet(noise(24, 13), LABELS)
     recipe = load("glyphs/baseline", RESIZED)
     model = model_of(recipe)
@@ -147,8 +153,8 @@ def test_training_and_test_are_resized_as_the_recipe_says() -> None:
         np.testing.assert_array_equal(x, padded[y["index"]])
 
 
-def test_the_view_is_set_once(tmp_path) -> None:
-    """Training resizes as the test does, also by a recipe that was dumped."""
+def test_training_takes_the_view_of_the_test(tmp_path) -> None:
+    """Training resizes like the test, also after the recipe was dumped."""
     setting = "view={resize: 56, resize_mode: longest}"
     recipe = load("glyphs/baseline", (setting,))
     seen = recipe.augmentation

@@ -67,7 +67,7 @@ def stood_in(glyphs, noise, monkeypatch) -> Iterator[None]:
     [*QUICK, *(pytest.param(x, marks=pytest.mark.slow) for x in MORE)],
     ids=name_of,
 )
-def test_trains_a_step_and_embeds(path, tmp_path, monkeypatch) -> None:
+def test_recipe_trains_a_step_and_embeds(path, tmp_path, monkeypatch) -> None:
     recipe = load(path)
     # ABE knows where to branch in the networks of this package.
     whole = path in WHOLE or names_layers(recipe) or recipe.method.name == "abe"
@@ -119,15 +119,19 @@ def test_trains_a_step_and_embeds(path, tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.slow
-def test_layers_that_recipes_name_are_there() -> None:
+def test_layers_named_by_recipes_exist() -> None:
     networks: dict[str, set[str]] = {}
     for path in FILES:
         sections = recipe_at(path).backbone, recipe_at(path).method
         for key, section in itertools.product(LAYERS, sections):
-            named = getattr(section, key, None) or ()
-            named = {named} if isinstance(named, str) else set(named)
+            layer_names = getattr(section, key, None) or ()
+            layer_names = (
+                {layer_names}
+                if isinstance(layer_names, str)
+                else set(layer_names)
+            )
             networks.setdefault(recipe_at(path).backbone.name, set()).update(
-                named
+                layer_names
             )
     for name, layers in networks.items():
         if layers:
@@ -179,7 +183,7 @@ class Valued(ContrastiveLoss):
 
 
 @pytest.mark.slow
-def test_loading_leaves_devices_to_be_set(tmp_path) -> None:
+def test_loading_recipes_leaves_devices_unset(tmp_path) -> None:
     (tmp_path / "own_losses.py").write_text(OWN_LOSSES)
     subprocess.run(
         [sys.executable, "-c", LOADS, *map(str, [*QUICK, *MORE])],
@@ -189,7 +193,7 @@ def test_loading_leaves_devices_to_be_set(tmp_path) -> None:
 
 
 def teacher(folder: Path) -> Path:
-    """A model that stands in for that of the run which a recipe names."""
+    """A stand-in for the teacher's run that a recipe names."""
     path = folder / "teacher.keras"
     colored = backbones.small_convnet((48, 48, 3))
     methods.baseline(colored, embedding_dim=6).save(path)
@@ -203,7 +207,7 @@ def names_layers(recipe: Recipe) -> bool:
 
 
 def probe(model: keras.Model) -> FloatArray:
-    """Some of the weights that every step moves."""
+    """Weights that every step changes."""
     return np.concatenate(
         [v.numpy().ravel()[:50] for v in model.head.trainable_variables]
     )

@@ -1,4 +1,4 @@
-"""Files of recipes, their bases, and settings on top."""
+"""Recipe files, their bases and settings."""
 
 import copy
 from pathlib import Path
@@ -23,7 +23,7 @@ def write(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-def test_later_bases_and_settings_go_on_top(tmp_path) -> None:
+def test_later_bases_and_settings_win(tmp_path) -> None:
     write(tmp_path, "base.yaml", BASE)
     write(tmp_path, "more.yaml", "optimizer: {epsilon: 1.0e-8}\nseed: 3\n")
     write(tmp_path, "most.yaml", "base: more.yaml\nseed: 4\nepochs: 2\n")
@@ -69,7 +69,7 @@ LOSS = {"method": {"name": "baseline", "loss": "margin"}}
         )),
     ],
 )  # fmt: skip
-def test_merge_puts_a_change_on_top_and_alters_neither(
+def test_merge_applies_a_change_and_modifies_neither(
     base, change, expected
 ) -> None:
     before = copy.deepcopy((base, change))
@@ -77,7 +77,7 @@ def test_merge_puts_a_change_on_top_and_alters_neither(
     assert (base, change) == before
 
 
-def test_own_patterns_count_before_inherited_ones() -> None:
+def test_own_patterns_precede_inherited_ones() -> None:
     base = {"rate_multipliers": {"head": 10.0, "/loss/": 2.0}}
     change = {"rate_multipliers": {"queries": 0.0, "/loss/": 3.0}}
     merged = merge(base, change)["rate_multipliers"]
@@ -92,7 +92,7 @@ def test_own_patterns_count_before_inherited_ones() -> None:
 
 
 @pytest.mark.parametrize("setting", ["rate_multipliers={}", "loss_weights={}"])
-def test_an_empty_mapping_clears(setting, tmp_path) -> None:
+def test_empty_mapping_clears_the_inherited_one(setting, tmp_path) -> None:
     path = write(
         tmp_path, "base.yaml",
         BASE + "rate_multipliers: {head: 10.0}\nloss_weights: {metric: 2.0}\n",
@@ -102,7 +102,7 @@ def test_an_empty_mapping_clears(setting, tmp_path) -> None:
     assert getattr(load(path, (setting,)), key) == {}
 
 
-def test_an_argument_of_a_loss_can_be_set(tmp_path) -> None:
+def test_argument_of_a_loss_can_be_set(tmp_path) -> None:
     path = write(tmp_path, "base.yaml", BASE)
     recipe = load(path, ("method.loss.negative_margin=0.9",))
     expected = {"name": "contrastive", "negative_margin": 0.9}
@@ -121,15 +121,13 @@ def test_an_argument_of_a_loss_can_be_set(tmp_path) -> None:
          "{name: matryoshka, dims: [8], loss: margin}"),
     ],
 )  # fmt: skip
-def test_a_loss_that_is_only_a_name_needs_no_section(
-    loss, same, tmp_path
-) -> None:
+def test_loss_without_arguments_equals_its_name(loss, same, tmp_path) -> None:
     path = write(tmp_path, "base.yaml", BASE)
     settings = [(f"method.loss={x}",) for x in (loss, same)]
     assert load(path, settings[0]) == load(path, settings[1])
 
 
-def test_parse_setting() -> None:
+def test_parse_setting_reads_yaml_values() -> None:
     assert parse_setting("a.b=1e-3") == {"a": {"b": "1e-3"}}
     assert parse_setting("a.b=1.0e-3") == {"a": {"b": 0.001}}
     assert parse_setting("x=[1, 2]") == {"x": [1, 2]}
@@ -145,7 +143,7 @@ def test_parse_setting() -> None:
         ("method:\n  loss: {name: margin, beta: 1.2, name: triplet}\n", "name"),
     ],
 )  # fmt: skip
-def test_key_that_is_there_twice_is_refused(tmp_path, text, key) -> None:
+def test_duplicate_key_raises(tmp_path, text, key) -> None:
     path = write(tmp_path, "twice.yaml", text)
     with pytest.raises(RecipeError, match=f"the key '{key}' is there twice"):
         load(path)

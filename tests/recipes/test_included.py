@@ -14,23 +14,23 @@ from tests.recipes.library import FILES, RECIPES, name_of
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch) -> None:
-    """Away from the checkout."""
+    """Changes to a folder outside the checkout."""
     monkeypatch.chdir(tmp_path)
 
 
-def test_names_are_all_recipes_and_no_bases() -> None:
+def test_names_list_all_recipes_and_no_bases() -> None:
     files = set(map(name_of, FILES))
     assert set(recipes.names()) == files
     assert {"quickstart", "glyphs/attentive_grouping"} <= files
 
 
-def test_a_name_is_the_file() -> None:
+def test_name_loads_the_file() -> None:
     by_name = recipes.load("glyphs/diva", ("epochs=3",))
     by_path = recipes.load(RECIPES / "glyphs" / "diva.yaml", ("epochs=3",))
     assert by_name == by_path
 
 
-def test_a_file_goes_before_a_name_and_a_folder_does_not() -> None:
+def test_file_precedes_a_name_and_a_folder_does_not() -> None:
     Path("quickstart").mkdir()
     assert recipes.load("quickstart").name == "quickstart"
     Path("glyphs").mkdir()
@@ -38,7 +38,7 @@ def test_a_file_goes_before_a_name_and_a_folder_does_not() -> None:
     assert recipes.load("glyphs/diva").name == "own"
 
 
-def test_an_installed_wheel_has_them_in_the_package(monkeypatch) -> None:
+def test_installed_wheel_contains_the_recipes(monkeypatch) -> None:
     package = Path("site-packages", "keras_dml", "recipes").absolute()
     (package / "library").mkdir(parents=True)
     text = (RECIPES / "symbol_names.yaml").read_text()
@@ -49,7 +49,7 @@ def test_an_installed_wheel_has_them_in_the_package(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("base", ["glyphs/diva", "glyphs/_base"])
-def test_a_name_is_a_base(base) -> None:
+def test_name_may_be_a_base(base) -> None:
     Path("mine.yaml").write_text(f"base: {base}\nname: mine\nmethod: baseline")
     with pytest.raises(RecipeError, match="`method`"):
         recipes.load("mine.yaml")
@@ -60,7 +60,7 @@ def test_a_name_is_a_base(base) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "near"),
+    ("name", "near"),
     [
         ("quikstart", "quickstart"),
         ("recipes/quickstart.yaml", "quickstart"),
@@ -68,16 +68,16 @@ def test_a_name_is_a_base(base) -> None:
         ("glyphs/../../README", None),
     ],
 )
-def test_the_nearest_name_is_named(given, near) -> None:
+def test_unknown_name_gets_a_suggestion(name, near) -> None:
     with pytest.raises(RecipeError, match="cannot be read: No such") as error:
-        recipes.load(given)
+        recipes.load(name)
     assert near is None or f"Did you mean {near!r}?" in str(error.value)
     with pytest.raises(RecipeError, match="no included recipe"):
-        recipes.copy(given)
+        recipes.copy(name)
 
 
-def test_every_copy_has_its_bases(monkeypatch) -> None:
-    """One recipe of each folder and number of bases, and of folders there."""
+def test_copies_include_their_bases(monkeypatch) -> None:
+    """Tries one recipe of each folder and combination of bases."""
     kinds = {}
     for path in FILES:
         [base] = re.findall("^base: *(.*)", path.read_text(), re.M) or [""]
@@ -94,7 +94,7 @@ def test_every_copy_has_its_bases(monkeypatch) -> None:
         assert {"data", "method", "backbone"} <= set(complete), name
 
 
-def test_copies_replace_nothing_unasked() -> None:
+def test_copies_replace_changed_files_only_if_asked() -> None:
     written = recipes.copy("glyphs/diva")
     assert written[0].is_relative_to("recipes")
     recipes.copy("glyphs/abe")  # Its base is the same.
@@ -108,7 +108,7 @@ def test_copies_replace_nothing_unasked() -> None:
 
 
 @pytest.mark.slow
-def test_the_command_copies_without_keras() -> None:
+def test_copying_imports_no_keras() -> None:
     code = (
         "import sys; sys.argv = ['keras-dml']\n"
         "from keras_dml import recipes\n"

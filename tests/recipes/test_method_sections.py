@@ -1,4 +1,4 @@
-"""Sections of methods are what their factories' signatures say."""
+"""Sections of methods follow the signatures of their factories."""
 
 import sys
 import textwrap
@@ -27,7 +27,7 @@ def recipe_of(method: dict[str, Any], num_views: int = 1) -> Recipe:
     return validate(content, "recipe.yaml")
 
 
-def test_types_are_those_that_yaml_has() -> None:
+def test_fields_have_types_that_yaml_can_write() -> None:
     def function(
         a: int,
         b: str | keras.Model = "b",
@@ -45,7 +45,7 @@ def test_types_are_those_that_yaml_has() -> None:
 
 
 @pytest.mark.parametrize("default", ["", " = None"])
-def test_arguments_without_a_type_are_refused(default) -> None:
+def test_arguments_without_a_type_raise(default) -> None:
     scope: dict[str, Any] = {}
     exec(f"def function(alpha{default}): ...", scope)
     with pytest.raises(ValueError, match="`alpha` of function must have a ty"):
@@ -69,19 +69,19 @@ number = 3
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch) -> Iterator[str]:
-    """The name of a module that is no part of the package."""
+def module(tmp_path, monkeypatch) -> Iterator[str]:
+    """The name of a module outside the package."""
     (tmp_path / "own_methods.py").write_text(textwrap.dedent(OWN))
     monkeypatch.syspath_prepend(tmp_path)
     yield "own_methods"
     sys.modules.pop("own_methods", None)
 
 
-def test_a_method_of_another_package(own) -> None:
-    recipe = recipe_of({"name": f"{own}:two", "loss": "contrastive"})
+def test_method_of_another_package_is_built(module) -> None:
+    recipe = recipe_of({"name": f"{module}:two", "loss": "contrastive"})
     assert recipe.method.embedding_dim == 6
-    assert recipe_of({"name": f"{own}:two", "loss": "contrastive"}) == recipe
-    assert f"name: {own}:two" in dump(recipe)
+    assert recipe_of({"name": f"{module}:two", "loss": "contrastive"}) == recipe
+    assert f"name: {module}:two" in dump(recipe)
     model = model_of(recipe)
     assert model.head.embedding_dim == 6
     assert isinstance(model.objective.loss, losses.ContrastiveLoss)
@@ -99,30 +99,34 @@ def test_a_method_of_another_package(own) -> None:
         ("two", "`method.name` must be one of"),
     ],
 )
-def test_what_is_no_method_of_another_package(own, name, message) -> None:
+def test_unfit_method_of_another_package_raises(module, name, message) -> None:
     with pytest.raises(RecipeError, match=message):
         recipe_of({"name": name, "los": "margin"})
 
 
-def test_a_trusted_run_imports_the_module_of_its_method(
-    own, tmp_path, monkeypatch
+def test_trusted_run_imports_the_module_of_its_method(
+    module, tmp_path, monkeypatch
 ) -> None:
-    recipe = recipe_of({"name": f"{own}:two"})
+    recipe = recipe_of({"name": f"{module}:two"})
     (tmp_path / "recipe.yaml").write_text(dump(recipe))
     (tmp_path / "best.keras").touch()
-    del sys.modules[own]
+    del sys.modules[module]
     monkeypatch.setattr(
-        keras.models, "load_model", lambda path, **_: own in sys.modules
+        keras.models, "load_model", lambda path, **_: module in sys.modules
     )
     assert runs.load_model(tmp_path, trust=True)
 
 
 @pytest.mark.parametrize(
-    ("given", "clusters"), [({}, 4), ({"num_learners": 3}, 3)]
+    ("arguments", "clusters"), [({}, 4), ({"num_learners": 3}, 3)]
 )
-def test_clusters_without_splitting_the_embedding(given, clusters) -> None:
-    """Table 6 of divide and conquer: the sampler's number, not the model's."""
-    method = {"name": "divide_and_conquer", "split_embedding": False, **given}
+def test_unsplit_embedding_may_have_clusters(arguments, clusters) -> None:
+    """Table 6 of divide and conquer: only the sampler has learners."""
+    method = {
+        "name": "divide_and_conquer",
+        "split_embedding": False,
+        **arguments,
+    }
     recipe = recipe_of(method)
     sampler = sampler_of(recipe, blobs(32))
     assert sampler.num_learners == clusters
@@ -130,7 +134,7 @@ def test_clusters_without_splitting_the_embedding(given, clusters) -> None:
     assert isinstance(model.head, methods.EmbeddingHead)
 
 
-def test_a_momentum_network_of_any_method() -> None:
+def test_any_method_may_have_a_momentum_network() -> None:
     method = {
         "name": "baseline",
         "loss": {"name": "cross_batch_memory", "loss": "triplet", "size": 9},
@@ -142,7 +146,7 @@ def test_a_momentum_network_of_any_method() -> None:
     assert model.momentum_encoder.ema_momentum == 0.5
 
 
-def test_pair_batches_have_as_many_images_as_batches_say(images) -> None:
+def test_pair_batches_have_the_size_of_the_recipe(images) -> None:
     settings = ("batches.classes_per_batch=6", "batches.images_per_class=2")
     pairs = ("method.pair_batches=true", "method.pairs=constructed")
     recipe = load("glyphs/abe", (*pairs, *settings))
@@ -156,7 +160,7 @@ def test_pair_batches_have_as_many_images_as_batches_say(images) -> None:
     assert isinstance(plain, data.ClassBalanced)
 
 
-def test_two_views_and_few_triplets_of_diva(caplog) -> None:
+def test_diva_has_two_views_and_warns_of_few_triplets(caplog) -> None:
     images = data.ImageSet(
         np.zeros((12, 48, 48), "uint8"), np.repeat(np.arange(4), 3)
     )

@@ -1,4 +1,4 @@
-"""`num_classes: auto` is the number of classes that are trained on."""
+"""`num_classes: auto` is the number of training classes."""
 
 from pathlib import Path
 
@@ -52,7 +52,7 @@ def build(name: str, splits: data.DataSplits, *settings: str):
         ("diva", "embedding_dim=8", "method.auxiliary_loss", 2),
     ],
 )
-def test_there_is_a_beta_for_each_training_class(
+def test_auto_gives_a_beta_for_each_training_class(
     method, size, key, count, splits
 ) -> None:
     recipe, batches, model = build(
@@ -79,7 +79,7 @@ def test_there_is_a_beta_for_each_training_class(
     assert any(moved)
 
 
-def test_the_examples_of_each_class_are_counted(splits) -> None:
+def test_auto_counts_the_examples_of_each_class(splits) -> None:
     few = splits.train.select(range(2, len(splits.train)))
     uneven = data.DataSplits(few, splits.validation, splits.test, "uneven")
     loss = "{name: dynamic_arc_face, num_classes: auto, class_counts: auto}"
@@ -87,15 +87,15 @@ def test_the_examples_of_each_class_are_counted(splits) -> None:
     counts = np.unique(few.labels, return_counts=True)[1].tolist()
     assert len(set(counts)) == 2
     assert model.objective.loss.class_counts == counts
-    given = (
+    explicit_loss = (
         f"{{name: dynamic_arc_face, num_classes: auto, class_counts: {counts}}}"
     )
-    *_, model = build("baseline", uneven, f"method.loss={given}")
+    *_, model = build("baseline", uneven, f"method.loss={explicit_loss}")
     assert model.objective.loss.class_counts == counts
 
 
 @pytest.mark.slow
-def test_a_run_is_measured_again(splits, tmp_path, monkeypatch) -> None:
+def test_run_with_auto_is_measured_again(splits, tmp_path, monkeypatch) -> None:
     stand_in(monkeypatch, "glyphs", lambda: splits)
     recipe = load(RECIPES / "baseline.yaml", (*SMALL, f"method.loss={BETA}"))
     outcome = runs.train(recipe, tmp_path / "run", verbose=0)
@@ -104,13 +104,13 @@ def test_a_run_is_measured_again(splits, tmp_path, monkeypatch) -> None:
     assert dict(again.results) == dict(outcome.after)
 
 
-def test_too_few_classes_are_refused(splits) -> None:
+def test_too_few_classes_raise(splits) -> None:
     loss = "method.loss={name: proxy_nca, num_classes: 5}"
     with pytest.raises(ValueError, match="6 .*Received: num_classes=5.*auto"):
         build("baseline", splits, loss)
 
 
-def test_it_is_found_at_any_depth() -> None:
+def test_auto_is_filled_in_at_any_depth() -> None:
     config = {
         "a": [{"num_classes": "auto"}, {"num_classes": 3}],
         "b": {"class_name": "X", "config": {"num_classes": "auto"}},
@@ -132,10 +132,10 @@ def test_other_losses_leave_labels_alone(splits) -> None:
     assert set(labels) <= set(splits.train.labels.tolist())
 
 
-def test_a_share_of_classes_whose_number_is_not_known_yet(splits) -> None:
+def test_auto_works_with_a_class_share(splits) -> None:
     loss = "{name: arc_face, num_classes: auto, class_share: 0.4}"
     settings = (f"method.loss={loss}", "accumulate=2", "gather=none")
     _, _, model = build("baseline", splits, *settings)
-    found = model.objective.loss
-    assert (found.num_classes, found.sampled.count) == (6, 2)
+    objective_loss = model.objective.loss
+    assert (objective_loss.num_classes, objective_loss.sampled.count) == (6, 2)
     assert (model.accumulate, model.gather) == (2, "none")

@@ -1,4 +1,4 @@
-"""Tests of the optimizer and the learning rate that recipes describe."""
+"""Optimizers and learning rates of recipes."""
 
 import math
 from pathlib import Path
@@ -39,21 +39,21 @@ def rates(schedule: str, epochs: int, steps: int, rate: float = 0.4):
     variable = keras.Variable([0.0])
     optimizer = recipe.optimizer.build(steps, epochs)
     optimizer.build([variable])
-    given = []
+    values = []
     for _ in range(epochs * steps):
-        given.append(float(optimizer.learning_rate))
+        values.append(float(optimizer.learning_rate))
         optimizer.apply([keras.ops.ones((1,))])
-    return given
+    return values
 
 
-def test_steps_fall_where_an_epoch_starts() -> None:
-    given = rates("{name: steps, epochs: [1, 3], factor: 0.5}", 4, 3)
+def test_steps_change_the_rate_at_the_start_of_epochs() -> None:
+    learning_rates = rates("{name: steps, epochs: [1, 3], factor: 0.5}", 4, 3)
     expected = [0.4] * 3 + [0.2] * 6 + [0.1] * 3
-    np.testing.assert_allclose(given, expected, rtol=1e-6)
+    np.testing.assert_allclose(learning_rates, expected, rtol=1e-6)
 
 
 @pytest.mark.peers
-def test_steps_are_those_of_pytorch() -> None:
+def test_steps_match_pytorch() -> None:
     torch = pytest.importorskip("torch")
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.4)
     scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 3], 0.1)
@@ -62,30 +62,32 @@ def test_steps_are_those_of_pytorch() -> None:
         expected += 2 * [optimizer.param_groups[0]["lr"]]
         optimizer.step()
         scheduler.step()
-    given = rates("{name: steps, epochs: [2, 3]}", 4, 2)
-    np.testing.assert_allclose(given, expected, rtol=1e-6)
+    learning_rates = rates("{name: steps, epochs: [2, 3]}", 4, 2)
+    np.testing.assert_allclose(learning_rates, expected, rtol=1e-6)
 
 
 def test_cosine_ends_at_zero() -> None:
-    given = rates("{name: cosine}", 2, 5)
+    learning_rates = rates("{name: cosine}", 2, 5)
     expected = [0.2 * (1 + math.cos(math.pi * t / 10)) for t in range(10)]
-    np.testing.assert_allclose(given, expected, rtol=1e-5)
+    np.testing.assert_allclose(learning_rates, expected, rtol=1e-5)
 
 
-def test_warmup_is_a_line_and_then_the_cosine() -> None:
-    given = rates("{name: cosine, warmup: 1}", 3, 4)
+def test_warmup_is_linear_before_the_cosine() -> None:
+    learning_rates = rates("{name: cosine, warmup: 1}", 3, 4)
     warmup = [0.4 * t / 4 for t in range(4)]
     cosine = [0.2 * (1 + math.cos(math.pi * t / 8)) for t in range(8)]
-    np.testing.assert_allclose(given, warmup + cosine, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(
+        learning_rates, warmup + cosine, rtol=1e-5, atol=1e-7
+    )
 
 
-def test_null_takes_a_schedule_away() -> None:
+def test_null_removes_a_schedule() -> None:
     schedule = "optimizer.schedule={name: cosine}"
     recipe = load(RECIPE, (schedule, "optimizer.schedule=null"))
     assert recipe.optimizer.schedule is None
 
 
-def test_decay_is_decoupled_unless_coupled() -> None:
+def test_coupled_decay_selects_coupled_optimizers() -> None:
     coupled = load(RECIPE, (DECAY,)).optimizer.build(1, 1)
     assert type(coupled) is CoupledAdam
     assert coupled.weight_decay == 0.1
@@ -100,7 +102,7 @@ def test_decay_is_decoupled_unless_coupled() -> None:
     assert type(load(RECIPE, (sgd,)).optimizer.build(1, 1)) is CoupledSGD
 
 
-def test_the_backbone_waits_for_whole_epochs() -> None:
+def test_freeze_epochs_become_steps() -> None:
     recipe = load(RECIPE, ("backbone.freeze_epochs=2",))
     assert model_of(recipe, batches(3)).freeze_steps == 6
     assert model_of(load(RECIPE)).freeze_steps == 0

@@ -1,4 +1,4 @@
-"""The recipe files: what their comments say, and what they set."""
+"""Comments and settings of the recipe files."""
 
 import functools
 import re
@@ -61,10 +61,10 @@ def leaves(content: Any, *keys: str) -> Iterator[tuple[str, ...]]:
 
 def without(content: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
     first, *rest = keys
-    others = {k: v for k, v in content.items() if k != first}
+    siblings = {k: v for k, v in content.items() if k != first}
     below = without(content[first], tuple(rest)) if rest else {}
     # An empty section would clear that of the base.
-    return {**others, first: below} if below else others
+    return {**siblings, first: below} if below else siblings
 
 
 def methods_of(folder: str) -> set[str]:
@@ -93,7 +93,7 @@ def test_comments_name_paper_table_and_aim() -> None:
 
 
 def test_recipes_of_papers_end_with_all_training_classes() -> None:
-    """As the published numbers do."""
+    """Published numbers are of such trainings."""
     assert all(recipe(path).refit for path in PUBLISHED)
 
 
@@ -105,13 +105,13 @@ def test_no_key_repeats_its_base() -> None:
             assert merge(base, without(said, keys)) != complete, (path, keys)
 
 
-def test_bases_are_for_something() -> None:
+def test_every_base_has_two_users() -> None:
     users = Counter(base for path in ALL for base in set(bases_of(path)))
     for path in set(ALL) - set(FILES):
         assert users[path.resolve()] >= 2, path
 
 
-def test_every_recipe_loads_says_what_it_is_and_has_its_own_name() -> None:
+def test_every_recipe_loads_with_a_comment_and_its_own_name() -> None:
     for path in FILES:
         assert path.read_text().startswith("# "), path
         if path in PUBLISHED:
@@ -143,7 +143,7 @@ def traits(path: Path) -> set[str]:
     return set(words({**sections, "loss": names}))
 
 
-def test_recipes_that_are_trained_have_the_traits_of_all() -> None:
+def test_trained_recipes_cover_the_traits_of_all() -> None:
     """Each data set, loss, method, and each word in a method's section."""
     left = set().union(*map(traits, FILES))
     left -= set().union(*map(traits, [*QUICK, *MORE]))
@@ -246,7 +246,7 @@ cub200/proxy_anchor_ibn: optimizer.schedule.epochs=[10,20,30,40,50]
 """
 
 
-def test_recipes_have_published_settings() -> None:
+def test_recipes_match_published_settings() -> None:
     for line in SETTINGS.replace("\n    ", " ").splitlines():
         names, settings = line.split(": ")
         for name in names.split():
@@ -256,15 +256,15 @@ def test_recipes_have_published_settings() -> None:
                 assert same, (name, setting)
 
 
-def test_what_papers_report_is_measured() -> None:
+def test_metrics_of_the_papers_are_measured() -> None:
     """F1 of attentive grouping, and the mAP of DiVA's code."""
     for folder in ("cub200", "cars196", "sop", "inshop"):
-        found = recipe(RECIPES / folder / "baseline.yaml")
+        baseline = recipe(RECIPES / folder / "baseline.yaml")
         reported = {"nmi", "f1", "map@r_with_self"}
-        assert reported <= set(found.evaluation.metrics), folder
+        assert reported <= set(baseline.evaluation.metrics), folder
 
 
-def test_batches_are_as_large_as_published() -> None:
+def test_batch_sizes_match_the_papers() -> None:
     sizes = {
         "abe": 64,
         "attentive_grouping": 112,
@@ -286,9 +286,11 @@ def test_batches_are_as_large_as_published() -> None:
         "soft_triple": 32,
     }
     for path in PUBLISHED:
-        found = recipe(path)
-        size = found.batches.classes_per_batch * found.batches.images_per_class
+        content = recipe(path)
+        size = (
+            content.batches.classes_per_batch * content.batches.images_per_class
+        )
         small = path.parent.name in ("sop", "inshop")
         margin = 80 if small else 128
         expected = of_losses.get(path.stem, margin)
-        assert size == sizes.get(found.method.name, expected), path
+        assert size == sizes.get(content.method.name, expected), path

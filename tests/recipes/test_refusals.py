@@ -1,4 +1,4 @@
-"""Recipes that cannot be used are refused by the key that is wrong."""
+"""Errors of recipes name the wrong key."""
 
 import os
 from pathlib import Path
@@ -87,7 +87,7 @@ VALUES = [
     (["method.loss={name: triplet, mining: {class_name: X,config: {}}}"],
      "`mining` must be the config"),
 ]  # fmt: skip
-"""Values that are not what their key takes."""
+"""Values outside the type of their key."""
 
 TOGETHER = [
     (["augmentation={crop: center, pad: 2}"], "`augmentation`: .*`pad` of "
@@ -145,9 +145,7 @@ def test_all_wrong_keys_are_listed(tmp_path) -> None:
         (["epochs=["], "not YAML"),
     ],
 )
-def test_settings_that_cannot_be_read_raise(
-    settings, message, tmp_path
-) -> None:
+def test_unreadable_settings_raise(settings, message, tmp_path) -> None:
     with pytest.raises(RecipeError, match=message):
         load(write(tmp_path / "good.yaml"), settings)
 
@@ -160,7 +158,7 @@ def test_settings_that_cannot_be_read_raise(
         *((x, True) for x in ("Größe-2", "_x", "cars (2)", "margin, β=1.2")),
     ],
 )
-def test_name_must_be_that_of_a_folder(name, is_valid) -> None:
+def test_name_must_be_a_valid_folder_name(name, is_valid) -> None:
     content = {"name": name, "data": {"name": "glyphs"}}
     content["method"] = {"name": "baseline"}
     if is_valid:
@@ -186,7 +184,7 @@ def test_name_must_be_that_of_a_folder(name, is_valid) -> None:
         ("a: !!python/object/apply:os.system [ls]", "not YAML"),
     ],
 )
-def test_files_that_are_no_recipes_raise(text, message, tmp_path) -> None:
+def test_unfit_files_raise(text, message, tmp_path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(RecipeError, match=message):
         load(write(tmp_path / "itself.yaml", text))

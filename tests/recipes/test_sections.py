@@ -1,4 +1,4 @@
-"""Sections are made from signatures, so that a default stands once."""
+"""Sections are built from signatures, so each default is stated once."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -32,15 +32,15 @@ OWN = {
 
 
 def sections() -> dict[str, type[Section]]:
-    """All sections that recipes can have, by where they stand."""
-    found: dict[str, type[Section]] = {}
+    """All sections of recipes, by their place."""
+    section_types: dict[str, type[Section]] = {}
     for key, field in recipe_type({}).model_fields.items():
         for option in (field.annotation, *get_args(field.annotation)):
             if isinstance(option, type) and issubclass(option, Section):
                 tag = get_args(option.model_fields["name"].annotation) if (
                     key in ("data", "method")) else ()  # fmt: skip
-                found["/".join((key, *tag))] = option
-    return found
+                section_types["/".join((key, *tag))] = option
+    return section_types
 
 
 def signatures_of(place: str) -> list[Callable[..., Any]]:
@@ -53,16 +53,16 @@ def signatures_of(place: str) -> list[Callable[..., Any]]:
     return [SIGNATURES[key]]
 
 
-def test_all_sections_are_walked() -> None:
-    own = {key for key in Recipe.model_fields if key in SIGNATURES}
-    named = {f"data/{name}" for name in data.DATASETS}
-    named |= {f"method/{name}" for name in METHODS}
+def test_sections_cover_recipes_data_sets_and_methods() -> None:
+    recipe_keys = {key for key in Recipe.model_fields if key in SIGNATURES}
+    names = {f"data/{name}" for name in data.DATASETS}
+    names |= {f"method/{name}" for name in METHODS}
     # Keras's optimizers have other defaults, each its own.
-    assert set(sections()) == own | named | {"optimizer"}
+    assert set(sections()) == recipe_keys | names | {"optimizer"}
 
 
 def left_out(place: str) -> set[str]:
-    """Arguments of a data set or method that no recipe has."""
+    """Arguments of a data set or method without a recipe key."""
     key, _, name = place.partition("/")
     if key == "data":
         return {"seed", *data.DATASETS[name].details["leave_out"]}
@@ -70,20 +70,20 @@ def left_out(place: str) -> set[str]:
 
 
 @pytest.mark.parametrize("place", [x for x in sections() if "/" in x])
-def test_data_sets_and_methods_have_all_their_arguments(place: str) -> None:
+def test_sections_have_all_arguments(place: str) -> None:
     arguments = set(inspect.signature(signatures_of(place)[0]).parameters)
     assert arguments - left_out(place) <= set(sections()[place].model_fields)
 
 
 @pytest.mark.parametrize("place", sorted(set(sections()) - {"optimizer"}))
-def test_defaults_are_those_of_the_signatures(place: str) -> None:
+def test_defaults_match_the_signatures(place: str) -> None:
     key, _, name = place.partition("/")
     options = find(name)[1].options if key == "method" else {}
-    own = OWN.get(key, {"name", *options} if name else set())
+    expected_keys = OWN.get(key, {"name", *options} if name else set())
     fields = sections()[place].model_fields
-    assert own <= set(fields)
-    for field in set(fields) - own:
-        found = [
+    assert expected_keys <= set(fields)
+    for field in set(fields) - expected_keys:
+        defaults = [
             parameters[field].default
             for function in signatures_of(place)
             if field in (parameters := inspect.signature(function).parameters)
@@ -91,7 +91,7 @@ def test_defaults_are_those_of_the_signatures(place: str) -> None:
         default = inspect.Parameter.empty
         if not fields[field].is_required():
             default = fields[field].default
-        assert default in found, field
+        assert default in defaults, field
     for option, default in options.items():
         assert fields[option].default == default
 
@@ -115,10 +115,10 @@ def numbers(kind: Any, bounds: tuple[Any, ...], key: str) -> Iterator[Any]:
 
 def test_integers_have_bounds_and_floats_are_finite() -> None:
     schema = recipe_type({})
-    found = list(numbers(schema, (), "Recipe"))
-    assert len(found) > 60
+    fields = list(numbers(schema, (), "Recipe"))
+    assert len(fields) > 60
     assert schema.model_config["allow_inf_nan"] is False
-    for key, kind, bounds in found:
+    for key, kind, bounds in fields:
         ends = {type(x) for x in bounds}
         if kind is int:
             assert ends & {annotated_types.Ge, annotated_types.Gt}, key

@@ -92,12 +92,12 @@ class Browser:
             "binary": _chromium(),
             "args": [*FLAGS, f"--user-data-dir={profile}"],
         }
-        wanted = {
+        capabilities = {
             "goog:chromeOptions": options,
             "goog:loggingPrefs": {"browser": "ALL"},
         }
         answer = self._call(
-            "POST", "/session", {"capabilities": {"alwaysMatch": wanted}}
+            "POST", "/session", {"capabilities": {"alwaysMatch": capabilities}}
         )
         self._root = f"/session/{answer['sessionId']}"
 
@@ -169,11 +169,11 @@ class Browser:
         self._call("POST", "/actions", {"actions": [source]})
 
     def messages(self) -> list[str]:
-        """What the console said since the last call."""
+        """Console messages since the last call."""
         log = self._call("POST", "/se/log", {"type": "browser"})
         return [entry["message"] for entry in log]
 
     def _find(self, selector: str) -> str:
         body = {"using": "css selector", "value": selector}
-        found: str = self._call("POST", "/element", body)[ELEMENT]
-        return found
+        element: str = self._call("POST", "/element", body)[ELEMENT]
+        return element

@@ -1,4 +1,4 @@
-"""A run to report on that is made to break pages."""
+"""A run with hostile names."""
 
 import json
 from collections.abc import Callable
@@ -15,11 +15,11 @@ from keras_dml.utils.files import file_lock
 from tests.runs.small_run import QUICK, write_recipe
 
 HOSTILE = "</script><img src=x onerror=document.title='broken'>"
-"""A name that would break a page that did not escape it."""
+"""A name that breaks a page unless it is escaped."""
 
 
 class Page(HTMLParser):
-    """What is in a page: elements with attributes, and its text."""
+    """Parses a page: elements with attributes, and the text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -35,13 +35,13 @@ class Page(HTMLParser):
 
 
 def any_name() -> AbstractContextManager[object]:
-    """Lets recipes have names that are refused: a page must not need that."""
+    """Allows hostile recipe names; pages must not rely on that check."""
     return patch("keras_dml.recipes.schema._NAME", "(?s:.*)")
 
 
 @pytest.fixture(scope="session")
 def hostile_run(shared_folder) -> Path:
-    """A run whose classes, files and name are made to break a page."""
+    """A run whose classes, files and name try to break a page."""
     folder = shared_folder / "hostile"
     with file_lock(shared_folder / "hostile.lock"):
         if not folder.exists():

@@ -1,4 +1,4 @@
-"""The page in a browser, which is not everywhere installed."""
+"""The page in a browser, where one is installed."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def page(run_of, page_of):
 
 
 @pytest.mark.slow
-def test_mouse_and_keyboard(browser, page) -> None:
+def test_queries_are_chosen_by_mouse_and_keyboard(browser, page) -> None:
     browser.look(1280, 900, "light")
     browser.open(page)
     options = browser.run(OPTIONS)
@@ -101,14 +101,14 @@ def test_queries_with_a_wrong_nearest_image_are_marked(browser, page) -> None:
         ".map((x) => x.firstChild.value)"
     )
     assert framed == missed
-    told = [row for row, label in browser.run(OPTIONS)
+    wrong_rows = [row for row, label in browser.run(OPTIONS)
             if label.endswith(", nearest image wrong")]  # fmt: skip
-    assert told == missed
+    assert wrong_rows == missed
 
 
 @pytest.mark.slow
-def test_attention_is_bright_where_it_is_strong(browser, page) -> None:
-    """On a black image a dark veil would show nothing."""
+def test_strong_attention_is_bright(browser, page) -> None:
+    """A dark overlay would be invisible on a black image."""
     browser.open(page)
     drawn = browser.run(
         """

@@ -37,7 +37,7 @@ def test_each_method_has_its_figures(method, run_of, tmp_path) -> None:
 
 @pytest.fixture
 def declare(monkeypatch) -> Callable[..., None]:
-    """Gives a method other figures than its own."""
+    """Replaces the figures of a method."""
 
     def change(method: str, *figures: Any) -> None:
         entry = METHODS[method]
@@ -78,7 +78,7 @@ def test_figures_that_are_not_declared_are_not_drawn(run_of, declare) -> None:
 
 
 @pytest.mark.slow
-def test_captions_say_what_the_weights_of_attention_are(run_of) -> None:
+def test_captions_explain_attention_weights(run_of) -> None:
     for method, words, sums_to_one in (
         ("attentive_grouping", "weights of a map sum to 1", True),
         ("abe", "mean of a mask over its channels", False),
@@ -109,8 +109,8 @@ def test_examples_are_the_best_typical_and_worst_of_their_classes(
         first: dict[int, tuple[float, int, float]] = {}
         for row, value in zip(rows, values, strict=True):
             label = int(run.images.labels[row])
-            found = badness(value), row, value
-            first[label] = min(first.get(label, (9.0, 0, 0.0)), found)
+            candidate = badness(value), row, value
+            first[label] = min(first.get(label, (9.0, 0, 0.0)), candidate)
         expected = [(row, x) for _, row, x in sorted(first.values())[:2]]
         assert run.examples(2)[kind] == expected
 
@@ -120,9 +120,9 @@ def test_runs_are_compared_by_epoch_and_spectrum(run_of) -> None:
     runs = [Run(run_of("baseline")), Run(run_of("divide_and_conquer"))]
     curves, spectra = (figure.draw() for figure in comparisons(runs))
     assert set(curves.data["run"]) == {"small", "divided"}
-    own = np.array(curves.data["run"]) == curves.data["run"][-1]
+    mask = np.array(curves.data["run"]) == curves.data["run"][-1]
     np.testing.assert_array_equal(
-        np.array(curves.data["value"])[own],
+        np.array(curves.data["value"])[mask],
         runs[1].history["val_recall@1"],
     )
     assert set(spectra.data["model"]) == set(curves.data["run"])

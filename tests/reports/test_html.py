@@ -5,7 +5,7 @@ import re
 from keras_dml.reports.html import document
 
 
-def test_title_is_text_on_any_screen() -> None:
+def test_title_is_escaped_and_the_page_fits_any_screen() -> None:
     page = document("</title><script>", "<p>$body</p>")
     assert "<script>" not in page
     assert page.count("&lt;/title&gt;&lt;script&gt;") == 1
@@ -15,14 +15,14 @@ def test_title_is_text_on_any_screen() -> None:
     assert "prefers-color-scheme: dark" in page
 
 
-def test_nothing_is_fetched_and_only_the_script_is_run() -> None:
+def test_policy_allows_only_the_own_script() -> None:
     policy = r'Content-Security-Policy" content="([^"]*)"'
-    (found,) = re.findall(policy, document("A page", ""))
-    assert found.startswith("default-src 'none';")
-    assert "script-src" not in found
+    (directives,) = re.findall(policy, document("A page", ""))
+    assert directives.startswith("default-src 'none';")
+    assert "script-src" not in directives
     page = document("A page", "", "const é = 1;\n")
-    (found,) = re.findall(policy, page)
+    (directives,) = re.findall(policy, page)
     (script,) = re.findall('<script type="module">(.*)</script>', page, re.S)
     digest = hashlib.sha256(script.encode()).digest()
     allowed = base64.b64encode(digest).decode()
-    assert f"script-src 'sha256-{allowed}'" in found
+    assert f"script-src 'sha256-{allowed}'" in directives

@@ -31,14 +31,12 @@ def text(run, page_of) -> str:
 
 
 def data_of(text: str) -> dict:
-    found = re.search(r'<script type="application/json"[^>]*>(.*?)</script>',
+    match = re.search(r'<script type="application/json"[^>]*>(.*?)</script>',
                       text, re.S)  # fmt: skip
-    return json.loads(found[1])
+    return json.loads(match[1])
 
 
-def test_page_needs_nothing_else_and_its_links_lead_somewhere(
-    text, run
-) -> None:
+def test_page_is_self_contained_and_its_links_resolve(text, run) -> None:
     elements = Page(text).elements
     ids = [x["id"] for _, x in elements if "id" in x]
     assert len(ids) == len(set(ids))
@@ -58,7 +56,7 @@ def test_page_needs_nothing_else_and_its_links_lead_somewhere(
     assert (run.folder / "recipe.yaml").read_text() in Page(text).text
 
 
-def test_metrics_stand_with_their_intervals(text, run) -> None:
+def test_metrics_are_printed_with_their_intervals(text, run) -> None:
     for name, interval in bootstrap(run.results).items():
         row = re.search(f'<tr><th scope="row">{name}</th>(.*?)</tr>', text)
         cells = re.findall(r"[\d.]+", re.sub("<.*?>", " ", row[1]))
@@ -76,7 +74,7 @@ def test_metrics_stand_with_their_intervals(text, run) -> None:
         ("too few classes to tell", "", "Too few classes to tell: "),
     ],
 )
-def test_the_headline_says_what_training_did(
+def test_headline_states_what_training_did(
     run_of, verdict, kind, words
 ) -> None:
     run = Run(run_of("baseline"))
@@ -87,13 +85,13 @@ def test_the_headline_says_what_training_did(
     assert headline(run) == (kind, words + numbers)
 
 
-def test_explorer_has_the_neighbors_under_each_embedding(text, run) -> None:
+def test_explorer_lists_the_neighbors_under_each_embedding(text, run) -> None:
     data = data_of(text)
     assert data["embeddings"] == ["full embedding", "group 1", "group 2"]
     assert len(data["queries"]) == len(run.images)  # There are 36.
     spaces = [run.embeddings, run.parts[:, 0], run.parts[:, 1]]
     for query, lists in data["neighbors"].items():
-        for x, found in zip(spaces, lists, strict=True):
+        for x, neighbors in zip(spaces, lists, strict=True):
             wide = x.astype(np.float64)
             wide /= np.linalg.norm(wide, axis=1, keepdims=True)
             cosines = wide @ wide[int(query)]
@@ -102,8 +100,8 @@ def test_explorer_has_the_neighbors_under_each_embedding(text, run) -> None:
             expected = [
                 pytest.approx(cosines[row], abs=5.1e-4) for row in order
             ]
-            assert [cosine for _, cosine, _ in found] == expected
-            for row, _, right in found:
+            assert [cosine for _, cosine, _ in neighbors] == expected
+            for row, _, right in neighbors:
                 same = run.images.labels[row] == run.images.labels[int(query)]
                 assert bool(right) == same
 
@@ -131,7 +129,7 @@ def test_explorer_has_thumbnails_and_attention(text, run) -> None:
             assert np.abs(levels.reshape(shape) - expected).max() < 0.51
 
 
-def test_explorer_has_every_image_that_it_shows(run_of) -> None:
+def test_explorer_contains_every_image_it_shows(run_of) -> None:
     run = Run(run_of("baseline"))
     shown = explorer(run, num_queries=3, num_examples=2)
     assert len(shown["queries"]) == 3
@@ -147,7 +145,7 @@ def test_explorer_has_every_image_that_it_shows(run_of) -> None:
     assert set(shown["images"]) == neighbors | set(shown["neighbors"])
 
 
-def test_figures_have_the_colors_of_the_page() -> None:
+def test_figures_use_the_colors_of_the_page() -> None:
     figure = compositor_weights(np.array([[0.25, 0.75], [0.6, 0.4]]))
     svg = inline_svg(figure, "one", 'a "b" <c>')
     root = ElementTree.fromstring(svg)
@@ -163,8 +161,8 @@ def test_figures_have_the_colors_of_the_page() -> None:
     assert "var(--blue)" in inline_svg(curve, "three", "")
     assert "--blue:#0072b2;" in style() and "--blue:#56b4e9;" in style()
     other = inline_svg(figure, "two", "")
-    others = {x.get("id") for x in ElementTree.fromstring(other).iter()}
-    assert not others & set(ids)
+    other_ids = {x.get("id") for x in ElementTree.fromstring(other).iter()}
+    assert not other_ids & set(ids)
 
 
 def test_numbers_can_be_downloaded(text) -> None:

@@ -18,7 +18,7 @@ from keras_dml.data.thumbnails import thumbnail
         ((1, 5000, 3), (192, 1), "RGB"),
     ],
 )
-def test_small_pictures(shape, size, mode, kind) -> None:
+def test_thumbnails_keep_proportions_and_mode(shape, size, mode, kind) -> None:
     pixels = np.full(shape, 77, np.uint8)
     start, _, content = thumbnail(pixels, kind=kind).partition(",")
     assert start == f"data:image/{kind};base64"

@@ -1,4 +1,4 @@
-"""The page of results: safe, whole, and readable without pictures."""
+"""The page of results: escaped, self-contained, readable without pictures."""
 
 import os
 import shutil
@@ -40,7 +40,7 @@ def page(tmp_path) -> Page:
     return Page(text)
 
 
-def test_names_are_text_and_nothing_is_fetched(page) -> None:
+def test_names_are_escaped_and_nothing_is_fetched(page) -> None:
     assert {tag for tag, _ in page.elements} <= {
         "html", "head", "meta", "title", "style", "body", "h1", "h2", "p",
         "section", "ul", "li", "figure", "figcaption", "img", "div",
@@ -83,14 +83,14 @@ def test_scores_and_verdicts_are_printed(page) -> None:
 
 
 def sources_of(index: Index, query: str) -> list[str]:
-    """The pictures of the page of a query and both hits."""
+    """Image sources on the page of a query and two hits."""
     page = Page(results_page([query], index.search([1, 0], 2)))
     return [x["src"] for tag, x in page.elements if tag == "img"]
 
 
 @pytest.mark.parametrize("place", ["i", "a/b/i", "photographs/i"])
 def test_index_and_its_photographs_move_together(tmp_path, place) -> None:
-    """Paths were those of the first machine."""
+    """Paths used to stay those of the first machine."""
     first, second = tmp_path / "first", tmp_path / "second"
     (first / "photographs").mkdir(parents=True)
     paths = [write(first / "photographs" / x, i) for i, x in enumerate("ab")]
@@ -100,7 +100,7 @@ def test_index_and_its_photographs_move_together(tmp_path, place) -> None:
     before = sources_of(index, query)
     assert len(set(before)) == 3
     shutil.copytree(first / place, tmp_path / "alone")
-    # Where the files are still there, they are meant.
+    # Existing files at the old paths are preferred.
     assert Index.load(tmp_path / "alone").columns["path"] == paths
     first.rename(second)
     moved = Index.load(second / place)
@@ -117,7 +117,7 @@ def test_index_and_its_photographs_move_together(tmp_path, place) -> None:
     assert page.count("file cannot be read") == 2
 
 
-def test_other_paths_stay_as_they_are(tmp_path) -> None:
+def test_paths_outside_the_folder_are_unchanged(tmp_path) -> None:
     paths = ["a.png", None, 3, "https://example.org/a.png", "/none/a.png", ""]
     Index(np.eye(6), {"path": paths}).save(tmp_path / "i")
     shutil.move(tmp_path / "i", tmp_path / "j")
@@ -125,7 +125,7 @@ def test_other_paths_stay_as_they_are(tmp_path) -> None:
     assert Index.load(tmp_path / "j").columns["path"] == paths
 
 
-def test_thumbnails_stand_for_images_in_no_file(tmp_path) -> None:
+def test_thumbnails_replace_images_without_a_file(tmp_path) -> None:
     data = ImageSet(np.zeros((2, 8, 8, 1), np.uint8), np.array([0, 1]))
     column = thumbnail_column(image_sets(data, "data"))
     column["thumbnail"][1] = 'https://example.org/"x.jpg'

@@ -34,7 +34,7 @@ PAUSE = 0.05
 
 
 class Tell(keras.callbacks.Callback):
-    """Tells by a pipe that the first step is done, and takes its time."""
+    """Reports the first step through a pipe, and slows every step down."""
 
     def __init__(self, pipe: int) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Tell(keras.callbacks.Callback):
 
 
 class Setting(NamedTuple):
-    """What is trained, and how."""
+    """A training and its options."""
 
     name: str
     precision: str
@@ -54,11 +54,11 @@ class Setting(NamedTuple):
 
 
 def begin(setting: Setting, folder: Path) -> tuple[int, int]:
-    """Begins a training, or goes on; returns the process and its pipe."""
-    told, tell = os.pipe()
+    """Starts or resumes a training; returns the process and its pipe."""
+    read_end, tell = os.pipe()
     process = forked(run, setting, folder, tell)
     os.close(tell)
-    return process, told
+    return process, read_end
 
 
 def run(setting: Setting, folder: Path, tell: int) -> None:
@@ -69,17 +69,17 @@ def run(setting: Setting, folder: Path, tell: int) -> None:
         setting.name, folder, *both, epochs=4, steps=6,
         strategy=use_devices(setting.replicas),
     )  # fmt: skip
-    found = {k: np.asarray(v) for k, v in bits(model).items()}
+    values = {k: np.asarray(v) for k, v in bits(model).items()}
     np.savez(folder / "bits.npz", **{
-        str(i): value for i, value in enumerate(found.values())
+        str(i): value for i, value in enumerate(values.values())
     })  # fmt: skip
     (folder / "done").touch()
 
 
 def whole(setting: Setting, folder: Path) -> float:
-    """A training that is left alone; returns the seconds of its steps."""
-    process, told = begin(setting, folder)
-    os.read(told, 1)
+    """Trains without a kill; returns the seconds of the steps."""
+    process, pipe = begin(setting, folder)
+    os.read(pipe, 1)
     began = time.perf_counter()
     if exit_status(process):
         raise RuntimeError(f"{setting.name} fails.")
@@ -89,14 +89,14 @@ def whole(setting: Setting, folder: Path) -> float:
 def killed(
     setting: Setting, folder: Path, seconds: float, kills: int, rng: Any
 ) -> int:
-    """One that is killed; returns how often, which is less if it ends."""
+    """Kills a training repeatedly; returns the number of kills."""
     for count in range(kills):
-        process, told = begin(setting, folder)
-        os.read(told, 1)
+        process, pipe = begin(setting, folder)
+        os.read(pipe, 1)
         time.sleep(rng.uniform(0, seconds / 2))
         os.kill(process, signal.SIGKILL)
         status = exit_status(process)
-        os.close(told)
+        os.close(pipe)
         if status == 0 or (folder / "done").exists():
             return count
         if status != -signal.SIGKILL:
@@ -119,7 +119,7 @@ def main() -> None:
     parser.add_argument("methods", nargs="*", default=list(METHODS))
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--replicas", type=int, default=1)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     keras_dml.import_parts()
     rng = np.random.default_rng(0)
     print(
@@ -128,18 +128,18 @@ def main() -> None:
         flush=True,
     )
     any_changed = False
-    for name in given.methods:
-        setting = Setting(name, given.precision, given.replicas)
-        folder = given.folder / "-".join(map(str, setting))
+    for name in arguments.methods:
+        setting = Setting(name, arguments.precision, arguments.replicas)
+        folder = arguments.folder / "-".join(map(str, setting))
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         alone = folder / "alone"
         seconds = whole(setting, alone)
         count, trainings, changed = 0, 0, []
-        while count < given.kills:
+        while count < arguments.kills:
             trainings += 1
             other = folder / f"killed-{trainings}"
-            left = given.kills - count
+            left = arguments.kills - count
             count += killed(setting, other, seconds, left, rng)
             changed += compared(alone, other)
         with np.load(alone / "bits.npz") as arrays:

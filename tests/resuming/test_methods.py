@@ -22,7 +22,9 @@ from tests.resuming.trainings import METHODS, goes_on
         ("mic", "float32"),  # Surrogate labels.
     ],
 )
-def test_goes_on_within_an_epoch(name: str, precision: str, tmp_path) -> None:
+def test_training_resumes_within_an_epoch(
+    name: str, precision: str, tmp_path
+) -> None:
     keras.config.set_dtype_policy(precision)
     compared, changed = goes_on(name, tmp_path)
     assert changed == []
@@ -30,8 +32,8 @@ def test_goes_on_within_an_epoch(name: str, precision: str, tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_goes_on_with_the_same_classes(monkeypatch, tmp_path) -> None:
-    """Drawn by a generator, with what the optimizer keeps of every row."""
+def test_resumed_training_draws_the_same_classes(monkeypatch, tmp_path) -> None:
+    """Classes are drawn by a generator; optimizer slots are kept by row."""
     loss = {"name": "arc_face", "num_classes": 40, "class_share": 0.4}
     sampled = {"embedding_dim": 6, "loss": loss, "accumulate": 2}
     monkeypatch.setitem(METHODS, "baseline", sampled)

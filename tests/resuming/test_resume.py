@@ -1,4 +1,4 @@
-"""Trainings on vectors that are ended, and go on."""
+"""Trainings on vectors that are interrupted and resumed."""
 
 import csv
 import logging
@@ -50,7 +50,7 @@ def batches(seed: int = 0, size: int = 12) -> tf.data.Dataset:
 
 
 class End(keras.callbacks.Callback):
-    """Ends a training at the beginning of a step, or does something else."""
+    """Interrupts a training at the start of a step, or calls a function."""
 
     def __init__(self, epoch: int, step: int, how: Any = None) -> None:
         super().__init__()
@@ -106,12 +106,14 @@ def fit(*callbacks: Any, data: Any = None, **kwargs: Any) -> Trained:
     return Trained(bits(model), history)
 
 
-def ended(folder: Path, epoch: int, step: int, *others: Any, **kwargs) -> None:
-    """A training that is interrupted before a step."""
+def ended(
+    folder: Path, epoch: int, step: int, *callbacks: Any, **kwargs
+) -> None:
+    """Runs a training that is interrupted before a step."""
     with pytest.raises(KeyboardInterrupt):
         resume = Resume(folder, every=1)
-        fit(resume, *others, End(epoch, step), **kwargs)
-    for callback in others:
+        fit(resume, *callbacks, End(epoch, step), **kwargs)
+    for callback in callbacks:
         if isinstance(callback, keras.callbacks.CSVLogger):
             callback.on_train_end()  # Closes the file.
 
@@ -148,11 +150,11 @@ TRAININGS: dict[str, tuple[Any, tuple[int, int], tuple[int, int]]] = {
         (1, 1), (1, 0),
     ),
 }  # fmt: skip
-"""Arguments, where a training is ended, and where it goes on."""
+"""Arguments, the step of the interruption, and the first resumed step."""
 
 
 @pytest.mark.parametrize("name", quick(("batches",), TRAININGS))
-def test_a_training_goes_on_with_the_same_bits(name, tmp_path) -> None:
+def test_training_resumes_bit_for_bit(name, tmp_path) -> None:
     options, at, first = TRAININGS[name]
     ended(tmp_path, *at, **options())
     whole, end = fit(**options()), End(9, 9)
@@ -163,7 +165,7 @@ def test_a_training_goes_on_with_the_same_bits(name, tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_callbacks_of_keras_go_on(tmp_path) -> None:
+def test_keras_callbacks_resume(tmp_path) -> None:
     def callbacks(name: str) -> list[keras.callbacks.Callback]:
         folder = tmp_path / name
         folder.mkdir(exist_ok=True)
@@ -194,14 +196,14 @@ def test_callbacks_of_keras_go_on(tmp_path) -> None:
     assert log("whole") == log("killed")
     assert len(log("whole")) == 1 + len(whole.history.epoch)
     assert whole.history.epoch == list(range(5))
-    # It has ended, and goes on with nothing.
+    # The training has ended, so nothing is left to resume.
     end = End(9, 9)
     again = fit(Resume(state), *callbacks("killed"), end, **options)
     assert end.first is None
     assert same(whole, again)
 
 
-def test_a_log_that_has_lost_rows(tmp_path) -> None:
+def test_log_without_its_rows_raises(tmp_path) -> None:
     def log() -> keras.callbacks.CSVLogger:
         return keras.callbacks.CSVLogger(str(tmp_path / "log.csv"))
 
@@ -211,7 +213,7 @@ def test_a_log_that_has_lost_rows(tmp_path) -> None:
         fit(Resume(tmp_path / "state"), log())
 
 
-def test_what_has_changed_is_named(tmp_path) -> None:
+def test_changes_since_the_state_are_named(tmp_path) -> None:
     ended(tmp_path, 0, 1)
 
     def refused(message: str, *callbacks: Any, **kwargs: Any) -> None:
@@ -229,12 +231,12 @@ def test_what_has_changed_is_named(tmp_path) -> None:
     refused(r"recipe\.epochs: nothing → 2", Resume(tmp_path, identity=identity))
 
 
-def test_other_versions_and_data_are_refused(tmp_path, monkeypatch) -> None:
+def test_other_versions_and_data_raise(tmp_path, monkeypatch) -> None:
     ended(tmp_path, 0, 1)
     sampler = ClassBalanced(LABELS, batch_size=12)
-    others = pipeline(ArraySet(vectors() + 1, LABELS), sampler)
+    changed_data = pipeline(ArraySet(vectors() + 1, LABELS), sampler)
     with pytest.raises(ValueError, match="data: [0-9a-f]{64} → "):
-        fit(Resume(tmp_path), data=others)
+        fit(Resume(tmp_path), data=changed_data)
     monkeypatch.setattr(states, "version", lambda _: "9.1")
     monkeypatch.setattr(keras, "__version__", "9.0")
     with pytest.raises(
@@ -246,7 +248,7 @@ def test_other_versions_and_data_are_refused(tmp_path, monkeypatch) -> None:
     assert said.endswith("or another folder to start again.")
 
 
-def test_other_arrays_and_weights_are_refused(tmp_path) -> None:
+def test_other_arrays_and_weights_raise(tmp_path) -> None:
     plain = {"data": (vectors(), LABELS), "shuffle": False, "batch_size": 12}
     weights = {"class_weight": {0: 1.0, 3: 2.0}}
 
@@ -262,7 +264,7 @@ def test_other_arrays_and_weights_are_refused(tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_streams_go_on_from_the_beginning_of_an_epoch(tmp_path, caplog) -> None:
+def test_streams_resume_at_the_start_of_an_epoch(tmp_path, caplog) -> None:
     def stream() -> tf.data.Dataset:
         data = tf.data.Dataset.from_tensor_slices((vectors(), LABELS))
         return data.shuffle(48, seed=1).batch(12)
@@ -277,7 +279,7 @@ def test_streams_go_on_from_the_beginning_of_an_epoch(tmp_path, caplog) -> None:
     assert "cannot know which batches come next" in caplog.text
 
 
-def test_a_full_disk_is_told_once(tmp_path, monkeypatch, caplog) -> None:
+def test_full_disk_warns_once(tmp_path, monkeypatch, caplog) -> None:
     savez, is_full = np.savez, [True]
 
     def write(path, **arrays: Any) -> None:
@@ -290,10 +292,10 @@ def test_a_full_disk_is_told_once(tmp_path, monkeypatch, caplog) -> None:
 
     monkeypatch.setattr(np, "savez", write)
     fit(Resume(tmp_path, every=1), End(1, 1, empty))
-    told = [record.message for record in caplog.records]
-    assert len(told) == 2
-    assert "No space left on device. Earlier states are kept" in told[0]
-    assert "can be written to" in told[1]
+    messages = [record.message for record in caplog.records]
+    assert len(messages) == 2
+    assert "No space left on device. Earlier states are kept" in messages[0]
+    assert "can be written to" in messages[1]
     assert len(list(tmp_path.glob("*.npz"))) == 2
 
 
@@ -312,7 +314,7 @@ def test_sigterm_writes_a_state_and_exits(tmp_path, caplog) -> None:
 
 
 @pytest.mark.parametrize("fails_from", [1, 2])
-def test_sigterm_on_a_full_disk_promises_nothing(
+def test_sigterm_on_a_full_disk_names_the_earlier_state(
     fails_from, tmp_path, monkeypatch, caplog
 ) -> None:
     savez, count = np.savez, [0]
@@ -343,8 +345,10 @@ def test_sigterm_on_a_full_disk_promises_nothing(
 
 
 @pytest.mark.parametrize("when", ["in a step", "at the end"])
-def test_a_handler_of_the_program_comes_after_the_state(when, tmp_path) -> None:
-    """What comes after the last step is not lost."""
+def test_other_signal_handlers_run_after_the_state_is_written(
+    when, tmp_path
+) -> None:
+    """A signal after the last step is not lost either."""
     seen = []
 
     def terminate(logs: Any = None) -> None:
@@ -364,15 +368,15 @@ def test_a_handler_of_the_program_comes_after_the_state(when, tmp_path) -> None:
 
 
 class Rising(keras.callbacks.Callback):
-    """Something to monitor, better in each epoch."""
+    """A monitor that improves every epoch."""
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         logs["rising"] = epoch / 10
 
 
 @pytest.mark.slow
-def test_the_best_model_may_be_of_an_epoch_after_the_state(tmp_path) -> None:
-    """Ended between the two, and then again before that epoch ends."""
+def test_checkpoint_newer_than_the_state_is_kept(tmp_path) -> None:
+    """Interrupts between state and model, and again within that epoch."""
 
     def interrupted(name: str, epoch: int, step: int) -> Checkpoint:
         checkpoint = Checkpoint(tmp_path / "models", "rising")
@@ -391,19 +395,19 @@ def test_the_best_model_may_be_of_an_epoch_after_the_state(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("every", [0, "5 minutes", "0m", "-3", 1.5])
-def test_every_is_steps_or_a_time(every, tmp_path) -> None:
+def test_every_must_be_steps_or_a_time(every, tmp_path) -> None:
     with pytest.raises(ValueError, match="`every` of Resume"):
         Resume(tmp_path, every=every)
 
 
-def test_times_and_steps(tmp_path) -> None:
-    given = [Resume(tmp_path, every=x) for x in (200, "200", "1.5m", "2h")]
-    assert [(x.every_steps, x.every_seconds) for x in given] == [
+def test_every_accepts_steps_and_times(tmp_path) -> None:
+    callbacks = [Resume(tmp_path, every=x) for x in (200, "200", "1.5m", "2h")]
+    assert [(x.every_steps, x.every_seconds) for x in callbacks] == [
         (200, None), (200, None), (None, 90.0), (None, 7200.0),
     ]  # fmt: skip
 
 
-def test_misuse_is_refused(tmp_path) -> None:
+def test_misuse_raises(tmp_path) -> None:
     plain = keras.Sequential([keras.Input((5,)), keras.layers.Dense(1)])
     plain.compile("sgd", "mse")
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Small trainings of methods, which can be killed and go on."""
+"""Small trainings of methods, to be killed and resumed."""
 
 import csv
 import shutil
@@ -49,7 +49,7 @@ METHODS["ensemble"]["bootstrap"] = True
 
 
 class Copy(keras.callbacks.Callback):
-    """Copies a folder when a step begins: what a kill would leave there."""
+    """Copies a folder at the start of a step, as a kill would leave it."""
 
     def __init__(self, folder: Path, target: Path, epoch: int, step: int):
         super().__init__()
@@ -79,7 +79,7 @@ def taught(name: str) -> dict[str, Any]:
 def train(
     name: str,
     folder: Path,
-    *others: keras.callbacks.Callback,
+    *callbacks: keras.callbacks.Callback,
     epochs: int = EPOCHS,
     steps: int = STEPS,
     strategy: tf.distribute.Strategy | None = None,
@@ -98,31 +98,33 @@ def train(
             model.compile(keras.optimizers.AdamW(schedule))
     sizes = {"classes_per_batch": 2, "images_per_class": 3}
     sampler: Any = ClassBalanced(images.labels, steps_per_epoch=steps, **sizes)
-    own: list[keras.callbacks.Callback] = []
+    method_callbacks: list[keras.callbacks.Callback] = []
     if name in ("divide_and_conquer", "dcml"):
         sampler = ClusterSampler(
             images.labels, num_learners=2, steps_per_epoch=steps, **sizes
         )
-        own = [Recluster(images, sampler, every=2)]
+        method_callbacks = [Recluster(images, sampler, every=2)]
     if name == "mic":
         sampler = SurrogateSampler(
             images.labels, steps_per_epoch=steps, **sizes
         )
-        own = [SurrogateLabels(images, sampler, 4, every=2)]
+        method_callbacks = [SurrogateLabels(images, sampler, 4, every=2)]
     if name == "baseline":
-        own += [
+        method_callbacks += [
             RetrievalEvaluation(blobs(3, 4, seed=1)),
             Checkpoint(folder, "val_recall@1"),
         ]
     views = {"num_views": 2 if model.momentum_encoder is not None else 1}
     batches = pipeline(images, sampler, size=16, flip=True, pad=2, **views)
     if this_worker(strategy).is_chief:
-        own.append(keras.callbacks.CSVLogger(str(folder / "metrics.csv")))
+        method_callbacks.append(
+            keras.callbacks.CSVLogger(str(folder / "metrics.csv"))
+        )
     model.fit(
         batches,
         epochs=epochs,
         verbose=0,
-        callbacks=[LearningRateMonitor(), *own, *others],
+        callbacks=[LearningRateMonitor(), *method_callbacks, *callbacks],
     )
     return model
 
@@ -156,7 +158,7 @@ def goes_on(
 
 
 def bits(model: keras.Model) -> dict[str, Any]:
-    """All that a training has left, by name."""
+    """All results of a training, by name."""
     values = {
         f"{i} {v.path}": keras.ops.convert_to_numpy(v)
         for i, v in enumerate(variables_of(model))
@@ -170,7 +172,7 @@ def bits(model: keras.Model) -> dict[str, Any]:
 
 
 def different(one: Any, two: Any) -> list[str]:
-    """Names of what is not the same to the last bit."""
+    """Names of results that differ in any bit."""
     assert len(one) == len(two)
     return [
         f"{a} / {b}"

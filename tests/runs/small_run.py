@@ -1,4 +1,4 @@
-"""A data folder, a recipe that trains in a second, and runs of methods."""
+"""A small data folder, a quick recipe, and runs of methods."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,14 +61,14 @@ def write_recipe(folder: Path) -> Path:
 
 
 def write_unread(folder: Path) -> Path:
-    """Writes the recipe without images, for what never trains it."""
+    """Writes the recipe without images, for tests that never train."""
     path = folder / "small.yaml"
     path.write_text(RECIPE.format(folder="unread"))
     return path
 
 
 def train_once(folder: Path, method: str) -> Path:
-    """The run of a method, which the first process that asks for it trains."""
+    """The run of a method, trained by the first process that asks for it."""
     run = folder / method / "run"
     folder.mkdir(exist_ok=True)
     with file_lock(folder / f"{method}.lock"):
@@ -81,7 +81,7 @@ def train_once(folder: Path, method: str) -> Path:
 
 @dataclass(frozen=True)
 class Commanded:
-    """A run of the command: what it made, returned and printed."""
+    """A run of the command: its folder, exit status and output."""
 
     folder: Path
     outcome: runs.Outcome

@@ -1,4 +1,4 @@
-"""Trainings that end at once, with results made from recipe and seed."""
+"""Stub trainings with results computed from recipe and seed."""
 
 import contextlib
 import functools
@@ -29,12 +29,12 @@ def _results(seed: int, epochs: int, classes: int) -> Results:
 
 
 def results_of(run: Run, classes: int = 20) -> Results:
-    """The more epochs, the less noise."""
+    """Results with less noise for more epochs."""
     return _results(run.recipe.seed, run.recipe.epochs, classes)
 
 
 def finish(run: Run, test_set: str = "same", classes: int = 20) -> None:
-    """Leaves behind what a run leaves behind, but for its models."""
+    """Writes the files of a run, except its models."""
     folder = create_folder(run.folder, run.recipe, overwrite=True)
     results = results_of(run, classes)
     outcome = Outcome(
@@ -111,7 +111,7 @@ def in_place(stub: Stub) -> Iterator[None]:
 
 
 class Process:
-    """Does its work when it is waited for."""
+    """A process whose work happens when it is joined."""
 
     def __init__(self, end) -> None:
         self._end = end

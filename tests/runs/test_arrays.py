@@ -1,4 +1,4 @@
-"""Runs of recipes whose data are no images."""
+"""Runs of recipes whose data are not images."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ evaluation: {{metrics: [recall@1, map@r]}}
 
 @pytest.fixture
 def recipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A recipe for a data set that only this test knows."""
+    """A recipe for a data set registered by this test."""
     monkeypatch.setattr(data.DATASETS, "_entries", dict(data.DATASETS))
 
     @data.dataset("vectors", "random vectors")
@@ -58,7 +58,7 @@ def test_run_is_trained_measured_again_and_reported(
     assert "vectors" in page
 
 
-def test_view_needs_images(recipe: Path, tmp_path: Path) -> None:
+def test_view_requires_images(recipe: Path, tmp_path: Path) -> None:
     resized = recipes.load(recipe, ("view.resize=64",))
     with pytest.raises(ValueError, match="`view` of a recipe requires a back"):
         runs.train(resized, tmp_path / "run", verbose=0)

@@ -1,4 +1,4 @@
-"""Runs of pretrained networks are compared with these networks, untouched."""
+"""Runs of pretrained networks are compared with the untouched networks."""
 
 import json
 from types import SimpleNamespace
@@ -23,7 +23,7 @@ from tests.runs.small_run import QUICK, write_recipe
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory) -> tuple[str, keras.Model]:
-    """The file of a network with weights that are not those of a new one."""
+    """The file of a network with pretrained-like weights."""
     keras.utils.set_random_seed(0)
     network = backbones.small_convnet((16, 16, 1), filters=(8, 16))
     rng = np.random.default_rng(0)
@@ -54,7 +54,7 @@ def features_of(network: keras.Model, images) -> np.ndarray:
 def test_run_of_a_pretrained_network_is_compared_with_its_features(
     pretrained, tmp_path, monkeypatch, capsys
 ) -> None:
-    """By one pass over the training images, which starts the head, too."""
+    """One pass over the training images also starts the head."""
     passes = []
 
     def counted(model, examples):
@@ -118,23 +118,23 @@ def test_run_of_a_new_network_is_compared_with_random_weights(tmp_path) -> None:
         (None, False),
     ],
 )
-def test_training_is_said_to_lose_only_where_it_was_measured(
+def test_summary_reports_a_loss_only_where_it_was_measured(
     verdict, is_said, tmp_path
 ) -> None:
     about = {"projection": "PCA", "dim": 6, "num_features": 16, "features": {}}
-    found = {} if verdict is None else {"map@r": verdict}
+    verdicts = {} if verdict is None else {"map@r": verdict}
     recipe = recipe_of(tmp_path, "small_convnet")
     run = SimpleNamespace(
         baseline=about,
         recipe=recipe,
-        verdicts=found,
+        verdicts=verdicts,
         before_title=lambda: "PCA",
     )
     lines = Outcome.baseline_lines(run)
     assert any("did not beat" in line for line in lines) == is_said
 
 
-def test_table_without_training_has_what_all_rows_measured() -> None:
+def test_untouched_table_has_the_metrics_of_all_rows() -> None:
     about = {"dim": 6, "num_features": 16}
     entries = [
         Entry(
@@ -157,7 +157,7 @@ def test_table_without_training_has_what_all_rows_measured() -> None:
     assert untouched_table([]) == []
 
 
-def test_start_is_kept_and_said_where_training_harms(
+def test_start_is_kept_and_reported_where_training_harms(
     pretrained, tmp_path
 ) -> None:
     recipe = recipe_of(
@@ -176,7 +176,7 @@ def test_start_is_kept_and_said_where_training_harms(
     assert result["baseline"] == outcome.baseline
 
 
-def test_guarded_run_says_how_far_it_went(pretrained, tmp_path) -> None:
+def test_guarded_run_reports_its_share(pretrained, tmp_path) -> None:
     recipe = recipe_of(
         tmp_path,
         pretrained[0],
@@ -206,7 +206,7 @@ def test_guard_of_a_run_requires_a_start_and_held_out_classes(
 
 
 @pytest.mark.parametrize("setting", ["head_init=random", "refit=true"])
-def test_recipe_with_a_guard_rejects_what_leaves_no_start(
+def test_recipe_with_a_guard_requires_a_start(
     pretrained, tmp_path, setting
 ) -> None:
     with pytest.raises(recipes.RecipeError, match="a guard requires"):

@@ -1,4 +1,4 @@
-"""What is done, what is not done again, what is refused, and what fails."""
+"""Benchmarks: finished, repeated, rejected and failed runs."""
 
 import contextlib
 import json
@@ -38,7 +38,7 @@ def plan_of(recipe: str, seeds: int = 2, **settings):
 
 
 def done_by(plan, stub: Stub, **options):
-    """Has a stub train the runs of a plan; its runs, and the entries."""
+    """Trains the runs of a plan with a stub; returns runs and entries."""
     with in_place(stub):
         entries, _ = benchmark(plan, "command", **options)
     return stub.keys, entries
@@ -119,7 +119,7 @@ def test_killed_process_is_a_failure(recipe, tmp_path) -> None:
     assert "signal 9" in error and "memory" in error
 
 
-def test_changed_recipe_is_refused(recipe) -> None:
+def test_changed_recipe_raises(recipe) -> None:
     done_by(plan_of(recipe), Stub())
     journal = Path(recipe).parent / "out" / JOURNAL
     before = journal.read_bytes()
@@ -137,7 +137,9 @@ def test_changed_recipe_is_refused(recipe) -> None:
     [("jit: auto\n", ""), ("loss: triplet", "loss: {name: triplet}")],
     ids=["a setting added since", "a loss in a section"],
 )
-def test_recipe_of_an_older_version_is_no_change(now, then, recipe) -> None:
+def test_recipe_of_an_older_version_counts_as_unchanged(
+    now, then, recipe
+) -> None:
     loss = {"method.loss": "triplet"}
     same = plan_of(recipe, seeds=1, **loss)
     done_by(same, Stub())
@@ -207,7 +209,9 @@ def broken(backbone, *, embedding_dim: int = 8, **kwargs):
 
 
 @pytest.mark.slow
-def test_recipes_are_tried_before_the_first_run(tmp_path, monkeypatch) -> None:
+def test_recipes_are_rehearsed_before_the_first_run(
+    tmp_path, monkeypatch
+) -> None:
     (tmp_path / "own_method.py").write_text(OWN_METHOD)
     monkeypatch.syspath_prepend(tmp_path)
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
@@ -242,7 +246,7 @@ def test_recipes_are_tried_before_the_first_run(tmp_path, monkeypatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
-def test_every_kind_of_method_can_be_tried(method, tmp_path) -> None:
+def test_every_kind_of_method_can_be_rehearsed(method, tmp_path) -> None:
     path = tmp_path / "tried.json"
     settings = (METHODS[method], "epochs=1")
     recipe = recipes.load(str(write_recipe(tmp_path)), settings)

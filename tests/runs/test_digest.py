@@ -1,4 +1,4 @@
-"""Data sets are told apart by a digest."""
+"""A digest identifies data sets."""
 
 import shutil
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.conftest import blobs
 from tests.runs.small_run import write_images
 
 
-def test_moved_folder_is_the_same_set(tmp_path) -> None:
+def test_moved_folder_keeps_its_digest(tmp_path) -> None:
     write_images(tmp_path / "here")
     shutil.copytree(tmp_path / "here", tmp_path / "far" / "there")
     here = image_folder_splits(tmp_path / "here").test

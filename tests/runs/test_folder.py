@@ -1,4 +1,4 @@
-"""The folder of a run: what is replaced, read, named and kept."""
+"""The folder of a run: replacing, reading, naming and keeping files."""
 
 import csv
 import errno
@@ -108,7 +108,7 @@ def test_damaged_result_is_named(file, content, recipe, tmp_path) -> None:
         load_outcome(folder)
 
 
-def test_run_of_another_recipe_is_not_continued(recipe, tmp_path) -> None:
+def test_run_of_another_recipe_raises(recipe, tmp_path) -> None:
     folder = runs.create_folder(tmp_path / "run", recipe)
     changes = ["epochs=7", "method.embedding_dim=16"]
     other = recipes.load(tmp_path / "small.yaml", changes)
@@ -121,7 +121,7 @@ def test_run_of_another_recipe_is_not_continued(recipe, tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_finished_run_is_only_read_when_resumed(run_of) -> None:
+def test_resuming_a_finished_run_only_reads_it(run_of) -> None:
     folder = run_of("baseline")
     before = {x.name: x.stat().st_mtime_ns for x in folder.iterdir()}
     assert "state" not in before
@@ -130,7 +130,7 @@ def test_finished_run_is_only_read_when_resumed(run_of) -> None:
     assert before == {x.name: x.stat().st_mtime_ns for x in folder.iterdir()}
 
 
-def test_log_is_the_one_of_keras(tmp_path) -> None:
+def test_log_matches_that_of_keras(tmp_path) -> None:
     ours = RunLog(tmp_path / "ours.csv")
     theirs = keras.callbacks.CSVLogger(str(tmp_path / "theirs.csv"))
     theirs.on_train_begin()

@@ -37,7 +37,7 @@ def test_run_is_the_same_with_and_without_features(tmp_path) -> None:
 
 @pytest.mark.slow
 def test_runs_with_other_seeds_share_features(tmp_path, monkeypatch) -> None:
-    """Held-out classes differ, and the features of an image do not."""
+    """Held-out classes differ, but features of an image are the same."""
     monkeypatch.setenv("KERAS_DML_HOME", str(tmp_path / "cache"))
     path = write_recipe(tmp_path)
     changes = (

@@ -62,7 +62,7 @@ def recipe_of(folder: Path, columns: str, asked: str = "", *settings: str):
 
 
 @pytest.mark.slow
-def test_several_labels_from_recipe_to_figures(folder) -> None:
+def test_label_sets_work_from_recipe_to_figures(folder) -> None:
     recipe = recipe_of(folder, TAGS, "relevance: jaccard", "relation_rule=all")
     splits = data_of(recipe)
     assert isinstance(sampler_of(recipe, splits.train), MultiLabelBalanced)
@@ -81,8 +81,8 @@ def test_several_labels_from_recipe_to_figures(folder) -> None:
     assert expected.num_excluded  # Images without a tag.
     assert dict(runs.remeasure(run).results) == dict(expected)
     # The labels of each query are kept, for means over them.
-    found = evaluation.bootstrap(outcome.after, num_resamples=20)
-    assert found["macro/map@r"].estimate == pytest.approx(
+    intervals = evaluation.bootstrap(outcome.after, num_resamples=20)
+    assert intervals["macro/map@r"].estimate == pytest.approx(
         expected["macro/map@r"], abs=1e-6
     )
     assert all(figure.draw() for figure in figures_of(Run(run), 2))
@@ -99,8 +99,8 @@ def test_one_level_trains_and_all_are_measured(folder) -> None:
     check_splits(one, splits)
     assert sorted(splits.levels) == ["genus", "species"]
     assert splits.levels["genus"].tolist() == (splits.test.labels // 8).tolist()
-    found = runs.measure(one, model_of(one), splits)
-    assert list(found) == ["genus/recall@1", "genus/macro/map@r"]
+    values = runs.measure(one, model_of(one), splits)
+    assert list(values) == ["genus/recall@1", "genus/macro/map@r"]
     recipe = recipe_of(folder, SPECIES)
     runs.train(recipe, folder / "species", verbose=0)
     test = data_of(recipe).test
@@ -116,8 +116,8 @@ def test_one_level_trains_and_all_are_measured(folder) -> None:
     assert dict(outcome.after) == dict(expected)
     assert dict(runs.remeasure(folder / "species").results) == dict(expected)
     assert outcome.monitored is not None
-    found = evaluation.bootstrap(outcome.after, num_resamples=20)
-    assert found["genus/macro/map@r"].estimate == pytest.approx(
+    values = evaluation.bootstrap(outcome.after, num_resamples=20)
+    assert values["genus/macro/map@r"].estimate == pytest.approx(
         expected["genus/macro/map@r"], abs=1e-6
     )
 
@@ -138,9 +138,7 @@ def test_one_level_trains_and_all_are_measured(folder) -> None:
          "a weight for each class"),
     ],
 )  # fmt: skip
-def test_labels_that_do_not_fit_are_refused(
-    folder, columns, asked, setting, message
-):
+def test_unfit_labels_raise(folder, columns, asked, setting, message):
     settings = (setting,) if setting else ()
     recipe = recipe_of(folder, columns, asked, *settings)
     splits = data_of(recipe)
@@ -149,7 +147,7 @@ def test_labels_that_do_not_fit_are_refused(
         sampler_of(recipe, splits.train)
 
 
-def test_table_without_validation_rows_is_refused(folder) -> None:
+def test_table_without_validation_rows_raises(folder) -> None:
     text = (folder / "tags.csv").read_text()
     other = folder / "other"
     other.mkdir()

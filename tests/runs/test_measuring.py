@@ -1,4 +1,4 @@
-"""What a recipe measures, and what cannot be measured."""
+"""Measurements of recipes, and data that cannot be measured."""
 
 import dataclasses
 import json
@@ -39,7 +39,7 @@ def test_ordinary_data_pass(path, splits) -> None:
 
 
 @pytest.mark.parametrize("role", ["validation", "test"])
-def test_one_image_a_class_is_refused(role, path, splits) -> None:
+def test_single_image_per_class_raises(role, path, splits) -> None:
     images = getattr(splits, role)
     alone = images.select(np.unique(images.labels, return_index=True)[1])
     splits = dataclasses.replace(splits, **{role: alone})
@@ -66,7 +66,7 @@ def test_query_must_have_another_image_to_find(path, splits) -> None:
 
 
 @pytest.mark.slow
-def test_run_is_measured_as_its_recipe_says(path) -> None:
+def test_run_is_measured_by_its_recipe(path) -> None:
     recipe, folder = recipes.load(path, ASKED), path.parent / "run"
     runs.train(recipe, folder, verbose=0)
     outcome = load_outcome(folder)
@@ -86,23 +86,23 @@ def test_run_is_measured_as_its_recipe_says(path) -> None:
     content = json.loads((folder / "result.json").read_text())
     assert content["after"] == dict(expected)
     assert "the mean of 10 draws" in (folder / "summary.md").read_text()
-    found = evaluation.bootstrap(outcome.after, num_resamples=20)
-    assert found["4/macro/map@r"].estimate == pytest.approx(
+    intervals = evaluation.bootstrap(outcome.after, num_resamples=20)
+    assert intervals["4/macro/map@r"].estimate == pytest.approx(
         expected["4/macro/map@r"], abs=1e-6
     )
 
 
 @pytest.mark.slow
-def test_protocol_is_the_data_sets_by_default(path) -> None:
+def test_default_protocol_is_that_of_the_data_set(path) -> None:
     recipe = recipes.load(path, (METHODS["baseline"],))
     splits, model = data_of(recipe), model_of(recipe)
     rows = np.arange(len(splits.test))
-    named = dataclasses.replace(
+    query_splits = dataclasses.replace(
         splits, query_rows=rows[::2], gallery_rows=rows[1::2]
     )
-    found = measure(recipe, model, named)
-    assert found.gallery_size == len(rows) // 2
-    run = SimpleNamespace(after=found, images={"test": len(rows)})
+    results = measure(recipe, model, query_splits)
+    assert results.gallery_size == len(rows) // 2
+    run = SimpleNamespace(after=results, images={"test": len(rows)})
     said = runs.Outcome.protocol_phrase(run)
     assert said == f"queries among a gallery of {len(rows) // 2}"
     half = splits.test.select(rows[::2])
@@ -113,10 +113,10 @@ def test_protocol_is_the_data_sets_by_default(path) -> None:
     with pytest.raises(ValueError, match="'half'.*Received: name='huge'"):
         measure(recipe, model, several, "huge")
     every = recipes.load(path, ("evaluation.protocol=all_vs_all",))
-    assert measure(every, model, named).gallery_size == len(rows)
+    assert measure(every, model, query_splits).gallery_size == len(rows)
     papers = recipes.load("vehicleid/divide_and_conquer")
     assert papers.evaluation.protocol == "official"
     official = recipes.load(path, ("evaluation.protocol=official",))
     check_splits(official, splits)
     with pytest.raises(ValueError, match="defines queries and gallery"):
-        check_splits(official, named)
+        check_splits(official, query_splits)

@@ -1,4 +1,4 @@
-"""Words of a run: verdicts, definitions of numbers, speeds, first lines."""
+"""Texts of a run: verdicts, definitions, speeds, first lines."""
 
 import dataclasses
 import math
@@ -20,7 +20,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 
 
 def results(noise: float, classes: int = 20, seed: int = 0):
-    """Of embeddings around a centre for each class."""
+    """Results of embeddings around one center per class."""
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(classes), 6)
     centres = np.random.default_rng(9).standard_normal((classes, 8))
@@ -29,7 +29,7 @@ def results(noise: float, classes: int = 20, seed: int = 0):
     return evaluation.evaluate_embeddings(x, labels, metrics=metrics)
 
 
-def test_verdicts_are_those_of_the_paired_comparison() -> None:
+def test_verdicts_follow_the_paired_comparison() -> None:
     close, far, again = results(0.4), results(1.2), results(1.2, seed=1)
     assert verdicts(far, close) == {
         "recall@1": "better", "map@r": "better", "nmi": "higher, no interval"
@@ -89,7 +89,7 @@ def test_speeds_are_counted_in_images(speed, expected) -> None:
 
 
 @pytest.mark.parametrize("held_out", [True, False])
-def test_first_lines_say_what_will_be_done(held_out, tmp_path) -> None:
+def test_first_lines_announce_the_run(held_out, tmp_path) -> None:
     settings = (
         METHODS["baseline"], "evaluation.metrics=[recall@1]",
         "evaluation.every=2",

@@ -18,7 +18,7 @@ def recipe(tmp_path) -> str:
     return str(write_recipe(tmp_path))
 
 
-def test_plan_has_every_recipe_with_the_first_seed_first(
+def test_plan_starts_with_the_first_seed_of_every_recipe(
     recipe, tmp_path
 ) -> None:
     other = f"{recipe}::name=b::epochs=7::method.loss={{name: triplet}}"
@@ -50,9 +50,7 @@ def test_plan_has_every_recipe_with_the_first_seed_first(
         ([], {}, "not only a base"),
     ],
 )
-def test_plan_refuses_mistakes(
-    changes, options, message, recipe, tmp_path
-) -> None:
+def test_unfit_plans_raise(changes, options, message, recipe, tmp_path) -> None:
     base = tmp_path / "_base.yaml"
     base.write_text("epochs: 2\n")
     texts = [str(base), *(f"{recipe}{change}" for change in changes)]
@@ -85,8 +83,8 @@ def test_last_entry_of_a_run_counts(journal, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 5, 40])
-def test_line_cut_short_was_not_written(journal, tmp_path, cut) -> None:
-    """As it is when the power goes while it is written."""
+def test_truncated_last_line_is_ignored(journal, tmp_path, cut) -> None:
+    """A power failure during a write truncates the line."""
     whole = journal.read_bytes()
     journal.write_bytes(whole[:-cut])
     assert list(read_journal(tmp_path).values()) == ENTRIES[:2]

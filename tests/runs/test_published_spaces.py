@@ -16,7 +16,7 @@ NAMES = {
     "multi_similarity": "baseline",
     "lower_attentive_grouping_block5c": "lower_attentive_grouping",
 }
-"""Studies that have not the name of their recipe."""
+"""Studies that are not named after their recipe."""
 
 Settings = dict[str, Any]
 
@@ -26,7 +26,7 @@ def trials(data: str) -> dict[str, dict[int, Settings]]:
 
     Heads that start from features have spaces of their own.
     """
-    found: dict[str, dict[int, Settings]] = {}
+    trials_by_study: dict[str, dict[int, Settings]] = {}
     with (DOCS / "results" / f"{data}_trials.csv").open() as file:
         for row in csv.DictReader(file):
             start, _, study = row["study"].rpartition(": ")
@@ -34,10 +34,10 @@ def trials(data: str) -> dict[str, dict[int, Settings]]:
             name = NAMES.get(study, study)
             pairs = (x.split("=", 1) for x in row["settings"].split("; "))
             settings = {key: yaml.safe_load(value) for key, value in pairs}
-            found.setdefault(f"{folder}/{name}", {})[int(row["trial"])] = (
-                settings
-            )
-    return found
+            trials_by_study.setdefault(f"{folder}/{name}", {})[
+                int(row["trial"])
+            ] = settings
+    return trials_by_study
 
 
 TRIALS = trials("emoji") | trials("caltech101")
@@ -50,7 +50,7 @@ def test_every_study_has_a_space() -> None:
 
 @pytest.mark.slow
 def test_random_trials_are_drawn_from_their_space() -> None:
-    """Two of the first ten of a study, which hang on nothing but the seed."""
+    """Checks two of the first ten trials, which depend on the seed alone."""
     optuna = pytest.importorskip("optuna")
     for name, numbered in TRIALS.items():
         space = yaml.safe_load((SPACES / f"{name}.yaml").read_text())

@@ -17,7 +17,7 @@ def recipe_of(tmp_path, *settings):
 
 
 @pytest.mark.slow
-def test_no_class_is_held_out(tmp_path, caplog) -> None:
+def test_train_on_all_holds_out_no_class(tmp_path, caplog) -> None:
     halves = data_of(recipe_of(tmp_path))
     recipe = recipe_of(tmp_path, "train_on=all", "stop_after=2")
     whole = data_of(recipe)
@@ -42,7 +42,7 @@ def test_no_class_is_held_out(tmp_path, caplog) -> None:
 
 
 @pytest.mark.slow
-def test_refit_is_a_training_on_all_for_as_long_as_was_best(tmp_path) -> None:
+def test_refit_trains_on_all_classes_for_the_best_epochs(tmp_path) -> None:
     recipe = recipe_of(tmp_path, "refit=true", "epochs=2")
     folder = tmp_path / "run"
     outcome = runs.train(recipe, folder, verbose=0)
@@ -66,7 +66,7 @@ def test_refit_is_a_training_on_all_for_as_long_as_was_best(tmp_path) -> None:
     entry = _entry(Run(recipe, folder), 0)
     assert entry.metrics["map@r, refit"] == outcome.refit["map@r"]
     assert entry.metrics["map@r"] == outcome.after["map@r"]
-    # What was chosen on held-out classes is what the run measured itself.
+    # Values chosen on held-out classes are those of the run itself.
     assert dict(runs.remeasure(folder).results) == dict(outcome.after)
     # As if the refit had been killed before its measurement.
     result = folder / "refit" / "result.json"
@@ -77,7 +77,7 @@ def test_refit_is_a_training_on_all_for_as_long_as_was_best(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("setting", ["train_on=all", "data.validation=0"])
-def test_refit_needs_held_out_classes(setting, tmp_path) -> None:
+def test_refit_requires_held_out_classes(setting, tmp_path) -> None:
     recipe = recipe_of(tmp_path, "refit=true", setting)
     with pytest.raises(ValueError, match="`refit` of a recipe requires held-"):
         runs.train(recipe, tmp_path / "run", verbose=0)

@@ -71,8 +71,8 @@ def test_queries_that_changed_most_come_first(changes, better) -> None:
         ]
 
 
-def test_rows_are_those_of_the_images(recipe) -> None:
-    """Where the first image is alone in its class and no query."""
+def test_rows_refer_to_the_images(recipe) -> None:
+    """The first image is alone in its class, so it is no query."""
     images = ImageSet(np.zeros((5, 4, 4), "uint8"), [9, 0, 0, 1, 1])
     bad, good = (
         evaluate_embeddings(np.eye(3)[x], images.labels, metrics="mrr")
@@ -86,7 +86,7 @@ def test_rows_are_those_of_the_images(recipe) -> None:
     assert first[1:] == ["", str(images.labels[row]), *values]
 
 
-def test_other_images_are_refused(recipe) -> None:
+def test_other_images_raise(recipe) -> None:
     first, second = measurement(recipe, 1.0), measurement(recipe, 1.0, "b")
     with pytest.raises(ValueError, match="on the same images") as error:
         Changes(first, second)

@@ -70,7 +70,7 @@ def interval_of(row, name: str) -> tuple[float, float]:
 
 
 def by_seed(plan, recipe: str, metric: str) -> list[float]:
-    """From the journal, in the order of the seeds."""
+    """Values from the journal, in the order of the seeds."""
     lines = (plan.output / "runs.jsonl").read_text().splitlines()
     entries = [json.loads(line) for line in lines]
     values = {e["seed"]: e["metrics"] for e in entries if e["recipe"] == recipe}
@@ -96,9 +96,7 @@ def naive_bootstrap(values: np.ndarray) -> tuple[float, float]:
 
 @NAMES
 @RECIPES
-def test_means_over_seeds_are_those_of_scipy(
-    plan, rows, recipe, metric
-) -> None:
+def test_means_over_seeds_match_scipy(plan, rows, recipe, metric) -> None:
     values = by_seed(plan, recipe, metric)
     assert len(set(values)) > 1
     row = rows[recipe, metric]
@@ -114,19 +112,19 @@ def test_means_over_seeds_are_those_of_scipy(
 @RECIPES
 def test_intervals_over_queries_are_bootstrapped(plan, rows, recipe) -> None:
     expected = naive_bootstrap(by_query(plan, recipe, "map@r"))
-    found = interval_of(rows[recipe, "map@r"], "queries")
-    assert found == pytest.approx(expected, abs=0.01)
+    interval = interval_of(rows[recipe, "map@r"], "queries")
+    assert interval == pytest.approx(expected, abs=0.01)
     assert rows[recipe, "nmi"]["queries_low"] == ""
 
 
 @NAMES
-def test_differences_by_seed_are_those_of_scipy(plan, rows, metric) -> None:
+def test_differences_by_seed_match_scipy(plan, rows, metric) -> None:
     expected = stats.ttest_rel(
         by_seed(plan, "better", metric), by_seed(plan, "base", metric)
     )
     row = rows["better", metric]
-    found = interval_of(row, "difference_seeds")
-    assert found == pytest.approx(expected.confidence_interval(0.95))
+    interval = interval_of(row, "difference_seeds")
+    assert interval == pytest.approx(expected.confidence_interval(0.95))
     assert float(row["p_seeds"]) == pytest.approx(expected.pvalue)
     assert float(row["difference"]) > 0
     assert rows["base", metric]["difference"] == ""
@@ -137,15 +135,15 @@ def test_differences_by_query_are_paired(plan, rows) -> None:
     row = rows["better", "map@r"]
     low, high = naive_bootstrap(gains)
     assert float(row["difference"]) == pytest.approx(gains.mean(), abs=1e-6)
-    found = interval_of(row, "difference_queries")
-    assert found == pytest.approx((low, high), abs=0.01)
+    interval = interval_of(row, "difference_queries")
+    assert interval == pytest.approx((low, high), abs=0.01)
     assert float(row["p_queries"]) == pytest.approx(2 / 1001)
     # Pairs tell more than the two intervals do.
     alone = interval_of(row, "queries")
     assert high - low < alone[1] - alone[0]
 
 
-def test_interval_is_that_by_hand() -> None:
+def test_interval_matches_one_by_hand() -> None:
     # s = 1, n = 3, t(0.975; 2) = 4.302653
     interval = mean_interval([1.0, 2.0, 3.0])
     half = interval.high - interval.estimate
@@ -161,7 +159,9 @@ def test_interval_is_that_by_hand() -> None:
     ],
     ids=["equal", "constant", "infinite"],
 )
-def test_differences_of_no_variance(first, second, expected) -> None:
+def test_differences_without_variance_are_exact(
+    first, second, expected
+) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         x = paired_difference(first, second)
@@ -233,7 +233,7 @@ def test_chart_has_each_mean(plan, rows) -> None:
         assert f"{float(rows[recipe, 'map@r']['mean']):.3f}" in texts
 
 
-def test_report_says_how_it_came_about(text) -> None:
+def test_report_names_its_command_and_environment(text) -> None:
     assert text.splitlines()[2:5] == ["```console", f"$ {COMMAND}", "```"]
     assert "On 2 CPU cores, keras 3 (8 runs)." in text
     for metric in ("recall@1", "map@r", "nmi"):

@@ -1,4 +1,4 @@
-"""Runs that are logged to MLflow and W&B themselves, on this machine."""
+"""Runs logged to real MLflow and W&B on this machine."""
 
 import json
 import struct
@@ -142,18 +142,18 @@ def records(folder) -> list:
 
 def log_records(content: bytes) -> list[bytes]:
     """Records of a log of LevelDB, which has a header of W&B's before it."""
-    found, at = [b""], 7
+    chunks, at = [b""], 7
     while at < len(content):
         left = BLOCK - at % BLOCK
         if left < 7:  # No header of a part fits into the block.
             at += left
             continue
         length, kind = struct.unpack("<HB", content[at + 4 : at + 7])
-        found[-1] += content[at + 7 : at + 7 + length]
+        chunks[-1] += content[at + 7 : at + 7 + length]
         at += 7 + length
         if kind in (FULL, LAST):
-            found.append(b"")
-    return found[:-1]
+            chunks.append(b"")
+    return chunks[:-1]
 
 
 def values(items) -> dict:
@@ -181,7 +181,7 @@ def test_unreachable_server_does_not_end_the_training(
     assert caplog.text.count("The run is not logged to mlflow") == 1
 
 
-def test_unknown_tracker_is_refused_before_data_are_read(tmp_path) -> None:
+def test_unknown_tracker_raises_before_data_are_read(tmp_path) -> None:
     with pytest.raises(ValueError, match="`log` of runs.train must be one of"):
         runs.train(None, tmp_path, log=["neptune"])
 

@@ -38,7 +38,7 @@ def finished(commanded):
     return commanded.outcome, commanded.folder
 
 
-def test_run_leaves_everything_behind(finished) -> None:
+def test_run_writes_all_files(finished) -> None:
     outcome, folder = finished
     assert sorted(path.name for path in folder.iterdir()) == [
         ".lock", "best.keras", "last.keras", "metrics.csv", "queries.npz",
@@ -52,8 +52,8 @@ def test_run_leaves_everything_behind(finished) -> None:
 
 
 @pytest.mark.slow
-def test_saved_model_measures_the_same_and_heeds_cameras(finished) -> None:
-    """A query whose only match is by its own camera finds nothing."""
+def test_saved_model_gives_the_same_results_and_heeds_cameras(finished) -> None:
+    """A query whose only match is from its own camera finds nothing."""
     outcome, folder = finished
     recipe, model = runs.load_recipe(folder), runs.load_model(folder)
     splits = data_of(recipe)
@@ -72,11 +72,11 @@ def test_saved_model_measures_the_same_and_heeds_cameras(finished) -> None:
     divided = dataclasses.replace(
         splits, query_rows=queries, gallery_rows=gallery, cameras=cameras
     )
-    found = runs.measure(recipe, model, divided)
-    assert found["recall@1"] == hits / len(queries)
+    results = runs.measure(recipe, model, divided)
+    assert results["recall@1"] == hits / len(queries)
 
 
-def test_result_and_summary_say_what_was_measured(finished) -> None:
+def test_result_and_summary_hold_the_measurements(finished) -> None:
     outcome, folder = finished
     result = json.loads((folder / "result.json").read_text())
     assert result["after"] == outcome.after
@@ -91,7 +91,7 @@ def test_result_and_summary_say_what_was_measured(finished) -> None:
     assert "- map@r: precision at each hit among the R nearest" in summary
 
 
-def test_outcome_is_read_with_the_values_of_each_query(finished) -> None:
+def test_outcome_loads_with_the_values_of_each_query(finished) -> None:
     outcome, folder = finished
     again = load_outcome(folder)
     assert again.environment["keras"] == keras.__version__
@@ -150,7 +150,7 @@ def test_two_runs_do_not_share_a_folder(finished, tmp_path) -> None:
             runs.train(outcome.recipe, folder, verbose=0, overwrite=True)
     for name, content in before.items():
         assert (folder / name).read_bytes() == content or name == ".lock"
-    # What a run that was killed leaves behind keeps nobody out.
+    # Files of a killed run block nobody.
     (tmp_path / ".lock").write_text("process 1 on nowhere")
     check_output(tmp_path)
 
@@ -169,9 +169,7 @@ def read_events(folder) -> dict[str, dict[int, object]]:
 
 @pytest.mark.slow
 @needs_tensorboard
-def test_the_same_recipe_with_tensorboard_is_the_same_training(
-    finished, tmp_path
-) -> None:
+def test_tensorboard_leaves_training_unchanged(finished, tmp_path) -> None:
     outcome, unlogged = finished
     recipe, folder = start(tmp_path)
     logged = runs.train(recipe, folder, verbose=0, log=["tensorboard"])
@@ -195,7 +193,7 @@ def test_the_same_recipe_with_tensorboard_is_the_same_training(
 @pytest.mark.slow
 @needs_tensorboard
 @pytest.mark.parametrize("epochs", [0, 1])
-def test_ctrl_c_leaves_a_whole_log_and_a_model(
+def test_ctrl_c_leaves_a_complete_log_and_a_model(
     epochs, tmp_path, monkeypatch
 ) -> None:
     recipe, folder = start(tmp_path, "epochs=5", METHODS["baseline"])

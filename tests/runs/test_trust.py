@@ -1,4 +1,4 @@
-"""Trust: what is read runs no code that its author names or brings."""
+"""Trust: reading a run or model executes none of its author's code."""
 
 import json
 import sys
@@ -69,7 +69,7 @@ NAMES: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 @pytest.fixture
 def marker(tmp_path, monkeypatch):
-    """The file that the module of a stranger writes when it is imported."""
+    """The file that a stranger's module writes on import."""
     for registry in (losses.LOSSES, methods.METHODS, METRICS):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     (tmp_path / f"{MODULE}.py").write_text(CODE)
@@ -98,9 +98,9 @@ def make_run(tmp_path, marker) -> Callable[[str], Path]:
 
 def command(*words: str) -> Callable[..., Any]:
     def call(run: Path, trust: bool = False) -> None:
-        given = [x.format(run=run, up=run.parent) for x in words]
+        arguments = [x.format(run=run, up=run.parent) for x in words]
         flags = ["--trust"] * trust
-        result = CliRunner().invoke(main, [*given, *flags])
+        result = CliRunner().invoke(main, [*arguments, *flags])
         if result.exit_code:
             raise ValueError(result.output)
 
@@ -136,9 +136,7 @@ READINGS: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("place", NAMES)
-def test_a_module_is_not_imported_wherever_a_run_names_it(
-    place, make_run, marker
-) -> None:
+def test_module_named_by_a_run_is_not_imported(place, make_run, marker) -> None:
     folder = make_run(place)
     with pytest.raises(recipes.RecipeError, match=f"import {MODULE}") as raised:
         load_outcome(folder)
@@ -148,9 +146,7 @@ def test_a_module_is_not_imported_wherever_a_run_names_it(
 
 
 @pytest.mark.parametrize("reading", READINGS)
-def test_a_module_is_imported_only_with_trust_however_a_run_is_read(
-    reading, make_run, marker
-) -> None:
+def test_module_is_imported_only_with_trust(reading, make_run, marker) -> None:
     folder = make_run("method")
     with pytest.raises(ValueError, match=f"`import {MODULE}` before"):
         READINGS[reading](folder)
@@ -162,19 +158,19 @@ def test_a_module_is_imported_only_with_trust_however_a_run_is_read(
     assert marker.exists()
 
 
-def test_a_module_that_is_imported_is_used(make_run, marker) -> None:
+def test_imported_module_is_used(make_run, marker) -> None:
     folder = make_run("method")
     __import__(MODULE)
     assert runs.load_recipe(folder).method.name == f"{MODULE}:method"
 
 
-def test_training_a_recipe_imports_what_it_names(make_run, marker) -> None:
+def test_training_imports_the_modules_of_a_recipe(make_run, marker) -> None:
     recipe = recipes.load(make_run("method") / "recipe.yaml")
     assert recipe.method.embedding_dim == 8
     assert marker.exists()
 
 
-def test_resuming_imports_only_what_the_own_recipe_names(
+def test_resuming_imports_only_modules_of_the_own_recipe(
     make_run, marker, tmp_path
 ) -> None:
     folder, file = make_run("method"), tmp_path / "small.yaml"
@@ -208,7 +204,7 @@ def saved(tmp_path_factory) -> Path:
 
 
 def as_run(path: Path) -> Any:
-    """Loads a model as that of a run, which names nothing."""
+    """Makes a run without module names that holds the model."""
     folder = path.parent / "run"
     if not folder.exists():
         recipe = recipes.load(write_unread(path.parent), (METHODS["baseline"],))
@@ -231,13 +227,13 @@ FILES: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("way", FILES)
-def test_a_model_file_imports_nothing_it_names(way, saved, marker) -> None:
+def test_model_file_imports_no_module(way, saved, marker) -> None:
     with pytest.raises((ValueError, TypeError), match=MODULE):
         FILES[way](saved)
     assert not marker.exists()
 
 
-def test_a_trusted_run_may_have_lambda_layers(tmp_path) -> None:
+def test_trusted_run_may_have_lambda_layers(tmp_path) -> None:
     network = keras.Sequential(
         [keras.Input((4,)), keras.layers.Lambda(lambda x: 2 * x)]
     )
@@ -251,7 +247,7 @@ def test_a_trusted_run_may_have_lambda_layers(tmp_path) -> None:
         read_model(tmp_path / "lambda.keras")
 
 
-def test_an_index_runs_no_code_of_its_model(tmp_path) -> None:
+def test_index_runs_no_code_of_its_model(tmp_path) -> None:
     network = keras.Sequential(
         [keras.Input((4,)), keras.layers.Lambda(lambda x: 2 * x)]
     )

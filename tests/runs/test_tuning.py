@@ -82,7 +82,7 @@ RULES = [
         ),
     ],
 )  # fmt: skip
-def test_wrong_space_is_refused(space, message) -> None:
+def test_wrong_space_raises(space, message) -> None:
     with pytest.raises((RecipeError, ValueError), match=message):
         check_space(space, recipes.load("glyphs/baseline"))
 
@@ -211,7 +211,7 @@ def test_study_of_failures_raises(tmp_path, measured) -> None:
         runs.tune(small(tmp_path), SPACE, tmp_path / "study", trials=1)
 
 
-def test_study_of_another_space_or_recipe_is_refused(tmp_path) -> None:
+def test_study_of_another_space_or_recipe_raises(tmp_path) -> None:
     recipe, folder = small(tmp_path), tmp_path / "study"
     arguments = {"trials": 1, "timeout": 1e-9}
     assert runs.tune(recipe, SPACE, folder, **arguments).trials == []

@@ -1,4 +1,4 @@
-"""Saves an index over and over, and is killed while it does.
+"""Kills processes that save an index, at every moment of the save.
 
     python -m tests.search.kill FOLDER
 
@@ -22,14 +22,14 @@ CALLS = ("fsync", "replace", "close")
 
 
 def index_of(value: float) -> Index:
-    """A version, in whose keys, columns and vectors the value is."""
+    """A version with the value in its keys, columns and vectors."""
     x = np.random.default_rng(0).normal(size=(3000, 32)) + value
     keys = [f"{value}-{row}" for row in range(3000)]
     return Index(x, {"value": [value] * 3000}, keys=keys)
 
 
 def check(folder: str) -> float:
-    """The version that is there: all of its parts must belong to it."""
+    """The saved version; asserts that all parts belong to it."""
     index = Index.load(folder)
     (value,) = set(index.columns["value"])
     expected = index_of(value)

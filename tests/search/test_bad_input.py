@@ -1,4 +1,4 @@
-"""Filters of several kinds in one list get the rule of such lists."""
+"""Lists of masks or of mixed filters raise."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ MIXED = {
 
 @pytest.mark.parametrize("use", ["search", "range_search", "remove"])
 @pytest.mark.parametrize("kind", MIXED)
-def test_list_of_masks_is_refused(kind, use) -> None:
+def test_list_of_masks_raises(kind, use) -> None:
     index = Index(X, {"kind": np.arange(8) // 2})
     uses = {
         "search": lambda where: index.search(X[:2], k=3, where=where),
@@ -32,12 +32,3 @@ def test_list_of_masks_is_refused(kind, use) -> None:
     with pytest.raises(ValueError, match="one filter per query, must have co"):
         uses[use](MIXED[kind])
     assert len(index) == 8
-
-
-def test_list_of_conditions_filters_each_query() -> None:
-    index = Index(X, {"kind": np.arange(8) // 2})
-    hits = index.search(X[:2], k=8, where=[CONDITION, None])
-    scores = X[:2] @ X.T
-    scores /= np.linalg.norm(X[:2], axis=1)[:, None] * np.linalg.norm(X, axis=1)
-    assert [hit.id for hit in hits[0]] == list(np.argsort(-scores[0, :4]))
-    assert [hit.id for hit in hits[1]] == list(np.argsort(-scores[1]))

@@ -27,7 +27,7 @@ def one_thread():
     [("Flat", None), ("IVF4,PQ4x4np", "nprobe=3"), ("HNSW8", "efSearch=500")],
 )
 @pytest.mark.parametrize("change", ["add", "remove"])
-def test_a_loaded_index_changes_as_a_built_one(
+def test_loaded_index_changes_like_the_original(
     factory, parameters, change, tmp_path
 ) -> None:
     built = Index(X, factory=factory, parameters=parameters)
@@ -39,25 +39,25 @@ def test_a_loaded_index_changes_as_a_built_one(
         else:
             index.remove(np.arange(0, 1000, 7))
         index.add(X[:2])
-    found, again = built.search(X[:100], 5), loaded.search(X[:100], 5)
-    assert np.array_equal(found.ids, again.ids)
+    hits, again = built.search(X[:100], 5), loaded.search(X[:100], 5)
+    assert np.array_equal(hits.ids, again.ids)
     # Graphs differ in how many vectors are compared at a time.
-    np.testing.assert_allclose(found.scores, again.scores, rtol=1e-6)
+    np.testing.assert_allclose(hits.scores, again.scores, rtol=1e-6)
     loaded.save(tmp_path / "i")
     again = Index.load(tmp_path / "i").search(X[:100], 5)
-    assert np.array_equal(found.ids, again.ids)
+    assert np.array_equal(hits.ids, again.ids)
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
-def test_few_rows_with_large_tables_are_read(metric, tmp_path) -> None:
+def test_index_of_few_rows_with_large_tables_loads(metric, tmp_path) -> None:
     """What a product quantizer computes for its lists outgrows the file."""
     index = Index(X[:600], factory="IVF8,PQ8x6np", metric=metric)
     index.remove(np.arange(2, 600))
     index.save(tmp_path / "i")
-    loaded, found = Index.load(tmp_path / "i"), index.search(X[:20])
+    loaded, hits = Index.load(tmp_path / "i"), index.search(X[:20])
     again = loaded.search(X[:20])
-    assert np.array_equal(found.ids, again.ids)
-    assert np.array_equal(found.scores, again.scores)
+    assert np.array_equal(hits.ids, again.ids)
+    assert np.array_equal(hits.scores, again.scores)
     loaded.remove([0, 1])
     loaded.save(tmp_path / "i")
     emptied = Index.load(tmp_path / "i")
@@ -69,13 +69,13 @@ def test_few_rows_with_large_tables_are_read(metric, tmp_path) -> None:
 @pytest.mark.parametrize(
     "copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))]
 )
-def test_a_copy_outlives_its_original(copied, tmp_path) -> None:
+def test_copy_outlives_its_original(copied, tmp_path) -> None:
     original = Index(X)
-    found = original.search(X[:100], 5).ids
+    ids = original.search(X[:100], 5).ids
     other = copied(original)
     original._engine.vectors[:] = 0
     del original
     gc.collect()
-    assert np.array_equal(other.search(X[:100], 5).ids, found)
+    assert np.array_equal(other.search(X[:100], 5).ids, ids)
     other.add(X[:1])
     assert len(other) == 1001

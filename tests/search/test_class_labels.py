@@ -1,4 +1,4 @@
-"""Classes have one label in all rows of an index, whoever numbered them."""
+"""A class has one label in all rows, whoever numbered it."""
 
 import keras
 import numpy as np
@@ -26,7 +26,7 @@ def classes(index: Index) -> list[tuple[int, str]]:
 
 
 def test_added_classes_get_the_labels_of_the_index(model) -> None:
-    """A class once had two labels, and two classes had one."""
+    """Classes once got two labels, or shared one."""
     index = Index.build(model, animals("crow", "owl", "rhino"))
     index.add(model_rows := animals("rhino", "rhino"))
     assert classes(index)[3:] == [(2, "rhino"), (2, "rhino")]
@@ -61,13 +61,13 @@ def test_sets_that_share_numbers_keep_them(model) -> None:
     assert classes(index)[7:] == [(8, "zebra")]
 
 
-def test_a_conflict_is_refused_in_words(model) -> None:
+def test_conflicting_labels_and_names_raise(model) -> None:
     index = Index.build(model, animals("crow", "owl", "rhino"))
-    own = {"label": [0], "name": ["rhino"]}
+    columns = {"label": [0], "name": ["rhino"]}
     with pytest.raises(
         ValueError, match=r"label 0 for the name 'rhino', which"
     ):
-        index.add(X[:1, :3], own)
+        index.add(X[:1, :3], columns)
     with pytest.raises(ValueError, match="has label 2 there"):
         index.add(animals("rhino"), {"label": [1]})
     assert len(index) == 3
@@ -82,7 +82,7 @@ def test_a_conflict_is_refused_in_words(model) -> None:
     index.add(X[:1, :3], {"label": [5], "name": ["rhino"]})
 
 
-def test_columns_that_are_no_classes_are_left_alone() -> None:
+def test_columns_without_classes_are_left_alone() -> None:
     index = Index(X, {"label": [["a"]] * 8, "name": list("abcdefgh")})
     index.add(X[:1], {"label": [["b"]], "name": ["a"]})
     index = Index(X, {"name": list("abcdefgh")})
@@ -91,7 +91,7 @@ def test_columns_that_are_no_classes_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("labels", [["b", "a", "b", "a"], [3, 2, 3, 2]])
-def test_labels_of_embeddings(labels: list) -> None:
+def test_labels_of_embeddings_become_columns(labels: list) -> None:
     index = Index(X[:4], {"price": [1, 2, 3, 4]}, labels=labels)
     is_text = isinstance(labels[0], str)
     assert index.labels == labels

@@ -41,25 +41,25 @@ def all_scores(factory: str) -> np.ndarray:
     settings = {"IVF": "nprobe=16", "HNSW": f"efSearch={COUNT}"}
     parameters = next((v for k, v in settings.items() if k in factory), "")
     index = Index(X, factory=factory, parameters=parameters)
-    found = index.search(QUERIES, COUNT)
+    hits = index.search(QUERIES, COUNT)
     scores = np.empty((len(QUERIES), COUNT))
-    np.put_along_axis(scores, found.ids, found.scores, axis=1)
+    np.put_along_axis(scores, hits.ids, hits.scores, axis=1)
     return scores
 
 
 @pytest.mark.parametrize("share", [0.5, 0.01])
 @pytest.mark.parametrize("factory", KINDS)
 @pytest.mark.parametrize("count", [3, scans.GATHERED_QUERIES])
-def test_what_passes_is_searched_whole(factory, share, count) -> None:
+def test_filtered_search_is_exact(factory, share, count) -> None:
     index, queries = index_of(factory), QUERIES[:count]
-    found = index.search(queries, 10, where={"share": {"<": share}})
+    hits = index.search(queries, 10, where={"share": {"<": share}})
     rows = np.flatnonzero(share > SHARE)
     scores = all_scores(factory)[:count, rows]
     k = min(10, len(rows))
     expected = -np.sort(-scores, axis=1)[:, :k]
-    np.testing.assert_allclose(found.scores[:, :k], expected, atol=2e-6)
-    assert set(found.ids[:, :k].ravel()) <= set(rows)
-    assert (found.ids[:, k:] == -1).all()
+    np.testing.assert_allclose(hits.scores[:, :k], expected, atol=2e-6)
+    assert set(hits.ids[:, :k].ravel()) <= set(rows)
+    assert (hits.ids[:, k:] == -1).all()
 
 
 CLASS = np.arange(2000) % 10
@@ -79,17 +79,17 @@ def near(classes, spread: float) -> np.ndarray:
     ).normal(size=shape)
 
 
-def recall_of(found, scores: np.ndarray) -> float:
-    """By scores, (Q, N), -inf for what does not pass; nothing is missing."""
-    assert (found.ids >= 0).all()
-    best = np.argsort(-scores, axis=1)[:, : found.ids.shape[1]]
-    pairs = zip(best, found.ids, strict=True)
+def recall_of(hits, scores: np.ndarray) -> float:
+    """Recall by scores, (Q, N), -inf for filtered rows; k hits must exist."""
+    assert (hits.ids >= 0).all()
+    best = np.argsort(-scores, axis=1)[:, : hits.ids.shape[1]]
+    pairs = zip(best, hits.ids, strict=True)
     return float(np.mean([np.isin(a, b).mean() for a, b in pairs]))
 
 
 @pytest.mark.parametrize(("factory", "spread"), APPROXIMATE)
-def test_search_beside_removed_rows_keeps_its_recall(factory, spread) -> None:
-    """The classes that are left out or removed are those of the queries."""
+def test_recall_survives_removed_and_filtered_rows(factory, spread) -> None:
+    """Filtered and removed classes are those of the queries."""
     x = near(CLASS, spread)
     index = Index(x, {"class": CLASS}, factory=factory)
     queries = near(np.arange(8) % 2, spread)
@@ -120,8 +120,8 @@ def test_search_beside_removed_rows_keeps_its_recall(factory, spread) -> None:
     ("factory", "metric"),
     [("IVF64,SQ8", "euclidean"), ("PCA16,IVF64,Flat", "cosine")],
 )  # fmt: skip
-def test_what_is_next_to_few_removed_rows_is_found(factory, metric) -> None:
-    """Too few to empty a list: what is then nearest lies in other lists."""
+def test_neighbors_of_removed_rows_are_found(factory, metric) -> None:
+    """Removed rows empty no list, so the nearest lie in other lists."""
     draw = np.random.default_rng(0)
     centers, group = draw.normal(size=(150, 16)), np.arange(6000) % 150
     x = centers[group] + 0.7 * draw.normal(size=(6000, 16))
@@ -142,18 +142,16 @@ def test_what_is_next_to_few_removed_rows_is_found(factory, metric) -> None:
     [("IVF32,SQ8,RFlat", None), ("HNSW16", "efSearch=10"),
      ("IVF32,Flat", "nprobe=2")],
 )  # fmt: skip
-def test_more_hits_are_searched_for_more_thoroughly(
-    factory, parameters
-) -> None:
+def test_larger_k_keeps_the_recall(factory, parameters) -> None:
     x = np.random.default_rng(1).normal(size=(2000, DIM))
     index = Index(x, factory=factory, parameters=parameters)
     scores = units(QUERIES) @ units(x).T
     for k in (100, 500, 2000):
-        found = index.search(QUERIES, k)
-        assert recall_of(found, scores) >= index.recall.at[10] - 0.02
+        hits = index.search(QUERIES, k)
+        assert recall_of(hits, scores) >= index.recall.at[10] - 0.02
 
 
-def test_lists_that_a_graph_does_not_find_are_searched() -> None:
+def test_lists_beyond_the_graph_are_searched() -> None:
     x = np.random.default_rng(1).normal(size=(4000, DIM))
     exact, graph = Index(x), Index(x, factory="IVF128_HNSW32,Flat")
     half = np.arange(4000) < 2000
@@ -161,11 +159,11 @@ def test_lists_that_a_graph_does_not_find_are_searched() -> None:
         lambda index: index.search(QUERIES, 50, where=half),
         lambda index: index.range_search(QUERIES, 0.5),
     ):
-        found, expected = (np.sort(search(x).ids) for x in (graph, exact))
-        assert found.tolist() == expected.tolist()
+        ids, expected = (np.sort(search(x).ids) for x in (graph, exact))
+        assert ids.tolist() == expected.tolist()
 
 
-def test_many_rows_are_compared_block_by_block(monkeypatch) -> None:
+def test_blockwise_comparison_gives_equal_scores(monkeypatch) -> None:
     monkeypatch.setattr(scans, "_COPIED_NUMBERS", 7 * DIM)
     index, where = index_of("PQ4x4np"), {"share": {"<": 0.5}}
     blockwise = index.search(QUERIES, 10, where=where)
@@ -248,17 +246,17 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "condition", "expected"), CASES)
-def test_conditions(name, condition, expected) -> None:
+def test_conditions_select_rows(name, condition, expected) -> None:
     mask = FILTERS.mask({name: condition})
     assert np.flatnonzero(mask).tolist() == expected
 
 
-def test_masks_and_functions() -> None:
+def test_masks_and_functions_select_rows() -> None:
     mask = [True, False, True, False, False]
     assert np.flatnonzero(FILTERS.mask(np.array(mask))).tolist() == [0, 2]
     index = Index(X[:5], {"a": [1, 2, 3, 4, 5], "t": list("xyxyx")})
-    found = index.search(X[0], where=lambda c: (c["a"] > 1) & (c["t"] == "x"))
-    assert sorted(found.keys[0]) == [2, 4]
+    hits = index.search(X[0], where=lambda c: (c["a"] > 1) & (c["t"] == "x"))
+    assert sorted(hits.keys[0]) == [2, 4]
 
     def writes(columns):
         columns["a"][:] = 0
@@ -287,7 +285,7 @@ REFUSED = [
 ]
 
 
-def test_filters_that_are_refused_are_named() -> None:
+def test_unfit_filters_raise() -> None:
     for where, message in REFUSED:
         with pytest.raises(ValueError, match=message):
             FILTERS.mask(where)
@@ -296,7 +294,7 @@ def test_filters_that_are_refused_are_named() -> None:
             index_of("Flat").search(X[0], k)
 
 
-def test_numbers_of_fewer_bits_equal_what_is_written() -> None:
+def test_numbers_of_fewer_bits_equal_their_literals() -> None:
     prices = np.array([0.1, 2.5, 16777216], np.float32)
     index = Index(X[:3], {"p": prices, "h": prices[:2].astype("f2").tolist() + [
         np.float16(0.7)]})  # fmt: skip
@@ -306,7 +304,7 @@ def test_numbers_of_fewer_bits_equal_what_is_written() -> None:
     assert index[0]["p"] == 0.1
 
 
-def test_dates_and_what_is_missing_in_a_frame(tmp_path) -> None:
+def test_dates_and_missing_values_of_a_frame_are_filtered(tmp_path) -> None:
     pandas = pytest.importorskip("pandas")
     zone = datetime.timezone(datetime.timedelta(hours=2))
     frame = pandas.DataFrame(
@@ -345,18 +343,18 @@ def test_dates_and_what_is_missing_in_a_frame(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("factory", ["Flat", "HNSW8"])
-def test_each_query_can_have_conditions_of_its_own(factory) -> None:
+def test_each_query_may_have_its_own_conditions(factory) -> None:
     cameras = np.arange(COUNT) % 3
     index = Index(X, {"camera": cameras}, factory=factory)
     where = [{"camera": {"!=": i % 3}} for i in range(5)] + [None]
-    found = index.search(X[:6], 4, where=where, exclude=range(6))
+    hits = index.search(X[:6], 4, where=where, exclude=range(6))
     near = index.range_search(X[:6], 0.5, where=where)
     for i, one in enumerate(where):
         alone = index.search(X[i], 4, where=one, exclude=i)
-        assert found.ids[i].tolist() == alone.ids[0].tolist()
-        assert found.scores[i].tolist() == alone.scores[0].tolist()
+        assert hits.ids[i].tolist() == alone.ids[0].tolist()
+        assert hits.scores[i].tolist() == alone.scores[0].tolist()
         assert near.keys[i] == index.range_search(X[i], 0.5, where=one).keys[0]
-    assert (cameras[found.ids[:5]] != cameras[:5, None]).all()
+    assert (cameras[hits.ids[:5]] != cameras[:5, None]).all()
     with pytest.raises(ValueError, match="6 conditions for 2 queries"):
         index.search(X[:2], where=where)
 
@@ -368,12 +366,12 @@ plain = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(
 
 @given(st.lists(plain, min_size=1, max_size=8), st.lists(plain, max_size=3))
 @settings(max_examples=60)
-def test_equality_is_that_of_python(values, wanted) -> None:
+def test_equality_matches_python(values, choices) -> None:
     numbers = [x for x in values if x is not None]
     kinds = {isinstance(x, str) for x in numbers}
     fits = [
         x
-        for x in wanted
+        for x in choices
         if x is None or not kinds or isinstance(x, str) in kinds
     ]
     mask = Filters({"c": values}, len(values)).mask({"c": fits})

@@ -1,4 +1,4 @@
-"""A save touches nothing that is not its own index's."""
+"""A save touches only files of its own index."""
 
 import os
 from pathlib import Path
@@ -37,7 +37,7 @@ FOLDERS = [
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_folder_that_is_no_index_is_left_alone(overwrite, tmp_path) -> None:
+def test_folder_without_an_index_is_left_alone(overwrite, tmp_path) -> None:
     for number, names in enumerate(FOLDERS):
         folder = tmp_path / str(number)
         write(folder, *names)
@@ -61,7 +61,7 @@ def test_files_beside_an_index_stop_the_save(overwrite, tmp_path) -> None:
         assert len(Index.load(folder)) == 20
 
 
-def test_a_damaged_index_is_not_replaced(tmp_path) -> None:
+def test_damaged_index_is_not_replaced(tmp_path) -> None:
     Index(X).save(tmp_path)
     text = (tmp_path / "index.json").read_text()
     (tmp_path / "index.json").write_text(text.replace('"dim": 6', '"dim": 7'))
@@ -72,7 +72,7 @@ def test_a_damaged_index_is_not_replaced(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("name", ["data", "index.json", ".lock"])
-def test_links_are_not_followed(name, tmp_path) -> None:
+def test_links_inside_an_index_stop_the_save(name, tmp_path) -> None:
     folder, elsewhere = tmp_path / "i", tmp_path / "elsewhere"
     Index(X).save(folder)
     (folder / name).rename(elsewhere)
@@ -86,7 +86,7 @@ def test_links_are_not_followed(name, tmp_path) -> None:
     assert contents(tmp_path) == before
 
 
-def test_a_link_to_a_folder_or_a_file_in_it_stops_the_save(tmp_path) -> None:
+def test_link_to_a_folder_or_its_vectors_stops_the_save(tmp_path) -> None:
     index = Index(X)
     index.save(tmp_path / "i")
     (tmp_path / "link").symlink_to(tmp_path / "i")
@@ -101,7 +101,7 @@ def test_a_link_to_a_folder_or_a_file_in_it_stops_the_save(tmp_path) -> None:
     assert (tmp_path / "mine").exists()
 
 
-def test_a_first_save_that_fails_leaves_no_index(tmp_path, monkeypatch) -> None:
+def test_failed_first_save_leaves_no_index(tmp_path, monkeypatch) -> None:
     from keras_dml.search.engine import Engine
 
     def full(self, path):
@@ -119,7 +119,7 @@ def test_a_first_save_that_fails_leaves_no_index(tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
-def test_a_manifest_that_is_no_file(kind, tmp_path) -> None:
+def test_manifest_must_be_a_file(kind, tmp_path) -> None:
     path = tmp_path / "index.json"
     if kind == "pipe":
         os.mkfifo(path)

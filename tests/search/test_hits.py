@@ -1,4 +1,4 @@
-"""What a search returns and an index holds, as text and as tables."""
+"""Hits and indexes as text and as tables."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ def index(**options) -> Index:
     return Index(X, columns, keys=["p", "q", "r", "s"], **options)
 
 
-def test_hits_as_a_table() -> None:
+def test_hits_convert_to_a_dict() -> None:
     hits = index().search([[1, 0.5, 0, 0], [0, 0, 0, 1]], 2, threshold=0.5)
     near, far = 1 / 1.25**0.5, 0.5 / 1.25**0.5
     table = hits.to_dict()
@@ -34,27 +34,27 @@ def test_hits_as_a_table() -> None:
     assert set(map(len, nothing.to_dict().values())) == {0}
 
 
-def test_hits_as_a_data_frame() -> None:
+def test_hits_convert_to_a_data_frame() -> None:
     pytest.importorskip("pandas")
     frame = index().search(X, 3).to_dataframe()
     assert frame.shape == (12, 7)
     assert frame.groupby("query")["key"].first().tolist() == list("pqrs")
 
 
-def test_without_pandas_the_error_says_what_to_install(monkeypatch) -> None:
+def test_missing_pandas_names_its_extra(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match=r'pip install "keras-dml\[pandas\]"'):
         index().search(X).to_dataframe()
 
 
-def test_what_is_printed_can_be_read() -> None:
+def test_index_and_hits_print_readably() -> None:
     gallery = index()
     text = "Index(4 × 4; Flat; cosine; own keys; columns name, score)"
     assert repr(gallery) == text
     assert repr(Index(X, metric="dot")) == "Index(4 × 4; Flat; dot)"
-    found = gallery.search(np.vstack([X, X]), 4)
+    hits = gallery.search(np.vstack([X, X]), 4)
     first = "  0: 'p' (1.0000), 'q' (0.0000), 'r' (0.0000), …"
-    lines = repr(found).splitlines()
+    lines = repr(hits).splitlines()
     assert lines[:2] == ["Hits of 8 queries, 32 in all:", first]
     assert (len(lines), lines[-1]) == (7, "  …")
     nothing = gallery.search(X[0], where={"name": "z"})

@@ -1,4 +1,4 @@
-"""An index that a model makes, searched by image."""
+"""Indexes of images, searched by image."""
 
 import copy
 from pathlib import Path
@@ -39,15 +39,15 @@ def files(tmp_path_factory) -> ImageSet:
 
 @pytest.fixture(scope="module")
 def index(model, files) -> Index:
-    """To be searched in, and not changed."""
+    """A shared index, which tests only search."""
     return Index.build(model, files)
 
 
 @pytest.mark.slow
-def test_build_embeds_and_keeps_what_is_known(model, files) -> None:
+def test_build_embeds_images_and_keeps_paths_and_classes(model, files) -> None:
     index = Index.build(model, files, {"shop": ["a"] * 12})
-    found = index.search(files, 1)
-    assert found.ids[:, 0].tolist() == list(range(12))
+    hits = index.search(files, 1)
+    assert hits.ids[:, 0].tolist() == list(range(12))
     row = index.row(4)
     assert row["path"] == str(Path(files.paths[4]).resolve())
     assert (row["label"], row["name"], row["shop"]) == (1, "class_01", "a")
@@ -56,7 +56,7 @@ def test_build_embeds_and_keeps_what_is_known(model, files) -> None:
     assert np.array_equal(by_embedding.ids, index.search(files, 5).ids)
 
 
-def test_all_kinds_of_queries_agree(index, files) -> None:
+def test_all_kinds_of_queries_find_the_same(index, files) -> None:
     path, pixels = files.paths[7], files.read(7)  # (16, 16, 1)
     expected = index.search(files.select([7]), 3)
     kinds = {
@@ -74,9 +74,9 @@ def test_all_kinds_of_queries_agree(index, files) -> None:
         "list of pixels": [pixels],
     }
     for name, query in kinds.items():
-        found = index.search(query, 3)
-        assert np.array_equal(found.ids, expected.ids), name
-        np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
+        hits = index.search(query, 3)
+        assert np.array_equal(hits.ids, expected.ids), name
+        np.testing.assert_allclose(hits.scores, expected.scores, atol=1e-5)
 
 
 def test_images_without_a_set_have_no_label(model, files) -> None:
@@ -90,25 +90,27 @@ def test_images_without_a_set_have_no_label(model, files) -> None:
 
 
 @pytest.mark.slow
-def test_the_folder_is_all_that_searching_takes(index, files, tmp_path) -> None:
+def test_saved_folder_contains_the_model(index, files, tmp_path) -> None:
     index.save(tmp_path / "i")
     again = Index.load(tmp_path / "i")
-    found, expected = (x.search(files.paths[0], 4) for x in (again, index))
-    assert np.array_equal(found.ids, expected.ids)
-    np.testing.assert_allclose(found.scores, expected.scores, atol=1e-6)
+    hits, expected = (x.search(files.paths[0], 4) for x in (again, index))
+    assert np.array_equal(hits.ids, expected.ids)
+    np.testing.assert_allclose(hits.scores, expected.scores, atol=1e-6)
 
 
-def test_without_its_model(model, index, files, tmp_path) -> None:
+def test_index_saved_without_a_model_takes_one(
+    model, index, files, tmp_path
+) -> None:
     index.save(tmp_path / "i", include_model=False)
     alone = Index.load(tmp_path / "i")
     with pytest.raises(ValueError, match="without a model"):
         alone.search(files.paths[0])
-    given = Index.load(tmp_path / "i", model)
-    assert given.search(files.paths[0], 1).ids[0, 0] == 0
+    with_model = Index.load(tmp_path / "i", model)
+    assert with_model.search(files.paths[0], 1).ids[0, 0] == 0
 
 
 def scaled(scale: float) -> keras.Model:
-    """The same weights behind pixels of another range."""
+    """A model with the same weights and another pixel range."""
     keras.utils.set_random_seed(0)
     x = inputs = keras.Input((16, 16, 1))
     x = keras.layers.Rescaling(scale, offset=-0.5)(x)
@@ -123,21 +125,21 @@ def squashing() -> keras.Model:
 
 
 @pytest.mark.parametrize(
-    ("own", "other", "message"),
+    ("original", "other", "message"),
     [
         (small_model, lambda: small_model(1), "with different weights"),
         (lambda: scaled(1 / 255), lambda: scaled(1 / 127), "same weights"),
         (squashing, small_model, "another size.*shortest.*squash"),
     ],
 )
-def test_another_model_is_refused(own, other, message, tmp_path) -> None:
-    Index.build(own(), blobs(2, 2, 16)).save(tmp_path, include_model=False)
-    Index.load(tmp_path, own())
+def test_another_model_raises(original, other, message, tmp_path) -> None:
+    Index.build(original(), blobs(2, 2, 16)).save(tmp_path, include_model=False)
+    Index.load(tmp_path, original())
     with pytest.raises(ValueError, match=message):
         Index.load(tmp_path, other())
 
 
-def test_calibration_by_images(model) -> None:
+def test_index_calibrates_on_images(model) -> None:
     index = Index.build(model, blobs(seed=1))
     threshold = index.calibrate(blobs(seed=2), num_resamples=20)
     assert (threshold.num_images, threshold.num_classes) == (48, 6)
@@ -145,7 +147,7 @@ def test_calibration_by_images(model) -> None:
 
 
 @pytest.mark.slow
-def test_bad_files_are_named(model, index, files, tmp_path) -> None:
+def test_bad_files_and_arrays_raise(model, index, files, tmp_path) -> None:
     bad = tmp_path / "bad.jpg"
     bad.write_bytes(b"\xff\xd8\xff no image")
     with pytest.raises(ValueError, match="bad.jpg"):
@@ -158,7 +160,7 @@ def test_bad_files_are_named(model, index, files, tmp_path) -> None:
 
 @pytest.mark.slow
 def test_thumbnails_are_kept_on_request(model, files, tmp_path) -> None:
-    """Those of files were not offered: elsewhere, pages showed none."""
+    """Files once had no thumbnails, so pages elsewhere showed none."""
     assert "thumbnail" not in Index.build(model, files).columns
     index = Index.build(model, files, thumbnails=True)
     of_files = [row_thumbnail({"path": path}) for path in files.paths]
@@ -168,18 +170,18 @@ def test_thumbnails_are_kept_on_request(model, files, tmp_path) -> None:
     (new,) = index.add(boxed)
     part = thumbnail(files.read(0)[2:14, 1:12])
     assert index.row(new)["thumbnail"] == part
-    (own,) = index.add(path, {"thumbnail": [None]})
-    assert index.row(own)["thumbnail"] is None
+    (row_id,) = index.add(path, {"thumbnail": [None]})
+    assert index.row(row_id)["thumbnail"] is None
     index.add(index.embeddings[:1])
     wide = Image.new("RGB", (400, 20), "red")
     mixed = [wide, path, Path(files.paths[3]).read_bytes()]
-    found = Index.build(model, mixed, thumbnails=True).columns["thumbnail"]
-    assert found == [thumbnail(np.array(wide)), of_files[0], of_files[3]]
+    thumbnails = Index.build(model, mixed, thumbnails=True).columns["thumbnail"]
+    assert thumbnails == [thumbnail(np.array(wide)), of_files[0], of_files[3]]
     with pytest.raises(ValueError, match="`thumbnails` of Index.build"):
         Index.build(model, ArraySet(blobs().inputs(...)), thumbnails=True)
 
 
-def test_boxes_are_kept(model, tmp_path) -> None:
+def test_boxes_are_kept_as_columns(model, tmp_path) -> None:
     path = tmp_path / "a.png"
     Image.fromarray(blobs().pixels[0]).save(path)
     boxed = ImageSet([path], [3], boxes=[[1, 2, 12, 14]], ids=["a-1"])
@@ -194,10 +196,10 @@ def test_images_of_several_sizes_keep_their_order(model, files) -> None:
     large = Image.open(files.paths[1]).resize((40, 24))
     mixed = [large, files.paths[5], Path(files.paths[3]).read_bytes(),
              np.asarray(large), files.read(2)]  # fmt: skip
-    found = index.search(mixed, 2)
+    all_hits = index.search(mixed, 2)
     alone = [index.search(query, 2) for query in mixed]
-    assert [hits.ids[0].tolist() for hits in alone] == found.ids.tolist()
-    assert found.ids[1:3, 0].tolist() == [5, 3]
+    assert [hits.ids[0].tolist() for hits in alone] == all_hits.ids.tolist()
+    assert all_hits.ids[1:3, 0].tolist() == [5, 3]
     ids = index.add([large, files.read(2)], {"shop": ["a", "b"]})
     assert index.search(large, 1).ids[0, 0] == ids[0]
     built = Index.build(model, mixed, keys=list("abcde"))
@@ -222,7 +224,7 @@ REFUSED_QUERIES = [
 ]
 
 
-def test_queries_that_are_no_images_are_refused(index) -> None:
+def test_unfit_queries_raise(index) -> None:
     for query, message in REFUSED_QUERIES:
         with pytest.raises(ValueError, match=message):
             index.search(query)
@@ -260,8 +262,8 @@ def one_number(model: keras.Model) -> None:
     model.weights[0].assign(weight)
 
 
-def test_a_model_that_changed_is_noticed(tmp_path: Path) -> None:
-    """Searches once found something, and `add` mixed two models."""
+def test_changed_model_raises(tmp_path: Path) -> None:
+    """Such searches once returned hits, and `add` mixed two models."""
     keras.utils.set_random_seed(0)
     model, images = plain_model(), blobs(2, 2, 16)
     before = model.get_weights()
@@ -281,14 +283,14 @@ def test_a_model_that_changed_is_noticed(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=changed):
             use()
     assert len(index) == 4
-    found = index.search(index.embeddings, 1)
-    assert found.ids[:, 0].tolist() == [0, 1, 2, 3]
+    hits = index.search(index.embeddings, 1)
+    assert hits.ids[:, 0].tolist() == [0, 1, 2, 3]
     model.set_weights(before)
-    assert np.array_equal(index.search(images, 1).ids, found.ids)
+    assert np.array_equal(index.search(images, 1).ids, hits.ids)
     assert np.array_equal(index.add(images), [4, 5, 6, 7])
 
 
-def test_a_model_that_did_not_change_is_searched_with(
+def test_recompiled_model_is_accepted(
     model: keras.Model,
 ) -> None:
     model = small_model()
@@ -309,7 +311,7 @@ def test_a_model_that_did_not_change_is_searched_with(
             as_gallery(model, stale)
 
 
-def test_a_kind_is_checked_before_images_are_embedded(
+def test_factory_is_checked_before_images_are_embedded(
     model, files, monkeypatch
 ) -> None:
     monkeypatch.setattr("keras_dml.search.encoder.embed_argument", None)
@@ -331,7 +333,7 @@ def model_of_vectors(width: int) -> keras.Model:
 
 
 @pytest.mark.parametrize("length", [6, 5.9, 0.5])
-def test_inputs_as_wide_as_embeddings_are_not_taken_for_these(length) -> None:
+def test_inputs_as_wide_as_embeddings_raise(length) -> None:
     x = np.random.default_rng(0).normal(size=(12, 6)).astype("float32")
     x *= length / np.linalg.norm(x, axis=1, keepdims=True)
     labels = np.repeat(np.arange(4), 3)
@@ -348,18 +350,18 @@ def test_inputs_as_wide_as_embeddings_are_not_taken_for_these(length) -> None:
         with pytest.raises(ValueError, match=asked):
             use()
     assert len(index) == 12
-    found = index.search(ArraySet(x), 1).ids[:, 0]
-    assert found.tolist() == list(range(12))
+    ids = index.search(ArraySet(x), 1).ids[:, 0]
+    assert ids.tolist() == list(range(12))
     unit = embed(index._encoder.model, ArraySet(x)).astype("float16")
     assert index.search(unit, 1).ids[:, 0].tolist() == list(range(12))
 
 
-def test_embeddings_of_any_length_are_searched_where_none_is_an_input() -> None:
+def test_embeddings_unlike_the_inputs_may_have_any_length() -> None:
     x = np.random.default_rng(0).normal(size=(12, 6)).astype("float32")
     wider = np.random.default_rng(0).normal(size=(12, 9)).astype("float32")
     index = Index.build(model_of_vectors(9), ArraySet(wider))
     assert len(index.search(x, 1)) == 12
     inputs = keras.Input((6,))
     plain = keras.Model(inputs, keras.layers.Dense(6)(inputs))
-    own = Index(plain.predict(x, verbose=0), model=plain)
-    assert len(own.search(3 * x, 1)) == 12
+    plain_index = Index(plain.predict(x, verbose=0), model=plain)
+    assert len(plain_index.search(3 * x, 1)) == 12

@@ -29,22 +29,22 @@ def sorted_all(x, queries, k) -> tuple[np.ndarray, np.ndarray]:
     return order, np.take_along_axis(scores, order, 1)
 
 
-def test_equal_scores_are_in_the_order_of_the_rows() -> None:
+def test_equal_scores_are_in_row_order() -> None:
     # More copies than are fetched at first, so that ties are cut off.
     x = np.concatenate([np.tile(gallery(5), (80, 1)), gallery(50, seed=2)])
     queries = np.concatenate([gallery(5), gallery(3, seed=4)])
-    found = Index(x).search(queries, 30)
+    hits = Index(x).search(queries, 30)
     ids, _ = sorted_all(x, queries, 30)
-    assert np.array_equal(found.ids, ids)
-    assert found.ids[1].tolist() == list(range(1, 150, 5))
+    assert np.array_equal(hits.ids, ids)
+    assert hits.ids[1].tolist() == list(range(1, 150, 5))
 
 
-def test_scores_that_float32_cannot_order_are_in_order() -> None:
+def test_order_is_exact_where_float32_cannot_tell() -> None:
     x = gallery(1, 64) + 1e-7 * gallery(500, 64)
-    found = Index(x).search(x[:20], 5)
+    hits = Index(x).search(x[:20], 5)
     stored = Index(x).embeddings.astype(float)
     order = np.argsort(-(stored[:20] @ stored.T), axis=1, kind="stable")
-    assert np.array_equal(found.ids, order[:, :5])
+    assert np.array_equal(hits.ids, order[:, :5])
 
 
 def test_results_do_not_depend_on_batches() -> None:
@@ -56,13 +56,13 @@ def test_results_do_not_depend_on_batches() -> None:
         assert np.array_equal(alone.scores[0], together.scores[i])
 
 
-def test_k_beyond_the_gallery_and_an_empty_one() -> None:
+def test_missing_hits_are_padded_in_small_and_empty_indexes() -> None:
     index = Index(gallery(4))
-    found = index.search(gallery(2, seed=1), 9)
-    assert found.ids.shape == (2, 9)
-    assert (found.ids[:, 4:] == -1).all()
-    assert np.isneginf(found.scores[:, 4:]).all()
-    assert [len(hits) for hits in found] == [4, 4]
+    all_hits = index.search(gallery(2, seed=1), 9)
+    assert all_hits.ids.shape == (2, 9)
+    assert (all_hits.ids[:, 4:] == -1).all()
+    assert np.isneginf(all_hits.scores[:, 4:]).all()
+    assert [len(hits) for hits in all_hits] == [4, 4]
     empty = Index(np.empty((0, 12)))
     assert len(empty) == 0
     assert empty.search(gallery(1), 3)[0] == []
@@ -71,7 +71,7 @@ def test_k_beyond_the_gallery_and_an_empty_one() -> None:
     assert empty.search(gallery(1), 1).ids[0, 0] == ids[0]
 
 
-def test_ids_stay_and_are_not_given_again() -> None:
+def test_ids_are_never_reused() -> None:
     x = gallery(40)
     index = Index(x, {"name": [f"n{i}" for i in range(40)]})
     index.remove([39, 3, 10])
@@ -99,22 +99,22 @@ def test_ids_stay_and_are_not_given_again() -> None:
 def test_exclude_leaves_out_one_row_for_each_query() -> None:
     x = gallery(60)
     index = Index(x)
-    found = index.search(x, 7, exclude=index.ids)
+    hits = index.search(x, 7, exclude=index.ids)
     expected = sorted_all(x, x, 8)[0][:, 1:]
-    assert np.array_equal(found.ids, expected)
+    assert np.array_equal(hits.ids, expected)
     # An id that is not found takes no one's place.
     other = index.search(x[:1], 7, exclude=[59 if 59 not in expected else 58])
     assert len(other[0]) == 7
 
 
-def test_threshold_decides_what_matches() -> None:
+def test_threshold_decides_matches() -> None:
     x = np.eye(3)
     index = Index(x, {"name": ["a", "b", "c"]})
-    found = index.search([[1, 0.2, 0], [1, 1, 1]], 2, threshold=0.9)
-    near, far = found.matches
+    hits = index.search([[1, 0.2, 0], [1, 1, 1]], 2, threshold=0.9)
+    near, far = hits.matches
     assert near.row["name"] == "a"
     assert far is None
-    assert [hit.is_match for hit in found[0]] == [True, False]
+    assert [hit.is_match for hit in hits[0]] == [True, False]
     plain = index.search([1, 0, 0])
     assert plain[0][0].is_match is None
     with pytest.raises(ValueError, match="requires a threshold"):
@@ -126,7 +126,7 @@ def test_threshold_decides_what_matches() -> None:
 
 
 @pytest.mark.parametrize("wide", [10**400, 2**64, -(2**63) - 1, [2**64]])
-def test_integers_of_a_column_fit_into_64_bits(tmp_path, wide) -> None:
+def test_integers_beyond_64_bits_raise(tmp_path, wide) -> None:
     index = Index(gallery(3), {"size": [2**64 - 1, -(2**63), None]})
     refused = "integers of up to 64 bits.*in row 1 of the column 'size'"
     for values in ([1, wide], [None, wide], [0.5, wide]):
@@ -146,7 +146,7 @@ KINDS = ["IVF8,Flat", "HNSW16", "SQ8", "PCA6,IVF4,Flat",
 
 @pytest.fixture(params=[False, True], ids=["", "torch"])
 def searches_for_torch(request, monkeypatch) -> None:
-    """Also with what `faiss.contrib.torch_utils` makes of faiss's classes.
+    """Patches faiss's classes as `faiss.contrib.torch_utils` does.
 
     It takes `params` from `search`, and keeps the one of before beside it.
     """
@@ -164,14 +164,16 @@ def searches_for_torch(request, monkeypatch) -> None:
 
 @pytest.mark.parametrize("factory", KINDS)
 @pytest.mark.usefixtures("searches_for_torch")
-def test_other_kinds(factory) -> None:
+def test_approximate_kinds_search_filter_and_change(factory) -> None:
     x = gallery(600)
     index = Index(x, {"label": np.arange(600) % 3}, factory=factory)
     exact, _ = sorted_all(x, x, 11)
-    found = index.search(x, 10, exclude=index.ids).ids
-    hits = [np.isin(a[1:], b).mean() for a, b in zip(exact, found, strict=True)]
+    neighbors = index.search(x, 10, exclude=index.ids).ids
+    hits = [
+        np.isin(a[1:], b).mean() for a, b in zip(exact, neighbors, strict=True)
+    ]
     assert index.recall.at[10] == pytest.approx(np.mean(hits), abs=0.05)
-    assert (found != index.ids[:, None]).all()
+    assert (neighbors != index.ids[:, None]).all()
     index.remove(np.arange(0, 600, 2))
     new = index.add(x[:1])
     assert new.tolist() == [600]
@@ -180,13 +182,13 @@ def test_other_kinds(factory) -> None:
     ids = index.search(x[:50], 20).ids
     assert set(ids[ids % 2 == 0]) <= {600}
     assert 600 in ids
-    some = index.search(x[:50], 20, where={"label": 1}).ids
-    assert set(some.ravel() % 3) <= {1, 2}  # 2 is -1, for none.
-    assert set(some.ravel() % 2) <= {1}
+    filtered_ids = index.search(x[:50], 20, where={"label": 1}).ids
+    assert set(filtered_ids.ravel() % 3) <= {1, 2}  # 2 is -1, for none.
+    assert set(filtered_ids.ravel() % 2) <= {1}
 
 
 @pytest.mark.parametrize("factory", ["IVF8,Flat", "IVF8,PQ4x4np"])
-def test_threads_that_share_a_query_find_what_one_finds(factory) -> None:
+def test_several_threads_find_what_one_finds(factory) -> None:
     x = gallery(600)
     index = Index(x, factory=factory, parameters="nprobe=3")
     threads = faiss.omp_get_max_threads()
@@ -199,14 +201,14 @@ def test_threads_that_share_a_query_find_what_one_finds(factory) -> None:
     finally:
         faiss.omp_set_num_threads(threads)
     for row, (a, b) in enumerate(zip(alone, shared, strict=True)):
-        for found in (b.ids[0], together.ids[row]):
+        for row_ids in (b.ids[0], together.ids[row]):
             # Compressed vectors of different rows are often the same.
-            assert np.isin(a.ids[0], found).mean() > 0.9
+            assert np.isin(a.ids[0], row_ids).mean() > 0.9
         np.testing.assert_allclose(b.scores, a.scores, rtol=1e-5)
         np.testing.assert_allclose(together.scores[row], a.scores[0], rtol=1e-5)
 
 
-def test_recall_is_measured() -> None:
+def test_recall_of_approximate_kinds_is_measured() -> None:
     x = gallery(800, 16)
     thorough = Index(x, factory="IVF16,Flat", parameters="nprobe=16").recall
     assert thorough.at == {1: 1.0, 10: 1.0}
@@ -246,7 +248,7 @@ REFUSED_OPTIONS = [
 ]
 
 
-def test_arguments_that_are_refused_are_named() -> None:
+def test_unfit_arguments_raise() -> None:
     index = Index(gallery(5))
     for queries, message in REFUSED_QUERIES:
         with pytest.raises(ValueError, match=message):
@@ -262,7 +264,7 @@ def test_arguments_that_are_refused_are_named() -> None:
             index.search(gallery(1), exclude=exclude)
 
 
-def test_embeddings_and_labels_are_in_the_order_of_the_ids() -> None:
+def test_embeddings_and_labels_are_in_id_order() -> None:
     x = gallery(6)
     index = Index(x, {"label": [3, 3, 4, 4, 5, 5]})
     index.remove([1, 4])
@@ -270,11 +272,11 @@ def test_embeddings_and_labels_are_in_the_order_of_the_ids() -> None:
         index.embeddings, units(x)[[0, 2, 3, 5]], atol=1e-7
     )
     assert index.labels == [3, 4, 4, 5]
-    named = Index(x[:2], {"label": [3, 4], "name": ["crow", "jay"]})
-    assert named.labels == ["crow", "jay"]
+    with_names = Index(x[:2], {"label": [3, 4], "name": ["crow", "jay"]})
+    assert with_names.labels == ["crow", "jay"]
 
 
-def test_embeddings_and_labels_that_are_not_there_are_errors() -> None:
+def test_missing_embeddings_and_labels_raise() -> None:
     with pytest.raises(ValueError, match="does not keep them"):
         _ = Index(gallery(), factory="SQ8").embeddings
     with pytest.raises(ValueError, match="every row has a value"):
@@ -284,8 +286,8 @@ def test_embeddings_and_labels_that_are_not_there_are_errors() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("work", ["search", "range", "kmeans"])
-def test_a_process_forked_after_a_search_can_search(work) -> None:
-    """Its parent's threads of OpenMP do not exist there."""
+def test_forked_process_can_search(work) -> None:
+    """The parent's OpenMP threads do not exist in the fork."""
     x = np.random.default_rng(0).normal(size=(20000, 16)).astype(np.float32)
     index = Index(x, {"n": range(len(x))}, factory="IVF32,Flat")
     calls = {

@@ -1,4 +1,4 @@
-"""An index of embeddings in shards is that of the same embeddings."""
+"""An index of shards equals that of the same embeddings."""
 
 import numpy as np
 import pytest
@@ -21,31 +21,28 @@ def shards(tmp_path_factory):
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
-def test_it_is_that_of_the_array(shards, metric) -> None:
+def test_index_of_shards_equals_that_of_the_array(shards, metric) -> None:
     index = Index(shards, metric=metric)
     columns = {"label": LABELS, "row": range(2000), "price": LABELS / 4}
     plain = Index(X, columns, keys=IDS, metric=metric)
     assert index.keys == plain.keys
     assert index.columns == plain.columns
     assert np.array_equal(index.embeddings, plain.embeddings)
-    found, expected = (i.search(X[:20] + 0.1, 7) for i in (index, plain))
-    assert np.array_equal(found.ids, expected.ids)
-    assert np.array_equal(found.scores, expected.scores)
+    hits, expected = (i.search(X[:20] + 0.1, 7) for i in (index, plain))
+    assert np.array_equal(hits.ids, expected.ids)
+    assert np.array_equal(hits.scores, expected.scores)
     assert Index(shards, keys="row").keys == list(range(2000))
 
 
-def test_kinds_are_trained_on_a_sample(shards) -> None:
+def test_approximate_kinds_are_trained_on_a_sample(shards) -> None:
     index = Index(shards, factory="IVF16,Flat", parameters="nprobe=16")
     assert len(index) == 2000
     assert index.recall.at[10] == 1.0
     assert index.recall.rows == 2000
     assert index.search(X[700], 1).keys == [["image 700"]]
-    graph = Index(shards, factory="HNSW16")
-    plain = Index(X, factory="HNSW16")
-    assert graph.recall.at[10] == pytest.approx(plain.recall.at[10], abs=0.02)
 
 
-def test_what_does_not_go_with_shards(shards, tmp_path) -> None:
+def test_unfit_arguments_for_shards_raise(shards, tmp_path) -> None:
     with pytest.raises(ValueError, match="not be given for EmbeddingShards"):
         Index(shards, {"more": [1]})
     with pytest.raises(ValueError, match="must be the name of a column"):

@@ -1,4 +1,4 @@
-"""Own keys of rows: written, found, replaced and removed by them."""
+"""Keys of rows: reading, searching, replacing and removing."""
 
 import numpy as np
 import pytest
@@ -21,25 +21,25 @@ def replace(index: Index, keys, x, **columns) -> np.ndarray:
 
 
 def state(index: Index):
-    found = index.search(X[:5], len(index))
-    return index.keys, index.ids.tolist(), index.columns, found.scores.tolist()
+    hits = index.search(X[:5], len(index))
+    return index.keys, index.ids.tolist(), index.columns, hits.scores.tolist()
 
 
-def test_rows_go_by_their_keys() -> None:
+def test_rows_are_addressed_by_keys() -> None:
     index = small()
     assert index.keys == list(index) == ["p", "q", "r"]
     assert index["q"] == {"price": 7, "name": "b"}
     assert ("q" in index, "x" in index, 1 in index) == (True, False, False)
     hits = index.search(X[1])
     assert hits.keys[0][0] == hits[0][0].key == "q"
-    own = index.search(X[:2], 3, exclude=["p", "not there"])
-    assert [len(keys) for keys in own.keys] == [2, 3]
-    assert "p" not in own.keys[0]
+    without_p = index.search(X[:2], 3, exclude=["p", "not there"])
+    assert [len(keys) for keys in without_p.keys] == [2, 3]
+    assert "p" not in without_p.keys[0]
     with pytest.raises(KeyError, match="no row 'x'"):
         index["x"]
 
 
-def test_without_own_keys_rows_go_by_their_ids() -> None:
+def test_rows_without_keys_are_addressed_by_ids() -> None:
     index = Index(X[:3], {"price": [5, 7, 9]})
     index.remove(0)
     assert (index.keys, index[2], 2 in index, 0 in index) == (
@@ -50,7 +50,7 @@ def test_without_own_keys_rows_go_by_their_ids() -> None:
         index["p"]
 
 
-def test_keys_of_a_column() -> None:
+def test_keys_may_be_a_column() -> None:
     index = Index(X[:2], {"sku": [7, 2**62]}, keys="sku")
     assert index.keys == [7, 2**62]
     with pytest.raises(ValueError, match="Available: sku"):
@@ -73,17 +73,17 @@ def test_add_replaces_rows_with_the_same_keys(factory, tmp_path) -> None:
         if loaded:
             index.save(tmp_path / "i")
             index = Index.load(tmp_path / "i")
-        found = index.search(X[[160, 161, 3, 9, 5]], 151)
-        assert all(len(set(x)) == len(x) > 130 for x in found.keys)
-        assert [x[0] for x in found.keys[:3]] == ["k3", "new", "k9"]
-        assert (found.scores[:3, 0] > 0.999).all()
-        assert found.scores[3, 0] < 0.999  # The old vector of k9.
-        assert found.keys[4][0] == "k5"
+        hits = index.search(X[[160, 161, 3, 9, 5]], 151)
+        assert all(len(set(x)) == len(x) > 130 for x in hits.keys)
+        assert [x[0] for x in hits.keys[:3]] == ["k3", "new", "k9"]
+        assert (hits.scores[:3, 0] > 0.999).all()
+        assert hits.scores[3, 0] < 0.999  # The old vector of k9.
+        assert hits.keys[4][0] == "k5"
     assert replace(index, "k3", X[7]).tolist() == [153]
     assert index["k3"] == {"n": None, "m": None}
 
 
-def test_an_empty_index_takes_keys() -> None:
+def test_empty_index_takes_keys() -> None:
     index = Index(np.empty((0, 8)))
     replace(index, [3, 4], X[:2])
     assert index.keys == [3, 4]
@@ -95,7 +95,7 @@ def test_an_empty_index_takes_keys() -> None:
     assert index.keys == ["now text"]
 
 
-def test_remove_by_keys_and_by_a_filter() -> None:
+def test_remove_takes_keys_or_a_filter() -> None:
     index = small()
     assert index.remove("q") == 1
     assert index.remove(where={"price": {">": 100}}) == 0
@@ -146,7 +146,7 @@ BAD = {
 }
 
 
-def test_what_is_refused_changes_nothing() -> None:
+def test_failed_change_leaves_the_index_unchanged() -> None:
     index = small()
     before = state(index)
     for name, change in BAD.items():
@@ -175,7 +175,7 @@ def test_keys_are_saved(kind, tmp_path) -> None:
 
 
 class Changes(RuleBasedStateMachine):
-    """An index beside a dictionary, through changes of any order."""
+    """Compares an index with a dictionary through random changes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -190,12 +190,12 @@ class Changes(RuleBasedStateMachine):
             self.rows.pop(key, None)
             self.rows[key] = row
 
-    @rule(most=st.integers(0, 150))
-    def remove(self, most) -> None:
+    @rule(upper=st.integers(0, 150))
+    def remove(self, upper) -> None:
         if "n" not in self.index.columns:
             return
-        removed = [k for k, row in self.rows.items() if row < most]
-        assert self.index.remove(where={"n": {"<": most}}) == len(removed)
+        removed = [k for k, row in self.rows.items() if row < upper]
+        assert self.index.remove(where={"n": {"<": upper}}) == len(removed)
         for key in removed:
             del self.rows[key]
 
@@ -213,10 +213,12 @@ class Changes(RuleBasedStateMachine):
         assert self.index.keys == list(self.rows)
         assert self.index.columns.get("n", []) == list(self.rows.values())
         plain = Index(X[list(self.rows.values())])
-        found, expected = self.index.search(X[:2]), plain.search(X[:2])
-        places = [[list(self.rows)[i] for i in row] for row in expected.keys]
-        assert found.keys == places
-        assert np.array_equal(found.scores, expected.scores)
+        hits, expected = self.index.search(X[:2]), plain.search(X[:2])
+        expected_keys = [
+            [list(self.rows)[i] for i in row] for row in expected.keys
+        ]
+        assert hits.keys == expected_keys
+        assert np.array_equal(hits.scores, expected.scores)
 
 
 TestChanges = Changes.TestCase

@@ -1,4 +1,4 @@
-"""Every kind of index that a page names is built, saved and loaded."""
+"""Every kind of index in the docs is built, saved and loaded."""
 
 import re
 from pathlib import Path
@@ -38,7 +38,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("factory", sorted({*kinds_of_pages(), *OTHERS}))
-def test_kind_finds_the_same_after_it_is_saved_and_loaded(tmp_path, factory):
+def test_each_kind_finds_the_same_after_loading(tmp_path, factory):
     index = Index(X, {"n": np.arange(300)}, factory=factory)
     before = index.search(QUERIES, 7)
     index.save(tmp_path / "index")
@@ -51,6 +51,6 @@ def test_kind_finds_the_same_after_it_is_saved_and_loaded(tmp_path, factory):
 @pytest.mark.parametrize(
     "factory", ["PQ8x4fs", "IVF8,PQ4+4", "LSH", "IVF8(IVF2,Flat),Flat", "NSG8"]
 )
-def test_kind_that_cannot_be_loaded_is_refused_at_build(factory):
+def test_kind_that_cannot_be_loaded_raises_at_build(factory):
     with pytest.raises(ValueError, match="`factory` of an Index must be"):
         Index(X, factory=factory)

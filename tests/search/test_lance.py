@@ -74,7 +74,7 @@ def test_model_searches_by_image_and_another_model_raises(tmp_path):
     LanceIndex.build(rows, tmp_path, model=model)
     index = LanceIndex.open(tmp_path, model=model)
     hits = index.search(images, 1)
-    assert [found[0].key for found in hits] == list(range(9))
+    assert [first_hits[0].key for first_hits in hits] == list(range(9))
     other = methods.baseline(network, embedding_dim=8)
     with pytest.raises(ValueError, match="`model` .* must be the one"):
         LanceIndex.open(tmp_path, model=other)

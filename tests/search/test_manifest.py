@@ -57,7 +57,7 @@ def forge_file(folder: Path, part: str, content: bytes) -> None:
     forge(folder, enter)
 
 
-def test_what_is_forged_without_a_change_loads(tmp_path) -> None:
+def test_unchanged_forged_index_loads(tmp_path) -> None:
     forge(saved(tmp_path), lambda plain: None)
     rows = (tmp_path / "data").glob("*-rows.json")
     forge_file(tmp_path, "rows.json", next(rows).read_bytes())
@@ -79,7 +79,7 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("key", NUMBERS)
-def test_numbers_that_do_not_fit_are_refused(key, tmp_path) -> None:
+def test_unfit_numbers_raise(key, tmp_path) -> None:
     saved(tmp_path)
     for value in NUMBERS[key]:
         forge(
@@ -93,7 +93,7 @@ NAMES = ["../../x", "/etc/passwd", "photo1.jpg", f"{TOKEN}-../rows.json",
          f"a/{TOKEN}-rows.json", "", f"{TOKEN}-rows.json\n", 5]  # fmt: skip
 
 
-def test_manifests_that_no_save_writes_are_refused(tmp_path) -> None:
+def test_unfit_manifests_raise(tmp_path) -> None:
     saved(tmp_path)
     text = (tmp_path / "index.json").read_text()
     values = [None, 7, {"a": {}}, ["a"]]
@@ -113,7 +113,7 @@ def test_manifests_that_no_save_writes_are_refused(tmp_path) -> None:
             Index.load(tmp_path)
 
 
-def test_deep_nesting(tmp_path) -> None:
+def test_deep_nesting_raises(tmp_path) -> None:
     deep = "[" * 10**5
     forge_file(saved(tmp_path), "rows.json", deep.encode())
     with pytest.raises(IndexFileError, match="rows.json' is damaged"):
@@ -134,7 +134,7 @@ KEYS = ["p" * COUNT, ["p"], ["p"] * COUNT, [*range(COUNT - 1), "p"],
         [0.5] * COUNT, [10**30, *range(COUNT - 1)], None, {}]  # fmt: skip
 
 
-def test_rows_that_do_not_fit_are_refused(tmp_path) -> None:
+def test_unfit_rows_raise(tmp_path) -> None:
     saved(tmp_path)
     for content in (
         [],
@@ -160,11 +160,11 @@ def written(x: np.ndarray, factory: str, ids: np.ndarray | None = None):
 
 
 @pytest.mark.parametrize("factory", KINDS)
-def test_vectors_of_another_index(factory, tmp_path) -> None:
+def test_vectors_of_another_index_raise(factory, tmp_path) -> None:
     saved(tmp_path, factory)
-    others = [written(X[:40], factory), written(np.tile(X, 2), factory)]
-    others += [written(X, other) for other in KINDS if other != factory]
-    for other in (*others, b"IxFI" + bytes(40), b"x" * 1000):
+    contents = [written(X[:40], factory), written(np.tile(X, 2), factory)]
+    contents += [written(X, other) for other in KINDS if other != factory]
+    for other in (*contents, b"IxFI" + bytes(40), b"x" * 1000):
         forge_file(tmp_path, "vectors.faiss", other)
         with pytest.raises(IndexFileError, match="vectors.faiss' is damaged"):
             Index.load(tmp_path)
@@ -172,7 +172,7 @@ def test_vectors_of_another_index(factory, tmp_path) -> None:
     assert len(Index.load(tmp_path).search(X, 3)) == COUNT
 
 
-def test_vectors_with_the_ids_of_other_rows(tmp_path) -> None:
+def test_vectors_with_ids_of_other_rows_raise(tmp_path) -> None:
     saved(tmp_path, "IVF4,SQ8")
     for ids in (np.arange(1, COUNT + 1), np.full(COUNT, 3), np.full(COUNT, -1)):
         forge_file(tmp_path, "vectors.faiss", written(X, "IVF4,SQ8", ids))
@@ -180,7 +180,7 @@ def test_vectors_with_the_ids_of_other_rows(tmp_path) -> None:
             Index.load(tmp_path)
 
 
-def test_a_map_of_where_vectors_are(tmp_path) -> None:
+def test_direct_map_of_vectors_raises(tmp_path) -> None:
     saved(tmp_path, "IVF4,SQ8")
     index = faiss.deserialize_index(np.frombuffer(written(X, "IVF4,SQ8"), "u1"))
     index.make_direct_map()
@@ -191,7 +191,7 @@ def test_a_map_of_where_vectors_are(tmp_path) -> None:
         Index.load(tmp_path)
 
 
-def test_a_size_in_the_vectors_that_no_memory_holds(tmp_path) -> None:
+def test_vectors_of_impossible_size_raise(tmp_path) -> None:
     content = bytearray(written(X, "Flat"))
     content[37:45] = np.array([2**37], "<i8").tobytes()
     forge_file(saved(tmp_path), "vectors.faiss", bytes(content))

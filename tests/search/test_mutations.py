@@ -1,4 +1,4 @@
-"""Index files with random changes raise an error that names them, or load."""
+"""Randomly changed index files load, or raise an error that names them."""
 
 import random
 
@@ -33,8 +33,10 @@ def changed(content: bytes, draw: random.Random) -> bytes:
     "fits", [False, pytest.param(True, marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("kind", ["Flat", "IVF4,SQ8", "HNSW8"])
-def test_random_changes_are_refused_or_harmless(kind, fits, tmp_path) -> None:
-    """With and without checksums that fit, as a stranger may write them."""
+def test_random_changes_of_files_raise_or_are_harmless(
+    kind, fits, tmp_path
+) -> None:
+    """Tries wrong checksums and, as a stranger may forge them, right ones."""
     expected = Index.load(saved(tmp_path, kind)).search(X, 3).ids
     draw, outcomes = random.Random(1), set()
     files = [tmp_path / "index.json", *sorted((tmp_path / "data").iterdir())]

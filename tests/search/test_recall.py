@@ -1,4 +1,4 @@
-"""Recall of an approximate index holds for the queries that it names."""
+"""The recall of an approximate index holds for the stated queries."""
 
 import numpy as np
 import pytest
@@ -58,13 +58,15 @@ def test_recall_of_a_graph_holds_for_new_queries(factory, metric) -> None:
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_rows_of_a_graph_are_easier_to_find_than_new_queries(metric) -> None:
-    """What was said before: .9 for rows, where new queries had .7."""
+    """The recall of rows used to be stated: .9, where new queries had .7."""
     x, new = np.split(RNG.normal(size=(4000, 64)), [3000])
     exact = Index(x, metric=metric)
     index = Index(x, metric=metric, factory="HNSW16", parameters="efSearch=20")
 
-    def shares(queries: np.ndarray, own: np.ndarray | None) -> float:
-        hits = [y.search(queries, 10, exclude=own).ids for y in (exact, index)]
+    def shares(queries: np.ndarray, own_ids: np.ndarray | None) -> float:
+        hits = [
+            y.search(queries, 10, exclude=own_ids).ids for y in (exact, index)
+        ]
         return np.mean([np.isin(*x).mean() for x in zip(*hits, strict=True)])
 
     expected = shares(new, None)
@@ -73,7 +75,7 @@ def test_rows_of_a_graph_are_easier_to_find_than_new_queries(metric) -> None:
 
 
 @pytest.mark.parametrize("factory", ["HNSW16", "HNSW16,SQ8,RFlat"])
-def test_rows_that_were_left_out_change_like_others(factory, tmp_path) -> None:
+def test_rows_left_out_for_recall_change_like_others(factory, tmp_path) -> None:
     columns = {"n": np.arange(500)}
     keys = [f"row {i}" for i in range(500)]
     index = Index(X[:500], columns, keys=keys, metric="euclidean",
@@ -92,7 +94,7 @@ def test_rows_that_were_left_out_change_like_others(factory, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("queries", [None, OTHER])
-def test_recall_of_shards_is_that_of_the_array(queries, tmp_path) -> None:
+def test_recall_of_shards_equals_that_of_the_array(queries, tmp_path) -> None:
     pytest.importorskip("pyarrow")
     shards = write_shards(X, tmp_path / "x", rows_per_shard=700, progress=False)
     index = Index(shards, factory="HNSW8", metric="dot", queries=queries)
@@ -104,15 +106,15 @@ def test_recall_of_shards_is_that_of_the_array(queries, tmp_path) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 9, 10, 11, 30])
 @pytest.mark.parametrize("factory", ["HNSW8", "SQ8"])
-def test_recall_of_few_rows_counts_those_that_are_there(factory, count) -> None:
+def test_recall_of_few_rows_counts_existing_neighbors(factory, count) -> None:
     index = Index(X[:count].reshape(count, 16), factory=factory)
     assert len(index) == count
     if count < 2:
         assert index.recall is None
         return
-    others = count - (count // 10 if factory == "HNSW8" else 1)
-    others -= count < 10 and factory == "HNSW8"
-    assert max(index.recall.at) == min(10, others)
+    num_neighbors = count - (count // 10 if factory == "HNSW8" else 1)
+    num_neighbors -= count < 10 and factory == "HNSW8"
+    assert max(index.recall.at) == min(10, num_neighbors)
     assert index.search(X[:count], 1).ids.ravel().tolist() == [*range(count)]
 
 
@@ -130,7 +132,7 @@ def test_queries_must_be_embeddings_like_those_of_the_gallery() -> None:
         Index([[1, 2], [3]], queries=OTHER[:, :2])
 
 
-def test_recall_of_an_index_of_a_former_version_names_its_rows(
+def test_recall_of_an_older_index_names_its_rows(
     tmp_path,
 ) -> None:
     Index(X, factory="HNSW8").save(tmp_path / "i")

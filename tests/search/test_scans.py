@@ -29,7 +29,7 @@ def test_scan_finds_the_nearest_of_the_labels(kind, queries, share) -> None:
     np.testing.assert_allclose(scores, best, rtol=1e-4, atol=1e-5)
 
 
-def test_scan_of_fewer_labels_than_neighbors_in_a_block_returns_them_all():
+def test_scan_of_fewer_labels_than_k_returns_them_all():
     index = faiss.IndexFlatIP(6)
     index.add(X[:40])
     labels = np.arange(0, 40, 2)

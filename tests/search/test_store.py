@@ -1,4 +1,4 @@
-"""The folder of an index: whole or not at all, and checked."""
+"""The folder of an index: atomic saves and checksums."""
 
 import contextlib
 import json
@@ -23,10 +23,10 @@ def saved(folder: Path, **options) -> Index:
 
 
 def same(a: Index, b: Index) -> bool:
-    found, again = a.search(X, 5), b.search(X, 5)
+    hits, again = a.search(X, 5), b.search(X, 5)
     return (
-        np.array_equal(found.ids, again.ids)
-        and np.array_equal(found.scores, again.scores)
+        np.array_equal(hits.ids, again.ids)
+        and np.array_equal(hits.scores, again.scores)
         and a.columns == b.columns
         and np.array_equal(a.ids, b.ids)
         and (a.factory, a.parameters, a.recall, a.threshold)
@@ -35,7 +35,7 @@ def same(a: Index, b: Index) -> bool:
 
 
 @pytest.mark.parametrize("factory", ["Flat", "IVF4,SQ8", "HNSW8"])
-def test_round_trip(factory, tmp_path) -> None:
+def test_saved_index_loads_unchanged(factory, tmp_path) -> None:
     index = saved(tmp_path / "i", factory=factory)
     index.remove([3, 49])
     index.calibrate(X, np.arange(50) // 5, num_resamples=5)
@@ -49,7 +49,7 @@ def test_round_trip(factory, tmp_path) -> None:
     assert same(again, Index.load(tmp_path / "i", verify=False))
 
 
-def test_names_that_are_no_text_survive(tmp_path) -> None:
+def test_names_with_odd_characters_survive(tmp_path) -> None:
     names = [os.fsdecode(b"a\xffb"), "<script>", "line\nbreak", None, "é"]
     Index(X[:5], {"path": names}).save(tmp_path / "i")
     assert Index.load(tmp_path / "i").columns["path"] == names
@@ -71,7 +71,7 @@ def test_another_index_is_not_overwritten(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("factory", ["Flat", "IVF4,SQ8", "HNSW8"])
-def test_a_full_disk_leaves_the_old_version(
+def test_full_disk_leaves_the_old_version(
     factory, tmp_path, monkeypatch
 ) -> None:
     resource = pytest.importorskip("resource")
@@ -96,7 +96,7 @@ def files(folder: Path) -> list[Path]:
 
 @pytest.mark.parametrize("number", range(3))
 @pytest.mark.parametrize("harm", ["flip", "cut", "empty"])
-def test_damage_is_an_error(number, harm, tmp_path) -> None:
+def test_damaged_files_raise(number, harm, tmp_path) -> None:
     saved(tmp_path / "i")
     path = files(tmp_path / "i")[number]
     content = bytearray(path.read_bytes())
@@ -107,7 +107,7 @@ def test_damage_is_an_error(number, harm, tmp_path) -> None:
         Index.load(tmp_path / "i")
 
 
-def test_foreign_and_newer_files(tmp_path) -> None:
+def test_foreign_and_newer_files_raise(tmp_path) -> None:
     with pytest.raises(FileNotFoundError, match="no index"):
         Index.load(tmp_path / "nothing")
     (tmp_path / "index.json").write_text('{"format": "other"}')
@@ -119,7 +119,7 @@ def test_foreign_and_newer_files(tmp_path) -> None:
         Index.load(tmp_path)
 
 
-def test_the_folder_can_be_moved_whole(tmp_path) -> None:
+def test_folder_can_be_moved(tmp_path) -> None:
     index = saved(tmp_path / "i")
     shutil.move(tmp_path / "i", tmp_path / "elsewhere")
     assert same(index, Index.load(tmp_path / "elsewhere"))
@@ -128,7 +128,9 @@ def test_the_folder_can_be_moved_whole(tmp_path) -> None:
         Index.load(tmp_path / "elsewhere")
 
 
-def test_a_reader_gets_the_version_that_replaces(tmp_path, monkeypatch) -> None:
+def test_reader_gets_the_version_written_meanwhile(
+    tmp_path, monkeypatch
+) -> None:
     """A new version is written between the manifest and its files."""
     saved(tmp_path / "i")
     read, count = store.read, [0]
@@ -146,16 +148,16 @@ def test_a_reader_gets_the_version_that_replaces(tmp_path, monkeypatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_killed_while_it_is_written(tmp_path, monkeypatch) -> None:
+def test_save_survives_a_kill_at_any_moment(tmp_path, monkeypatch) -> None:
     """The old version, or the new one, loads after a kill at any moment."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     run_on("tensorflow", "-m", "tests.search.kill", str(tmp_path / "i"))
 
 
-def test_a_version_that_is_replaced_while_faiss_opens_it(
+def test_reader_gets_the_version_written_while_faiss_opens_it(
     tmp_path, monkeypatch
 ) -> None:
-    """faiss says of a missing file what it says of one that is damaged."""
+    """faiss reports missing files like damaged ones."""
     folder, x = tmp_path / "i", np.eye(4, dtype=np.float32)
     Index(x).save(folder)
     read = store.read_vectors
@@ -169,10 +171,10 @@ def test_a_version_that_is_replaced_while_faiss_opens_it(
     assert len(Index.load(folder, verify=False)) == 3
 
 
-def test_a_save_waits_before_it_looks_at_the_folder(
+def test_save_takes_the_lock_before_it_inspects_the_folder(
     tmp_path, monkeypatch
 ) -> None:
-    """Files of another writer are no other files."""
+    """Files of another save must not count as foreign."""
     folder, x = tmp_path / "i", np.eye(4, dtype=np.float32)
     Index(x).save(folder)
     held = []
@@ -195,8 +197,8 @@ def test_a_save_waits_before_it_looks_at_the_folder(
     assert len(Index.load(folder)) == 3
 
 
-def test_a_first_save_beside_another_waits_too(tmp_path, monkeypatch) -> None:
-    """Its files may come before ours looks, which holds no lock yet."""
+def test_first_save_waits_for_another_first_save(tmp_path, monkeypatch) -> None:
+    """The other save's files may appear before ours takes the lock."""
     folder, x = tmp_path / "i", np.eye(4, dtype=np.float32)
     inspect = store._inspect
 

@@ -28,10 +28,10 @@ LOCAL = "http://localhost"
 """The address of a server that only this machine reaches."""
 
 EMPTY = Current("glyphs", keras.Sequential(), np.asarray)
-"""A model that nobody asks for anything."""
+"""A server's state whose model is never called."""
 
 HOSTILE = "<img src=x onerror=document.title='broken'>"
-"""A label that would be run if it were taken for HTML."""
+"""A label that would run as a script in HTML."""
 
 
 def make_model(seed: int = 0) -> keras.Model:

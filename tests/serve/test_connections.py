@@ -1,4 +1,4 @@
-"""A server that listens: its limits, how it begins and how it stops."""
+"""A listening server: limits, start and stop."""
 
 import contextlib
 import http.client
@@ -63,7 +63,7 @@ def test_requests_on_too_many_connections_are_answered_503() -> None:
 
 
 @pytest.mark.parametrize("in_chunks", [False, True])
-def test_a_body_above_the_limit_sent_at_once_is_told_so(in_chunks) -> None:
+def test_body_above_the_limit_is_answered_413(in_chunks) -> None:
     size = 40 * 2**20
     data: Any = bytes(size)
     path = f"{MODEL}:predict"
@@ -77,7 +77,9 @@ def test_a_body_above_the_limit_sent_at_once_is_told_so(in_chunks) -> None:
         assert ask(live.port, path, data)[0] == 401
 
 
-def test_what_does_not_finish_when_the_server_stops_is_told_so(caplog) -> None:
+def test_unfinished_requests_are_answered_503_when_the_server_stops(
+    caplog,
+) -> None:
     head = (
         f"POST {MODEL}:predict HTTP/1.1\r\nHost: localhost\r\n"
         "Content-Length: 9\r\n\r\n"

@@ -1,4 +1,4 @@
-"""What is loaded, and galleries that replace each other."""
+"""Loaded models, and galleries that replace each other."""
 
 import shutil
 import time
@@ -33,7 +33,7 @@ def watcher(current, gallery):
     return watching
 
 
-def test_saved_gallery_replaces_the_one_before(
+def test_saved_gallery_replaces_the_previous_one(
     watcher, current, gallery, pixels
 ) -> None:
     watcher.look()
@@ -51,7 +51,7 @@ def test_saved_gallery_replaces_the_one_before(
     assert len(current.index) == 48
 
 
-def test_broken_or_missing_gallery_is_said_and_not_served(
+def test_broken_or_missing_gallery_is_logged_and_not_served(
     watcher, current, gallery, tmp_path, caplog
 ) -> None:
     (gallery / "index.json").write_text("{")
@@ -70,8 +70,10 @@ def test_broken_or_missing_gallery_is_said_and_not_served(
     assert watcher.service.current is current
 
 
-def test_first_requests_after_a_swap_are_fast(current, gallery, pixels) -> None:
-    """All that is computed for a gallery is there before it is served."""
+def test_gallery_is_prepared_before_it_is_served(
+    current, gallery, pixels
+) -> None:
+    """A gallery's derived values are computed before it is served."""
     now = current.with_gallery(str(gallery))
     assert {"negatives", "label_column"} <= vars(now).keys()
 
@@ -103,7 +105,7 @@ def test_gallery_of_many_rows_is_swapped_in_two_seconds(
     ],
     ids=["nothing", "an empty folder", "no model", "a SavedModel"],
 )  # fmt: skip
-def test_what_cannot_be_served_is_named(tmp_path, make, error) -> None:
+def test_unfit_models_raise(tmp_path, make, error) -> None:
     path = tmp_path / "x.keras"
     make(path)
     with pytest.raises((OSError, ValueError), match=error):
@@ -117,12 +119,12 @@ def test_name_must_fit_into_an_address(written, tmp_path) -> None:
     assert load(path, "ab").name == "ab"
 
 
-def test_scores_of_negatives_are_those_of_some_pairs(current) -> None:
+def test_scores_of_negatives_sample_pairs(current) -> None:
     index = current.index
-    every, some = scores_of_negatives(index), scores_of_negatives(index, 100)
-    assert len(some) == 100 < len(every)
-    assert set(some) <= set(every)
-    assert (some == scores_of_negatives(index, 100)).all()
+    every, sample = scores_of_negatives(index), scores_of_negatives(index, 100)
+    assert len(sample) == 100 < len(every)
+    assert set(sample) <= set(every)
+    assert (sample == scores_of_negatives(index, 100)).all()
 
     for labels in (None, [1, 1, 1], [[1], [1, 2], [2]]):
         index = Index(np.eye(3), labels and {"label": labels})
@@ -146,7 +148,7 @@ def test_engine_may_be_a_function(written, pixels) -> None:
 
 
 @pytest.mark.peers
-def test_openvino_answers_as_keras_does(written, client, pixels) -> None:
+def test_openvino_answers_like_keras(written, client, pixels) -> None:
     pytest.importorskip("openvino")
     file, place = map(str, written)
     current = load(file, engine="openvino").with_gallery(place)

@@ -1,4 +1,4 @@
-"""What holds for every request: token, hosts, sizes, times, metrics, logs."""
+"""Checks of every request: token, hosts, sizes, times, metrics, logs."""
 
 import asyncio
 from collections.abc import Iterator
@@ -26,8 +26,8 @@ SCOPE = {
 """A request whose body a test gives part by part."""
 
 
-def client_of(**given: Any) -> TestClient:
-    settings = Settings(**given)
+def client_of(**options: Any) -> TestClient:
+    settings = Settings(**options)
     service = Service(EMPTY, settings)
     return TestClient(
         application(service, settings), LOCAL, raise_server_exceptions=False
@@ -35,12 +35,12 @@ def client_of(**given: Any) -> TestClient:
 
 
 @pytest.mark.parametrize("size", [0, 1000])
-def test_a_body_up_to_the_limit_is_read(size: int) -> None:
+def test_body_up_to_the_limit_is_read(size: int) -> None:
     answer = client_of(max_body=1000).post(PREDICT, content=bytes(size))
     assert answer.status_code == 400  # No JSON.
 
 
-def test_a_gigabyte_is_refused_by_its_head() -> None:
+def test_gigabyte_is_rejected_by_its_header() -> None:
     def never() -> Iterator[bytes]:
         raise AssertionError("it was read")
         yield b""
@@ -52,7 +52,7 @@ def test_a_gigabyte_is_refused_by_its_head() -> None:
 
 
 def test_bodies_together_have_a_limit() -> None:
-    """While two of the largest are held, a third is not."""
+    """While two of the largest bodies are held, a third must wait."""
     settings = Settings(max_body=1000, request_timeout=0.2)
     app = application(Service(EMPTY, settings), settings)
     codes: list[int] = []
@@ -101,7 +101,7 @@ TOKEN = "secret"  # noqa: S105
         ("Bearer é", 401),
     ],
 )
-def test_without_the_token_there_is_no_answer(header, code) -> None:
+def test_requests_without_the_token_are_answered_401(header, code) -> None:
     client = client_of(token=TOKEN)
     headers = {} if header is None else {"authorization": header.encode()}
     for address in ("/v1/models/other", "/nothing"):
@@ -114,7 +114,7 @@ def test_without_the_token_there_is_no_answer(header, code) -> None:
     assert client.get("/healthz", headers=headers).status_code == 200
 
 
-def test_an_unknown_address_and_method_are_errors_in_json() -> None:
+def test_unknown_addresses_and_methods_give_json_errors() -> None:
     client = client_of()
     assert client.get("/nothing").json() == {"error": "Not Found"}
     answer = client.post("/healthz")
@@ -139,7 +139,7 @@ def failing(error: Exception) -> TestClient:
     return client
 
 
-def test_a_bug_is_logged_and_says_nothing_of_the_inside(caplog) -> None:
+def test_bug_is_logged_and_hidden_from_the_client(caplog) -> None:
     answer = failing(KeyError("/home/me")).get("/v1/models/glyphs")
     assert answer.status_code == 500
     assert "/home/me" not in answer.text
@@ -147,7 +147,7 @@ def test_a_bug_is_logged_and_says_nothing_of_the_inside(caplog) -> None:
     assert "KeyError" in caplog.text
 
 
-def test_a_request_that_takes_too_long_is_answered_504() -> None:
+def test_slow_request_is_answered_504() -> None:
     settings = Settings(request_timeout=0.05)
     app = application(Service(EMPTY, settings), settings)
     sent: list[Any] = []
@@ -170,22 +170,24 @@ def test_metrics_count_requests_by_route_and_code() -> None:
         client.get(address)
     client.post(PREDICT, content=b"")
     answer = client.get("/metrics")
-    found = {
+    samples = {
         (sample.name, *dict(sorted(sample.labels.items())).values()): (
             sample.value
         )
         for family in text_string_to_metric_families(answer.text)
         for sample in family.samples
     }
-    counted = {k[1:]: v for k, v in found.items() if "requests_total" in k[0]}
+    counted = {k[1:]: v for k, v in samples.items() if "requests_total" in k[0]}
     assert counted == {
         ("200", "/v1/models/{name}"): 1,
         ("404", "/v1/models/{name}"): 1,
         ("404", "unknown"): 2,
         ("400", "/v1/models/{name}:predict"): 1,
     }
-    assert found[("keras_dml_galleries",)] == 0
-    assert found[("keras_dml_request_seconds_count", "/v1/models/{name}")] == 2
+    assert samples[("keras_dml_galleries",)] == 0
+    assert (
+        samples[("keras_dml_request_seconds_count", "/v1/models/{name}")] == 2
+    )
     assert answer.headers["content-type"].startswith("text/plain; version=")
 
 
@@ -207,7 +209,7 @@ OTHER_NAMES = ("evil.example", "127.0.0.1.evil.example", "127.0.0.2",
     ],
 )
 def test_local_server_answers_to_local_names_alone(host, name, code) -> None:
-    """Websites cannot read what a server of this machine alone answers."""
+    """Websites cannot read answers of a local server."""
     client = client_of(host=host)
     for address in ("/", MODEL, "/metrics"):
         answer = client.get(address, headers={"host": name})

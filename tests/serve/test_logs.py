@@ -1,4 +1,4 @@
-"""Lines of the log are JSON, whatever they are about."""
+"""Every line of the log is JSON."""
 
 import json
 import logging
@@ -12,9 +12,9 @@ from keras_dml.serve.logs import REQUESTS, JsonFormatter, log_as_json
 from tests.serve.conftest import EMPTY, client_of
 
 
-def formatted(message: str, *given: Any, **more: Any) -> dict[str, Any]:
+def formatted(message: str, *args: Any, **more: Any) -> dict[str, Any]:
     record = logging.makeLogRecord(
-        {"msg": message, "args": given, "levelname": "ERROR", **more}
+        {"msg": message, "args": args, "levelname": "ERROR", **more}
     )
     text = JsonFormatter().format(record)
     assert text.isascii() and text.isprintable()
@@ -24,13 +24,13 @@ def formatted(message: str, *given: Any, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["é", "a\udcff.keras"])
-def test_a_message_is_a_line(name: str) -> None:
+def test_message_is_one_json_line(name: str) -> None:
     line = formatted("two\nlines of %s, \x1b[2J\x9b\u202e", name)
     message = f"two\nlines of {name}, \x1b[2J\x9b\u202e"
     assert line == {"level": "error", "message": message}
 
 
-def test_an_exception_is_part_of_its_line() -> None:
+def test_exception_is_part_of_its_line() -> None:
     try:
         raise KeyError("/home/me")
     except KeyError:

@@ -1,4 +1,4 @@
-"""Memory of a server that is sent what takes much of it."""
+"""Memory of a server under large requests."""
 
 import io
 import json
@@ -86,7 +86,9 @@ def at_once(server: Server, requests: list[tuple[str, bytes]]) -> Counter[int]:
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_forty_large_pictures_at_once_stay_in_the_limit(server, kind) -> None:
+def test_forty_large_pictures_stay_within_the_memory_limit(
+    server, kind
+) -> None:
     file = FILES[kind]()
     body = {"signature_name": "encoded", "instances": [b64(file)]}
     requests = [

@@ -1,4 +1,4 @@
-"""Pictures: what they weigh, and what the model sees of large ones."""
+"""Memory weights of pictures, and views of large ones."""
 
 import io
 import sys
@@ -65,8 +65,8 @@ def file_of(kind: str, pixels: np.ndarray) -> bytes:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_large_picture_looks_like_the_whole_one(kind, monkeypatch) -> None:
-    """Its view, of what is reduced by 4, beside that of all its pixels."""
+def test_reduced_picture_looks_like_the_whole_one(kind, monkeypatch) -> None:
+    """Compares the view of the picture reduced by 4 with that of all pixels."""
     view = View((32, 32), 3)
     file = file_of(kind, photograph())
     whole = Viewer(view).see(file)
@@ -92,7 +92,7 @@ def test_reduced_picture_is_upright(kind, orientation, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_view_is_that_of_the_model_to_the_digit(channels) -> None:
+def test_view_equals_that_of_the_model(channels) -> None:
     pixels, view = photograph(1800, 1200), View((48, 48), channels)
     seen = Viewer(view).see(encode(pixels, "png"))
     np.testing.assert_array_equal(seen, view.apply(pixels))
@@ -121,7 +121,7 @@ def test_fast_view_decodes_jpeg_smaller() -> None:
         ("JPEG2000", 4.6),
     ],
 )
-def test_picture_weighs_what_its_kind_takes(kind, share) -> None:
+def test_picture_weighs_the_memory_of_its_kind(kind, share) -> None:
     file = file_of(kind, photograph())
     assert weigh(file, 2**26) == pytest.approx(share * 240_000, rel=0.02)
 
@@ -143,7 +143,7 @@ BOMBS = [png_of(side, side) for side in (10_000, 60_000)]
         ),
     ],
 )
-def test_picture_is_refused_by_its_header(file, max_pixels, error) -> None:
+def test_picture_is_rejected_by_its_header(file, max_pixels, error) -> None:
     tracemalloc.start()
     with pytest.raises(RequestError, match=error):
         weigh(file, max_pixels)
@@ -158,7 +158,7 @@ def test_picture_passes_up_to_its_limits() -> None:
     assert weigh(png_of(500, 500), 250_000) <= 250_000
 
 
-def test_photograph_of_a_phone_needs_an_extra(monkeypatch) -> None:
+def test_heic_photograph_names_its_extra(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     data = b"\0\0\0\x18ftypheic" + bytes(12)
     with pytest.raises(RequestError, match=r'install "keras-dml\[heif\]"'):
@@ -172,14 +172,14 @@ def test_photograph_of_a_phone_needs_an_extra(monkeypatch) -> None:
     "data",
     [b"", b"text", b"\x89PNG\r\n", b"BM" + bytes(50), b"RIFF", b"ico"],
 )
-def test_what_is_no_picture_says_so(data) -> None:
+def test_file_without_a_picture_raises(data) -> None:
     if data == b"ico":  # A file of files, whose header says little of them.
         data = encode(photograph(16, 16), "ico")
     with pytest.raises(NoPicture, match="must be an image file"):
         weigh(data, 10_000)
 
 
-def test_thumbnails_count_as_other_pictures_do(tmp_path) -> None:
+def test_thumbnails_weigh_like_other_pictures(tmp_path) -> None:
     path = tmp_path / "x.png"
     path.write_bytes(encode(photograph()))
     row = {"path": str(path)}

@@ -30,7 +30,7 @@ CODE = (
     "import sys; sys.argv[0] = 'keras-dml'; from keras_dml.cli import main; "
     "main()"
 )
-"""As the command starts, which then keeps TensorFlow quiet."""
+"""Starts the program like the command, which quiets TensorFlow."""
 
 COMMAND = (sys.executable, "-c", CODE)
 
@@ -44,7 +44,7 @@ def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
 
 
 class Server:
-    """A server, its address and what it said."""
+    """A server process, its address and its output."""
 
     def __init__(self, *arguments: Any) -> None:
         command = [*COMMAND, "serve", *map(str, arguments)]
@@ -126,7 +126,7 @@ def logged(server: Server) -> list[dict[str, Any]]:
     return lines
 
 
-def test_a_gallery_that_is_deleted_is_served_on(
+def test_deleted_gallery_is_still_served(
     written, client, pixels, tmp_path
 ) -> None:
     file, place = written[0], tmp_path / "index"
@@ -153,7 +153,7 @@ def test_a_gallery_that_is_deleted_is_served_on(
     }
 
 
-def test_requests_that_end_in_time_are_answered_when_it_stops(
+def test_stopping_server_answers_requests_that_end_in_time(
     written, pixels, monkeypatch
 ) -> None:
     """Its token is in the environment."""
@@ -193,7 +193,7 @@ WHERE
 from keras_dml.cli import main
 main()
 """
-"""The command, in which something never ends."""
+"""Runs the command with a function that never returns."""
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,9 @@ main()
     ],
     ids=["while it loads", "while a request works"],
 )
-def test_signal_ends_it_within_its_time_out(written, where, status) -> None:
+def test_signal_ends_the_server_within_its_timeout(
+    written, where, status
+) -> None:
     code = STUCK.replace("WHERE", where)
     command = [sys.executable, "-c", code, "serve", str(written[0])]
     command += ["--port", "0", "--stop-timeout", "1"]
@@ -247,7 +249,7 @@ def test_signal_ends_it_within_its_time_out(written, where, status) -> None:
         ("glyphs.keras", ["--gallery", "nothing"], "There is no index in"),
     ],
 )
-def test_errors_at_the_start_name_what_is_wrong(
+def test_errors_at_the_start_name_the_fault(
     written, unlogged, path, arguments, error
 ) -> None:
     model = str(written[0].parent / path)
@@ -265,7 +267,7 @@ def unlogged(monkeypatch) -> None:
     monkeypatch.setattr("keras_dml.serve.server.limit_memory", lambda: None)
 
 
-def test_a_port_in_use_is_said_before_anything_is_loaded(
+def test_used_port_raises_before_anything_is_loaded(
     written, unlogged, monkeypatch
 ) -> None:
     monkeypatch.setattr("keras_dml.serve.server.load", None)
@@ -279,7 +281,7 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(
             serve(str(written[0]), settings=Settings(port=port))
 
 
-def test_other_machines_without_a_token_are_warned_of(
+def test_public_host_without_a_token_warns(
     written, unlogged, monkeypatch, caplog
 ) -> None:
     def fails(*_: Any) -> None:

@@ -39,9 +39,11 @@ def rows(signature: str, *files: bytes) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def embeddings(current, view, pixels) -> np.ndarray:
-    """Those of the model for `pixels`."""
-    found: np.ndarray = current.model.predict(view.apply(pixels), verbose=0)
-    return found
+    """The model's embeddings of `pixels`."""
+    predictions: np.ndarray = current.model.predict(
+        view.apply(pixels), verbose=0
+    )
+    return predictions
 
 
 @pytest.mark.parametrize(
@@ -52,7 +54,9 @@ def embeddings(current, view, pixels) -> np.ndarray:
     ],
     ids=["values", "objects"],
 )
-def test_pixels_get_embeddings(client, embeddings, pixels, instances) -> None:
+def test_pixels_are_answered_with_embeddings(
+    client, embeddings, pixels, instances
+) -> None:
     text = client.post(PREDICT, json={"instances": instances(pixels)}).text
     answer = json.loads(text)
     assert answer.keys() == {"predictions"}
@@ -62,49 +66,53 @@ def test_pixels_get_embeddings(client, embeddings, pixels, instances) -> None:
     assert all(len(x.lstrip("-0.").partition("e")[0]) <= 10 for x in numbers)
 
 
-def test_files_get_statuses_each(client, embeddings, pixels) -> None:
+def test_each_file_has_its_status(client, embeddings, pixels) -> None:
     files = [encode(pixels[0]), b"text", encode(pixels[1]), encode(pixels[2])]
     files[3] = files[3][:60]
-    found = post(client, rows("encoded", *files))["predictions"]
-    status = [x["status"] for x in found]
+    answers = post(client, rows("encoded", *files))["predictions"]
+    status = [x["status"] for x in answers]
     assert status == ["ok", "unsupported", "ok", "damaged"]
     expected = embeddings[[0, 0, 1, 0]]
     expected[[1, 3]] = 0
-    found = [x["embedding"] for x in found]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    answers = [x["embedding"] for x in answers]
+    np.testing.assert_allclose(answers, expected, atol=1e-6)
 
 
-def test_lookup_finds_what_the_index_finds(client, current, pixels) -> None:
+def test_lookup_matches_the_index(client, current, pixels) -> None:
     files = [encode(x) for x in pixels]
-    found = post(client, rows("lookup", *files, b"text"))["predictions"]
-    assert found.pop() == {
+    answers = post(client, rows("lookup", *files, b"text"))["predictions"]
+    assert answers.pop() == {
         "ids": [], "labels": [], "scores": [], "above_threshold": [],
         "status": "unsupported",
     }  # fmt: skip
     hits = current.index.search(pixels, 10)
-    assert [x["ids"] for x in found] == [[h.key for h in x] for x in hits]
-    assert [x["labels"] for x in found] == [
+    assert [x["ids"] for x in answers] == [[h.key for h in x] for x in hits]
+    assert [x["labels"] for x in answers] == [
         [h.row["name"] for h in x] for x in hits
     ]
     np.testing.assert_allclose(
-        [x["scores"] for x in found], hits.scores, atol=1e-6
+        [x["scores"] for x in answers], hits.scores, atol=1e-6
     )
-    assert [x["above_threshold"] for x in found] == [
+    assert [x["above_threshold"] for x in answers] == [
         [h.is_match for h in x] for x in hits
     ]
 
 
-def test_lookup_without_labels_or_a_neighbor(current, pixels) -> None:
+def test_lookup_may_have_no_labels_or_neighbors(current, pixels) -> None:
     index = Index(-np.eye(8), keys=[f"é\udcff{i}" for i in range(8)])
     plain = replace(current, index=index)
     zeros = replace(plain, embed=lambda x: np.zeros((len(x), 8), np.float32))
     with client_of(plain) as client:
-        [found] = post(client, rows("lookup", encode(pixels[0])))["predictions"]
-    assert found["labels"] == [None] * 8
-    assert found["ids"][0].startswith("é\\udcff")
+        [answer] = post(client, rows("lookup", encode(pixels[0])))[
+            "predictions"
+        ]
+    assert answer["labels"] == [None] * 8
+    assert answer["ids"][0].startswith("é\\udcff")
     with client_of(zeros) as client:
-        [found] = post(client, rows("lookup", encode(pixels[0])))["predictions"]
-    assert (found["ids"], found["status"]) == ([], "ok")
+        [answer] = post(client, rows("lookup", encode(pixels[0])))[
+            "predictions"
+        ]
+    assert (answer["ids"], answer["status"]) == ([], "ok")
 
 
 def test_model_of_texts_and_numbers_takes_named_inputs() -> None:
@@ -125,11 +133,11 @@ def test_model_of_texts_and_numbers_takes_named_inputs() -> None:
         {"text": "", "size": [0, 1]},
     ]
     with client_of(current) as client:
-        found = post(client, {"instances": instances})["predictions"]
-        assert found == [[0, 1, 2, 9, 3], [0, 0, 0, 0, 1]]
+        answers = post(client, {"instances": instances})["predictions"]
+        assert answers == [[0, 1, 2, 9, 3], [0, 0, 0, 0, 1]]
         body = {"signature_name": "lookup", "instances": instances}
-        found = post(client, body)["predictions"]
-        assert [x["labels"][0] for x in found] == ["d", "e"]
+        answers = post(client, body)["predictions"]
+        assert [x["labels"][0] for x in answers] == ["d", "e"]
         wrong = post(client, {"instances": [{"text": "b"}]}, 400)["error"]
         assert "keys ['size', 'text']" in wrong
 
@@ -143,9 +151,9 @@ def test_many_rows_run_in_batches(current, pixels) -> None:
 
     with client_of(replace(current, embed=embed), max_batch=4) as client:
         body = {"instances": np.concatenate([pixels, pixels]).tolist()}
-        found = post(client, body)["predictions"]
+        answers = post(client, body)["predictions"]
     assert sizes == [4, 4, 2]
-    np.testing.assert_allclose(found[:5], found[5:], atol=1e-6)
+    np.testing.assert_allclose(answers[:5], answers[5:], atol=1e-6)
 
 
 def test_status_has_the_published_form(client) -> None:
@@ -171,7 +179,7 @@ def test_status_has_the_published_form(client) -> None:
         ("GET", "/v1/models", 404, "Not Found"),
     ],
 )
-def test_other_addresses_are_errors(client, method, address, code, error):
+def test_other_addresses_give_errors(client, method, address, code, error):
     answer = client.request(method, address)
     assert answer.status_code == code
     assert error in answer.json()["error"]
@@ -226,7 +234,7 @@ NESTED = [(b"[", b"]"), (b'{"a":', b"}"), (b'[{"a":', b"}]")]
            + y * 1000 + b"}", "") for x, y in NESTED],
     ],
 )  # fmt: skip
-def test_wrong_requests_say_what_is_wrong(client, body, error) -> None:
+def test_wrong_requests_name_the_fault(client, body, error) -> None:
     content = body if isinstance(body, bytes) else json.dumps(body)
     answer = client.post(PREDICT, content=content)
     assert answer.status_code == 400
@@ -241,7 +249,7 @@ def test_too_large_picture_is_not_decoded(client, side) -> None:
     assert "must not have more than 10,000 pixels" in error
 
 
-def test_json_counts_by_the_memory_that_it_takes(client) -> None:
+def test_json_counts_by_its_memory(client) -> None:
     row = b"[" + b",".join([b"[0]"] * 40_000) + b"]"
     assert memory_of(row) > 100 * 40_000
     answer = client.post(PREDICT, content=b'{"instances": [[' + row + b"]]}")
@@ -269,8 +277,8 @@ def test_json_counts_by_the_memory_that_it_takes(client) -> None:
 def test_type_must_hold_all_numbers(dtype, value, is_exact) -> None:
     spec = tf.TensorSpec((None,), dtype)
     if is_exact:
-        found = as_array([value], spec, "x")
-        assert (found.dtype, found.tolist()) == (dtype, [value])
+        array = as_array([value], spec, "x")
+        assert (array.dtype, array.tolist()) == (dtype, [value])
         return
     for values in ([value], [0, value]):
         with pytest.raises(RequestError, match=f"`x` must .* type {dtype}"):

@@ -1,4 +1,4 @@
-"""Batches of concurrent requests: what is joined, refused and timed out."""
+"""Batches of concurrent requests: joining, rejecting, timeouts."""
 
 import asyncio
 import threading
@@ -17,7 +17,7 @@ FIRST, SECOND = (replace(EMPTY, version=x) for x in (1, 2))
 
 
 class Recorded:
-    """Doubles its items, and notes the batches that it got."""
+    """Doubles its items and records its batches."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, list[int]]] = []
@@ -38,7 +38,7 @@ async def released(work: Recorded, *waiting: Any) -> list[Any]:
     return await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def test_what_waits_is_joined_by_key_and_version_up_to_the_limit() -> None:
+def test_waiting_items_are_batched_by_key_and_version() -> None:
     work = Recorded()
 
     async def requests() -> list[Any]:
@@ -64,7 +64,7 @@ def test_what_waits_is_joined_by_key_and_version_up_to_the_limit() -> None:
     assert joined == [(1, [10, 11, 12]), (2, [20, 21, 22]), (2, [30, 40])]
 
 
-def test_an_item_that_fails_harms_no_other() -> None:
+def test_failing_item_harms_no_other() -> None:
     work = Recorded()
 
     async def requests() -> list[Any]:
@@ -78,7 +78,7 @@ def test_an_item_that_fails_harms_no_other() -> None:
     assert isinstance(results[3], ArithmeticError)
 
 
-def test_a_full_queue_is_busy_and_a_late_answer_a_timeout() -> None:
+def test_full_queue_is_busy_and_late_answers_time_out() -> None:
     work = Recorded()
 
     async def requests() -> list[Any]:
@@ -113,7 +113,7 @@ def test_settings_are_checked(setting: str, value: Any) -> None:
 
 
 class Weighed(Recorded):
-    """Notes how many items are in work at a time."""
+    """Records how many items are in work at a time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,11 +132,11 @@ class Weighed(Recorded):
 
 
 @pytest.mark.parametrize(
-    ("pixels", "most"),
+    ("pixels", "max_pixels"),
     [([60] * 6, 60), ([30] * 6, 90), ([40, 70, 20, 20], 90), ([100, 1], 100)],
 )
-def test_pixels_in_work_stay_in_the_budget_whoever_asks(pixels, most) -> None:
-    """One key each, and one key for all: the sums of what runs at a time."""
+def test_pixels_in_work_stay_within_the_budget(pixels, max_pixels) -> None:
+    """Tries one key each and one key for all."""
     for keys in (range(len(pixels)), [0] * len(pixels)):
         work = Weighed()
         work.gate.set()
@@ -151,7 +151,7 @@ def test_pixels_in_work_stay_in_the_budget_whoever_asks(pixels, most) -> None:
 
         assert asyncio.run(requests()) == pixels
         assert work.most <= 100
-        assert work.most <= most
+        assert work.most <= max_pixels
 
 
 def test_work_without_pixels_passes_what_waits_for_the_budget() -> None:
@@ -175,7 +175,7 @@ def test_work_without_pixels_passes_what_waits_for_the_budget() -> None:
     assert [items for _, items in work.batches] == [[100], [90, 1]]
 
 
-def test_a_request_that_timed_out_keeps_its_pixels_until_it_is_done() -> None:
+def test_timed_out_request_holds_its_pixels_until_done() -> None:
     work = Recorded()
 
     async def requests() -> None:
@@ -194,7 +194,7 @@ def test_a_request_that_timed_out_keeps_its_pixels_until_it_is_done() -> None:
     assert work.batches == [(1, [1]), (1, [3])]
 
 
-def test_too_many_waiting_pixels_are_refused() -> None:
+def test_too_many_waiting_pixels_are_rejected() -> None:
     work = Recorded()
 
     async def requests() -> list[Any]:
@@ -210,7 +210,7 @@ def test_too_many_waiting_pixels_are_refused() -> None:
     assert refused[0].headers == {"retry-after": "5"}
 
 
-def test_a_request_runs_in_parts_that_fit_into_the_budget() -> None:
+def test_request_is_split_to_fit_the_budget() -> None:
     assert parts_of([0] * 9, 100, 9) == [slice(0, 9)]
     assert parts_of([0] * 9, 100, 4) == [slice(0, 4), slice(4, 8), slice(8, 9)]
     parts = parts_of([60, 30, 20, 100, 70, 70], 100, 9)

@@ -19,13 +19,13 @@ from keras_dml.utils.types import Count, Fraction, Positive
 
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3)])
-def test_whole_numbers_become_plain(value: Any) -> None:
+def test_integers_become_plain_python(value: Any) -> None:
     count = check_count("Owner", "name", value, minimum=3)
     assert type(count) is int and count == 3
 
 
 @pytest.mark.parametrize("value", [0, -1, True, 3.0, np.float32(3), "3", None])
-def test_anything_else_is_refused(value: Any) -> None:
+def test_other_values_raise(value: Any) -> None:
     message = "`name` of Owner must be an integer of at least 1.*name="
     with pytest.raises(ValueError, match=message):
         check_count("Owner", "name", value)
@@ -76,14 +76,14 @@ AND_A_TYPE = [
 
 
 @pytest.mark.parametrize(("call", "arguments", "message"), AND_A_TYPE)
-def test_arguments_must_be_as_their_types_say(
+def test_arguments_outside_their_types_raise(
     call: Callable[..., Any], arguments: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         call(**arguments)
 
 
-def test_what_is_as_its_type_says_and_what_stands_for_a_number() -> None:
+def test_arguments_within_their_types_are_accepted() -> None:
     symbol = keras.KerasTensor(())
     assert Base(np.int8(3), symbol).share is symbol  # type: ignore[arg-type]
     assert Derived(1, None, range(1, 3), share=0.2).share == 0.2
@@ -91,7 +91,7 @@ def test_what_is_as_its_type_says_and_what_stands_for_a_number() -> None:
     assert copy.copy(Base(4)).size == 4
 
 
-def test_checks_hide_nothing_of_what_they_check() -> None:
+def test_checks_keep_docstring_and_signature() -> None:
     assert doubled.__doc__ == "A function."
     assert list(inspect.signature(Derived).parameters)[:2] == ["size", "kind"]
 
@@ -104,7 +104,7 @@ def test_checks_hide_nothing_of_what_they_check() -> None:
 PATHS = ["head/dense/kernel", "head/dense/bias", "backbone/kernel"]
 
 
-def test_a_part_of_the_text_is_enough() -> None:
+def test_pattern_may_match_a_part_of_the_path() -> None:
     assert matches("dense/.*s$", "head/dense/bias")
     assert not matches("^dense", "head/dense/bias")
     with pytest.raises(ValueError, match="`p` must be regular"):
@@ -115,7 +115,9 @@ def test_a_part_of_the_text_is_enough() -> None:
     "patterns",
     [[], ["kernel", "head"], ["bias", "head", "backbone"]],
 )
-def test_each_pattern_decides_on_a_path(patterns: list[str]) -> None:
+def test_patterns_that_each_decide_a_path_are_accepted(
+    patterns: list[str],
+) -> None:
     check_patterns(patterns, PATHS, "`p`")
 
 
@@ -126,11 +128,11 @@ def test_each_pattern_decides_on_a_path(patterns: list[str]) -> None:
         (["kernel", "bias", "head"], "head"),
     ],
 )
-def test_a_pattern_that_never_counts(patterns, hidden) -> None:
+def test_shadowed_pattern_raises(patterns, hidden) -> None:
     with pytest.raises(ValueError, match=rf"{hidden!r} matches only.*before"):
         check_patterns(patterns, PATHS, "`p`")
 
 
-def test_a_pattern_that_matches_nothing() -> None:
+def test_pattern_without_a_match_raises() -> None:
     with pytest.raises(ValueError, match="'dence', which.* mean 'dense'"):
         check_patterns(["head", "dence"], PATHS, "`p`")

@@ -1,4 +1,4 @@
-"""Tests of files that are written whole, and of locks."""
+"""Atomic writes and locks."""
 
 import errno
 import multiprocessing
@@ -36,7 +36,7 @@ def child(work: Callable[[], object]) -> multiprocessing.process.BaseProcess:
     return process
 
 
-def test_files_are_written_whole_in_a_folder_that_is_made(tmp_path) -> None:
+def test_write_creates_the_folder_and_a_complete_file(tmp_path) -> None:
     file = tmp_path / "new" / "file.npz"
     write_atomically(file, "é\n")
     assert file.read_bytes() == "é\n".encode()
@@ -54,9 +54,7 @@ def test_files_are_written_whole_in_a_folder_that_is_made(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
-def test_a_failure_leaves_the_old_file_and_nothing_else(
-    error, tmp_path
-) -> None:
+def test_failed_write_leaves_only_the_old_file(error, tmp_path) -> None:
     file = tmp_path / "file"
     write_atomically(file, "first")
     with pytest.raises(type(error)):
@@ -68,7 +66,7 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_a_writer_that_is_killed_leaves_the_old_file(tmp_path) -> None:
+def test_killed_writer_leaves_the_old_file(tmp_path) -> None:
     file = tmp_path / "file"
     write_atomically(file, "first")
 
@@ -83,7 +81,7 @@ def test_a_writer_that_is_killed_leaves_the_old_file(tmp_path) -> None:
     assert file.read_text() == "first"
 
 
-def test_what_killed_writers_left_is_swept(tmp_path) -> None:
+def test_sweep_removes_files_of_killed_writers(tmp_path) -> None:
     kept = [".lock", ".hidden.keras", ".a.0123456789abcdeg.keras", "a.keras"]
     left = [f".last.keras.{'0a' * 8}.keras", f".lock.{'f' * 16}"]
     left += [f"state/.state-1.npz.{'1' * 16}.npz"]
@@ -95,11 +93,11 @@ def test_what_killed_writers_left_is_swept(tmp_path) -> None:
         sweep(tmp_path)
         assert not partial.exists()
         partial.touch()
-    found = {x.name for x in tmp_path.rglob("*") if x.is_file()}
-    assert found == {*kept, "new.csv"}
+    names = {x.name for x in tmp_path.rglob("*") if x.is_file()}
+    assert names == {*kept, "new.csv"}
 
 
-def test_a_link_is_replaced_and_not_its_target(tmp_path) -> None:
+def test_link_is_replaced_but_not_its_target(tmp_path) -> None:
     target, link = tmp_path / "target", tmp_path / "link"
     target.write_text("somebody's")
     link.symlink_to(target)
@@ -109,8 +107,8 @@ def test_a_link_is_replaced_and_not_its_target(tmp_path) -> None:
     assert link.read_text() == "ours"
 
 
-def test_what_is_no_file_is_written_to_as_it_is(tmp_path) -> None:
-    """As root, to replace /dev/null would be to break the machine."""
+def test_devices_and_pipes_are_written_directly(tmp_path) -> None:
+    """As root, replacing /dev/null would break the machine."""
     write_atomically("/dev/null", "nothing")
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
     pipe = tmp_path / "pipe"
@@ -122,7 +120,9 @@ def test_what_is_no_file_is_written_to_as_it_is(tmp_path) -> None:
     assert list(tmp_path.iterdir()) == [pipe]
 
 
-def test_only_files_are_read_up_to_a_size(tmp_path, monkeypatch) -> None:
+def test_only_regular_files_up_to_a_size_are_read(
+    tmp_path, monkeypatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe")
     os.mkdir("folder")
@@ -136,7 +136,7 @@ def test_only_files_are_read_up_to_a_size(tmp_path, monkeypatch) -> None:
         read_regular("file", 9)
 
 
-def test_many_writers_never_show_a_part(tmp_path) -> None:
+def test_concurrent_writers_never_show_a_partial_file(tmp_path) -> None:
     file = tmp_path / "file"
     contents = [letter * 100_000 for letter in "abcd"]
     write_atomically(file, contents[0])
@@ -161,7 +161,7 @@ def is_locked(path: Path) -> bool:
         return True
 
 
-def test_a_lock_keeps_others_out_until_it_ends_or_fails(tmp_path) -> None:
+def test_lock_holds_until_its_block_ends_or_fails(tmp_path) -> None:
     lock = tmp_path / ".lock"
     with file_lock(lock):
         assert is_locked(lock)
@@ -171,7 +171,7 @@ def test_a_lock_keeps_others_out_until_it_ends_or_fails(tmp_path) -> None:
     assert not is_locked(lock)
 
 
-def test_a_process_that_is_killed_lets_go_of_its_lock(tmp_path: Path) -> None:
+def test_killed_process_releases_its_lock(tmp_path: Path) -> None:
     lock, held, holding = tmp_path / ".lock", FORK.Event(), FORK.Event()
 
     def hold() -> None:
@@ -187,7 +187,7 @@ def test_a_process_that_is_killed_lets_go_of_its_lock(tmp_path: Path) -> None:
     assert not is_locked(lock)
 
 
-def test_the_error_says_who_has_the_folder(tmp_path: Path) -> None:
+def test_error_names_the_process_that_holds_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "new"
     with one_at_a_time(folder, "run"):
         with pytest.raises(BlockingIOError) as error:
@@ -202,7 +202,7 @@ def test_the_error_says_who_has_the_folder(tmp_path: Path) -> None:
         pass
 
 
-def test_a_file_system_without_locks_keeps_nobody_out(
+def test_file_system_without_locks_warns(
     tmp_path: Path, monkeypatch, caplog
 ) -> None:
     def refuse(*args: object) -> None:
@@ -213,7 +213,7 @@ def test_a_file_system_without_locks_keeps_nobody_out(
         assert "No locks available). Make sure" in caplog.text
 
 
-def test_a_lock_follows_no_link(tmp_path: Path) -> None:
+def test_lock_follows_no_link(tmp_path: Path) -> None:
     target = tmp_path / "thesis.tex"
     target.write_text("somebody's")
     (tmp_path / ".lock").symlink_to(target)
@@ -223,7 +223,7 @@ def test_a_lock_follows_no_link(tmp_path: Path) -> None:
     assert target.read_text() == "somebody's"
 
 
-def test_each_change_is_a_line_and_the_first_few_are_listed() -> None:
+def test_differences_are_one_line_each_and_listed_in_part() -> None:
     before = {"a": {"b": 1, "c": [1, 2], "e": {}}, "d": None}
     after = {"a": {"b": 2.5, "c": [1, 3, "x"], "e": {}}, "f": True}
     assert differences(before, after) == [

@@ -25,17 +25,17 @@ def rows(dtype: str = "float32") -> np.ndarray:
 
 
 def test_rows_are_unit_or_zero() -> None:
-    found = np.array(l2_normalize(rows()))
-    # What has a square in float32 has a direction.
-    lengths = np.linalg.norm(found, axis=1)
+    result = np.array(l2_normalize(rows()))
+    # Rows whose square is a float32 number have a direction.
+    lengths = np.linalg.norm(result, axis=1)
     np.testing.assert_allclose(lengths, [1, 1, 1, 1, 0, 0, 1], atol=1e-6)
     ordinary = rows()[:3]
     expected = keras.ops.normalize(ordinary, axis=-1, epsilon=1e-12)
-    np.testing.assert_array_equal(found[:3], expected)
+    np.testing.assert_array_equal(result[:3], expected)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_overflows_only_where_the_row_does(dtype) -> None:
+def test_half_precision_rows_are_normalized_without_overflow(dtype) -> None:
     x = tf.cast([[300.0, 400.0], [3e-4, -4e-4], [0.0, 0.0]], dtype)
     unit = l2_normalize(x)
     assert unit.dtype == dtype
@@ -45,7 +45,7 @@ def test_half_precision_overflows_only_where_the_row_does(dtype) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("length", [1e15, 1e18, 1e20, 1e37])
-def test_a_huge_row_has_its_direction_and_gradient(length, dtype) -> None:
+def test_huge_row_keeps_its_direction_and_gradient(length, dtype) -> None:
     x = tf.Variable(tf.cast([[0.6 * length, 0.8 * length, 0.0]], dtype))
     with tf.GradientTape() as tape:
         unit = l2_normalize(x)
@@ -107,8 +107,8 @@ np.savez(sys.argv[2], **results)
 
 
 def functions_of_rows() -> dict:
-    """What makes unit rows: `(x, values of its weights) -> rows`, weights."""
-    found = {"l2_normalize": (lambda x, _: l2_normalize(x), [])}
+    """Functions that return unit rows: `(x, weights) -> rows`, weights."""
+    functions = {"l2_normalize": (lambda x, _: l2_normalize(x), [])}
     heads = {
         "baseline": EmbeddingHead(5),
         "divide_and_conquer": SlicedHead(5, 2),
@@ -124,8 +124,8 @@ def functions_of_rows() -> dict:
         def embed(x, values, head=head):
             return head.stateless_call(values, [], x)[0]["embedding"]
 
-        found[name] = embed, head.trainable_variables
-    return found
+        functions[name] = embed, head.trainable_variables
+    return functions
 
 
 @pytest.mark.slow

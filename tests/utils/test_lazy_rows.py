@@ -1,4 +1,4 @@
-"""Rows that are read where they lie: the same as those of an array."""
+"""Lazily read rows equal those of an array."""
 
 import pickle
 
@@ -32,21 +32,21 @@ def mapped(path) -> ArrayRows:
 
 
 @pytest.mark.parametrize("which", [slice(2, 5), slice(8, 99), ROWS])
-def test_rows_are_those_of_the_array(array, path, which):
+def test_rows_match_the_array(array, path, which):
     x = mapped(path)
     np.testing.assert_array_equal(x[which], array[which])
     both = join_rows([x, array + 1])
     expected = np.concatenate([array, array + 1])
     np.testing.assert_array_equal(both[which], expected[which])
     rows = np.arange(19, -1, -1)
-    some = select_rows(both, rows)
-    np.testing.assert_array_equal(some[which], expected[rows][which])
-    twice = map_rows(some, lambda z: z[:, :2] * 2)
+    selection = select_rows(both, rows)
+    np.testing.assert_array_equal(selection[which], expected[rows][which])
+    twice = map_rows(selection, lambda z: z[:, :2] * 2)
     assert twice.shape == (20, 2)
     np.testing.assert_array_equal(twice[which], 2 * expected[rows][which, :2])
 
 
-def test_all_of_it_as_an_array(array, path):
+def test_lazy_rows_convert_to_an_array(array, path):
     np.testing.assert_array_equal(np.asarray(mapped(path)), array)
 
 
@@ -58,7 +58,7 @@ def test_float16_is_read_as_float32(array, tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["r", "r+"])
-def test_a_map_is_pickled_without_its_content(tmp_path, mode):
+def test_memory_map_is_pickled_without_its_content(tmp_path, mode):
     large = np.random.default_rng(0).standard_normal((4000, 8), np.float32)
     np.save(tmp_path / "x.npy", large)
     source = np.load(tmp_path / "x.npy", mmap_mode=mode)
@@ -71,7 +71,7 @@ def test_a_map_is_pickled_without_its_content(tmp_path, mode):
         )
 
 
-def test_what_no_file_has_is_pickled_with_its_content(array, path):
+def test_array_without_a_file_is_pickled_with_its_content(array, path):
     changed = np.load(path, mmap_mode="c")
     changed[3] = 5
     for source in (changed, np.load(path, mmap_mode="r")[:, ::2]):
@@ -79,14 +79,14 @@ def test_what_no_file_has_is_pickled_with_its_content(array, path):
         np.testing.assert_array_equal(again[ROWS], source[ROWS])
 
 
-def test_a_file_that_is_gone_is_named(path):
+def test_missing_file_is_named(path):
     content = pickle.dumps(mapped(path))
     path.unlink()
     with pytest.raises(FileNotFoundError, match=r"x\.npy"):
         pickle.loads(content)
 
 
-def test_what_is_not_finite_is_refused_by_its_row(array, tmp_path):
+def test_non_finite_row_raises(array, tmp_path):
     array[6, 1] = np.nan
     np.save(tmp_path / "x.npy", array)
     with pytest.raises(ValueError, match="1 of 10 rows .* row 6"):

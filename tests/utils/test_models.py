@@ -1,4 +1,4 @@
-"""Model files that are damaged, or of a stranger."""
+"""Model files that are damaged or of unknown origin."""
 
 import json
 import os
@@ -29,8 +29,10 @@ def refused(path: Path) -> str:
     return str(error.value)
 
 
-def test_random_changes(file: Path, tmp_path: Path) -> None:
-    """What loads is the same: a model's file has checksums."""
+def test_random_changes_raise_or_are_harmless(
+    file: Path, tmp_path: Path
+) -> None:
+    """Model files have checksums, so whatever loads is unchanged."""
     draw, whole, outcomes = random.Random(0), file.read_bytes(), set()
     x, path = np.ones((1, 3), "float32"), tmp_path / "a.keras"
     before = read_model(file)(x)
@@ -49,7 +51,7 @@ def test_random_changes(file: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.3, 0.99])
-def test_half_a_file_is_not_called_missing(share, file, tmp_path) -> None:
+def test_truncated_file_is_called_damaged(share, file, tmp_path) -> None:
     path = tmp_path / "half.keras"
     content = file.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
@@ -58,7 +60,7 @@ def test_half_a_file_is_not_called_missing(share, file, tmp_path) -> None:
         backbones.get(path)
 
 
-def test_what_is_no_model(tmp_path: Path) -> None:
+def test_unfit_files_raise(tmp_path: Path) -> None:
     path = tmp_path / "a.keras"
     path.write_bytes(b"")
     assert "cut off or damaged" in refused(path)
@@ -84,7 +86,7 @@ def test_what_is_no_model(tmp_path: Path) -> None:
                 "code": "4wAAAAA=", "defaults": None, "closure": None}}}},
     ],
 )  # fmt: skip
-def test_nothing_of_a_file_is_run(
+def test_no_code_of_a_file_is_run(
     changed: dict[str, object], file: Path, tmp_path: Path, monkeypatch
 ) -> None:
     def run(*args: object, **kwargs: object) -> None:

@@ -18,7 +18,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """That of a wide terminal."""
+    """A fake clock, and a wide terminal."""
     clock = Clock()
 
     @cache
@@ -31,14 +31,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_nothing_is_shown_for_what_is_quick(
+def test_quick_loops_show_no_bar(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert list(track(iter(range(5)), 5, "Counting")) == list(range(5))
     assert capsys.readouterr().err == ""
 
 
-def test_every_item_comes_once_when_the_bar_appears(
+def test_every_item_comes_once_with_a_bar(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     items = track(iter(range(5)), 5, "Counting", delay=-1)
@@ -47,7 +47,7 @@ def test_every_item_comes_once_when_the_bar_appears(
     assert list(track(iter([]), 0, "Counting")) == []
 
 
-def test_throughput_counts_from_where_it_was(
+def test_throughput_counts_from_its_start(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with throughput(50, 10, "images", "Embedding", True) as count:
@@ -61,7 +61,7 @@ def test_throughput_counts_from_where_it_was(
     assert capsys.readouterr().err == ""
 
 
-def test_one_within_another_is_shown_with_it(
+def test_nested_bars_are_shown_together(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with waiting("Loading", True):
@@ -73,13 +73,13 @@ def test_one_within_another_is_shown_with_it(
         assert list(items) == [2]
 
 
-def test_waiting_says_what_for_and_since_when(
+def test_waiting_shows_its_reason_and_time(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with waiting("Training", True):
         pass
     shown = capsys.readouterr().err
     assert "Training" in shown and "0:00:00" in shown
-    with waiting("Training", None):  # This is no terminal.
+    with waiting("Training", None):  # Standard error is not a terminal here.
         pass
     assert capsys.readouterr().err == ""

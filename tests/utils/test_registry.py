@@ -25,7 +25,7 @@ def tools() -> Registry:
     return registry
 
 
-def test_an_entry_says_what_it_is(tools) -> None:
+def test_entry_holds_name_definition_and_paper(tools) -> None:
     entry = tools["hammer"]
     assert entry.name == "hammer"
     assert entry.definition == "drives nails"
@@ -38,7 +38,7 @@ def test_an_entry_says_what_it_is(tools) -> None:
     )
 
 
-def test_a_given_paper_comes_first(tools) -> None:
+def test_given_paper_precedes_the_docstring(tools) -> None:
     paper = Paper("Saws", "Miller", "2021")
 
     @tools.register("saw", "cuts", paper)
@@ -52,11 +52,11 @@ def test_a_given_paper_comes_first(tools) -> None:
     assert tools["saw"].paper == paper
 
 
-def test_no_reference_is_no_paper() -> None:
-    assert cited_paper(test_no_reference_is_no_paper) is None
+def test_docstring_without_a_reference_has_no_paper() -> None:
+    assert cited_paper(test_docstring_without_a_reference_has_no_paper) is None
 
 
-def test_a_name_has_one_meaning_and_others_are_told_the_nearest(tools) -> None:
+def test_names_are_unique_and_unknown_ones_get_a_suggestion(tools) -> None:
     with pytest.raises(ValueError, match="no tool 'hamer'.*'hammer'"):
         tools["hamer"]
     assert tools.get("hamer") is None
@@ -84,7 +84,7 @@ def test_a_name_has_one_meaning_and_others_are_told_the_nearest(tools) -> None:
         ("losses.Zebra", "no attribute 'Zebra'.$"),
     ],
 )
-def test_names_of_other_libraries_are_answered_with_ours(name, ours) -> None:
+def test_names_of_other_libraries_get_our_names(name, ours) -> None:
     *parts, last = name.split(".")
     module = dml
     for part in parts:
@@ -93,7 +93,7 @@ def test_names_of_other_libraries_are_answered_with_ours(name, ours) -> None:
         getattr(module, last)
 
 
-def test_losses_of_the_migration_pages_are_answered_with_ours() -> None:
+def test_losses_of_the_migration_pages_get_our_names() -> None:
     pages = Path(__file__).parents[2] / "docs" / "migration"
     row = re.compile(
         r"^\| `losses\.(\w+)\([^[{\n]*?`dml\.losses\.(\w+)\(", re.M
@@ -118,7 +118,7 @@ def test_losses_of_the_migration_pages_are_answered_with_ours() -> None:
         ("multiple_negatives_ranking", "'nt_xent' or 'n_pair'"),
     ],
 )
-def test_a_loss_of_another_library_is_named_as_ours(name, ours) -> None:
+def test_loss_of_another_library_gets_our_name(name, ours) -> None:
     with pytest.raises(ValueError, match="Did you mean 'nt_xent'"):
         dml.losses.get("NTXentLoss")
     with pytest.raises(ValueError, match=f"{name}', which is {ours} here"):

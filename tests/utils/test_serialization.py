@@ -1,4 +1,4 @@
-"""Configs that follow from the arguments of constructors."""
+"""Configs derived from constructor arguments."""
 
 import keras
 import pytest
@@ -31,12 +31,12 @@ def derived() -> Derived:
     )
 
 
-def test_names_are_those_of_all_bases_without_those_of_keras() -> None:
+def test_parameters_include_all_bases_but_keras() -> None:
     names = ["children", "initializer", "loss", "sizes"]
     assert list(parameters_of(Derived)) == names
 
 
-def test_restores_what_is_nested() -> None:
+def test_nested_objects_are_restored() -> None:
     layer = derived()
     again = keras.saving.deserialize_keras_object(
         keras.saving.serialize_keras_object(layer)
@@ -55,7 +55,7 @@ def test_nested_layers_are_left_for_their_owner_to_build() -> None:
     assert again.children[0].units == 3 and not again.children[0].built
 
 
-def test_argument_that_is_not_kept() -> None:
+def test_argument_that_is_not_stored_raises() -> None:
     class Forgetful(SerializableLayer):
         def __init__(self, size, **kwargs):
             super().__init__(**kwargs)

@@ -10,11 +10,11 @@ from keras_dml.utils.tensorflow import _TensorFlow
 
 
 @pytest.mark.parametrize("error", [None, RuntimeError("devices are in use")])
-def test_it_hides_gpus_once_it_is_imported(error, monkeypatch) -> None:
+def test_lazy_tensorflow_hides_gpus_when_imported(error, monkeypatch) -> None:
     hidden = []
 
-    def hide(*given: object) -> None:
-        hidden.append(given)
+    def hide(*args: object) -> None:
+        hidden.append(args)
         if error is not None:
             raise error
 
@@ -27,6 +27,6 @@ def test_it_hides_gpus_once_it_is_imported(error, monkeypatch) -> None:
     assert hidden == [([], "GPU")]
 
 
-def test_a_program_is_told_what_it_is_missing() -> None:
+def test_missing_tensorflow_is_named() -> None:
     with pytest.raises(ImportError, match="pip install tensorflow"):
         _TensorFlow("no_such_module").constant  # noqa: B018

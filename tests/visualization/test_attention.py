@@ -21,7 +21,7 @@ def model_of(backbone, grouping: str = "A") -> MetricModel:
     )
 
 
-def test_maps_are_the_heads_for_the_test_view(tiny_backbone, images) -> None:
+def test_maps_match_the_head_on_the_test_view(tiny_backbone, images) -> None:
     model = model_of(tiny_backbone)
     actual = attention_maps(model, images, batch_size=20)
     assert actual.shape == (48, 8, 8, 3)
@@ -34,9 +34,7 @@ def test_maps_are_the_heads_for_the_test_view(tiny_backbone, images) -> None:
 
 
 @pytest.mark.slow
-def test_masks_count_with_their_mean_over_channels(
-    tiny_backbone, images
-) -> None:
+def test_masks_are_averaged_over_channels(tiny_backbone, images) -> None:
     model = abe(tiny_backbone)
     seen = images.images[..., None]
     masks = model.outputs_of(seen)["attention"].numpy()
@@ -62,14 +60,14 @@ def test_strongest_images_have_the_largest_single_weight() -> None:
     maps = np.zeros((5, 2, 2, 2))
     maps[:, 0, 1, 0] = [0.3, 0.9, 0.1, 0.5, 0.9]
     maps[:, 1, 0, 1] = [0.2, 0.1, 0.6, 0.1, 0.4]
-    # Of much weight in all, and little in any place.
+    # Much weight in total, but little at any place.
     maps[2, :, :, 0] = 0.25
     assert strongest_images(maps, 3).tolist() == [[1, 4, 3], [2, 4, 0]]
     assert strongest_images(maps).shape == (2, 5)
     assert strongest_images(np.zeros((20, 2, 2, 3))).shape == (3, 12)
 
 
-def test_model_without_attention_is_refused(tiny_backbone, images) -> None:
+def test_model_without_attention_raises(tiny_backbone, images) -> None:
     for model in (
         methods.baseline(tiny_backbone, embedding_dim=4),
         model_of(tiny_backbone, "C"),
@@ -82,6 +80,6 @@ def test_model_without_attention_is_refused(tiny_backbone, images) -> None:
 @pytest.mark.parametrize(
     "function", [strongest_images, lambda maps: resize_maps(maps, (4, 4))]
 )
-def test_other_shapes_are_refused(function) -> None:
+def test_other_shapes_raise(function) -> None:
     with pytest.raises(ValueError, match=r"\(N, h, w, P\).*\(2, 2, 3\)"):
         function(np.zeros((2, 2, 3)))

@@ -1,4 +1,4 @@
-"""Numbers of the charts, against loops, and their names."""
+"""Numbers of charts against loops, and their labels."""
 
 import csv
 import io
@@ -30,7 +30,7 @@ def parts_and_labels():
     return parts, np.repeat([4, 1, 8], 4)
 
 
-def test_cosines_of_positive_negative_and_self_pairs() -> None:
+def test_cosine_histograms_match_a_loop() -> None:
     parts, labels = parts_and_labels()
     figure = visualization.cosine_histograms(parts, labels, num_bins=7)
     assert isinstance(figure, Figure)
@@ -60,30 +60,30 @@ def test_pairs_that_share_a_label_are_positive(kind) -> None:
     table = np.random.default_rng(1).random((12, 3)) < 0.3
     sets = [set(np.flatnonzero(row).tolist()) for row in table]
     labels = sets if kind is list else table
-    found = visualization.cosine_histograms(x, labels, num_bins=7).data
+    histogram = visualization.cosine_histograms(x, labels, num_bins=7).data
     same = (table[:, None] & table).any(-1)
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
     edges = np.linspace(-1, 1, 8)
     for name, is_same in (("positive", True), ("negative", False)):
         i, j = np.nonzero(np.triu(same == is_same, k=1))
         values = (unit[i] * unit[j]).sum(1)
-        np.testing.assert_allclose(found[name], densities(values, edges))
+        np.testing.assert_allclose(histogram[name], densities(values, edges))
 
 
 @pytest.mark.parametrize("labels", [None, [1, 2], [{1}, 2, 3]])
-def test_labels_of_charts_are_one_for_each_image(labels) -> None:
+def test_unfit_labels_raise(labels) -> None:
     with pytest.raises(ValueError, match="one class per image"):
         visualization.cosine_histograms(np.eye(3), labels)
     with pytest.raises(ValueError, match="of embedding_map must be"):
         visualization.embedding_map(np.eye(3), labels)
 
 
-def test_histograms_need_a_pair() -> None:
+def test_histograms_without_a_pair_raise() -> None:
     with pytest.raises(ValueError, match="without any pair"):
         visualization.cosine_histograms(np.ones((1, 3)), np.array([0]))
 
 
-def test_distances_of_negatives_within_and_between_clusters() -> None:
+def test_cluster_distances_match_a_loop() -> None:
     parts, labels = parts_and_labels()
     x = parts[:, 0]
     clusters = np.arange(12) % 2
@@ -98,11 +98,13 @@ def test_distances_of_negatives_within_and_between_clusters() -> None:
     for name, values in (
         ("intra-cluster", within), ("inter-cluster", between),
     ):  # fmt: skip
-        found = figure.data[name]
-        np.testing.assert_allclose(found, densities(values, edges), rtol=1e-5)
+        histogram = figure.data[name]
+        np.testing.assert_allclose(
+            histogram, densities(values, edges), rtol=1e-5
+        )
 
 
-def test_spectrum_has_the_shares_of_the_singular_values() -> None:
+def test_spectrum_shows_shares_of_singular_values() -> None:
     rng = np.random.default_rng(3)
     x = {"a": rng.normal(size=(30, 5)), "b": rng.normal(size=(30, 3))}
     figure = visualization.singular_value_spectrum(x)
@@ -110,8 +112,8 @@ def test_spectrum_has_the_shares_of_the_singular_values() -> None:
         # Eigenvalues of XᵀX are the squares of singular values.
         squares = np.sort(np.linalg.eigvalsh(values.T @ values))[::-1]
         expected = np.sqrt(squares) / np.sqrt(squares).sum()
-        own = np.array(figure.data["model"]) == name
-        np.testing.assert_allclose(figure.data["share"][own], expected)
+        mask = np.array(figure.data["model"]) == name
+        np.testing.assert_allclose(figure.data["share"][mask], expected)
         legend = figure.legends[0].get_texts()
         assert any(
             f"ρ = {spectral_decay(values):.2f}" in text.get_text()
@@ -119,7 +121,7 @@ def test_spectrum_has_the_shares_of_the_singular_values() -> None:
         )
 
 
-def test_spectrum_of_nothing_is_refused() -> None:
+def test_spectrum_of_nothing_raises() -> None:
     with pytest.raises(ValueError, match="`embeddings`.*nothing"):
         visualization.singular_value_spectrum({})
 
@@ -150,7 +152,7 @@ def test_history_is_read_with_its_gaps(tmp_path) -> None:
         visualization.read_history(path)
 
 
-def test_recall_of_several_runs(tmp_path) -> None:
+def test_recall_curves_show_several_runs(tmp_path) -> None:
     path = tmp_path / "metrics.csv"
     path.write_text(TABLE)
     history = visualization.read_history(path)
@@ -166,8 +168,8 @@ def test_recall_of_several_runs(tmp_path) -> None:
         visualization.recall_curves({"K = 1": history}, "val_recall@8")
 
 
-def test_each_loss_has_an_axis_of_its_own() -> None:
-    """A term of −0.001 is not a line at zero beside one of 700."""
+def test_each_loss_has_its_own_axis() -> None:
+    """A term of −0.001 must not look like zero beside one of 700."""
     history = {
         "epoch": np.arange(3.0),
         "loss": np.array([700.0, 500.0, 400.0]),
@@ -204,7 +206,7 @@ def test_each_loss_has_an_axis_of_its_own() -> None:
         visualization.loss_curves(history, [])
 
 
-def test_looks_do_not_come_again_soon() -> None:
+def test_looks_are_distinct() -> None:
     looks = [series_style(number) for number in range(36)]
     assert len({(x.color, x.marker) for x in looks}) == 36
     assert len({(x.color, x.line) for x in looks}) == 36
@@ -228,7 +230,7 @@ def test_pca_map_has_the_principal_components() -> None:
     assert len(texts) == 5
 
 
-def test_classes_on_the_map_have_their_numbers_beside_them() -> None:
+def test_classes_on_the_map_are_numbered() -> None:
     labels = np.repeat([4, 2, 9], [6, 3, 5])
     x = np.random.default_rng(8).normal(size=(14, 3)) + 9 * labels[:, None]
     figure = visualization.embedding_map(
@@ -238,9 +240,9 @@ def test_classes_on_the_map_have_their_numbers_beside_them() -> None:
     assert texts.keys() == {"1", "2"}
     points = np.stack([figure.data["x"], figure.data["y"]], axis=1)
     for number, label in (("1", 4), ("2", 9)):  # The largest comes first.
-        own = points[np.array(figure.data["class"]) == label]
-        middle = np.sort(own, axis=0)
-        count = len(own)
+        class_points = points[np.array(figure.data["class"]) == label]
+        middle = np.sort(class_points, axis=0)
+        count = len(class_points)
         expected = (middle[(count - 1) // 2] + middle[count // 2]) / 2
         np.testing.assert_allclose(texts[number], expected)
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
@@ -259,7 +261,7 @@ def test_tsne_map_keeps_neighbors_together() -> None:
     assert (labels[distances.argmin(axis=1)] == labels).all()
 
 
-def test_map_draws_whole_classes_up_to_a_number() -> None:
+def test_map_draws_complete_classes_up_to_a_number() -> None:
     labels = np.repeat(np.arange(10), 5)
     x = np.random.default_rng(7).normal(size=(50, 3))
     figure = visualization.embedding_map(x, labels, projection="pca", most=17)
@@ -270,7 +272,7 @@ def test_map_draws_whole_classes_up_to_a_number() -> None:
     )
 
 
-def test_map_refuses_what_it_cannot_draw() -> None:
+def test_unfit_arguments_of_the_map_raise() -> None:
     with pytest.raises(ValueError, match="projection='umap'"):
         visualization.embedding_map(np.eye(4), np.arange(4), projection="umap")
     with pytest.raises(ValueError, match="three images"):
@@ -298,7 +300,7 @@ def test_figure_is_shown_by_a_notebook_and_saved_with_its_numbers(
 
 
 def test_figures_for_a_dark_page_have_other_colors() -> None:
-    """Chosen for it: light on dark, and readable on it."""
+    """Colors are light on dark, and readable."""
     history = {"epoch": np.arange(3), "loss": np.ones(3)}
 
     def inks(figure) -> list[str]:
@@ -311,8 +313,8 @@ def test_figures_for_a_dark_page_have_other_colors() -> None:
     drawn.savefig(io.BytesIO(), format="png")
     papers = [to_hex(drawn.get_facecolor()), to_hex("white")]
     light = visualization.loss_curves(history, ["loss"])
-    for found, paper in zip((drawn, light), papers, strict=True):
-        assert min(contrast(ink, paper) for ink in inks(found)) >= 4.5
+    for chart, paper in zip((drawn, light), papers, strict=True):
+        assert min(contrast(ink, paper) for ink in inks(chart)) >= 4.5
     assert not set(inks(drawn)) & set(inks(light))
 
 
@@ -335,7 +337,7 @@ def test_pages_have_the_color_scale_of_figures() -> None:
 
 
 def contrast(first: str, second: str) -> float:
-    """As WCAG defines it."""
+    """Contrast ratio as WCAG defines it."""
 
     def light(color: str) -> float:
         x = np.array(to_rgb(color))
@@ -357,7 +359,7 @@ HISTORY = {
 OPPOSITE = np.array([[1.0, 0.1], [-1.0, 0.1], [1.0, 0.0]])
 
 
-# What the legend says, and how the chart is drawn.
+# Entries of the legend, and functions that draw the chart.
 CHARTS = [
     (
         ["positive (mean \u22120.98)", "negative (mean 0.00)"],

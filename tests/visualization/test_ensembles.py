@@ -16,7 +16,7 @@ def sub_embeddings_of(model, images) -> np.ndarray:
     return model.outputs_of(pixels)["sub_embeddings"].numpy()
 
 
-def test_mean_weights_are_those_of_all_images(model, images) -> None:
+def test_mean_weights_average_all_images(model, images) -> None:
     y = sub_embeddings_of(model, images)
     expected = np.abs(model.objective.compositor(y)[1]).mean(0)
     weights = dcml_analysis.mean_weights(model, images, batch_size=7)
@@ -24,7 +24,7 @@ def test_mean_weights_are_those_of_all_images(model, images) -> None:
     np.testing.assert_allclose(weights.sum(1), 1, atol=1e-5)
 
 
-def test_part_distance_is_between_unit_sub_embeddings(model, images) -> None:
+def test_part_distance_compares_unit_sub_embeddings(model, images) -> None:
     distances = []
     for y in sub_embeddings_of(model, images):
         unit = y / np.linalg.norm(y, axis=1, keepdims=True)
@@ -36,7 +36,9 @@ def test_part_distance_is_between_unit_sub_embeddings(model, images) -> None:
     assert value == pytest.approx(np.mean(distances), abs=1e-4)
 
 
-def test_refuses_models_without_what_is_analyzed(tiny_backbone, images) -> None:
+def test_models_without_compositors_or_learners_raise(
+    tiny_backbone, images
+) -> None:
     model = model_of(tiny_backbone, num_learners=1, num_compositors=0)
     with pytest.raises(ValueError, match="must have compositors"):
         dcml_analysis.mean_weights(model, images)

@@ -5,21 +5,21 @@ from keras_dml.visualization import nearest
 
 
 def naive(x, query, count, allowed):
-    """Sorted by cosine in float64, equals by row."""
+    """Rows sorted by float64 cosine, ties by row."""
     x = x.astype(np.float64)
     x = x / np.linalg.norm(x, axis=1, keepdims=True)
     ranked = sorted(allowed, key=lambda row: (-float(x[row] @ x[query]), row))
     return ranked[:count], [float(x[row] @ x[query]) for row in ranked[:count]]
 
 
-def test_neighbors_are_those_of_a_sorted_list() -> None:
+def test_neighbors_match_a_sorted_list() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(150, 6)).astype(np.float32)
     queries = np.array([0, 3, 149, 70])
-    found, cosines = nearest(x, queries, 7)
+    neighbors, cosines = nearest(x, queries, 7)
     for i, query in enumerate(queries):
         rows, values = naive(x, query, 7, set(range(150)) - {int(query)})
-        assert found[i].tolist() == rows
+        assert neighbors[i].tolist() == rows
         np.testing.assert_allclose(cosines[i], values, atol=1e-12)
 
 
@@ -34,7 +34,7 @@ def test_gallery_and_groups_leave_images_out(has_several_labels) -> None:
     labels = table if has_several_labels else table.argmax(axis=1)
     gallery = np.arange(10, 40)
     queries = np.array([2, 12])
-    found, _ = nearest(
+    neighbors, _ = nearest(
         x, queries, 9, gallery=gallery, labels=labels, groups=groups
     )
     for i, query in enumerate(queries):
@@ -45,11 +45,11 @@ def test_gallery_and_groups_leave_images_out(has_several_labels) -> None:
             for row in gallery.tolist()
             if row != query and not is_left_out[row]
         ]
-        assert found[i].tolist() == naive(x, query, 9, allowed)[0]
+        assert neighbors[i].tolist() == naive(x, query, 9, allowed)[0]
 
 
-def test_duplicates_rank_in_the_order_of_rows() -> None:
+def test_duplicates_rank_in_row_order() -> None:
     x = np.tile(np.array([[0.1, 0.7, 0.3]], np.float32), (6, 1))
-    found, cosines = nearest(x, np.array([2]), 9)
-    assert found.tolist() == [[0, 1, 3, 4, 5, -1]]
+    neighbors, cosines = nearest(x, np.array([2]), 9)
+    assert neighbors.tolist() == [[0, 1, 3, 4, 5, -1]]
     assert np.isnan(cosines[0, 5])

@@ -1,4 +1,4 @@
-"""Figures with images in them, by their numbers and marks."""
+"""Figures with images: their numbers and marks."""
 
 import numpy as np
 import pytest
@@ -48,13 +48,13 @@ def test_retrieval_grid_marks_right_and_wrong(images) -> None:
         similar = unit @ unit[query]
         similar[query] = -2
         best = np.argsort(-similar)[:4]
-        own = slice(4 * i, 4 * i + 4)
-        assert data["row"][own].tolist() == best.tolist()
+        row_slice = slice(4 * i, 4 * i + 4)
+        assert data["row"][row_slice].tolist() == best.tolist()
         np.testing.assert_allclose(
-            data["cosine"][own], similar[best], atol=1e-5
+            data["cosine"][row_slice], similar[best], atol=1e-5
         )
         right = images.labels[best] == images.labels[query]
-        assert data["right"][own].tolist() == right.astype(int).tolist()
+        assert data["right"][row_slice].tolist() == right.astype(int).tolist()
     title = "Query, and the nearest images by their cosine"
     assert figure.get_suptitle() == title
     cells = [x for x in figure.axes if not x.get_xlabel().startswith("query")]
@@ -64,7 +64,7 @@ def test_retrieval_grid_marks_right_and_wrong(images) -> None:
         assert (line == "-") == bool(right)
 
 
-def test_retrieval_grid_has_holes_where_there_is_nothing(images) -> None:
+def test_retrieval_grid_leaves_missing_hits_empty(images) -> None:
     few = images.select(np.array([0, 1, 8]))
     x = np.eye(3, dtype=np.float32)
     figure = retrieval_grid(
@@ -81,25 +81,25 @@ def test_retrieval_grid_has_holes_where_there_is_nothing(images) -> None:
         retrieval_grid(few, x, np.array([], int), VIEW)
 
 
-def test_head_outputs_are_those_of_the_model(grouping, images) -> None:
+def test_head_outputs_match_the_model(grouping, images) -> None:
     model = grouping
-    found = head_outputs(
+    outputs = head_outputs(
         model, images, ["embedding", "parts", "nothing"], batch_size=20
     )
-    assert set(found) == {"embedding", "parts"}
+    assert set(outputs) == {"embedding", "parts"}
     np.testing.assert_allclose(
-        found["embedding"], embed(model, images), atol=1e-6
+        outputs["embedding"], embed(model, images), atol=1e-6
     )
-    parts = np.concatenate(list(np.moveaxis(found["parts"], 1, 0)), axis=1)
+    parts = np.concatenate(list(np.moveaxis(outputs["parts"], 1, 0)), axis=1)
     np.testing.assert_allclose(
-        parts / np.sqrt(3), found["embedding"], atol=1e-6
+        parts / np.sqrt(3), outputs["embedding"], atol=1e-6
     )
     empty = ImageSet(np.zeros((0, 16, 16), "uint8"), [])
     with pytest.raises(ValueError, match="must not be empty"):
         head_outputs(model, empty)
 
 
-def test_overlays_have_the_weights_of_the_maps(grouping, images) -> None:
+def test_overlays_show_the_weights_of_the_maps(grouping, images) -> None:
     maps = attention_maps(grouping, images)
     figure = attention_overlays(images, maps, [7, 1], VIEW)
     rows = list(zip(*figure.data.values(), strict=True))
@@ -118,7 +118,7 @@ def test_overlays_have_the_weights_of_the_maps(grouping, images) -> None:
         attention_overlays(images, maps, [], VIEW)
 
 
-def test_strongest_images_of_each_group(images) -> None:
+def test_strongest_attention_shows_each_group(images) -> None:
     maps = np.random.default_rng(1).random((48, 3, 3, 2)).astype(np.float32)
     figure = strongest_attention(
         images, maps, VIEW, num_images=3, part="learner"
@@ -138,7 +138,9 @@ def test_strongest_images_of_each_group(images) -> None:
 
 
 @pytest.mark.slow
-def test_masks_by_learner_and_channel(tiny_backbone, images) -> None:
+def test_attention_masks_show_learners_and_channels(
+    tiny_backbone, images
+) -> None:
     model = abe(tiny_backbone)
     masks = model.outputs_of(images.images[[4, 9], ..., None])["attention"]
     masks = masks.numpy()
@@ -150,14 +152,14 @@ def test_masks_by_learner_and_channel(tiny_backbone, images) -> None:
     assert names == [
         "channel 2\nlearner 1", "channel 2\nlearner 4", "mean of all",
     ]  # fmt: skip
-    found = {
+    cells = {
         key: value
         for *key, value in zip(*figure.data.values(), strict=True)
         for key in [tuple(map(str, key))]
     }
     size = masks.shape[2] * masks.shape[3]
-    assert len(found) == 3 * 2 * size
-    for (row, channel, learner, y, x), value in found.items():
+    assert len(cells) == 3 * 2 * size
+    for (row, channel, learner, y, x), value in cells.items():
         i = [4, 9].index(int(row))
         if channel == "mean":
             expected = masks[i, :, int(y), int(x)].mean()
@@ -167,7 +169,7 @@ def test_masks_by_learner_and_channel(tiny_backbone, images) -> None:
         assert value == pytest.approx(expected, abs=1e-5)
 
 
-def test_channels_that_differ_most() -> None:
+def test_most_different_channels_are_found() -> None:
     masks = np.zeros((2, 3, 2, 2, 4))
     masks[:, 0, ..., 2] = 1.0
     masks[:, 1, ..., 1] = 0.5
@@ -175,7 +177,7 @@ def test_channels_that_differ_most() -> None:
     assert most_different_channels(masks, 2) == [2, 1]
 
 
-def test_masks_need_learners_and_channels(grouping, images) -> None:
+def test_maps_without_learners_and_channels_raise(grouping, images) -> None:
     with pytest.raises(ValueError, match="masks by learner"):
         attention_masks(grouping, images, [0])
 

@@ -13,7 +13,7 @@ SIZES = st.lists(st.integers(1, 9), min_size=2, max_size=25)
 
 
 def labels_of(sizes: list[int], seed: int = 0) -> np.ndarray:
-    """Labels 0, 10, 20, … as often as given, shuffled."""
+    """Shuffled labels 0, 10, 20, …, in the given numbers."""
     labels = 10 * np.repeat(np.arange(len(sizes)), sizes)
     return np.random.default_rng(seed).permutation(labels)
 
@@ -26,11 +26,11 @@ def drawable(sizes: list[int], images: int) -> np.ndarray:
 
 def check_batch(rows, labels, classes, images) -> None:
     """Exactly P classes; K distinct images, or repeats as few as can be."""
-    found, counts = np.unique(labels[rows], return_counts=True)
-    assert len(found) == classes
+    drawn_classes, counts = np.unique(labels[rows], return_counts=True)
+    assert len(drawn_classes) == classes
     assert counts.min() >= images
     assert np.ptp(counts) <= 1
-    for label, count in zip(found, counts, strict=True):
+    for label, count in zip(drawn_classes, counts, strict=True):
         chosen, repeats = np.unique(
             rows[labels[rows] == label], return_counts=True
         )
@@ -46,7 +46,9 @@ def check_batch(rows, labels, classes, images) -> None:
     steps=st.one_of(st.none(), st.integers(1, 30)),
     seed=st.integers(0, 2**40),
 )
-def test_guarantees(sizes, classes, images, weighting, steps, seed) -> None:
+def test_batches_have_distinct_images_and_classes_come_equally_often(
+    sizes, classes, images, weighting, steps, seed
+) -> None:
     labels = labels_of(sizes)
     available = drawable(sizes, images)
     if len(available) == 0:
@@ -91,7 +93,7 @@ def test_batch_size_is_filled(sizes, batch, images) -> None:
     images=st.integers(1, 4),
     steps=st.integers(1, 9),
 )
-def test_no_image_again_before_its_class_is_through(
+def test_images_of_a_class_repeat_only_after_all_were_drawn(
     sizes, images, steps
 ) -> None:
     labels = labels_of(sizes)
@@ -113,7 +115,7 @@ def test_no_image_again_before_its_class_is_through(
             assert len(set(shown.tolist())) == min(len(shown), size)
 
 
-def test_same_epoch_same_plan_other_epoch_other_plan() -> None:
+def test_plan_depends_on_seed_and_epoch() -> None:
     labels = labels_of([6] * 20)
     plans = [
         ClassBalanced(labels, classes_per_batch=5, seed=seed).plan(epoch)
@@ -125,7 +127,7 @@ def test_same_epoch_same_plan_other_epoch_other_plan() -> None:
 
 
 def test_batches_mix_classes_anew() -> None:
-    """Over some epochs a class meets every other."""
+    """Every class shares a batch with every other within a few epochs."""
     labels = labels_of([4] * 30)
     sampler = ClassBalanced(labels, classes_per_batch=6, images_per_class=2)
     met = {
@@ -142,7 +144,9 @@ def test_batches_mix_classes_anew() -> None:
     ("weighting", "expected"),
     [("proportional", [2, 8, 18]), ("sqrt", [14 / 3, 28 / 3, 14])],
 )
-def test_weighting(weighting: str, expected: list[float]) -> None:
+def test_weighting_sets_how_often_classes_come(
+    weighting: str, expected: list[float]
+) -> None:
     labels = labels_of([10, 40, 90])
     sampler = ClassBalanced(
         labels,
@@ -174,7 +178,7 @@ def test_single_images_are_left_out_and_logged_once(caplog) -> None:
     assert set(labels[alone.plan(0)].ravel()) == {0, 10, 20, 30}
 
 
-def test_large_labels_and_seeds() -> None:
+def test_large_labels_and_seeds_are_supported() -> None:
     labels = np.repeat([-(2**62), 2**24, 2**24 + 1, 2**62], 3)
     sampler = ClassBalanced(
         labels, classes_per_batch=4, images_per_class=3, seed=2**63
@@ -184,7 +188,9 @@ def test_large_labels_and_seeds() -> None:
 
 
 @pytest.mark.parametrize(("classes", "expected"), [(3, 3), (32, 32), (40, 32)])
-def test_the_default_number_of_classes(classes, expected, caplog) -> None:
+def test_default_number_of_classes_is_at_most_32(
+    classes, expected, caplog
+) -> None:
     caplog.set_level(logging.INFO)
     sampler = ClassBalanced(labels_of([3] * classes + [1]))
     assert sampler.classes_per_batch == expected
@@ -209,11 +215,11 @@ def test_surrogate_batches_are_class_balanced() -> None:
     for epoch in (0, 3):
         rows = sampler.plan(epoch)
         np.testing.assert_array_equal(rows, plain.plan(epoch))
-        given = sampler.targets(epoch)["surrogate"]
-        np.testing.assert_array_equal(given, SURROGATES[rows])
+        surrogates = sampler.targets(epoch)["surrogate"]
+        np.testing.assert_array_equal(surrogates, SURROGATES[rows])
 
 
-def test_state_of_a_sampler_has_its_surrogates() -> None:
+def test_state_of_a_sampler_holds_its_surrogates() -> None:
     sampler, again = surrogate_sampler(), surrogate_sampler()
     again.set_state(sampler.get_state())
     assert again.assignments is None

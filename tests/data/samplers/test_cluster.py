@@ -45,8 +45,8 @@ def test_batches_live_in_one_cluster(
     assignments = rng.integers(0, num_learners, len(labels))
     classes = min(classes, sum(size >= 2 for size in sizes))
     usable = usable_by_hand(assignments, labels, num_learners)
-    found = usable_clusters(assignments, labels, num_learners)
-    assert found.tolist() == usable
+    result = usable_clusters(assignments, labels, num_learners)
+    assert result.tolist() == usable
     if classes == 0 or not any(usable):
         return
     sampler = ClusterSampler(
@@ -83,11 +83,11 @@ def check_cluster_batch(rows, labels, inside, classes, images, fill) -> None:
         of_class = rows[labels[rows] == label]
         if here[label] >= 2:
             assert inside[of_class].all()
-            most = here[label]
+            limit = here[label]
         else:
             assert inside[of_class].any()
-            most = sizes[label]
-        assert len(set(of_class.tolist())) == min(drawn[label], most)
+            limit = sizes[label]
+        assert len(set(of_class.tolist())) == min(drawn[label], limit)
 
 
 def test_round_robin_goes_on_in_order() -> None:
@@ -121,7 +121,7 @@ def test_unusable_clusters_are_never_drawn(schedule: str) -> None:
     assert set(sampler.plan(0).ravel()) == {0, 1, 2, 3}
 
 
-def test_phases() -> None:
+def test_phase_decides_learners_and_clusters() -> None:
     sampler = make()
     everything = ClassBalanced(LABELS, 4, 2)
     scheduled = sampler.targets(5)["learner"]
@@ -146,7 +146,7 @@ def test_phases() -> None:
     np.testing.assert_array_equal(sampler.plan(5), everything.plan(5))
 
 
-def test_a_plan_is_a_function_of_what_is_set() -> None:
+def test_plan_depends_on_epoch_and_assignments() -> None:
     first, second = make(), make()
     np.testing.assert_array_equal(first.plan(2), second.plan(2))
     assert not np.array_equal(first.plan(2), first.plan(3))
@@ -156,7 +156,7 @@ def test_a_plan_is_a_function_of_what_is_set() -> None:
     np.testing.assert_array_equal(first.plan(2), second.plan(2))
 
 
-def test_without_assignments() -> None:
+def test_plan_without_assignments_raises() -> None:
     sampler = ClusterSampler(LABELS, 4, 2)
     for ask in (sampler.plan, sampler.targets):
         with pytest.raises(ValueError, match=r"Recluster\(images, sampler\)"):

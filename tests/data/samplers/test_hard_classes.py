@@ -1,4 +1,4 @@
-"""HardClassBalanced: near classes together, and still balanced."""
+"""HardClassBalanced puts near classes together and stays balanced."""
 
 import time
 import tracemalloc
@@ -15,7 +15,7 @@ LABELS = np.repeat(np.arange(CLASSES) * 3, [4 + i % 3 for i in range(CLASSES)])
 
 
 def on_a_circle(noise=0.0):
-    """Embeddings whose nearest classes are those beside them."""
+    """Embeddings on a circle: the nearest classes have the next numbers."""
     angle = 2 * np.pi * LABELS / (3 * CLASSES)
     x = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     return x + noise * np.random.default_rng(0).normal(size=x.shape)
@@ -23,15 +23,15 @@ def on_a_circle(noise=0.0):
 
 def sampler(**arguments):
     arguments = {"classes_per_batch": 8, "num_neighbors": 3, **arguments}
-    made = HardClassBalanced(LABELS, images_per_class=4, **arguments)
-    made.set_embeddings(on_a_circle(0.01))
-    return made
+    hard_sampler = HardClassBalanced(LABELS, images_per_class=4, **arguments)
+    hard_sampler.set_embeddings(on_a_circle(0.01))
+    return hard_sampler
 
 
 @pytest.mark.parametrize(
     ("steps", "classes"), [(None, 8), (1, 30), (3, 2), (15, 8)]
 )
-def test_as_balanced_as_without_neighbors(steps, classes) -> None:
+def test_classes_come_as_often_as_without_neighbors(steps, classes) -> None:
     hard = sampler(classes_per_batch=classes, steps_per_epoch=steps)
     plain = ClassBalanced(LABELS, classes, 4, steps_per_epoch=steps)
     total = np.zeros(CLASSES, int)
@@ -39,8 +39,8 @@ def test_as_balanced_as_without_neighbors(steps, classes) -> None:
         plan = hard.plan(epoch)
         assert plan.shape == (plain.steps, classes * 4)
         for rows in plan:
-            found, counts = np.unique(LABELS[rows], return_counts=True)
-            assert len(found) == classes
+            drawn_classes, counts = np.unique(LABELS[rows], return_counts=True)
+            assert len(drawn_classes) == classes
             assert set(counts) == {4}
             assert len(set(rows)) == len(rows)
         drawn = np.bincount(LABELS[plan].ravel() // 3, minlength=CLASSES) // 4
@@ -67,24 +67,24 @@ def test_weighted_classes_come_as_often_as_without_neighbors() -> None:
             np.testing.assert_array_equal(a, b)
 
 
-def near_pairs(made):
+def near_pairs(batch_sampler):
     """Share of the pairs of classes of a batch that are neighbors."""
-    found = []
+    shares = []
     for epoch in range(6):
-        for rows in made.plan(epoch):
+        for rows in batch_sampler.plan(epoch):
             classes = np.unique(LABELS[rows]) // 3
             apart = np.abs(classes[:, None] - classes[None])
             apart = np.minimum(apart, CLASSES - apart)
-            found.append(np.mean(apart[apart > 0] <= 3))
-    return np.mean(found)
+            shares.append(np.mean(apart[apart > 0] <= 3))
+    return np.mean(shares)
 
 
-def test_near_classes_are_together() -> None:
+def test_near_classes_share_batches() -> None:
     plain = near_pairs(ClassBalanced(LABELS, 8, 4))
     assert near_pairs(sampler()) > 1.5 * plain
 
 
-def test_a_plan_is_a_function_of_seed_epoch_and_neighbors() -> None:
+def test_plan_depends_on_seed_epoch_and_neighbors() -> None:
     first, second, other = sampler(), sampler(), sampler(seed=1)
     first.plan(0)
     np.testing.assert_array_equal(first.plan(3), second.plan(3))
@@ -93,15 +93,15 @@ def test_a_plan_is_a_function_of_seed_epoch_and_neighbors() -> None:
     assert not np.array_equal(first.plan(3), second.plan(3))
 
 
-def test_without_neighbors_it_is_class_balanced() -> None:
+def test_plan_without_neighbors_is_class_balanced() -> None:
     plain = ClassBalanced(LABELS, 8, 4)
     none, zero = sampler(), sampler(num_neighbors=0)
     none.set_neighbors(None)
-    for made in (none, zero):
-        np.testing.assert_array_equal(made.plan(2), plain.plan(2))
+    for hard_sampler in (none, zero):
+        np.testing.assert_array_equal(hard_sampler.plan(2), plain.plan(2))
 
 
-def test_nearest_classes_against_a_loop() -> None:
+def test_nearest_classes_match_a_loop() -> None:
     x = np.random.default_rng(0).normal(size=(12, 5))
     x[7] = x[3]
     x /= np.linalg.norm(x, axis=1, keepdims=True)
@@ -134,7 +134,7 @@ MEANS = {
 
 @pytest.mark.parametrize("kind", MEANS)
 @pytest.mark.parametrize("seed", range(3))
-def test_nearest_of_many_classes_are_those_of_a_whole_sort(
+def test_nearest_of_many_classes_match_a_full_sort(
     kind, seed, monkeypatch
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -150,7 +150,7 @@ def test_nearest_of_many_classes_are_those_of_a_whole_sort(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_batches_are_those_of_a_whole_sort(seed, monkeypatch) -> None:
+def test_batches_match_a_full_sort(seed, monkeypatch) -> None:
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(500), rng.integers(1, 6, 500))
     embeddings = rng.normal(size=(len(labels), 6)).astype("float32")
@@ -161,25 +161,25 @@ def test_batches_are_those_of_a_whole_sort(seed, monkeypatch) -> None:
     expected.set_neighbors(sorted_whole(means, 35))
     for few in (0, 4096):
         monkeypatch.setattr(hard_classes, "_MAX_SORTED_CLASSES", few)
-        made = HardClassBalanced(labels, 16, 2, seed=seed)
-        made.set_embeddings(embeddings)
+        hard_sampler = HardClassBalanced(labels, 16, 2, seed=seed)
+        hard_sampler.set_embeddings(embeddings)
         for epoch in range(2):
             np.testing.assert_array_equal(
-                made.plan(epoch), expected.plan(epoch)
+                hard_sampler.plan(epoch), expected.plan(epoch)
             )
 
 
-def test_nearest_of_20000_classes_need_no_sort_of_all_cosines() -> None:
+def test_nearest_of_20000_classes_need_no_full_sort() -> None:
     means = np.random.default_rng(0).normal(size=(20_000, 32))
     means /= np.linalg.norm(means, axis=1, keepdims=True)
     tracemalloc.start()
     began = time.process_time()
-    found = nearest_classes(means, 35)
+    neighbors = nearest_classes(means, 35)
     seconds = time.process_time() - began
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     cosines = means[:50] @ means.T
     np.fill_diagonal(cosines, -np.inf)
     expected = np.argsort(-cosines, axis=1, kind="stable")[:, :35]
-    np.testing.assert_array_equal(found[:50], expected)
+    np.testing.assert_array_equal(neighbors[:50], expected)
     assert peak < 2**28 and seconds < 15  # A sort takes 50.

@@ -18,7 +18,9 @@ from keras_dml import data
     images=st.integers(1, 5),
     seed=st.integers(0, 2**20),
 )
-def test_guarantees(examples, labels, share, images, seed) -> None:
+def test_batches_have_distinct_examples_and_labels_come_equally_often(
+    examples, labels, share, images, seed
+) -> None:
     rng = np.random.default_rng(seed)
     table = rng.random((examples, labels)) < share
     drawable = np.flatnonzero(table.sum(axis=0) >= min(2, images))
@@ -59,7 +61,7 @@ def check_batch(table: np.ndarray, batch: np.ndarray) -> list[int]:
     return drawn
 
 
-def test_goes_through_all_examples_of_a_label() -> None:
+def test_examples_of_a_label_repeat_only_after_all_were_drawn() -> None:
     table = np.zeros((30, 2), bool)
     table[:20, 0] = table[20:, 1] = True
     sampler = data.MultiLabelBalanced(table, 2, 5, steps_per_epoch=4)
@@ -80,7 +82,7 @@ def test_labels_of_one_example_are_not_drawn(caplog) -> None:
 
 
 @pytest.mark.parametrize(("labels", "expected"), [(3, 3), (40, 32)])
-def test_the_default_number_of_labels(labels, expected) -> None:
+def test_default_number_of_labels_is_at_most_32(labels, expected) -> None:
     table = np.eye(labels, dtype=bool)[np.arange(3 * labels) % labels]
     sampler = data.MultiLabelBalanced(table)
     assert sampler.classes_per_batch == expected

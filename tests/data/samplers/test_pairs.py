@@ -12,7 +12,9 @@ from keras_dml.data import PairSampler
     half=st.integers(1, 10),
     seed=st.integers(0, 99),
 )
-def test_guarantees(sizes: list[int], half: int, seed: int) -> None:
+def test_pairs_share_a_class_and_anchors_come_equally_often(
+    sizes: list[int], half: int, seed: int
+) -> None:
     labels = np.random.default_rng(seed).permutation(
         np.repeat(np.arange(len(sizes)), sizes)
     )
@@ -56,7 +58,7 @@ def test_partners_are_drawn_evenly() -> None:
         np.testing.assert_allclose(share, even, atol=0.05)
 
 
-def test_the_papers_batch() -> None:
+def test_default_batch_is_that_of_the_paper() -> None:
     labels = np.repeat(np.arange(50), 10)
     sampler = PairSampler(labels, seed=3)
     assert sampler.batch_size == 64

@@ -1,4 +1,4 @@
-"""Tests of how often items are drawn, and of the way to batches."""
+"""Draw counts, and how batches are assembled."""
 
 import numpy as np
 import pytest
@@ -15,19 +15,19 @@ from keras_dml.data.samplers.planning import (
 )
 
 
-def test_groups() -> None:
+def test_groups_hold_rows_by_label() -> None:
     labels = np.array([7, 3, 7, 5, 3, 7])
     groups = Groups.of(labels, np.arange(6), at_least=2)
     assert groups.labels.tolist() == [3, 7]
     assert groups.sizes.tolist() == [2, 3]
     assert groups.rows.tolist() == [1, 4, 0, 2, 5]
     assert groups.starts.tolist() == [0, 2]
-    some = Groups.of(labels, np.array([5, 3, 0]))
-    assert some.rows.tolist() == [3, 5, 0]
-    assert len(some) == 2
+    subset = Groups.of(labels, np.array([5, 3, 0]))
+    assert subset.rows.tolist() == [3, 5, 0]
+    assert len(subset) == 2
 
 
-def test_put_first() -> None:
+def test_put_first_moves_banned_items_back() -> None:
     order = np.array([4, 1, 3, 0, 2])
     first = put_first(order, 2, banned=np.array([4, 3]))
     assert first.tolist() == [1, 0, 4, 3, 2]
@@ -40,7 +40,7 @@ def test_put_first() -> None:
     classes=st.integers(1, 30),
     seed=st.integers(0, 99),
 )
-def test_random_counts(weights, steps, classes, seed) -> None:
+def test_random_counts_round_the_shares(weights, steps, classes, seed) -> None:
     slots = steps * min(classes, len(weights))
     values = np.array(weights, np.float64)
     shares = proportional_shares(values, slots, steps)
@@ -59,7 +59,7 @@ def test_shares_are_proportional_between_the_bounds() -> None:
     np.testing.assert_allclose(shares, [1, 9 / 7, 18 / 7, 36 / 7, 10])
 
 
-def test_occurrences_against_a_loop() -> None:
+def test_occurrences_match_a_loop() -> None:
     rng = np.random.default_rng(0)
     items = rng.integers(0, 5, (20, 3))
     seen = rng.integers(0, 9, 5)

@@ -19,7 +19,7 @@ METRICS = ("recall@1", "recall@10", "r_precision", "map@r")
 def ways(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> set[str]:
-    """Small tiles; collects which ones had some of their queries only."""
+    """Makes tiles small; records tiles with only some of their queries."""
     # Above 1 nothing is computed for both sides at once.
     monkeypatch.setattr(search, "FULL_PRODUCT_SHARE", request.param)
     monkeypatch.setattr(search, "MAX_TILE_SIDE", 64)
@@ -27,20 +27,20 @@ def ways(
     seen: set[str] = set()
     tile_of = tiles.Tile
 
-    def made(*arguments, **options):
-        made = tile_of(*arguments, **options)
-        if len(made.rows) < made.span.stop - made.span.start:
-            seen.add(f"few, {made.mirrored}")
-        return made
+    def recorded_tile(*arguments, **options):
+        tile = tile_of(*arguments, **options)
+        if len(tile.rows) < tile.span.stop - tile.span.start:
+            seen.add(f"few, {tile.mirrored}")
+        return tile
 
-    monkeypatch.setattr(tiles, "Tile", made)
+    monkeypatch.setattr(tiles, "Tile", recorded_tile)
     return seen
 
 
 @pytest.mark.parametrize("kind", ["dot", "euclidean", "gallery", "groups"])
-def test_ranks_are_those_of_whole_rankings(ways: set[str], kind: str) -> None:
+def test_ranks_match_whole_rankings(ways: set[str], kind: str) -> None:
     x, labels = lattice(350, 4, 70, width=3)
-    rows = others = np.arange(350)
+    rows = gallery_rows = np.arange(350)
     options = {"distance": "euclidean" if kind == "euclidean" else "dot"}
     cameras = np.arange(350)
     if kind == "groups":
@@ -48,19 +48,24 @@ def test_ranks_are_those_of_whole_rankings(ways: set[str], kind: str) -> None:
         cameras = np.random.default_rng(1).integers(0, 3, 350)
         options["exclude"] = cameras
     if kind == "gallery":
-        rows, others = rows[:120], rows[120:]
-        options |= {"gallery": x[others], "gallery_labels": labels[others]}
+        rows, gallery_rows = rows[:120], rows[120:]
+        options |= {
+            "gallery": x[gallery_rows],
+            "gallery_labels": labels[gallery_rows],
+        }
 
     def ignored(i: int, j: int) -> bool:
-        i, j = rows[i], others[j]
+        i, j = rows[i], gallery_rows[j]
         is_grouped = kind == "groups" and labels[i] == labels[j]
         return i == j or (is_grouped and cameras[i] == cameras[j])
 
-    order = naive.rankings(x[rows], x[others], options["distance"], ignored)
+    order = naive.rankings(
+        x[rows], x[gallery_rows], options["distance"], ignored
+    )
     results = evaluate_embeddings(
         x[rows], labels[rows], metrics=METRICS, **options
     )
-    naive.check(results, order, labels[rows], labels[others])
+    naive.check(results, order, labels[rows], labels[gallery_rows])
     if kind != "groups":
         assert "few, False" in ways
         assert kind == "gallery" or "few, True" in ways
@@ -69,8 +74,10 @@ def test_ranks_are_those_of_whole_rankings(ways: set[str], kind: str) -> None:
 @pytest.mark.parametrize(
     ("distance", "noise"), [("cosine", 1.0), ("euclidean", 1e-6), ("dot", 1e-6)]
 )
-def test_floats_as_without(ways: set[str], distance: str, noise: float) -> None:
-    """Asked with MRR, which never ends early, the values are the same."""
+def test_early_end_leaves_floats_unchanged(
+    ways: set[str], distance: str, noise: float
+) -> None:
+    """The reference adds MRR, which never ends early."""
     rng = np.random.default_rng(3)
     center = rng.standard_normal(8)
     x = (center + noise * rng.standard_normal((250, 8))).astype(np.float32)

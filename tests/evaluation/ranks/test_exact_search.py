@@ -47,7 +47,9 @@ def lattice(
     width=st.integers(0, 2),
     distance=st.sampled_from(["euclidean", "dot"]),
 )
-def test_any_small_lattice(seed, count, classes, width, distance):
+def test_metrics_match_a_naive_ranking_on_any_lattice(
+    seed, count, classes, width, distance
+):
     x, labels = lattice(count, 2, classes, seed, width)
     labels[:2] = 0
     order = naive.rankings(x, x, distance, lambda i, j: i == j)
@@ -83,7 +85,7 @@ def test_own_row_is_left_out_not_the_first_hit():
     )
 
 
-def test_ids_beyond_float32():
+def test_ids_beyond_float32_stay_apart():
     labels = np.array([2**24, 2**24 + 1, 2**24, 2**24 + 1]) + 2**53
     x = np.array([[0.0], [1.0], [1.25], [0.25]])
     results = evaluate_embeddings(
@@ -106,7 +108,7 @@ def near_ties(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return directions * lengths, labels
 
 
-def test_order_that_float32_cannot_see():
+def test_order_is_exact_where_float32_cannot_tell():
     directions, labels = near_ties()
     center = np.zeros((5, 3))
     query_labels = np.arange(5)
@@ -132,14 +134,14 @@ def collapsed(noise: float, centers: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("noise, centers", [(1e-3, 1), (1e-6, 1), (1e-6, 2)])
 @pytest.mark.parametrize("distance", DISTANCES)
-def test_collapsed_embeddings(noise, centers, distance):
+def test_metrics_are_exact_for_collapsed_embeddings(noise, centers, distance):
     x, labels = collapsed(noise, centers)
     order = naive.rankings(x, x, distance, lambda i, j: i == j)
     results = evaluate_embeddings(x, labels, metrics=METRICS, distance=distance)
     naive.check(results, order, labels, labels)
 
 
-def test_undecided_blocks_are_redone_in_float64(monkeypatch):
+def test_undecided_blocks_are_recomputed_in_float64(monkeypatch):
     calls = []
     original = tiles.Counter._in_float64
 
@@ -181,7 +183,7 @@ def noisy(count: int, classes: int, dims: int, seed: int):
 
 
 @pytest.mark.parametrize("distance", ["cosine", "dot"])
-def test_independent_of_blocks_and_threads(monkeypatch, distance):
+def test_results_are_independent_of_blocks_and_threads(monkeypatch, distance):
     x, labels = noisy(300, 30, 12, seed=4)
     options = {"metrics": METRICS, "distance": distance}
     expected = evaluate_embeddings(x, labels, **options)
@@ -197,7 +199,7 @@ def test_independent_of_blocks_and_threads(monkeypatch, distance):
         naive.assert_same(results, expected)
 
 
-def test_independent_of_memory(monkeypatch):
+def test_results_are_independent_of_memory(monkeypatch):
     cut = []
     original = search._panels
 
@@ -252,7 +254,7 @@ def test_results_are_equal_in_several_panels(monkeypatch, labels, options):
     [("", 4, 4), ("1", 4, 1), ("8", 4, 4), ("0", 4, 1), ("two", 4, 4),
      ("", 99, search.MAX_THREADS)],
 )  # fmt: skip
-def test_threads_are_the_share_of_the_cores(
+def test_thread_count_follows_environment_and_cores(
     monkeypatch, share, cores, expected
 ):
     monkeypatch.setenv("OMP_NUM_THREADS", share)
@@ -261,7 +263,9 @@ def test_threads_are_the_share_of_the_cores(
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
-def test_independent_of_how_the_product_rounds(monkeypatch, distance):
+def test_results_are_independent_of_rounding_in_the_product(
+    monkeypatch, distance
+):
     # Any library's product is off by no more than the tolerance.
     rng = np.random.default_rng(6)
     x, labels = collapsed(1e-5, 3)
@@ -281,7 +285,7 @@ def test_independent_of_how_the_product_rounds(monkeypatch, distance):
     naive.assert_same(results, expected)
 
 
-def test_an_error_in_a_thread_is_raised(monkeypatch):
+def test_error_in_a_thread_is_raised(monkeypatch):
     def broken(*args):
         raise MemoryError("no more")
 
@@ -295,20 +299,20 @@ def test_an_error_in_a_thread_is_raised(monkeypatch):
 
 
 @pytest.mark.parametrize("is_protocol", [False, True])
-def test_queries_against_a_gallery(is_protocol):
+def test_metrics_match_a_naive_ranking_of_a_gallery(is_protocol):
     x, labels = lattice(100, 3, 25, seed=8)
     queries, gallery = np.r_[:40], np.r_[40:100]
     options = {"gallery": x[gallery], "gallery_labels": labels[gallery]}
-    given = x[queries], labels[queries]
+    inputs = x[queries], labels[queries]
     if is_protocol:
         rng = np.random.default_rng(0)
         queries, gallery = rng.permutation(100)[:60], rng.permutation(100)[:70]
-        options, given = {"protocol": Protocol(queries, gallery)}, (x, labels)
+        options, inputs = {"protocol": Protocol(queries, gallery)}, (x, labels)
     order = naive.rankings(
         x[queries], x[gallery], "dot", lambda i, j: queries[i] == gallery[j]
     )
     results = evaluate_embeddings(
-        *given, metrics=METRICS, distance="dot", **options
+        *inputs, metrics=METRICS, distance="dot", **options
     )
     naive.check(results, order, labels[queries], labels[gallery])
     assert set(results.query_rows) <= set(queries)

@@ -59,7 +59,7 @@ def test_error_is_within_tolerance(kind, distance, dtype):
     error = np.abs(product - exact)
     tolerance = scores.tolerance(left)
     assert (error <= tolerance[:, None]).all()
-    # A bound that is never near would make everything undecided.
+    # A loose bound would leave everything undecided.
     spread = np.ptp(exact, axis=1)
     share = 1e-4 if dtype == np.float32 else 1e-6
     if kind in ("normal", "huge", "tiny", "collapsed"):
@@ -68,18 +68,21 @@ def test_error_is_within_tolerance(kind, distance, dtype):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("distance", DISTANCES)
-def test_exact_scores_order_as_extended_precision(kind, distance):
+def test_exact_scores_have_the_order_of_extended_precision(kind, distance):
     queries, gallery = awkward(kind)
     scores = Scores(queries, gallery, distance)
-    wide, others = queries.astype(np.longdouble), gallery.astype(np.longdouble)
+    wide, wide_gallery = (
+        queries.astype(np.longdouble),
+        gallery.astype(np.longdouble),
+    )
     if distance == "dot":
-        expected = (wide[:, None] * others).sum(-1)
+        expected = (wide[:, None] * wide_gallery).sum(-1)
     else:
         if distance == "cosine":
-            wide, others = _unit(wide), _unit(others)
-        expected = -np.square(wide[:, None] - others).sum(-1)
+            wide, wide_gallery = _unit(wide), _unit(wide_gallery)
+        expected = -np.square(wide[:, None] - wide_gallery).sum(-1)
     if distance == "cosine":
-        expected[~wide.any(1)] = expected[:, ~others.any(1)] = -2
+        expected[~wide.any(1)] = expected[:, ~wide_gallery.any(1)] = -2
     i, j = np.divmod(np.arange(800), 40)
     exact = scores.exact(i, j).reshape(20, 40)
     np.testing.assert_array_equal(
@@ -112,13 +115,13 @@ def test_equal_vectors_have_equal_scores_wherever_they_stand(distance):
 
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_pairs_of_one_set_are_as_those_of_two(kind, distance):
-    """Each pair is computed once if both orders are asked; same bits."""
+def test_pairs_within_a_set_score_like_pairs_of_two_sets(kind, distance):
+    """A pair asked in both orders is computed once, with the same bits."""
     _, x = awkward(kind)
     first, other = np.divmod(np.arange(len(x) ** 2), len(x))
-    found = Scores(x, x, distance).exact(first, other)
+    scores = Scores(x, x, distance).exact(first, other)
     expected = Scores(x, x.copy(), distance).exact(first, other)
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(scores, expected)
 
 
 def test_cosine_with_a_zero_vector_counts_as_orthogonal():
@@ -130,7 +133,7 @@ def test_cosine_with_a_zero_vector_counts_as_orthogonal():
     np.testing.assert_allclose(exact / unit, expected, atol=1e-15)
 
 
-def test_unit_rows():
+def test_unit_rows_survive_tiny_and_huge_lengths():
     x = np.array([[3.0, 4.0], [0.0, 0.0], [1e-40, 0.0], [3e38, 3e38]])
     half = np.sqrt(0.5)
     expected = [[0.6, 0.8], [0, 0], [1, 0], [half, half]]
@@ -138,7 +141,7 @@ def test_unit_rows():
     assert unit_rows(x).dtype == np.float32
 
 
-def test_blocks_cover_in_order():
+def test_blocks_cover_rows_in_order():
     assert blocks(7, 3) == [slice(0, 3), slice(3, 6), slice(6, 7)]
     assert within(slice(10, 17), slice(3, 6)) == slice(13, 16)
 

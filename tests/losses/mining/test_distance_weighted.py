@@ -48,7 +48,7 @@ def pairs_at(distances, dim, anchors=1, metric="euclidean"):
 
 @pytest.mark.parametrize("dim", [3, 8, 128])
 @pytest.mark.parametrize("metric", ["euclidean", "squared", "cosine", "dot"])
-def test_probabilities(dim, metric):
+def test_probabilities_match_the_inverse_density(dim, metric):
     pairs = pairs_at(DISTANCES, dim, metric=metric)
     actual = np.array(DistanceWeighted().probabilities(pairs))[0]
     assert actual[0] == 0
@@ -75,7 +75,7 @@ def test_draws_follow_the_probabilities(dim):
     assert result.pvalue > 1e-3
 
 
-def test_many_positives_all_draw_by_the_probabilities():
+def test_all_positives_draw_by_the_probabilities():
     # More positives than random numbers are drawn for an anchor.
     count, anchors = 20, 500
     x = np.repeat([[1.0, 0.0]], anchors, axis=0)
@@ -94,7 +94,7 @@ def test_many_positives_all_draw_by_the_probabilities():
     np.testing.assert_allclose(drawn, expected, rtol=0.15, atol=1)
 
 
-def test_far_negatives_only_are_drawn_uniformly():
+def test_far_negatives_alone_are_drawn_uniformly():
     draws = 20_000
     distances = [1.45, 1.6, 1.9, 2.0]
     pairs = pairs_at(distances, 32, anchors=draws)
@@ -134,7 +134,7 @@ def test_no_gradient_passes_the_draw():
     assert tape.gradient(weights, x) is None
 
 
-def test_anchors_that_lack_something_draw_nothing():
+def test_anchors_without_positives_or_negatives_draw_nothing():
     pairs: Pairs = compare(
         np.array([0, 0, 1]), batch([0] * 3).astype("float32")
     )

@@ -50,7 +50,7 @@ def explicit(labels, x, positive, negative):
         for which in ("unbalanced", "pairs")
     ],
 )
-def test_weights_of_pairs(positive, negative, which):
+def test_selected_pairs_match_a_loop(positive, negative, which):
     labels = LABELS[which]
     x = unit(batch(labels, dim=3, seed=0))
     pairs = compare(np.array(labels), x.astype("float32"))
@@ -62,7 +62,7 @@ def test_weights_of_pairs(positive, negative, which):
     np.testing.assert_array_equal(actual, expected)
 
 
-def test_names():
+def test_names_select_kinds_of_pairs():
     assert get("all") == Selection("all", "all")
     assert get("easy") == Selection("easy", "semihard")
     assert get("semihard") == Selection("all", "semihard")
@@ -72,7 +72,7 @@ def test_names():
     )
 
 
-def test_easy_positives_still_cost_something_but_not_with_easy_negatives():
+def test_easy_pairs_cost_nothing_only_with_easy_negatives():
     # Two classes that overlap: the closest positive is closer than the
     # farthest negative by more than the margin, not than the next one.
     angles = np.linspace(0, 1.5, 12)

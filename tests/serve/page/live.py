@@ -34,26 +34,26 @@ class Visitor(Browser):
     def until(self, script: str, seconds: float = 30) -> Any:
         """Waits until JavaScript returns something that is true."""
         deadline = time.monotonic() + seconds
-        while not (found := self.run(script)):
+        while not (result := self.run(script)):
             if time.monotonic() > deadline:
                 said = self.run("return document.body.innerText")
                 raise TimeoutError(f"{script}: {said}")
             time.sleep(0.05)
-        return found
+        return result
 
     def text(self, selector: str) -> str:
         """The text of the first element that fits."""
         script = f"return document.querySelector({json.dumps(selector)})"
-        found: str = self.run(f"{script}.textContent")
-        return found
+        text: str = self.run(f"{script}.textContent")
+        return text
 
     def texts(self, selector: str) -> list[str]:
         """The text of each element that fits."""
         query = f"document.querySelectorAll({json.dumps(selector)})"
-        found: list[str] = self.run(
+        texts: list[str] = self.run(
             f"return [...{query}].map((x) => x.textContent)"
         )
-        return found
+        return texts
 
     def choose(self, path: Path, field: str = "#file") -> None:
         """Chooses a file, as with the dialog of the browser."""

@@ -1,4 +1,4 @@
-"""The page in a browser, which is not everywhere installed."""
+"""The page in a browser, where one is installed."""
 
 import base64
 from dataclasses import replace
@@ -87,7 +87,7 @@ def expected(index, row: int, k: int = 12, **kwargs) -> list[str]:
 
 
 @pytest.mark.parametrize("how", ["drop", "paste"])
-def test_drop_and_paste(page, index, how) -> None:
+def test_dropped_and_pasted_images_are_searched(page, index, how) -> None:
     send(page, picture(3), how)
     assert keys(page) == expected(index, 3)
     assert page.text("#status").startswith("12 images found.")
@@ -100,10 +100,8 @@ def test_drop_and_paste(page, index, how) -> None:
     assert all(alts)
 
 
-def test_a_chosen_file_and_a_filter_by_keyboard_alone(
-    page, index, tmp_path
-) -> None:
-    """Every step by Tab, Enter and typing, with the focus seen."""
+def test_page_works_by_keyboard_alone(page, index, tmp_path) -> None:
+    """Takes every step by Tab, Enter and typing, with visible focus."""
     (tmp_path / "photo.png").write_bytes(picture(5))
     page.run("document.activeElement.blur()")
     seen = []
@@ -130,7 +128,7 @@ def test_a_chosen_file_and_a_filter_by_keyboard_alone(
 
 
 @pytest.mark.parametrize("way", ["#copy button", "#hits details button"])
-def test_a_row_is_left_out_and_taken_back(page, index, way) -> None:
+def test_row_can_be_left_out_and_taken_back(page, index, way) -> None:
     send(page, picture(8), "drop")
     assert "in the gallery, as class 1 (key 8)" in page.text("#copy")
     assert "false matches" in page.text("#hits figcaption")
@@ -150,7 +148,7 @@ def test_a_row_is_left_out_and_taken_back(page, index, way) -> None:
     )
 
 
-def test_a_row_without_a_picture_shows_its_name(browser, current) -> None:
+def test_row_without_a_picture_shows_its_name(browser, current) -> None:
     with serving(current) as live:
         browser.visit(live.url)
         send(browser, picture(8), "drop")
@@ -160,15 +158,15 @@ def test_a_row_without_a_picture_shows_its_name(browser, current) -> None:
     assert frames[0] == "class 1"
 
 
-def test_the_page_loads_from_the_first_paint() -> None:
-    """Also before its script runs, all is there and none can be used."""
+def test_page_is_inert_until_its_script_runs() -> None:
+    """Before its script runs, all elements exist and are disabled."""
     page = read_assets()["index.html"][0].decode()
     assert 'class="note loading" id="served" role="status">Loading…<' in page
     assert 'id="layout" inert>' in page
     assert '<main id="app">' in page
 
 
-def test_an_unreadable_file_is_said_to_be_one(page) -> None:
+def test_unreadable_file_shows_an_error(page) -> None:
     send(page, picture(1), "drop")
     send(page, b"no picture at all", "drop", "notes.png")
     page.until("return !document.getElementById('error').hidden")
@@ -178,16 +176,16 @@ def test_an_unreadable_file_is_said_to_be_one(page) -> None:
     assert page.run("return document.getElementById('error').hidden")
 
 
-def test_a_label_with_html_is_text(page) -> None:
+def test_label_with_html_stays_text(page) -> None:
     send(page, picture(0), "drop")
     assert HOSTILE in page.text("#hits")
     assert HOSTILE in page.text("#verdict")
     assert page.run("return document.title") != "broken"
-    made = "return [...document.images].filter((x) => x.src.endsWith('/x'))"
-    assert page.run(made) == []
+    script = "return [...document.images].filter((x) => x.src.endsWith('/x'))"
+    assert page.run(script) == []
 
 
-def test_a_token_is_asked_for(browser, pictured) -> None:
+def test_page_asks_for_a_token(browser, pictured) -> None:
     with serving(pictured, token="secret") as running:
         browser.visit(running.url)
         assert browser.run("return document.getElementById('layout').hidden")
@@ -205,7 +203,7 @@ def test_a_token_is_asked_for(browser, pictured) -> None:
         )
 
 
-def test_a_new_gallery_is_shown(browser, current) -> None:
+def test_page_shows_a_new_gallery(browser, current) -> None:
     with serving(replace(current, index=None, version=0)) as running:
         browser.visit(running.url)
         assert "no gallery" in browser.text("#served")
@@ -224,7 +222,7 @@ def test_a_new_gallery_is_shown(browser, current) -> None:
         )
 
 
-def test_a_busy_server_is_asked_again(browser, current, monkeypatch) -> None:
+def test_busy_server_is_asked_again(browser, current, monkeypatch) -> None:
     with serving(replace(current, index=None)) as running:
         browser.visit(running.url)
         submit, tries = running.service.submit, []
@@ -247,7 +245,7 @@ def test_a_busy_server_is_asked_again(browser, current, monkeypatch) -> None:
     assert len(tries) == 3
 
 
-def test_a_server_that_is_gone(browser, current) -> None:
+def test_missing_server_shows_an_error(browser, current) -> None:
     with serving(current) as running:
         browser.visit(running.url)
     send(browser, picture(2), "drop")
@@ -255,7 +253,7 @@ def test_a_server_that_is_gone(browser, current) -> None:
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-def test_the_page_fits_and_has_contrast(browser, live, width, scheme) -> None:
+def test_page_fits_and_has_contrast(browser, live, width, scheme) -> None:
     browser.look(width, 900, scheme)
     browser.visit(live.url)
     send(browser, picture(3), "drop")

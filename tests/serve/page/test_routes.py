@@ -23,7 +23,7 @@ def asked(pictured):
 
 @pytest.fixture(scope="module")
 def few(current, tmp_path_factory):
-    """A gallery of rows whose pictures are in all kinds of places."""
+    """A gallery whose rows have pictures in all kinds of places."""
     folder = tmp_path_factory.mktemp("few")
     (folder / "secret.txt").write_text("not for everyone")
     (folder / "own.png").write_bytes(picture())
@@ -44,7 +44,7 @@ def few(current, tmp_path_factory):
         yield opened
 
 
-def test_headers_allow_nothing_from_elsewhere(asked) -> None:
+def test_headers_forbid_external_content(asked) -> None:
     for path in ("/", "/page/about", "/page/assets/page.js"):
         headers = asked.get(path).headers
         policy = headers["content-security-policy"]
@@ -53,7 +53,7 @@ def test_headers_allow_nothing_from_elsewhere(asked) -> None:
         assert headers["x-content-type-options"] == "nosniff"
 
 
-def test_files_name_nothing_from_elsewhere() -> None:
+def test_assets_name_no_external_content() -> None:
     for name, (content, kind) in read_assets().items():
         text = content.decode()
         allowed = "http://www.w3.org/2000/svg"
@@ -74,15 +74,17 @@ class _Links(HTMLParser):
         self.labelled: set[str | None] = set()
 
     def handle_starttag(self, tag, attrs) -> None:
-        given = dict(attrs)
-        self.found += [x for x in (given.get("src"), given.get("href")) if x]
+        attributes = dict(attrs)
+        self.found += [
+            x for x in (attributes.get("src"), attributes.get("href")) if x
+        ]
         if tag == "label":
-            self.labelled.add(given["for"])
+            self.labelled.add(attributes["for"])
         if tag in ("input", "select"):
-            self.controls.append(given)
+            self.controls.append(attributes)
 
 
-def test_the_page_has_all_its_files_and_labels(asked) -> None:
+def test_page_has_all_its_files_and_labels(asked) -> None:
     parser = _Links()
     parser.feed(asked.get("/").text)
     linked = [x for x in parser.found if x.startswith("page/assets/")]
@@ -106,9 +108,9 @@ def test_other_files_are_not_served(asked, path) -> None:
     assert asked.get(path).status_code == 404
 
 
-def test_about(asked) -> None:
-    told = asked.get("/page/about").json()
-    gallery = told["gallery"]
+def test_about_describes_model_and_gallery(asked) -> None:
+    answer = asked.get("/page/about").json()
+    gallery = answer["gallery"]
     assert gallery["rows"] == 48
     assert 0 < gallery["threshold"] < 1
     assert "not in the gallery of 48 rows" in gallery["threshold_meaning"]
@@ -120,18 +122,18 @@ def test_about(asked) -> None:
     }  # fmt: skip
     assert HOSTILE in columns["name"]["values"]
     assert columns["label"]["values"] == []
-    assert (told["model"], told["refusal"]) == ("glyphs", None)
+    assert (answer["model"], answer["refusal"]) == ("glyphs", None)
 
 
-def test_thumbnail_is_of_a_file_its_box_or_the_rows_own(asked, few) -> None:
-    whole, part, own = (
+def test_thumbnail_shows_a_file_a_box_or_the_stored_one(asked, few) -> None:
+    whole, part, stored_thumbnail = (
         client.get("/page/thumbnail", params={"key": key})
         for client, key in ((asked, "3"), (few, '"own"'), (few, '"small"'))
     )
     assert whole.headers["content-type"] == "image/jpeg"
     assert Image.open(io.BytesIO(whole.content)).size == (16, 16)
     assert Image.open(io.BytesIO(part.content)).size == (8, 4)
-    assert own.headers["content-type"] == "image/png"
+    assert stored_thumbnail.headers["content-type"] == "image/png"
 
 
 @pytest.mark.parametrize(
@@ -142,14 +144,14 @@ def test_thumbnail_is_of_a_file_its_box_or_the_rows_own(asked, few) -> None:
         *[(x, 400) for x in ("3", "", "own", "[1]", "[" * 20_000)],
     ],
 )
-def test_rows_without_a_picture(few, key, status) -> None:
+def test_thumbnail_of_a_row_without_a_picture_fails(few, key, status) -> None:
     answer = few.get("/page/thumbnail", params={"key": key})
     assert answer.status_code == status
     assert "not for everyone" not in answer.text
     assert answer.json()["error"]
 
 
-def test_thumbnail_is_that_of_the_file_as_it_is_now(asked, pictured) -> None:
+def test_thumbnail_follows_the_current_file(asked, pictured) -> None:
     before = asked.get("/page/thumbnail", params={"key": "7"}).content
     Path(pictured.index[7]["path"]).write_bytes(picture(40))
     after = asked.get("/page/thumbnail", params={"key": "7"}).content

@@ -1,4 +1,4 @@
-"""What is found for a picture."""
+"""Searches by picture."""
 
 import io
 import json
@@ -24,26 +24,26 @@ def search(asked, row: int = 0, **query):
     return answer.json()
 
 
-def test_hits_are_those_of_the_index(asked, current) -> None:
+def test_hits_match_the_index(asked, current) -> None:
     index = current.index
-    found = search(asked, 3, k=5)
+    answer = search(asked, 3, k=5)
     (hits,) = index.search(picture(3), 5)
-    assert [x["key"] for x in found["hits"]] == [x.key for x in hits]
-    assert found["hits"][0]["key"] == 3
+    assert [x["key"] for x in answer["hits"]] == [x.key for x in hits]
+    assert answer["hits"][0]["key"] == 3
     # The picture itself, which is no news.
-    assert [x["is_copy"] for x in found["hits"]] == [True] + 4 * [False]
+    assert [x["is_copy"] for x in answer["hits"]] == [True] + 4 * [False]
     np.testing.assert_allclose(
-        [x["score"] for x in found["hits"]], [x.score for x in hits], atol=1e-6
+        [x["score"] for x in answer["hits"]], [x.score for x in hits], atol=1e-6
     )
-    assert [x["is_match"] for x in found["hits"]] == [x.is_match for x in hits]
-    assert found["hits"][0]["row"] == {
+    assert [x["is_match"] for x in answer["hits"]] == [x.is_match for x in hits]
+    assert answer["hits"][0]["row"] == {
         x: y for x, y in hits[0].row.items() if x != "thumbnail"
     }
-    assert (found["model"], found["version"]) == ("glyphs", 1)
-    assert found["seen"].startswith("data:image/webp;base64,")
+    assert (answer["model"], answer["version"]) == ("glyphs", 1)
+    assert answer["seen"].startswith("data:image/webp;base64,")
 
 
-def test_hits_have_their_rate_of_false_matches(asked, current) -> None:
+def test_false_match_rates_match_a_loop(asked, current) -> None:
     """Against a loop over all pairs."""
     index = current.index
     x, names = index.embeddings, index.labels
@@ -56,15 +56,13 @@ def test_hits_have_their_rate_of_false_matches(asked, current) -> None:
         above = sum(pair >= hit["score"] for pair in pairs)
         expected = pytest.approx(above / len(pairs), abs=2 / len(pairs))
         assert hit["false_matches"] == expected
-    told = asked.get("/page/about").json()["gallery"]
-    assert told["negative_pairs"] == len(pairs)
+    about_gallery = asked.get("/page/about").json()["gallery"]
+    assert about_gallery["negative_pairs"] == len(pairs)
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "TIFF"])
-def test_a_photograph_finds_what_the_index_finds_for_its_file(
-    asked, current, kind
-) -> None:
-    """Also lying on its side, and in formats that only Pillow reads."""
+def test_photograph_finds_what_the_index_finds(asked, current, kind) -> None:
+    """Photographs are rotated, or in formats that only Pillow reads."""
     index = current.index
     pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
     image = PIL.Image.fromarray(pixels).resize((700, 400))
@@ -87,40 +85,40 @@ def test_a_photograph_finds_what_the_index_finds_for_its_file(
         ({"name": HOSTILE}, lambda row: row["name"] == HOSTILE),
     ],
 )
-def test_filters(asked, current, where, passes) -> None:
+def test_filters_select_rows(asked, current, where, passes) -> None:
     index = current.index
-    found = search(asked, 0, k=48, where=json.dumps(where))
+    answer = search(asked, 0, k=48, where=json.dumps(where))
     rows = [index.row(x) for x in range(48)]
     expected = {x for x, row in enumerate(rows) if passes(row)}
-    assert {x["key"] for x in found["hits"]} == expected
+    assert {x["key"] for x in answer["hits"]} == expected
 
 
-def test_a_key_is_left_out(asked) -> None:
-    found = search(asked, 9, k=48, exclude="9")
-    assert 9 not in [x["key"] for x in found["hits"]]
-    assert len(found["hits"]) == 47
+def test_key_can_be_left_out(asked) -> None:
+    answer = search(asked, 9, k=48, exclude="9")
+    assert 9 not in [x["key"] for x in answer["hits"]]
+    assert len(answer["hits"]) == 47
 
 
 def test_search_without_a_gallery_shows_the_picture(current) -> None:
     with client_of(replace(current, index=None)) as asked:
-        told = asked.get("/page/about").json()
-        found = search(asked)
+        about = asked.get("/page/about").json()
+        answer = search(asked)
         filtered = asked.post(
             "/search", params={"where": '{"a": 1}'}, content=picture()
         )
-    assert (told["gallery"], found["hits"]) == (None, None)
+    assert (about["gallery"], answer["hits"]) == (None, None)
     assert filtered.status_code == 400
     assert "--gallery" in filtered.json()["error"]
 
 
 def test_model_without_pictures_cannot_be_searched() -> None:
     with client_of(EMPTY) as asked:
-        told = asked.get("/page/about").json()
+        about = asked.get("/page/about").json()
         answer = asked.post("/search", content=picture())
-    assert "does not take pictures" in told["refusal"]
-    assert "/v1/models/glyphs:predict" in told["refusal"]
+    assert "does not take pictures" in about["refusal"]
+    assert "/v1/models/glyphs:predict" in about["refusal"]
     assert answer.status_code == 400
-    assert answer.json()["error"] == told["refusal"]
+    assert answer.json()["error"] == about["refusal"]
 
 
 BAD = [
@@ -149,8 +147,8 @@ BAD = [
 
 
 @pytest.mark.parametrize(("bad", "said"), BAD)
-def test_bad_requests_say_what_is_wrong(asked, bad, said) -> None:
-    """Parameters, or the file."""
+def test_bad_requests_name_the_fault(asked, bad, said) -> None:
+    """The fault is in a parameter or in the file."""
     params, content = (bad, picture()) if isinstance(bad, dict) else ({}, bad)
     answer = asked.post("/search", params=params, content=content)
     assert answer.status_code == 400
