@@ -47,14 +47,12 @@ pytestmark = [
 ]
 
 
-def commands(language: str, prompt: str = "") -> list[list[str]]:
-    """Those of `keras-dml` in the page's blocks of a language."""
-    blocks = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.M | re.S)
+def commands(before: str = r"(?<!<!--not-run-->\n)") -> list[list[str]]:
+    """The commands of `keras-dml` in blocks to run, or those below a mark."""
+    blocks = re.findall(rf"^{before}```sh\n(.*?)^```", PAGE, re.M | re.S)
     lines = "".join(blocks).replace("\\\n", "").splitlines()
     return [
-        shlex.split(line.removeprefix(prompt))[1:]
-        for line in lines
-        if line.startswith(f"{prompt}keras-dml ")
+        shlex.split(line)[1:] for line in lines if line.startswith("keras-dml ")
     ]
 
 
@@ -192,7 +190,7 @@ def check_matches(queries: list[Path], index: Index) -> tuple[int, int, float]:
     x = evaluation.embed(model, ImageSet([str(path) for path in queries]))
     value = None if index.threshold is None else index.threshold.value
     known, right, strange = 0, 0, 0
-    command = commands("console", "$ ")[-1]
+    command = commands("<!--not-run-->\n")[-1]
     assert command[0] == "serve"
     server = Server(*command[1:], "--port", "0")
     try:
