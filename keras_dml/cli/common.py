@@ -5,6 +5,7 @@ With `--json`, one document is on standard output, all else on standard error.
 
 import logging
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
@@ -261,6 +262,12 @@ def _plain(value: Any) -> Any:
 def say(text: str, err: bool = False) -> None:
     """Prints a line, of what is printable."""
     click.echo(printable(text), err=err)
+
+
+def suggest(*words: object, err: bool = False) -> None:
+    """Prints the command to type next, unless --json was given."""
+    if _STREAM not in click.get_current_context().meta:
+        say(f"Next: {shlex.join(map(str, words))}", err)
 
 
 class PrintableFormatter(logging.Formatter):

@@ -5,6 +5,7 @@ import io
 import json
 import logging
 import os
+import shlex
 import shutil
 from collections.abc import Iterator
 from itertools import count, takewhile
@@ -255,10 +256,17 @@ def load_model(
     )
 
 
+def resume_command(folder: str | os.PathLike[str]) -> list[str]:
+    """The words of the command that continues a run."""
+    path = os.fspath(folder)
+    recipe = os.path.join(path, RECIPE)
+    return ["keras-dml", "train", recipe, "--output", path, "--resume"]
+
+
 def _way_on(folder: str | os.PathLike[str]) -> str:
     """What to do with a run that was not finished, without a loss."""
     if any((Path(folder) / STATE).glob("state-*.npz")):
-        return f"Continue it with --resume --output {os.fspath(folder)}."
+        return f"Continue it: {shlex.join(resume_command(folder))}"
     return "Train it again with --overwrite."
 
 

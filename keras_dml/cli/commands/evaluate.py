@@ -158,6 +158,7 @@ def evaluate(
             with contextlib.suppress(FileNotFoundError, ValueError):
                 for line in load_outcome(run).baseline_lines():
                     common.say(line)
+        common.suggest("keras-dml", "export", run)
         return
     changes = runs.Changes(first, runs.remeasure(other, *how), units)
     monitor = first.recipe.evaluation.monitor

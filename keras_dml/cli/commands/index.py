@@ -165,6 +165,7 @@ def build(
     about = {name: getattr(built, name) for name in names}
     common.answer({"index": target, "images": len(built), **about})
     common.print_table([["", ""], *_rows(built)], f"Index in {target}")
+    common.suggest("keras-dml", "serve", model, "--gallery", target)
 
 
 def _calibrating(

@@ -109,7 +109,7 @@ def copy(name: str, destination: str, force: bool) -> None:
     common.answer({"files": files})
     for path in files:
         common.say(f"Wrote {path}")
-    common.say(f"Train it: keras-dml train {files[0]}")
+    common.suggest("keras-dml", "train", files[0])
 
 
 def _first_comment(path: Path) -> str:
