@@ -203,6 +203,8 @@ def import_package() -> None:
     TF_CPP_MIN_LOG_LEVEL is set. Among its errors are notes on optimizations
     that it leaves out; those that matter are also Python exceptions.
     """
+    if "tensorflow" not in sys.modules and sys.stderr.isatty():
+        say("Loading TensorFlow …", err=True)
     level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if level in ("2", "3") and "tensorflow" not in sys.modules:
         # At every log level, it notes that it uses oneDNN, from C++ and before
