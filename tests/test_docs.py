@@ -100,12 +100,22 @@ def photographs(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("given")
     photographs = write_images(folder / "photographs", classes=44)
     (photographs / "class_43").rename(photographs / "crow")
-    next((photographs / "crow").iterdir()).rename(folder / "query.jpg")
+    query, product, *_ = sorted((photographs / "crow").iterdir())
+    query.rename(folder / "query.jpg")
+    write_products(folder, product, folder / "query.jpg")
     image = keras.Input((None, None, 3))
     pooled = keras.layers.AveragePooling2D(16)(image)
     network = keras.Model(image, keras.layers.Conv2D(8, 3)(pooled))
     network.save(folder / "network.keras")
     return folder
+
+
+def write_products(folder: Path, *images: Path) -> None:
+    """The tables of the tutorial, with a photograph each."""
+    names = ("products", "A-4711"), ("new_products", "A-4712")
+    for (name, key), image in zip(names, images, strict=True):
+        row = f"{image.relative_to(folder)},crow,{key}"
+        (folder / f"{name}.csv").write_text(f"path,label,id\n{row}\n")
 
 
 @pytest.fixture(scope="module")

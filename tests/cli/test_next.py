@@ -16,7 +16,7 @@ from keras_dml.runs.folder import load_outcome
 
 NEXT = {
     "train RUN/recipe.yaml --output RUN": "keras-dml report RUN",
-    "report RUN": "keras-dml index RUN test --calibrate validation",
+    "report RUN": "keras-dml index RUN test --calibrate test",
     "index RUN test --output index": "keras-dml serve RUN --gallery index",
     "evaluate RUN": "keras-dml export RUN",
     "embed RUN test out": "keras-dml evaluate out",

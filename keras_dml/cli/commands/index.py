@@ -194,8 +194,9 @@ def _calibrating(
         logger.warning(
             "The index gets no threshold: --calibrate must hold at least %d "
             "classes, better 20. Received: %s, with %d. Searches show scores "
-            "without saying which are matches. %s keras-dml search --threshold "
-            "0.6, or threshold=0.6 of Index.search.",
+            "without saying which are matches. If the test has more classes, "
+            "use --calibrate test. %s keras-dml search --threshold 0.6, or "
+            "threshold=0.6 of Index.search.",
             FEWEST_CLASSES,
             source,
             count,

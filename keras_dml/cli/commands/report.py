@@ -27,16 +27,13 @@ from keras_dml.cli import common
 @common.command_body
 def report(run: str, output: str | None, queries: int) -> None:
     """Write the report of the finished RUN as one page for a browser."""
-    from keras_dml import runs
     from keras_dml.reports import report as write
 
     path = write(run, output, queries)
     size = path.stat().st_size
     common.answer({"page": path, "bytes": size})
     common.say(f"Wrote {path} ({size / 1e6:.1f} MB)")
-    held_out = runs.load_recipe(run).holds_out
-    options = ["--calibrate", "validation"] if held_out else []
-    common.suggest("keras-dml", "index", run, "test", *options)
+    common.suggest("keras-dml", "index", run, "test", "--calibrate", "test")
 
 
 @common.command(
