@@ -176,13 +176,13 @@ def user_errors() -> Iterator[None]:
         say("Interrupted.", err=True)
         sys.exit(INTERRUPTED)
     except Exception as error:
-        said = _said_of(error)
-        if said is None or os.environ.get("KERAS_DML_TRACEBACK"):
+        message = _user_message(error)
+        if message is None or os.environ.get("KERAS_DML_TRACEBACK"):
             raise
-        raise click.ClickException(printable(said)) from error
+        raise click.ClickException(printable(message)) from error
 
 
-def _said_of(error: Exception) -> str | None:
+def _user_message(error: Exception) -> str | None:
     """The message of an error that a user can fix; None of any other."""
     if isinstance(error, BrokenPipeError):
         return None  # Nobody reads on, as after `head`: click ends quietly.
@@ -292,14 +292,14 @@ def print_table(table: "Table", title: str, whole: bool = False) -> None:
 
     header, *rows = table
     # Digits are never cut off.
-    drawn = RichTable(*(Column(name, overflow="fold") for name in header))
+    rich_table = RichTable(*(Column(name, overflow="fold") for name in header))
     for row in rows:
         # Not as markup, which a name in brackets would be.
-        drawn.add_row(*(Text(printable(cell)) for cell in row))
+        rich_table.add_row(*(Text(printable(cell)) for cell in row))
     say(title)
     console = Console()
     if whole:
         unbounded = console.options.update(max_width=10**5)
-        needed = console.measure(drawn, options=unbounded).maximum
+        needed = console.measure(rich_table, options=unbounded).maximum
         console = Console(width=max(console.width, needed))
-    console.print(drawn)
+    console.print(rich_table)

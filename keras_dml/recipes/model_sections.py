@@ -17,7 +17,7 @@ from keras_dml.optimizers import COUPLED, known_optimizers
 from keras_dml.recipes.data_sections import Augmentation, Batches
 from keras_dml.recipes.sections import (
     MAX_EPOCHS,
-    Named,
+    NamedSection,
     Section,
     fill_counts,
     keys_of,
@@ -47,7 +47,7 @@ from keras_dml.utils.types import (
         "freeze",
     ),
 )
-class Backbone(Named):
+class Backbone(NamedSection):
     """See `keras_dml.backbones.get`.
 
     With `freeze: true`, features are computed once, see
@@ -126,7 +126,7 @@ class Backbone(Named):
         )
 
 
-class Method(Named):
+class Method(NamedSection):
     """A method of `keras_dml.methods`, and what it trains with."""
 
     @property

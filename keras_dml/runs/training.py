@@ -183,7 +183,7 @@ def _train(
 
     tell("Reading the data …")
     start = time.perf_counter()
-    network, splits, sampler, model = _built(recipe, strategy)
+    network, splits, sampler, model = _build_parts(recipe, strategy)
     for leak in leaks(splits):
         logger.warning("%s", leak)
     data_seconds = time.perf_counter() - start
@@ -231,7 +231,7 @@ def _train(
             "start": progress.start_seconds,
         }
         tell("Measuring after training …")
-        outcome = _measured(
+        outcome = _measure_outcome(
             recipe, training, splits, checkpoint, progress, entries
         )
         write_outcome(folder, outcome)
@@ -241,7 +241,7 @@ def _train(
     return outcome
 
 
-def _built(
+def _build_parts(
     recipe: Recipe, strategy: tf.distribute.Strategy
 ) -> tuple[keras.Model, data.DataSplits, data.Sampler, MetricModel]:
     """The network of a recipe, its data, their sampler, and the model."""
@@ -264,7 +264,7 @@ def rehearse(paths: Sequence[str], output: str) -> None:
         try:
             recipe = load(path)
             recipe.check_files()
-            _, splits, sampler, model = _built(recipe, current_strategy())
+            _, splits, sampler, model = _build_parts(recipe, current_strategy())
             # Callbacks find these in training, with embeddings of all images.
             if isinstance(sampler, Assigned):
                 sampler.set_assignments(np.zeros(len(sampler.labels), int))
@@ -379,7 +379,7 @@ class _Progress(keras.callbacks.Callback):
         self._earlier = state["seconds"]
 
 
-def _measured(
+def _measure_outcome(
     recipe: Recipe,
     training: Training,
     splits: data.DataSplits,

@@ -290,8 +290,10 @@ def add(
     common.answer(
         {"added": len(ids), "replaced": replaced, "images": len(built)}
     )
-    said = f"Added {len(ids):,} images to {place}, {replaced:,} for others: "
-    common.say(f"{said}{len(built):,} images.")
+    common.say(
+        f"Added {len(ids):,} images to {place}, {replaced:,} for others: "
+        f"{len(built):,} images."
+    )
 
 
 @index.command()

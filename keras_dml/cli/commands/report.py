@@ -41,7 +41,12 @@ def report(run: str, output: str | None, queries: int) -> None:
     "keras-dml figures runs/first",
 )
 @click.argument("run", type=click.Path(file_okay=False))
-@click.argument("others", nargs=-1, type=click.Path(file_okay=False))
+@click.argument(
+    "other_runs",
+    metavar="[OTHERS]...",
+    nargs=-1,
+    type=click.Path(file_okay=False),
+)
 @common.output_option("Folder of the figures. [default: RUN/figures]")
 @click.option(
     "--format",
@@ -59,7 +64,7 @@ def report(run: str, output: str | None, queries: int) -> None:
 @common.command_body
 def figures(
     run: str,
-    others: tuple[str, ...],
+    other_runs: tuple[str, ...],
     output: str | None,
     suffix: str,
     metric: str,
@@ -73,11 +78,11 @@ def figures(
 
     first = Run(run)
     folder = Path(output) if output else first.folder / "figures"
-    drawn = list(figures_of(first))
-    if others:
-        drawn += comparisons([first, *map(Run, others)], metric)
+    run_figures = list(figures_of(first))
+    if other_runs:
+        run_figures += comparisons([first, *map(Run, other_runs)], metric)
     written = []
-    for figure in drawn:
+    for figure in run_figures:
         path = folder / f"{figure.name}.{suffix}"
         figure.draw().save(path)
         written.append({"file": path, "caption": figure.caption})
