@@ -1,9 +1,10 @@
-"""Prints the n-th ```sh block of the README."""
+"""Prints the ```sh block of the README below the mark `<!--ci: NAME-->`."""
 
 import re
 import sys
 from pathlib import Path
 
-readme = Path(__file__).parents[1] / "README.md"
-blocks = re.findall(r"^```sh\n(.*?)^```", readme.read_text(), re.M | re.S)
-print(blocks[int(sys.argv[1]) - 1].strip())
+text = (Path(__file__).parents[1] / "README.md").read_text()
+mark = re.escape(f"<!--ci: {sys.argv[1]}-->")
+(block,) = re.findall(rf"^{mark}\n```sh\n(.*?)^```", text, re.M | re.S)
+print(block.strip())

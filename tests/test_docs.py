@@ -6,12 +6,12 @@ changed or how a public name is called; two are not slow and always run.
 The blocks of a page run in order. Those in Python share their names. One that
 begins with the name of a file, "# name.py" or "# name.yaml", is written to that
 file; a program is then for a `sh` block to run. Of the `sh` blocks, commands of
-this package run, and such programs; the two of the README run in CI, as
-printed. A client of a server is answered by the built-in one. YAML blocks must
-be recipes.
+this package run, and such programs; two of the README run in CI, as printed. A
+client of a server is answered by the built-in one. YAML blocks must be recipes.
 
-What takes hours, or needs a network, an account or another library, is in
-`console` and `py` blocks. `.ci/lint` checks that what they name exists.
+What takes hours, or needs a network, an account or another library, is in `py`
+blocks, or in `sh` blocks below `<!--not-run-->`. `.ci/lint` checks that what
+they name exists.
 """
 
 import argparse
@@ -81,7 +81,7 @@ def marks(page: Path) -> list[pytest.MarkDecorator]:
 
 def blocks(page: Path, *languages: str) -> list[tuple[str, str]]:
     """Languages and contents."""
-    pattern = rf"^```({'|'.join(languages)})\n(.*?)^```"
+    pattern = rf"^(?<!<!--not-run-->\n)```({'|'.join(languages)})\n(.*?)^```"
     return re.findall(pattern, page.read_text(), re.M | re.S)
 
 
@@ -100,12 +100,22 @@ def photographs(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("given")
     photographs = write_images(folder / "photographs", classes=44)
     (photographs / "class_43").rename(photographs / "crow")
-    next((photographs / "crow").iterdir()).rename(folder / "query.jpg")
+    query, product, *_ = sorted((photographs / "crow").iterdir())
+    query.rename(folder / "query.jpg")
+    write_products(folder, product, folder / "query.jpg")
     image = keras.Input((None, None, 3))
     pooled = keras.layers.AveragePooling2D(16)(image)
     network = keras.Model(image, keras.layers.Conv2D(8, 3)(pooled))
     network.save(folder / "network.keras")
     return folder
+
+
+def write_products(folder: Path, *images: Path) -> None:
+    """The tables of the tutorial, with a photograph each."""
+    names = ("products", "A-4711"), ("new_products", "A-4712")
+    for (name, key), image in zip(names, images, strict=True):
+        row = f"{image.relative_to(folder)},crow,{key}"
+        (folder / f"{name}.csv").write_text(f"path,label,id\n{row}\n")
 
 
 @pytest.fixture(scope="module")
@@ -191,9 +201,8 @@ def test_code_blocks_run(page: Path, server: str, finished: Path) -> None:
 
 
 def run_commands(block: str, finished: Path) -> None:
-    for line in block.replace("\\\n", "").splitlines():
+    for line in re.split(r"\n|&& ", block.replace("\\\n", "")):
         program, *arguments = shlex.split(line, comments=True) or [""]
-        # Those of the README are run by .ci/run.
         if program == "keras-dml":
             run_command(arguments, finished)
         if program == "python" and Path(arguments[0]).is_file():

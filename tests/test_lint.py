@@ -13,10 +13,12 @@ PAGE = """# How it ends
 
 It is received by `dml.losses.Nothing`, see [that](nothing.md).
 
-```console
-$ keras-dml train nowhere
-$ keras-dml trane
-$ python nothing.py
+<!--not-run-->
+```sh
+$ keras-dml
+keras-dml train nowhere
+keras-dml trane
+python nothing.py
 ```
 
 ```py
@@ -78,7 +80,7 @@ EXPECTED = {
     "blocks": ["the language is 'basic'"],
     "commands": [
         "The recipe nowhere cannot be read", "no command 'trane'",
-        "there is no nothing.py",
+        "there is no nothing.py", "begins with a prompt",
     ],
     "docstrings": ["does not name Planted"],
     "english": ["How it ends", "is it half of the one before?"],

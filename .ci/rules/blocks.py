@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from rules.tree import Finding, Tree, line_of
 
-KNOWN = ("python", "py", "sh", "console", "yaml", "json", "sql", "text")
+KNOWN = ("python", "py", "sh", "yaml", "json", "sql", "text")
 
 
 def check(tree: Tree) -> Iterator[Finding]:

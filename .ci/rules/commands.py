@@ -28,19 +28,23 @@ def of_lines(tree: Tree) -> Iterator[Finding]:
         if line[:1] not in ("", "#") and (fault := fault_of(tree, line)):
             yield Finding(script, 1, f"{fault}: {line}")
     for page in tree.pages:
-        for block in tree.blocks(page, "console"):
-            code = block.code.replace("\\\n", "")
-            lines = re.findall(r"^\w*\$ (.*)", code, re.M)
-            if not lines:
-                yield Finding(page, block.line, "a command begins with $")
-            for line in lines:
-                if fault := fault_of(tree, line):
+        for block in tree.blocks(page, "sh"):
+            lines = block.code.replace("\\\n", "").splitlines()
+            if any(line.startswith("$ ") for line in lines):
+                text = "a command to copy begins with a prompt"
+                yield Finding(page, block.line, text)
+        # A test runs the other blocks.
+        for block in tree.blocks(page, "sh", mark="not-run"):
+            for line in block.code.replace("\\\n", "").splitlines():
+                if line and (fault := fault_of(tree, line)):
                     yield Finding(page, block.line, f"{fault}: {line}")
 
 
 def fault_of(tree: Tree, line: str) -> str | None:
     """Why a printed command would fail."""
-    program, *arguments = shlex.split(re.split(r" [|>] ", line)[0], True)
+    program, *arguments = shlex.split(
+        re.split(r" [|>] ", line)[0], comments=True
+    ) or [""]
     if program == "python" and not (tree.root / arguments[0]).is_file():
         return f"there is no {arguments[0]}"
     if program == "keras-dml":

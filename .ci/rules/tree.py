@@ -71,8 +71,12 @@ class Tree:
             lambda x: "\n" * x[0].count("\n"), self.text(page)
         )
 
-    def blocks(self, page: Path, *languages: str) -> Iterator[Block]:
-        pattern = rf"^```({'|'.join(languages)})\n(.*?)^```"
+    def blocks(
+        self, page: Path, *languages: str, mark: str = ""
+    ) -> Iterator[Block]:
+        """Blocks of some languages; with `mark`, those below `<!--mark-->`."""
+        comment = f"<!--{mark}-->\n" if mark else ""
+        pattern = rf"^{comment}```({'|'.join(languages)})\n(.*?)^```"
         for x in re.finditer(pattern, self.text(page), re.M | re.S):
             yield Block(line_of(x, 2), x[1], x[2])
 

@@ -79,10 +79,8 @@ def item(option: click.Option, context: click.Context) -> str:
 
 def example(path: str, epilog: str) -> str:
     lines = re.findall(r"^ +(keras-dml .*)", epilog, re.M)
-    if path.split()[1] in NOT_RUN:
-        shown = "\n".join(f"$ {line}" for line in lines)
-        return f"```console\n{shown}\n```"
-    return "```sh\n" + "\n".join(lines) + "\n```"
+    mark = "<!--not-run-->\n" if path.split()[1] in NOT_RUN else ""
+    return f"{mark}```sh\n" + "\n".join(lines) + "\n```"
 
 
 def overview(text: str, commands: dict[str, click.Command]) -> str:

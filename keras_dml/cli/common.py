@@ -5,6 +5,7 @@ With `--json`, one document is on standard output, all else on standard error.
 
 import logging
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
@@ -175,13 +176,13 @@ def user_errors() -> Iterator[None]:
         say("Interrupted.", err=True)
         sys.exit(INTERRUPTED)
     except Exception as error:
-        said = _said_of(error)
-        if said is None or os.environ.get("KERAS_DML_TRACEBACK"):
+        message = _user_message(error)
+        if message is None or os.environ.get("KERAS_DML_TRACEBACK"):
             raise
-        raise click.ClickException(printable(said)) from error
+        raise click.ClickException(printable(message)) from error
 
 
-def _said_of(error: Exception) -> str | None:
+def _user_message(error: Exception) -> str | None:
     """The message of an error that a user can fix; None of any other."""
     if isinstance(error, BrokenPipeError):
         return None  # Nobody reads on, as after `head`: click ends quietly.
@@ -202,6 +203,8 @@ def import_package() -> None:
     TF_CPP_MIN_LOG_LEVEL is set. Among its errors are notes on optimizations
     that it leaves out; those that matter are also Python exceptions.
     """
+    if "tensorflow" not in sys.modules and sys.stderr.isatty():
+        say("Loading TensorFlow …", err=True)
     level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if level in ("2", "3") and "tensorflow" not in sys.modules:
         # At every log level, it notes that it uses oneDNN, from C++ and before
@@ -263,6 +266,12 @@ def say(text: str, err: bool = False) -> None:
     click.echo(printable(text), err=err)
 
 
+def suggest(*words: object, err: bool = False) -> None:
+    """Prints the command to type next, unless --json was given."""
+    if _STREAM not in click.get_current_context().meta:
+        say(f"Next: {shlex.join(map(str, words))}", err)
+
+
 class PrintableFormatter(logging.Formatter):
     """Log lines of what is printable."""
 
@@ -283,14 +292,14 @@ def print_table(table: "Table", title: str, whole: bool = False) -> None:
 
     header, *rows = table
     # Digits are never cut off.
-    drawn = RichTable(*(Column(name, overflow="fold") for name in header))
+    rich_table = RichTable(*(Column(name, overflow="fold") for name in header))
     for row in rows:
         # Not as markup, which a name in brackets would be.
-        drawn.add_row(*(Text(printable(cell)) for cell in row))
+        rich_table.add_row(*(Text(printable(cell)) for cell in row))
     say(title)
     console = Console()
     if whole:
         unbounded = console.options.update(max_width=10**5)
-        needed = console.measure(drawn, options=unbounded).maximum
+        needed = console.measure(rich_table, options=unbounded).maximum
         console = Console(width=max(console.width, needed))
-    console.print(drawn)
+    console.print(rich_table)

@@ -25,7 +25,7 @@ SPLITS = ("train", "validation", "test")
 
 _TFDS = "tfds:"
 _PATHS = ("path", "url", "uri")
-_TAKEN = ("row", "name", "embedding", "box")
+_SHARD_COLUMNS = ("row", "name", "embedding", "box")
 """Columns of shards that no table brings."""
 
 
@@ -41,7 +41,7 @@ def read_model(source: str, which: str) -> tuple[keras.Model, Recipe | None]:
 def read_images(names: Sequence[str], recipe: Recipe | None) -> Examples:
     """The images of one or several sources, as one set; see `read_listed`."""
     sets = [read_listed(name, recipe, verify=True)[0] for name in names]
-    return sets[0] if len(sets) == 1 else concatenate(_renumbered(sets))
+    return sets[0] if len(sets) == 1 else concatenate(_align_labels(sets))
 
 
 def read_listed(
@@ -108,13 +108,13 @@ def _of_lines(file: Path) -> Examples:
         raise ValueError(
             f"The list {file} must be text in UTF-8. Received: {error}."
         ) from None
-    named = [line.strip() for line in lines if line.strip()]
-    if not named:
+    addresses = [line.strip() for line in lines if line.strip()]
+    if not addresses:
         raise ValueError(
             f"The list {file} must have a path or a URL in each line. "
             "Received: an empty file."
         )
-    return ImageSet(_located(named, file.parent))
+    return ImageSet(_join_folder(addresses, file.parent))
 
 
 def _of_table(file: Path) -> tuple[Examples, dict[str, Sequence[Any]]]:
@@ -135,16 +135,16 @@ def _of_table(file: Path) -> tuple[Examples, dict[str, Sequence[Any]]]:
         if names is None and "name" in cells:
             names = _names(labels.tolist(), cells.pop("name"), file)
     ids = as_texts(cells.pop("id"), "id", file) if "id" in cells else paths
-    for taken in _TAKEN:
-        if taken in cells:
+    for name in _SHARD_COLUMNS:
+        if name in cells:
             warnings.warn(
-                f"The column `{taken}` of {file} is left out, because shards "
+                f"The column `{name}` of {file} is left out, because shards "
                 "have their own column with that name. Rename it to keep it.",
                 stacklevel=2,
             )
-            del cells[taken]
-    located = _located(paths, file.parent)
-    return ImageSet(located, labels, names, ids), dict(cells)
+            del cells[name]
+    full_paths = _join_folder(paths, file.parent)
+    return ImageSet(full_paths, labels, names, ids), dict(cells)
 
 
 def _names(
@@ -163,9 +163,9 @@ def _names(
     return names
 
 
-def _located(named: Sequence[str], folder: Path) -> list[str]:
-    """Paths in a folder; URLs as they are."""
-    return [x if is_url(x) else str(folder / x) for x in named]
+def _join_folder(addresses: Sequence[str], folder: Path) -> list[str]:
+    """Joins paths to a folder, and keeps URLs."""
+    return [x if is_url(x) else str(folder / x) for x in addresses]
 
 
 def _of_split(name: str, recipe: Recipe | None) -> Examples:
@@ -180,7 +180,7 @@ def _of_split(name: str, recipe: Recipe | None) -> Examples:
     return images
 
 
-def _renumbered(sets: list[Examples]) -> list[Examples]:
+def _align_labels(sets: list[Examples]) -> list[Examples]:
     """The sets with labels that are the same where classes' names are.
 
     Those with several labels each are splits of one data set, which agree.
@@ -195,6 +195,6 @@ def _renumbered(sets: list[Examples]) -> list[Examples]:
             for label in images.known_labels.tolist()
         ]
         labels = [numbers.setdefault(name, len(numbers)) for name in names]
-        known = dict(zip(labels, names, strict=True))
-        result.append(images.with_labels(np.array(labels, np.int64), known))
+        by_label = dict(zip(labels, names, strict=True))
+        result.append(images.with_labels(np.array(labels, np.int64), by_label))
     return result

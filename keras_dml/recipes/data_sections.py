@@ -13,7 +13,7 @@ from keras_dml import callbacks, data
 from keras_dml.data.augmentations import as_steps
 from keras_dml.methods.declaration import Arguments
 from keras_dml.model.generated import takes_images
-from keras_dml.recipes.sections import Named, Section, keys_of
+from keras_dml.recipes.sections import NamedSection, Section, keys_of
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import Count, Shape
 
@@ -23,7 +23,7 @@ _MAX_EPOCH_IMAGES = 2**28
 """Of an epoch, whose rows are planned in memory."""
 
 
-class Data(Named):
+class Data(NamedSection):
     """A data set of `keras_dml.data.DATASETS`."""
 
     def load(self, seed: int, train_on: str = "train") -> data.DataSplits:

@@ -17,7 +17,7 @@ from keras_dml.optimizers import COUPLED, known_optimizers
 from keras_dml.recipes.data_sections import Augmentation, Batches
 from keras_dml.recipes.sections import (
     MAX_EPOCHS,
-    Named,
+    NamedSection,
     Section,
     fill_counts,
     keys_of,
@@ -47,7 +47,7 @@ from keras_dml.utils.types import (
         "freeze",
     ),
 )
-class Backbone(Named):
+class Backbone(NamedSection):
     """See `keras_dml.backbones.get`.
 
     With `freeze: true`, features are computed once, see
@@ -71,6 +71,12 @@ class Backbone(Named):
         keys = {"name", "feature_views", "feature_cache", "freeze_epochs"}
         return backbones.get(self.name, **self.model_dump(exclude=keys))
 
+    @property
+    def stores_features(self) -> bool:
+        """Whether training reads stored features of frozen layers."""
+        stores_lower = self.freeze_until is not None and self.feature_views > 0
+        return self.feature_cache != "none" and (self.freeze or stores_lower)
+
     def features(
         self,
         model: MetricModel,
@@ -91,8 +97,7 @@ class Backbone(Named):
         kept as well. Otherwise these stay as they are, and the whole model
         measures them.
         """
-        stores_lower = self.freeze_until is not None and self.feature_views
-        if self.feature_cache == "none" or not (self.freeze or stores_lower):
+        if not self.stores_features:
             return splits
         until = None if self.freeze else self.freeze_until
         views = augmentation.model_dump(exclude={"cache", "num_views"})
@@ -121,7 +126,7 @@ class Backbone(Named):
         )
 
 
-class Method(Named):
+class Method(NamedSection):
     """A method of `keras_dml.methods`, and what it trains with."""
 
     @property

@@ -105,7 +105,7 @@ class Evaluation(Section):
 
     @field_validator("metrics")
     @classmethod
-    def _known(cls, metrics: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_metrics(cls, metrics: tuple[str, ...]) -> tuple[str, ...]:
         expand_metrics(metrics, (1,), "a recipe")
         return metrics
 

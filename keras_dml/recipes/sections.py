@@ -66,8 +66,8 @@ def _are_numbers(annotation: Any) -> bool:
         arguments = arguments[1:]
     if not arguments:
         return annotation in (int, float)
-    left = [x for x in arguments if x not in (type(None), ...)]
-    return all(map(_are_numbers, left))
+    types = [x for x in arguments if x not in (type(None), ...)]
+    return all(map(_are_numbers, types))
 
 
 class Section(BaseModel):
@@ -94,7 +94,7 @@ class Section(BaseModel):
         def __getattr__(self, key: str) -> Any: ...
 
 
-class Named(Section):
+class NamedSection(Section):
     """A section of a recipe whose other keys depend on its `name`."""
 
     name: str
@@ -105,7 +105,7 @@ def keys_of(
 ) -> Callable[[type[S]], type[S]]:
     """A decorator: a section gets arguments of a function as keys."""
 
-    def extended(section: type[S]) -> type[S]:
+    def extend(section: type[S]) -> type[S]:
         return create_model(
             section.__name__,
             __base__=section,
@@ -114,7 +114,7 @@ def keys_of(
             **fields_of(function, keys.__contains__),
         )
 
-    return extended
+    return extend
 
 
 def fields_of(

@@ -303,7 +303,7 @@ def _embedding_space(run: Run) -> Iterator[RunFigure]:
     )
 
 
-_SOME = f"at most {MOST_TRAINING_IMAGES:,} training images"
+_SAMPLE_SIZE = f"at most {MOST_TRAINING_IMAGES:,} training images"
 
 
 def _compositors(run: Run, rows: Rows) -> Iterator[RunFigure]:
@@ -311,7 +311,7 @@ def _compositors(run: Run, rows: Rows) -> Iterator[RunFigure]:
         yield RunFigure(
             "compositors",
             "How strongly each composite weights each learner, averaged over "
-            f"{_SOME}. DCML, Figure 4.",
+            f"{_SAMPLE_SIZE}. DCML, Figure 4.",
             lambda: visualization.compositor_weights(
                 mean_weights(run.model, run.training_images)
             ),
@@ -329,7 +329,7 @@ def _clusters(run: Run, rows: Rows) -> Iterator[RunFigure]:
     if run.num_clusters:
         yield RunFigure(
             "clusters",
-            f"Distances of pairs of different classes, for {_SOME} in "
+            f"Distances of pairs of different classes, for {_SAMPLE_SIZE} in "
             f"{run.num_clusters} K-means clusters. Divide and conquer, Figure "
             "8.",
             draw,

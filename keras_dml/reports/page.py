@@ -168,8 +168,11 @@ def _names(images: Examples, row: int) -> list[str]:
 def render(run: Run, content: dict[str, Any]) -> str:
     """The text of the page; `content` is that of its explorer."""
     # The examples show what the figure "retrieval" does.
-    drawn = [x for x in figures_of(run) if x.name != "retrieval"]
-    figures = {figure.name: _figure(figure) for figure in drawn}
+    figures = {
+        figure.name: _figure(figure)
+        for figure in figures_of(run)
+        if figure.name != "retrieval"
+    }
     rest = [name for name in figures if name not in CURVES]
     test_set = {"test set (SHA-256)": run.outcome.test_set}
     kind, line = headline(run)
@@ -264,9 +267,9 @@ def _pairs(texts: dict[str, str]) -> str:
 
 
 def _figure(figure: RunFigure) -> str:
-    drawn = figure.draw()
+    data_figure = figure.draw()
     numbers = io.StringIO()
-    drawn.write_csv(csv.writer(numbers))
+    data_figure.write_csv(csv.writer(numbers))
     table = data_uri(numbers.getvalue().encode(), "text/csv")
     kind, region = "chart", ""
     if figure.wide:
@@ -276,7 +279,7 @@ def _figure(figure: RunFigure) -> str:
     return (
         f'<figure class="{kind}" id="figure-{figure.name}">'
         f'<div class="drawing"{region}>'
-        f"{inline_svg(drawn, figure.name, figure.caption)}</div>"
+        f"{inline_svg(data_figure, figure.name, figure.caption)}</div>"
         f"<figcaption>{escape(figure.caption)} "
         f'<a download="{figure.name}.csv" href="{table}" '
         f'aria-label="Numbers of {figure.name} (CSV)">Numbers (CSV)</a>'

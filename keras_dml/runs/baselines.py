@@ -92,20 +92,20 @@ def measure_before(
     pooling = getattr(recipe.method, "pooling", "avg")
     pooled = EmbeddingModel(network, _Pooled(pooling=pooling))
     if model.backbone is network:
-        seen = training.splits
+        inputs = training.splits
         # A loss with a row per class takes numbers from 0.
-        examples = recipe.method.number_classes(seen.train)
+        examples = recipe.method.number_classes(inputs.train)
         features, labels = _pool_and_start(pooled, model, examples)
     else:
-        seen = splits
+        inputs = splits
         if needs_start(model):
             model.start_head(
                 recipe.method.number_classes(training.splits.train)
             )
-        features, labels = _pool(pooled, seen.train)
+        features, labels = _pool(pooled, inputs.train)
     dim = model.compute_output_shape(model.input_shape)[-1]
     projection = fit_projection(features, labels, dim)
-    return _measure_untouched(recipe, pooled, seen, projection)
+    return _measure_untouched(recipe, pooled, inputs, projection)
 
 
 def _pool(
@@ -164,8 +164,8 @@ def _measure_untouched(
 
 def _as_features(examples: data.Examples, features: FloatArray) -> FeatureSet:
     about = About(examples.labels, examples.names, examples.ids)
-    found = FeatureSet.of({FEATURES: features}, None, about)
-    return found.with_groups(examples.groups)
+    feature_set = FeatureSet.of({FEATURES: features}, None, about)
+    return feature_set.with_groups(examples.groups)
 
 
 def _on_features(

@@ -167,14 +167,14 @@ def _train_all(
     def train(number: int, run: Run) -> Entry | None:
         if is_stopped.is_set():
             return None
-        left = ""
+        time_left = ""
         if num_ended:  # The rest takes as long as what is done.
             each = (time.monotonic() - start) / num_ended
             seconds = round(each * (len(runs) - num_ended))
-            left = f", about {datetime.timedelta(seconds=seconds)} left"
+            time_left = f", about {datetime.timedelta(seconds=seconds)} left"
         name, seed = run.key
         at = f"[{number}/{len(runs)}]"
-        echo(f"{at} {name}, seed {seed} ({run.log}){left}")
+        echo(f"{at} {name}, seed {seed} ({run.log}){time_left}")
         process = start_training(run, jobs)
         processes.append(process)
         if is_stopped.is_set():  # It was, while the process started.

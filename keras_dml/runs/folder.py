@@ -5,6 +5,7 @@ import io
 import json
 import logging
 import os
+import shlex
 import shutil
 from collections.abc import Iterator
 from itertools import count, takewhile
@@ -38,7 +39,7 @@ QUERIES = "queries.npz"
 STATE = "state"
 
 _PER_QUERY = "query/"
-_PLACES, _CLASSES = "places/", "classes/"
+_MEMBER_ROWS, _MEMBER_CLASSES = "places/", "classes/"
 
 
 def create_folder(
@@ -74,8 +75,8 @@ def free_folder(name: str, inside: str = "runs") -> Path:
 
 def last_folder(name: str, inside: str = "runs") -> Path:
     """The last existing one of these folders, or else the first."""
-    taken = list(takewhile(Path.exists, _folders(name, inside)))
-    return taken[-1] if taken else Path(inside) / name
+    existing = list(takewhile(Path.exists, _folders(name, inside)))
+    return existing[-1] if existing else Path(inside) / name
 
 
 def _folders(name: str, inside: str) -> Iterator[Path]:
@@ -149,7 +150,7 @@ def write_outcome(folder: Path, outcome: Outcome) -> None:
         for name, value in results.per_query.items()
     }
     for level, (rows, classes) in results.memberships.items():
-        arrays |= {_PLACES + level: rows, _CLASSES + level: classes}
+        arrays |= {_MEMBER_ROWS + level: rows, _MEMBER_CLASSES + level: classes}
     # JSON has no keys that are numbers.
     names = {x: list(y.items()) for x, y in results.class_names.items()}
     with atomic_file(folder / QUERIES) as partial:
@@ -255,10 +256,17 @@ def load_model(
     )
 
 
+def resume_command(folder: str | os.PathLike[str]) -> list[str]:
+    """The words of the command that continues a run."""
+    path = os.fspath(folder)
+    recipe = os.path.join(path, RECIPE)
+    return ["keras-dml", "train", recipe, "--output", path, "--resume"]
+
+
 def _way_on(folder: str | os.PathLike[str]) -> str:
     """What to do with a run that was not finished, without a loss."""
     if any((Path(folder) / STATE).glob("state-*.npz")):
-        return f"Continue it with --resume --output {os.fspath(folder)}."
+        return f"Continue it: {shlex.join(resume_command(folder))}"
     return "Train it again with --overwrite."
 
 
@@ -272,9 +280,9 @@ def read_queries(path: Path) -> Results:
             if name.startswith(_PER_QUERY)
         }
         members = {
-            level: (file[_PLACES + level], file[_CLASSES + level])
+            level: (file[_MEMBER_ROWS + level], file[_MEMBER_CLASSES + level])
             for name in file.files
-            if (level := name.removeprefix(_PLACES)) != name
+            if (level := name.removeprefix(_MEMBER_ROWS)) != name
         }
         rows, labels = file["rows"], file["labels"]
         names = json.loads(str(file["names"])) if "names" in file else {}

@@ -15,6 +15,16 @@ NOTHING = "–"
 Table: TypeAlias = list[list[str]]
 """A header and rows."""
 
+_DURATIONS = {
+    "data": "to read the data and build the model",
+    "features": "to compute the features of the frozen layers",
+    "start": "to measure the test images before training",
+    "training": "to train",
+    "division": "of these to divide the training images",
+    "evaluation": "of these to measure the validation images",
+    "test": "to measure the test images after training",
+}
+
 VERDICTS = (
     "Verdicts: better or worse if the 95 % interval of the change, over test "
     "classes, excludes zero; otherwise within the noise of so few classes. "
@@ -41,8 +51,9 @@ class Outcome:
         divisions: Reports of the data divisions, if the method divides the
             data.
         seconds: Durations by name: "training" in total, of which "evaluation"
-            and "division" are parts; before that, "start", the measurement of
-            what training is compared with, and the start of the head.
+            and "division" are parts; before that, "data", "features" of a
+            frozen backbone, and "start", the measurement of what training is
+            compared with and the start of the head; and "test", after it.
         images_per_second: Training images per second, not counting these two
             parts; None if no epoch was completed.
         interrupted: Whether Ctrl-C ended the training.
@@ -139,22 +150,19 @@ class Outcome:
 
     def cost_lines(self) -> list[str]:
         """Lines on the duration of the run and its parts."""
-        total = self.seconds["training"]
-        lines = [f"Training took {total:.1f} s:"]
-        lines += [
-            f"{name} {self.seconds[name]:.1f} s "
-            f"({self.seconds[name] / total:.0%})"
-            for name in ("division", "evaluation")
-            if self.seconds.get(name)
-        ]
-        if self.seconds.get("start"):
-            start = self.seconds["start"]
-            lines.append(f"before it, start and comparison {start:.1f} s")
+        words = dict(_DURATIONS)
         if self.images_per_second is not None:
             speed = f"{self.images_per_second:.0f}"
             images = "image" if speed == "1" else "images"
-            lines.append(f"{speed} {images} per second")
-        return lines
+            words["training"] += f", at {speed} {images} per second"
+        return [
+            "Time:",
+            *(
+                f"{self.seconds[name]:.1f} s {text}"
+                for name, text in words.items()
+                if self.seconds.get(name)
+            ),
+        ]
 
     def choice_line(self) -> str:
         """A sentence on how the measured model was chosen."""

@@ -109,7 +109,9 @@ def write_tables(plan: Plan, done: Done, command: str) -> list[Line]:
 
 def _line(plan: Plan, recipe: str, entries: Entries, baseline: Entries) -> Line:
     test_sets = {entry.test_set for entry in entries.values()}
-    results = _averaged(plan, recipe, entries) if len(test_sets) == 1 else None
+    results = (
+        _average_runs(plan, recipe, entries) if len(test_sets) == 1 else None
+    )
     shared = [seed for seed in entries if seed in baseline]
     is_other = test_sets != {entry.test_set for entry in baseline.values()}
     if recipe == plan.baseline or not (entries and baseline):
@@ -117,8 +119,8 @@ def _line(plan: Plan, recipe: str, entries: Entries, baseline: Entries) -> Line:
     elif is_other:
         shared = []
     first, second = _values(baseline, shared), _values(entries, shared)
-    before = _averaged(plan, plan.baseline, shared)
-    after = _averaged(plan, recipe, shared)
+    before = _average_runs(plan, plan.baseline, shared)
+    after = _average_runs(plan, recipe, shared)
     by_query: Mapping[str, Difference] = {}
     if before and after and set(before.per_query) & set(after.per_query):
         by_query = compare(before, after)
@@ -152,12 +154,14 @@ def _values(entries: Entries, seeds: Iterable[int]) -> dict[str, list[float]]:
     return {name: [each[name] for each in metrics] for name in names}
 
 
-def _averaged(plan: Plan, recipe: str, seeds: Iterable[int]) -> Results | None:
+def _average_runs(
+    plan: Plan, recipe: str, seeds: Iterable[int]
+) -> Results | None:
     """Results averaged over seeds; None if some were removed since."""
     paths = [plan.folder(recipe, seed) / QUERIES for seed in seeds]
     if not paths or not all(path.exists() for path in paths):
         return None
-    return averaged([read_queries(path) for path in paths])
+    return average_results([read_queries(path) for path in paths])
 
 
 def mean_interval(values: Sequence[float] | FloatArray) -> Interval:
@@ -193,7 +197,7 @@ def paired_difference(
     return PairedDifference(**vars(interval), p_value=p_value)
 
 
-def averaged(results: Sequence[Results]) -> Results:
+def average_results(results: Sequence[Results]) -> Results:
     """Results of several models on the same queries, averaged by query.
 
     Resampling the queries of the average asks how the mean over these
@@ -274,8 +278,8 @@ def untouched_table(entries: Sequence[Entry]) -> Table:
         rows.setdefault(size, []).append(about["before"])
     if not rows:
         return []
-    found = [x for all_ in rows.values() for x in all_]
-    names = [name for name in found[0] if all(name in x for x in found)]
+    metrics = [x for all_ in rows.values() for x in all_]
+    names = [name for name in metrics[0] if all(name in x for x in metrics)]
     means = [
         [
             what,

@@ -177,18 +177,25 @@ def _train(
     strategy: tf.distribute.Strategy,
     states: callbacks.Resume,
 ) -> Outcome:
-    network, splits, sampler, model = _built(recipe, strategy)
+    def tell(*lines: str) -> None:
+        for line in lines if verbose else ():
+            print(printable(line), flush=True)
+
+    tell("Reading the data …")
+    start = time.perf_counter()
+    network, splits, sampler, model = _build_parts(recipe, strategy)
     for leak in leaks(splits):
         logger.warning("%s", leak)
+    data_seconds = time.perf_counter() - start
+    replicas = count_replicas(strategy)
+    tell(*before_training(recipe, splits, model, replicas))
     start = time.perf_counter()
-    if verbose:
-        replicas = count_replicas(strategy)
-        for line in before_training(recipe, splits, model, replicas):
-            print(printable(line), flush=True)
     has_start = not (
         is_untrained(network) or isinstance(model, ProjectionModel)
     )
     _check_guard(recipe, splits, has_start)
+    if recipe.backbone.stores_features:
+        tell("Computing the features of the frozen layers …")
     training = recipe.training(model, sampler, splits, with_test=True)
     seconds = time.perf_counter() - start
     if training.validation is not None:
@@ -196,6 +203,7 @@ def _train(
     start = time.perf_counter()
     progress = _Progress()
     if not goes_on:
+        tell("Measuring before training …")
         progress.compare_with(
             *measure_before(recipe, network, training, splits)
         )
@@ -218,8 +226,12 @@ def _train(
             entries["unsaved"][METRICS] = f"the end: {rows.error}"
         if training.splits is not splits:
             entries["seconds"]["features"] = seconds
-        entries["seconds"]["start"] = progress.start_seconds
-        outcome = _measured(
+        entries["seconds"] |= {
+            "data": data_seconds,
+            "start": progress.start_seconds,
+        }
+        tell("Measuring after training …")
+        outcome = _measure_outcome(
             recipe, training, splits, checkpoint, progress, entries
         )
         write_outcome(folder, outcome)
@@ -229,7 +241,7 @@ def _train(
     return outcome
 
 
-def _built(
+def _build_parts(
     recipe: Recipe, strategy: tf.distribute.Strategy
 ) -> tuple[keras.Model, data.DataSplits, data.Sampler, MetricModel]:
     """The network of a recipe, its data, their sampler, and the model."""
@@ -252,7 +264,7 @@ def rehearse(paths: Sequence[str], output: str) -> None:
         try:
             recipe = load(path)
             recipe.check_files()
-            _, splits, sampler, model = _built(recipe, current_strategy())
+            _, splits, sampler, model = _build_parts(recipe, current_strategy())
             # Callbacks find these in training, with embeddings of all images.
             if isinstance(sampler, Assigned):
                 sampler.set_assignments(np.zeros(len(sampler.labels), int))
@@ -367,7 +379,7 @@ class _Progress(keras.callbacks.Callback):
         self._earlier = state["seconds"]
 
 
-def _measured(
+def _measure_outcome(
     recipe: Recipe,
     training: Training,
     splits: data.DataSplits,
@@ -376,8 +388,10 @@ def _measured(
     entries: dict[str, Any],
 ) -> Outcome:
     """The outcome, with the best model measured on the test set."""
+    start = time.perf_counter()
     name, best = _best(checkpoint, training.model)
     after = measure(recipe, best, training.splits)
+    entries["seconds"]["test"] = time.perf_counter() - start
     # Both were measured on the same queries.
     before = replace(
         after, _values=progress.before, per_query=progress.per_query

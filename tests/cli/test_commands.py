@@ -35,7 +35,11 @@ def test_train_prints_before_after_and_divisions(commanded) -> None:
                  "Best epoch", "images per second", "verdict", "val_map@r ="
                  ):  # fmt: skip
         assert text in output
-    order = "Data:", "Network:", "Device:", "Measured:", "Epoch 1/", "small: 36"
+    order = (
+        "Reading the data", "Data:", "Network:", "Device:", "Measured:",
+        "Measuring before training", "Epoch 1/", "Measuring after training",
+        "small: 36", "to measure the test images after training",
+    )  # fmt: skip
     first = [output.index(text) for text in order]
     assert first == sorted(first)
 

@@ -42,7 +42,7 @@ def test_tune_prints_the_trials(tmp_path) -> None:
     output = run(*command)
     assert "small: the best of 4 trials" in output
     assert "complete" in output
-    assert f"Best: keras-dml train {folder / 'best.yaml'}" in output
+    assert f"Next: keras-dml train '{folder / 'best.yaml'}'" in output
     printed = run(*command, "--json")
     answer, _ = json.JSONDecoder().raw_decode(printed[printed.index("{") :])
     assert len(answer["trials"]) == 4

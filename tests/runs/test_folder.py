@@ -75,7 +75,7 @@ def test_unfinished_run_is_named(recipe, tmp_path) -> None:
         load_outcome(folder)
     (folder / "state").mkdir()
     (folder / "state" / "state-3.npz").touch()
-    way_on = f"Continue it with --resume --output {folder}"
+    way_on = f"Continue it: keras-dml train {folder}/recipe.yaml --output"
     for read in (load_outcome, runs.load_model):
         with pytest.raises(FileNotFoundError, match=way_on) as raised:
             read(folder)

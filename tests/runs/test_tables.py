@@ -17,7 +17,7 @@ from keras_dml.runs.outcome import p_value
 from keras_dml.runs.plan import Entry
 from keras_dml.runs.tables import (
     Line,
-    averaged,
+    average_results,
     latex,
     leaderboard,
     mean_interval,
@@ -178,7 +178,7 @@ def results(seed: int):
 
 def test_results_are_averaged_by_query() -> None:
     parts = [results(seed) for seed in range(3)]
-    mean = averaged(parts)
+    mean = average_results(parts)
     for query in range(40):
         values = [part.per_query["map@r"][query] for part in parts]
         assert mean.per_query["map@r"][query] == pytest.approx(sum(values) / 3)

@@ -94,6 +94,11 @@ def check(path: str, settings: tuple[str, ...], preview: str | None) -> None:
         with atomic_file(preview) as partial:
             draw(splits.train).save(partial)
         common.say(f"Wrote {preview}")
+    words = [path, *(word for x in settings for word in ("--set", x))]
+    if findings.kind == "a folder of images":
+        words = ["photographs", "--set", f"data.path={path}"]
+    if findings.kind.startswith(("a folder", "a recipe")):
+        common.suggest("keras-dml", "train", *words)
 
 
 def _findings(path: str, settings: tuple[str, ...]) -> "Findings":

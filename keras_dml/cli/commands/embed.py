@@ -104,6 +104,8 @@ def embed(
         ["shards", str(shards.num_shards)],
     ]
     common.print_table([["", ""], *rows], f"Embeddings in {out}")
+    if images.labels is not None:
+        common.suggest("keras-dml", "evaluate", out)
 
 
 @contextmanager

@@ -135,38 +135,39 @@ def evaluate(
     from keras_dml.runs.folder import load_outcome
     from keras_dml.utils.files import write_atomically
 
-    drawn = units if intervals else None
+    interval_units = units if intervals else None
     if is_url(run) or (Path(run) / MANIFEST).exists():
-        _refuse(context, _OF_RUNS, "a run")
+        _reject_options(context, _OF_RUNS, "a run")
         shards = EmbeddingShards(run)
-        results = _measured(shards, **options)
+        results = _evaluate_shards(shards, **options)
         *_, note = str(results).splitlines()
-        _show(results, drawn, "value", f"{run}: {shards!r}", note,
+        _show(results, interval_units, "value", f"{run}: {shards!r}", note,
               embeddings=run)  # fmt: skip
         return
-    _refuse(context, options, "a folder of embeddings")
+    _reject_options(context, options, "a folder of embeddings")
     if other is None and (by or file):
         raise click.UsageError("--by and --csv compare two runs: give OTHER.")
     how = split, which, engine
     first = runs.remeasure(run, *how)
     if other is None:
         title = f"{first.recipe.name}: {len(first.images)} {split} images"
-        _show(first.results, drawn, which, title, run=run, split=split,
+        _show(first.results, interval_units, which, title, run=run, split=split,
               model=which)  # fmt: skip
         if split == "test":
             # Of a run that was stopped, or is damaged, the model may be whole.
             with contextlib.suppress(FileNotFoundError, ValueError):
                 for line in load_outcome(run).baseline_lines():
                     common.say(line)
+        common.suggest("keras-dml", "export", run)
         return
     changes = runs.Changes(first, runs.remeasure(other, *how), units)
     monitor = first.recipe.evaluation.monitor
-    known = list(changes.comparison)
-    by = by or (monitor if monitor in known else known[0])
-    if by not in known:
+    names = list(changes.comparison)
+    by = by or (monitor if monitor in names else names[0])
+    if by not in names:
         raise click.UsageError(
             "--by must be a retrieval metric that both runs have. Received: "
-            f"{by!r}. Available: {', '.join(known)}."
+            f"{by!r}. Available: {', '.join(names)}."
         )
     common.answer(
         {
@@ -198,7 +199,9 @@ def evaluate(
         common.say(f"Wrote {file}")
 
 
-def _refuse(context: click.Context, names: Iterable[str], of: str) -> None:
+def _reject_options(
+    context: click.Context, names: Iterable[str], of: str
+) -> None:
     """Refuses options that are for something else."""
     from click.core import ParameterSource
 
@@ -212,7 +215,7 @@ def _refuse(context: click.Context, names: Iterable[str], of: str) -> None:
             )
 
 
-def _measured(
+def _evaluate_shards(
     shards: "EmbeddingShards",
     gallery: str | None,
     queries: int | None,
@@ -256,9 +259,9 @@ def _show(
     from keras_dml.evaluation import bootstrap
     from keras_dml.runs.outcome import definitions, metric_rows
 
-    found = bootstrap(results, units=units) if units else None
+    intervals = bootstrap(results, units=units) if units else None
     common.answer(
-        {**about, **results.to_dict(), "units": units, "intervals": found}
+        {**about, **results.to_dict(), "units": units, "intervals": intervals}
     )
     common.print_table(metric_rows(results, heading, units), title)
     if note:
@@ -272,10 +275,10 @@ def _show_differences(changes: "Changes", title: str, units: str) -> None:
     table = [["metric", "first", "second", "difference", "95 % interval", "p"]]
     for name, before in changes.first.items():
         if name in changes.second:
-            after, found = changes.second[name], changes.comparison.get(name)
+            after, gain = changes.second[name], changes.comparison.get(name)
             row = [name, f"{before:.4f}", f"{after:.4f}"]
-            row += [f"{after - before:+.4f}", ends(found, "+")]
-            table.append([*row, p_value(found.p_value) if found else "–"])
+            row += [f"{after - before:+.4f}", ends(gain, "+")]
+            table.append([*row, p_value(gain.p_value) if gain else "–"])
     common.print_table(table, title)
     common.print_table(
         [

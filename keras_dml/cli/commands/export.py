@@ -119,6 +119,12 @@ def export(
             path = export_model(model, path, **options)
     common.say(f"Exported to {path}")
     common.answer({"model": path, "format": file_format, **cost})
+    if file_format == "saved_model":
+        mount = f"{path.parent.resolve()}:/models/{path.parent.name}"
+        common.suggest(
+            "docker", "run", "-p", "8501:8501", "-v", mount,
+            "-e", f"MODEL_NAME={path.parent.name}", "tensorflow/serving",
+        )  # fmt: skip
 
 
 def _export_measured(

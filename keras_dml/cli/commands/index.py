@@ -165,6 +165,7 @@ def build(
     about = {name: getattr(built, name) for name in names}
     common.answer({"index": target, "images": len(built), **about})
     common.print_table([["", ""], *_rows(built)], f"Index in {target}")
+    common.suggest("keras-dml", "serve", model, "--gallery", target)
 
 
 def _calibrating(
@@ -193,8 +194,9 @@ def _calibrating(
         logger.warning(
             "The index gets no threshold: --calibrate must hold at least %d "
             "classes, better 20. Received: %s, with %d. Searches show scores "
-            "without saying which are matches. %s keras-dml search --threshold "
-            "0.6, or threshold=0.6 of Index.search.",
+            "without saying which are matches. If the test has more classes, "
+            "use --calibrate test. %s keras-dml search --threshold 0.6, or "
+            "threshold=0.6 of Index.search.",
             FEWEST_CLASSES,
             source,
             count,
@@ -288,8 +290,10 @@ def add(
     common.answer(
         {"added": len(ids), "replaced": replaced, "images": len(built)}
     )
-    said = f"Added {len(ids):,} images to {place}, {replaced:,} for others: "
-    common.say(f"{said}{len(built):,} images.")
+    common.say(
+        f"Added {len(ids):,} images to {place}, {replaced:,} for others: "
+        f"{len(built):,} images."
+    )
 
 
 @index.command()

@@ -54,16 +54,16 @@ def list_(folder: str | None) -> None:
 
     if folder is None:
         paths = included.paths()
-        found = {name: paths[name] for name in included.names()}
+        by_name = {name: paths[name] for name in included.names()}
     else:
         files = sorted(Path(folder).rglob("[!_]*.yaml"))
-        found = {str(path): path for path in files}
-    if not found:
+        by_name = {str(path): path for path in files}
+    if not by_name:
         raise click.ClickException(
             f"There are no recipes in {folder or included.folder()}. Use "
             "--folder to list those of another folder."
         )
-    rows = [[name, _first_comment(path)] for name, path in found.items()]
+    rows = [[name, _first_comment(path)] for name, path in by_name.items()]
     common.answer({"recipes": dict(rows)})
     common.print_table([["recipe", "description"], *rows], "Recipes")
 
@@ -109,7 +109,7 @@ def copy(name: str, destination: str, force: bool) -> None:
     common.answer({"files": files})
     for path in files:
         common.say(f"Wrote {path}")
-    common.say(f"Train it: keras-dml train {files[0]}")
+    common.suggest("keras-dml", "train", files[0])
 
 
 def _first_comment(path: Path) -> str:

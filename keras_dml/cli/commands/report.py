@@ -33,6 +33,7 @@ def report(run: str, output: str | None, queries: int) -> None:
     size = path.stat().st_size
     common.answer({"page": path, "bytes": size})
     common.say(f"Wrote {path} ({size / 1e6:.1f} MB)")
+    common.suggest("keras-dml", "index", run, "test", "--calibrate", "test")
 
 
 @common.command(
@@ -40,7 +41,12 @@ def report(run: str, output: str | None, queries: int) -> None:
     "keras-dml figures runs/first",
 )
 @click.argument("run", type=click.Path(file_okay=False))
-@click.argument("others", nargs=-1, type=click.Path(file_okay=False))
+@click.argument(
+    "other_runs",
+    metavar="[OTHERS]...",
+    nargs=-1,
+    type=click.Path(file_okay=False),
+)
 @common.output_option("Folder of the figures. [default: RUN/figures]")
 @click.option(
     "--format",
@@ -58,7 +64,7 @@ def report(run: str, output: str | None, queries: int) -> None:
 @common.command_body
 def figures(
     run: str,
-    others: tuple[str, ...],
+    other_runs: tuple[str, ...],
     output: str | None,
     suffix: str,
     metric: str,
@@ -72,11 +78,11 @@ def figures(
 
     first = Run(run)
     folder = Path(output) if output else first.folder / "figures"
-    drawn = list(figures_of(first))
-    if others:
-        drawn += comparisons([first, *map(Run, others)], metric)
+    run_figures = list(figures_of(first))
+    if other_runs:
+        run_figures += comparisons([first, *map(Run, other_runs)], metric)
     written = []
-    for figure in drawn:
+    for figure in run_figures:
         path = folder / f"{figure.name}.{suffix}"
         figure.draw().save(path)
         written.append({"file": path, "caption": figure.caption})

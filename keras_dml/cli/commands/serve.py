@@ -1,6 +1,7 @@
 """`keras-dml serve`."""
 
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -120,6 +121,11 @@ def serve(
     common.import_package()
     from keras_dml.serve.server import serve as run
 
+    def say_ready(address: str, name: str) -> None:
+        common.say(f"REST: {address}/v1/models/{name}\nPage: {address}/")
+        if gallery is None and Path(path).is_dir():
+            common.suggest("keras-dml", "index", path, "test")
+
     run(
         path,
         gallery,
@@ -127,7 +133,5 @@ def serve(
         settings=settings,
         engine=engine,
         opened=opened,
-        on_ready=lambda address, name: common.say(
-            f"REST: {address}/v1/models/{name}\nPage: {address}/"
-        ),
+        on_ready=say_ready,
     )

@@ -92,6 +92,7 @@ def train(
     common.import_package()
     from keras_dml import distribution, recipes, runs
     from keras_dml.resuming import TERMINATED
+    from keras_dml.runs.folder import resume_command
     from keras_dml.runs.outcome import VERDICTS, definitions, divisions_table
     from keras_dml.runs.tracking import check_trackers
 
@@ -108,11 +109,8 @@ def train(
         )  # fmt: skip
     except SystemExit as ended:
         if ended.code == TERMINATED:
-            common.say(
-                f"Ended by SIGTERM. Use --resume --output {folder} to "
-                "continue.",
-                err=True,
-            )
+            common.say("Ended by SIGTERM.", err=True)
+            common.suggest(*resume_command(folder), err=True)
         raise
     common.answer({"run": folder, "recipe": checked.name, **outcome.to_dict()})
     common.print_table(outcome.metrics_table(), outcome.metrics_title())
@@ -132,8 +130,7 @@ def train(
     if outcome.unsaved:
         sys.exit(1)
     if outcome.interrupted:
-        common.say(
-            "Interrupted. last.keras is the model at that time. Use --resume "
-            f"--output {folder} to continue."
-        )
+        common.say("Interrupted. last.keras is the model at that time.")
+        common.suggest(*resume_command(folder))
         sys.exit(common.INTERRUPTED)
+    common.suggest("keras-dml", "report", folder)

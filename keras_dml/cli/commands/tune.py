@@ -84,7 +84,7 @@ def tune(
     common.print_table([header, *table], title)
     common.say(f"Study: {folder}")
     if (folder / BEST).exists():
-        common.say(f"Best: keras-dml train {folder / BEST}")
+        common.suggest("keras-dml", "train", folder / BEST)
 
 
 def _cell(value: Any) -> str:
