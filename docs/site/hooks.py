@@ -80,16 +80,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     text = llms.llms(
         config.nav,
         head,
-        lambda path: markdown_of(path, file_of(path).content_string),
+        lambda path: markdown_of(Path(file_of(path).abs_src_path or "")),
         lambda path: (config.site_url or "") + file_of(path).url,
     )
     files.append(File.generated(config, "llms.txt", content=text))
     return files
 
 
-def markdown_of(path: str, text: str) -> str:
+def markdown_of(page: Path) -> str:
     """The text of a page, or that of a notebook."""
-    if not path.endswith(".ipynb"):
+    text = page.read_text(encoding="utf-8")
+    if page.suffix != ".ipynb":
         return text
     cells = json.loads(text)["cells"]
     written = (x["source"] for x in cells if x["cell_type"] == "markdown")
