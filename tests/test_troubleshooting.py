@@ -62,11 +62,6 @@ def _() -> None:
     fit(y=np.eye(8, dtype=int)[Y])
 
 
-@provokes("Labels of floats")
-def _() -> None:
-    fit(y=Y.astype("float32"))
-
-
 @provokes("Labels of strings in a dataset")
 def _() -> None:
     small_model().fit(in_batches(X, Y.astype(str)), verbose=0)
@@ -80,11 +75,6 @@ def _() -> None:
 @provokes("Validation with a proxy loss")
 def _() -> None:
     small_model(PROXIES).evaluate(X, Y + 8, verbose=0)
-
-
-@provokes("No positives in a batch")
-def _() -> None:
-    fit(X[::4], Y[::4], balanced=False)
 
 
 def image_model() -> dml.MetricModel:
@@ -106,26 +96,11 @@ def _() -> None:
     dml.evaluation.evaluate(image_model(), images, labels=Y[:8])
 
 
-@provokes("Numbers that are not finite")
-def _() -> None:
-    fit(np.where(X > 2, np.nan, X))
-
-
-@provokes("Embeddings and labels in the wrong order")
-def _() -> None:
-    dml.losses.ContrastiveLoss()(X, Y)
-
-
 @provokes("A proxy loss in a plain Keras model")
 def _() -> None:
     plain = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4)])
     plain.compile("adam", loss=dml.losses.ProxyAnchorLoss(8))
     plain.fit(X, Y, verbose=0)
-
-
-@provokes("A learning-rate pattern that matches nothing")
-def _() -> None:
-    small_model(rate_multipliers={"bakcbone/": 0.1})
 
 
 @provokes("Images without a class")
@@ -149,11 +124,6 @@ def _() -> None:
 def _() -> None:
     dml.search.Index.build(small_model(), EXAMPLES).save("index")
     dml.search.Index.load("index", small_model())
-
-
-@provokes("Queries of another size")
-def _() -> None:
-    dml.search.Index(X).search(X[:1, :3])
 
 
 def test_every_quoted_message_is_provoked() -> None:

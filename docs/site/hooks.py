@@ -2,11 +2,13 @@
 
 import html
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import llms
 import reference
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
@@ -38,12 +40,24 @@ PAGES = {x["class"]: name for name, x in reference.DATA["losses"].items()}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """The whole menu.
+
+    Pictures for links need the address of the site, and the menu that of the
+    source: SITE_URL and REPOSITORY_URL of the environment, if they are known.
+    """
+    if site := os.environ.get("SITE_URL"):
+        config.site_url = f"{site.rstrip('/')}/"
     config.nav = reference.menu(config.nav)
+    if repository := os.environ.get("REPOSITORY_URL"):
+        config.nav[-1]["Project"].append({"Repository": repository})
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """The reference, and the overview of commands, as `index` is one."""
+    """The reference, llms.txt, and the overview of commands.
+
+    The overview has a name of its own, as `index` is a command.
+    """
     for path, text in reference.pages():
         files.append(File.generated(config, path, content=text))
     files.append(
@@ -56,11 +70,40 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             inclusion=InclusionLevel.INCLUDED,
         )
     )
+    head = {"title": config.site_name, "summary": config.site_description}
+
+    def file_of(path: str) -> File:
+        file = files.get_file_from_path(path)
+        assert file is not None, path  # noqa: S101
+        return file
+
+    text = llms.llms(
+        config.nav,
+        head,
+        lambda path: markdown_of(Path(file_of(path).abs_src_path or "")),
+        lambda path: (config.site_url or "") + file_of(path).url,
+    )
+    files.append(File.generated(config, "llms.txt", content=text))
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Links to a method in the reference lead to its page."""
+def markdown_of(page: Path) -> str:
+    """The text of a page, or that of a notebook."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix != ".ipynb":
+        return text
+    cells = json.loads(text)["cells"]
+    written = (x["source"] for x in cells if x["cell_type"] == "markdown")
+    return "\n\n".join("".join(source) for source in written)
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Pages are described by a sentence of theirs.
+
+    Links to a method in the reference lead to its page.
+    """
+    if sentence := llms.description(markdown):
+        page.meta.setdefault("description", html.escape(sentence))
     return METHOD.sub(r"reference/methods/\1.md", markdown)
 
 
