@@ -213,17 +213,6 @@ def read(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def of_index(page: str, readme: str) -> str:
-    """The first page of the site with the result of the README."""
-    for pattern in (r"^\| 11,713.*?\n\n", r"^Training takes .*?GPU\.\n"):
-        (result,) = re.findall(pattern, readme, re.M | re.S)
-        page, count = re.subn(
-            pattern, lambda _, new=result: new, page, flags=re.M | re.S
-        )
-        assert count == 1, pattern  # noqa: S101
-    return page
-
-
 def written() -> dict[Path, str]:
     """The files as they should be."""
     pages = [
@@ -239,8 +228,6 @@ def written() -> dict[Path, str]:
     for path in sorted((DOCS / "methods").glob("*.md")):
         if "\n| at a glance |" in read(path):
             made[path] = of_method(read(path), path.stem, costs)
-    index = DOCS / "index.md"
-    made[index] = of_index(read(index), read(DOCS.parent / "README.md"))
     return made
 
 
