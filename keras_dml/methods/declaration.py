@@ -44,8 +44,8 @@ class Uses:
     arguments: Callable[[Arguments, Arguments], Arguments] = lambda m, b: {}
     only_with: tuple[str, Any] | None = None
 
-    def given(self, method: Arguments, batches: Arguments) -> Arguments:
-        """The arguments it is given, apart from data and seed."""
+    def arguments_for(self, method: Arguments, batches: Arguments) -> Arguments:
+        """Its arguments, apart from data and seed."""
         keys = {key: method[key] for key in self.keys}
         return {**keys, **self.arguments(method, batches)}
 

@@ -171,7 +171,7 @@ class Method(NamedSection):
         make: Callable[..., data.Sampler] = data.ClassBalanced
         if self.makes_batches and self.traits.sampler is not None:
             make = resolve(self.traits.sampler)
-            sizes = dict(self.traits.sampler.given(method, sizes))
+            sizes = dict(self.traits.sampler.arguments_for(method, sizes))
         elif batches.hard_classes is not None:
             make = data.HardClassBalanced
             sizes["num_neighbors"] = batches.hard_classes.num_neighbors
@@ -232,7 +232,9 @@ class Method(NamedSection):
                 callbacks.HardClasses(train, sampler, hard.every, hard.start)
             ]
         return needed + [
-            resolve(x)(train, sampler, seed=seed, **x.given(method, sizes))
+            resolve(x)(
+                train, sampler, seed=seed, **x.arguments_for(method, sizes)
+            )
             for x in self.traits.callbacks
             if x.is_used(method)
         ]
