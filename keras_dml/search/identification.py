@@ -12,8 +12,7 @@ from keras_dml.evaluation.confidence import FEWEST_CLASSES, percentiles
 from keras_dml.evaluation.identification import IdentificationThreshold, OpenSet
 from keras_dml.evaluation.label_sets import as_class_ids
 from keras_dml.evaluation.verification import percent
-from keras_dml.search.engine import Engine
-from keras_dml.search.hits import NO_ID
+from keras_dml.search.engine import NO_ID, Engine
 from keras_dml.search.rows import LABEL, NAME, RowTable
 from keras_dml.utils.arguments import check_count, check_type
 from keras_dml.utils.types import FloatArray, Fraction, Rows

@@ -32,17 +32,20 @@ from keras_dml.search.encoder import (
     thumbnail_column,
 )
 from keras_dml.search.engine import (
+    COSINE,
     EXACT,
+    NO_ID,
     IndexSpec,
+    MetricName,
+    Similarity,
     inverted_file,
     make_index,
     set_parameters,
 )
 from keras_dml.search.engine import Engine as SearchEngine
 from keras_dml.search.filters import Where, split_by_condition
-from keras_dml.search.hits import NO_ID, Hits, pad_hits, without_self
+from keras_dml.search.hits import Hits, pad_hits, without_self
 from keras_dml.search.identification import calibrate_search
-from keras_dml.search.metrics import COSINE, MetricName, Similarity, library
 from keras_dml.search.recall import Filling, Recall, take_rows
 from keras_dml.search.rows import (
     KEY,
@@ -60,10 +63,9 @@ from keras_dml.search.rows import (
     label_values,
 )
 from keras_dml.utils.arguments import check_count, explain_removed
-from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.progress import throughput, waiting
 from keras_dml.utils.types import FloatArray, Rows
-from keras_dml.utils.vectors import blocks
+from keras_dml.utils.vectors import Embeddings, blocks
 
 if TYPE_CHECKING:
     import pyarrow
@@ -359,6 +361,8 @@ class Index:
             OSError: If the index cannot be written. The previous content is
                 kept.
         """
+        import faiss
+
         folder, encoder = store.folder_at(path), self._encoder
         engine, rows = self._engine, self._rows
         content = store.Content(
@@ -371,7 +375,7 @@ class Index:
             recall=self.recall,
             threshold=self.threshold,
             model=encoder.identity,
-            faiss=library().__version__,
+            faiss=faiss.__version__,
             metric=self.metric,
         )
         writers = {store.ROWS: rows.write, store.VECTORS: engine.write}

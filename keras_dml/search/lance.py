@@ -10,8 +10,8 @@ import numpy as np
 
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.search.encoder import Encoder
-from keras_dml.search.hits import NO_ID, Hit
-from keras_dml.search.metrics import COSINE, MetricName
+from keras_dml.search.engine import COSINE, NO_ID, MetricName
+from keras_dml.search.hits import Hit
 from keras_dml.search.rows import KEY, VECTOR
 from keras_dml.utils.arguments import check_choice, check_count, import_extra
 from keras_dml.utils.files import Document

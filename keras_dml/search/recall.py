@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keras_dml.search.engine import Engine
-from keras_dml.search.hits import NO_ID
+from keras_dml.search.engine import NO_ID, Engine
 from keras_dml.search.scans import nearest_of_parts
 from keras_dml.utils.types import FloatArray, Rows
 
