@@ -311,6 +311,8 @@ class Index:
         path: str | os.PathLike[str],
         model: keras.Model | None = None,
         verify: bool = True,
+        *,
+        trust: bool = False,
     ) -> "Index":
         """Reads an index from its folder.
 
@@ -319,6 +321,9 @@ class Index:
             model: The model that computed the embeddings; by default, the one
                 in the folder, which is loaded when it is needed.
             verify: Whether to verify the checksums of the files.
+            trust: Whether code that comes with the model may be used: modules
+                that it names are imported, and Keras's `safe_mode` is off.
+                Otherwise only what the program has imported is used.
 
         Raises:
             FileNotFoundError: If there is no index in the folder.
@@ -327,7 +332,7 @@ class Index:
         """
         folder = store.folder_at(path)
         version, content, engine, rows, file = store.load(folder, verify)
-        encoder = Encoder(identity=content.model, file=file)
+        encoder = Encoder(content.model, file, trust)
         index = cls.__new__(cls)
         index._use(encoder, engine, rows, content.recall, content.threshold)
         index._origin = (folder, version)
