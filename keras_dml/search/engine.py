@@ -45,7 +45,7 @@ MAX_HIDDEN_SHARE = 0.5
 """Share of hidden vectors above which an index is rebuilt. Until then, searches
 pass through them to reach the others, which keeps recall up."""
 
-_BLOCK_SCORES = 2**22
+BLOCK_SCORES = 2**22
 """Scores that a search of a graph or of lists returns at a time."""
 
 _BUFFER_BYTES = 2**20
@@ -80,14 +80,6 @@ class Similarity:
     @property
     def is_distance(self) -> bool:
         return self.name == "euclidean"
-
-    @property
-    def faiss_type(self) -> int:
-        import faiss
-
-        if self.is_distance:
-            return int(faiss.METRIC_L2)
-        return int(faiss.METRIC_INNER_PRODUCT)
 
     def embeddings(
         self, x: Any, dim: int | None, name: str, owner: str
@@ -146,23 +138,6 @@ class Similarity:
             gap, allowed = np.abs(scores - best[:, None]), 1e-6 * best
         return np.asarray(gap <= allowed[:, None])
 
-    def tolerance(self, queries: FloatArray, longest: float) -> FloatArray:
-        """Bound on the error of faiss's inner scores, (Q,).
-
-        It is doubled, because vectors, of norms up to `longest`, are rounded.
-        """
-        dim = queries.shape[1]
-        if self.name == COSINE:  # Factors have norm 1.
-            return np.full(len(queries), exact.product_error(2 * dim))
-        norms = row_norms(queries)
-        # For many queries, faiss computes |x|² + |y|² − 2x·y.
-        sizes = (norms + longest) ** 2 if self.is_distance else norms * longest
-        underflow = 4 * (dim + 2) * _SMALLEST_NORMAL
-        tolerance: FloatArray = (
-            exact.product_error(2 * dim + 8) * sizes + underflow
-        )
-        return tolerance
-
 
 @dataclass(frozen=True)
 class IndexSpec:
@@ -195,7 +170,10 @@ class Engine:
         import faiss
 
         self.index = index
-        self._lists = inverted_file(index)
+        inner = innermost(index)
+        # Graphs link vectors to each other.
+        self.is_graph = isinstance(inner, faiss.IndexHNSW)
+        self._lists = inner if isinstance(inner, faiss.IndexIVF) else None
         # Inverted files keep ids themselves; others number their vectors.
         self._has_ids = self._lists is not None and not isinstance(
             faiss.downcast_index(index), faiss.IndexRefine
@@ -246,13 +224,6 @@ class Engine:
         start = self.index.get_xb()
         flat: FloatArray = faiss.rev_swig_ptr(start, shape[0] * shape[1])
         return flat.reshape(shape)
-
-    @property
-    def is_graph(self) -> bool:
-        """Whether vectors are linked to each other."""
-        import faiss
-
-        return isinstance(_innermost(self.index), faiss.IndexHNSW)
 
     def stored_ids(self) -> Rows | None:
         """The ids that lists keep, in their order; None without lists."""
@@ -401,30 +372,42 @@ class Engine:
         whatever the kind of index.
         """
         limit = len(self) if among is None else len(among)
-        if not (limit and len(queries)):
-            shape = (len(queries), k)
-            return np.full(shape, -np.inf, np.float32), np.full(shape, NO_ID)
+        found = min(k, limit)
+        shape = len(queries), k
+        outer, ids = np.full(shape, -np.inf, np.float32), np.full(shape, NO_ID)
+        if not (found and len(queries)):
+            return outer, ids
         scans.share_threads(self._lists, len(queries))
         labels = None if among is None else self._labels(among)
-        if self.is_exact:
-            scores, ids = self._search_exactly(queries, k, limit, labels)
-        else:
+        metric = self.metric
+
+        def candidates(rows: Rows, count: int) -> tuple[FloatArray, Rows]:
             scores, hits = (
-                self._search_by_kind(queries, min(k, limit))
+                self._search_by_kind(queries[rows], count)
                 if labels is None
-                else scans.nearest(self.index, queries, min(k, limit), labels)
+                else scans.nearest(self.index, queries[rows], count, labels)
             )
-            scores = self.metric.inner(scores)
-            ids = hits if self._has_ids else self.ids[hits]
+            return metric.inner(scores), hits
+
+        if self.is_exact:
+            vectors = self.vectors
+            scores, hits = exact.nearest(
+                candidates,
+                lambda rows, hits: metric.exact(queries[rows], vectors, hits),
+                self._tolerance(queries),
+                k,
+                limit,
+            )
+            hit_ids = self.ids[hits]
+        else:
+            scores, hits = candidates(np.arange(len(queries)), found)
+            hit_ids = hits if self._has_ids else self.ids[hits]
             if hits.min() < 0:
                 scores = np.where(hits < 0, np.float32(-np.inf), scores)
-                ids = np.where(hits < 0, NO_ID, ids)
-            scores, ids = exact.sort_by_score(scores, ids)
-        if limit < k:
-            wider = ((0, 0), (0, k - limit))
-            scores = np.pad(scores, wider, constant_values=-np.inf)
-            ids = np.pad(ids, wider, constant_values=NO_ID)
-        return self.metric.outer(scores), ids
+                hit_ids = np.where(hits < 0, NO_ID, hit_ids)
+            scores, hit_ids = exact.sort_by_score(scores, hit_ids)
+        outer[:, :found], ids[:, :found] = metric.outer(scores), hit_ids
+        return outer, ids
 
     def range_search(
         self, queries: FloatArray, threshold: float, among: Rows | None = None
@@ -471,39 +454,26 @@ class Engine:
         return np.searchsorted(self.ids, ids)
 
     def _tolerance(self, queries: FloatArray) -> FloatArray:
-        """Bound on the error of faiss's inner scores of an exact index."""
-        if self.metric.name == COSINE:
-            return self.metric.tolerance(queries, 1.0)
+        """Bound on the error of faiss's inner scores of an exact index, (Q,).
+
+        It is doubled, because vectors are rounded.
+        """
+        if self.metric.name == COSINE:  # Factors have norm 1.
+            return np.full(len(queries), exact.product_error(2 * self.dim))
         if self._longest is None:
             self._longest = float(row_norms(self.vectors).max(initial=0))
-        return self.metric.tolerance(queries, self._longest)
-
-    def _search_exactly(
-        self, queries: FloatArray, k: int, limit: int, labels: Rows | None
-    ) -> tuple[FloatArray, Rows]:
-        vectors, metric = self.vectors, self.metric
-
-        def candidates(rows: Rows, count: int) -> tuple[FloatArray, Rows]:
-            scores, hits = (
-                scans.run_search(self.index, queries[rows], count)
-                if labels is None
-                else scans.nearest(self.index, queries[rows], count, labels)
-            )
-            return metric.inner(scores), hits
-
-        scores, hits = exact.nearest(
-            candidates,
-            lambda rows, hits: metric.exact(queries[rows], vectors, hits),
-            self._tolerance(queries),
-            k,
-            limit,
-        )
-        return scores, self.ids[hits]
+        norms = row_norms(queries)
+        sizes = norms * self._longest
+        if self.metric.is_distance:
+            # For many queries, faiss computes |x|² + |y|² − 2x·y.
+            sizes = (norms + self._longest) ** 2
+        underflow = 4 * (self.dim + 2) * _SMALLEST_NORMAL
+        return exact.product_error(2 * self.dim + 8) * sizes + underflow
 
     def _search_by_kind(
         self, queries: FloatArray, k: int
     ) -> tuple[FloatArray, Rows]:
-        """The k nearest that graphs, lists or codes find, as faiss returns.
+        """The k nearest that an index of any kind finds, as faiss returns.
 
         A query that meets hidden vectors, or whose lists hold fewer than k,
         searches for at least twice as many until k remain; finally, all vectors
@@ -525,7 +495,7 @@ class Engine:
         width, effort = 2 * k, 1
         while len(rows) and width <= len(self.ids):
             short, max_out = [], 0
-            for part in blocks(len(rows), max(1, _BLOCK_SCORES // width)):
+            for part in blocks(len(rows), max(1, BLOCK_SCORES // width)):
                 its = rows[part]
                 near, hits = self._find(queries[its], width, effort)
                 is_out = ~is_visible[hits]
@@ -568,7 +538,10 @@ def make_index(dim: int, spec: IndexSpec) -> Any:
     try:
         if not FACTORIES.fullmatch(factory):
             raise TypeError("it is not of a kind that an Index supports")
-        return faiss.index_factory(dim, factory, spec.metric.faiss_type)
+        metric = faiss.METRIC_INNER_PRODUCT
+        if spec.metric.is_distance:
+            metric = faiss.METRIC_L2
+        return faiss.index_factory(dim, factory, metric)
     except (RuntimeError, TypeError) as error:
         raise ValueError(
             "`factory` of an Index must be a factory string of faiss: Flat, "
@@ -580,24 +553,16 @@ def make_index(dim: int, spec: IndexSpec) -> Any:
         ) from None
 
 
-def inverted_file(index: Any) -> Any:
-    """The inverted file in an index; None without one."""
-    import faiss
-
-    inner = _innermost(index)
-    return inner if isinstance(inner, faiss.IndexIVF) else None
-
-
 def set_parameters(index: Any, spec: IndexSpec) -> str:
     """Sets how thoroughly an index searches, see `Index`; returns the text."""
     import faiss
 
     text = spec.parameters
     if text is None:
-        settings = []
-        if lists := inverted_file(index):
-            settings.append(f"nprobe={max(1, round(lists.nlist**0.5))}")
-        if isinstance(_innermost(index), faiss.IndexHNSW):
+        inner, settings = innermost(index), []
+        if isinstance(inner, faiss.IndexIVF):
+            settings.append(f"nprobe={max(1, round(inner.nlist**0.5))}")
+        if isinstance(inner, faiss.IndexHNSW):
             settings.append("efSearch=64")
         if isinstance(faiss.downcast_index(index), faiss.IndexRefine):
             settings.append("k_factor_rf=4")
@@ -630,12 +595,12 @@ def _permute(index: Any, order: Rows) -> None:
             _permute(getattr(index, name), order)
 
 
-def _innermost(index: Any) -> Any:
+def innermost(index: Any) -> Any:
     """The innermost faiss index, inside any transform or refining one."""
     import faiss
 
     index = faiss.downcast_index(index)
     for name in ("index", "base_index"):
         if hasattr(index, name):
-            return _innermost(getattr(index, name))
+            return innermost(getattr(index, name))
     return index

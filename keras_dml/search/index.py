@@ -38,12 +38,12 @@ from keras_dml.search.engine import (
     IndexSpec,
     MetricName,
     Similarity,
-    inverted_file,
+    innermost,
     make_index,
     set_parameters,
 )
 from keras_dml.search.engine import Engine as SearchEngine
-from keras_dml.search.filters import Where, split_by_condition
+from keras_dml.search.filters import Where
 from keras_dml.search.hits import Hits, pad_hits, without_self
 from keras_dml.search.identification import calibrate_search
 from keras_dml.search.recall import Filling, Recall, take_rows
@@ -707,9 +707,9 @@ class Index:
         k += exclude is not None
         scores = np.empty((len(x), k), np.float32)
         ids = np.empty((len(x), k), np.int64)
-        for rows, condition in split_by_condition(where, len(x), owner):
+        for rows, among in self._rows.split(where, len(x), owner):
             scores[rows], ids[rows] = self._engine.search(
-                x.array[rows], k, self._passing_ids(condition)
+                x.array[rows], k, among
             )
         if exclude is not None:
             self_ids = self._self_ids(exclude, len(ids), owner)
@@ -751,9 +751,9 @@ class Index:
             )
         x = self._embeddings(queries, "queries", owner, batch_size).array
         parts = []
-        for rows, condition in split_by_condition(where, len(x), owner):
+        for rows, among in self._rows.split(where, len(x), owner):
             which, scores, ids = self._engine.range_search(
-                x[rows], threshold, self._passing_ids(condition)
+                x[rows], threshold, among
             )
             parts.append((np.arange(len(x))[rows][which], scores, ids))
         which, scores, ids = map(np.concatenate, zip(*parts, strict=True))
@@ -849,10 +849,6 @@ class Index:
         return self._engine.metric.embeddings(
             items if x is None else x, self.dim, name, owner
         )
-
-    def _passing_ids(self, where: Where | None) -> Rows | None:
-        """Ids of the rows that pass a filter; None without one."""
-        return None if where is None else self._rows.where(where)
 
     def _self_ids(self, exclude: Any, count: int, owner: str) -> Rows:
         """The id of each query's own row; an unused id if it is missing."""
@@ -1005,7 +1001,7 @@ def _training_sample(shards: EmbeddingShards, spec: IndexSpec) -> FloatArray:
     index = make_index(shards.dim, spec)
     if index.is_trained:
         return np.empty((0, shards.dim), np.float32)
-    lists = inverted_file(index)
-    size = _TRAIN_VECTORS * max(_TRAIN_VECTORS, lists.nlist if lists else 0)
+    lists = getattr(innermost(index), "nlist", 0)
+    size = _TRAIN_VECTORS * max(_TRAIN_VECTORS, lists)
     rows = np.random.default_rng(0).permutation(len(shards))[:size]
     return take_rows(shards.embeddings(), np.sort(rows), shards.dim)

@@ -106,7 +106,8 @@ class Filling:
         more = int(source == ROWS)
         k = min(NUM_NEIGHBORS, len(engine) - more)
         parts = _with_ids(read(), self._left_out)
-        exact = nearest_of_parts(parts, queries, k + more, metric.faiss_type)[1]
+        kind = engine.index.metric_type
+        exact = nearest_of_parts(parts, queries, k + more, kind)[1]
         scores, hits = engine.search(queries, k + more)
         pairs = [
             (a[a != row][:k], b[b != row][:k])
