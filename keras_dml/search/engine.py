@@ -372,10 +372,10 @@ class Engine:
         whatever the kind of index.
         """
         limit = len(self) if among is None else len(among)
-        found = min(k, limit)
+        num_hits = min(k, limit)
         shape = len(queries), k
         outer, ids = np.full(shape, -np.inf, np.float32), np.full(shape, NO_ID)
-        if not (found and len(queries)):
+        if not (num_hits and len(queries)):
             return outer, ids
         scans.share_threads(self._lists, len(queries))
         labels = None if among is None else self._labels(among)
@@ -400,13 +400,13 @@ class Engine:
             )
             hit_ids = self.ids[hits]
         else:
-            scores, hits = candidates(np.arange(len(queries)), found)
+            scores, hits = candidates(np.arange(len(queries)), num_hits)
             hit_ids = hits if self._has_ids else self.ids[hits]
             if hits.min() < 0:
                 scores = np.where(hits < 0, np.float32(-np.inf), scores)
                 hit_ids = np.where(hits < 0, NO_ID, hit_ids)
             scores, hit_ids = exact.sort_by_score(scores, hit_ids)
-        outer[:, :found], ids[:, :found] = metric.outer(scores), hit_ids
+        outer[:, :num_hits], ids[:, :num_hits] = metric.outer(scores), hit_ids
         return outer, ids
 
     def range_search(
