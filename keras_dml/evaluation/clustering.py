@@ -9,9 +9,8 @@ from keras_dml.embedding import EmbeddingShards
 from keras_dml.evaluation.metrics import METRICS
 from keras_dml.evaluation.ranking import INFORMATION_RETRIEVAL
 from keras_dml.utils.arguments import check_count
-from keras_dml.utils.arrays import as_rows
 from keras_dml.utils.types import Rows
-from keras_dml.utils.vectors import blocks
+from keras_dml.utils.vectors import as_rows, blocks
 
 _BLOCK_NUMBERS = 2**21
 """Numbers of the points that are assigned to centroids together."""

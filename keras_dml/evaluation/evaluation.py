@@ -56,10 +56,9 @@ from keras_dml.utils.arguments import (
     check_not_empty,
     check_type,
 )
-from keras_dml.utils.arrays import as_bytes
 from keras_dml.utils.lazy_rows import LazyRows, join_rows, map_rows
 from keras_dml.utils.types import FloatArray, Rows, Several
-from keras_dml.utils.vectors import blocks, unit_rows
+from keras_dml.utils.vectors import as_bytes, blocks, unit_rows
 
 
 @dataclass

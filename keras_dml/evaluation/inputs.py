@@ -27,10 +27,10 @@ from keras_dml.evaluation.ranks.relevance import Images
 from keras_dml.model.checks import check_channels_last
 from keras_dml.model.warnings import warn
 from keras_dml.utils.arguments import check_count, check_not_empty
-from keras_dml.utils.arrays import as_embeddings, as_ids, as_rows
 from keras_dml.utils.lazy_rows import EmbeddingRows
 from keras_dml.utils.models import check_model
 from keras_dml.utils.types import Rows
+from keras_dml.utils.vectors import as_embeddings, as_ids, as_rows
 
 ProtocolName = Literal["all_vs_all", "official"]
 

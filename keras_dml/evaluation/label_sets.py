@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from keras_dml.data.validation import check_known
 from keras_dml.utils.arguments import check_choice
-from keras_dml.utils.arrays import as_ids
 from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.vectors import as_ids
 
 RelevanceName = Literal["any", "all", "shared", "jaccard"]
 

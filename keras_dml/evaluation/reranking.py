@@ -14,10 +14,16 @@ from annotated_types import Ge, Lt
 from keras_dml.evaluation.ranks.scores import Scores, nearest_allowed
 from keras_dml.evaluation.ranks.search import BYTES_OF_PAIR, Distances
 from keras_dml.utils.arguments import Checked, check_count
-from keras_dml.utils.arrays import as_bytes, as_embeddings, as_ids
 from keras_dml.utils.registry import Registry
 from keras_dml.utils.types import Count, FloatArray, Rows
-from keras_dml.utils.vectors import blocks, in_threads, squares
+from keras_dml.utils.vectors import (
+    as_bytes,
+    as_embeddings,
+    as_ids,
+    blocks,
+    in_threads,
+    squares,
+)
 
 THREAD_BYTES = 2**26
 """Bytes of scores that a thread processes at a time."""

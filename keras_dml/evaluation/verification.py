@@ -33,7 +33,6 @@ from keras_dml.evaluation.pair_counts import (
 )
 from keras_dml.evaluation.ranks.scores import DistanceName
 from keras_dml.utils.arguments import check_arguments
-from keras_dml.utils.arrays import as_rows, as_unit_rows
 from keras_dml.utils.registry import Paper
 from keras_dml.utils.types import (
     Config,
@@ -42,6 +41,7 @@ from keras_dml.utils.types import (
     NonNegativeInt,
     Rows,
 )
+from keras_dml.utils.vectors import as_rows, as_unit_rows
 
 _TRIAL_QUANTILES = 1024
 """Number of quantiles for trials, which are fewer than all pairs are."""

@@ -11,10 +11,9 @@ from keras_dml.data import Examples
 from keras_dml.evaluation import embed
 from keras_dml.export.files import OK
 from keras_dml.model.identity import WatchedWeights
-from keras_dml.utils.arrays import as_embeddings
 from keras_dml.utils.tensorflow import tf
 from keras_dml.utils.types import FloatArray, Tensor
-from keras_dml.utils.vectors import unit_rows
+from keras_dml.utils.vectors import as_embeddings, unit_rows
 
 MAX_NEIGHBORS = 1000
 """The largest `k` that "lookup_k" takes, if that of the export is not larger.

@@ -30,6 +30,7 @@ from keras_dml.search.rows import label_values
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.models import check_model, read_model
 from keras_dml.utils.progress import track
+from keras_dml.utils.trust import reading
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import row_norms
 
@@ -44,11 +45,12 @@ THUMBNAIL = "thumbnail"
 class Encoder:
     """The model behind an index, loaded from its file when it is needed.
 
-    It must have the identity, if that is known.
+    It must have the identity, if that is known. For `trust`, see `Index.load`.
     """
 
     identity: ModelIdentity | None = None
     file: Path | None = None
+    trust: bool = False
     _model: keras.Model | None = field(default=None, init=False)
     _weights: WatchedWeights | None = field(default=None, init=False)
 
@@ -72,7 +74,8 @@ class Encoder:
                     "exists, because the index was saved again. Use Index.load "
                     "to load it again."
                 )
-            self.use(read_model(self.file))
+            with reading(trust=self.trust):
+                self.use(read_model(self.file))
         return self._model
 
     @property

@@ -4,23 +4,34 @@ import logging
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from keras_dml.evaluation.ranks import exact
 from keras_dml.search import scans
 from keras_dml.search.filters import Mask
-from keras_dml.search.hits import NO_ID
-from keras_dml.search.metrics import COSINE, Similarity, library
-from keras_dml.utils.arrays import Embeddings
+from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.progress import waiting
 from keras_dml.utils.types import FloatArray, Rows
-from keras_dml.utils.vectors import blocks, row_norms
+from keras_dml.utils.vectors import (
+    Embeddings,
+    UnitEmbeddings,
+    blocks,
+    row_norms,
+)
 
 logger = logging.getLogger(__name__)
 
+MetricName = Literal["cosine", "dot", "euclidean"]
+
+COSINE: MetricName = "cosine"
+
 EXACT = "Flat"
+
+NO_ID = -1
+"""The id where there is no hit."""
 
 MEASURED_NEIGHBORS = 20
 """Number of neighbors up to which the recall measured for 10 holds.
@@ -34,10 +45,12 @@ MAX_HIDDEN_SHARE = 0.5
 """Share of hidden vectors above which an index is rebuilt. Until then, searches
 pass through them to reach the others, which keeps recall up."""
 
-_BLOCK_SCORES = 2**22
+BLOCK_SCORES = 2**22
 """Scores that a search of a graph or of lists returns at a time."""
 
 _BUFFER_BYTES = 2**20
+
+_SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
 
 _CODES = r"(Flat|SQ[468]|SQfp16|SQbf16|PQ\d+(x\d+)?(np)?|RaBitQ)"
 
@@ -49,6 +62,81 @@ FACTORIES = re.compile(
 """Factory strings of faiss that an index is built, saved and loaded with."""
 
 _PARAMETERS = re.compile(r"(\w+=\d{1,7}(\.\d+)?(,|$))*")
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """How two embeddings are compared; "cosine" scales them to unit length.
+
+    Inner scores, x·y or −|x − y|², are those of faiss; users get outer scores,
+    x·y or −|x − y|. Either way, higher is nearer.
+    """
+
+    name: MetricName = COSINE
+
+    def __post_init__(self) -> None:
+        check_choice("Index", "metric", self.name, get_args(MetricName))
+
+    @property
+    def is_distance(self) -> bool:
+        return self.name == "euclidean"
+
+    def embeddings(
+        self, x: Any, dim: int | None, name: str, owner: str
+    ) -> Embeddings:
+        """A user's embeddings, validated, as they are stored and compared."""
+        kind = UnitEmbeddings if self.name == COSINE else Embeddings
+        return kind(x, dim, name, owner)
+
+    def inner(self, scores: Any) -> Any:
+        """Converts faiss's scores to inner scores, or vice versa."""
+        return -scores if self.is_distance else scores
+
+    def outer(self, scores: FloatArray) -> FloatArray:
+        """Outer scores, float32."""
+        if self.is_distance:
+            # The squared distance of a compressed vector may be negative.
+            scores = -np.sqrt(np.maximum(-scores, 0))
+        return scores.astype(np.float32)
+
+    def bound(self, threshold: float) -> float:
+        """The inner score of an outer threshold."""
+        if not self.is_distance:
+            return threshold
+        return -(threshold**2) if threshold < 0 else 0.0
+
+    def exact(
+        self, queries: FloatArray, vectors: FloatArray, labels: Rows
+    ) -> FloatArray:
+        """Inner scores, (Q, m) float64, of queries, (Q, D), with vectors.
+
+        `labels`, (Q, m), are the rows of the vectors, (N, D), of each query. A
+        score depends only on its two vectors.
+        """
+        compare = _negative_squares if self.is_distance else exact.products
+        return exact.score_pairs(compare, queries, vectors, labels)
+
+    def pairs(self, x: FloatArray, y: FloatArray) -> FloatArray:
+        """Outer scores of pairs, (N, D) each, in float32."""
+        if not self.is_distance:
+            return np.einsum("nd,nd->n", x, y)
+        gap = x - y
+        return self.outer(-np.einsum("nd,nd->n", gap, gap))
+
+    def are_copies(
+        self, queries: FloatArray, scores: FloatArray
+    ) -> NDArray[np.bool_]:
+        """Whether hits are copies of their query, (Q, k), by outer scores.
+
+        Copies embedded in other batches may be rounded differently.
+        """
+        if self.is_distance:
+            gap, allowed = -scores, 1e-5 * row_norms(queries)
+        else:
+            norms = row_norms(queries)
+            best = norms**0 if self.name == COSINE else norms**2
+            gap, allowed = np.abs(scores - best[:, None]), 1e-6 * best
+        return np.asarray(gap <= allowed[:, None])
 
 
 @dataclass(frozen=True)
@@ -79,11 +167,16 @@ class Engine:
         self._is_hidden: Mask = np.isin(ids, [] if hidden is None else hidden)
 
     def _use(self, index: Any) -> None:
+        import faiss
+
         self.index = index
-        self._lists = inverted_file(index)
+        inner = innermost(index)
+        # Graphs link vectors to each other.
+        self.is_graph = isinstance(inner, faiss.IndexHNSW)
+        self._lists = inner if isinstance(inner, faiss.IndexIVF) else None
         # Inverted files keep ids themselves; others number their vectors.
         self._has_ids = self._lists is not None and not isinstance(
-            library().downcast_index(index), library().IndexRefine
+            faiss.downcast_index(index), faiss.IndexRefine
         )
         # Norm of the longest vector, or more; None if it is not known.
         self._longest: float | None = None
@@ -119,6 +212,8 @@ class Engine:
     @property
     def vectors(self) -> FloatArray:
         """The vectors of an exact index, (N, D), where faiss has them."""
+        import faiss
+
         if not self.is_exact:
             raise ValueError(
                 f"`factory` of an Index must be {EXACT!r} to read its "
@@ -126,20 +221,17 @@ class Engine:
                 "not keep them unchanged."
             )
         shape = self.index.ntotal, self.dim
-        faiss, start = library(), self.index.get_xb()
+        start = self.index.get_xb()
         flat: FloatArray = faiss.rev_swig_ptr(start, shape[0] * shape[1])
         return flat.reshape(shape)
 
-    @property
-    def is_graph(self) -> bool:
-        """Whether vectors are linked to each other."""
-        return isinstance(_innermost(self.index), library().IndexHNSW)
-
     def stored_ids(self) -> Rows | None:
         """The ids that lists keep, in their order; None without lists."""
+        import faiss
+
         if self._lists is None:
             return None
-        faiss, lists = library(), self._lists.invlists
+        lists = self._lists.invlists
         parts = [
             faiss.rev_swig_ptr(lists.get_ids(i), lists.list_size(i))
             for i in range(lists.nlist)
@@ -149,9 +241,11 @@ class Engine:
 
     def fetch(self, ids: Rows) -> FloatArray:
         """Vectors with some ids as they are stored, (n, D), or ValueError."""
+        import faiss
+
         if self.is_exact:
             return self.vectors[self._labels(ids)]
-        maps = library().DirectMap
+        maps = faiss.DirectMap
         try:
             if self._lists is not None:
                 # Lists need a map to find the vector of an id.
@@ -229,7 +323,9 @@ class Engine:
 
     def _drop_hidden(self, is_flat: bool) -> None:
         """Removes hidden vectors; graphs of codes keep them."""
-        faiss, ids = library(), self.ids[~self._is_hidden]
+        import faiss
+
+        ids = self.ids[~self._is_hidden]
         none = np.empty((0, self.dim), np.float32)
         part, _ = scans.vectors_of(self.index, none)
         is_whole = isinstance(part, faiss.IndexFlat | faiss.IndexIVFFlat)
@@ -256,7 +352,8 @@ class Engine:
         self.ids, self._is_hidden = ids, np.zeros(len(ids), bool)
 
     def write(self, path: Path) -> None:
-        faiss = library()
+        import faiss
+
         # When faiss opens the file, a full disk can go unnoticed, and lists of
         # an IVF index take three times as long.
         with path.open("wb", _BUFFER_BYTES) as file:
@@ -275,30 +372,42 @@ class Engine:
         whatever the kind of index.
         """
         limit = len(self) if among is None else len(among)
-        if not (limit and len(queries)):
-            shape = (len(queries), k)
-            return np.full(shape, -np.inf, np.float32), np.full(shape, NO_ID)
+        num_hits = min(k, limit)
+        shape = len(queries), k
+        outer, ids = np.full(shape, -np.inf, np.float32), np.full(shape, NO_ID)
+        if not (num_hits and len(queries)):
+            return outer, ids
         scans.share_threads(self._lists, len(queries))
         labels = None if among is None else self._labels(among)
-        if self.is_exact:
-            scores, ids = self._search_exactly(queries, k, limit, labels)
-        else:
+        metric = self.metric
+
+        def candidates(rows: Rows, count: int) -> tuple[FloatArray, Rows]:
             scores, hits = (
-                self._search_by_kind(queries, min(k, limit))
+                self._search_by_kind(queries[rows], count)
                 if labels is None
-                else scans.nearest(self.index, queries, min(k, limit), labels)
+                else scans.nearest(self.index, queries[rows], count, labels)
             )
-            scores = self.metric.inner(scores)
-            ids = hits if self._has_ids else self.ids[hits]
+            return metric.inner(scores), hits
+
+        if self.is_exact:
+            vectors = self.vectors
+            scores, hits = exact.nearest(
+                candidates,
+                lambda rows, hits: metric.exact(queries[rows], vectors, hits),
+                self._tolerance(queries),
+                k,
+                limit,
+            )
+            hit_ids = self.ids[hits]
+        else:
+            scores, hits = candidates(np.arange(len(queries)), num_hits)
+            hit_ids = hits if self._has_ids else self.ids[hits]
             if hits.min() < 0:
                 scores = np.where(hits < 0, np.float32(-np.inf), scores)
-                ids = np.where(hits < 0, NO_ID, ids)
-            scores, ids = exact.sort_by_score(scores, ids)
-        if limit < k:
-            wider = ((0, 0), (0, k - limit))
-            scores = np.pad(scores, wider, constant_values=-np.inf)
-            ids = np.pad(ids, wider, constant_values=NO_ID)
-        return self.metric.outer(scores), ids
+                hit_ids = np.where(hits < 0, NO_ID, hit_ids)
+            scores, hit_ids = exact.sort_by_score(scores, hit_ids)
+        outer[:, :num_hits], ids[:, :num_hits] = metric.outer(scores), hit_ids
+        return outer, ids
 
     def range_search(
         self, queries: FloatArray, threshold: float, among: Rows | None = None
@@ -345,39 +454,26 @@ class Engine:
         return np.searchsorted(self.ids, ids)
 
     def _tolerance(self, queries: FloatArray) -> FloatArray:
-        """Bound on the error of faiss's inner scores of an exact index."""
-        if self.metric.name == COSINE:
-            return self.metric.tolerance(queries, 1.0)
+        """Bound on the error of faiss's inner scores of an exact index, (Q,).
+
+        It is doubled, because vectors are rounded.
+        """
+        if self.metric.name == COSINE:  # Factors have norm 1.
+            return np.full(len(queries), exact.product_error(2 * self.dim))
         if self._longest is None:
             self._longest = float(row_norms(self.vectors).max(initial=0))
-        return self.metric.tolerance(queries, self._longest)
-
-    def _search_exactly(
-        self, queries: FloatArray, k: int, limit: int, labels: Rows | None
-    ) -> tuple[FloatArray, Rows]:
-        vectors, metric = self.vectors, self.metric
-
-        def candidates(rows: Rows, count: int) -> tuple[FloatArray, Rows]:
-            scores, hits = (
-                scans.run_search(self.index, queries[rows], count)
-                if labels is None
-                else scans.nearest(self.index, queries[rows], count, labels)
-            )
-            return metric.inner(scores), hits
-
-        scores, hits = exact.nearest(
-            candidates,
-            lambda rows, hits: metric.exact(queries[rows], vectors, hits),
-            self._tolerance(queries),
-            k,
-            limit,
-        )
-        return scores, self.ids[hits]
+        norms = row_norms(queries)
+        sizes = norms * self._longest
+        if self.metric.is_distance:
+            # For many queries, faiss computes |x|² + |y|² − 2x·y.
+            sizes = (norms + self._longest) ** 2
+        underflow = 4 * (self.dim + 2) * _SMALLEST_NORMAL
+        return exact.product_error(2 * self.dim + 8) * sizes + underflow
 
     def _search_by_kind(
         self, queries: FloatArray, k: int
     ) -> tuple[FloatArray, Rows]:
-        """The k nearest that graphs, lists or codes find, as faiss returns.
+        """The k nearest that an index of any kind finds, as faiss returns.
 
         A query that meets hidden vectors, or whose lists hold fewer than k,
         searches for at least twice as many until k remain; finally, all vectors
@@ -399,7 +495,7 @@ class Engine:
         width, effort = 2 * k, 1
         while len(rows) and width <= len(self.ids):
             short, max_out = [], 0
-            for part in blocks(len(rows), max(1, _BLOCK_SCORES // width)):
+            for part in blocks(len(rows), max(1, BLOCK_SCORES // width)):
                 its = rows[part]
                 near, hits = self._find(queries[its], width, effort)
                 is_out = ~is_visible[hits]
@@ -428,12 +524,24 @@ class Engine:
         return scans.run_search(self.index, queries, k, parameters)
 
 
+def _negative_squares(x: FloatArray, y: FloatArray) -> FloatArray:
+    """−|x − y|² along the last axis, in float64."""
+    difference = np.subtract(x, y, dtype=np.float64)
+    result: FloatArray = -np.square(difference, out=difference).sum(axis=-1)
+    return result
+
+
 def make_index(dim: int, spec: IndexSpec) -> Any:
-    faiss, factory = library(), spec.factory
+    import faiss
+
+    factory = spec.factory
     try:
         if not FACTORIES.fullmatch(factory):
             raise TypeError("it is not of a kind that an Index supports")
-        return faiss.index_factory(dim, factory, spec.metric.faiss_type)
+        metric = faiss.METRIC_INNER_PRODUCT
+        if spec.metric.is_distance:
+            metric = faiss.METRIC_L2
+        return faiss.index_factory(dim, factory, metric)
     except (RuntimeError, TypeError) as error:
         raise ValueError(
             "`factory` of an Index must be a factory string of faiss: Flat, "
@@ -445,20 +553,16 @@ def make_index(dim: int, spec: IndexSpec) -> Any:
         ) from None
 
 
-def inverted_file(index: Any) -> Any:
-    """The inverted file in an index; None without one."""
-    inner = _innermost(index)
-    return inner if isinstance(inner, library().IndexIVF) else None
-
-
 def set_parameters(index: Any, spec: IndexSpec) -> str:
     """Sets how thoroughly an index searches, see `Index`; returns the text."""
+    import faiss
+
     text = spec.parameters
     if text is None:
-        settings, faiss = [], library()
-        if lists := inverted_file(index):
-            settings.append(f"nprobe={max(1, round(lists.nlist**0.5))}")
-        if isinstance(_innermost(index), faiss.IndexHNSW):
+        inner, settings = innermost(index), []
+        if isinstance(inner, faiss.IndexIVF):
+            settings.append(f"nprobe={max(1, round(inner.nlist**0.5))}")
+        if isinstance(inner, faiss.IndexHNSW):
             settings.append("efSearch=64")
         if isinstance(faiss.downcast_index(index), faiss.IndexRefine):
             settings.append("k_factor_rf=4")
@@ -467,7 +571,7 @@ def set_parameters(index: Any, spec: IndexSpec) -> str:
         if not _PARAMETERS.fullmatch(str(text)):
             raise ValueError("not of the form 'name=number,name=number'")
         if text:
-            space = library().ParameterSpace()
+            space = faiss.ParameterSpace()
             space.set_index_parameters(index, str(text))
     except (RuntimeError, ValueError) as error:
         raise ValueError(
@@ -481,7 +585,9 @@ def set_parameters(index: Any, spec: IndexSpec) -> str:
 
 def _permute(index: Any, order: Rows) -> None:
     """Renumbers the vectors of a graph and of the indexes around it."""
-    index = library().downcast_index(index)
+    import faiss
+
+    index = faiss.downcast_index(index)
     if hasattr(index, "permute_entries"):
         index.permute_entries(order)
     for name in ("index", "base_index", "refine_index"):
@@ -489,10 +595,12 @@ def _permute(index: Any, order: Rows) -> None:
             _permute(getattr(index, name), order)
 
 
-def _innermost(index: Any) -> Any:
+def innermost(index: Any) -> Any:
     """The innermost faiss index, inside any transform or refining one."""
-    index = library().downcast_index(index)
+    import faiss
+
+    index = faiss.downcast_index(index)
     for name in ("index", "base_index"):
         if hasattr(index, name):
-            return _innermost(getattr(index, name))
+            return innermost(getattr(index, name))
     return index

@@ -1,7 +1,7 @@
 """Filters: conditions on columns, evaluated to a mask over the rows."""
 
+import contextlib
 import operator
-import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keras_dml.utils.arguments import did_you_mean
-from keras_dml.utils.types import Rows
 
 Mask: TypeAlias = NDArray[np.bool_]
 
@@ -138,26 +137,6 @@ def _operands(
     return values
 
 
-def split_by_condition(
-    where: Any, count: int, owner: str
-) -> Iterator[tuple[Rows | slice, Where | None]]:
-    """Yields queries with their filter: one for all, or one for each."""
-    is_list = isinstance(where, list | tuple) and len(where) > 0
-    if not is_list or not all(isinstance(x, Mapping | None) for x in where):
-        yield slice(None), where
-        return
-    if len(where) != count:
-        raise ValueError(
-            f"`where` of {owner} must be one filter, or a list of one per "
-            f"query. Received: {len(where)} conditions for {count} queries."
-        )
-    queries: dict[bytes, list[int]] = {}
-    for query, condition in enumerate(where):
-        queries.setdefault(pickle.dumps(condition), []).append(query)
-    for rows in queries.values():
-        yield np.array(rows), where[rows[0]]
-
-
 def to_plain(value: Any) -> Any:
     """Converts a value to the form that columns store.
 
@@ -190,9 +169,15 @@ class Column:
     def __init__(self, values: Sequence[Any]) -> None:
         self._has_value = np.array([x is not None for x in values], bool)
         self._positions: dict[Any, int] | None = None
-        if (numbers := _as_numbers(values)) is not None:
-            self._array, self.kinds = numbers, frozenset({"number"})
-            return
+        types = set(map(type, values)) - {type(None)}
+        if types and types <= {bool, int, float}:
+            dtype = float if float in types else int if int in types else bool
+            # Integers of more than 64 bits do not fit into an array.
+            with contextlib.suppress(OverflowError):
+                numbers = [0 if x is None else x for x in values]
+                self._array = np.array(numbers, dtype)
+                self.kinds = frozenset({"number"})
+                return
         positions: dict[Any, int] = {}
         self._positions = positions
         keys = map(_hashable, values)
@@ -266,18 +251,6 @@ class Column:
         except OverflowError:
             return None
         return cast if cast == value else None
-
-
-def _as_numbers(values: Sequence[Any]) -> NDArray[Any] | None:
-    """Numbers as an array, 0 for None; None if one is no number of 64 bits."""
-    types = set(map(type, values)) - {type(None)}
-    if not types or not types <= {bool, int, float}:
-        return None
-    dtype = float if float in types else int if int in types else bool
-    try:
-        return np.array([0 if x is None else x for x in values], dtype)
-    except OverflowError:
-        return None
 
 
 def kind_of(value: Any) -> str:

@@ -6,16 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_dml.search.metrics import COSINE, MetricName
+from keras_dml.search.engine import COSINE, NO_ID, MetricName
 from keras_dml.search.rows import Key, RowTable
 from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.types import FloatArray, Rows
 
 if TYPE_CHECKING:
     import pandas
-
-NO_ID = -1
-"""The id where there is no hit."""
 
 _SHOWN_QUERIES, _SHOWN_HITS = 5, 3
 

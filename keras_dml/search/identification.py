@@ -12,8 +12,7 @@ from keras_dml.evaluation.confidence import FEWEST_CLASSES, percentiles
 from keras_dml.evaluation.identification import IdentificationThreshold, OpenSet
 from keras_dml.evaluation.label_sets import as_class_ids
 from keras_dml.evaluation.verification import percent
-from keras_dml.search.engine import Engine
-from keras_dml.search.hits import NO_ID
+from keras_dml.search.engine import BLOCK_SCORES, NO_ID, Engine
 from keras_dml.search.rows import LABEL, NAME, RowTable
 from keras_dml.utils.arguments import check_count, check_type
 from keras_dml.utils.types import FloatArray, Fraction, Rows
@@ -34,8 +33,6 @@ WAYS_OUT = (
 
 _MAX_QUERIES = 1000
 """Maximum number of the gallery's rows that are used as queries."""
-
-_BLOCK_SCORES = 2**22
 
 
 def calibrate_search(
@@ -216,7 +213,7 @@ class ClassRows:
         rows, k = np.arange(len(queries)), min(8, len(self._ids))
         while len(rows) and k:
             again = []
-            for part in blocks(len(rows), max(1, _BLOCK_SCORES // k)):
+            for part in blocks(len(rows), max(1, BLOCK_SCORES // k)):
                 its = rows[part]
                 near, hits = self._engine.search(queries[its], k)
                 is_allowed = ~is_excluded(its, near, hits) & (hits != NO_ID)

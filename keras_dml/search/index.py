@@ -32,17 +32,20 @@ from keras_dml.search.encoder import (
     thumbnail_column,
 )
 from keras_dml.search.engine import (
+    COSINE,
     EXACT,
+    NO_ID,
     IndexSpec,
-    inverted_file,
+    MetricName,
+    Similarity,
+    innermost,
     make_index,
     set_parameters,
 )
 from keras_dml.search.engine import Engine as SearchEngine
-from keras_dml.search.filters import Where, split_by_condition
-from keras_dml.search.hits import NO_ID, Hits, pad_hits, without_self
+from keras_dml.search.filters import Where
+from keras_dml.search.hits import Hits, pad_hits, without_self
 from keras_dml.search.identification import calibrate_search
-from keras_dml.search.metrics import COSINE, MetricName, Similarity, library
 from keras_dml.search.recall import Filling, Recall, take_rows
 from keras_dml.search.rows import (
     KEY,
@@ -60,10 +63,9 @@ from keras_dml.search.rows import (
     label_values,
 )
 from keras_dml.utils.arguments import check_count, explain_removed
-from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.progress import throughput, waiting
 from keras_dml.utils.types import FloatArray, Rows
-from keras_dml.utils.vectors import blocks
+from keras_dml.utils.vectors import Embeddings, blocks
 
 if TYPE_CHECKING:
     import pyarrow
@@ -309,6 +311,8 @@ class Index:
         path: str | os.PathLike[str],
         model: keras.Model | None = None,
         verify: bool = True,
+        *,
+        trust: bool = False,
     ) -> "Index":
         """Reads an index from its folder.
 
@@ -317,6 +321,9 @@ class Index:
             model: The model that computed the embeddings; by default, the one
                 in the folder, which is loaded when it is needed.
             verify: Whether to verify the checksums of the files.
+            trust: Whether code that comes with the model may be used: modules
+                that it names are imported, and Keras's `safe_mode` is off.
+                Otherwise only what the program has imported is used.
 
         Raises:
             FileNotFoundError: If there is no index in the folder.
@@ -325,7 +332,7 @@ class Index:
         """
         folder = store.folder_at(path)
         version, content, engine, rows, file = store.load(folder, verify)
-        encoder = Encoder(identity=content.model, file=file)
+        encoder = Encoder(content.model, file, trust)
         index = cls.__new__(cls)
         index._use(encoder, engine, rows, content.recall, content.threshold)
         index._origin = (folder, version)
@@ -359,6 +366,8 @@ class Index:
             OSError: If the index cannot be written. The previous content is
                 kept.
         """
+        import faiss
+
         folder, encoder = store.folder_at(path), self._encoder
         engine, rows = self._engine, self._rows
         content = store.Content(
@@ -371,7 +380,7 @@ class Index:
             recall=self.recall,
             threshold=self.threshold,
             model=encoder.identity,
-            faiss=library().__version__,
+            faiss=faiss.__version__,
             metric=self.metric,
         )
         writers = {store.ROWS: rows.write, store.VECTORS: engine.write}
@@ -698,9 +707,9 @@ class Index:
         k += exclude is not None
         scores = np.empty((len(x), k), np.float32)
         ids = np.empty((len(x), k), np.int64)
-        for rows, condition in split_by_condition(where, len(x), owner):
+        for rows, among in self._rows.split(where, len(x), owner):
             scores[rows], ids[rows] = self._engine.search(
-                x.array[rows], k, self._passing_ids(condition)
+                x.array[rows], k, among
             )
         if exclude is not None:
             self_ids = self._self_ids(exclude, len(ids), owner)
@@ -742,9 +751,9 @@ class Index:
             )
         x = self._embeddings(queries, "queries", owner, batch_size).array
         parts = []
-        for rows, condition in split_by_condition(where, len(x), owner):
+        for rows, among in self._rows.split(where, len(x), owner):
             which, scores, ids = self._engine.range_search(
-                x[rows], threshold, self._passing_ids(condition)
+                x[rows], threshold, among
             )
             parts.append((np.arange(len(x))[rows][which], scores, ids))
         which, scores, ids = map(np.concatenate, zip(*parts, strict=True))
@@ -840,10 +849,6 @@ class Index:
         return self._engine.metric.embeddings(
             items if x is None else x, self.dim, name, owner
         )
-
-    def _passing_ids(self, where: Where | None) -> Rows | None:
-        """Ids of the rows that pass a filter; None without one."""
-        return None if where is None else self._rows.where(where)
 
     def _self_ids(self, exclude: Any, count: int, owner: str) -> Rows:
         """The id of each query's own row; an unused id if it is missing."""
@@ -996,7 +1001,7 @@ def _training_sample(shards: EmbeddingShards, spec: IndexSpec) -> FloatArray:
     index = make_index(shards.dim, spec)
     if index.is_trained:
         return np.empty((0, shards.dim), np.float32)
-    lists = inverted_file(index)
-    size = _TRAIN_VECTORS * max(_TRAIN_VECTORS, lists.nlist if lists else 0)
+    lists = getattr(innermost(index), "nlist", 0)
+    size = _TRAIN_VECTORS * max(_TRAIN_VECTORS, lists)
     rows = np.random.default_rng(0).permutation(len(shards))[:size]
     return take_rows(shards.embeddings(), np.sort(rows), shards.dim)

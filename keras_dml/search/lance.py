@@ -2,16 +2,15 @@
 
 import math
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import keras
 import numpy as np
 
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.search.encoder import Encoder
-from keras_dml.search.hits import NO_ID, Hit
-from keras_dml.search.metrics import COSINE, MetricName
+from keras_dml.search.engine import COSINE, NO_ID, MetricName
+from keras_dml.search.hits import Hit
 from keras_dml.search.rows import KEY, VECTOR
 from keras_dml.utils.arguments import check_choice, check_count, import_extra
 from keras_dml.utils.files import Document
@@ -25,16 +24,6 @@ _METRIC, _MODEL = b"keras_dml.metric", b"keras_dml.model"
 """Keys of the metadata of the vectors' field."""
 
 _IDENTITY = Document(ModelIdentity, "keras_dml.model")
-
-_DISTANCES = {"cosine": "cosine", "dot": "dot", "euclidean": "l2"}
-"""LanceDB's names of the metrics."""
-
-_SCORES: dict[str, Callable[[float], float]] = {
-    "cosine": lambda distance: 1 - distance,
-    "dot": lambda distance: 1 - distance,
-    "euclidean": lambda distance: -math.sqrt(distance),
-}
-"""From LanceDB's distances to scores; its "l2" is squared."""
 
 
 class LanceIndex:
@@ -123,7 +112,7 @@ class LanceIndex:
             ValueError: If an argument is not as described, or there is a table
                 of this name.
         """
-        check_choice("LanceIndex.build", "metric", metric, _DISTANCES)
+        check_choice("LanceIndex.build", "metric", metric, get_args(MetricName))
         schema: Any = getattr(rows, "schema", None)
         if not {KEY, VECTOR} <= set(getattr(schema, "names", ())):
             raise ValueError(
@@ -194,7 +183,8 @@ class LanceIndex:
         hits: list[list[Hit]] = []
         for vector in self._vectors(queries, batch_size):
             query = self.table.search(vector, vector_column_name=VECTOR)
-            query = query.distance_type(_DISTANCES[self.metric]).limit(k)
+            distance = "l2" if self.metric == "euclidean" else self.metric
+            query = query.distance_type(distance).limit(k)
             if where is not None:
                 query = query.where(where, prefilter=True)
             names = [x for x in self.table.schema.names if x != VECTOR]
@@ -233,8 +223,9 @@ class LanceIndex:
         return x
 
     def _hit(self, row: dict[str, Any]) -> Hit:
-        score = _SCORES[self.metric](row.pop("_distance"))
-        key = row.pop(KEY)
+        distance, key = row.pop("_distance"), row.pop(KEY)
+        is_squared = self.metric == "euclidean"
+        score = -math.sqrt(distance) if is_squared else 1 - distance
         return Hit(id=NO_ID, score=score, is_match=None, row=row, key=key)
 
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keras_dml.search.engine import Engine
-from keras_dml.search.hits import NO_ID
+from keras_dml.search.engine import NO_ID, Engine
 from keras_dml.search.scans import nearest_of_parts
 from keras_dml.utils.types import FloatArray, Rows
 
@@ -107,7 +106,8 @@ class Filling:
         more = int(source == ROWS)
         k = min(NUM_NEIGHBORS, len(engine) - more)
         parts = _with_ids(read(), self._left_out)
-        exact = nearest_of_parts(parts, queries, k + more, metric.faiss_type)[1]
+        kind = engine.index.metric_type
+        exact = nearest_of_parts(parts, queries, k + more, kind)[1]
         scores, hits = engine.search(queries, k + more)
         pairs = [
             (a[a != row][:k], b[b != row][:k])

@@ -4,8 +4,9 @@ import functools
 import json
 import math
 import os
+import pickle
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count as counter
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -239,6 +240,30 @@ class RowTable:
         if self._filters is None:
             self._filters = Filters(self.columns, len(self))
         return self.ids[self._filters.mask(where)]
+
+    def split(
+        self, where: Any, count: int, owner: str
+    ) -> Iterator[tuple[Rows | slice, Rows | None]]:
+        """Yields queries, and ids of the rows that pass their filter, or None.
+
+        There is one filter for all queries, or one for each.
+        """
+        is_list = isinstance(where, list | tuple) and len(where) > 0
+        if not is_list or not all(isinstance(x, Mapping | None) for x in where):
+            yield slice(None), None if where is None else self.where(where)
+            return
+        if len(where) != count:
+            raise ValueError(
+                f"`where` of {owner} must be one filter, or a list of one per "
+                f"query. Received: {len(where)} conditions for {count} queries."
+            )
+        queries: dict[bytes, list[int]] = {}
+        for query, condition in enumerate(where):
+            queries.setdefault(pickle.dumps(condition), []).append(query)
+        for rows in queries.values():
+            condition = where[rows[0]]
+            ids = None if condition is None else self.where(condition)
+            yield np.array(rows), ids
 
     def write(self, path: Path) -> None:
         """Writes the rows, column by column, as JSON."""

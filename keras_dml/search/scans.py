@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.search.metrics import library
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks
 
@@ -41,7 +40,8 @@ def nearest(
     The vectors have faiss's `labels`, ascending, (n,), at least k. Returns
     products or squared distances, (Q, k) float32, best first, and labels.
     """
-    faiss = library()
+    import faiss
+
     part, queries = vectors_of(index, queries)
     selects = faiss.IndexFlat, faiss.IndexScalarQuantizer, faiss.IndexRaBitQ
     # RaBitQ of several bits reconstructs only the first of them.
@@ -71,7 +71,8 @@ def _nearest_by_product(
     part: Any, queries: FloatArray, k: int, labels: Rows
 ) -> tuple[FloatArray, Rows]:
     """The k nearest of some flat vectors, by products with all of them."""
-    faiss = library()
+    import faiss
+
     flat: FloatArray = faiss.rev_swig_ptr(part.get_xb(), part.ntotal * part.d)
     vectors = flat.reshape(part.ntotal, part.d)
     heap = faiss.ResultHeap(len(queries), k, True)
@@ -95,7 +96,8 @@ def nearest_of_parts(
     metric_type: int,
 ) -> tuple[FloatArray, Rows]:
     """Finds the k nearest of vectors that come in parts with their labels."""
-    faiss = library()
+    import faiss
+
     is_product = metric_type == faiss.METRIC_INNER_PRODUCT
     heap = faiss.ResultHeap(len(queries), k, is_product)
     _multiply_batches(queries.shape[1])
@@ -124,7 +126,8 @@ def range_search(
 
 def vectors_of(index: Any, queries: FloatArray) -> tuple[Any, FloatArray]:
     """The part of an index with the vectors, and queries transformed for it."""
-    faiss = library()
+    import faiss
+
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):
         for number in range(index.chain.size()):
@@ -157,7 +160,8 @@ def _multiply_batches(dim: int) -> None:
     few threads, that takes up to ten times as long; before, 20 queries were the
     limit.
     """
-    faiss = library()
+    import faiss
+
     if tuple(map(int, faiss.__version__.split(".")[:2])) >= (1, 15):
         limit = 4 * dim * faiss.omp_get_max_threads()
         faiss.cvar.distance_compute_blas_threshold = limit
@@ -165,10 +169,12 @@ def _multiply_batches(dim: int) -> None:
 
 def share_threads(lists: Any, queries: int) -> None:
     """Makes inverted files, if there are any, use all threads."""
+    import faiss
+
     if lists is not None:
         # With few queries, faiss would leave threads idle: mode 1 divides the
         # lists of a query among threads, mode 0 the queries.
-        lists.parallel_mode = int(queries < library().omp_get_max_threads())
+        lists.parallel_mode = int(queries < faiss.omp_get_max_threads())
 
 
 def search_parameters(index: Any, k: int, effort: float = 1.0) -> Any:
@@ -176,7 +182,8 @@ def search_parameters(index: Any, k: int, effort: float = 1.0) -> Any:
 
     `effort` multiplies the index's own number of lists or candidates.
     """
-    faiss = library()
+    import faiss
+
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):
         inner = search_parameters(index.index, k, effort)
@@ -198,7 +205,8 @@ def search_parameters(index: Any, k: int, effort: float = 1.0) -> Any:
 
 def _scan_parameters(part: Any, labels: Rows | None) -> Any:
     """Parameters that compare all vectors, or all with some labels."""
-    faiss = library()
+    import faiss
+
     options: dict[str, Any] = {}
     if labels is not None:
         bits = np.zeros(int(labels.max(initial=-1)) + 1, bool)
@@ -212,7 +220,8 @@ def _scan_parameters(part: Any, labels: Rows | None) -> Any:
 
 
 def _list_parameters(index: Any, lists: int, **options: Any) -> Any:
-    faiss = library()
+    import faiss
+
     quantizer = faiss.downcast_index(index.quantizer)
     if isinstance(quantizer, faiss.IndexHNSW):
         # A graph finds no more lists than it has candidates.

@@ -25,8 +25,14 @@ from annotated_types import Ge, Le
 
 from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.model.identity import ModelIdentity
-from keras_dml.search.engine import EXACT, Engine, IndexSpec, make_index
-from keras_dml.search.metrics import MetricName, Similarity, library
+from keras_dml.search.engine import (
+    EXACT,
+    Engine,
+    IndexSpec,
+    MetricName,
+    Similarity,
+    make_index,
+)
 from keras_dml.search.recall import Recall
 from keras_dml.search.rows import RowTable, parse_ids
 from keras_dml.utils.files import (
@@ -375,7 +381,9 @@ def read_vectors(path: Path, content: Content) -> Any:
     Inner structures, such as the links of a graph, are not checked: checksums
     find accidents, and an index is read from people you trust.
     """
-    faiss, factory, dim = library(), content.factory, content.dim
+    import faiss
+
+    factory, dim = content.factory, content.dim
     size, count = path.stat().st_size, content.rows + len(content.hidden)
     limit = getattr(faiss, "set_deserialization_vector_byte_limit", None)
     before = limit and faiss.get_deserialization_vector_byte_limit()
@@ -430,7 +438,9 @@ def _fits(factory: str, dim: int, size: int) -> bool:
 
 def _parts(index: Any, count: int) -> list[tuple[Any, int]]:
     """An index and its inner indexes, with the number of vectors of each."""
-    index = library().downcast_index(index)
+    import faiss
+
+    index = faiss.downcast_index(index)
     parts = [(index, count)]
     for name in ("index", "base_index", "refine_index", "storage"):
         if hasattr(index, name):

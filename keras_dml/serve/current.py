@@ -27,7 +27,7 @@ from keras_dml.model.generated import (
 )
 from keras_dml.runs.folder import load_model
 from keras_dml.search import Index
-from keras_dml.search.metrics import Similarity
+from keras_dml.search.engine import Similarity
 from keras_dml.serve.pictures import Viewer
 from keras_dml.serve.settings import check_is_there
 from keras_dml.utils.models import read_model

@@ -23,7 +23,7 @@ from keras_dml.data.thumbnails import SIDE, row_thumbnail, thumbnail
 from keras_dml.reports.html import SCORES, caption, style
 from keras_dml.reports.html import asset as report_asset
 from keras_dml.search import Index
-from keras_dml.search.metrics import Similarity
+from keras_dml.search.engine import Similarity
 from keras_dml.search.rows import Key
 from keras_dml.serve.current import Current
 from keras_dml.serve.errors import RequestError, bad_value

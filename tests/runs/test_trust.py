@@ -256,5 +256,8 @@ def test_index_runs_no_code_of_its_model(tmp_path) -> None:
     one = examples.select([0])
     with pytest.raises(ValueError, match="Lambda"):
         Index.load(tmp_path / "index").search(one)
-    hits = Index.load(tmp_path / "index", network).search(one, 1)
-    assert hits[0][0].key == 0
+    for options in ({"model": network}, {"trust": True}):
+        hits = Index.load(tmp_path / "index", **options).search(one, 1)
+        assert hits[0][0].key == 0
+    with pytest.raises(ValueError, match="Lambda"):  # Trust has ended.
+        Index.load(tmp_path / "index").search(one)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_dml.search import Index
-from keras_dml.search.metrics import Similarity
+from keras_dml.search.engine import Similarity
 
 RNG = np.random.default_rng(0)
 

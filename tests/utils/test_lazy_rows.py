@@ -5,13 +5,13 @@ import pickle
 import numpy as np
 import pytest
 
-from keras_dml.utils.arrays import as_rows
 from keras_dml.utils.lazy_rows import (
     ArrayRows,
     join_rows,
     map_rows,
     select_rows,
 )
+from keras_dml.utils.vectors import as_rows
 
 ROWS = np.array([7, 0, 7, 3])
 
