@@ -97,7 +97,7 @@ class Backbone(NamedSection):
         kept as well. Otherwise these stay as they are, and the whole model
         measures them.
         """
-        if not self.stores_features:
+        if self.feature_cache == "none" or not self.stores_features:
             return splits
         until = None if self.freeze else self.freeze_until
         views = augmentation.model_dump(exclude={"cache", "num_views"})
