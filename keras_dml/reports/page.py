@@ -168,8 +168,8 @@ def _names(images: Examples, row: int) -> list[str]:
 def render(run: Run, content: dict[str, Any]) -> str:
     """The text of the page; `content` is that of its explorer."""
     # The examples show what the figure "retrieval" does.
-    shown = [x for x in figures_of(run) if x.name != "retrieval"]
-    figures = {figure.name: _figure(figure) for figure in shown}
+    run_figures = [x for x in figures_of(run) if x.name != "retrieval"]
+    figures = {figure.name: _figure(figure) for figure in run_figures}
     rest = [name for name in figures if name not in CURVES]
     test_set = {"test set (SHA-256)": run.outcome.test_set}
     kind, line = headline(run)
