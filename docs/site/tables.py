@@ -214,13 +214,11 @@ def read(path: Path) -> str:
 
 
 def of_index(page: str, readme: str) -> str:
-    """The first page of the site with the result of the README."""
-    for pattern in (r"^\| 11,713.*?\n\n", r"^Training takes .*?GPU\.\n"):
-        (result,) = re.findall(pattern, readme, re.M | re.S)
-        page, count = re.subn(
-            pattern, lambda _, new=result: new, page, flags=re.M | re.S
-        )
-        assert count == 1, pattern  # noqa: S101
+    """The first page of the site with the example of the README."""
+    pattern = r"^```python\n[^`]*^```\n\n```text\n.*?^```\n"
+    (example,) = re.findall(pattern, readme, re.M | re.S)
+    page, count = re.subn(pattern, lambda _: example, page, flags=re.M | re.S)
+    assert count == 1  # noqa: S101
     return page
 
 
