@@ -213,6 +213,15 @@ def read(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
+def of_index(page: str, readme: str) -> str:
+    """The first page of the site with the example of the README."""
+    pattern = r"^```python\n[^`]*^```\n\n```text\n.*?^```\n"
+    (example,) = re.findall(pattern, readme, re.M | re.S)
+    page, count = re.subn(pattern, lambda _: example, page, flags=re.M | re.S)
+    assert count == 1  # noqa: S101
+    return page
+
+
 def written() -> dict[Path, str]:
     """The files as they should be."""
     pages = [
@@ -228,6 +237,8 @@ def written() -> dict[Path, str]:
     for path in sorted((DOCS / "methods").glob("*.md")):
         if "\n| at a glance |" in read(path):
             made[path] = of_method(read(path), path.stem, costs)
+    index = DOCS / "index.md"
+    made[index] = of_index(read(index), read(DOCS.parent / "README.md"))
     return made
 
 

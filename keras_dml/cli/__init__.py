@@ -2,8 +2,8 @@
 
 Open first: `commands/train`, one command as all are. `common` has the options
 that several share, prints results and turns errors into messages; `sources`
-reads what a command is pointed at. A command imports what it needs when it
-runs.
+reads the models and images that a command names. A command imports what it
+needs when it runs.
 
 Imports: everything.
 """
@@ -68,7 +68,7 @@ class Commands(click.Group):
 def _explain(
     error: click.NoSuchOption, command: click.Command, words: list[str]
 ) -> None:
-    """Says what an option is now, or that it is a setting of a recipe."""
+    """Explains a removed option, or suggests a setting of a recipe."""
     from keras_dml.utils.arguments import REMOVAL_HINTS
 
     option = error.option_name

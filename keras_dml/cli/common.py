@@ -1,4 +1,4 @@
-"""What all commands share: how they start and fail, options, output.
+"""Shared by all commands: options, start-up, errors, output.
 
 With `--json`, one document is on standard output, all else on standard error.
 """
@@ -30,7 +30,7 @@ INTERRUPTED = 130
 USER_ERRORS = (ValueError, OSError, ImportError)
 _EXHAUSTED = "ResourceExhausted"
 _FILES = (".csv", ".tsv", ".parquet", ".npy", ".npz", ".json", ".index")
-"""Ends of names of which a folder is hardly meant."""
+"""Suffixes of names that are files rather than folders."""
 
 
 class OutputFolder(click.Path):
@@ -85,14 +85,14 @@ engine_option = click.option(
     "--engine",
     type=click.Choice(["keras", "openvino"]),
     default="keras",
-    help="What embeds: openvino, an extra, is faster on CPUs.",
+    help="Engine that embeds: openvino, an extra, is faster on CPUs.",
 )
 
 
 def _trust(
     context: click.Context, option: click.Parameter, is_given: bool
 ) -> None:
-    """Has all that the command reads trusted, until it ends."""
+    """Trusts all files that the command reads."""
     from keras_dml.utils.trust import reading
 
     context.with_resource(reading(trust=is_given))
@@ -109,7 +109,7 @@ trust_option = click.option(
 
 
 def example(*lines: str) -> str:
-    """The end of a command's help: lines to type, which docs also show."""
+    """The example at the end of a command's help, which docs also show."""
     return "\n".join(["\b", "Example:", *(f"  {line}" for line in lines)])
 
 
@@ -126,7 +126,7 @@ def output_option(text: str, **options: Any) -> Callable[..., Any]:
 def recipe_names(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """What a shell may complete to recipes: names, and files."""
+    """Shell completions of a recipe: included names, and files."""
     from keras_dml.recipes import included
 
     names = [x for x in included.names() if x.startswith(incomplete)]
@@ -150,9 +150,9 @@ def on_tensorflow(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def command_body(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates a command that calls `answer`, and needs the package.
+    """Decorates a command with `json_option`; it then imports the package.
 
-    That, and with it TensorFlow, is imported only when the command runs.
+    TensorFlow is thus imported only when the command runs.
     """
 
     @json_option
@@ -166,9 +166,9 @@ def command_body(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """Has errors that a user can fix printed as one message.
+    """Prints errors that a user can fix as one message, without a traceback.
 
-    They have no traceback, and end the command with status 1; Ctrl-C with 130.
+    The command ends with status 1, and with 130 after Ctrl-C.
     """
     try:
         yield
@@ -185,8 +185,8 @@ def user_errors() -> Iterator[None]:
 def _user_message(error: Exception) -> str | None:
     """The message of an error that a user can fix; None of any other."""
     if isinstance(error, BrokenPipeError):
-        return None  # Nobody reads on, as after `head`: click ends quietly.
-    # Of TensorFlow, which this module must not import.
+        return None  # The reader is gone, as after `head`: click ends quietly.
+    # TensorFlow's error by its name: this module must not import TensorFlow.
     if isinstance(error, MemoryError) or _EXHAUSTED in type(error).__name__:
         why = str(error).partition("\n")[0][:300]
         return (
@@ -221,7 +221,7 @@ def import_package() -> None:
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates a command that calls `answer`."""
+    """Decorates a command that calls `answer` with --json."""
 
     @click.option(
         "--json",
@@ -241,10 +241,10 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def answer(document: Mapping[str, Any]) -> None:
-    """Prints a command's result, if it was asked for --json.
+    """Prints a command's result as JSON, if --json was given.
 
-    NaN and infinities, which JSON has not, are null. Arrays become lists, and
-    other objects, such as paths, their text.
+    NaN and infinities become null, arrays lists, and other objects, such as
+    paths, text.
     """
     stream = click.get_current_context().meta.get(_STREAM)
     if stream is not None:
@@ -257,12 +257,12 @@ def answer(document: Mapping[str, Any]) -> None:
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
-    # NumPy's arrays and numbers have it, and NumPy need not be imported here.
+    # Arrays and numbers of NumPy, which need not be imported here.
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def say(text: str, err: bool = False) -> None:
-    """Prints a line, of what is printable."""
+    """Prints a line with control characters escaped."""
     click.echo(printable(text), err=err)
 
 
@@ -273,7 +273,7 @@ def suggest(*words: object, err: bool = False) -> None:
 
 
 class PrintableFormatter(logging.Formatter):
-    """Log lines of what is printable."""
+    """Formats log lines with control characters escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))
@@ -282,8 +282,8 @@ class PrintableFormatter(logging.Formatter):
 def print_table(table: "Table", title: str, whole: bool = False) -> None:
     """Prints a header and rows under a title.
 
-    Cells of a `whole` table stay on one line, as paths must to be copied, even
-    if the window is too narrow.
+    With `whole`, cells stay on one line in a narrow window, too, so that paths
+    can be copied.
     """
     from rich.console import Console
     from rich.table import Column
@@ -294,7 +294,7 @@ def print_table(table: "Table", title: str, whole: bool = False) -> None:
     # Digits are never cut off.
     rich_table = RichTable(*(Column(name, overflow="fold") for name in header))
     for row in rows:
-        # Not as markup, which a name in brackets would be.
+        # As text: a name in brackets would be markup.
         rich_table.add_row(*(Text(printable(cell)) for cell in row))
     say(title)
     console = Console()

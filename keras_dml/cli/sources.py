@@ -1,4 +1,4 @@
-"""What commands are pointed at: models, and sets of images."""
+"""Reads the MODEL and SOURCE arguments of commands."""
 
 import warnings
 from collections.abc import Sequence
@@ -26,11 +26,11 @@ SPLITS = ("train", "validation", "test")
 _TFDS = "tfds:"
 _PATHS = ("path", "url", "uri")
 _SHARD_COLUMNS = ("row", "name", "embedding", "box")
-"""Columns of shards that no table brings."""
+"""Columns that shards write themselves."""
 
 
 def read_model(source: str, which: str) -> tuple[keras.Model, Recipe | None]:
-    """The model of a run, with its recipe, or that of a `.keras` file."""
+    """Reads the model of a run, with its recipe, or a `.keras` file."""
     from keras_dml import runs
 
     if Path(source).is_file():
@@ -39,7 +39,7 @@ def read_model(source: str, which: str) -> tuple[keras.Model, Recipe | None]:
 
 
 def read_images(names: Sequence[str], recipe: Recipe | None) -> Examples:
-    """The images of one or several sources, as one set; see `read_listed`."""
+    """Reads one or several sources as one set; see `read_listed`."""
     sets = [read_listed(name, recipe, verify=True)[0] for name in names]
     return sets[0] if len(sets) == 1 else concatenate(_align_labels(sets))
 
@@ -47,7 +47,7 @@ def read_images(names: Sequence[str], recipe: Recipe | None) -> Examples:
 def read_listed(
     source: str, recipe: Recipe | None, verify: bool = False
 ) -> tuple[Examples, dict[str, Sequence[Any]]]:
-    """The images of a source, and further columns of a table.
+    """Reads the images of a source, and further columns of a table.
 
     It is a folder of images, with a folder for every class or none; a table
     that ends in .csv, .tsv or .parquet; a list that ends in .txt;
@@ -55,12 +55,21 @@ def read_listed(
     folders of classes are opened; otherwise bad ones are found later.
     """
     if source.startswith(_TFDS):
-        return _of_tfds(source), {}
+        name, _, split = source.removeprefix(_TFDS).partition(":")
+        if not (name and split):
+            raise ValueError(
+                f"SOURCE must be tfds:NAME:SPLIT. Received: {source!r}. Use "
+                "for instance tfds:food101:train."
+            )
+        return tfds_images(name, split), {}
     if source in SPLITS:
         return _of_split(source, recipe), {}
     path = Path(source).expanduser()
     if path.is_dir():
-        return _in_folder(path, verify), {}
+        visible = [x for x in path.iterdir() if not x.name.startswith(".")]
+        files = [] if any(x.is_dir() for x in visible) else images_in(path)
+        images = ImageSet(files) if files else image_folder(path, verify=verify)
+        return images, {}
     if path.suffix.lower() in FORMATS:
         return _of_table(path)
     if path.suffix.lower() == ".txt":
@@ -71,32 +80,13 @@ def read_listed(
 def _unknown(source: str, path: Path) -> Exception:
     is_there = path.exists() or is_url(source)
     kind = ValueError if is_there else FileNotFoundError
-    received = "which is none" if is_there else "which is not there"
+    received = "which is none" if is_there else "which does not exist"
     return kind(
         "SOURCE must be a folder of images; a table that ends in "
         f"{', '.join(FORMATS)}; a list of paths or URLs that ends in .txt; "
         f"tfds:NAME:SPLIT; or {', '.join(SPLITS)} of a run. Received: "
         f"{source!r}, {received}."
     )
-
-
-def _in_folder(folder: Path, verify: bool) -> Examples:
-    visible = [x for x in folder.iterdir() if not x.name.startswith(".")]
-    if not any(x.is_dir() for x in visible):
-        files = images_in(folder)
-        if files:
-            return ImageSet(files)
-    return image_folder(folder, verify=verify)
-
-
-def _of_tfds(source: str) -> Examples:
-    name, _, split = source.removeprefix(_TFDS).partition(":")
-    if not (name and split):
-        raise ValueError(
-            f"SOURCE must be tfds:NAME:SPLIT. Received: {source!r}. Use for "
-            "instance tfds:food101:train."
-        )
-    return tfds_images(name, split)
 
 
 def _of_lines(file: Path) -> Examples:
@@ -150,7 +140,7 @@ def _of_table(file: Path) -> tuple[Examples, dict[str, Sequence[Any]]]:
 def _names(
     labels: list[int], cells: Sequence[Any], file: Path
 ) -> dict[int, str]:
-    """Names of classes, which a table has beside their numbers."""
+    """The names of classes that a table lists beside their numbers."""
     names: dict[int, str] = {}
     for label, cell in zip(labels, cells, strict=True):
         name = str(cell)
@@ -181,9 +171,9 @@ def _of_split(name: str, recipe: Recipe | None) -> Examples:
 
 
 def _align_labels(sets: list[Examples]) -> list[Examples]:
-    """The sets with labels that are the same where classes' names are.
+    """Renumbers labels so that classes of the same name have the same number.
 
-    Those with several labels each are splits of one data set, which agree.
+    Sets with several labels per example are splits of one data set, and agree.
     """
     if any(x.has_label_sets or x.labels is None for x in sets):
         return sets

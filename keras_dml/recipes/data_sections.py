@@ -20,7 +20,7 @@ from keras_dml.utils.types import Count, Shape
 logger = logging.getLogger(__name__)
 
 _MAX_EPOCH_IMAGES = 2**28
-"""Of an epoch, whose rows are planned in memory."""
+"""Maximum number in an epoch, whose rows are planned in memory."""
 
 
 class Data(NamedSection):
@@ -76,15 +76,11 @@ class Batches(Section):
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """What every sampler of batches of classes is given."""
+        """Arguments that every sampler of balanced batches takes."""
         return self.model_dump(exclude={"hard_classes", "fewer_classes"})
 
     def fit(self, arguments: Arguments, train: data.Examples) -> Arguments:
-        """Arguments of a sampler, with no more classes than there are.
-
-        Raises:
-            ValueError: If there are fewer, unless `fewer_classes`.
-        """
+        """Limits a sampler's arguments to the classes that there are."""
         num_classes = arguments.get("classes_per_batch", 0)
         min_images = min(2, self.images_per_class)
         if train.has_label_sets and train.labels is not None:
@@ -92,7 +88,7 @@ class Batches(Section):
         else:
             counts = np.unique(train.known_labels, return_counts=True)[1]
         max_classes = int(np.sum(counts >= min_images))
-        # Without any class, the sampler says why.
+        # Without any class, the sampler raises an error.
         if num_classes <= max_classes or not max_classes:
             return arguments
         if not self.fewer_classes:

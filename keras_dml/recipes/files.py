@@ -1,7 +1,7 @@
-"""Reading and validating recipes, by a schema of what is registered.
+"""Reads and validates recipes.
 
-Its sections of methods and of data sets are made from their signatures; the
-other sections are in `schema`. What is wrong is said in words of the author.
+Sections of methods and data sets are made from the signatures of all that are
+registered; the other sections are in `schema`. Errors name the recipe's keys.
 """
 
 import os
@@ -122,7 +122,7 @@ def _data_section(name: str, loader: Callable[..., Any]) -> type[Data]:
 def _method_section(name: str, factory: Callable[..., Any]) -> type[Method]:
     """The section of a method.
 
-    Its options stand before the arguments that are checked against them.
+    Options come first, because arguments are checked against them.
     """
     traits = find(name)[1]
     fields: Fields = {"name": (Literal[name], ...)}
@@ -130,7 +130,7 @@ def _method_section(name: str, factory: Callable[..., Any]) -> type[Method]:
         fields[option] = (type(default), default)
     # Any method can have a momentum network, which a memory compares with.
     fields |= fields_of(MetricModel, MOMENTUM.__eq__)
-    # What is a key of all recipes is none of the method's.
+    # Keys that every recipe has are not the method's.
     fields |= fields_of(factory, lambda x: x not in Recipe.model_fields)
     for x in traits.uses:
         fields |= fields_of(resolve(x), x.keys.__contains__)
@@ -139,7 +139,7 @@ def _method_section(name: str, factory: Callable[..., Any]) -> type[Method]:
         for argument, check in traits.checks.items()
     }
     validators["check_use"] = model_validator(mode="after")(
-        _without_idle_keys(traits.uses, fields)
+        _reject_unused_keys(traits.uses, fields)
     )
     return create_model(
         name, __base__=Method, __validators__=validators, **fields
@@ -154,8 +154,8 @@ def _validator_of(check: Callable[[Any, Arguments], None]) -> Any:
     return validate_argument
 
 
-def _without_idle_keys(uses: list[Uses], fields: Fields) -> Any:
-    """Refuses keys of what the method, as it is, does not train with."""
+def _reject_unused_keys(uses: list[Uses], fields: Fields) -> Any:
+    """Rejects keys of samplers and callbacks that the method does not use."""
 
     def validate_keys(section: Method) -> Method:
         method = section.model_dump()
@@ -181,7 +181,7 @@ _short.maxlevel = 4
 _short.maxdict = _short.maxlist = _short.maxtuple = 20
 _short.maxstring = _short.maxother = 300
 _repr = _short.repr
-"""A value as an error shows it, which is not the whole of a file."""
+"""A value, shortened for an error message."""
 
 
 _SECTION = "a section, with keys and values"
@@ -190,7 +190,7 @@ _SHAPES = {
     "model_attributes_type": _SECTION,
     "tuple_type": "a list",
 }
-"""What YAML's users call what pydantic has other words for."""
+"""pydantic's kinds of errors, in the words of YAML."""
 
 
 def _explain(error: dict[str, Any], schema: type[BaseModel]) -> str:

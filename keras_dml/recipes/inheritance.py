@@ -1,4 +1,4 @@
-"""Files of recipes, each merged onto those that it is based on."""
+"""Recipe files, each merged onto its bases."""
 
 import difflib
 import os
@@ -16,10 +16,10 @@ MAX_BYTES = 2**20
 """The size of the largest file that is read."""
 
 _LONGEST_NUMBER = 400
-"""Number of characters. Python prints no integer of 4,300 digits."""
+"""Maximum number of characters; Python prints at most 4,300 digits."""
 
 _IN_ORDER = ("rate_multipliers", "decay_multipliers")
-"""Mappings of which the first pattern that matches counts."""
+"""Mappings in which the first matching pattern counts."""
 
 
 class RecipeError(ValueError):
@@ -29,11 +29,11 @@ class RecipeError(ValueError):
 def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     """`base` with `change` on top; neither is altered.
 
-    Mappings are merged, unless they say that they are about something of
-    another `name`: another method has other keys. A backbone has the same
-    keys by any name. Anything else is replaced, and so is a mapping by an
-    empty one. A loss that is only a name can be given arguments. Where the
-    order of keys counts, those of `change` come first.
+    Mappings are merged unless their `name` differs, as another method has
+    other keys. A backbone has the same keys under any name. Anything else is
+    replaced, and so is a mapping by an empty one. A loss that is only a name
+    can be given arguments. Where the order of keys counts, those of `change`
+    come first.
     """
     merged = dict(base)
     for key, value in change.items():
@@ -56,9 +56,9 @@ def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_origin(content: dict[str, Any], is_included: bool) -> dict[str, Any]:
-    """A file, or a setting, that says whether its batches may be too large.
+    """Marks whether `batches` may have fewer classes than they ask for.
 
-    A number of classes of the user's own is met or refused.
+    A user's own number of classes must be met; that of an included recipe not.
     """
     batches = content.get("batches")
     if not isinstance(batches, dict) or "classes_per_batch" not in batches:
@@ -186,7 +186,7 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """Parses YAML; raises `ValueError` if a text is none."""
+    """Parses YAML; raises `ValueError` if the text is invalid."""
     try:
         return yaml.load(text, _Loader)
     # PyYAML stumbles over values that do not have the type of their tag.
@@ -214,9 +214,9 @@ def parse_setting(setting: str) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Without YAML 1.1's numbers such as 1:30, which is 90 there.
+    """Loads YAML without YAML 1.1's numbers such as 1:30, which is 90 there.
 
-    A key must not be there twice: YAML has it so, and PyYAML takes the last.
+    A key that occurs twice is an error, as in YAML; PyYAML takes the last.
     """
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
@@ -224,7 +224,7 @@ class _Loader(yaml.SafeLoader):
         for place, key in enumerate(keys):
             if key in keys[:place] and isinstance(key, str):
                 raise yaml.constructor.ConstructorError(
-                    problem=f"the key {key!r} is there twice, leave out one",
+                    problem=f"the key {key!r} occurs twice, leave out one",
                     problem_mark=node.value[place][0].start_mark,
                 )
         return super().construct_mapping(node, deep)
@@ -249,10 +249,10 @@ for _kind in ("int", "float"):
 
 
 def nearest_key(name: str, cutoff: float) -> str | None:
-    """The dotted key whose last part, or all of it, is most like `name`.
+    """The dotted key of included recipes that is most similar to `name`.
 
-    It is one that included recipes set; None if none is as like as `cutoff`,
-    from 0 to 1; see `difflib`.
+    Its last part or the whole key is compared. None if no similarity reaches
+    `cutoff`, from 0 to 1; see `difflib`.
     """
     keys: dict[str, str] = {}
     for path in sorted(paths().values(), key=lambda x: len(x.parts)):

@@ -74,8 +74,8 @@ class Backbone(NamedSection):
     @property
     def stores_features(self) -> bool:
         """Whether training reads stored features of frozen layers."""
-        stores_lower = self.freeze_until is not None and self.feature_views > 0
-        return self.feature_cache != "none" and (self.freeze or stores_lower)
+        is_frozen = self.freeze or (self.freeze_until and self.feature_views)
+        return self.feature_cache != "none" and bool(is_frozen)
 
     def features(
         self,
@@ -84,7 +84,7 @@ class Backbone(NamedSection):
         augmentation: Augmentation,
         with_test: bool = False,
     ) -> data.DataSplits:
-        """The data that a model is fitted on: of what is frozen its features.
+        """The data to fit a model on: features of frozen layers, or examples.
 
         Those of a backbone's lower part are computed only if the recipe asks
         for a number of views, as training otherwise sees a new one each time.
@@ -97,7 +97,7 @@ class Backbone(NamedSection):
         kept as well. Otherwise these stay as they are, and the whole model
         measures them.
         """
-        if not self.stores_features:
+        if self.feature_cache == "none" or not self.stores_features:
             return splits
         until = None if self.freeze else self.freeze_until
         views = augmentation.model_dump(exclude={"cache", "num_views"})
@@ -127,7 +127,7 @@ class Backbone(NamedSection):
 
 
 class Method(NamedSection):
-    """A method of `keras_dml.methods`, and what it trains with."""
+    """A method of `keras_dml.methods`, with its sampler and callbacks."""
 
     @property
     def traits(self) -> Traits:
@@ -178,7 +178,7 @@ class Method(NamedSection):
         return make(train.labels, seed=seed, **batches.fit(sizes, train))
 
     def _check_label_sets(self, train: data.Examples, batches: Batches) -> None:
-        """Checks that it can be trained with several labels per example."""
+        """Checks that the method can train on several labels per example."""
         reason = None
         if self.makes_batches:
             reason = f"method: {self.name!r}, with batches of its own"
@@ -199,7 +199,7 @@ class Method(NamedSection):
     ) -> MetricModel:
         """Builds the model, with `options` of `MetricModel`.
 
-        Labels of the training examples say what `num_classes: auto` is.
+        Labels of the training examples determine `num_classes: auto`.
         """
         factory, traits = find(self.name)
         left_out = {*traits.extra_keys, *traits.left_out(self.model_dump())}
@@ -265,7 +265,7 @@ class Steps(Section):
 
     @property
     def last_change(self) -> int:
-        """Epochs that are over when the schedule has its last say."""
+        """Number of epochs before the schedule's last change."""
         return self.epochs[-1]
 
     def build(
@@ -293,7 +293,7 @@ class Cosine(Section):
 
     @property
     def last_change(self) -> int:
-        """Epochs that are over when the cosine starts."""
+        """Number of epochs before the cosine starts."""
         return self.warmup
 
     def build(

@@ -1,4 +1,4 @@
-"""Schema: what a recipe may say, and what it holds by default.
+"""The schema of a recipe: its keys, their types and defaults.
 
 Keys that are arguments of a function have its types, ranges and defaults.
 Checks of settings in two sections stand here; each section builds its part.
@@ -40,17 +40,17 @@ MOMENTUM = "ema_momentum"
 """The argument that gives any method a momentum network."""
 
 _ANY_SIDE = 2**15
-"""Of images, in pixels, where nothing says how long it is."""
+"""Length in pixels of a side of images that nothing specifies."""
 
 _NAME = r"\w([\w .,=()+-]{0,98}[\w)+-])?"
 
 
 @dataclass(frozen=True)
 class Training:
-    """A compiled model, and what it is fitted with.
+    """A compiled model, and everything that it is fitted with.
 
-    `splits` have features in place of what is frozen, and `validation` measures
-    the classes that are held out, if any are.
+    `splits` have features in place of frozen layers, and `validation` measures
+    the held-out classes, if there are any.
     """
 
     model: MetricModel
@@ -91,7 +91,7 @@ class Training:
     ),
 )
 class Evaluation(Section):
-    """What is measured on the test set, and how the best epoch is chosen.
+    """Metrics on the test set, and the choice of the best epoch.
 
     The epoch is chosen on classes held out of training, by `monitor`, a
     retrieval metric. Without a `protocol`, test images are evaluated as the
@@ -115,7 +115,7 @@ class Evaluation(Section):
         return self
 
     def validation(self, examples: Examples) -> RetrievalEvaluation | None:
-        """What measures held-out examples in training, if there are any."""
+        """The callback that measures held-out examples, if there are any."""
         if not len(examples):
             return None
         return RetrievalEvaluation(
@@ -314,7 +314,7 @@ class Recipe(Section):
         return epochs
 
     def check_files(self) -> None:
-        """Raises `FileNotFoundError` if files that the recipe names are gone.
+        """Raises `FileNotFoundError` if files of the recipe are missing.
 
         The message lists all of them, and how to name others.
         """
@@ -369,7 +369,7 @@ class Recipe(Section):
         splits: DataSplits,
         with_test: bool = False,
     ) -> Training:
-        """What a model is fitted with; for `with_test`, see `Backbone`."""
+        """The model with its batches and callbacks; see `Backbone.features`."""
         splits = self.backbone.features(
             model, splits, self.augmentation, with_test
         )

@@ -1,7 +1,7 @@
-"""Sections: what every part of a recipe is, and keys made from signatures.
+"""Base classes of recipe sections, and keys made from signatures.
 
-What is "auto" in a section, `num_classes` and `class_counts` of a loss, is
-filled in once the training set is known.
+"auto", for `num_classes` and `class_counts` of a loss, is filled in once the
+training set is known.
 """
 
 import inspect
@@ -45,11 +45,11 @@ MAX_EPOCHS = 10**6
 _PLAIN = (bool, int, float, str, type(None), dict, Any)
 
 _MANY_CLASSES = 10_000
-"""So many that every share of classes that is of use is at least two."""
+"""So many that any useful `class_share` of them is at least two."""
 
 
 def _as_text(value: Any) -> Any:
-    """A value in which true and false are words, as they are not numbers."""
+    """Replaces true and false by words, so that they are not numbers."""
     if isinstance(value, dict):
         return {key: _as_text(below) for key, below in value.items()}
     if isinstance(value, list | tuple):
@@ -58,7 +58,7 @@ def _as_text(value: Any) -> Any:
 
 
 def _are_numbers(annotation: Any) -> bool:
-    """Whether values are numbers, or hold some, and nothing else."""
+    """Whether a type has numbers only, alone or in containers."""
     arguments = get_args(annotation)
     if get_origin(annotation) is Annotated:
         arguments = arguments[:1]
@@ -77,8 +77,8 @@ class Section(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _true_is_no_number(cls, content: Any) -> Any:
-        """Refuses true and false for numbers, which Python takes for 1, 0."""
+    def _reject_boolean_numbers(cls, content: Any) -> Any:
+        """Rejects true and false as numbers; Python takes them for 1, 0."""
         if not isinstance(content, dict):
             return content
         fields = cls.model_fields
@@ -103,7 +103,7 @@ class NamedSection(Section):
 def keys_of(
     function: Callable[..., Any], keys: Sequence[str]
 ) -> Callable[[type[S]], type[S]]:
-    """A decorator: a section gets arguments of a function as keys."""
+    """A decorator that adds arguments of a function to a section as keys."""
 
     def extend(section: type[S]) -> type[S]:
         return create_model(
@@ -123,8 +123,8 @@ def fields_of(
     """The fields of a section for arguments of a function, chosen by `is_key`.
 
     Types are those of the signature, as far as YAML can express them: an
-    argument that takes a name or a model takes a name. What YAML cannot
-    express at all is left out, or a ValueError where it must be given.
+    argument that takes a name or a model takes a name. Arguments that
+    YAML cannot express are left out; a required one raises a ValueError.
     """
     parameters = inspect.signature(function).parameters.values()
     is_class = inspect.isclass(function)
@@ -162,7 +162,7 @@ def _plain(hint: Any) -> Any:
             return None
         union = reduce(or_, plain)
         if losses.MetricLoss in arguments:
-            return Annotated[union, AfterValidator(_known_loss)]
+            return Annotated[union, AfterValidator(_validate_loss)]
         return union
     if origin is Literal or hint in _PLAIN:
         return hint
@@ -177,9 +177,9 @@ def _plain(hint: Any) -> Any:
     return None
 
 
-def _known_loss(loss: Any) -> Any:
+def _validate_loss(loss: Any) -> Any:
     if loss is not None:
-        # Filled in as for a training set that is not known yet.
+        # The training set is not known yet: counts are made up.
         numbers = [n for n in values_of(loss) if isinstance(n, int)]
         counts = values_of(loss, "class_counts")
         numbers += [len(x) for x in counts if isinstance(x, list)]
@@ -188,7 +188,7 @@ def _known_loss(loss: Any) -> Any:
             with _without_devices():
                 losses.get(config)
         except ValueError:
-            # Wrong, or a loss of the user's own that needs its values at once.
+            # It is invalid, or a user's own that needs its values at once.
             losses.get(config)
     return _without_needless_sections(loss)
 
@@ -197,8 +197,8 @@ def _known_loss(loss: Any) -> Any:
 def _without_devices() -> Iterator[None]:
     """Leaves variables without values, and forgets them.
 
-    A value starts TensorFlow, whose devices and workers are then fixed, and
-    Keras would create what it remembers together with the model.
+    A value would start TensorFlow, whose devices and workers are then fixed,
+    and Keras would initialize remembered variables together with the model.
     """
     key = "uninitialized_variables"
     before = list(global_state.get_global_attribute(key, []))

@@ -185,7 +185,7 @@ class Run:
 
     @property
     def metric(self) -> str:
-        """The metric that tells queries apart: the run's monitor, if it can."""
+        """The metric to sort queries by: the run's monitor, if possible."""
         measured = self.results.per_query
         monitor = self.recipe.evaluation.monitor
         return monitor if monitor in measured else next(iter(measured))
@@ -274,8 +274,8 @@ def _embedding_space(run: Run) -> Iterator[RunFigure]:
     yield RunFigure(
         "cosines",
         "Cosine similarities of pairs of test images of the same class "
-        f"(positive) and of different classes (negative).{parts} ABE, Figure "
-        "5.",
+        f"(positive) and of different classes (negative).{parts} As in "
+        "Figure 5 of ABE.",
         lambda: visualization.cosine_histograms(
             run.embeddings if run.parts is None else run.parts,
             any_labels_of(run.images, "run.images.labels", "figures_of"),
@@ -285,7 +285,7 @@ def _embedding_space(run: Run) -> Iterator[RunFigure]:
         "spectrum",
         "Singular values of the test embeddings: a flatter curve means that "
         "more directions are used. The spectral decay ρ is 0 if all are used "
-        "equally. DiVA, Figure 5.",
+        "equally. As in Figure 5 of DiVA.",
         lambda: visualization.singular_value_spectrum(
             {run.recipe.method.name: run.embeddings}
         ),
@@ -386,9 +386,9 @@ DECLARABLE: dict[str, Callable[[Run, Rows], Iterator[RunFigure]]] = {
     "compositor_weights": _compositors,
     "strongest_attention": _strongest,
 }
-"""What a method may declare, by the function of visualization that draws it.
+"""Figures that a method may declare, by the function that draws them.
 
-Each yields its figure if the run has what it shows.
+Each is yielded if the run has the data for it.
 """
 
 

@@ -25,7 +25,7 @@ SCORES = {
     "dot": "Scores are dot products.",
     "euclidean": "Scores are negative distances: 0 means identical.",
 }
-"""What scores are, by metric, in a sentence."""
+"""A sentence on the scores of each metric."""
 
 _PNG = re.compile(r"data:image/png;base64,([A-Za-z0-9+/=\s]+)")
 
@@ -126,7 +126,7 @@ def results_page(
 
 
 def caption(row: dict[str, Any]) -> str:
-    """What a row's image is called: its class, or its label, or nothing."""
+    """The caption of a row's image: its class, or its label, or nothing."""
     for column in ("name", "label"):
         if row.get(column) is not None:
             return str(row[column])

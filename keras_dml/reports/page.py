@@ -20,7 +20,7 @@ from keras_dml.evaluation import bootstrap
 from keras_dml.recipes import dump
 from keras_dml.reports.figures import Run, RunFigure, figures_of
 from keras_dml.reports.html import asset, document, inline_svg
-from keras_dml.runs.outcome import VERDICTS, definition, ends
+from keras_dml.runs.outcome import VERDICTS, definition, format_interval
 from keras_dml.utils.files import write_atomically
 from keras_dml.utils.progress import waiting
 from keras_dml.visualization import nearest
@@ -85,7 +85,7 @@ def explorer(
     num_examples: int = 4,
     num_neighbors: int = 6,
 ) -> dict[str, Any]:
-    """All that the explorer needs, ready for JSON.
+    """The data of the explorer, ready for JSON.
 
     Args:
         num_queries: Random queries that can be explored.
@@ -168,11 +168,8 @@ def _names(images: Examples, row: int) -> list[str]:
 def render(run: Run, content: dict[str, Any]) -> str:
     """The text of the page; `content` is that of its explorer."""
     # The examples show what the figure "retrieval" does.
-    figures = {
-        figure.name: _figure(figure)
-        for figure in figures_of(run)
-        if figure.name != "retrieval"
-    }
+    run_figures = [x for x in figures_of(run) if x.name != "retrieval"]
+    figures = {figure.name: _figure(figure) for figure in run_figures}
     rest = [name for name in figures if name not in CURVES]
     test_set = {"test set (SHA-256)": run.outcome.test_set}
     kind, line = headline(run)
@@ -230,7 +227,7 @@ def _about(run: Run) -> str:
 
 
 def headline(run: Run) -> tuple[str, str]:
-    """What training did, in words, and its class in CSS."""
+    """The CSS class and the words of the headline."""
     metric, results = run.metric, run.results
     kind, words = _HEADLINES.get(run.outcome.verdicts[metric], ("", "Trained"))
     before, after = run.outcome.before[metric], results[metric]
@@ -252,7 +249,7 @@ def _metrics(run: Run) -> str:
         rows.append(
             f'<tr><th scope="row">{escape(name)}</th><td>{before:.4f}</td>'
             f'<td><strong>{value:.4f}</strong> <span class="interval">'
-            f"{ends(intervals.get(name))}</span></td>"
+            f"{format_interval(intervals.get(name))}</span></td>"
             f'<td class="{kind}">{sign}{escape(verdict)}</td></tr>'
         )
     return "\n".join(rows)

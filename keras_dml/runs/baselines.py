@@ -1,4 +1,4 @@
-"""What a pretrained network reaches before anything is trained."""
+"""Results of an untouched pretrained network, the baseline of a run."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,7 +33,7 @@ from keras_dml.utils.types import FloatArray, Labels, Shape, Tensor, Tensors
 
 @dataclass(frozen=True)
 class Baseline:
-    """What a trained model of a pretrained network is compared with.
+    """The untouched network that a trained model is compared with.
 
     Attributes:
         projection: How features became as many numbers as the run's embedding
@@ -66,25 +66,15 @@ def measure_before(
     training: Training,
     splits: data.DataSplits,
 ) -> tuple[Results, Baseline | None]:
-    """What a run is compared with: results, and what they belong to.
+    """Measures the baseline of a run.
 
-    Of an untrained network, these are results of the model before training. Of
-    a pretrained one, they are those of its features at the dimension of the
-    embedding: of PCA and whitening, the one is taken that finds more of the
-    classes held out in folds of the training classes.
+    For an untrained network, this is the model before training. For a
+    pretrained one, it is a projection of its features to the dimension of the
+    embedding: PCA or whitening, whichever finds more of the classes held out
+    in folds of the training classes.
 
     The head of a model that is to start from features does so here, as these
     features are computed anyway.
-
-    Args:
-        recipe: The recipe of the run.
-        network: Its backbone, not trained.
-        training: What the recipe's model is fitted with; its examples may be
-            features of the model's backbone.
-        splits: The examples themselves.
-
-    Returns:
-        Results on the test set, and what they belong to.
     """
     model = training.model
     if is_untrained(network):
@@ -146,7 +136,10 @@ def _measure_untouched(
     """Results of projected features, and those of the features as they are."""
     channels, dim = projection.kernel.shape
     network, shape = pooled.backbone, (None, channels)
-    test = _as_features(splits.test, embed(pooled, splits.test))
+    test = splits.test
+    about = About(test.labels, test.names, test.ids)
+    features = FeatureSet.of({FEATURES: embed(pooled, test)}, None, about)
+    test = features.with_groups(test.groups)
     splits = replace(splits, test=test)
     projected = _on_features(network, EmbeddingHead(dim, pooling="none"), shape)
     dense = projected.head.dense
@@ -160,12 +153,6 @@ def _measure_untouched(
     few = _without(recipe, "parts", "prefixes", metrics=tuple(sorted(metrics)))
     whole = dict(measure(few, untouched, splits))
     return results, Baseline(projection.name, dim, channels, whole)
-
-
-def _as_features(examples: data.Examples, features: FloatArray) -> FeatureSet:
-    about = About(examples.labels, examples.names, examples.ids)
-    feature_set = FeatureSet.of({FEATURES: features}, None, about)
-    return feature_set.with_groups(examples.groups)
 
 
 def _on_features(

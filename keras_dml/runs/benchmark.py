@@ -144,7 +144,7 @@ def rehearse(runs: list[Run], echo: Callable[[str], None]) -> None:
             "Recipes of a benchmark must be trainable, and nothing was trained "
             "yet. Received, from a first step:\n  "
             + "\n  ".join(f"{paths[x]}: {why}" for x, why in failures.items())
-            + "\nMend them, or leave them out."
+            + "\nFix them, or leave them out."
         )
 
 
@@ -159,7 +159,7 @@ def _write_recipe(run: Run) -> Path:
 def _train_all(
     runs: list[Run], jobs: int, echo: Callable[[str], None]
 ) -> Iterator[Entry]:
-    """Trains runs in processes, which end with it; yields how each ended."""
+    """Trains runs in processes, and yields the entry of each that ended."""
     start, num_ended = time.monotonic(), 0
     processes: list[subprocess.Popen[bytes]] = []
     is_stopped = threading.Event()
@@ -168,7 +168,7 @@ def _train_all(
         if is_stopped.is_set():
             return None
         time_left = ""
-        if num_ended:  # The rest takes as long as what is done.
+        if num_ended:  # The others are assumed to take as long.
             each = (time.monotonic() - start) / num_ended
             seconds = round(each * (len(runs) - num_ended))
             time_left = f", about {datetime.timedelta(seconds=seconds)} left"
@@ -177,7 +177,7 @@ def _train_all(
         echo(f"{at} {name}, seed {seed} ({run.log}){time_left}")
         process = start_training(run, jobs)
         processes.append(process)
-        if is_stopped.is_set():  # It was, while the process started.
+        if is_stopped.is_set():  # While the process was starting.
             process.terminate()
         return _entry(run, process.wait())
 
@@ -253,7 +253,7 @@ def _entry(run: Run, status: int) -> Entry | None:
 
 @contextlib.contextmanager
 def _sigterm_as_exit() -> Iterator[None]:
-    """Has SIGTERM raise `SystemExit` with status 75."""
+    """Turns SIGTERM into `SystemExit` with status 75."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

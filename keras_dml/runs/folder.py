@@ -59,7 +59,7 @@ def create_folder(
     check_output(folder, overwrite)
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():
-        # All but the recipe, so that what is left still is a run.
+        # The recipe stays, so that the folder remains that of a run.
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         elif path.name not in (RECIPE, LOCK):
@@ -94,7 +94,7 @@ def is_finished(path: str | os.PathLike[str]) -> bool:
 
 
 def check_same_recipe(path: str | os.PathLike[str], recipe: Recipe) -> None:
-    """Checks that a run of a recipe may go on in a folder, or begin there."""
+    """Checks that a folder has a run of the same recipe, or is free."""
     if not (Path(path) / RECIPE).exists():
         check_output(path)
         return
@@ -109,7 +109,7 @@ def check_same_recipe(path: str | os.PathLike[str], recipe: Recipe) -> None:
 
 
 def changed_settings(path: str | os.PathLike[str], recipe: Recipe) -> list[str]:
-    """Settings that are not those of a run, "key.key: before → after"."""
+    """Settings that differ from a run's, as "key.key: before → after"."""
     file, before = Path(path) / RECIPE, {}
     if file.exists():
         try:
@@ -145,13 +145,13 @@ def write_outcome(folder: Path, outcome: Outcome) -> None:
     write_atomically(folder / SUMMARY, outcome.summary())
     results = outcome.after
     arrays: dict[str, Any] = {
-        # A bootstrap needs no more.
+        # Enough for a bootstrap.
         _PER_QUERY + name: value.astype(np.float32)
         for name, value in results.per_query.items()
     }
     for level, (rows, classes) in results.memberships.items():
         arrays |= {_MEMBER_ROWS + level: rows, _MEMBER_CLASSES + level: classes}
-    # JSON has no keys that are numbers.
+    # As pairs, because keys of JSON cannot be numbers.
     names = {x: list(y.items()) for x, y in results.class_names.items()}
     with atomic_file(folder / QUERIES) as partial:
         np.savez_compressed(
@@ -206,7 +206,7 @@ def load_outcome(
     try:
         content = json.loads(result.read_text(encoding="utf-8"))
         return Outcome(recipe, **{**content, "after": read_queries(queries)})
-    # Files of a stranger may hold anything, and then anything may fail.
+    # Files from strangers may hold anything, so any error may occur.
     except Exception as error:
         raise ValueError(
             f"The result of the run {os.fspath(folder)!r} is damaged: "
@@ -264,14 +264,14 @@ def resume_command(folder: str | os.PathLike[str]) -> list[str]:
 
 
 def _way_on(folder: str | os.PathLike[str]) -> str:
-    """What to do with a run that was not finished, without a loss."""
+    """How to go on with an unfinished run without losing work."""
     if any((Path(folder) / STATE).glob("state-*.npz")):
         return f"Continue it: {shlex.join(resume_command(folder))}"
     return "Train it again with --overwrite."
 
 
 def read_queries(path: Path) -> Results:
-    """Results with their values for each query."""
+    """Reads results with their values for each query."""
     with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
         about = json.loads(str(file["about"]))
         values = {

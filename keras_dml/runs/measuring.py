@@ -1,4 +1,4 @@
-"""What a recipe measures, whether that can be measured, and comparisons."""
+"""Measuring models with the metrics of recipes, and comparing runs."""
 
 import os
 from dataclasses import dataclass
@@ -164,7 +164,7 @@ def remeasure(
         split: "test", "validation" or "train"; or one of several test sets by
             its name, such as "large" of VehicleID.
         which: The "best" or the "last" model.
-        engine: What embeds the images; see `evaluation.embed`. Results of
+        engine: The engine of embeddings; see `evaluation.embed`. Results of
             "openvino" are not identical, as embeddings differ by up to 1e-5.
         trust: As for `load_model`.
 

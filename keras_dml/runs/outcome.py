@@ -10,7 +10,7 @@ from keras_dml.evaluation.metrics import parse_metric
 from keras_dml.recipes import Recipe, dump
 
 NOTHING = "–"
-"""What tables show where there is no value."""
+"""Shown in tables where there is no value."""
 
 Table: TypeAlias = list[list[str]]
 """A header and rows."""
@@ -27,8 +27,8 @@ _DURATIONS = {
 
 VERDICTS = (
     "Verdicts: better or worse if the 95 % interval of the change, over test "
-    "classes, excludes zero; otherwise within the noise of so few classes. "
-    "Another seed may still change a result."
+    "classes, excludes zero; otherwise within the noise, too small to tell "
+    "with so few classes. Another seed may still change a result."
 )
 
 
@@ -111,13 +111,13 @@ class Outcome:
         return table
 
     def before_title(self) -> str:
-        """What training is compared with, in a few words."""
+        """The name of the baseline that training is compared with."""
         if self.baseline is None:
             return "before"
         return str(self.baseline["projection"]).split(" with ")[0]
 
     def baseline_lines(self) -> list[str]:
-        """Sentences on a pretrained network that was not trained, if it was."""
+        """Sentences on the untouched network, if it is the baseline."""
         if self.baseline is None:
             return []
         dim, count = (self.baseline[x] for x in ("dim", "num_features"))
@@ -141,13 +141,6 @@ class Outcome:
             )
         return lines
 
-    def metrics_title(self) -> str:
-        """A line on what the metrics were measured on."""
-        return (
-            f"{self.recipe.name}: {self.images['test']:,} test images of "
-            f"{self.after.num_classes:,} classes"
-        )
-
     def cost_lines(self) -> list[str]:
         """Lines on the duration of the run and its parts."""
         words = dict(_DURATIONS)
@@ -155,14 +148,8 @@ class Outcome:
             speed = f"{self.images_per_second:.0f}"
             images = "image" if speed == "1" else "images"
             words["training"] += f", at {speed} {images} per second"
-        return [
-            "Time:",
-            *(
-                f"{self.seconds[name]:.1f} s {text}"
-                for name, text in words.items()
-                if self.seconds.get(name)
-            ),
-        ]
+        took = [(self.seconds.get(x), text) for x, text in words.items()]
+        return ["Time:", *(f"{x:.1f} s {text}" for x, text in took if x)]
 
     def choice_line(self) -> str:
         """A sentence on how the measured model was chosen."""
@@ -241,13 +228,8 @@ class Outcome:
 def verdicts(before: Results, after: Results) -> dict[str, str]:
     """Whether training changed each metric, in words.
 
-    Metrics that have no value for each query have no interval: of these it
-    says which is higher.
-
-    Args:
-        before: Results to compare with; without values for each query if they
-            were not kept.
-        after: Results of the trained model, on the same queries.
+    Metrics without a value for each query have no interval; for these, the
+    words tell which value is higher.
     """
     differences: Mapping[str, Interval] = {}
     if before.per_query and after.per_query:
@@ -297,7 +279,7 @@ def markdown(table: Table) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def ends(interval: Interval | None, sign: str = "") -> str:
+def format_interval(interval: Interval | None, sign: str = "") -> str:
     """The ends of an interval, if it has any."""
     if interval is None or math.isnan(interval.low):
         return NOTHING
@@ -328,7 +310,7 @@ def metric_rows(results: Results, title: str, units: str | None) -> Table:
         intervals = bootstrap(results, units=units)
         table[0].append(f"95 % interval over {units}")
         for row in table[1:]:
-            row.append(ends(intervals.get(row[0])))
+            row.append(format_interval(intervals.get(row[0])))
     return table
 
 
@@ -338,6 +320,6 @@ def definitions(metrics: Iterable[str]) -> list[str]:
 
 
 def definition(name: str) -> str:
-    """What a metric is."""
+    """The definition of a metric."""
     entry = parse_metric(name)
     return entry.definition if entry else "a metric that is not registered here"

@@ -18,7 +18,7 @@ SEPARATOR = "::"
 
 @dataclass(frozen=True)
 class Run:
-    """One training run: its recipe, with its seed, and where it goes.
+    """One training run: its recipe, with its seed, and its folder.
 
     Its key is the name of the recipe with the seed, its digest the SHA-256 of
     the complete recipe, and its log the file that receives what it prints.
@@ -72,7 +72,7 @@ class Plan:
         ]
 
     def folder(self, recipe: str, seed: int) -> Path:
-        """Where the run of a recipe with a seed goes."""
+        """The folder of a recipe's run with a seed."""
         return self.output / recipe / f"seed-{seed}"
 
 

@@ -27,7 +27,7 @@ from keras_dml.runs.outcome import (
     NOTHING,
     Table,
     definitions,
-    ends,
+    format_interval,
     markdown,
     p_value,
     plus_minus,
@@ -56,7 +56,7 @@ Entries: TypeAlias = dict[int, Entry]
 class PairedDifference(Interval):
     """A mean difference over pairs, and p of the two-sided paired t test.
 
-    That is NaN where all pairs differ by nothing, or there is only one.
+    p is NaN if all pairs are equal, or if there is only one.
     """
 
     p_value: float
@@ -66,10 +66,9 @@ class PairedDifference(Interval):
 class Line:
     """The results of one recipe, and its gains over the baseline.
 
-    Means, of what any run has, come with intervals over seeds; those of metrics
-    that are means over queries also with one over queries. Gains are paired,
-    and empty for the baseline and where there is nothing to compare, as where
-    the test images are not the baseline's.
+    Means have intervals over seeds; those of metrics that are means over
+    queries also have one over queries. Gains are paired. They are empty for the
+    baseline, and where test images are not the baseline's.
     """
 
     recipe: str
@@ -109,9 +108,7 @@ def write_tables(plan: Plan, done: Done, command: str) -> list[Line]:
 
 def _line(plan: Plan, recipe: str, entries: Entries, baseline: Entries) -> Line:
     test_sets = {entry.test_set for entry in entries.values()}
-    results = (
-        _average_runs(plan, recipe, entries) if len(test_sets) == 1 else None
-    )
+    results = _average(plan, recipe, entries) if len(test_sets) == 1 else None
     shared = [seed for seed in entries if seed in baseline]
     is_other = test_sets != {entry.test_set for entry in baseline.values()}
     if recipe == plan.baseline or not (entries and baseline):
@@ -119,8 +116,8 @@ def _line(plan: Plan, recipe: str, entries: Entries, baseline: Entries) -> Line:
     elif is_other:
         shared = []
     first, second = _values(baseline, shared), _values(entries, shared)
-    before = _average_runs(plan, plan.baseline, shared)
-    after = _average_runs(plan, recipe, shared)
+    before = _average(plan, plan.baseline, shared)
+    after = _average(plan, recipe, shared)
     by_query: Mapping[str, Difference] = {}
     if before and after and set(before.per_query) & set(after.per_query):
         by_query = compare(before, after)
@@ -154,9 +151,7 @@ def _values(entries: Entries, seeds: Iterable[int]) -> dict[str, list[float]]:
     return {name: [each[name] for each in metrics] for name in names}
 
 
-def _average_runs(
-    plan: Plan, recipe: str, seeds: Iterable[int]
-) -> Results | None:
+def _average(plan: Plan, recipe: str, seeds: Iterable[int]) -> Results | None:
     """Results averaged over seeds; None if some were removed since."""
     paths = [plan.folder(recipe, seed) / QUERIES for seed in seeds]
     if not paths or not all(path.exists() for path in paths):
@@ -190,7 +185,7 @@ def paired_difference(
     from scipy import stats
 
     with warnings.catch_warnings():
-        # Of one pair, and of differences that are all alike or not finite.
+        # For one pair, and differences that are all equal or not finite.
         warnings.simplefilter("ignore", RuntimeWarning)
         interval = mean_interval(np.subtract(second, first))
         p_value = float(stats.ttest_rel(second, first).pvalue)
@@ -263,7 +258,7 @@ def leaderboard(plan: Plan, metric: str, ranking: list[Line]) -> Table:
 
 
 def untouched_table(entries: Sequence[Entry]) -> Table:
-    """What pretrained networks reach that are not trained.
+    """The results of untouched pretrained networks.
 
     One row for all pooled features as they are, and one for the projection to
     each size that an embedding has, with means over the runs of the metrics
@@ -315,10 +310,14 @@ def _metric_names(lines: list[Line]) -> list[str]:
 
 
 def _difference(gain: Any) -> list[str]:
-    """How much more than the baseline, the interval, and the p value."""
+    """The gain over the baseline, its interval, and the p value."""
     if not gain:
         return [NOTHING] * 3
-    return [f"{gain.estimate:+.4f}", ends(gain, "+"), p_value(gain.p_value)]
+    return [
+        f"{gain.estimate:+.4f}",
+        format_interval(gain, "+"),
+        p_value(gain.p_value),
+    ]
 
 
 def _report(
@@ -335,7 +334,7 @@ def _report(
         ", ".join(v if k == "hardware" else f"{k} {v}" for k, v in x.items())
         for x in environments
     )
-    parts = [f"# Benchmark\n\n```console\n$ {command}\n```"]
+    parts = [f"# Benchmark\n\n```sh\n{command}\n```"]
     parts += [f"On {text} ({count} runs)." for text, count in counts.items()]
     if len(versions) > 1:
         parts.append(

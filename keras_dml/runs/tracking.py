@@ -22,7 +22,7 @@ from keras_dml.utils.files import flat, write_atomically
 logger = logging.getLogger(__name__)
 
 TRACKERS = ("mlflow", "tensorboard", "wandb")
-"""What a run can be logged to: names of modules, and of extras."""
+"""Trackers of runs, by the names of their modules and extras."""
 
 FILES = (RECIPE, METRICS, RESULT, SUMMARY, QUERIES, "best.keras")
 """Files of a run that trackers keep."""
@@ -42,10 +42,7 @@ class Trackers:
 
     A tracker that fails logs a warning and does not end the training. The ids
     of the tracked runs are kept in the folder of the run, so that a training
-    that is resumed continues them.
-
-    Attributes:
-        callbacks: The callbacks that log the epochs of a training.
+    that is resumed continues them. `callbacks` log the epochs.
     """
 
     def __init__(

@@ -58,7 +58,7 @@ from keras_dml.utils.types import FloatArray
 logger = logging.getLogger(__name__)
 
 REFIT = "refit"
-"""Folder, within a run's, of the training on all classes."""
+"""Subfolder of a run for the training on all classes."""
 
 
 def train(
@@ -154,8 +154,7 @@ def train(
         "name": f"{recipe.name}-{REFIT}",
         "train_on": "all",
         "refit": False,
-        # What goes by the length of a training, such as a schedule of the
-        # learning rate, goes by that of the first.
+        # Schedules of the learning rate keep the length of the first.
         "stop_after": epochs,
     }
     again = train(
@@ -193,13 +192,19 @@ def _train(
     has_start = not (
         is_untrained(network) or isinstance(model, ProjectionModel)
     )
-    _check_guard(recipe, splits, has_start)
+    if recipe.guard and not (has_start and len(splits.validation)):
+        raise ValueError(
+            "`guard` of a recipe requires a pretrained network to go back to, "
+            f"and held-out classes. Received: {recipe.backbone.name} with "
+            f"{recipe.method.name}, {len(splits.validation)} validation "
+            "examples. Leave out `guard`."
+        )
     if recipe.backbone.stores_features:
         tell("Computing the features of the frozen layers …")
     training = recipe.training(model, sampler, splits, with_test=True)
     seconds = time.perf_counter() - start
     if training.validation is not None:
-        training.validation.start = has_start  # One at random is no candidate.
+        training.validation.start = has_start  # A random start is not chosen.
     start = time.perf_counter()
     progress = _Progress()
     if not goes_on:
@@ -226,10 +231,8 @@ def _train(
             entries["unsaved"][METRICS] = f"the end: {rows.error}"
         if training.splits is not splits:
             entries["seconds"]["features"] = seconds
-        entries["seconds"] |= {
-            "data": data_seconds,
-            "start": progress.start_seconds,
-        }
+        entries["seconds"]["data"] = data_seconds
+        entries["seconds"]["start"] = progress.start_seconds
         tell("Measuring after training …")
         outcome = _measure_outcome(
             recipe, training, splits, checkpoint, progress, entries
@@ -270,8 +273,7 @@ def rehearse(paths: Sequence[str], output: str) -> None:
                 sampler.set_assignments(np.zeros(len(sampler.labels), int))
             elif isinstance(sampler, data.HardClassBalanced):
                 sampler.set_neighbors(None)
-            # Of images, even if the backbone is frozen: features of all take
-            # long.
+            # Images even for a frozen backbone: features of all take long.
             batches = recipe.augmentation.pipeline(
                 recipe.method.number_classes(splits.train),
                 sampler,
@@ -284,18 +286,6 @@ def rehearse(paths: Sequence[str], output: str) -> None:
             failures[path] = f"{type(error).__name__}: {error}"
         keras.backend.clear_session()
     write_atomically(output, json.dumps(failures))
-
-
-def _check_guard(
-    recipe: Recipe, splits: data.DataSplits, has_start: bool
-) -> None:
-    if recipe.guard and not (has_start and len(splits.validation)):
-        raise ValueError(
-            "`guard` of a recipe requires a pretrained network to go back to, "
-            f"and held-out classes. Received: {recipe.backbone.name} with "
-            f"{recipe.method.name}, {len(splits.validation)} validation "
-            "examples. Leave out `guard`."
-        )
 
 
 def before_training(
@@ -337,7 +327,7 @@ def before_training(
 
 
 class _Progress(keras.callbacks.Callback):
-    """Results before training, and its time, kept where it is resumed."""
+    """Results before training, and its duration, for a resumed run too."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -349,14 +339,14 @@ class _Progress(keras.callbacks.Callback):
         self._began = time.perf_counter()
 
     def compare_with(self, results: Results, baseline: Baseline | None) -> None:
-        """Takes results without training, and what they belong to."""
+        """Sets the results without training, and their baseline."""
         self.before = dict(results)
         self.per_query = results.per_query
         self.baseline = None if baseline is None else asdict(baseline)
 
     @property
     def seconds(self) -> float:
-        """Time of training so far, without what was trained in vain."""
+        """Duration of training so far, without lost epochs."""
         return self._earlier + time.perf_counter() - self._began
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -416,7 +406,7 @@ def _measure_outcome(
 def _best(
     checkpoint: callbacks.Checkpoint, model: keras.Model
 ) -> tuple[str, keras.Model]:
-    """What is measured after training, as it was saved if it was."""
+    """The name of the model to measure, and the model as it was saved."""
     if checkpoint.best_epoch is not None:
         return "best.keras", read_model(checkpoint.folder / "best.keras")
     if checkpoint.last is not None:
@@ -434,7 +424,7 @@ def _fit(
     states: callbacks.Resume,
     writers: Sequence[keras.callbacks.Callback],
 ) -> tuple[callbacks.Checkpoint, dict[str, Any]]:
-    """Trains; what saved the model, and entries of the outcome."""
+    """Trains; returns the checkpoint, and entries of the outcome."""
     validation = training.validation
     monitor = f"val_{training.monitor}" if validation else None
     start = validation if validation and validation.start else None

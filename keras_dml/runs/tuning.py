@@ -341,11 +341,7 @@ def _open_study(folder: Path, recipe: Recipe, space: Mapping[str, Any]) -> Any:
 
 
 class ReportEpochs(keras.callbacks.Callback):
-    """Reports a metric of every epoch to a trial, and ends a pruned one.
-
-    Attributes:
-        values: The metric after each epoch in which it was measured.
-    """
+    """Reports a metric of every epoch to a trial, and ends a pruned one."""
 
     def __init__(self, trial: Any, monitor: str) -> None:
         super().__init__()

@@ -126,7 +126,7 @@ def test_list_of_paths_is_embedded(folder, tmp_path):
         ("a.txt", "\n", "Received: an empty file"),
         ("a.txt", "\udcff", "must be text in UTF-8"),
         ("a.zip", "", "'a.zip', which is none"),
-        ("nowhere", None, "which is not there"),
+        ("nowhere", None, "which does not exist"),
         ("s3://bucket/images", None, "which is none"),
         ("test", None, "requires the data of a run. Received: a model without"),
         ("tfds:cars196", None, "must be tfds:NAME:SPLIT"),

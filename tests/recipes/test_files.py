@@ -145,7 +145,7 @@ def test_parse_setting_reads_yaml_values() -> None:
 )  # fmt: skip
 def test_duplicate_key_raises(tmp_path, text, key) -> None:
     path = write(tmp_path, "twice.yaml", text)
-    with pytest.raises(RecipeError, match=f"the key '{key}' is there twice"):
+    with pytest.raises(RecipeError, match=f"the key '{key}' occurs twice"):
         load(path)
-    with pytest.raises(RecipeError, match="the key 'a' is there twice"):
+    with pytest.raises(RecipeError, match="the key 'a' occurs twice"):
         load("quickstart", ("rate_multipliers={a: 1, a: 2}",))

@@ -234,7 +234,7 @@ def test_chart_has_each_mean(plan, rows) -> None:
 
 
 def test_report_names_its_command_and_environment(text) -> None:
-    assert text.splitlines()[2:5] == ["```console", f"$ {COMMAND}", "```"]
+    assert text.splitlines()[2:5] == ["```sh", COMMAND, "```"]
     assert "On 2 CPU cores, keras 3 (8 runs)." in text
     for metric in ("recall@1", "map@r", "nmi"):
         assert re.search(rf"^- {metric}: \w+", text, re.M)

@@ -34,7 +34,7 @@ REPEAT_SECONDS = 5.0
     "--rows-per-shard",
     type=click.IntRange(min=1),
     default=8192,
-    help="Images per shard, which is the most that a killed process loses.",
+    help="Images per shard; a killed process loses one shard at most.",
 )
 @click.option(
     "--batch-size",
@@ -110,7 +110,7 @@ def embed(
 
 @contextmanager
 def _ending_well() -> Iterator[None]:
-    """After Ctrl-C and SIGTERM, says how to continue."""
+    """Prints how to continue after Ctrl-C or SIGTERM."""
     timers: list[threading.Timer] = []
 
     def interrupt(number: int, _: FrameType | None) -> None:

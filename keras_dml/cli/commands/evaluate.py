@@ -34,7 +34,7 @@ _OF_RUNS = "other", "split", "which", "by", "top", "file", "engine"
     "--split",
     metavar="NAME",
     default="test",
-    # Those of every data set: others are known once it is read.
+    # Every data set has these; others are known once it is read.
     shell_complete=lambda context, parameter, start: [
         name for name in _SPLITS if name.startswith(start)
     ],
@@ -122,7 +122,7 @@ def evaluate(
     file: str | None,
     **options: Any,
 ) -> None:
-    """Measure the model in the folder RUN again, with identical results.
+    """Evaluate the model in the folder RUN again, with identical results.
 
     With OTHER, the folder of another run, compare the two query by query.
     EMBEDDINGS is a folder that `keras-dml embed` wrote, or its URL. They are
@@ -137,14 +137,14 @@ def evaluate(
 
     interval_units = units if intervals else None
     if is_url(run) or (Path(run) / MANIFEST).exists():
-        _reject_options(context, _OF_RUNS, "a run")
+        _reject(context, _OF_RUNS, "a run")
         shards = EmbeddingShards(run)
         results = _evaluate_shards(shards, **options)
         *_, note = str(results).splitlines()
         _show(results, interval_units, "value", f"{run}: {shards!r}", note,
               embeddings=run)  # fmt: skip
         return
-    _reject_options(context, options, "a folder of embeddings")
+    _reject(context, options, "a folder of embeddings")
     if other is None and (by or file):
         raise click.UsageError("--by and --csv compare two runs: give OTHER.")
     how = split, which, engine
@@ -154,7 +154,7 @@ def evaluate(
         _show(first.results, interval_units, which, title, run=run, split=split,
               model=which)  # fmt: skip
         if split == "test":
-            # Of a run that was stopped, or is damaged, the model may be whole.
+            # A stopped or damaged run may still have a whole model.
             with contextlib.suppress(FileNotFoundError, ValueError):
                 for line in load_outcome(run).baseline_lines():
                     common.say(line)
@@ -199,10 +199,8 @@ def evaluate(
         common.say(f"Wrote {file}")
 
 
-def _reject_options(
-    context: click.Context, names: Iterable[str], of: str
-) -> None:
-    """Refuses options that are for something else."""
+def _reject(context: click.Context, names: Iterable[str], of: str) -> None:
+    """Raises a usage error for options that are for something else."""
     from click.core import ParameterSource
 
     for option in context.command.params:
@@ -221,7 +219,7 @@ def _evaluate_shards(
     queries: int | None,
     **options: Any,
 ) -> "Results":
-    """Measures embeddings; options that are None have their defaults."""
+    """Evaluates embeddings; options that are None take their defaults."""
     import numpy as np
 
     from keras_dml.embedding import EmbeddingShards
@@ -270,14 +268,14 @@ def _show(
 
 
 def _show_differences(changes: "Changes", title: str, units: str) -> None:
-    from keras_dml.runs.outcome import definitions, ends, p_value
+    from keras_dml.runs.outcome import definitions, format_interval, p_value
 
     table = [["metric", "first", "second", "difference", "95 % interval", "p"]]
     for name, before in changes.first.items():
         if name in changes.second:
             after, gain = changes.second[name], changes.comparison.get(name)
             row = [name, f"{before:.4f}", f"{after:.4f}"]
-            row += [f"{after - before:+.4f}", ends(gain, "+")]
+            row += [f"{after - before:+.4f}", format_interval(gain, "+")]
             table.append([*row, p_value(gain.p_value) if gain else "–"])
     common.print_table(table, title)
     common.print_table(

@@ -72,7 +72,7 @@ FORMATS = ("saved_model", "onnx", "litert", "openvino")
 @click.option(
     "--tolerance",
     type=click.FloatRange(0, 1),
-    help="With --quantize: refuse an export that loses more of recall@1. "
+    help="With --quantize: write nothing if recall@1 falls by more. "
     "[default: 0.01]",
 )
 @common.on_tensorflow

@@ -24,7 +24,7 @@ _CONDITION = re.compile(r"([^=<>!]+)(!=|<=|>=|=|<|>)(.+)", re.DOTALL)
 
 
 class _BuildByDefault(click.Group):
-    """A group in which what names no command is for `build`."""
+    """A group whose default command is `build`."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -35,7 +35,7 @@ class _BuildByDefault(click.Group):
     def shell_complete(
         self, ctx: click.Context, incomplete: str
     ) -> list[CompletionItem]:
-        """Its commands, the options of `build`, and files."""
+        """Completes its commands, the options of `build`, and files."""
         names = super().shell_complete(ctx, incomplete)
         options = self.commands["build"].shell_complete(ctx, incomplete)
         return [*names, *options, CompletionItem(incomplete, type="file")]
@@ -104,8 +104,8 @@ def index() -> None:
     "--calibrate",
     "calibration",
     metavar="PATH_OR_SPLIT",
-    help="Labeled images for finding the threshold of a match, of 20 classes "
-    "and more that the model was not trained on, such as `validation`.",
+    help="Labeled images to find the threshold of a match with, of at least 5 "
+    "classes, better 20, that the model was not trained on, such as `test`.",
 )
 @click.option(
     "--threshold",
@@ -142,7 +142,7 @@ def build(
     from keras_dml.evaluation.identification import parse_rate
     from keras_dml.search import Index
 
-    # All of this before images are embedded.
+    # Mistakes must show before images are embedded, which takes long.
     is_of_searches = parse_rate(criterion) is not None
     target = Path(output or Path("indexes") / Path(model).resolve().stem)
     if not overwrite and (target / "index.json").exists():
@@ -152,7 +152,7 @@ def build(
         )
     network, recipe = sources.read_model(model, which)
     images = sources.read_images(data, recipe)
-    unseen = _calibrating(calibration, recipe, is_of_searches)
+    unseen = _read_calibration(calibration, recipe, is_of_searches)
     is_in_no_file = isinstance(images, ImageSet) and images.paths is None
     kind["thumbnails"] |= is_in_no_file
     if queries is not None:
@@ -168,15 +168,10 @@ def build(
     common.suggest("keras-dml", "serve", model, "--gallery", target)
 
 
-def _calibrating(
+def _read_calibration(
     source: str | None, recipe: "Recipe | None", is_of_searches: bool
 ) -> "Examples | None":
-    """The labeled images of `--calibrate`; None where they are too few.
-
-    A folder of a dozen classes holds out two. Of so few, not even an interval
-    can be told, and strangers are called matches many times as often as asked.
-    An index without a threshold is then better than none.
-    """
+    """Reads the images of `--calibrate`; None if they have too few classes."""
     from keras_dml.cli import sources
     from keras_dml.evaluation.confidence import FEWEST_CLASSES
     from keras_dml.search.identification import WAYS_OUT
@@ -290,10 +285,8 @@ def add(
     common.answer(
         {"added": len(ids), "replaced": replaced, "images": len(built)}
     )
-    common.say(
-        f"Added {len(ids):,} images to {place}, {replaced:,} for others: "
-        f"{len(built):,} images."
-    )
+    text = f"Added {len(ids):,} images to {place}, {replaced:,} for others"
+    common.say(f"{text}: {len(built):,} images.")
 
 
 @index.command()
@@ -332,7 +325,7 @@ def remove(
 
 
 def _load(place: str, source: str | None) -> "Index":
-    """An index; its model is that of a run or file, where `source` is one."""
+    """Loads an index, with the model of a run or file if `source` is one."""
     from keras_dml.cli.sources import read_model
     from keras_dml.search import Index
 
@@ -449,9 +442,9 @@ def search(
 def read_conditions(
     texts: Sequence[str], columns: Mapping[str, Sequence[Any]]
 ) -> dict[str, dict[str, Any]]:
-    """Conditions such as "price>=10" as `Index.search` takes them.
+    """Parses conditions such as "price>=10" for `Index.search`.
 
-    Values by column say what a text stands for.
+    The values of a column determine the type of a text.
     """
     where: dict[str, dict[str, Any]] = {}
     for text in texts:

@@ -9,7 +9,7 @@ from keras_dml.cli import common
 
 
 class _Recipes(click.Group):
-    """A group that says which of its commands was meant."""
+    """A group that suggests the nearest of its commands."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -41,12 +41,7 @@ def report(run: str, output: str | None, queries: int) -> None:
     "keras-dml figures runs/first",
 )
 @click.argument("run", type=click.Path(file_okay=False))
-@click.argument(
-    "other_runs",
-    metavar="[OTHERS]...",
-    nargs=-1,
-    type=click.Path(file_okay=False),
-)
+@click.argument("other_runs", nargs=-1, type=click.Path(file_okay=False))
 @common.output_option("Folder of the figures. [default: RUN/figures]")
 @click.option(
     "--format",
@@ -58,7 +53,7 @@ def report(run: str, output: str | None, queries: int) -> None:
 @click.option(
     "--metric",
     default="val_recall@1",
-    help="With OTHERS: the column of metrics.csv to compare.",
+    help="With OTHER_RUNS: the column of metrics.csv to compare.",
 )
 @common.trust_option
 @common.command_body
@@ -71,8 +66,8 @@ def figures(
 ) -> None:
     """Draw the figures of the finished RUN, each with its numbers as CSV.
 
-    With OTHERS, the folders of more runs, also compare a metric over the epochs
-    of all of them, for instance for runs with different numbers of learners.
+    With OTHER_RUNS, also compare a metric over the epochs of all, for instance
+    for different numbers of learners.
     """
     from keras_dml.reports import Run, comparisons, figures_of
 

@@ -82,8 +82,8 @@ def train(
     """Train RECIPE and measure the model before and after training.
 
     After every epoch, the training state is saved to state/ in the folder of
-    the run. --resume continues from there, and ends with the same bits as
-    training without a break. After Ctrl-C, the model is saved and measured;
+    the run. --resume continues from there; the result is bit-identical to an
+    uninterrupted training. After Ctrl-C, the model is saved and measured;
     SIGTERM saves the state and ends with status 75.
     """
     if resume and overwrite:
@@ -113,7 +113,9 @@ def train(
             common.suggest(*resume_command(folder), err=True)
         raise
     common.answer({"run": folder, "recipe": checked.name, **outcome.to_dict()})
-    common.print_table(outcome.metrics_table(), outcome.metrics_title())
+    title = f"{checked.name}: {outcome.images['test']:,} test images of "
+    title += f"{outcome.after.num_classes:,} classes"
+    common.print_table(outcome.metrics_table(), title)
     common.say("\n".join(definitions(outcome.after)))
     common.say(VERDICTS)
     for line in outcome.baseline_lines():
