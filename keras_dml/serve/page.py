@@ -53,6 +53,9 @@ _TYPES = {
 
 _KINDS = {str: "text", int: "number", float: "number", bool: "boolean"}
 
+NUM_EXAMPLES = 6
+"""Maximum number of rows whose pictures the page offers as queries."""
+
 _HIDDEN_COLUMNS = ("thumbnail", "box")
 """Columns that nobody filters by."""
 
@@ -161,7 +164,26 @@ def _gallery(current: Current, index: Index) -> dict[str, Any]:
         "threshold": None if threshold is None else float(threshold.value),
         "threshold_meaning": None if threshold is None else threshold.meaning,
         "columns": columns,
+        "examples": _examples(index),
     }
+
+
+def _examples(index: Index) -> list[dict[str, Any]]:
+    """Rows with a picture, evenly spaced, which the page offers as queries."""
+    pictures = [x for x in ("thumbnail", "path") if x in index.types]
+    if not pictures:
+        return []
+    step = max(1, len(index) // NUM_EXAMPLES)
+    rows = [(key, index[key]) for key in index.keys[::step][:NUM_EXAMPLES]]
+    return [
+        {"key": key, "name": caption(row), "file": _file_name(row)}
+        for key, row in rows
+        if any(row.get(x) for x in pictures)
+    ]
+
+
+def _file_name(row: Mapping[str, Any]) -> str:
+    return os.path.basename(str(row.get("path") or ""))
 
 
 def _json(content: Any) -> Response:
@@ -280,7 +302,7 @@ def _hits(
         {
             "key": hit.key,
             "name": caption(hit.row),
-            "file": os.path.basename(str(hit.row.get("path") or "")),
+            "file": _file_name(hit.row),
             "score": hit.score,
             "is_match": hit.is_match,
             "is_copy": bool(is_copy),

@@ -1,7 +1,7 @@
 // The page: from a picture to what is found for it.
 
 import { byId, element, plural } from "./elements.js";
-import { showResults } from "./results.js";
+import { fileName, showExamples, showResults } from "./results.js";
 import { NeedsToken, ask, forgetToken, keepToken } from "./server.js";
 
 const NARROW = matchMedia("(max-width: 900px)");
@@ -10,7 +10,7 @@ let about = null;
 let picture = null; // The file that is searched for.
 let preview = null; // Its address.
 let running = null; // The request that has not been answered.
-let leftOut = null; // The key of a row that is not to be found.
+let leftOut = null; // A row that is not to be found.
 
 const say = (text) => {
   byId("status").textContent = text;
@@ -102,6 +102,11 @@ const load = async (isRetry = false) => {
   byId("token-form").hidden = true;
   byId("layout").hidden = false;
   showAbout();
+  if (!picture && !about.refusal) {
+    // A picture of the gallery is to find others, not itself.
+    showExamples(about.gallery?.examples ?? [], (row, content) =>
+      choose(new File([content], fileName(row)), row));
+  }
   if (about.refusal) {
     byId("layout").classList.add("without-pictures");
     byId("empty").hidden = true;
@@ -124,7 +129,7 @@ const searchQuery = () => {
   const query = new URLSearchParams({ k: byId("k").value });
   const where = condition();
   if (where) query.set("where", JSON.stringify(where));
-  if (leftOut !== null) query.set("exclude", JSON.stringify(leftOut));
+  if (leftOut !== null) query.set("exclude", JSON.stringify(leftOut.key));
   return query;
 };
 
@@ -175,21 +180,27 @@ const search = async () => {
   }
 };
 
-const leaveOut = (key) => {
-  leftOut = key;
-  byId("left-out").hidden = key === null;
-  byId("left-out-key").textContent = `Left out: key ${key}`;
-  byId(key === null ? "again" : "take-back").focus();
+const setLeftOut = (row) => {
+  leftOut = row;
+  byId("left-out").hidden = row === null;
+  byId("left-out-name").textContent = row && `Left out: ${fileName(row)}`;
+};
+
+const leaveOut = (row) => {
+  setLeftOut(row);
+  byId(row === null ? "again" : "take-back").focus();
   search();
 };
 
-const choose = (file) => {
+// `row` is the row of the gallery whose picture this is, if any.
+const choose = (file, row = null) => {
   if (!about || about.refusal) return;
   if (file.size > about.max_body) {
     complain(`${file.name} has ${plural(file.size, "byte")}; the server takes `
       + `at most ${plural(about.max_body, "byte")}.`);
     return;
   }
+  setLeftOut(row);
   picture = file;
   showPreview(file);
   search();

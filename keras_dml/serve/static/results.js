@@ -3,14 +3,20 @@
 import { breakable, byId, element, fixed, plural } from "./elements.js";
 import { ask } from "./server.js";
 
-const called = (hit) => hit.name || hit.file || `key ${hit.key}`;
+export const fileName = ({ file, key }) => file || `key ${key}`;
+
+const called = (hit) => hit.name || fileName(hit);
+
+// The token is in a header, which the address of an image has not.
+const thumbnail = async ({ key }) => {
+  const value = encodeURIComponent(JSON.stringify(key));
+  return (await ask(`page/thumbnail?key=${value}`)).blob();
+};
 
 // The picture of a row; what it is called where there is none.
 const picture = (hit, alt) => {
   const frame = element("div", "missing waiting");
-  const key = encodeURIComponent(JSON.stringify(hit.key));
-  // The token is in a header, which the address of an image has not.
-  ask(`page/thumbnail?key=${key}`).then((answer) => answer.blob()).then(
+  thumbnail(hit).then(
     (blob) => {
       const image = element("img");
       image.alt = alt;
@@ -28,11 +34,13 @@ const picture = (hit, alt) => {
   return frame;
 };
 
-// A share of pairs; of so many, none says no more than that it is small.
-const rate = (share, pairs) => {
-  const percent = (100 * (share || 1 / pairs)).toLocaleString("en",
-    { maximumSignificantDigits: 2 });
-  return `${share ? "" : "under "}${percent}\u00a0%`;
+// How sure a hit is: by how many images of other classes are expected to score
+// as high in the whole gallery. Of so many pairs, none is as good as half a one.
+const confidence = ({ false_matches: share }, { rows, negative_pairs: pairs }) => {
+  const expected = rows * Math.max(share, 0.5 / pairs);
+  if (expected < 0.05) return "almost certainly the same";
+  if (expected < 0.5) return "probably the same";
+  return expected < 5 ? "perhaps the same" : "probably different";
 };
 
 const columnsOf = ({ row }) => Object.entries(row)
@@ -44,7 +52,7 @@ const columnsOf = ({ row }) => Object.entries(row)
 const leaveOutButton = (hit, leaveOut) => {
   const button = element("button", "", "Leave it out");
   button.type = "button";
-  button.addEventListener("click", () => leaveOut(hit.key));
+  button.addEventListener("click", () => leaveOut(hit));
   return button;
 };
 
@@ -55,15 +63,14 @@ const hitItem = (hit, rank, gallery, leaveOut) => {
   caption.append(element("strong", "", `${rank}. ${called(hit)}`),
     element("span", "number", fixed(hit.score)));
   if (hit.false_matches !== null) {
-    caption.append(element("span", "number",
-      `false matches ${rate(hit.false_matches, gallery.negative_pairs)}`));
+    caption.append(element("span", "", confidence(hit, gallery)));
   }
   if (hit.is_match !== null) {
     caption.append(element("span", hit.is_match ? "right" : "wrong",
       hit.is_match ? "✓ match" : "✗ no match"));
   }
   const details = element("details");
-  details.append(element("summary", "", `key ${hit.key}`),
+  details.append(element("summary", "", fileName(hit)),
     element("p", "columns-of", columnsOf(hit) || "no columns"),
     leaveOutButton(hit, leaveOut));
   caption.append(details);
@@ -92,7 +99,8 @@ const offerToLeaveOut = (hits, leaveOut) => {
   byId("copy").hidden = !copy;
   if (!copy) return;
   byId("copy").replaceChildren(element("span", "",
-    `This picture is in the gallery, as ${called(copy)} (key ${copy.key}).`),
+    `This picture is in the gallery: ${[copy.name, fileName(copy)]
+      .filter(Boolean).join(", ")}.`),
   leaveOutButton(copy, leaveOut));
 };
 
@@ -113,17 +121,33 @@ const showHits = (about, hits, leaveOut) => {
     : "";
   const pairs = gallery.negative_pairs;
   const rates = pairs
-    ? " False matches: the share of pairs of different classes that score as "
-      + `high, among ${plural(pairs, "pair")} of the gallery.`
+    ? " How sure a hit is follows from how often images of different classes "
+      + `score as high, among ${plural(pairs, "pair")} of the gallery.`
     : "";
   byId("scores").textContent = gallery.scores + rates + calibrated;
 };
 
-// Shows an answer, and says in a sentence what it is. `leaveOut` gets the key
-// of a hit that is not to be found again.
+// Offers rows of the gallery: `tryOut` gets one, and its picture.
+export const showExamples = (rows, tryOut) => {
+  byId("examples").hidden = !rows.length;
+  byId("example-pictures").replaceChildren(...rows.map((row) => {
+    const item = element("li");
+    const button = element("button", "example");
+    button.type = "button";
+    button.append(picture(row, `Search for ${called(row)}`));
+    button.addEventListener("click", async () =>
+      tryOut(row, await thumbnail(row)));
+    item.append(button);
+    return item;
+  }));
+};
+
+// Shows an answer, and says in a sentence what it is. `leaveOut` gets a
+// hit that is not to be found again.
 export const showResults = (about, answer, leaveOut) => {
   byId("found").hidden = false;
   byId("empty").hidden = true;
+  byId("examples").hidden = true;
   showHits(about, answer.hits, leaveOut);
   if (!answer.hits) return "There is no gallery to search in.";
   if (!answer.hits.length) return "No image passes the filter.";

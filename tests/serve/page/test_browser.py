@@ -3,6 +3,7 @@
 import base64
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from keras_dml.serve.errors import Busy
@@ -79,7 +80,7 @@ def send(page, content: bytes, how: str, name: str = "photo.png") -> None:
 
 
 def keys(page) -> list[str]:
-    return [x.removeprefix("key ") for x in page.texts(KEYS)]
+    return [x.removesuffix(".png") for x in page.texts(KEYS)]
 
 
 def expected(index, row: int, k: int = 12, **kwargs) -> list[str]:
@@ -130,22 +131,55 @@ def test_page_works_by_keyboard_alone(page, index, tmp_path) -> None:
 @pytest.mark.parametrize("way", ["#copy button", "#hits details button"])
 def test_row_can_be_left_out_and_taken_back(page, index, way) -> None:
     send(page, picture(8), "drop")
-    assert "in the gallery, as class 1 (key 8)" in page.text("#copy")
-    assert "false matches" in page.text("#hits figcaption")
+    assert "is in the gallery: class 1, 8.png." in page.text("#copy")
+    assert "certainly the same" in page.text("#hits figcaption")
     page.click("#hits summary")
     page.click(way)
     page.until("return !document.getElementById('left-out').hidden")
     page.until(
-        "return document.querySelector('#hits summary').textContent !== 'key 8'"
+        "return document.querySelector('#hits summary').textContent !== '8.png'"
     )
     page.answered()
     assert keys(page) == expected(index, 8, exclude=[8])
-    assert page.text("#left-out-key") == "Left out: key 8"
+    assert page.text("#left-out-name") == "Left out: 8.png"
     assert page.run("return document.getElementById('copy').hidden")
     page.click("#take-back")
     page.until(
-        "return document.querySelector('#hits summary').textContent === 'key 8'"
+        "return document.querySelector('#hits summary').textContent === '8.png'"
     )
+
+
+def test_picture_of_the_gallery_can_be_tried(page, index) -> None:
+    page.until("return document.querySelectorAll('.example img').length === 6")
+    page.click("#example-pictures li:nth-child(2) button")
+    page.until("return !document.getElementById('found').hidden")
+    page.answered()
+    assert page.text("#left-out-name") == "Left out: 8.png"
+    assert "8" not in keys(page)
+    assert keys(page)[0] == expected(index, 8, exclude=[8])[0]
+    assert page.run("return document.getElementById('examples').hidden")
+    send(page, picture(3), "drop")
+    assert page.run("return document.getElementById('left-out').hidden")
+
+
+@pytest.mark.parametrize(
+    ("images", "words"),
+    [
+        (0.04, "almost certainly the same"), (0.4, "probably the same"),
+        (4, "perhaps the same"), (40, "probably different"),
+    ],
+)  # fmt: skip
+def test_confidence_is_said_in_words(browser, pictured, images, words) -> None:
+    """Words follow how many images of other classes score as high."""
+    negatives = np.full(10_000, -1.0)
+    count = round(images / len(pictured.index) * len(negatives))
+    negatives[-count:] = 2.0
+    current = replace(pictured)
+    vars(current)["negatives"] = negatives
+    with serving(current) as running:
+        browser.visit(running.url)
+        send(browser, picture(8), "drop")
+        assert words in browser.text("#hits figcaption")
 
 
 def test_row_without_a_picture_shows_its_name(browser, current) -> None:

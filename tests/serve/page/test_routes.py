@@ -123,6 +123,8 @@ def test_about_describes_model_and_gallery(asked) -> None:
     assert HOSTILE in columns["name"]["values"]
     assert columns["label"]["values"] == []
     assert (answer["model"], answer["refusal"]) == ("glyphs", None)
+    names = [x["file"] for x in gallery["examples"]]
+    assert names == [f"{row}.png" for row in range(0, 48, 8)]
 
 
 def test_thumbnail_shows_a_file_a_box_or_the_stored_one(asked, few) -> None:
