@@ -17,10 +17,10 @@ CONVOLUTIONS = (layers.Conv2D, layers.DepthwiseConv2D, layers.SeparableConv2D)
 
 
 def cut_points(backbone: keras.Model) -> list[str]:
-    """Layers that all connections pass through, from input to output.
+    """Names of the layers at which a backbone can be cut, in their order.
 
-    A backbone can be cut at these. Layers are left out if none before them, or
-    none after them, have weights.
+    All connections from input to output pass through such a layer. There are
+    weights in it or before it, and weights after it.
 
     Args:
         backbone: A functional model.
@@ -72,9 +72,9 @@ def without_downsampling(model: keras.Model) -> keras.Model:
     """A copy that keeps the height and width of its input.
 
     Strided pooling is removed. Strided convolutions get strides of 1 and "same"
-    padding, and the explicit padding before strided layers is removed. Weights
-    are copied. The same applies to the layers of `Sequential` blocks, except
-    for padding.
+    padding, and explicit padding before strided layers is removed. Weights are
+    copied. Layers inside `Sequential` blocks change in the same way, except
+    that explicit padding stays.
 
     Args:
         model: A functional model, as returned by `copy_between`. It does not
@@ -85,7 +85,7 @@ def without_downsampling(model: keras.Model) -> keras.Model:
 
     def without_strides(layer: keras.layers.Layer) -> keras.layers.Layer:
         if isinstance(layer, keras.Sequential):
-            # It is created again, without the shapes that it was built for.
+            # A new block does not remember the shapes of the old one.
             return keras.Sequential(
                 [without_strides(x) for x in layer.layers], name=layer.name
             )
@@ -120,7 +120,7 @@ def _has_strides(layer: Any, kinds: tuple[Any, ...]) -> bool:
 def side_by_side(
     models: Sequence[keras.Model], name: str, pooling: Pooling | None = None
 ) -> keras.Model:
-    """One model that returns the features of several for the same input.
+    """One model that returns the features of several models.
 
     The models keep their layers and weights, and are not connected to each
     other.
@@ -129,9 +129,9 @@ def side_by_side(
         models: Functional or sequential models with different names that take
             the same inputs.
         name: Name of the new model.
-        pooling: How the features of each model are pooled, with weights of its
-            own if there are any; see `layers.FeaturePooling`. None leaves them
-            as they are: their shapes may differ only in the channels.
+        pooling: How to pool the features of each model; see
+            `layers.FeaturePooling`, whose weights are not shared. None keeps
+            the features, whose shapes may then differ only in the channels.
 
     Returns:
         A functional model. Its features are those of the models, concatenated

@@ -1,4 +1,4 @@
-"""Archives of data sets: located, read and counted."""
+"""Archives of data sets: finding, reading and checking their files."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ Counts: TypeAlias = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Layout:
-    """The contents of an archive's folder."""
+    """Names of the folders and files in an unpacked archive."""
 
     folder: str  # Name of the folder that the archive unpacks to.
     entries: tuple[str, ...]  # Files and folders that must be in it.
@@ -24,14 +24,14 @@ class Layout:
 
 @dataclass(frozen=True)
 class Archive:
-    """A data set in the form of its unpacked archive, in one of its layouts."""
+    """A data set that is published as an archive, and its possible layouts."""
 
     title: str
     layouts: tuple[Layout, ...]
-    counts: Counts  # Of classes and images, for all or some of the sets.
+    counts: Counts  # Classes and images in some or all of the sets.
 
     def closest(self, path: Path) -> tuple[Layout, Path, list[str]]:
-        """The best matching layout, its folder, and what is missing."""
+        """The best matching layout, its folder, and its missing entries."""
         matches = [
             (x, folder, [y for y in x.entries if not (folder / y).exists()])
             for x in self.layouts
@@ -63,7 +63,7 @@ class Archive:
     def check_counts(
         self, folder: Path, expected: Counts | None, **sets: ImageSet
     ) -> None:
-        """Raises a `ValueError` that lists all unexpected counts."""
+        """Raises `ValueError` if counts are unexpected, and lists them."""
         actual = {f"{name} classes": x.num_classes for name, x in sets.items()}
         actual |= {f"{name} images": len(x) for name, x in sets.items()}
         wrong = [
@@ -82,7 +82,11 @@ class Archive:
 def halves(
     images: ImageSet, counts: Counts | None
 ) -> tuple[ImageSet, ImageSet]:
-    """Splits off the first classes: those that are counted, or half."""
+    """Splits images into the first classes, for training, and the others.
+
+    The first ones are `counts["train classes"]` or, without counts, half of the
+    classes, rounded up.
+    """
     last = images.classes[(images.num_classes - 1) // 2]
     if counts is not None:
         last = counts["train classes"]
@@ -112,7 +116,7 @@ def read_list(file: Path, columns: int, skip: int = 0) -> list[list[str]]:
 
 
 def read_by_id(file: Path, columns: int, ids: Sequence[str]) -> list[list[str]]:
-    """The columns after the first one, an id, in the order of `ids`."""
+    """The columns after the first, which has ids, in the order of `ids`."""
     listed_ids, *value_lists = read_list(file, columns)
     if sorted(listed_ids) != sorted(ids):
         odd = sorted({*listed_ids} ^ {*ids})[:3]
@@ -126,7 +130,7 @@ def read_by_id(file: Path, columns: int, ids: Sequence[str]) -> list[list[str]]:
 
 
 def as_integers(texts: Sequence[str], what: str, file: Path) -> list[int]:
-    """Texts as integers; `ValueError` names the file if one is not."""
+    """Converts texts to integers; `ValueError` names the file if one is not."""
     try:
         return [int(text) for text in texts]
     except ValueError as error:

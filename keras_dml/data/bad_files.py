@@ -1,4 +1,4 @@
-"""Bad files: image files that go bad after they were listed."""
+"""Bad files: listed image files that cannot be decoded when they are read."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from keras_dml.utils.types import Rows
 logger = logging.getLogger(__name__)
 
 MAX_SHARE = 0.01
-"""Share of the files that may be bad; one file always may be."""
+"""Maximum share of bad files; a single one is always allowed."""
 
 OnBadFile: TypeAlias = Literal["raise", "skip"]
-"""How a file that goes bad is treated; see `image_folder`."""
+"""What to do with a bad file; see `image_folder`."""
 
 _MAX_NAMES = 20
 
@@ -34,7 +34,7 @@ class BadFiles:
         return cls(len(images)) if on_bad_file == "skip" else None
 
     def add(self, path: str, error: ValueError) -> None:
-        """Counts a file; raises `ValueError` if there are too many."""
+        """Adds a bad file; raises `ValueError` if there are too many."""
         if path in self._paths:
             return
         self._paths.append(path)
@@ -48,7 +48,7 @@ class BadFiles:
         logger.warning("Left out: %s", error)
 
     def log_count(self) -> None:
-        """Logs how many files were left out, if there are new ones."""
+        """Logs how many files were left out, if more than last time."""
         if len(self._paths) > self._num_logged:
             self._num_logged = len(self._paths)
             logger.warning(
@@ -60,15 +60,15 @@ class BadFiles:
             )
 
     def rows_of(self, images: Any) -> Rows:
-        """Rows of the bad files in a set."""
+        """Rows of a set whose files are bad."""
         return np.flatnonzero(np.isin(images.paths or (), self._paths))
 
     def replacement(self, images: Any, row: int) -> int:
-        """The row itself if it can be read, or the next one of its class.
+        """The row itself, or the next readable one of its class.
 
         Raises:
-            ValueError: If there are too many bad files, or a class has no good
-                one.
+            ValueError: If there are too many bad files, or no file of the class
+                can be read.
         """
         labels = images.labels
         alike = np.arange(len(images))

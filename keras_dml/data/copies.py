@@ -18,7 +18,7 @@ from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks
 
 MAX_NAMES = 3
-"""Number of copies that a message names."""
+"""Maximum number of groups, and of copies in each, that a message names."""
 
 _SPLITS = {"train": "training", "validation": "validation", "test": "test"}
 
@@ -26,9 +26,10 @@ _SIDE = 16
 """Side of the small gray picture that is compared, in pixels."""
 
 _NEAR_CORRELATION = 0.99
-"""Correlation of small pictures from which images are near copies. Copies at
-half the size, of another brightness, with noise, or as JPEG of quality 20 have
-.995 on average; of 10⁶ pairs of photographs of Caltech-101, one has more."""
+"""Minimum correlation between the small pictures of near copies. Copies at half
+the size, with another brightness, with noise, or saved as JPEG of quality 20
+reach .995 on average; one in 10⁶ pairs of photographs of Caltech-101 is above
+the minimum."""
 
 _FLAT_DEVIATION = 1.0
 """Standard deviation of gray values below which a picture is blank."""
@@ -45,7 +46,7 @@ class Copy(NamedTuple):
 
 
 class Copies(NamedTuple):
-    """Images with equal pixels ("exact"), or that look the same ("near")."""
+    """Images that have equal pixels ("exact") or look alike ("near")."""
 
     kind: str
     images: tuple[Copy, ...]
@@ -67,9 +68,9 @@ def _files_of(splits: DataSplits) -> dict[str, ImageSet]:
 
 
 def leaks(splits: DataSplits) -> Iterator[str]:
-    """Sentences on files of a split with exact copies in another one.
+    """Yields a warning for each pair of splits that share equal files.
 
-    Only files that may be equal by their sizes are read.
+    Only files of equal sizes are read.
     """
     sets = _files_of(splits)
     ends = np.cumsum([len(x) for x in sets.values()])[:-1]
@@ -79,7 +80,7 @@ def leaks(splits: DataSplits) -> Iterator[str]:
         for (name, x), part in zip(sets.items(), parts, strict=False)
     }
     for first, second in combinations(sets, 2):
-        paths = dict(reversed(files[first]))  # The first path of each number.
+        paths = dict(reversed(files[first]))  # The first path of equal files.
         pairs = [
             f"{paths[x]} = {path}" for x, path in files[second] if x in paths
         ]
@@ -96,7 +97,7 @@ def leaks(splits: DataSplits) -> Iterator[str]:
 
 
 def find_copies(splits: DataSplits) -> tuple[list[Copies], list[str]]:
-    """Groups of copies among all files, and why some cannot be decoded."""
+    """Groups of copies among all files, and errors from decoding them."""
     items = [
         (name, x, row)
         for name, x in _files_of(splits).items()
@@ -113,7 +114,7 @@ def find_copies(splits: DataSplits) -> tuple[list[Copies], list[str]]:
         [x.digest for x in fingerprints], return_index=True, return_inverse=True
     )
     groups = _near_groups(np.stack([fingerprints[i].picture for i in first]))
-    # A group of exact copies alone is not one of near copies.
+    # Exact copies count as one picture; a near group has two or more.
     sizes = np.bincount(groups)
     near = np.where(sizes[groups] > 1, groups, -1)[numbers]
     result = []
@@ -152,7 +153,7 @@ def _fingerprint(item: tuple[str, ImageSet, int]) -> _Fingerprint | ValueError:
 
 
 def _near_groups(pictures: FloatArray) -> Rows:
-    """Numbers of groups, (N,), of pictures that are near each other."""
+    """The group of each picture, (N,); near pictures share a number."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 

@@ -1,4 +1,4 @@
-"""Examples: the interface of all kinds of examples."""
+"""Examples: the interface that all sets of examples share."""
 
 import abc
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,12 +28,12 @@ Inputs: TypeAlias = Any
 """Model inputs of n examples: an array, (n, ...), or a dict of arrays."""
 
 Planned: TypeAlias = "Callable[[tf.Tensor, tf.Tensor, slice], tf.data.Dataset]"
-"""A function from the rows of an epoch, (S, B), and its step numbers, (S,), to
-the batches of inputs, of which only the requested part is returned. Random
-draws do not depend on that part."""
+"""A function that takes the rows of an epoch, (S, B), its step numbers, (S,),
+and a slice, and returns that part of every batch of inputs. Random draws do not
+depend on the slice."""
 
 WHOLE_BATCH = slice(None)
-"""The part of a batch that is the whole batch."""
+"""The slice that selects all rows of a batch."""
 
 
 @dataclass(frozen=True)
@@ -60,24 +60,23 @@ class About:
 
 
 class Examples(abc.ABC):
-    """Examples that a model embeds, in a fixed order, with labels.
+    """Examples that a model embeds, in a fixed order, mostly with labels.
 
-    An example is identified only by its row number: labels and ids describe
-    examples, but never identify them. A set is immutable; `select` returns a
-    new one.
+    An example is identified by its row number alone; labels and ids describe
+    it. A set is immutable; `select` returns a new one.
 
     `ImageSet` contains images, `ArraySet` arrays of anything else. To add
     another kind of examples, implement `__len__`, `inputs`, `_at` and
     `_join`.
 
     Attributes:
-        labels: Class of every example, (N,) int64; if examples have several
-            labels each, (N, C) booleans; None if unknown, in which case
-            examples can only be embedded and indexed.
+        labels: Class of every example, (N,) int64; (N, C) booleans if each has
+            any number of labels; None if unknown: such examples can only be
+            embedded and indexed.
         names: Class names by label.
         ids: Names of the examples in their source, or None.
-        groups: Groups of the examples, (N,) int64, by the name of the column
-            that they come from; see `with_groups`.
+        groups: Group of every example, (N,) int64, by the name of the column;
+            see `with_groups`.
     """
 
     labels: Labels | None
@@ -105,7 +104,7 @@ class Examples(abc.ABC):
 
     @abc.abstractmethod
     def _at(self, rows: Rows | None, about: About) -> Self:
-        """The examples at some rows, or all, with new information on them."""
+        """The examples at some rows, or all, with other labels and names."""
 
     @classmethod
     @abc.abstractmethod
@@ -114,7 +113,7 @@ class Examples(abc.ABC):
 
     @property
     def known_labels(self) -> Rows:
-        """The labels; raises `ValueError` if there are none."""
+        """One label per example; `ValueError` if there are none, or several."""
         return labels_of(self, "labels", type(self).__name__)
 
     @property
@@ -159,9 +158,9 @@ class Examples(abc.ABC):
     def relabeled(self) -> Self:
         """Returns the same examples with classes numbered 0, 1, 2, ….
 
-        The order of the labels and the names are kept. Losses with a weight
-        per class require labels like these. With several labels per example,
-        only the columns that occur are kept.
+        Names and the order of the labels are kept. Losses with weights for
+        each class require such labels. With several labels per example, only
+        columns of labels that occur are kept.
 
         Raises:
             ValueError: If the examples have no labels.
@@ -204,11 +203,11 @@ class Examples(abc.ABC):
 
         A group may be anything that is not the class: a super-class, a
         viewpoint, a shop. `callbacks.Recluster` can divide a training set by
-        them.
+        these columns.
 
         Args:
             groups: Group of every example, (N,) integers or strings, by the
-                name of the column. They replace the existing ones.
+                name of the column. Existing columns are removed.
 
         Raises:
             ValueError: If groups are not as described.
@@ -248,11 +247,11 @@ class Examples(abc.ABC):
         return ", ".join(self.names.get(int(x), str(x)) for x in labels)
 
     def alike(self, row: int, rows: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """Returns whether examples have the class, or a label, of one.
+        """Returns which examples share the class, or a label, of another.
 
         Args:
-            row: The example.
-            rows: The others, (n,).
+            row: Row number of the other example.
+            rows: Row numbers of the examples, (n,).
 
         Raises:
             ValueError: If the examples have no labels.
@@ -265,14 +264,14 @@ class Examples(abc.ABC):
         return other_labels == label
 
     def view_for(self, model: "keras.Model") -> "View | None":
-        """Returns how a model prepares each example, if it does."""
+        """Returns how examples are prepared for a model; None: unchanged."""
         return None
 
     def __repr__(self) -> str:
         return describe(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A view of a mapping cannot be pickled.
+        # A `MappingProxyType` cannot be pickled.
         return {
             name: dict(value) if isinstance(value, MappingProxyType) else value
             for name, value in vars(self).items()
@@ -287,7 +286,7 @@ class Examples(abc.ABC):
 
 
 def describe(examples: Examples, what: str = "examples", *more: str) -> str:
-    """Numbers of examples and classes, and more; for `repr`."""
+    """The `repr` of a set: numbers of examples and classes, and `more`."""
     about = "without labels"
     if examples.has_label_sets:
         about = f"with some of {examples.num_classes:,} labels each"
@@ -345,7 +344,7 @@ E = TypeVar("E", bound=Examples)
 def concatenate(sets: Sequence[E]) -> E:
     """Joins several sets, one after the other.
 
-    Ids are kept if all sets have them, and so is each column of groups.
+    Ids are kept if all sets have them; so is a column of groups.
 
     Raises:
         ValueError: If there are no sets, if the sets are of different kinds or

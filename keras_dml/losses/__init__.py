@@ -2,10 +2,11 @@
 
 Open first: `_contrastive`, a whole loss in a few lines, then `pair_loss` and
 `proxy_loss`, from which most are derived, and `base` for the rules that all
-share. `pairs` makes masks and distances of a batch, `mining` chooses among
-them, `reductions` averages, and `combined` has sums of losses and `get`.
+share. `pairs` computes masks and distances of the pairs in a batch, `mining`
+selects pairs, `reductions` averages over them, and `combined` has `get` and
+sums of losses.
 
-Imports: `utils`, and of `layers` the memory.
+Imports: `utils`, and the memory of `layers`.
 
 Also known as:
     - pytorch-metric-learning: `reducers`, the argument `reduction` of a loss.
@@ -129,7 +130,7 @@ vicreg = functional("vicreg", VICRegLoss)
 
 import_modules(__name__)
 
-# A loss that has no line above is an attribute all the same.
+# Losses that are not imported above become attributes, too.
 globals().update({e.value.__name__: e.value for e in LOSSES.values()})
 
 if not TYPE_CHECKING:

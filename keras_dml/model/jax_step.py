@@ -1,10 +1,10 @@
-"""The train and test step of a `MetricModel` on JAX.
+"""The train and test steps of a `MetricModel` on JAX.
 
-Keras passes the state in and takes it out. Within a scope, variables have the
-values of that state and `assign` changes them there, so that everything but
-the gradient is the code of every backend. Under `keras.distribution`, a batch
-that is spread over devices is one array: pairs, memories and statistics are
-those of one device.
+Keras passes the state to a step, which returns the new one. Within a scope,
+variables have the values of that state and `assign` changes them there, so all
+backends share the code of everything but the gradient. Under
+`keras.distribution`, a batch that is spread over devices is one array, so
+pairs, memories and statistics are the same as on one device.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ from keras_dml.model.update import (
 from keras_dml.utils.types import Tensor, Tensors
 
 State = tuple[list[Tensor], ...]
-"""Values of variables: trainable, not trainable, and others of a step."""
+"""Values of the trainable, non-trainable and other variables of a step."""
 
 Pair = tuple[keras.Variable, Tensor]
 """A variable and its value."""
@@ -70,7 +70,7 @@ def train(model: Any, state: State, data: Any) -> tuple[Tensors, State]:
     (_, (non_trainable, results)), gradients = gradient_of(trainable)
     outputs, targets, terms, loss, read = results
     rows_of = dict(zip(map(id, tables), read, strict=True))
-    if features_key(x) == FEATURES:  # They bypass the backbone.
+    if features_key(x) == FEATURES:  # Features bypass the backbone.
         rows_of |= {id(v): [] for v in model.backbone.trainable_variables}
     gradients = [
         _of_rows(gradient, rows_of[id(v)]) if id(v) in rows_of else gradient
@@ -119,13 +119,13 @@ def _of_rows(gradient: Tensor, read: list[Tensor]) -> Any:
     """The gradient of the rows that were read; None if none were."""
     if not read:
         return None
-    if len(read) > 1:  # The update raises an error.
+    if len(read) > 1:  # The update raises an error for all rows.
         return gradient
     return RowsGradient(gradient[read[0]], read[0])
 
 
 class _Scope(keras.StatelessScope):
-    """Scope in which variables have given values and layers' losses count."""
+    """Scope in which variables have given values; it collects added losses."""
 
     def __init__(self, pairs: list[Pair]) -> None:
         super().__init__(state_mapping=pairs, collect_losses=True)
@@ -137,10 +137,10 @@ class _Scope(keras.StatelessScope):
 
 
 def _outputs(model: Any, x: Any, scope: _Scope) -> Tensors:
-    """The outputs for a batch, embedded in parts if there is `accumulate`.
+    """The outputs for a batch, embedded in `model.accumulate` parts.
 
-    Only a part's inputs are kept for the gradient, and it is embedded again;
-    see `PartsOfBatch`, of which this is the counterpart.
+    For the gradient, only the inputs of a part are kept, and it is embedded
+    again. `PartsOfBatch` is the counterpart on TensorFlow.
     """
     if model.accumulate == 1:
         outputs: Tensors = model.outputs_of(x, training=True)
@@ -161,7 +161,7 @@ def _outputs(model: Any, x: Any, scope: _Scope) -> Tensors:
             check_added_losses(layers, "accumulate", "1", "accumulate=1")
         return inner.values_of(states), part_outputs
 
-    # The last part begins with rows of the one before, which do not count.
+    # The last part may begin with rows of the one before; they are dropped.
     firsts = jax.numpy.minimum(rows * jax.numpy.arange(parts), size - rows)
     values, part_outputs = jax.lax.scan(
         jax.checkpoint(embed), scope.values_of(states), firsts

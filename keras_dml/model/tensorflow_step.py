@@ -1,4 +1,4 @@
-"""The train and test step of a `MetricModel` on TensorFlow."""
+"""The train and test steps of a `MetricModel` on TensorFlow."""
 
 import functools
 from collections.abc import Callable
@@ -17,12 +17,12 @@ from keras_dml.utils.types import Tensors
 
 
 def waiting(step: Callable[..., Any]) -> Callable[..., Any]:
-    """A train or test step in which every operation waits for the batch.
+    """Makes every operation of a train or test step wait for the batch.
 
     With data of unknown length, Keras requests one batch too many. TensorFlow
-    then still runs the operations that do not depend on it: it would count an
-    update, include the examples of a batch in the logged means, and advance
-    random generators.
+    would still run the operations that do not depend on that batch: it would
+    count an update, count examples in the logged means, and advance random
+    generators.
     """
 
     @functools.wraps(step)
@@ -46,7 +46,7 @@ def train(model: Any, data: Any) -> Tensors:
         )
         terms = model.objective(outputs, targets)
         loss = loss_of(model, terms, sample_weight)
-        # Gradients are summed over replicas: each adds its share.
+        # Gradients are summed over replicas, so each adds its share.
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         scaled_loss = model.optimizer.scale_loss(loss / replicas)
     variables = model.trainable_variables
@@ -54,7 +54,7 @@ def train(model: Any, data: Any) -> Tensors:
     active = model.objective.active_learner(targets)
     model.apply_update(gradients, variables, active)
     average_statistics(model)
-    # Memories keep the rows of all replicas, whatever they compare.
+    # Memories keep the rows of all replicas, even with gather="none".
     results = (outputs, targets)
     remember(
         model, *(gather_rows(results) if model.gather == "none" else results)

@@ -102,9 +102,9 @@ def serve(
 ) -> None:
     """Serve a model with a REST API for programs and a page for people.
 
-    RUN is the folder of a run, MODEL a .keras file. The gallery is loaded again
-    whenever its folder is saved; restart the server for a new model. Stop the
-    server with Ctrl+C or SIGTERM; requests in progress are completed first.
+    RUN is the folder of a run, MODEL a .keras file. The gallery is reloaded
+    whenever it is saved; for a new model, restart the server. Stop the server
+    with Ctrl+C or SIGTERM; requests in progress are completed first.
     Needs the extra `serve`.
     """
     from keras_dml.serve import Settings

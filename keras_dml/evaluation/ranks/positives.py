@@ -23,10 +23,10 @@ ones:
     slot 1:  1 + 1 + (3 + 1)     = 6
     slot 0:  1 + 2 + (0 + 3 + 1) = 7
 
-which are their positions in the ranking a 4 b c d 2 7 e, from 1. A metric
-that requires ranks up to 5 has its answer as soon as four images are recorded:
-slots 1 and 0 are beyond, only slot 2 matters, and images with scores below the
-cutoff .9 need no longer be examined.
+which are their positions, counted from 1, in the ranking a 4 b c d 2 7 e. If a
+metric requires ranks only up to 5, slots 1 and 0 exceed this limit as soon as
+four images are recorded. Then only slot 2 matters, and images that score below
+.9, the cutoff, need not be examined.
 """
 
 from dataclasses import astuple, dataclass, fields
@@ -38,7 +38,7 @@ from keras_dml.evaluation.ranks.relevance import Positives
 from keras_dml.utils.types import FloatArray, Rows
 
 BEYOND_LIMIT = 2**62
-"""Rank of a relevant image that is known to exceed its limit."""
+"""Stands for the rank of a relevant image if it exceeds its limit."""
 
 UNLIMITED = BEYOND_LIMIT - 1
 """The limit of a metric that requires all ranks."""
@@ -58,7 +58,7 @@ class Limits:
     Attributes:
         first: Limit for the nearest relevant image of a query.
         every: Limit for all relevant images.
-        extra: Limit for all, relative to their number R: R + extra.
+        extra: Limit for all relevant images, added to their number R.
     """
 
     first: int = 0
@@ -69,8 +69,7 @@ class Limits:
         return Limits(*map(max, astuple(self), astuple(other)))
 
     def of_every(self, counts: Rows) -> Rows:
-        """Returns the limit for all relevant images of queries with R =
-        `counts`."""
+        """Returns each query's limit for all of its R = `counts` images."""
         return np.maximum(self.every, counts + self.extra)
 
 
@@ -81,8 +80,9 @@ class Ranks:
     Attributes:
         queries: Queries that have a relevant image, (Q,).
         counts: Number of relevant images of each query, R, (Q,).
-        ranks: From 1, ascending for each query, one query after another;
-            `BEYOND_LIMIT` if beyond the limit, (P,).
+        ranks: Rank of each relevant image, (P,), counted from 1: one query
+            after another, ascending within each; `BEYOND_LIMIT` if beyond the
+            limit.
         labels: Class of each query, (Q,); with several labels per query, a
             number for the set of labels.
         graded: Gain of each relevant image, (P,), if gains differ; see
@@ -114,7 +114,7 @@ class Ranks:
 
     def sum(self, values: np.ndarray) -> FloatArray:
         """Returns sums by query, (Q,), of values per relevant image, (P,)."""
-        # No query is empty, which `reduceat` would get wrong.
+        # `reduceat` is wrong for empty queries, of which there are none.
         sums: FloatArray = np.add.reduceat(
             values.astype(np.float64), self.starts
         )
@@ -137,10 +137,10 @@ class Pairs:
 class RankedPositives:
     """The relevant images of each query, from the worst to the best.
 
-    All lists are concatenated; a slot is a position in the result. Each slot
-    has a query (`owners`), an exact score, which ascends within a query, and a
-    gallery image (`items`), (P,) each. A query's list begins at its slot in
-    `starts`, (Q + 1,), which has the end as well.
+    The lists of all queries are concatenated; a slot is a position in the
+    result. Each slot has a query (`owners`), an exact score (`scores`,
+    ascending within a query) and a gallery image (`items`), all (P,). `starts`,
+    (Q + 1,), has the first slot of each query and, at the end, P.
 
     Args:
         positives: The relevant images.
@@ -151,7 +151,7 @@ class RankedPositives:
     def __init__(
         self, positives: Positives, exact: FloatArray, limits: Limits
     ) -> None:
-        # Of two images with equal scores, the later one is worse.
+        # Of images with equal scores, one later in the gallery is worse.
         order = np.lexsort((-positives.items, exact, positives.owners))
         self.starts = positives.starts
         self.owners = positives.owners
@@ -171,18 +171,18 @@ class RankedPositives:
         return slice(self.starts[queries.start], self.starts[queries.stop])
 
     def note(self, queries: slice, slots: Rows) -> None:
-        """Records images at the best slots of `queries` that they precede."""
+        """Records one image at each of `slots`, the best one it precedes."""
         span = self.of(queries)
         self._noted[span] += np.bincount(
             slots - span.start, minlength=span.stop - span.start
         )
 
     def advance(self, slots: Rows, pairs: Pairs, exact: FloatArray) -> Rows:
-        """Moves images, by their exact scores, to the first slot not preceded.
+        """Returns the first slot that each image does not precede, (n,).
 
-        Each starts at a slot of its query that it precedes, or at the first
-        one that it does not, (n,). Where an image precedes all, the result is
-        the next query's first slot.
+        Exact scores decide. The search for an image starts at `slots`, (n,): at
+        a slot of its query that it precedes, or at the result itself. If an
+        image precedes all, the result is the next query's first slot.
         """
         slots = slots.copy()
         ends = self.starts[pairs.query + 1]
@@ -202,19 +202,19 @@ class RankedPositives:
     def cutoffs(self, queries: slice) -> FloatArray:
         """Scores, (n,), below which an image changes no rank that matters.
 
-        They are those of each query's worst positive that matters, infinite if
-        none does: the query then requires no more counting.
+        A cutoff is the score of the query's worst positive that matters. It is
+        infinite if none does: the query then requires no more counting.
         """
         span = self.of(queries)
-        # Where each query's list starts and ends, counted from `own`.
+        # Where each query's list starts and ends, counted from `span`.
         starts = self.starts[queries] - span.start
         ends = self.starts[queries.start + 1 : queries.stop + 1] - span.start
-        # Ranks found so far only grow, so what is beyond stays beyond.
+        # Ranks only grow while images are recorded.
         matters = self._ranks(queries) <= self._limits[span]
         totals = np.concatenate([[0], np.cumsum(matters)])
         count = totals[ends] - totals[starts]
         # Better positives have lower ranks: those that matter are the last
-        # `count` of the list. Slot −1 is the infinity.
+        # `count` of the list. Index −1 is the infinity.
         scores = np.append(self.scores[span], np.inf)
         return scores[np.where(count > 0, ends - count, -1)]
 
@@ -228,7 +228,7 @@ class RankedPositives:
         return ranks[self._best_first()]
 
     def gains(self) -> FloatArray | None:
-        """Gain of each, in the order of `ranks`; None for 1."""
+        """Gains in the order of `ranks`; None if all are 1."""
         return None if self._gains is None else self._gains[self._best_first()]
 
     def _best_first(self) -> Rows:
@@ -240,11 +240,11 @@ class RankedPositives:
     def _ranks(self, queries: slice) -> Rows:
         """Ranks by slot, from the images recorded so far."""
         span = self.of(queries)
-        # totals[i] is what is noted at the slots before i.
+        # totals[i] is the number of images recorded before slot i.
         totals = np.concatenate([[0], np.cumsum(self._noted[span])])
         ends = self.starts[self.owners[span] + 1] - span.start
         slots = np.arange(span.stop - span.start)
-        # `ends − slots` is 1 and the number of better positives.
+        # `ends − slots` is 1 plus the number of better positives.
         ranks: Rows = totals[ends] - totals[slots] + ends - slots
         return ranks
 
@@ -253,9 +253,9 @@ class Keys:
     """The scores of all positives of a block as one ascending list.
 
     A key is a score plus `QUERY_STRIDE` times its query's number in the block.
-    Thus a single search in one list finds, for images of many queries at once,
-    between which positives of their own query they lie. With positives .2, .5,
-    .9 of query 0 and −.3, .4 of query 1:
+    So a single search finds, for images of many queries at once, between which
+    positives of their own query they lie. With positives .2, .5, .9 of query 0
+    and −.3, .4 of query 1:
 
         slot      0    1    2    3    4
         key      .2   .5   .9  3.7  4.4
@@ -275,16 +275,16 @@ class Keys:
         self._first_query = queries.start
         shift = QUERY_STRIDE * (positives.owners[span] - queries.start)
         keys = positives.scores[span] - offset + shift
-        # The list ends in infinities, so that every slot has two neighbors.
+        # With an infinity at both ends, every slot has two neighbors.
         self._keys = np.concatenate([[-np.inf], keys, [np.inf]])
-        # A key is as large as its query's number, so the sum is rounded.
+        # Keys grow with the query's number, and so does their rounding error.
         largest = QUERY_STRIDE * (queries.stop - queries.start + 1)
         self._rounding = 4 * np.spacing(largest)
 
     def locate(self, pairs: Pairs) -> tuple[Rows, Rows]:
-        """The first slot above each score, (n,), and the uncertain ones, (m,).
+        """The first slot above each score, (n,), and which are uncertain, (m,).
 
-        A score is uncertain if it is closer to a positive than its error.
+        A score is uncertain if it is within its tolerance of a positive.
         """
         key = pairs.score + QUERY_STRIDE * (pairs.query - self._first_query)
         at = np.searchsorted(self._keys, key)
@@ -294,7 +294,7 @@ class Keys:
         return at - 1 + self._first_slot, np.flatnonzero(unsure)
 
     def lower_bounds(self, pairs: Pairs) -> Rows:
-        """The first slot that each true score may not exceed, (n,)."""
+        """The first slot that each true score might not exceed, (n,)."""
         key = pairs.score + QUERY_STRIDE * (pairs.query - self._first_query)
         key = key - pairs.tolerance - self._rounding
         return np.searchsorted(self._keys, key) - 1 + self._first_slot
