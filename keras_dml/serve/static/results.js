@@ -36,11 +36,12 @@ const picture = (hit, alt) => {
 
 // How sure a hit is: by how many images of other classes are expected to score
 // as high in the whole gallery. Of so many pairs, none is as good as half a one.
-const confidence = ({ false_matches: share }, { rows, negative_pairs: pairs }) => {
-  const expected = rows * Math.max(share, 0.5 / pairs);
-  if (expected < 0.05) return "almost certainly the same";
-  if (expected < 0.5) return "probably the same";
-  return expected < 5 ? "perhaps the same" : "probably different";
+// What the threshold rejects is at most perhaps the same.
+const confidence = (hit, { rows, negative_pairs: pairs }) => {
+  const expected = rows * Math.max(hit.false_matches, 0.5 / pairs);
+  if (expected >= 5) return "probably different";
+  if (expected >= 0.5 || hit.is_match === false) return "perhaps the same";
+  return `${expected < 0.05 ? "almost certainly" : "probably"} the same`;
 };
 
 const columnsOf = ({ row }) => Object.entries(row)
@@ -67,7 +68,7 @@ const hitItem = (hit, rank, gallery, leaveOut) => {
   }
   if (hit.is_match !== null) {
     caption.append(element("span", hit.is_match ? "right" : "wrong",
-      hit.is_match ? "✓ match" : "✗ no match"));
+      hit.is_match ? "✓ match" : "✗ below the threshold"));
   }
   const details = element("details");
   details.append(element("summary", "", fileName(hit)),

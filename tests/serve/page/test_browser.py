@@ -179,7 +179,11 @@ def test_confidence_is_said_in_words(browser, pictured, images, words) -> None:
     with serving(current) as running:
         browser.visit(running.url)
         send(browser, picture(8), "drop")
-        assert words in browser.text("#hits figcaption")
+        captions = browser.texts("#hits figcaption")
+    assert words in captions[0]
+    rejected = [x for x in captions if "below the threshold" in x]
+    assert rejected
+    assert not [x for x in rejected if "certainly" in x or "probably the" in x]
 
 
 def test_row_without_a_picture_shows_its_name(browser, current) -> None:
