@@ -69,7 +69,7 @@ def export_model(
       `embedding`, (B, D) float32. If pixels were scaled to another range, it
       warns on the server's standard error.
     - "encoded" takes JPEG, PNG, GIF or plain BMP files of any size, (B,)
-      strings, and applies the EXIF orientation of JPEG. It returns
+      strings, and applies the EXIF orientation of JPEG and PNG. It returns
       `embedding`, as above, and `status`, (B,) strings: "ok", "unsupported"
       (not one of these formats), "damaged" or "too large", which images are
       whose long side is more than 50 times the short one. Unless the status

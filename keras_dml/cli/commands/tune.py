@@ -24,8 +24,7 @@ MAX_ROWS = 10
     "--trials",
     type=click.IntRange(1),
     default=20,
-    help="Total number of trials, including those of earlier and other "
-    "processes.",
+    help="Total number of trials in the study, over all processes.",
 )
 @click.option(
     "--timeout",
