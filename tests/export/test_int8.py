@@ -11,7 +11,7 @@ from keras_dml import backbones, methods
 from keras_dml.data import ImageSet
 from keras_dml.evaluation import embed
 from keras_dml.export import export_model
-from keras_dml.export.int8 import calibration_of, check_unit, head_nodes
+from keras_dml.export.int8 import calibration_of, check_embeddings, head_nodes
 from tests.export.serving import contents
 from tests.export.test_portable import FILES, FORMATS, PACKAGES
 
@@ -119,10 +119,27 @@ def test_calibration_is_spread_over_all_examples() -> None:
 
 
 def test_embeddings_must_have_length_one() -> None:
-    check_unit(np.array([[1.0, 0.0], [0.0, 0.0]]), "onnx")
+    x = np.array([[1.0, 0.0], [0.0, 0.0]])
+    check_embeddings(x, x, "onnx")
     for row in ([0.6, 0.79], [1e-3, 0.0], [np.nan, 0.0]):
+        y = np.array([row])
         with pytest.raises(RuntimeError, match="onnx model differ"):
-            check_unit(np.array([row]), "onnx")
+            check_embeddings(y, y, "onnx")
+
+
+@pytest.mark.parametrize(
+    ("degrees", "is_near"), [((0, 0), True), ((0, 28), True), ((15, 16), False)]
+)
+def test_embeddings_must_be_near_the_model(degrees, is_near) -> None:
+    """Two embeddings off by angles; their chords are 2 sin(angle / 2)."""
+    angles = np.radians(degrees)
+    turned = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    expected = np.tile([1.0, 0.0], (2, 1))
+    if is_near:
+        check_embeddings(turned, expected, "openvino")
+        return
+    with pytest.raises(RuntimeError, match="openvino model are 0.27 apart"):
+        check_embeddings(turned, expected, "openvino")
 
 
 PLAIN = keras.Sequential([keras.Input((16, 16, 1)), keras.layers.Flatten()])
