@@ -21,6 +21,12 @@ EQUATION = re.compile(
 )
 SOURCE = re.compile(r'href="([^":]+)\.(?:md|ipynb)(#[^"]*)?"')
 FIGURE = re.compile(r'(<img [^>]*src="[^"]*images/([\w/]+))\.png("[^>]*>)')
+BOOSTS = {
+    "start": 4,
+    "guides": 4,
+    "guides/troubleshooting.md": 0.5,  # It quotes the words of all others.
+    "reference": 0.5,
+}
 NO_TEXT = "No description has been provided for this image"
 """What nbconvert gives each picture of a notebook as its text."""
 MEASURED = re.compile(
@@ -98,10 +104,13 @@ def markdown_of(page: Path) -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Pages are described by a sentence of theirs.
+    """Pages are described by a sentence of theirs; search prefers guides.
 
     Links to a method in the reference lead to its page.
     """
+    path = page.file.src_uri
+    boost = BOOSTS.get(path, BOOSTS.get(path.partition("/")[0], 1))
+    page.meta.setdefault("search", {"boost": boost})
     if sentence := llms.description(markdown):
         page.meta.setdefault("description", html.escape(sentence))
     return METHOD.sub(r"reference/methods/\1.md", markdown)
