@@ -381,7 +381,9 @@ class Engine:
         labels = None if among is None else self._labels(among)
         metric = self.metric
 
-        def candidates(rows: Rows, count: int) -> tuple[FloatArray, Rows]:
+        def candidates(
+            rows: Rows | slice, count: int
+        ) -> tuple[FloatArray, Rows]:
             scores, hits = (
                 self._search_by_kind(queries[rows], count)
                 if labels is None
@@ -400,7 +402,7 @@ class Engine:
             )
             hit_ids = self.ids[hits]
         else:
-            scores, hits = candidates(np.arange(len(queries)), num_hits)
+            scores, hits = candidates(slice(None), num_hits)
             hit_ids = hits if self._has_ids else self.ids[hits]
             if hits.min() < 0:
                 scores = np.where(hits < 0, np.float32(-np.inf), scores)

@@ -1,5 +1,6 @@
 """Commands end with the command to type next, with its values filled in."""
 
+import importlib
 import shlex
 import shutil
 from dataclasses import replace
@@ -24,25 +25,14 @@ NEXT = {
     "data check RUN/recipe.yaml": "keras-dml train RUN/recipe.yaml",
     "recipes copy quickstart": "keras-dml train recipes/quickstart.yaml",
 }
+RULES = Path(__file__).parents[2] / ".ci"
 RESUME = "keras-dml train RUN/recipe.yaml --output RUN --resume"
-
-
-def parse(words: list[str]) -> None:
-    """Raises an error where a command, an option or a path does not exist."""
-    command: click.Command | None = main
-    context = None
-    while isinstance(command, click.Group):
-        context = click.Context(
-            command, parent=context, **command.context_settings
-        )
-        _, command, words = command.resolve_command(context, words)
-    assert command is not None
-    command.make_context(command.name, words, context)
 
 
 @pytest.fixture
 def run(run_of, tmp_path, monkeypatch) -> str:
     """A run in the working directory, with a space in its name."""
+    monkeypatch.syspath_prepend(RULES)
     source = run_of("baseline")
     shutil.copytree(source.parent / "images", tmp_path / "images")
     shutil.copytree(source, tmp_path / "my run")
@@ -59,7 +49,8 @@ def check_next(output: str, line: str, run: str) -> None:
     label, *words = shlex.split(output.splitlines()[-1])
     assert label == "Next:"
     assert words == [word.replace("RUN", run) for word in line.split()]
-    parse(words[1:])
+    commands = importlib.import_module("rules.commands")
+    commands.try_command(words[1:])
 
 
 @pytest.mark.parametrize("line", NEXT)
