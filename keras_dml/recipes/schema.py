@@ -257,8 +257,7 @@ class Recipe(Section):
             views["crop"] = default["crop"]
         if (
             backbone is not None
-            and backbone.freeze
-            and backbone.feature_cache != "none"
+            and backbone.stores_features
             and not backbone.feature_views
             and any(x != default[k] for k, x in views.items() if k != "cache")
         ):
