@@ -47,7 +47,7 @@ def check(path: str, settings: tuple[str, ...], preview: str | None) -> None:
     from keras_dml.data import preview as draw
     from keras_dml.utils.files import atomic_file
 
-    findings = _findings(path, settings)
+    findings, training = _findings(path, settings)
     common.say(f"{path} is {findings.kind}: keras_dml.data.{findings.loader}")
     for problem in findings.problems:
         common.say(f"! {problem}")
@@ -94,14 +94,14 @@ def check(path: str, settings: tuple[str, ...], preview: str | None) -> None:
         with atomic_file(preview) as partial:
             draw(splits.train).save(partial)
         common.say(f"Wrote {preview}")
-    words = [path, *(word for x in settings for word in ("--set", x))]
-    if findings.kind == "a folder of images":
-        words = ["photographs", "--set", f"data.path={path}"]
-    if findings.kind.startswith(("a folder", "a recipe")):
-        common.suggest("keras-dml", "train", *words)
+    if training:
+        common.suggest("keras-dml", "train", *training)
 
 
-def _findings(path: str, settings: tuple[str, ...]) -> "Findings":
+def _findings(
+    path: str, settings: tuple[str, ...]
+) -> tuple["Findings", list[str]]:
+    """Findings, and the arguments of `train` for this data, if it is known."""
     from keras_dml import recipes
     from keras_dml.data import DATASETS
     from keras_dml.data import check as look_at
@@ -111,12 +111,16 @@ def _findings(path: str, settings: tuple[str, ...]) -> "Findings":
     if not (is_recipe or is_name):
         if settings:
             raise click.UsageError("--set is for recipes. Leave it out.")
-        return look_at(path)
+        findings = look_at(path)
+        is_folder = findings.loader == "image_folder_splits"
+        words = ["photographs", "--set", f"data.path={path}"]
+        return findings, words if is_folder else []
     recipe = recipes.load(path, settings)
     recipe.check_files()
     findings = look_at(lambda: recipe.data.load(recipe.seed, recipe.train_on))
-    return replace(
+    findings = replace(
         findings,
         kind=f"a recipe for {recipe.source}",
         loader=DATASETS[recipe.data.name].value.__name__,
     )
+    return findings, [path, *(x for y in settings for x in ("--set", y))]
